@@ -6,7 +6,9 @@ import html
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from maker.test_texts import prose
@@ -237,3 +239,9 @@ def test_a_run_of_another_verb_is_never_deleted(flags: list[str], capsys: pytest
         main(["make", "texts", "out", *flags])
     assert "out: is a folder of `pretrain`" in capsys.readouterr().err
     assert [path.name for path in Path("out").iterdir()] == ["status.json"]
+
+
+def test_one_held_out_sentence_has_no_neighbor() -> None:
+    embeds = SimpleNamespace(embed=lambda texts, **how: [SimpleNamespace(vectors=np.ones(4)) for _ in texts])
+    assert closing._neighbors(embeds, ["alone"], ["alone"]) == []  # type: ignore[arg-type]
+    assert len(closing._neighbors(embeds, ["one", "two"], ["one"])) == 2  # type: ignore[arg-type]

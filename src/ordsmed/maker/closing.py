@@ -136,8 +136,9 @@ def _neighbors(model: OpenModel, sentences: list[str], chosen: list[str]) -> lis
     lines = []
     for text in chosen:
         likeness = vectors @ vectors[sentences.index(text)]
-        nearest = next(int(n) for n in np.argsort(-likeness) if sentences[n] != text)
-        lines += [f"  {text}", f"      nearest of {len(sentences)}: {sentences[nearest]}"]
+        nearest = next((int(n) for n in np.argsort(-likeness) if sentences[n] != text), None)
+        if nearest is not None:  # there is another sentence
+            lines += [f"  {text}", f"      nearest of {len(sentences)}: {sentences[nearest]}"]
     return lines
 
 

@@ -23,6 +23,7 @@ from ordsmed.use.generation.network import fills, writing
 from ordsmed.weights.trained import Trained, at_steps, opened
 
 OPENING = threading.Lock()  # a run's paths are read from where it was made, and a process stands in one place
+NO_ADDRESS = frozenset("?#%{} ")  # characters that a name cannot have
 RESERVED = ("v1", "models", "pipeline", "admin", "api", "page")  # what paths begin with
 
 
@@ -43,7 +44,7 @@ class ServedModel:
         """Of a word of the command line: a model, or `NAME=MODEL`."""
         name, sign, source = word.partition("=")
         name, source = (name, source) if sign else (_usual_name(word), word)
-        if not name or name.split("/")[0] in RESERVED or set(name) & set("?#%{} "):
+        if not name or name.split("/")[0] in RESERVED or set(name) & NO_ADDRESS:
             raise RecipeError(word, f"found the name `{name}`", "a name that can stand in an address", "give NAME=RUN")
         with OPENING:
             trained = opened(stages.stage(source, *stages.VECTORS), **options)
@@ -162,6 +163,9 @@ def _named(trained: Trained, name: str) -> OpenModel:
 
 
 def _usual_name(word: str) -> str:
-    """The last part of a folder's path; a published name as it is."""
+    """Return the last part of a folder's path, as it can be part of an address; a published name as it is."""
     path = Path(word)
-    return path.resolve().name if path.exists() else word
+    if not path.exists():
+        return word
+    name = "".join("-" if sign in NO_ADDRESS or sign.isspace() else sign for sign in path.resolve().name)
+    return f"{name}-model" if name in RESERVED else name
