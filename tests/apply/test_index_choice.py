@@ -109,7 +109,7 @@ def test_pseudo_questions_are_not_in_their_passages(place: Path) -> None:
     assert 100 <= count <= choice.QUESTIONS
     left = [question in text for question, text in zip(made.questions, made.texts, strict=False)]
     assert sum(left) < 0.25 * count  # a sentence of ten stays
-    assert made.texts[count:] == [read_as("", index.passages[int(number)].text) for number in made.others]
+    assert made.texts[count:] == [read_as("", index.passages[int(number)].text) for number in made.rest]
 
 
 def test_an_untrained_model_is_searched_by_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,8 +160,8 @@ def update_index(
 
         ordsmed.update_index("work/index/stdlib", "more.jsonl", ["d7"])
     """
-    places = [add] if isinstance(add, str | os.PathLike) else add
-    return update(open_index(folder, model, **opening), [os.fspath(place) for place in places], delete)
+    sources = [add] if isinstance(add, str | os.PathLike) else add
+    return update(open_index(folder, model, **opening), [os.fspath(source) for source in sources], delete)
 
 
 @overload

@@ -75,8 +75,10 @@ def run(args: argparse.Namespace) -> None:
         _change(args)
         return
     if changes or args.model:
-        found = (changes or ["--model"])[0]
-        raise RecipeError(found, f"found beside {' '.join(args.places)}", "one INDEX", "give these options to an index")
+        option = (changes or ["--model"])[0]
+        raise RecipeError(
+            option, f"found beside {' '.join(args.places)}", "one INDEX", "give these options to an index"
+        )
     if len(args.places) > 3:
         raise RecipeError("index", f"found {len(args.places)} words", "MODEL CORPUS OUT, or CORPUS OUT")
     _make(args)

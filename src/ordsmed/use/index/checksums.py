@@ -25,12 +25,12 @@ REMEDY = "make the index again, or take a copy of it"
 
 def checksums(folder: Path, data: str = "") -> dict[str, list[int | str]]:
     """Return those of all files of an index, whose data stand in a folder of its own where `data` names one."""
-    found: dict[str, list[int | str]] = {}
+    table: dict[str, list[int | str]] = {}
     for name in (RECIPE, *(str(Path(data, name)) for name in DATA)):
         if (path := folder / name).is_file():
             stat = path.stat()
-            found[name] = [stat.st_size, files.checksum(path), stat.st_mtime_ns]
-    return found
+            table[name] = [stat.st_size, files.checksum(path), stat.st_mtime_ns]
+    return table
 
 
 def check(folder: Path, known: Checksums, *, whole: bool = False) -> None:

@@ -102,8 +102,8 @@ class SearchTrial:
 
     def reciprocal(self, question: int, numbers: NDArray[Any]) -> float:
         """1 / rank of the right document; 0 beyond the tenth."""
-        found = numbers if self.documents is None else self.documents[numbers]
-        first = list(dict.fromkeys(found.tolist()))[:FIRST]
+        documents = numbers if self.documents is None else self.documents[numbers]
+        first = list(dict.fromkeys(documents.tolist()))[:FIRST]
         wanted = self.wanted[question]
         return 1 / (1 + first.index(wanted)) if wanted in first else 0.0
 
@@ -111,24 +111,24 @@ class SearchTrial:
         """Of each question the reciprocal rank."""
         return np.array([self.reciprocal(n, self.ranking(n, weight)[0]) for n in range(len(self.wanted))])
 
-    def choose(self, given: float | None = None) -> SearchChoice:
+    def choose(self, fixed: float | None = None) -> SearchChoice:
         """The weight of the vectors, where there are both, if it helps.
 
-        `given`: the weight that is kept, whatever the questions say.
+        `fixed`: the weight that is kept, whatever the questions say.
         """
         if len(self.wanted) < 2 * FEWEST:
-            return SearchChoice(given or 0.0, by_hand=given is not None)
+            return SearchChoice(fixed or 0.0, by_hand=fixed is not None)
         if not self.dense or not self.words:
             weight, name = (1.0, "vectors") if self.dense else (0.0, "words")
             means = {name: 100 * float(self.by_weight(weight).mean())}
             return SearchChoice(weight, questions=len(self.wanted), scores=means)
         every = {weight: self.by_weight(weight) for weight in WEIGHTS}
         weight, both = verified(every, 0.0)
-        if given is not None:
-            weight, both = given, self.by_weight(given)
+        if fixed is not None:
+            weight, both = fixed, self.by_weight(fixed)
         scores = {"words": every[0.0], "vectors": every[1.0], "both": both}
         means = {name: 100 * float(ranks.mean()) for name, ranks in scores.items()}
-        return SearchChoice(weight, questions=len(self.wanted), by_hand=given is not None, scores=means)
+        return SearchChoice(weight, questions=len(self.wanted), by_hand=fixed is not None, scores=means)
 
     def rerank(
         self, choice: SearchChoice, questions: Sequence[str], texts: Callable[[int], str], rescore: Rescoring
@@ -140,8 +140,8 @@ class SearchTrial:
         rankings = [self.ranking(n, choice.weight) for n in range(count)]
         first = [(numbers[: TOPS[-1]], scores[: TOPS[-1]]) for numbers, scores in rankings]
         pairs = [(questions[n], texts(int(number))) for n in range(count) for number in first[n][0]]
-        given = iter(rescore([question for question, _ in pairs], [text for _, text in pairs]) if pairs else [])
-        scores = [np.array([next(given) for _ in numbers]) for numbers, _ in first]
+        new_scores = iter(rescore([question for question, _ in pairs], [text for _, text in pairs]) if pairs else [])
+        scores = [np.array([next(new_scores) for _ in numbers]) for numbers, _ in first]
         ways = [(0, 0.0), *((top, weight) for top in TOPS for weight in WEIGHTS[1:])]
         ranks = {
             way: np.array([self.reciprocal(n, reordered(*first[n], scores[n], *way)) for n in range(count)])
@@ -155,17 +155,15 @@ class SearchTrial:
         return replace(choice, top=top, rerank_weight=weight, scores={**choice.scores, **means})
 
 
-def reordered(
-    numbers: NDArray[Any], scores: NDArray[Any], given: NDArray[Any], top: int, weight: float
-) -> NDArray[Any]:
-    """The first `top` passages in the order of both scores, of which those that were `given` weigh so much."""
-    order = np.argsort(-mixed_scores(scores[:top], given[:top], weight), kind="stable")
+def reordered(numbers: NDArray[Any], scores: NDArray[Any], new: NDArray[Any], top: int, weight: float) -> NDArray[Any]:
+    """The first `top` passages in the order of both scores, of which the `new` ones weigh so much."""
+    order = np.argsort(-mixed_scores(scores[:top], new[:top], weight), kind="stable")
     return np.concatenate([numbers[:top][order], numbers[top:]])
 
 
-def mixed_scores(scores: NDArray[Any], given: NDArray[Any], weight: float) -> NDArray[np.float64]:
+def mixed_scores(scores: NDArray[Any], new: NDArray[Any], weight: float) -> NDArray[np.float64]:
     """Both as shares of their range, weighted."""
-    return (1 - weight) * _share(scores) + weight * _share(given)
+    return (1 - weight) * _share(scores) + weight * _share(new)
 
 
 def _share(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -191,8 +189,8 @@ def verified(ranks: dict[Way, NDArray[np.float64]], plain: Way) -> tuple[Way, ND
     """
     held_out = np.zeros_like(ranks[plain])
     for half in (slice(0, None, 2), slice(1, None, 2)):
-        other = slice(1 - half.start, None, 2)
-        held_out[other] = ranks[cautious({way: values[half] for way, values in ranks.items()})][other]
+        rest = slice(1 - half.start, None, 2)
+        held_out[rest] = ranks[cautious({way: values[half] for way, values in ranks.items()})][rest]
     way = cautious(ranks)
     return (way, held_out) if way != plain and helps(held_out, ranks[plain]) else (plain, ranks[plain])
 
@@ -216,23 +214,23 @@ class PseudoQuestions:
 
     questions: list[str]
     texts: list[str]  # of the questions' passages first, shortened; then others as they are
-    others: NDArray[np.int64]  # numbers of the others
+    rest: NDArray[np.int64]  # numbers of the others
 
     @staticmethod
     def of(stored: StoredPassages, title: bool, among: int = AMONG) -> PseudoQuestions:
         """Draw them from an index; a passage that overlaps the passage of a question is left out."""
         order = np.argsort(chance.unit(chance.key("pseudo-questions"), np.arange(len(stored))))[:among].tolist()
-        most, pairs, others = min(QUESTIONS, int(SHARE * len(stored))), list[tuple[str, str]](), list[int]()
-        asked = dict[int, list[int]]()  # of each document the passages that questions are made of
+        most, pairs, left = min(QUESTIONS, int(SHARE * len(stored))), list[tuple[str, str]](), list[int]()
+        drawn = dict[int, list[int]]()  # of each document the passages that questions are made of
         for number in order:
             document = int(stored.rows[number, 0])
-            overlaps = any(_overlap(stored, number, other) for other in asked.get(document, []))
+            overlaps = any(_overlap(stored, number, taken) for taken in drawn.get(document, []))
             if len(pairs) < most and not overlaps and (pair := _pair(stored, number, title)):
                 pairs.append(pair)
-                asked.setdefault(document, []).append(number)
+                drawn.setdefault(document, []).append(number)
             else:
-                others.append(number)
-        kept = [n for n in others if not any(_overlap(stored, n, m) for m in asked.get(int(stored.rows[n, 0]), []))]
+                left.append(number)
+        kept = [n for n in left if not any(_overlap(stored, n, m) for m in drawn.get(int(stored.rows[n, 0]), []))]
         texts = [text for _, text in pairs] + [_read(stored, number, title) for number in kept]
         return PseudoQuestions([question for question, _ in pairs], texts, np.array(kept, np.int64))
 
@@ -249,10 +247,10 @@ class PseudoQuestions:
         if isinstance(encoder, TokenEncoder):
             assert tokens is not None
             [first] = encoder.token_rows(self.texts[:count], rows=count)
-            rows = _joined_rows(first, tokens, self.others)
+            rows = _joined_rows(first, tokens, self.rest)
             return [*nearest_tokens(rows, encoder.questions(self.questions), DEPTH, MEMORY)]
         shortened = np.concatenate([*encoder.vectors(self.texts[:count])]).astype(np.float16)
-        both = np.concatenate([shortened, vectors[self.others]])
+        both = np.concatenate([shortened, vectors[self.rest]])
         scores, numbers = nearest(both, encoder.questions(self.questions), DEPTH)
         return [*zip(numbers.numpy(), scores.numpy(), strict=True)]
 
@@ -270,10 +268,10 @@ def _read(stored: StoredPassages, number: int, title: bool) -> str:
     return read_as(passage.title if title else "", passage.text)
 
 
-def _overlap(stored: StoredPassages, number: int, other: int) -> bool:
+def _overlap(stored: StoredPassages, first: int, second: int) -> bool:
     """Do two passages of a document share text?"""
-    begin, end, first, last = (int(stored.rows[n, at]) for n in (number, other) for at in (3, 4))
-    return begin < last and first < end
+    (a, b), (c, d) = (stored.rows[number, 3:].tolist() for number in (first, second))
+    return bool(a < d and c < b)
 
 
 def _joined_rows(first: TokenRows, rest: TokenRows, numbers: NDArray[np.int64]) -> TokenRows:

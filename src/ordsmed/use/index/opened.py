@@ -198,32 +198,32 @@ class OpenIndex:
 
         `rescore`: a reranker, which is kept, as `reranker` describes it, if it helps; `weight`: one that is kept.
         """
-        made = self._choice(rescore, weight)
-        for line in made.lines():
+        choice = self._choice(rescore, weight)
+        for line in choice.lines():
             say(line)
         chosen = self
         if self.recipe.kind == "both" and weight is None:
-            chosen = self._with(keep=True, weight=made.weight, choice=made.facts)
-        return chosen.reranked(reranker, made) if reranker else chosen
+            chosen = self._with(keep=True, weight=choice.weight, choice=choice.facts)
+        return chosen.reranked(reranker, choice) if reranker else chosen
 
     def _choice(self, rescore: Rescoring | None, weight: float | None) -> SearchChoice:
         """What pseudo-questions about the passages choose."""
         among = AMONG if self.tokens is None else AMONG_TOKENS
-        made = PseudoQuestions.of(self.passages, self.recipe.title, among)
-        if len(made.questions) < 2 * FEWEST:
+        pseudo = PseudoQuestions.of(self.passages, self.recipe.title, among)
+        if len(pseudo.questions) < 2 * FEWEST:
             return SearchTrial([], [], []).choose(weight)
-        dense = made.by_vectors(self.encoder, self.vectors, self.tokens) if self.recipe.model else []
-        trial = SearchTrial(dense, made.by_words() if self.bm25 else [], range(len(made.questions)))
+        dense = pseudo.by_vectors(self.encoder, self.vectors, self.tokens) if self.recipe.model else []
+        trial = SearchTrial(dense, pseudo.by_words() if self.bm25 else [], range(len(pseudo.questions)))
         chosen = trial.choose(weight)
-        return trial.rerank(chosen, made.questions, made.texts.__getitem__, rescore) if rescore else chosen
+        return trial.rerank(chosen, pseudo.questions, pseudo.texts.__getitem__, rescore) if rescore else chosen
 
-    def reranked(self, reranker: dict[str, str], made: SearchChoice) -> OpenIndex:
+    def reranked(self, reranker: dict[str, str], choice: SearchChoice) -> OpenIndex:
         """The same with a reranker, or without one where the choice leaves it out; its folder keeps that."""
         measured: dict[str, object] = {
-            name: round(made.scores[name], 1) for name in ("before reranking", "reranked") if name in made.scores
+            name: round(choice.scores[name], 1) for name in ("before reranking", "reranked") if name in choice.scores
         }
-        used = {**reranker, **measured, "top": made.top, "weight": made.rerank_weight}
-        return self._with(keep=True, reranker=used if made.top else None)
+        used = {**reranker, **measured, "top": choice.top, "weight": choice.rerank_weight}
+        return self._with(keep=True, reranker=used if choice.top else None)
 
     def notes(self, kind: str, rerank: str) -> list[str]:
         """What someone should know who searches this way: what was never measured, or did not help."""
