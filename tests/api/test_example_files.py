@@ -97,8 +97,11 @@ def test_pairs_for_vectors(learn: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "how", "wrong"),
     [
-        ("classify", {"train": {"sentence": ["a"], "label": [1]}},
-         "task.train: no column `text`, but sentence, label; wanted text, label; name yours by `task.text`"),
+        (
+            "classify",
+            {"train": {"sentence": ["a"], "label": [1]}},
+            "task.train: no column `text`, but sentence, label; wanted text, label; name yours by `task.text`",
+        ),
         ("classify", {"train": {"text": ["a", "b"], "label": [1]}}, "found rows: text 2, label 1; wanted one or more"),
         ("classify", {"train": {"text": "a", "label": [1]}}, "found str as `text`; wanted a list"),
         ("classify", {"train": {"text": [], "label": []}}, "found rows: text 0, label 0"),
@@ -110,7 +113,7 @@ def test_pairs_for_vectors(learn: Any) -> None:
         ("tag", {"train": {"words": [["a\tb"]], "tags": [["O"]]}}, r"row 1: found 'a\\tb'; wanted words and tags with"),
         ("tag", {"train": TAGGED, "dev": "lab/dev.conll"}, "task.dev: found a file next to columns as task.train"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_understood_is_refused(learn: Any, kind: str, how: dict[str, Any], wrong: str) -> None:
     with pytest.raises(ordsmed.RecipeError, match=wrong):
         learn(kind, **how)

@@ -56,8 +56,10 @@ def test_texts_come_as_words_files_and_standard_input(models: dict[str, Path], t
 
 def test_pairs_and_numbers(models: dict[str, Path], typed: Any) -> None:
     said = ordsmed.open(models["pairs"], device="cpu").classify("w1", "w3")
-    rows = [*typed("classify", models["pairs"], "w1", "w3", "--json"),
-            *typed("classify", models["pairs"], "-", "--json", stdin="w1\tw3\n")]  # fmt: skip
+    rows = [
+        *typed("classify", models["pairs"], "w1", "w3", "--json"),
+        *typed("classify", models["pairs"], "-", "--json", stdin="w1\tw3\n"),
+    ]
     for facts in map(json.loads, rows):
         assert (facts["text"], facts["second"], facts["label"]) == ("w1", "w3", said.label)
     assert typed("classify", models["pairs"], "w1", "w3")[:2] == ["w1", "w3"]

@@ -64,7 +64,7 @@ def test_a_fine_tuning_that_learned_little_says_so(tmp_path: Path, monkeypatch: 
     assert run.scores["word_counts"]["accuracy"] == 100.0
     verdict = run.scores["verdict"]
     assert verdict.startswith("accuracy 50.00 is no better than guessing")
-    assert ended(run.folder)[-1] == verdict
+    assert ended(run.folder)[-2:] == ["counting words: accuracy 100.00, macro_f1 100.00", verdict]
     assert any(verdict in line for line in show("little"))
     [facts] = read([Path("little")])
     assert facts["notes"] == [verdict]

@@ -18,6 +18,7 @@ def ended(folder: Path) -> list[str]:
     else:
         scores = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
         lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {scores}" if scores else "")]
-    if guessed := numbers(facts.get("guessing", {})):
-        lines.append("guessing: " + ", ".join(f"{name} {value:.2f}" for name, value in guessed.items()))
+    for key, baseline in (("guessing", "guessing"), ("word_counts", "counting words")):
+        if scores_of := numbers(facts.get(key, {})):
+            lines.append(f"{baseline}: " + ", ".join(f"{name} {value:.2f}" for name, value in scores_of.items()))
     return [*lines, *([str(facts["verdict"])] if "verdict" in facts else [])]
