@@ -237,7 +237,7 @@ def test_the_best_is_the_lowest_loss_of_the_last_phase() -> None:
     enough = [pretraining(phase=two, patience=patience).is_enough(judged) for patience in (0, 1, 2, 3)]
     assert enough == [False, True, True, False]
     assert not pretraining(phase=two, patience=1).is_enough(judged[:2])
-    like = (two[1], replace(two[1], steps=3, batch=4, rate=1e-4, warmup=1.0, rewarm=True))
+    like = (two[1], dataclasses.replace(two[1], steps=3, batch=4, rate=1e-4, warmup=1.0, rewarm=True))
     assert pretraining(phase=like).best_of(judged) == 2, "phases that differ in how fast they learn are compared"
 
 
