@@ -533,8 +533,8 @@ def test_who_is_stopped_is_told_how_to_go_on(
     finally:
         signal.signal(signal.SIGINT, ctrl_c)
         signal.signal(signal.SIGHUP, hung_up)
-    assert (told.status, told.err.count("\n")) == (128 + number, 1)
-    says, _, again = told.err.strip().partition(" with: ")
+    assert (told.status, told.err.count("\n")) == (128 + number, 2)
+    says, _, again = told.err.strip().partition(" with:\n  ")
     if verb in GOES_ON:
         assert says == "ordsmed: stopped; what is done stands, go on"
         assert shlex.split(again) == ["ordsmed", *verb.split(), *words]

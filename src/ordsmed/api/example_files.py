@@ -19,9 +19,10 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import EXAMPLES, kind_of_folder
 from ordsmed.base.settings import words
-from ordsmed.learn.task import TaskSettings
+from ordsmed.learn.task import Task
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.request import folder_of, read
+from ordsmed.weights.trained import Trained
 
 SPLITS = ("train", "dev")
 WANTED = "a path, paths, a dict of lists, or a datasets.Dataset"
@@ -49,12 +50,12 @@ def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[st
 
 
 @contextlib.contextmanager
-def evaluated_files(task: TaskSettings | None, data: object) -> Iterator[tuple[object, list[str]]]:
+def evaluated_files(trained: Trained, data: object) -> Iterator[tuple[object, list[str]]]:
     """Yield paths as they are, or examples as a file that is removed afterwards; and the settings to read it by."""
-    if task is None or _is_path(data):
+    if _is_path(data) or not isinstance(trained.objective, Task):
         yield data, []
         return
-    ending, text, how = task.example_file("evaluate", _columns("evaluate", data))
+    ending, text, how = trained.learned.example_file("evaluate", _columns("evaluate", data))
     with tempfile.TemporaryDirectory() as folder:
         yield str(_write(Path(folder), "examples", ending, text)), list(words(how, "task."))
 

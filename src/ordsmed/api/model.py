@@ -273,8 +273,7 @@ class OpenModel:
             model.evaluate("texts.txt", probe="perplexity").lines
         """
         if not probe:
-            learned = self.trained.learned if isinstance(self.trained.objective, Task) else None
-            with evaluated_files(learned, files) as (named_files, read_by):
+            with evaluated_files(self.trained, files) as (named_files, read_by):
                 words = [*overrides, *read_by, *recipes.words(settings, "task.")]
                 paths = texts_of("evaluate", named_files)
                 return predict.evaluate(self.trained, paths, words, most_unknown=most_unknown)
