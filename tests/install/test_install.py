@@ -185,9 +185,9 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
     said = capfd.readouterr().out
     assert "PyTorch of GCC/13, PyTorch/2.8.0" in said
-    installed, after = said.splitlines()[-2:]
+    installed, title, after = said.splitlines()[-3:]
     assert installed == f"installed: module use {folder}/soft/modulefiles; module load ordsmed/{NAME}"
-    assert after == f"    ordsmed install --default {NAME} --prefix {folder}/soft"
+    assert (title, after) == ("next:", f"    ordsmed install --default {NAME} --prefix {folder}/soft")
     link = folder / f"soft/ordsmed-{NAME}"
     assert link.is_symlink()
     module = (folder / f"soft/modulefiles/ordsmed/{NAME}.lua").read_text()
