@@ -78,7 +78,7 @@ def test_whole_or_not_at_all(theirs, tmp_path):
 
 def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
     """What is not there: what is looked for is said, and no run of ours is offered."""
-    wanted = r"nowhere: no such folder or file; wanted a folder with options\.json .*; or a folder with config\.json"
+    wanted = "nowhere: no such folder or file; wanted a model in a format of `ordsmed menus formats`"
     (tmp_path / "work/pretrain/nowhere").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RecipeError, match=wanted) as error:

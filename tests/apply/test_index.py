@@ -302,7 +302,7 @@ def test_what_stands_is_reused_and_another_is_refused(place, tmp_path):
     ordsmed.index(*words, length=24, overlap=6, batch=3, weight=0.5)
     Run(place / "made").set(weight=None)
     assert (place / "made/vectors.npy").stat().st_mtime_ns == before
-    with pytest.raises(RecipeError, match=r"was made with overlap 6, found 0; name another folder, or --anew"):
+    with pytest.raises(RecipeError, match=r"was made with overlap 6, found 0; name another folder, or add --anew"):
         ordsmed.index(*words, length=24)
     hub_folder("electra", tmp_path / "other")
     with pytest.raises(RecipeError, match=r"made: is the index of another model than .*other; wanted the model that"):
@@ -320,10 +320,7 @@ def test_it_can_be_moved_with_its_model(place, tmp_path, monkeypatch):
 
 
 def test_what_is_no_index_and_what_is_damaged_is_told(place, tmp_path):
-    for name, problem in (
-        ("bert", "is no index, but a Hugging Face folder"),
-        ("gone", "is no index, but no such folder"),
-    ):
+    for name, problem in (("bert", "is no index, but a Hugging Face folder"), ("gone", "gone: no such folder")):
         with pytest.raises(RecipeError, match=problem):
             ordsmed.open_index(place / name)
     ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "cut", length=24)

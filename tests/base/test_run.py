@@ -165,6 +165,8 @@ def test_another_recipe_is_refused_and_anew_makes_it(deeds: Any) -> None:
     assert obtain(deeds.Deed, "a.toml", ["text=other"], anew=True) == folder
     assert (folder / "text").read_text() == "other"
     assert not (folder / "left-over").exists()
+    before = folder.with_name(f"{folder.name}.old-1")
+    assert ((before / "text").read_text(), (before / "left-over").exists()) == ("hello", True), "set aside, not deleted"
     obtain(deeds.Deed, "a.toml", ["text=other"], anew=True)
     obtain(deeds.Deed, str(folder), anew=True)
     assert performed() == 4

@@ -57,7 +57,7 @@ def faults(place: str, text: str) -> Iterator[str]:
             yield from command_faults(code)
         elif (setting := SETTING.match(code)) and not known(setting[1]):
             yield f"no setting `{setting[1]}`"
-    plain = CODE.sub(lambda code: "" if code[1].startswith(("ordsmed ", "-- ")) else code[1], text)
+    plain = CODE.sub(lambda code: "" if code[1].startswith(("ordsmed ", "-- ", "... -- ", "pip ")) else code[1], text)
     here = place in parsers() and not re.search("is a flag of|behind", text)
     able = [parsers()[place]] if here else parsers().values()
     for option in set(OPTION.findall(plain)) - OTHERS:
@@ -76,7 +76,7 @@ def known(path: str) -> bool:
 def command_faults(code: str) -> Iterator[str]:
     """What is wrong with a command; of one that is only named, or that stands as a form with `[...]`, only its verb."""
     words = shlex.split(code)[1:]
-    if (name := verb.named(words)) in {"VERB", *INVENTED}:
+    if (name := verb.named(words)) in {"VERB", "X", *INVENTED}:
         return
     if name not in parsers():
         yield f"no such verb: `{code}`"

@@ -184,6 +184,7 @@ def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., J
     (folder / "recipe.toml").write_text("")
     assert not stands(words, anew=True)
     assert not folder.exists()
+    assert (folder.with_name(f"{folder.name}.old-1") / "recipe.toml").exists(), "set aside, not deleted"
 
 
 def test_a_restart_of_torchrun_does_not_begin_anew_again(

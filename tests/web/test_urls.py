@@ -220,7 +220,7 @@ def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFix
     write_list([str(dump)], str(out), Rules(score=5, patterns=["zzz"]), anew=True)
     assert out.read_text() == "http://a.org/9\n"
     for wrong, said in (
-        ((str(dump), out), "exists; name another file, or `--anew` replaces it"),
+        ((str(dump), out), "exists; name another file, or add `--anew`: it moves this one aside"),
         ((str(dump), tmp_path), "exists; name another"),
         ((str(dump), tmp_path / "a.gz"), "a packed file"), ((str(tmp_path / "none"), tmp_path / "b"), "no such file"),
     ):  # fmt: skip

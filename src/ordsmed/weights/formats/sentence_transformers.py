@@ -125,7 +125,7 @@ class SentenceTransformers(Choice):
             raise RecipeError("--set length", f"found {self.length}", f"at most {longest}, which the network reads")
         else:
             return
-        raise RecipeError(trained.folder, problem, "", "`ordsmed embed --of sentences` opens it as it is")
+        raise RecipeError(trained.folder, problem, "", "`ordsmed embed RUN INPUT OUT --of sentences` opens it as it is")
 
     def write(self, trained: Trained, folder: Path) -> None:
         if isinstance(trained.objective, Reranking):
