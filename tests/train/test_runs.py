@@ -97,7 +97,7 @@ def test_a_request_to_stop_saves_first(
     start: Callable[[Path], Process], recipe: Recipe, tmp_path: Path, number: signal.Signals
 ) -> None:
     asked = recipe("stopped", steps=100_000)
-    asked.write_text(asked.read_text().replace("save = 4", "save = 50000"))
+    asked.write_text(asked.read_text().replace("save = 4", "save = 50000").replace("validate = 6", "validate = 0"))
     folder = tmp_path / "stopped"
     process = start(asked)
     process.until((folder / "metrics.jsonl").exists)
@@ -292,7 +292,7 @@ def test_epochs_become_steps_when_the_data_stand(recipe: Recipe) -> None:
     job = job_of(asked, "phase.epochs=0", "phase.steps=3")
     steps = round(2 * len(job.rows(0)) / job.phases[0].batch)
     assert f"steps = {steps}\n" in text
-    assert Run(folder).status["step"] == steps
+    assert checkpoint.steps(folder / "checkpoints")[-1] == steps
     assert pretrain(str(asked)) == folder
     with pytest.raises(RecipeError, match=rf"phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} steps"):
         pretrain(str(asked), [f"phase.warmup={steps + 1}"])

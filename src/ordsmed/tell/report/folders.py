@@ -148,7 +148,8 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
         "starts": log.get("starts", 0), "samples": samples.read(path), "notes": notes,
     }  # fmt: skip
     facts["guessing_loss"] = _guessing_loss(facts["scores"], status)
-    facts["verdict"] = values.text(values.table(status.get("verdict")).get("line")) or ""
+    losses = values.table(status.get("verdict"))
+    facts["verdict"] = values.text(losses.get("line")) or "" if losses.get("kind") != "unknown" else ""
     facts["summary"] = summary.summary(facts)
     _note_state(path, facts)
     _note_scores(facts)

@@ -12,7 +12,7 @@ import msgspec
 
 from ordsmed.base import files, run
 from ordsmed.base.errors import DataError
-from ordsmed.base.folder import STATUS, FolderKind, kind_of_folder
+from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder
 from ordsmed.base.run import Run, is_left
 from ordsmed.base.say import duration, many
 from ordsmed.base.snapshots import reached
@@ -129,7 +129,9 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
     """Return how far a pretraining came, the verdict on its losses, the last of them and what it found."""
     lines, metrics = [where(folder)], _metrics(folder)
     kept = int(status.get("step", 0)) if status.get("state") == "done" else 0
-    if losses := verdict_on(run.read_recipe(Pretraining, folder), metrics, kept):
+    recipe = run.read_recipe(Pretraining, folder) if (folder / RECIPE).exists() else None
+    losses = verdict_on(recipe, metrics, kept) if recipe else None
+    if losses and losses.kind != "unknown":
         lines.append(losses.line if status.get("state") == "done" else f"so far {losses.line}")
     training = [line for line in metrics if "validation" not in line][-LAST:]
     if training:

@@ -63,7 +63,8 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
                     say(line)
     if losses := verdict_on(recipe, lines, step):
         facts["verdict"] = losses.facts
-        say(losses.line)
+        if losses.kind != "unknown":
+            say(losses.line)
     files.write_json(folder / "scores.json", facts)
     return facts
 
