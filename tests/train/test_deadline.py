@@ -141,14 +141,15 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, cos
     job = trial_job(20_000, 10_000)
     job.data.validation_seconds = lambda job: 0.0
     start, ranks = clock.now, SimpleNamespace(total=lambda numbers: numbers, data_world=1, store=None)
-    fit, facts = fitting.fit(SimpleNamespace(ranks=ranks, build=lambda: job), recipe, seconds)  # type: ignore[arg-type, type-var]
+    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job)
+    fit, facts = fitting.fit(plan, seconds)
     end, step = Deadline(tmp_path, seconds, used=clock.now - start, **facts), 0
     end.began = clock.now
     while step < sum(phase.steps for phase in fit.phases):
         took = cost(*deadline.locate(fit.phases, step))
         clock.now, step = clock.now + took, step + 1
-        if plan := end.replan(job_of(*fit.phases), step, took):
-            fit = planned(fit, plan)
+        if change := end.replan(job_of(*fit.phases), step, took):
+            fit = planned(fit, change)
     return [phase.steps for phase in fit.phases], [phase.warmup for phase in fit.phases], clock.now - start
 
 
@@ -263,8 +264,8 @@ def fitted(
 
     ranks = SimpleNamespace(total=lambda numbers: numbers * world, data_world=world, store=None)
     job = SimpleNamespace(data=SimpleNamespace(validation_seconds=judge))
-    plan: Any = SimpleNamespace(ranks=ranks, build=lambda: job)
-    return fitting.fit(plan, recipe, seconds)  # type: ignore[type-var]
+    plan: Any = SimpleNamespace(recipe=recipe, ranks=ranks, build=lambda: job)
+    return fitting.fit(plan, seconds)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize(

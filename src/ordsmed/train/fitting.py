@@ -42,13 +42,13 @@ class TooShort(RecipeError):
     """that are enough"""
 
 
-def fit(plan: Plan, recipe: R, seconds: float, *, endings: float = 1.0) -> tuple[R, dict[str, Any]]:
-    """Return `recipe` with its steps shrunk so that all phases end within `seconds`, each by the same share.
+def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, dict[str, Any]]:
+    """Return the recipe of `plan` with fewer steps, so that all phases end within `seconds`, cut by the same share.
 
     `endings`: how many validations the end of the run takes. The second result is what the run's status keeps, by which
     the plan is corrected later.
     """
-    ranks, job = plan.ranks, plan.build()
+    recipe, ranks, job = plan.recipe, plan.ranks, plan.build()
     seconds = first_alone(ranks, lambda: seconds)  # each rank has its own clock, and all need the same plan
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:

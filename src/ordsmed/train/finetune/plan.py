@@ -194,8 +194,8 @@ class FinetuningPlan(Plan):
         job = assemble(recipe, self.ranks, self.data, networks, new=gone_on is None)
         return dataclasses.replace(job, began_as=facts)
 
-    def fitted(self, seconds: float) -> tuple[Finetuning, dict[str, Any]]:
-        return fit(self, self.recipe, seconds, endings=2.0)  # the finished run scores its best check once more
+    def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
+        return fit(self, seconds, endings=2.0)  # the finished run scores its best check once more
 
     def verify(self) -> None:
         """Its files were read and checked when it was completed."""

@@ -269,7 +269,7 @@ class PretrainingPlan(Plan):
         return job
 
     def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        return fit(self, self.recipe, seconds)
+        return fit(self, seconds)
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         return finish(job, folder)
