@@ -31,7 +31,7 @@ ASKED_ALL = {"step": 3, "device": "cpu", "threads": 2, "precision": "bf16"}
 ASK = ["--step", "3", "--device", "cpu", "--threads", "2", "--precision", "bf16"]
 FETCHED = {"out": "work/fetch", "mirror": None, "allow_missing": False, "private": False, "timeout": 20.0,
            "slowest": 1000, "attempts": 3}  # fmt: skip
-PLAIN = {"anew": False, "licence": None, "to": None, "overrides": []}
+PLAIN = {"anew": False, "title": "", "language": "", "licence": None, "to": None, "overrides": []}
 SHARED = {"train": 256, "test": 0, "fraction": 0.1, "splits": "train", "anew": False}
 ANSWERED = {"file": "", "best": 3, "as_json": False}
 STDIN = object()
@@ -107,7 +107,7 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("import a b model.x=1 --anew", "weights.importing.take_over", LINES, ("a", "b", ["model.x=1"]), {"anew": True}),
     ("export r o", "api.making.export", Asked(), ("r", "o"), {"step": None, **PLAIN}),
     ("export r o --step 7 --anew --licence MIT --to f --set a=1 --set b=2", "api.making.export", Asked(),
-     ("r", "o"), {"step": 7, "anew": True, "licence": "MIT", "to": "f", "overrides": ["a=1", "b=2"]}),
+     ("r", "o"), {"step": 7, **PLAIN, "anew": True, "licence": "MIT", "to": "f", "overrides": ["a=1", "b=2"]}),
     ("export r o --step all --licence MIT", "api.making.export", Asked(), ("r", "o"),
      {"step": "all", **PLAIN, "licence": "MIT"}),
     ("show r", "tell.show.show.show", LINES, ("r", []),
@@ -279,7 +279,6 @@ def test_numbers_as_json(given: Any, capsys: pytest.CaptureFixture[str]) -> None
         ("corpus r --anew --part 1/2", "--anew: beside --part or --until; wanted one of them; "),
         ("corpus r --anew --until read", "--anew: beside --part or --until; wanted one of them; "),
         ("show a b c", "`c`: one name too many; wanted two recipes or runs to compare"),
-        ("finetune r --dry-run --deadline 3h", "--deadline: found for a fine-tuning, which goes by epochs"),
         ("corpus addresses a out --pattern (", "corpus addresses: "),
     ],
 )
