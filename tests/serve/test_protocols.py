@@ -404,3 +404,24 @@ def test_an_address_that_is_wrong_is_refused_in_a_line(served: Running) -> None:
         far.fill("the [MASK]")
     with pytest.raises(AttributeError, match="has no `evaluate`; it has fill"):
         far.evaluate("x")
+
+
+def test_commands_take_an_address(served: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["fill", f"{served.url}/bert", "the [MASK] is old."], "[MASK]: "),
+        (["generate", f"{served.url}/gpt2", "the", "--tokens", "3", "--seed", "2"], "the"),
+        (["generate", f"{served.url}/gpt2", "the", "a", "--tokens", "3", "--json"], '"prompt": "a"'),
+        (["surprisal", f"{served.url}/gpt2", "the river"], "causal"),
+    ):
+        main(words)
+        assert said in capsys.readouterr().out, words
+    for words, said in (
+        (["fill", f"{served.url}/gpt2", "[MASK]"], "cannot fill: it is a gpt2; it can "),
+        (["fill", f"{served.url}/bert", "--step", "3", "[MASK]"], "found options beside an address"),
+        (["embed", f"{served.url}/bert", __file__, "x.npz"], "a served model has no `embed_file`"),
+        (["export", f"{served.url}/bert", "x"], "is the address of a served model; wanted a run's folder"),
+        (["show", f"{served.url}/bert"], "is the address of a served model; wanted a recipe or a folder"),
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert said in capsys.readouterr().err, words
