@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 
-import pytest
-
 from kit import remedies
 from kit.sources import FILES, nodes
 from ordsmed.base import menu
