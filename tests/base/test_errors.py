@@ -47,6 +47,7 @@ def test_the_nearest_name_is_offered() -> None:
         ("lerning_rate", ["length", "learning_rate"], ["learning_rate"]),
         ("eval", ["evaluate", "embed"], ["evaluate"]),
         ("brt", ["bert", "bart", "gpt2"], ["bart", "bert"]),
+        ("gpu", ["cpu", "gpus"], ["gpus"]),
         ("data", ["dataloader_num_workers"], []),
         ("bert", ["bert-a", "bert-b", "bert-c", "bert-d"], []),
         ("nowhere", ["power9", "lumi"], []),

@@ -190,7 +190,7 @@ def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> N
         ("puhti", "--site: found puhti, which is retired since 2026-07-31; take roihu"),
         ("sagga", "NAME: found sagga; did you mean `saga`?"),
         ("gone.toml", "NAME: found gone.toml, and there is no such file"),
-        ("typo.toml", "typo.toml: partition[1].hour: unknown setting; did you mean `hours`?"),
+        ("typo.toml", "typo.toml: partition[1].hour: unknown setting; did you mean `partition.hours`?"),
         ("other.toml", "other.toml: systems: unknown setting"),
         ("list.toml", "list.toml: partition[1]: found 'gpu'; wanted a table of name, slurm, arch"),
         ("config.yaml", "config.yaml: not TOML"),

@@ -68,7 +68,9 @@ def near(name: str, names: Iterable[str]) -> list[str]:
     """
     word, spelled = _spelling(name), {known: _spelling(known) for known in sorted(set(names))}
     edits = {
-        known: count for known, text in spelled.items() if (count := _edits(word, text)) <= _most_edits(word, text)
+        known: (count, not text.startswith(word))  # of equally near names those that begin with the word
+        for known, text in spelled.items()
+        if (count := _edits(word, text)) <= _most_edits(word, text)
     }
     begun = [known for known, text in spelled.items() if 3 <= len(word) >= len(text) / 3 and text.startswith(word)]
     likeliest = [known for known, count in edits.items() if count == min(edits.values())] or begun
