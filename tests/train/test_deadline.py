@@ -290,7 +290,7 @@ def test_steps_are_fitted_before_the_run(
     told = capsys.readouterr().err
     warmups = " + ".join([str(int(6 * steps[0] / 60))] * 2)
     changed = f"steps 60 + 60 became {steps[0]} + {steps[1]}, warm-up 6 + 6 became {warmups}"
-    assert f"deadline {duration(seconds)}: {changed}; a step takes 1, 2 s, " in told
+    assert f"deadline in {duration(seconds)}: {changed}; a step takes 1, 2 s, " in told
     assert "of the recipe's steps" not in told
 
 
@@ -299,7 +299,7 @@ def test_what_fits_is_left_and_what_hardly_does_is_warned_of(
 ) -> None:
     recipe = Plain((*phases(50), *phases(50, warmup=0.1)))
     assert fitted(monkeypatch, recipe, 150 / 0.95 + 0.01)[0] is recipe
-    assert "deadline 2 min 37 s: all of 100 steps fit; a step takes 1, 2 s" in capsys.readouterr().err
+    assert "deadline in 2 min 37 s: all of 100 steps fit; a step takes 1, 2 s" in capsys.readouterr().err
     small, _ = fitted(monkeypatch, recipe, 14.0 / 0.95)
     assert table(small.phase) == [[4, 0.0], [4, 0.1]]  # a share of the phase stays one
     assert "--deadline: 8.00% of the recipe's steps" in capsys.readouterr().err

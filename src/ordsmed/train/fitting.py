@@ -63,7 +63,7 @@ def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, 
     needed = sum(p.whole_steps * e + p.steps * every for p, e in zip(recipe.phases, learning, strict=True))
     times = f"a step takes {_listed(learning)} s"
     if needed <= left:
-        say(f"deadline {duration(seconds)}: all of {many(total(recipe.phases), 'step')} fit; {times}")
+        say(f"deadline in {duration(seconds)}: all of {many(total(recipe.phases), 'step')} fit; {times}")
         return _with_fixed_ramps(recipe), facts
     share = left / needed
     if share <= 0 or any(phase.steps * share < 1 for phase in recipe.phases):
@@ -74,7 +74,7 @@ def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, 
         raise error
     fitted = recipe.with_phases([_shrunk(phase, share) for phase in recipe.phases])
     change = difference(table(recipe.phases), table(fitted.phases))
-    say(f"deadline {duration(seconds)}: {change}; {times}, {duration(left)} are left for them")
+    say(f"deadline in {duration(seconds)}: {change}; {times}, {duration(left)} are left for them")
     warn(total(fitted.phases), total(recipe.phases))
     return fitted, facts
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import time
@@ -25,7 +26,7 @@ from ordsmed.base.machine.speed import measured_peak, slower_in
 from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.ranks import Ranks, connect, disconnect, first_alone, init_mesh, prepare, rendezvous
 from ordsmed.base.run import Run
-from ordsmed.base.say import detail, logged, many, operations, remembered, say, unread
+from ordsmed.base.say import detail, duration, logged, many, operations, remembered, say, unread
 from ordsmed.base.screen import command, command_lines
 from ordsmed.learn.phases import locate, total
 from ordsmed.train import callbacks as hooks
@@ -34,6 +35,7 @@ from ordsmed.train.auto import laid_out, let_go
 from ordsmed.train.callbacks import Callback, Replanned
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
 from ordsmed.train.fastest import expected, with_fastest_precision
+from ordsmed.train.fitting import TooShort
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
 from ordsmed.train.meters import read
@@ -282,7 +284,12 @@ def _complete(plan: Plan, request: Request) -> tuple[Training, dict[str, Any]]:
     if not request.deadline:
         return resolved, {}
     end = request.began + request.deadline
-    resolved, fit = _with_room(plan.by(resolved), request.folder, lambda plan: plan.fitted(end - time.time()))
+    try:
+        resolved, fit = _with_room(plan.by(resolved), request.folder, lambda plan: plan.fitted(end - time.time()))
+    except TooShort as error:
+        whole = duration(math.ceil(time.time() - request.began + error.seconds))
+        error.args = (f"{error}; `--deadline` of {whole} or more is enough now",)
+        raise
     return resolved, {"fit": fit}
 
 
