@@ -123,7 +123,9 @@ def remedies_are_valid(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     @functools.wraps(plain)
     def noted(error: OrdsmedError, *parts: Any, **named: Any) -> None:
         plain(error, *parts, **named)
-        raised.append(error)
+        callers = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_stack(None))
+        if not any(name.startswith("ordsmed.others.") for name in callers):  # whose options are those of other programs
+            raised.append(error)
 
     monkeypatch.setattr(OrdsmedError, "__init__", noted)
     yield

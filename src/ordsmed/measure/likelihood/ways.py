@@ -83,7 +83,7 @@ def _nothing(trained: Trained) -> tuple[str, str, str]:
     """Why a model cannot be asked at all: what it is, what is wanted, what helps."""
     wanted = "a language model with its head"
     if isinstance(trained.objective, Task):
-        return "was fine-tuned: its head tells a task's answers", wanted, "without --probe it is judged by its task"
+        return "was fine-tuned: its head gives a task's answers", wanted, "`ordsmed evaluate RUN` scores it by its task"
     if trained.settings.capabilities.state:
         return "is an ELMo without its scores over words", wanted, "`ordsmed embed` gives its vectors"
     if _guesser(trained):
