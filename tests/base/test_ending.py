@@ -110,7 +110,7 @@ class Apart:
     def __del__(self, write=os.write):
         write(1, b"taken apart")
 
-def run(words):
+def run(words, began):
     held.append(Apart())
     if "connected" in words:
         ending.connected()
@@ -172,7 +172,7 @@ class Slow:
 
 late = Slow(10)  # Python is longer about it, when it takes this apart
 
-def run(words):
+def run(words, began):
     global own  # its groups would wait for their threads when they are let go of
     own = ranks.join(ranks.prepare("cpu"), (2, 1, 1), 60)
     tensor = torch.ones(4)

@@ -16,7 +16,7 @@ from pathlib import Path
 GOLDEN = Path(__file__).with_name("constants.json")
 HOUSE = Path(__file__).parents[2] / "src" / "ordsmed"
 FREE = """
-    use/answer: AT_ONCE AROUND | use/elmo_reader: WINDOW WORDS | use/embed: HELD_LINES HELD_BYTES
+    use/answer: AROUND | use/typed_texts: AT_ONCE | use/elmo_reader: WINDOW WORDS | use/embed: HELD_LINES HELD_BYTES
     use/readers: TOKENS | use/vectors: GROUP | base/errors: MANY | text/web/http: BLOCK
     use/generate: BATCH | use/generation/continuing: HELD | use/generation/network: ROWS | nn/attention: ROOM FAR
     base/machine/speed: PATIENCE SHORT LEAST LARGEST | base/machine/threads: LOOK

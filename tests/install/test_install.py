@@ -157,7 +157,7 @@ def test_a_site_says_its_own_index(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("wish", "message"), [
-    ({"site": "nowere"}, "--site: found nowere; did you mean `power9`"),
+    ({"site": "nowere"}, "--site: found nowere; there are: a100"),
     ({"site": "saga:gpu"}, "--site: found partition gpu"),
     ({"site": "saga", "flavor": "apptainr"}, "--by: found apptainr; did you mean `apptainer`"),
     ({"site": "power9", "flavor": "easybuild"}, "--by: found easybuild, which has no PyTorch for V100 on ppc64le"),
@@ -169,7 +169,7 @@ def test_a_site_says_its_own_index(folder: Path) -> None:
     ({"site": "laptop", "flavor": "eessi"}, "--module: which PyTorch without CUDA is in EESSI/2025.06 is not known"),
     ({"site": "lumi", "flavor": "eessi"}, "--by: found eessi, which has no PyTorch for MI250X on x86_64"),
     ({"site": "saga", "python": "3.9"}, "--python: found 3.9; wanted 3.11 or newer"),
-    ({"site": "saga", "extras": ("parket",)}, "--extras: found parket; did you mean `parquet`"),
+    ({"site": "saga", "extras": ("parqet",)}, "--extras: found parqet; did you mean `parquet`"),
     ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2.1.2-foss-2022b",)}, "older toolchains"),
     ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2-foss",)}, "one as EasyBuild names it"),
     ({"site": "saga", "bundle": "none"}, "--from: none holds no bundle.json"),

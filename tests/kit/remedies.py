@@ -21,7 +21,7 @@ VALUES = {"N": "2", "H": "1", "X": "1", "SECONDS": "1", "SHARE": "0.5"}  # for t
 KINDS = {"model": "models", "objective": "objectives", "optimizer": "optimizers", "task": "tasks",
          "tokenizer": "tokenizers", "source": "corpora"}  # fmt: skip
 INVENTED = {"act", "deed", "another", "outer"}  # verbs of tests
-OTHERS = {"--ckpt-format", "--account", "--constraint"}  # options of other programs
+OTHERS = {"--ckpt-format", "--account", "--constraint", "--exclude"}  # options of other programs
 
 
 @functools.cache

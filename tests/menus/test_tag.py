@@ -371,7 +371,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
         ("B-X O X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag X next to B-X; wanted O, B-PER and"),
         ("O B I-X", {"scheme": "IOB2"}, "task.scheme: IOB2, but .*a:1 has the tag B next to I-X; wanted O, B-PER and"),
         ("O O", {"scheme": "IOB2"}, r"a:1: no tag but O; wanted spans .* B-PER and the like; name the column of the"),
-        ("X Y", {"class_weights": {"XX": 2.0}}, "task.class_weights: found `XX`; wanted labels; did you mean `X`?"),
+        ("X Y", {"class_weights": {"XX": 2.0}}, "task.class_weights: found `XX`; wanted labels; there are: X, Y"),
     ):
         with pytest.raises((DataError, RecipeError), match=complaint.replace("?", r"\?")):
             settled(tags, **how)

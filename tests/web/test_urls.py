@@ -228,7 +228,7 @@ def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFix
             write_list([wrong[0]], str(wrong[1]), Rules())
     with pytest.raises(DataError, match="one of the lists that are read"):
         write_list([str(out.parent)], str(out), Rules(), anew=True)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["RS_2011-01.xz", "list.txt", "made"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["RS_2011-01.xz", "list.txt", "list.txt.old-1", "made"]
     with pytest.raises(SystemExit):
         cli.main(["corpus", "addresses", str(dump), str(tmp_path / "c"), "--pattern", "("])
     assert "wanted a regular expression" in " ".join(capsys.readouterr().err.split())

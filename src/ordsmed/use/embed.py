@@ -82,7 +82,7 @@ class Form:
             problem = "scores two texts that are read together (a cross-encoder), and has no vectors of texts"
             if isinstance(trained.objective, LateInteraction):
                 problem = "gives each token a vector (late interaction), and texts none"
-            remedy = f"`{command('search', '--rerank', trained.folder)}` asks it"
+            remedy = f"`{command('search', 'INDEX', 'QUESTION', '--rerank', trained.folder)}` asks it"
             raise RecipeError(trained.folder, problem, "a model that learned vectors from pairs", remedy)
         if self.prompt and not learned:
             problem = f"found {self.prompt}, but {trained.folder} did not learn vectors of texts"
