@@ -369,8 +369,8 @@ def test_files_of_words_that_are_none(folder: Path) -> None:
     (folder / "a.json").write_text('{"do_train": tru')
     with pytest.raises(DataError, match=r"a.json: not JSON"):
         called(CODE, MLM, "a.json")
-    (folder / "a.json").write_text('{"do_trane": true}')
-    with pytest.raises(UsageError, match="--do_trane=True: no such flag; did you mean `--do_train`"):
+    (folder / "a.json").write_text('{"do_trian": true}')
+    with pytest.raises(UsageError, match="--do_trian=True: no such flag; did you mean `--do_train`"):
         called(CODE, MLM, "a.json")
 
 
@@ -441,7 +441,7 @@ def test_networks_that_cannot_be(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([*BASE, "--learning_rat=1", "--per_device_batch=3"], "did you mean `--per_device_eval_batch_size`?"),
+        ([*BASE, "--learning_rat=1", "--per_device_eval_batch_sise=3"], "did you mean `--per_device_eval_batch_size`?"),
         ([*BASE, "--dataset_name=wikitext"], "--dataset_name: found with files; wanted one of the two"),
         ([*BASE[:1], *BASE[2:], "--dataset_name=imdb"], "found imdb; wanted wikitext wikitext-2-raw-v1, wikitext"),
         ([*BASE, "--bf16", "--fp16"], "--bf16: found with --fp16"),

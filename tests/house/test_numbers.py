@@ -15,7 +15,7 @@ NOUNS = re.compile(
 )
 FREE = """
     train/session: steps | train/auto: speed
-    maker/plan: learning.family.passes | maker/plan: passes | maker/plan: phase['batch']
+    maker/plan: learning.passes | maker/plan: passes | maker/plan: phase['batch']
     learn/score/squad: len(questions) | text/labelled/conll: len(self)
     train/finetune/recipe: longest or 'all' | data/tokenizer_training: split | others/translate/trainer: flag
     machines/doctor/software: threads or 'any number of' | tell/report/markdown: tables.count(examples[file])

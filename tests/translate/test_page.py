@@ -50,8 +50,10 @@ def test_a_flag_is_found_whosever_it_is(capsys: pytest.CaptureFixture[str]) -> N
         assert {line[0] for line in lines[1:]} >= ({"google"} if len(words) == 3 else {"google", "nvidia"})
     as_written = page.find("optimization.max_update=[5]", ["fairseq"])
     assert as_written == page.find("--max-update=5", ["fairseq"]) == page.find("max_update", ["fairseq"])
-    with pytest.raises(UsageError, match=r"no flag of google holds `train-bach`; did you mean `train_batch_size`"):
-        page.find("train-bach", ["google"])
+    with pytest.raises(
+        UsageError, match=r"no flag of google holds `train-batch-sise`; did you mean `train_batch_size`"
+    ):
+        page.find("train-batch-sise", ["google"])
     for code in program.names():
         for one in program.programs(code).values():
             for flag in one.flags:

@@ -369,8 +369,10 @@ def _tokenizer(values: Values, call: Call) -> None:
     if kind == "SentencePieceTokenizer":
         _sentencepiece(values, call, path or "tokenizer.model")
         return
-    if path and (other := _other_kind(kind, Path(path))):
-        raise UsageError("--tokenizer-path", f"found {path}, {other}", f"files of a {kind}", "another --tokenizer-type")
+    if path and (kind_there := _other_kind(kind, Path(path))):
+        raise UsageError(
+            "--tokenizer-path", f"found {path}, {kind_there}", f"files of a {kind}", "another --tokenizer-type"
+        )
     published = kind == "GPT2BPETokenizer" and not values.says("--tokenizer-model-type")
     call.put("encode: tokenizer", path or ("gpt2" if published else values.tokenizer_model_type))
     call.note_idle(values, "but for a SentencePieceTokenizer that is trained", "--vocab-size")

@@ -370,17 +370,21 @@ class Program:
         for flag in self.flags:
             if not flag.within and flag.key in args and (inner := [f for f in self.flags if f.within == flag.name]):
                 args |= of_table(flag.name, args[flag.key], inner)
+        self._check_choices(args)
+        of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
+        implying = {flag.key: flag.implies for flag in self.flags if flag.implies and of[flag.key] != flag.default}
+        of |= {key_of(implied): True for implied in implying.values()}
+        values = Values(Recorded(of), frozenset(args), place, devices, tuple(overrides), anew, self.name)
+        values.read_later(*implying)
+        moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
+        return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
+
+    def _check_choices(self, args: Mapping[str, Any]) -> None:
+        """Refuse values of flags, and of keys of tables, that are none of their choices."""
         for flag in self.flags:
             if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, flag.default):
                 where = flag.spelling if flag.spelling.startswith("-") else f"{self.name}: {flag.name}"
                 raise UsageError(where, f"found {args[flag.key]}", ", ".join(flag.one_of))
-        of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
-        implying = [flag for flag in self.flags if flag.implies and of[flag.key] != flag.default]
-        of |= {key_of(flag.implies): True for flag in implying}
-        values = Values(Recorded(of), frozenset(args), place, devices, tuple(overrides), anew, self.name)
-        values.read_later(*(flag.key for flag in implying))
-        moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
-        return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
 
 
 def of_table(place: str, text: str, inner: Sequence[Flag]) -> Table:

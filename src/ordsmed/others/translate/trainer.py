@@ -280,7 +280,7 @@ def _scheduler_kwargs(values: Values) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if value is not None}
 
 
-def _is_scheduler_value(name: str, value: Any) -> bool:
+def _is_scheduler_value(name: str, value: object) -> bool:
     if name in ("decay_type", "warmup_type"):
         return isinstance(value, str)
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))

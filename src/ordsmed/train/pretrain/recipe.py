@@ -244,11 +244,9 @@ class Pretraining(Training):
 
         They differ in how long and how fast they learn alone, as the phases that extend a finished run do.
         """
-        like = [
-            replace(phase, steps=1, epochs=0.0, most_steps=0, batch=1, rate=1.0, warmup=0.0, schedule=Schedule(),
-                    rewarm=False, batch_ramp=None)
-            for phase in self.phase
-        ]  # fmt: skip
+        same: dict[str, Any] = {"steps": 1, "epochs": 0.0, "most_steps": 0, "batch": 1, "batch_ramp": None}
+        same |= {"rate": 1.0, "warmup": 0.0, "schedule": Schedule(), "rewarm": False}
+        like = [replace(phase, **same) for phase in self.phase]
         count = len(like)
         first = next((n for n in range(count, 0, -1) if like[n - 1] != like[-1]), 0)
         return range(first + 1, count + 1)
