@@ -66,7 +66,9 @@ def near(name: str, names: Iterable[str]) -> list[str]:
     3. it has three characters or more and is the beginning of names that are at most three times as long: `eval` and
        `evaluate`.
     """
-    word, spelled = _spelling(name), {known: _spelling(known) for known in sorted(set(names))}
+    written_alike = sorted(sorted(set(names)), key=lambda known: ("_" in known) == ("_" in name))
+    word, once = _spelling(name), {_spelling(known): known for known in written_alike}  # of two spellings the last one
+    spelled = {known: text for text, known in sorted(once.items())}
     edits = {
         known: (count, not text.startswith(word))  # of equally near names those that begin with the word
         for known, text in spelled.items()
