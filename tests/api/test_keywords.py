@@ -183,7 +183,7 @@ def test_a_layout_is_a_mesh_in_words_or_a_table_of_the_recipe(one: str, tmp_path
     out = str(tmp_path / "out")
     calls: list[tuple[Any, str]] = [(ordsmed.pretrain, one), (ordsmed.finetune, "tiny/words")]
     for call, recipe in calls:
-        with pytest.raises(RecipeError, match=r"layout\.thread: unknown setting; did you mean `threads`"):
+        with pytest.raises(RecipeError, match=r"layout\.thread: unknown setting; did you mean `layout.threads`"):
             call(recipe, layout={"thread": 1}, out=out)
         with pytest.raises(RecipeError, match=r"layout: found 3; wanted "):
             call(recipe, layout=3, out=out)

@@ -145,7 +145,7 @@ def test_two_recipes_are_compared_as_stability_does(monkeypatch: pytest.MonkeyPa
 
     def compare(*args: Any) -> dict[str, Any]:
         calls.append(args)
-        return {"folder": "work/both", "over": None, "metric": "loss"}
+        return {"folder": "work/both", "over": None, "metric": "loss", "seeds_wanting": 0}
 
     monkeypatch.setattr("ordsmed.api.measuring.compare_recipes", compare)
     made = ordsmed.compare("tiny/bert", "tiny/gpt2", seeds=[1, 2], model={"width": 8}, overrides=["log=1"], out="o")

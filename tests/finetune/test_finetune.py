@@ -675,9 +675,9 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
     [
         ({"task": {"length": 65}}, r"task\.length: found 65, more than the model's 64 positions; use task\.length=64"),
         ({"task": {"length": 0}}, r"task\.length: found 0; wanted 1 or more"),
-        ({"task": {"lenght": 9}}, "task.*lenght: unknown setting; did you mean `length`"),
+        ({"task": {"lenght": 9}}, "task.*lenght: unknown setting; did you mean `task.length`"),
         ({"adaptors": {"rank": 2}}, "adaptors: unknown setting; did you mean `adapters`"),
-        ({"adapters": {"rang": 2}}, "rang: unknown setting; did you mean `rank`"),
+        ({"adapters": {"rang": 2}}, "rang: unknown setting; did you mean `adapters.rank`"),
         ({"best": "acuracy"}, "best: found acuracy; wanted a score of which more is better; did you mean `accuracy`"),
         ({"rate": -1.0}, "rate: found -1.0; wanted a finite number above 0"),
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),

@@ -12,8 +12,13 @@ from ordsmed.base.errors import DataError
 from ordsmed.learn.task import no_better
 from ordsmed.learn.tasks import classify
 from ordsmed.train.finetune import finish
+from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.use import predict
+
+class Taken(Exception):
+    """Weights are read from this checkpoint."""
+
 
 JUDGED = ((4, 70.0), (8, 90.0), (12, 80.0), (16, None))  # step and accuracy
 
@@ -24,7 +29,13 @@ def chosen(
     """The step that is taken of four that stand, of which some are damaged."""
     recipe = Finetuning(task=classify.Classify(train="a.tsv", labels=("a", "b")), init="x", **how)
     lines = [{"step": step, **({} if score is None else {"accuracy": score})} for step, score in judged]
-    job: Any = SimpleNamespace(state=SimpleNamespace(validations=lines))
+    job: Any = SimpleNamespace(
+        recipe=recipe, data=object.__new__(TaskData), state=SimpleNamespace(validations=lines)
+    )
+
+    def read(path: Path) -> None:
+        raise Taken(path)
+
     monkeypatch.setattr(finish.checkpoint, "steps", lambda _: [4, 8, 12, 16])
     whole = finish.checkpoint.KINDS if how.get("average") else finish.checkpoint.KINDS[:1]
 
@@ -33,9 +44,12 @@ def chosen(
         return "is damaged" if int(path.name.removeprefix("step-")) in damaged else ""
 
     monkeypatch.setattr(finish.checkpoint, "damage", damage)
-    step, path = finish._chosen(job, recipe, folder)
-    assert path == finish.checkpoint.path_of(folder, step)
-    return step
+    monkeypatch.setattr(finish.boxes, "read_weights", read)
+    with pytest.raises(Taken) as taken:
+        finish.finish(job, folder)
+    [path] = taken.value.args
+    assert path.parent == folder / "checkpoints"
+    return int(path.name.removeprefix("step-"))
 
 
 @pytest.mark.parametrize("average", [0.0, 0.5])

@@ -100,7 +100,7 @@ def test_a_folder_of_before_a_setting_was_added_goes_on(capsys: pytest.CaptureFi
     Path("out").mkdir()
     run.Run(Path("out")).set(verb="make", state="done", request=known)
     making.make("texts", "out")
-    assert "out: done" in capsys.readouterr().err
+    assert capsys.readouterr().err == "out: is finished, with --hours 1; more hours continue it\n"
     with pytest.raises(RecipeError, match="ordsmed export out/model out/hugging-face --licence MIT --anew"):
         making.make("texts", "out", licence="MIT")
 

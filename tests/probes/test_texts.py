@@ -115,7 +115,7 @@ def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: 
     assert finding.how == f"{many} longer than the model's window: {left_out}"
     for row, record in zip(rows, records, strict=True):
         ids = gpt2.tokenizer.encode(row)
-        ids = [gpt2.tokenizer.end, *ids] if start else ids
+        ids = [gpt2.opening, *ids] if start else ids
         size = len(gpt2.tokenizer.encode(row.split()[-1]))
         read = torch.tensor([ids[-33:-1]])
         with torch.no_grad():

@@ -150,6 +150,7 @@ def test_a_page_stands_beside(study: Path, made: Made, recipe: Callable[..., Pat
     assert "2 runs of 1 recipe: 2 done." in own, "of those that were asked for"
     both = Path("work/stability/steady-and-other/comparison.html").read_text()
     assert "4 runs of 2 recipes: 4 done." in both
+    assert "<h1>other against steady</h1>" in both
     assert "other against steady: validation" in both
     assert "no difference shown" in both
 

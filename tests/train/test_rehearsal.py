@@ -20,12 +20,13 @@ from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.machines.cluster import estimate, submit
 from ordsmed.tell.stability import stability
-from ordsmed.train import session, several
+from ordsmed.train import fitting, session, several
+from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.finetune import rehearse as rehearse_finetuning
-from ordsmed.train.pretrain import deadline
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train.pretrain.recipe import Pretraining
+from ordsmed.train.pretrain.texts import TextData
 from ordsmed.train.request import requested
 
 Recipe = Callable[..., Path]
@@ -65,8 +66,9 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind, "perform", reached)
     monkeypatch.setattr(session, "_train_until_done", reached)
     monkeypatch.setattr(session, "measured_peak", lambda *_: 1e11)
-    monkeypatch.setattr(deadline, "_trial", lambda *_: (0.1, 0.1, 0.1))
-    monkeypatch.setattr(deadline, "_validation_seconds", lambda *_: 0.1)
+    monkeypatch.setattr(fitting, "_trial", lambda *_: 0.1)
+    monkeypatch.setattr(TextData, "validation_seconds", lambda *_: 0.1)
+    monkeypatch.setattr(TaskData, "validation_seconds", lambda *_: 0.1)
 
 
 def outcome(act: Callable[..., Any], *words: Any, **how: Any) -> str:
@@ -245,7 +247,8 @@ TUNED: list[tuple[list[str], dict[str, Any], str]] = [
     (["step=all"], {}, "is no run"),
     ([], {"part": "1/2"}, "--part"),
     (["seeds=[1,2]"], {"layout": "auto"}, "--layout"),
-    ([], {"deadline": 9.0}, "--deadline"),
+    ([], {"deadline": 1e-9}, "--deadline"),
+    ([], {"deadline": 600.0}, GOES),
     (["seeds=[1,2]"], {"part": "3/2"}, "--part"),
 ]
 

@@ -465,7 +465,7 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return go, noted
 
 
-def test_a_start_is_told_in_three_lines(
+def test_a_start_is_told_in_a_few_lines(
     going: Any, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What learns, on what, and where; with -v the plan and the machine as a whole, which the log always tells."""
@@ -473,7 +473,7 @@ def test_a_start_is_told_in_three_lines(
     with logged(tmp_path / "log"):
         go()
     short = capsys.readouterr().err.splitlines()
-    assert len(short) == 3
+    assert len(short) == 4
     assert (tmp_path / "log").read_text().splitlines() == [*short, "planned", "lent"]
     request.getfixturevalue("details")
     go(found=4)
@@ -486,7 +486,10 @@ def test_a_run_begins(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert go() == {"finished": True}
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == ["bert: 9 parameters", "on cpu, 1 thread, fp32"]
-    assert told[2:] == [f"in {tmp_path}; Ctrl-C saves the run, `ordsmed pretrain {tmp_path}` goes on"]
+    assert told[2:] == [
+        f"in {tmp_path}; Ctrl-C saves the run, which goes on with:",
+        f"    ordsmed pretrain {tmp_path}",
+    ]
     assert noted == ["verified", ("build", None), ("note", 0), ("train", 0, 2e9)]
     noted.clear()
     go("trouble.action=rewind")

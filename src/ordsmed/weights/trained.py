@@ -23,6 +23,7 @@ from ordsmed.base.menu import kind_of, load
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.say import many, say
 from ordsmed.learn.objective import Objective, fresh
+from ordsmed.learn.task import Task
 from ordsmed.nn import products
 from ordsmed.nn.adapters import Adapters, merged
 from ordsmed.nn.model import own_tensors
@@ -74,12 +75,14 @@ class Trained:
 
     @property
     def opening(self) -> int | None:
-        """The token before the first one of a causal model's text; None: there is none.
+        """The token before the first one of a text that is continued; None: there is none.
 
-        Of a Hugging Face folder it is the tokenizer's `bos_token`. Rows of our own trainings have the sign between
-        documents there, whatever other signs the tokenizer knows.
+        Of a Hugging Face folder of a causal language model it is the tokenizer's `bos_token`. Rows of our own trainings
+        have the sign between documents there, whatever other signs the tokenizer knows; so do exported hybrids and
+        fine-tuned models, whose folders may name another `bos_token`.
         """
-        bos = self.tokenizer.named("bos_token") if self.recipe is None else None
+        ours = self.recipe is not None or not self.causal or isinstance(self.objective, Task)
+        bos = None if ours or not (self.folder / "config.json").is_file() else self.tokenizer.named("bos_token")
         return self.tokenizer.separator if bos is None else bos
 
     @property

@@ -159,17 +159,17 @@ def _leave(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict
     if drawn:
         title = f"{study.name}: {many(len(result['runs']), 'seed')}"
         draw_bands(study.folder / "stability.svg", title, [_group(study, result)], results.ended(result))
-        _write_page(study.folder / "stability.html", [result])
+        _write_page(study.folder / "stability.html", study.name, [result])
     return result
 
 
-def _write_page(place: Path, results_of: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
-    """Of the seeds that were asked for and begun, whatever stands beside them."""
+def _write_page(place: Path, title: str, results_of: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
+    """Write the page of the seeds that were asked for and have started, whatever else is in their folders."""
     begun = [
         row["folder"] for result in results_of for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()
     ]
     if begun or more:
-        report.write([*more, *begun], out=str(place))
+        report.write([*more, *begun], out=str(place), title=title)
 
 
 def _group(study: Study, result: Mapping[str, Any]) -> BandGroup:
@@ -207,6 +207,7 @@ def _compared(folder: Path, studies: Sequence[Study], outcomes: Sequence[Mapping
     files.write_json(folder / "comparison.json", result)
     files.write_text(folder / "comparison.md", "\n".join(pages.comparison_page(result)) + "\n")
     groups = [_group(study, own) for study, own in zip(studies, outcomes, strict=True)]
-    draw_bands(folder / "comparison.svg", f"{studies[1].name} against {studies[0].name}", groups, result["verdict"])
-    _write_page(folder / "comparison.html", outcomes, [str(folder)])
+    title = f"{studies[1].name} against {studies[0].name}"
+    draw_bands(folder / "comparison.svg", title, groups, result["verdict"])
+    _write_page(folder / "comparison.html", title, outcomes, [str(folder)])
     return {**result, "folder": str(folder)}
