@@ -16,6 +16,7 @@ from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.use import predict
 
+
 class Taken(Exception):
     """Weights are read from this checkpoint."""
 
@@ -29,9 +30,7 @@ def chosen(
     """The step that is taken of four that stand, of which some are damaged."""
     recipe = Finetuning(task=classify.Classify(train="a.tsv", labels=("a", "b")), init="x", **how)
     lines = [{"step": step, **({} if score is None else {"accuracy": score})} for step, score in judged]
-    job: Any = SimpleNamespace(
-        recipe=recipe, data=object.__new__(TaskData), state=SimpleNamespace(validations=lines)
-    )
+    job: Any = SimpleNamespace(recipe=recipe, data=object.__new__(TaskData), state=SimpleNamespace(validations=lines))
 
     def read(path: Path) -> None:
         raise Taken(path)

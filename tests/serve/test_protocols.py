@@ -102,9 +102,9 @@ def test_openai_completes(served: Running, local: Local) -> None:
 
 
 def test_openai_tells_logarithms(served: Running, local: Local) -> None:
-    answer = client(served).completions.create(model="gpt2", prompt="the old", max_tokens=4, temperature=0, logprobs=2)
+    answer = client(served).completions.create(model="gpt2", prompt="it ran", max_tokens=4, temperature=0, logprobs=2)
     logs, text = answer.choices[0].logprobs, answer.choices[0].text
-    scored = local["gpt2"].score("the old" + text, way="causal")
+    scored = local["gpt2"].score("it ran" + text, way="causal")
     bits = [token.bits for token in scored.tokens][-4:]
     assert np.allclose(logs.token_logprobs, [-value * np.log(2) for value in bits], atol=1e-4)
     assert all(max(top.values()) == log for top, log in zip(logs.top_logprobs, logs.token_logprobs, strict=True))

@@ -486,10 +486,7 @@ def test_a_run_begins(going: Any, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert go() == {"finished": True}
     told = capsys.readouterr().err.splitlines()
     assert told[:2] == ["bert: 9 parameters", "on cpu, 1 thread, fp32"]
-    assert told[2:] == [
-        f"in {tmp_path}; Ctrl-C saves the run, which goes on with:",
-        f"    ordsmed pretrain {tmp_path}",
-    ]
+    assert told[2:] == [f"in {tmp_path}; Ctrl-C saves the run, which goes on with:", f"    ordsmed pretrain {tmp_path}"]
     assert noted == ["verified", ("build", None), ("note", 0), ("train", 0, 2e9)]
     noted.clear()
     go("trouble.action=rewind")

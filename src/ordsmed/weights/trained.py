@@ -50,6 +50,7 @@ class Trained:
     step: int | None = None
     learned: Any = None  # the settings of what it learned: of its objective or task
     bare: bool = False  # has its folder no heads for that?
+    bos: int | None = None  # the token before texts, where a folder of others names one
     ranks: Ranks = field(default_factory=lambda: Ranks(torch.device("cpu")))  # where it stands
     precision: str = "fp32"  # of products
     cast: CastWeights = field(default_factory=CastWeights, compare=False, repr=False)  # with 16 bits
@@ -77,13 +78,9 @@ class Trained:
     def opening(self) -> int | None:
         """The token before the first one of a text that is continued; None: there is none.
 
-        Of a Hugging Face folder of a causal language model it is the tokenizer's `bos_token`. Rows of our own trainings
-        have the sign between documents there, whatever other signs the tokenizer knows; so do exported hybrids and
-        fine-tuned models, whose folders may name another `bos_token`.
+        Rows of our own trainings have the sign between documents there, whatever other signs the tokenizer knows.
         """
-        ours = self.recipe is not None or not self.causal or isinstance(self.objective, Task)
-        bos = None if ours or not (self.folder / "config.json").is_file() else self.tokenizer.named("bos_token")
-        return self.tokenizer.separator if bos is None else bos
+        return self.tokenizer.separator if self.bos is None else self.bos
 
     @property
     def device(self) -> torch.device:
@@ -245,7 +242,10 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     objective = alone(model, tokenizer)
     whole = foreign.load_into(objective, folder, tokenizer, body=body)
     form.to_learned(objective, learned)
-    return Trained(objective.eval(), tokenizer, model, folder, learned=learned, bare=not whole)
+    # exported hybrids and fine-tuned models may name a `bos_token` too, but their rows begin with the separator
+    writes = model.capabilities.causal and not objective.shifted and not isinstance(objective, Task)
+    bos = tokenizer.named("bos_token") if writes else None
+    return Trained(objective.eval(), tokenizer, model, folder, learned=learned, bare=not whole, bos=bos)
 
 
 def _task_as_left(folder: Path, source: WeightsSource, networks: Networks) -> Any:

@@ -109,8 +109,8 @@ class Wikitext(WindowedProbe, Choice):
             raise DataError(path, "holds JSON", "a word-level test file", "`--probe perplexity` takes JSON lines")
         if len(words) < LARGE:
             return
-        remedy = "`set=none` takes text as it stands"
-        raw = f"`set=wikitext-raw` puts it together again, {remedy}"
+        remedy = "`--probe wikitext FILE set=none` takes text as it stands"
+        raw = f"`--probe wikitext FILE set=wikitext-raw` puts it together again, {remedy}"
         if self.set == "wikitext" and "<unk>" not in text and ("@-@" in text or "@,@" in text):
             wrong = "is raw WikiText: it has no <unk>"
             raise DataError(path, wrong, "the word-level file, such as wiki.test.tokens", raw)
