@@ -91,7 +91,7 @@ def test_an_exported_folder_and_a_server_answer_alike(
         assert len(typed("tag", f"{server.url}/tag", "w1 w2")) == 3
         with pytest.raises(SystemExit):
             typed("classify", f"{server.url}/tag", "w1")
-        assert "its model tag cannot classify: it is a bert; it can tag, embed" in " ".join(capsys.readouterr().err.split())
+        assert "model tag cannot classify: it is a bert; it can tag, embed" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

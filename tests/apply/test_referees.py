@@ -25,11 +25,13 @@ import torch
 from kit.families import shaken
 from kit.language_models import LEARNED, SIZE, elmo_made, made, tokenizer
 from ordsmed.learn.objectives import mlm, mlm_nsp
+from ordsmed.learn.tasks import classify
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.items import Item
 from ordsmed.measure.probes import cloze, wikitext
 from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.nn.models import bert, megatron_bert, roberta
+from ordsmed.nn.models.gpt2 import Gpt2
 from ordsmed.text.tokenizers import bytebpe
 from ordsmed.use.embed import Form, embedded
 from ordsmed.use.generate import generate
@@ -235,6 +237,16 @@ def test_a_text_begins_with_bos_where_a_folder_has_another_than_eos(exported: Ex
     written = network.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
     continuation = generate(trained, TEXTS[1], SamplingOptions(tokens=6, temperature=0)).continuation
     assert ours.tokenizer.decode(written.tolist()) == continuation
+
+
+def test_a_fine_tuned_folder_begins_texts_as_the_run_whatever_its_bos(tmp_path: Path) -> None:
+    settings, cutter, task = Gpt2(**SIZE), tokenizer(tmp_path / "run"), classify.Classify(train="x", labels=("a", "b"))
+    trained = Trained(task.build(settings, cutter).eval(), cutter, settings, tmp_path / "run", learned=task)
+    (tmp_path / "out").mkdir()
+    HuggingFace().write(trained, tmp_path / "out")
+    again = open_model(tmp_path / "out")
+    assert again.tokenizer.named("bos_token") == cutter.start != cutter.separator
+    assert again.opening == trained.opening == cutter.separator
 
 
 @pytest.fixture
