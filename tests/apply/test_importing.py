@@ -88,7 +88,7 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
     changes = r"`phase\.rate=1`: changes no setting of the model, .*; wanted model\.key=value, objective\.key=value or"
     with pytest.raises(RecipeError, match=changes):
         take_over(theirs, tmp_path / "ours", ["phase.rate=1"])
-    with pytest.raises(RecipeError, match="did you mean `model.dropout`"):
+    with pytest.raises(RecipeError, match=r"did you mean `model\.dropout`"):
         take_over(theirs, tmp_path / "ours", ["model.dropuot=0"])
     take_over(theirs, tmp_path / "ours")
     with pytest.raises(RecipeError, match="ours: is a folder of ours"):

@@ -11,10 +11,12 @@ import pytest
 from ordsmed.base.errors import DataError
 from ordsmed.learn.task import no_better
 from ordsmed.learn.tasks import classify
+from ordsmed.train import checkpoint
 from ordsmed.train.finetune import finish
 from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.use import predict
+from ordsmed.weights import boxes
 
 
 class Taken(Exception):
@@ -35,15 +37,15 @@ def chosen(
     def read(path: Path) -> None:
         raise Taken(path)
 
-    monkeypatch.setattr(finish.checkpoint, "steps", lambda _: [4, 8, 12, 16])
-    whole = finish.checkpoint.KINDS if how.get("average") else finish.checkpoint.KINDS[:1]
+    monkeypatch.setattr(checkpoint, "steps", lambda _: [4, 8, 12, 16])
+    whole = checkpoint.KINDS if how.get("average") else checkpoint.KINDS[:1]
 
     def damage(path: Path, kinds: tuple[str, ...]) -> str:
         assert kinds == whole, "running means stand beside the moments"
         return "is damaged" if int(path.name.removeprefix("step-")) in damaged else ""
 
-    monkeypatch.setattr(finish.checkpoint, "damage", damage)
-    monkeypatch.setattr(finish.boxes, "read_weights", read)
+    monkeypatch.setattr(checkpoint, "damage", damage)
+    monkeypatch.setattr(boxes, "read_weights", read)
     with pytest.raises(Taken) as taken:
         finish.finish(job, folder)
     [path] = taken.value.args

@@ -124,7 +124,7 @@ def test_epochs_end_at_most_steps() -> None:
     how = {"length": 8, "batch": 1, "rate": 1.0}
     assert Phase(epochs=2.0, most_steps=9, warmup=50, **how).most_steps == 9  # type: ignore[arg-type]
     for wrong, said in (
-        ({"steps": 4, "most_steps": 3}, "most_steps: found 3 beside 4 steps; wanted epochs, .*`phase.most_steps=0` as well"),
+        ({"steps": 4, "most_steps": 3}, "most_steps: found 3 beside 4 steps; wanted .*`phase.most_steps=0` as well"),
         ({"epochs": 1.0, "most_steps": -1}, "most_steps: found -1; wanted epochs"),
         ({"most_steps": 3}, "steps: found 0; wanted 1 or more, or epochs above 0"),
     ):
