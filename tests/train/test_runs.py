@@ -335,7 +335,7 @@ def test_metrics_and_status_tell_the_run(recipe: Recipe) -> None:
 
 
 def test_every_complaint_is_one_line(recipe: Recipe) -> None:
-    for text, wanted in (("lenght = 128", "did you mean `length`"), ("length = 128", "64 positions")):
+    for text, wanted in (("lenght = 128", "did you mean `phase.length`"), ("length = 128", "64 positions")):
         asked = recipe("bad")
         asked.write_text(asked.read_text().replace("length = 32", text))
         with pytest.raises(OrdsmedError) as caught:
