@@ -233,7 +233,7 @@ def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
         finetune(recipe, [*how, "batch=8"])
     with pytest.raises(RecipeError, match="several trials"):
         finetune(recipe)
-    with pytest.raises(RecipeError, match="did you mean `length`"):
+    with pytest.raises(RecipeError, match="did you mean `task.length`"):
         finetune(recipe, [*how, "grid.task.lenght=[16]"])
     with pytest.raises(
         RecipeError, match=r"grid: found 1,000,000 trials; wanted at most 10,000; leave some values out"
@@ -290,7 +290,7 @@ def test_a_trial_that_fails_is_told_and_made_again(
 
 
 def test_every_checkpoint_of_a_pretraining(recipe: Callable[..., Path], tmp_path: Path) -> None:
-    pretrained = pretrain(str(recipe("before", steps=8, keep=9)))
+    pretrained = pretrain(str(recipe("before", steps=8, keep=9, validate=4)))
     asked = labelled(tmp_path)
     said, task = asked.read_text().replace(f'tokenizer = "{tmp_path}/vocab.txt"', "").split("[model]")
     asked.write_text(said + task[task.index("[task]") :])
