@@ -14,7 +14,7 @@ import torch
 from kit.families import shaken
 from kit.makers import PAD_SECOND, SPECIAL
 from ordsmed.base import files, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
 from ordsmed.base.menu import load
 from ordsmed.learn.objective import fresh
@@ -125,13 +125,22 @@ def test_classes_of_pairs_are_told_alike_there(family, pieces, table, tmp_path):
         assert list(map(found.get, LABELS)) == pytest.approx(shares.tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_text_alone_is_told_alike_there(family, table, tmp_path):
-    own = learned(tmp_path / "own", family, classify.Classify(labels=LABELS, length=48))
+@pytest.mark.parametrize(("family", "pool"), [("bert", None), ("gpt2", None), ("modern", "mean")])
+def test_a_text_alone_is_told_alike_there(family, pool, table, tmp_path):
+    own = learned(tmp_path / "own", family, classify.Classify(labels=LABELS, length=48, pool=pool))
     found = pipe("text-classification", export(own, tmp_path / "out"))([one for one, _ in PAIRS])
     here = said(own, table)
     assert [f["label"] for f in found] == here.values
     assert [f["score"] for f in found] == pytest.approx(here.shares.max(1).tolist(), abs=1e-5)
+    config = files.read_table(tmp_path / "out/config.json")
+    assert config.get("classifier_pooling") == pool
+    for kept in (config, {key: value for key, value in config.items() if not key.startswith("ordsmed")}):
+        files.write_json(tmp_path / "out/config.json", kept)
+        again = open_task(tmp_path / "out", (), device="cpu").trained.objective
+        assert again.pool == (pool or ("last" if family == "gpt2" else "first"))
+    files.write_json(tmp_path / "out/config.json", config | {"classifier_pooling": "max"})
+    with pytest.raises(DataError, match="classifier_pooling: found max; wanted cls"):
+        open_task(tmp_path / "out", (), device="cpu")
 
 
 @pytest.mark.parametrize(("family", "scale"), [("bert", (1.0, 5.0)), ("gpt2", (0.0, 5.0)), ("gpt2", (1.0, 5.0))])

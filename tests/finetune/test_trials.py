@@ -233,7 +233,7 @@ def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
         finetune(recipe, [*how, "batch=8"])
     with pytest.raises(RecipeError, match="several trials"):
         finetune(recipe)
-    with pytest.raises(RecipeError, match="did you mean `task.length`"):
+    with pytest.raises(RecipeError, match=r"did you mean `task\.length`"):
         finetune(recipe, [*how, "grid.task.lenght=[16]"])
     with pytest.raises(
         RecipeError, match=r"grid: found 1,000,000 trials; wanted at most 10,000; leave some values out"

@@ -101,8 +101,6 @@ class Drawn:
         torch.manual_seed(self.chance.randint(0, 1 << 30))
         stem = {**ENCODERS, "gpt2": "GPT2", "modern": "ModernBert"}[self.family]
         end = self.chance.choice(list(TASK_CLASSES.values()))
-        if end.endswith("SequenceClassification") and self.keys.get("classifier_pooling"):
-            self.refused["classifier_pooling"] = self.keys["classifier_pooling"]
         more = {} if end.endswith("QuestionAnswering") else {"num_labels": 3}
         more |= {"pad_token_id": PAD} if self.family == "gpt2" else {}
         return shaken(getattr(t, f"{stem}{end}")(getattr(t, f"{stem}Config")(**{**self.keys, **more})))
@@ -211,7 +209,10 @@ def check_task(family: str, seed: int, folder: Any) -> bool:
         [(role, head)] = [(k, m) for k, m in ours.networks()[""].modules.items() if k != "model"]
         hidden = ours.model(ids, torch.arange(ids.shape[1]).repeat(len(ids), 1), kept, kinds)
         places = kept.sum(1) - 1 if model.capabilities.causal else torch.zeros(len(ids), dtype=torch.int64)
-        said = head(hidden[torch.arange(len(ids)), places] if role == "classify" else hidden)
+        state = hidden[torch.arange(len(ids)), places]
+        if role == "classify" and ours.pool == "mean":
+            state = (hidden * kept[..., None]).sum(1) / kept.sum(1, keepdim=True)
+        said = head(state if role == "classify" else hidden)
     seen = kept.bool()
     pairs = [(said, there[0])] if role == "classify" else [(said[seen], there[0][seen])]
     if role == "span":

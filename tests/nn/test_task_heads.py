@@ -243,7 +243,6 @@ def test_the_task_of_a_folder(tmp_path, config, found):
         ({"problem_type": "regression"}, "problem_type: found regression; wanted None or single_label"),
         ({"id2label": {"1": "a", "2": "b"}}, r"id2label: found the numbers \[1, 2\]; wanted all from 0 on"),
         ({"id2label": {"a": "0"}}, "id2label: found the number a; wanted whole numbers from 0 on"),
-        ({"classifier_pooling": "mean"}, "classifier_pooling: found mean; wanted cls"),
     ],
 )
 def test_a_task_that_is_none_of_ours_is_refused(tmp_path, config, said):

@@ -165,6 +165,7 @@ class Family:
     begins: ClassVar[Mapping[str, str]] = {}  # layers of tasks' heads -> those of pretrained heads that they begin as
 
     other_types: ClassVar[tuple[str, ...]] = ()  # more of what Hugging Face calls it
+    poolings: ClassVar[tuple[str, ...]] = ()  # of `classifier_pooling` in its config.json, next to the usual one
 
     def say_otherwise(self, **facts: object) -> None:
         """Of these settings hold other facts than of the family's usual ones."""
@@ -215,6 +216,7 @@ class ModelSettings(Protocol):
     model_type: ClassVar[str]
     architectures: ClassVar[dict[str, str]]
     begins: ClassVar[Mapping[str, str]]
+    poolings: ClassVar[tuple[str, ...]]
 
     @property
     def width(self) -> int:

@@ -116,7 +116,7 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
         problem = f"is a {trained.kind} whose tokens see both sides: no class of transformers is"
     elif heads not in trained.settings.architectures:
         problem = f"has a {heads} head: no class of transformers has"
-    elif getattr(task, "pool", usual) != usual:
+    elif getattr(task, "pool", usual) not in (usual, *trained.settings.poolings):
         problem = f"asks the {task.pool} of all states (task.pool): its class there asks that of the {usual} token"
     else:
         return

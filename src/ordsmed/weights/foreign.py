@@ -349,7 +349,7 @@ def _labels(config: dict[str, Any]) -> tuple[str, ...]:
 def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
     """Is the head of a text's class one for a number?"""
     wanted = "regression" if outputs == 1 else "single_label_classification"
-    expect(config, problem_type=(None, wanted), classifier_pooling=("cls",))
+    expect(config, problem_type=(None, wanted))
     return outputs == 1
 
 

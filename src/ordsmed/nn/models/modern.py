@@ -131,6 +131,7 @@ class ModernBert(Family, Choice):
     capabilities: ClassVar[Capabilities] = Capabilities(cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "modernbert"
     other_types: ClassVar[tuple[str, ...]] = (DECODER,)
+    poolings: ClassVar[tuple[str, ...]] = ("mean",)
     architectures: ClassVar[dict[str, str]] = classes("ModernBert", head="ForMaskedLM")
     begins: ClassVar[Mapping[str, str]] = {
         f"{kind}.{part}": f"head.{part}" for kind in TASK_CLASSES for part in ("dense", "norm")

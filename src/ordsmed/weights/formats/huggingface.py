@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import torch
 
 from ordsmed.base import files, settings
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice, load
 from ordsmed.learn.kept import told_scale
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.task import Files, Task
+from ordsmed.nn.config import short
 from ordsmed.nn.model import ModelSettings, own_tensors
 from ordsmed.weights import foreign, sentence_modules, weights
 from ordsmed.weights.foreign import Imported
@@ -83,9 +84,11 @@ class HuggingFace(Choice):
         if not (head := foreign.task_of(folder)):
             return None
         role, labels, number = head
-        kept = foreign.read_config(folder).get(KEPT)
-        longest = foreign.settings(folder).longest()
+        config, model = foreign.read_config(folder), foreign.settings(folder)
+        kept, longest = config.get(KEPT), model.longest()
         kind, table = foreign.task_with(role, labels, number, longest)
+        if role == "classify":
+            table |= _pooling(folder, config, model)
         choice = load("tasks", kind)
         if isinstance(kept, dict) and kept.get("kind") == kind and _same_labels(kept, table):
             table = {name: value for name, value in kept.items() if name != "kind"}
@@ -133,6 +136,8 @@ class HuggingFace(Choice):
         for inner, network in trained.objective.exported().items():
             (folder / inner).mkdir(exist_ok=True)
             described = config(network, trained.tokenizer) | kept
+            if fine_tuned and (pool := getattr(trained.objective, "pool", "")) in network.settings.poolings:
+                described["classifier_pooling"] = pool
             causal = network.settings.capabilities.causal and not fine_tuned
             if causal:
                 described["bos_token_id"] = trained.opening
@@ -146,6 +151,15 @@ class HuggingFace(Choice):
                 ends = {k: described.get(k) for k in ("bos_token_id", "eos_token_id")}
                 usual = {**ends, "pad_token_id": ends["eos_token_id"]}
                 files.write_json(folder / inner / "generation_config.json", usual)
+
+
+def _pooling(folder: Path, config: dict[str, Any], model: ModelSettings) -> dict[str, Any]:
+    """The setting of a classifier that reads other states than the first one, by what its config.json says."""
+    pooling = config.get("classifier_pooling", "cls")
+    if pooling not in ("cls", *model.poolings):
+        problem = f"classifier_pooling: found {short(pooling)}"
+        raise DataError(folder / "config.json", problem, " or ".join(["cls", *model.poolings]))
+    return {} if pooling == "cls" else {"pool": pooling}
 
 
 def _detects(folder: Path, model: ModelSettings) -> bool:
