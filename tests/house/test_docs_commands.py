@@ -54,7 +54,7 @@ NOT_RUN = {
         "ordsmed pretrain bert-base-transplant": SIZE, "ordsmed fetch": NETWORK, "ordsmed finetune squad-1.1": NETWORK,
         "ordsmed corpus wikipedia": NETWORK, "ordsmed corpus stats work/corpus/nn": NETWORK,
         "pip install": "the network", "ordsmed pretrain tiny/bert --devices": PROCESSES,
-        "ordsmed finetune tiny/sentences": PROCESSES, "ordsmed stability": PROCESSES,
+        "ordsmed finetune tiny/sentences 'seeds": PROCESSES, "ordsmed stability": PROCESSES,
         "ordsmed validate": "minutes; tests/validate has its parts", "ordsmed doctor": "looks at all of the machine",
         "ordsmed estimate bert-base": "asks a machine's speed; tests/estimate asks with one that is given",
         "ordsmed serve": "goes on until Ctrl-C; tests/serve asks some",

@@ -190,7 +190,7 @@ def test_for_search_it_ends_in_an_index_and_folders_for_others(capsys: pytest.Ca
     assert Path("out/sentence-transformers/modules.json").exists()
     assert json.loads(Path("out/cross-encoder/config.json").read_text())["num_labels"] == 1
     main(["make", "mine.toml", "texts=texts", "--hours", "0.006"])
-    assert "out: done" in capsys.readouterr().err
+    assert "out: is finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [name for name in run.recipe_names() if request.is_recipe(name)])

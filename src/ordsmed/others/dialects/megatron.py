@@ -369,7 +369,7 @@ def _tokenizer(values: Values, call: Call) -> None:
     if kind == "SentencePieceTokenizer":
         _sentencepiece(values, call, path or "tokenizer.model")
         return
-    if path and (kind_there := _other_kind(kind, Path(path))):
+    if path and values.says("--tokenizer-type") and (kind_there := _other_kind(kind, Path(path))):
         raise UsageError(
             "--tokenizer-path", f"found {path}, {kind_there}", f"files of a {kind}", "another --tokenizer-type"
         )
