@@ -120,7 +120,10 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
     choice = SearchChoice()
     if pairs:
         facts["search"], choice = _tested(folder, pairs, dev, searching.reranker(folder / "cross"))
-        facts["verdict"] = [*choice.lines(), _verdict(facts["search"], choice, len(pairs))]
+        chosen = choice.lines()
+        if "reranked" not in choice.scores:
+            chosen.append("reranker: is left out; too few questions to measure whether it helps")
+        facts["verdict"] = [*chosen, _verdict(facts["search"], choice, len(pairs))]
         lines += [*_score_lines(facts["search"], len(pairs)), *facts["verdict"]]
     facts |= {"weight": choice.weight, "reranked": choice.top > 0}
     index = searching.index(folder / "dense", corpus_of(folder), folder / "index", weight=choice.weight)
