@@ -72,7 +72,7 @@ class ModelFacts(msgspec.Struct):
     step: int | None
     labels: tuple[str, ...]
     can: tuple[str, ...]
-    pairs: bool = False  # of an older server: not told
+    pairs: bool = False  # older servers do not send it
 
 
 class ServerFacts(msgspec.Struct):

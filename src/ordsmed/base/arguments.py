@@ -13,7 +13,7 @@ from ordsmed.base.say import seconds
 
 PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
 
-NEVER_MEANT = ("--anew", "--help")  # flags that are not suggested for a misspelled one
+NEVER_MEANT = ("--anew", "--help")  # never suggested when another flag is misspelled
 
 MOST_SEEDS = 1_000  # more are a mistake
 FILES = "<files>"  # among the words that an argument offers to a shell: any file or folder

@@ -97,7 +97,7 @@ def side_by_side() -> list[str]:
 def stopped(verb: str, words: Sequence[str], after: str = "") -> str:
     """Return what is printed of a command that was ended; `after`: what the verb does when it is given again."""
     if after == GOES_ON:
-        again = [word for word in words if word != "--anew"]  # which would begin again
+        again = [word for word in words if word != "--anew"]  # it would start from the beginning
         lines = command_lines(
             "stopped; what is done stands, go on with", command(*verb.split(), *again, *side_by_side())
         )

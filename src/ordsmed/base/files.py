@@ -285,7 +285,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 def set_aside(path: Path, stay: str = "") -> None:
-    """Rename a file or folder to the first free `NAME.old-N`, and report it: `--anew` deletes nothing.
+    """Rename a file or folder to the first free `NAME.old-N` and print the new name. `--anew` uses it to keep old work.
 
     The entry `stay` of a folder is moved back, into a new folder of the old name.
     """

@@ -32,7 +32,7 @@ VERBS = ("pretrain", "finetune")  # that make models
 
 
 def folder(name: str | Path) -> Path:
-    """Return what a name means: a folder or file that stands, else what the cache, table, mirror or hub has.
+    """Return the path of a name: an existing folder or file, else the entry of the cache, the table, a mirror or the hub.
 
     A folder of `make` means the language model in it.
     """

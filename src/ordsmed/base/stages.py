@@ -1,4 +1,4 @@
-"""Stages: the folders in a folder of `make`, which stand for it wherever one of them is wanted.
+"""Stages: the folders inside a folder of `make`. A verb that is given the outer folder uses the stage that it needs.
 
 my-model/ corpus/ tokenizer/ data/ model/     of `make --for search` also dense/ (vectors), cross/ (reranker), index/
 """
@@ -20,7 +20,7 @@ FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose fla
 
 
 def stage(path: str | os.PathLike[str], *names: str) -> str:
-    """Return the first of these folders that stands in a folder of `make`; of any other path the path itself."""
+    """Return the first of the stages `names` that exists in a folder of `make`; return any other path unchanged."""
     if os.path.isdir(path) and kind_of_folder(os.fspath(path)) is FolderKind.MAKE:
         path = next((inner for name in names if (inner := Path(path) / name).is_dir()), path)
     return os.fspath(path)

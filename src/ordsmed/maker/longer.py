@@ -22,7 +22,7 @@ from ordsmed.train.pretrain.extension import Extension, extend
 KEPT = "corpus, tokenizer and token ids stay"
 LEARNED_FROM_PAIRS = ("dense", "cross")  # by the language model: made again once it has learned more
 BUILT = ("test", "index")  # from those
-RESTART = 15.0  # seconds that a command takes before it trains, where all it needs stands
+RESTART = 15.0  # seconds from the start of a command to its first step, if corpus and token ids exist
 ASIDE = ".before"  # ends the name of a folder that is replaced at the end
 
 
@@ -93,7 +93,7 @@ class LongerPlan:
 
 @dataclass(frozen=True)
 class RestartedPlan:
-    """What more hours do to a model of whose training nothing stands: another network, or more steps."""
+    """The plan of more hours for a model without a checkpoint: a new network, or more steps."""
 
     plan: MakePlan
 
@@ -120,7 +120,7 @@ class RestartedPlan:
 
 
 def is_longer(place: Run, request: MakeRequest) -> bool:
-    """Has the folder a model of fewer hours than are asked for now?"""
+    """Does the request have more hours than the model in the folder was planned for?"""
     return bool(place.status.get("planned")) and request.hours > place.status["request"]["hours"]
 
 
@@ -145,7 +145,7 @@ def longer(request: MakeRequest, place: Run, used: float) -> LongerPlan | Restar
 
 
 def _plan_again(request: MakeRequest, place: Run, used: float) -> MakePlan:
-    """The plan of the training by the corpus that stands, or by the texts; with the vocabulary that was planned."""
+    """Plan the training again, from the finished corpus or else the texts, with the planned vocabulary size."""
     corpus, recipe = place.path / "corpus", place.path / "tokenizer.toml"
     stands = Run(corpus).status.get("state") == "done"
     vocabulary = settings.read(recipe)["tokenizer"]["size"] if recipe.exists() else 0
@@ -175,6 +175,6 @@ def set_aside(place: Run, names: tuple[str, ...]) -> None:
 
 
 def clear_aside(place: Run) -> None:
-    """Delete what was set aside, once what replaces it stands."""
+    """Delete the folders that were set aside, once their replacements are finished."""
     for name in (*LEARNED_FROM_PAIRS, *BUILT):
         shutil.rmtree(place.path / f"{name}{ASIDE}", ignore_errors=True)

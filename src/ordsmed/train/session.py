@@ -227,7 +227,7 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
 
 
 def _restart_deadline(folder: Path, request: Request) -> None:
-    """Count the deadline of a run that has no checkpoint from now: nothing that was trained stands."""
+    """Let the deadline of a run without a checkpoint start now: none of its training was saved."""
     if not checkpoint.steps(folder / "checkpoints"):
         Run(folder).set(began=request.began)
 

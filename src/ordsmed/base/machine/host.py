@@ -94,7 +94,7 @@ def _cpu_field(name: str) -> str:
 
 
 def age() -> float:
-    """Return the seconds since this process began; where the system does not tell, the seconds that it computed."""
+    """Return the seconds since this process started; its CPU time if the system does not report its start."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         started = int((ROOT / "proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         since = float((ROOT / "proc/uptime").read_text().split()[0]) - started

@@ -116,7 +116,7 @@ class TextWriter:
 
     steps: Callable[[str, SamplingOptions], Iterator[str]]  # of one text, piece by piece
     texts: Callable[[list[str], SamplingOptions], Iterable[Generated]]
-    tell: Callable[[], object]  # prints what a user should know of the last text
+    tell: Callable[[], object]  # prints the notes on the last text, such as a sliding window
 
 
 def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], how: SamplingOptions) -> None:

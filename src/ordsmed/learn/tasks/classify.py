@@ -119,7 +119,7 @@ class Classify(LabeledFiles, Choice):
         return inputs.features(self, self.length, records, reader)
 
     def card_examples(self, records: Records) -> dict[str, str]:
-        """Return a short example of the records for the code on the model card, by what stands there (`usage`)."""
+        """Return replacements for the example texts of the model card (`usage`): a short example of the records."""
         number = next((n for n, text in enumerate(records.texts) if is_short(text)), None)
         if number is None:
             return {}

@@ -144,7 +144,7 @@ class Squad(Files, Choice):
         return files.read(paths, self.errors, refuse=self.refuse, learning=learning)
 
     def card_examples(self, records: QuestionRecords) -> dict[str, str]:
-        """Return the question about the shortest context for the code on the model card, by what stands there."""
+        """Return replacements for the example texts of the model card: the question about the shortest context."""
         shortest = min(records.questions, key=lambda question: len(question.context), default=None)
         return {QUESTION: shortest.question, CONTEXT: shortest.context} if shortest else {}
 

@@ -111,7 +111,7 @@ class Tag(Files, Choice):
         return sentences.to_learn() if learning else sentences
 
     def card_examples(self, records: TaggedSentences) -> dict[str, str]:
-        """Return a short sentence of the records for the code on the model card, by what stands there (`usage`)."""
+        """Return replacements for the example text of the model card (`usage`): a short sentence of the records."""
         text = next(filter(is_short, map(" ".join, records.words)), SENTENCE)
         return {SENTENCE: text}
 
