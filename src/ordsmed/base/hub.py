@@ -32,7 +32,7 @@ VERBS = ("pretrain", "finetune")  # that make models
 
 
 def folder(name: str | Path) -> Path:
-    """Return the path of a name: an existing folder or file, else the entry of the cache, the table, a mirror or the hub.
+    """Return the path of a name: an existing folder or file, else what the cache, the table, a mirror or the hub has.
 
     A folder of `make` means the language model in it.
     """
