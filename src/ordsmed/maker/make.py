@@ -27,11 +27,10 @@ from ordsmed.base.stages import continuing
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
-from ordsmed.maker import longer as extending
+from ordsmed.maker import more_hours, search
 from ordsmed.maker import plan as planning
-from ordsmed.maker import search
 from ordsmed.maker.closing import close
-from ordsmed.maker.longer import LongerPlan, RestartedPlan
+from ordsmed.maker.more_hours import LongerPlan, RestartedPlan
 from ordsmed.maker.plan import MakePlan
 from ordsmed.maker.recipes import write
 from ordsmed.maker.request import SEARCH, MakeRequest, Purpose
@@ -96,7 +95,7 @@ def perform(request: MakeRequest, *, anew: bool = False, began: float | None = N
     with run.locked(folder):
         place = Run(folder)
         _check(place, request, anew=anew)
-        longer = not anew and extending.is_longer(place, request)
+        longer = not anew and more_hours.is_longer(place, request)
         if place.status and not anew:
             if place.status["state"] == "done" and not longer:
                 say(f"{folder}: is finished, with --hours {place.status['request']['hours']:g}; more hours continue it")
@@ -128,14 +127,14 @@ def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan | LongerPl
     """Return the plan alone; nothing is written, and the same requests are refused."""
     place = Run(Path(request.out))
     _check(place, request, anew=anew)
-    if not anew and extending.is_longer(place, request):
-        return extending.longer(request, place, Clock(place).used)
+    if not anew and more_hours.is_longer(place, request):
+        return more_hours.plan_more(request, place, Clock(place).used)
     return planning.plan(request)
 
 
 def _extend(request: MakeRequest, place: Run, clock: Clock) -> None:
     """Plan more hours for a model that was begun, and let its folder say so."""
-    plan = extending.longer(request, place, clock.used)
+    plan = more_hours.plan_more(request, place, clock.used)
     for line in ["plan:", *plan.lines()]:
         say(line)
     plan.write(place)
@@ -197,20 +196,20 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
         say("\n".join(command_lines(f"{folder}: all of it goes on with", continuing(folder))))
         raise
     except TooShort as error:
-        raise extending.too_short(request, clock.used, error.seconds) from None
+        raise more_hours.too_short(request, clock.used, error.seconds) from None
     if request.purpose == SEARCH:
         clock.stage("pairs")
         search.write_training_pairs(folder)
-        extending.set_aside(place, extending.LEARNED_FROM_PAIRS)
+        more_hours.set_aside(place, more_hours.LEARNED_FROM_PAIRS)
         search.train(folder, clock, seconds, request.devices)
     clock.stage("what came of it")
     if request.purpose == SEARCH:
-        extending.set_aside(place, extending.BUILT)
+        more_hours.set_aside(place, more_hours.BUILT)
         results = search.close(folder, clock)
     else:
         results = close(request, folder, trained.folder, clock, round(seconds))
     place.set(state="done", **results)
-    extending.clear_aside(place)
+    more_hours.clear_aside(place)
 
 
 def _left(request: MakeRequest, clock: Clock) -> float:

@@ -124,7 +124,7 @@ def is_longer(place: Run, request: MakeRequest) -> bool:
     return bool(place.status.get("planned")) and request.hours > place.status["request"]["hours"]
 
 
-def longer(request: MakeRequest, place: Run, used: float) -> LongerPlan | RestartedPlan:
+def plan_more(request: MakeRequest, place: Run, used: float) -> LongerPlan | RestartedPlan:
     """Plan more hours; `used`: seconds that are gone. Nothing is written."""
     model = place.path / "model"
     if not checkpoint.steps(model / "checkpoints"):

@@ -14,10 +14,10 @@ from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import threads
 from ordsmed.cli import main
-from ordsmed.maker import longer, request
 from ordsmed.maker import make as making
+from ordsmed.maker import more_hours, request
 from ordsmed.maker import plan as planning
-from ordsmed.maker.longer import LongerPlan
+from ordsmed.maker.more_hours import LongerPlan
 from ordsmed.maker.request import MakeRequest
 
 PREPARED = ("corpus", "tokenizer", "data")
@@ -71,7 +71,7 @@ def test_more_hours_continue_what_had_too_few(
     named = re.search(r"wanted ([\d.]+) or more", str(error.value))
     assert named
     said = make(capsys, float(named[1]), "--for", purpose)
-    assert longer.KEPT in said
+    assert more_hours.KEPT in said
     assert made() == stood
     assert Path("out/model.toml").read_text() != recipe
     assert run.Run(Path("out")).status["state"] == "done"
@@ -110,7 +110,7 @@ def test_a_search_engine_is_made_again_from_the_longer_model(capsys: pytest.Capt
     make(capsys, hours_from_now(60.0), "--for", "search", "--kind", "bert")
     after = made(("dense", "cross", "index", "corpus"))
     assert [new != old for new, old in zip(after, before, strict=True)] == [True, True, True, False]
-    assert not list(Path("out").glob(f"*{longer.ASIDE}"))
+    assert not list(Path("out").glob(f"*{more_hours.ASIDE}"))
     assert run.Run(Path("out")).status["state"] == "done"
 
 
@@ -123,7 +123,7 @@ def test_a_recipe_that_was_changed_by_hand_stays(capsys: pytest.CaptureFixture[s
     place.set(verb="make", state="running", request={"hours": 0.01}, planned={"lines": []})
     Path("out/model.toml").write_text(changed := paths["model"].read_text() + "# mine\n")
     tokenizer = paths["tokenizer"].read_text()
-    again = longer.longer(MakeRequest(("texts",), "out", 0.1), place, 5.0)
+    again = more_hours.plan_more(MakeRequest(("texts",), "out", 0.1), place, 5.0)
     again.write(place)
     assert Path("out/model.toml").read_text() == changed
     assert "model.toml: was changed by hand, and stays" in capsys.readouterr().err
@@ -135,8 +135,8 @@ def test_a_recipe_that_was_changed_by_hand_stays(capsys: pytest.CaptureFixture[s
 
 def planning_write(place: run.Run, plan: Any) -> dict[str, Path]:
     """The recipes of a plan, as `make` leaves them."""
-    paths = {path.stem: path for path in longer.write(plan.recipes, place.path)}
-    place.set(written={name: longer.files.checksum(path) for name, path in paths.items()})
+    paths = {path.stem: path for path in more_hours.write(plan.recipes, place.path)}
+    place.set(written={name: more_hours.files.checksum(path) for name, path in paths.items()})
     return paths
 
 
@@ -146,13 +146,13 @@ def test_folders_that_are_replaced_are_set_aside_until_the_end(tmp_path: Path) -
     (tmp_path / "dense/old").touch()
     place.set(replaces=["dense", "cross", "index"])
     for _ in range(2):  # a killed command does it once more
-        longer.set_aside(place, ("dense", "cross"))
+        more_hours.set_aside(place, ("dense", "cross"))
     assert (tmp_path / "dense.before/old").exists()
     assert place.status["replaces"] == ["index"]
     (tmp_path / "dense").mkdir()
-    longer.set_aside(place, ("dense", "cross"))
+    more_hours.set_aside(place, ("dense", "cross"))
     assert (tmp_path / "dense").exists(), "what was made since stays"
-    longer.clear_aside(place)
+    more_hours.clear_aside(place)
     assert not (tmp_path / "dense.before").exists()
 
 
