@@ -28,6 +28,7 @@ def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "SHORTEST_HOURS", 0.0)
     monkeypatch.setattr(planning, "CLOSING_SECONDS", 1.0)
     monkeypatch.setattr(planning, "_speed", lambda device, processes: 2e10)
+    monkeypatch.setattr(planning, "TRIALS", 0)
     monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     for number in range(30):

@@ -16,11 +16,13 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
+from ordsmed.maker import networks
 from ordsmed.maker import plan as planning
 from ordsmed.maker import recipes as written
 from ordsmed.maker.networks import families
 from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import TextSurvey
+from ordsmed.maker.trial import tokens_a_second
 from ordsmed.train.pretrain.recipe import Pretraining
 
 RECIPES: dict[str, Any] = {"corpus": Corpus, "tokenizer": TokenizerTraining, "data": Encoding, "model": Pretraining}
@@ -33,6 +35,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (tmp_path / f"texts/{number}.txt").write_text(prose(200, seed=number))
     (tmp_path / "out").mkdir()
     monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e11)
+    monkeypatch.setattr(planning, "TRIALS", 0)
     return str(tmp_path / "texts")
 
 
@@ -99,8 +102,39 @@ def test_of_much_text_a_portion_is_read(texts: str, tmp_path: Path, monkeypatch:
     assert any("of the text is read" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize(("timed", "width"), [(2e3, 64), (1e6, 128)])
+def test_the_network_goes_by_timed_steps(
+    texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, timed: float, width: int
+) -> None:
+    """The peak of products promises more than steps of a small network reach, with AMX many times."""
+    asked: list[tuple[int, int]] = []
+
+    def trial(network: Any, recipe: Any, vocabulary: int, threads: int) -> float:
+        asked.append((network["width"], threads))
+        return timed
+
+    monkeypatch.setattr(planning, "TRIALS", 3)
+    monkeypatch.setattr(planning, "tokens_a_second", trial)
+    monkeypatch.setattr(planning, "threads_here", lambda processes: 4)
+    plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 0.1, devices=2))
+    assert asked[-1] == (plan.recipes["model"]["model"]["width"], 2)
+    assert plan.training == pytest.approx(plan.tokens / (2 * timed))
+    assert plan.recipes["model"]["model"]["width"] == width
+
+
+@pytest.mark.parametrize("kind", families())
+def test_steps_of_every_kind_are_timed(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    family = families()[kind]
+    network = networks.rungs(family, 500, 32)[0]
+    recipe = {"phase": [{"length": 32, "batch": 4}], "objective": family.objective, "optimizer": family.optimizer}
+    assert tokens_a_second(settings.plain(network.model), recipe, 500, 1) > 0
+    assert not list(tmp_path.iterdir())
+
+
 def test_few_documents_are_cut_so_that_some_is_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e11)
+    monkeypatch.setattr(planning, "TRIALS", 0)
     (tmp_path / "out").mkdir()
     draw = random.Random(0)
     lines = prose(1_200, apart="\n", of=1).split("\n")
@@ -137,6 +171,7 @@ def test_a_kind_alone_is_made_for_what_it_is_for(kind: str, purpose: str) -> Non
 
 def test_a_script_of_many_characters_gets_a_piece_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e11)
+    monkeypatch.setattr(planning, "TRIALS", 0)
     (tmp_path / "out").mkdir()
     draw = random.Random(0)
     lines = ["".join(chr(0x4E00 + draw.randrange(3_000)) for _ in range(30)) + "。" for _ in range(3_000)]

@@ -6,11 +6,13 @@ texts, hours, what for  ->  survey of the texts, speed of the machine  ->  vocab
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 
-from ordsmed.base import hub
+from ordsmed.base import hub, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site
 from ordsmed.base.machine import devices
@@ -21,13 +23,15 @@ from ordsmed.corpus.pipeline import workers_for
 from ordsmed.maker import texts
 from ordsmed.maker.learning import Learning, Scope, continued, fresh
 from ordsmed.maker.networks import Table
-from ordsmed.maker.recipes import recipes_of
+from ordsmed.maker.recipes import recipes_of, training_recipe
 from ordsmed.maker.request import SEARCH, MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
+from ordsmed.maker.trial import tokens_a_second
 from ordsmed.text import language
 
 OF_CPU, OF_GPU = 0.75, 0.35  # of a device's measured peak that trainings of small networks reach
 BF16_GAIN = 0.35  # of what products gain by 16 bits, steps gain
+TRIALS = 3  # networks that are timed, at most
 SEARCHING = 0.45  # share of the time for what makes a search engine of a language model
 CLOSING, CLOSING_SECONDS = (0.03, 25.0)  # for examples, scores and export: a share of the time, at least so long
 PREPARING, PREPARING_SECONDS = 0.2, 8.0  # most share of the time for the corpus, and what the least of them takes
@@ -110,14 +114,38 @@ def plan(request: MakeRequest, *, vocabulary: int | None = None, used: float = 0
     pieces = vocabulary or vocabulary_size(words, survey.alphabet)
     scope = Scope(speed, training, words * PIECES_A_WORD, pieces, survey.alphabet)
     fits = None if vocabulary is None else not vocabulary
-    learning = continued(request, inputs, scope, fits) if request.start else fresh(request, scope)
+
+    def choose(scope: Scope) -> Learning:
+        return continued(request, inputs, scope, fits) if request.start else fresh(request, scope)
+
+    learning, scope = _by_trials(choose, scope, threads, max(1, request.devices))
     tokens = learning.rung.tokens
-    expected = min(tokens * learning.rung.operations / speed, training)
+    expected = min(tokens * learning.rung.operations / scope.speed, training)
     notes = _notes(learning, scope, survey, portion, seconds - training + expected)
     recipes = recipes_of(request, inputs, survey, learning, scope, portion)
     name, passes = devices.name_of(device), tokens / scope.unique
     sizes = (learning.weights, tokens, passes, portion, name, learning.described, notes)
     return MakePlan(request, inputs, survey, recipes, seconds, expected, *sizes, threads)
+
+
+def _by_trials(
+    choose: Callable[[Scope], Learning], scope: Scope, threads: int, processes: int
+) -> tuple[Learning, Scope]:
+    """Choose a network by the speed that the peak of the CPU's products promises, then by that of timed steps of it."""
+    learning = choose(scope)
+    for _ in range(TRIALS if threads else 0):
+        scope, weights = replace(scope, speed=_tried(learning, scope, threads, processes)), learning.rung.weights
+        learning = choose(scope)
+        if learning.rung.weights == weights:
+            break
+    return learning, scope
+
+
+def _tried(learning: Learning, scope: Scope, threads: int, processes: int) -> float:
+    """Return the operations a second of a few steps of a training, on all processes."""
+    rung, recipe = learning.rung, training_recipe(Path(), learning, scope)
+    speed = tokens_a_second(settings.plain(rung.model), recipe, learning.vocabulary, max(1, threads // processes))
+    return speed * rung.operations * processes
 
 
 def closing_seconds(request: MakeRequest, seconds: float = 0.0) -> float:

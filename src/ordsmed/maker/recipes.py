@@ -41,7 +41,7 @@ def recipes_of(
         recipes["tokenizer"] = {"corpus": corpus, "tokenizer": tokenizer, "out": str(out / "tokenizer")}
         tokenizer = str(out / "tokenizer.toml")
     recipes["data"] = {"corpus": corpus, "tokenizer": tokenizer, "out": str(out / "data")}
-    recipes["model"] = _model(out, learning, scope)
+    recipes["model"] = training_recipe(out, learning, scope)
     if request.purpose == SEARCH:
         recipes |= _of_search(out, learning, scope, held_out=not inputs.corpus or _is_held_out(Path(inputs.corpus)))
     return recipes
@@ -98,7 +98,7 @@ def _corpus(request: MakeRequest, inputs: InputTexts, survey: TextSurvey, portio
     return {**table, "broken": "skip", "out": str(Path(request.out) / "corpus")}
 
 
-def _model(out: Path, learning: Learning, scope: Scope) -> Table:
+def training_recipe(out: Path, learning: Learning, scope: Scope) -> Table:
     tokens, length = learning.rung.tokens, learning.length
     batch = _batch(tokens, length)
     most = learning.passes * scope.unique  # tokens

@@ -26,14 +26,15 @@ EXAMPLES = 4_096
 Ints = NDArray[np.int64]
 
 
-def tokenizer(vocabulary: int) -> Tokenizer:
-    """Pieces w0, w1, ... behind the signs."""
+def tokenizer(vocabulary: int, pad: int = 0) -> Tokenizer:
+    """Return a tokenizer of the pieces w0, w1, ... after the special tokens, with `pad` as the number of padding."""
     from ordsmed.text.tokenizer import Tokenizer
 
     if vocabulary <= len(SPECIAL):
         raise RecipeError("vocabulary", f"found {vocabulary}", f"more than {len(SPECIAL)}")
     with tempfile.TemporaryDirectory() as folder:
-        words = [*SPECIAL, *(f"w{n}" for n in range(vocabulary - len(SPECIAL)))]
+        special = [*SPECIAL[1 : pad + 1], SPECIAL[0], *SPECIAL[pad + 1 :]]
+        words = [*special, *(f"w{n}" for n in range(vocabulary - len(SPECIAL)))]
         (Path(folder) / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
         return Tokenizer.load(Path(folder) / "vocab.txt")
 
@@ -65,21 +66,22 @@ def _words(chance: np.random.Generator, vocabulary: int, count: int) -> str:
     return " ".join(f"w{number}" for number in chance.integers(0, vocabulary - len(SPECIAL), count))
 
 
-def random_store(vocabulary: int, tokens: int) -> Path:
-    """An encoded folder of made-up text: documents of 20 to 2,000 tokens; made once, in work/bench."""
+def random_store(vocabulary: int, tokens: int, pad: int = 0) -> Path:
+    """Return an encoded folder of made-up text: documents of 20 to 2,000 tokens; made once, in work/bench."""
     from ordsmed.data.store import StoreWriter
 
-    folder = Path(f"work/bench/random-{vocabulary}-{tokens}")
+    name = f"random-{vocabulary}-{tokens}" + (f"-pad-{pad}" if pad else "")
+    folder = Path("work/bench") / name
     with run.locked(folder):
         if not run.finished(folder, "encode"):
-            pieces = tokenizer(vocabulary)
+            pieces = tokenizer(vocabulary, pad)
             folder.mkdir(parents=True, exist_ok=True)
             pieces.save(folder / "tokenizer")
             with StoreWriter(folder / "train", vocabulary) as writer:
                 for document in _random_documents(vocabulary, tokens):
                     writer.add([document])
             facts = {"tokenizer": pieces.fingerprint, "vocabulary": vocabulary}
-            Run(folder).set(verb="encode", state="done", fingerprint=f"random-{vocabulary}-{tokens}", **facts)
+            Run(folder).set(verb="encode", state="done", fingerprint=name, **facts)
     return folder
 
 

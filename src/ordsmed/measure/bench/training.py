@@ -75,9 +75,12 @@ def planned(recipe: Bench, **changes: Any) -> Iterator[PretrainingPlan]:
     model = with_dropout(recipe.model, recipe.dropout)
     steps = recipe.steps + recipe.profile + WARM
     phase = Phase(steps=steps, length=recipe.length, batch=recipe.batch, rate=1e-4)
-    store = synthetic.word_store if model.capabilities.state else synthetic.random_store
+    if model.capabilities.state:
+        data = synthetic.word_store(recipe.vocabulary, recipe.tokens)
+    else:  # positions of a RoBERTa are counted from its padding on
+        data = synthetic.random_store(recipe.vocabulary, recipe.tokens, pad=max(0, getattr(model, "offset", 0) - 1))
     training = Pretraining(
-        data=str(store(recipe.vocabulary, recipe.tokens)),
+        data=str(data),
         objective=recipe.objective, phase=(phase,), model=model,
         optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
     )  # fmt: skip
