@@ -1,12 +1,16 @@
-"""Prose of the pages: words that sound odd to a reader of other projects' pages, counted; the counts may only fall.
+"""Prose of pages and code: words that sound odd to a reader of other projects, counted; the counts may only fall.
 
-Run as a script (PYTHONPATH=tests), it prints them: of each page, and with a word or more the lines that have these.
+In code, docstrings, comments and messages (strings of two words or more) are read; of tests, docstrings and comments.
+Run as a script (PYTHONPATH=tests), it prints the counts; with folders or files, the sentences with such words.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from house.test_spelling import ROOT, prose
@@ -24,6 +28,7 @@ PLAINER = {
 }  # fmt: skip
 WORDS = re.compile(rf"\b(?:{'|'.join(PLAINER)})\b", re.IGNORECASE)
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|https?://\S+")
+COMMENT = re.compile(r"(?:^|\s)#\s+(?!fmt|noqa|type)(.*)")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("src/ordsmed/*/README.md"))]
 DONE = {ROOT / "CHANGELOG.md", *ROOT.glob("docs/log/*.md"), ROOT / "docs/log.md"}  # what was written at its time
 MOST = {
@@ -49,6 +54,73 @@ MOST = {
 }
 
 
+MOST_IN_CODE = {
+    "src/ordsmed/__init__.py": 3,
+    "src/ordsmed/api": 38,
+    "src/ordsmed/base": 237,
+    "src/ordsmed/cli": 81,
+    "src/ordsmed/corpus": 164,
+    "src/ordsmed/data": 90,
+    "src/ordsmed/learn": 168,
+    "src/ordsmed/machines": 106,
+    "src/ordsmed/maker": 62,
+    "src/ordsmed/measure": 177,
+    "src/ordsmed/nn": 126,
+    "src/ordsmed/others": 220,
+    "src/ordsmed/serve": 62,
+    "src/ordsmed/tell": 167,
+    "src/ordsmed/text": 237,
+    "src/ordsmed/train": 262,
+    "src/ordsmed/use": 128,
+    "src/ordsmed/weights": 191,
+    "tests": 3,
+    "tests/api": 3,
+    "tests/apply": 51,
+    "tests/base": 42,
+    "tests/bench": 12,
+    "tests/binary": 5,
+    "tests/cli": 13,
+    "tests/cluster": 11,
+    "tests/corpus": 23,
+    "tests/data": 28,
+    "tests/dialects": 93,
+    "tests/doctor": 3,
+    "tests/evaluation": 13,
+    "tests/fake_cuda": 6,
+    "tests/finetune": 24,
+    "tests/golden": 26,
+    "tests/gpu": 2,
+    "tests/house": 19,
+    "tests/install": 3,
+    "tests/kit": 31,
+    "tests/labelled": 4,
+    "tests/launch": 18,
+    "tests/layouts": 16,
+    "tests/learn": 46,
+    "tests/likelihood": 1,
+    "tests/maker": 4,
+    "tests/markup": 12,
+    "tests/measure": 89,
+    "tests/menus": 54,
+    "tests/mesh": 15,
+    "tests/nn": 24,
+    "tests/pretrain": 16,
+    "tests/probes": 18,
+    "tests/recipes": 7,
+    "tests/report": 16,
+    "tests/score": 4,
+    "tests/serve": 9,
+    "tests/show": 12,
+    "tests/stability": 4,
+    "tests/suite": 2,
+    "tests/text": 15,
+    "tests/trackers": 2,
+    "tests/train": 111,
+    "tests/translate": 10,
+    "tests/web": 10,
+}
+
+
 def odd(page: Path) -> list[str]:
     """The words of a page that are in the list, in lower case."""
     text = "\n".join(part for _, part in prose(page))
@@ -71,10 +143,52 @@ def test_odd_words_are_found(tmp_path: Path) -> None:
     assert odd(page) == ["stands", "beside", "tells", "whoever", "asks for"]
 
 
+def sentences(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings, comments and, of src, the messages of a Python file, with their lines."""
+    source = file.read_text(encoding="utf-8")
+    docstrings = set()
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            docstrings.add(body[0].value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            message = "src" in file.parts and len(node.value.split()) > 1
+            if message or node in docstrings:
+                yield node.lineno, node.value
+    for number, line in enumerate(source.splitlines(), 1):
+        if match := COMMENT.search(line):
+            yield number, match[1]
+
+
+def odd_in_code() -> dict[str, int]:
+    """Return how many each package of src and of tests has."""
+    found: Counter[str] = Counter()
+    for file in sorted([*ROOT.glob("src/ordsmed/**/*.py"), *ROOT.glob("tests/**/*.py")]):
+        parts = file.relative_to(ROOT).parts
+        package = "/".join(parts[: 3 if parts[0] == "src" else 2] if len(parts) > 2 else parts[:1])
+        found[package] += sum(len(WORDS.findall(CODE.sub(" ", text))) for _, text in sentences(file))
+    return dict(found)
+
+
+def test_odd_words_of_code_become_fewer() -> None:
+    found = odd_in_code()
+    assert {name: count for name, count in found.items() if count > MOST_IN_CODE.get(name, 0)} == {}, "more than before"
+
+
+def test_odd_words_of_code_are_found(tmp_path: Path) -> None:
+    file = tmp_path / "src/file.py"
+    file.parent.mkdir()
+    file.write_text('"""It stands."""\n# tells `anew`\nBESIDE = f"lies beside {1} one", "stood"\n')
+    assert [WORDS.findall(text) for _, text in sentences(file)] == [["stands"], ["beside"], ["tells", "anew"]]
+
+
 if __name__ == "__main__":
-    for page in PAGES if sys.argv[1:] else []:
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-            if page not in DONE and any(re.search(rf"\b{word}\b", line) for word in sys.argv[1:]):
-                print(f"{page.relative_to(ROOT)}:{number}: {line}")
+    for name in sys.argv[1:]:
+        path = Path(name)
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            for line, text in sentences(file.resolve()):
+                if match := WORDS.search(CODE.sub(" ", text)):
+                    print(f"{file}:{line}: {match[0]}: {' '.join(text.split())[:150]}")
     if not sys.argv[1:]:
-        print(*(f'    "{name}": {count},' for name, count in counts().items()), sep="\n")
+        for table in (counts(), odd_in_code()):
+            print(*(f'    "{name}": {count},' for name, count in sorted(table.items()) if count), sep="\n")
