@@ -79,7 +79,9 @@ def weigh(text: str) -> dict[str, float]:
 
 
 def members(codes: Iterable[str]) -> frozenset[str]:
-    """Return the languages that codes such as `nb`, `no`, `en-GB` or `zh_TW` mean. Raise ValueError for others."""
+    """Return the languages that codes such as `nb`, `no`, `en-GB` or `zh_TW` mean. Raise ValueError for an unknown
+    code.
+    """
     all_codes: set[str] = set()
     for code in codes:
         plain = re.split("[-_]", code.lower())[0]

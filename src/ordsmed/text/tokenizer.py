@@ -318,7 +318,9 @@ class Tokenizer:
 
 @functools.cache
 def byte_of() -> dict[str, int]:
-    """Return the byte of each letter in byte-level pieces: GPT-2's table. A printable byte is its own letter."""
+    """Return the byte of each letter in byte-level pieces: GPT-2's table, in which a printable byte is its own
+    letter.
+    """
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [b for b in range(256) if b not in shown]
     return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}

@@ -1,10 +1,11 @@
 """Read vocabulary files of many programs into a pipeline of the `tokenizers` library.
 
-tokenizer.json                                    any pipeline, unchanged vocab.txt
-WordPiece, as of BERT vocab.txt | vocab.txt.gz    <S>, </S>, <UNK> first     whole words, as of ELMo; each may have a
-tab and its count vocab.json | encoder.json  + merges.txt | vocab.bpe    byte-level BPE, as of GPT-2 dict.txt
-+ those two            byte-level BPE in fairseq's order, as of RoBERTa *.model | *.vocab + *.model
-SentencePiece, unigram or BPE
+tokenizer.json                                    any pipeline, unchanged
+vocab.txt                                         WordPiece, as of BERT
+vocab.txt | vocab.txt.gz    <S>, </S>, <UNK> first     whole words, as of ELMo; each may have a tab and its count
+vocab.json | encoder.json  + merges.txt | vocab.bpe    byte-level BPE, as of GPT-2
+dict.txt                   + those two            byte-level BPE in fairseq's order, as of RoBERTa
+*.model | *.vocab + *.model                       SentencePiece, unigram or BPE
 """
 
 from __future__ import annotations

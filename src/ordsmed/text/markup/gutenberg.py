@@ -1,7 +1,11 @@
 """Find the book inside a Project Gutenberg file.
 
-The Project Gutenberg eBook of ...        (before) *** START OF THE PROJECT GUTENBERG EBOOK EMMA *** Produced by ...
-(before) the book *** END OF THE PROJECT GUTENBERG EBOOK EMMA *** ... license                               (after)
+The Project Gutenberg eBook of ...        (before)
+*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***
+Produced by ...                           (before)
+the book
+*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***
+... license                               (after)
 """
 
 import re

@@ -3,8 +3,8 @@
     wikitext -> comments and tags -> templates and tables -> links -> lines that are paragraphs -> tidying up
 
 Every stage is one scan, so its time grows linearly with any page. Brackets that are never closed remove at most the
-rest of their line. The gaps left by dropped formulas, notes and templates are tidied up: "Oslo ({{IPA|..}}; founded
-1048)" -> "Oslo (founded 1048)".
+rest of their line. The gaps left by dropped formulas, notes and templates are tidied up:
+"Oslo ({{IPA|..}}; founded 1048)" -> "Oslo (founded 1048)".
 """
 
 import html

@@ -1,7 +1,7 @@
 """Byte-level BPE, as of GPT-2: bytes merged pair by pair; every text is encoded and decoded exactly.
 
-gpt2      bytes and merged pairs, more special tokens, <|endoftext|> roberta   <s> <pad> </s> <unk>, bytes and merged
-pairs, more special tokens, <mask>
+gpt2      bytes and merged pairs, more special tokens, <|endoftext|>
+roberta   <s> <pad> </s> <unk>, bytes and merged pairs, more special tokens, <mask>
 """
 
 import json

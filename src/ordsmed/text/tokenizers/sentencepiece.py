@@ -1,7 +1,8 @@
 """SentencePiece's unigram and BPE: pieces of unsplit text; a piece that begins a word is marked by U+2581.
 
-bert      [PAD] [UNK] [CLS] [SEP] [MASK], pieces roberta   <s> <pad> </s> <unk> <mask>, pieces gpt2      <unk>
-<|endoftext|>, pieces
+bert      [PAD] [UNK] [CLS] [SEP] [MASK], pieces
+roberta   <s> <pad> </s> <unk> <mask>, pieces
+gpt2      <unk> <|endoftext|>, pieces
 """
 
 from collections.abc import Iterable

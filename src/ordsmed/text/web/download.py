@@ -1,7 +1,7 @@
 """Download one file: resume where it was cut off, stop when it is too slow, retry while bytes arrive.
 
-.NAME.part        the bytes received so far .NAME.part.json   their address, and the tag by which the server identifies
-the file's version
+.NAME.part        the bytes received so far
+.NAME.part.json   their address, and the tag by which the server identifies the file's version
 """
 
 import time
