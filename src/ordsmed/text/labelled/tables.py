@@ -79,7 +79,6 @@ class Table:
         return self.named.get(role, f"`{role}`")
 
     def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
-        """Return a column as numbers. Raise DataError for a value that is not a number `within` the range."""
         return [self._number(row, role, value, within) for row, value in enumerate(self.columns[role])]
 
     def _number(self, row: int, role: str, value: str, within: tuple[float, float]) -> float:
@@ -328,7 +327,6 @@ def _decode(text: str, place: str) -> object:
 
 
 def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
-    """Yield rows of objects. The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
         record = _object(request.path, number, record, first=not keys)
