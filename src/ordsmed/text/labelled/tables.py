@@ -39,7 +39,7 @@ ENDINGS: dict[str, Format] = {
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 LONGEST = 1 << 28  # characters of one line
 LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV
-BROKEN = 0.05  # largest share of rows that may be left out
+BROKEN = 0.05  # the share of rows that may be left out
 
 
 class NoColumn(DataError):
@@ -254,7 +254,7 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
         if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
             strange.append((begun, reader.line_num))
         yield begun, fields or [""]
-    if strange and len(strange) == several:  # if other records have several lines, too, the texts contain line ends
+    if strange and len(strange) == several:  # where others have several lines, texts do
         first, last = strange[0]
         problem = f"{many(len(strange), 'row', 'seems', 'seem')} to contain other rows between two quotes"
         say(f"{path}: {problem}; the first goes from line {first} to {last}: check it for an extra quote")

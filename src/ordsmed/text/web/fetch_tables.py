@@ -19,7 +19,7 @@ class File:
     """One file of a fetch table."""
 
     path: str
-    "path in the folder"
+    "where it lies in the folder"
     url: str
     "its address"
     size: int | None = None
