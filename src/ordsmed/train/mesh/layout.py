@@ -1,6 +1,6 @@
 """Layout: how machines do the work: mesh, cut of a batch, precision, recompute, compile; what cannot be is refused.
 
-Nothing here changes what is learned beyond rounding, as long as dropout is off (docs/design).
+Nothing here changes what is learned beyond rounding, as long as dropout is off.
 """
 
 from __future__ import annotations
