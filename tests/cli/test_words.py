@@ -20,9 +20,9 @@ from ordsmed.base.screen import markdown
 from ordsmed.cli import flags, recipes
 from ordsmed.cli import verb as verbs
 from ordsmed.corpus.pairs import Pairing
-from ordsmed.text.web.urls import Rules
 from ordsmed.use.embed import Form
 from ordsmed.use.predict import Evaluated, Predicted
+from ordsmed.web.urls import Rules
 
 LINES, BOTH = ["made"], Evaluated({"f1": 1.5}, ["made"])
 PREDICTED = Predicted(Path("out"), {}, LINES)

@@ -28,10 +28,10 @@ from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.text import read
-from ordsmed.text.web import download, fetch_tables
-from ordsmed.text.web import fetch as module
-from ordsmed.text.web.fetch import fetch
-from ordsmed.text.web.fetch_tables import find, listing
+from ordsmed.web import download, fetch_tables
+from ordsmed.web import fetch as module
+from ordsmed.web.fetch import fetch
+from ordsmed.web.fetch_tables import find, listing
 
 TEXT = bytes(range(256)) * 40  # 10,240 bytes
 
@@ -270,7 +270,7 @@ def test_private_addresses_are_refused_unless_asked_for(server: Server, monkeypa
     assert error.found == "private address 127.0.0.1"
     assert "--private" in error.remedy
     assert server.asked == []
-    monkeypatch.setattr("ordsmed.text.web.http.public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr("ordsmed.web.http.public", lambda address: str(address) == "127.0.0.1")
     server.pages = {"/a": Answer(status=302, headers={"Location": "http://10.0.0.1/"})}
     error = complaint(table({"path": "a", "url": server.url("/a")}), private=False)
     assert error.found == "private address 10.0.0.1"
@@ -447,7 +447,7 @@ def test_a_table_names_places_in_its_folder_only() -> None:
             module.File(url="http://x.org/", **row)
 
 
-RUN = "import sys; from ordsmed.text.web.fetch import fetch; print(*fetch([sys.argv[1]], out='out', private=True))"
+RUN = "import sys; from ordsmed.web.fetch import fetch; print(*fetch([sys.argv[1]], out='out', private=True))"
 
 
 def started(name: str) -> subprocess.Popen[bytes]:

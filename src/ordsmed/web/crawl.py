@@ -1,6 +1,6 @@
 """Many pages downloaded politely into a folder, which a killed crawl goes on with.
 
-    addresses -> a queue for each host -> threads: robots.txt, then one page at a time and a pause -> text/web/pages.py
+    addresses -> a queue for each host -> threads: robots.txt, then one page at a time and a pause -> web/pages.py
 
 One host sees one request at a time, whatever the number of threads; where a redirect leads is asked for in the turn of
 that host, by its own robots.txt and pause. What may pass (a timeout, a status 503) is tried
@@ -25,10 +25,10 @@ from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.seen import Seen
-from ordsmed.text.web.http import REDIRECTS, Failed, Misled, Refused, get
-from ordsmed.text.web.pages import Page, Pages, behind
-from ordsmed.text.web.robots import NAME, RobotRules, read_rules
-from ordsmed.text.web.urls import number
+from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
+from ordsmed.web.pages import Page, Pages, behind
+from ordsmed.web.robots import NAME, RobotRules, read_rules
+from ordsmed.web.urls import number
 
 KINDS = ("", "text/html", "application/xhtml+xml", "text/plain")
 TRIES = 3  # of an address before the folder is next gone on with

@@ -9,7 +9,7 @@ from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.other_names import recipe_instead
 from ordsmed.base.say import size
-from ordsmed.text.web.unpack import ENDS, inside
+from ordsmed.web.unpack import ENDS, inside
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.say import Progress, many, size
 from ordsmed.text import read
-from ordsmed.text.web.download import FetchOptions, drop, pull, resume_facts
-from ordsmed.text.web.fetch_tables import FetchTable, File, List, find
-from ordsmed.text.web.http import BLOCK, Failed, Refused
-from ordsmed.text.web.unpack import inside, unpack
+from ordsmed.web.download import FetchOptions, drop, pull, resume_facts
+from ordsmed.web.fetch_tables import FetchTable, File, List, find
+from ordsmed.web.http import BLOCK, Failed, Refused
+from ordsmed.web.unpack import inside, unpack
 
 HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by how many digits they have
 RECORD = ".fetched.jsonl"
