@@ -21,6 +21,7 @@ import pytest
 
 from kit.processes import KIT, PATIENT, Process
 from ordsmed.base.ending import STOP_AT, TO_STOP
+from ordsmed.base.errors import Lost
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 
@@ -76,6 +77,25 @@ def test_alone(start: Callable[..., Process], tmp_path: Path, name: str, workers
     again = start(words, **{STOP_AT: str(step + MORE)})
     assert again.wait() == 0, again.said
     assert checkpoint.steps(folder / "checkpoints")[-1] == step + MORE
+
+
+def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Process], tmp_path: Path) -> None:
+    """It ends as if it had been killed itself, which a job tries again, and the same command resumes it."""
+    folder = tmp_path / "run"
+    process = start("layout.workers=2", "save=2", "log=1")
+    process.until((folder / "metrics.jsonl").exists)
+    process.until(lambda: checkpoint.steps(folder / "checkpoints"))
+    killed = process.ranks[0]
+    os.kill(killed, signal.SIGKILL)
+    assert process.wait() == Lost.status
+    (complaint,) = (line for line in process.said.splitlines() if line.startswith("ordsmed: "))
+    assert complaint.startswith(f"ordsmed: a process that makes rows: process {killed} was killed"), complaint
+    status = Run(folder).status
+    assert (status["state"], f"ordsmed: {status['why']}") == ("failed", complaint)
+    step = checkpoint.steps(folder / "checkpoints")[-1]
+    again = start("layout.workers=2", **{STOP_AT: str(step + MORE)})
+    assert again.wait() == 0, again.said
+    assert "why" not in Run(folder).status
 
 
 @pytest.mark.long

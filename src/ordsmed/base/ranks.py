@@ -420,11 +420,10 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
     if ranks.first:
         try:
             answer: dict[str, Any] = {"is": act()}
-        except OrdsmedError as error:
-            answer = {"error": [type(error).__name__, *error.__reduce__()[1]]}
-            raise
         except BaseException as error:
-            answer = {"error": ["RunError", "rank 0", _line(error), "", ""]}
+            own = error if isinstance(error, OrdsmedError) else errors.lost_process(error)
+            failed = own or RunError("rank 0", _line(error))
+            answer = {"error": [type(failed).__name__, *failed.__reduce__()[1]]}
             raise
         finally:
             ranks.store.set(key, json.dumps(answer))
