@@ -67,7 +67,8 @@ def lost_process(error: BaseException) -> Lost | None:
         problem = f"process {dead[1]} was killed, perhaps because memory was full"
         return Lost("a process that makes rows", problem, "", remedy)
     no_fork = isinstance(error, OSError) and (error.errno, error.strerror) == (errno.EAGAIN, NO_PROCESS[0])
-    if no_fork or (isinstance(error, RuntimeError) and words in NO_PROCESS):
+    no_thread = isinstance(error, RuntimeError) and (words == NO_PROCESS[0] or NO_PROCESS[1] in words)
+    if no_fork or no_thread:
         remedy = "raise `ulimit -u`, or take fewer `processes`, `--devices` or `layout.workers`; then start it again"
         return Lost("processes", f"the system starts no more of them ({NO_PROCESS[0]})", "", remedy)
     return None

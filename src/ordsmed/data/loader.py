@@ -90,13 +90,31 @@ def load(
     else:
         how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
         # by processes that go on making them when the group of this one is asked to stop
-        with started_deaf(forked=multiprocessing.get_start_method() == "fork"), _garbage_kept():
+        forked = multiprocessing.get_start_method() == "fork"
+        with _all_or_none(), started_deaf(forked=forked), _garbage_kept():
             ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **how))
     for step in range(first, steps):
         batches: list[Batch] = []
         while len(batches) < share.accumulation_at(step) and not (batches and stop()):
             batches.append(next(ready))
         yield batches
+
+
+@contextlib.contextmanager
+def _all_or_none() -> Iterator[None]:
+    """Kill the processes started in here if one of them cannot be started.
+
+    The others do not hear a signal that asks to stop, and this process would wait for them when it ends.
+    """
+    before = multiprocessing.active_children()
+    try:
+        yield
+    except BaseException:
+        for process in multiprocessing.active_children():
+            if process not in before:
+                process.kill()
+                process.join()
+        raise
 
 
 @contextlib.contextmanager
