@@ -9,6 +9,7 @@ follows from its number alone.
 import contextlib
 import gc
 import multiprocessing
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ordsmed.base.workers import end_by_parent, started_deaf
 from ordsmed.data.batch import Batch
@@ -109,7 +111,10 @@ def _all_or_none() -> Iterator[None]:
     before = multiprocessing.active_children()
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if isinstance(half := frame.f_locals.get("self"), _MultiProcessingDataLoaderIter):
+                half._shutdown = True  # or torch prints a traceback when it deletes the half-made iterator
         for process in multiprocessing.active_children():
             if process not in before:
                 process.kill()
