@@ -81,8 +81,8 @@ def test_alone(start: Callable[..., Process], tmp_path: Path, name: str, workers
 
 def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Process], tmp_path: Path) -> None:
     """It ends as if it had been killed itself, which a job tries again, and the same command resumes it."""
-    folder = tmp_path / "run"
-    process = start("layout.workers=2", "save=2", "log=1")
+    folder, words = tmp_path / "run", ("layout.workers=2", "save=2", "log=1")
+    process = start(*words)
     process.until((folder / "metrics.jsonl").exists)
     process.until(lambda: checkpoint.steps(folder / "checkpoints"))
     killed = process.ranks[0]
@@ -93,7 +93,7 @@ def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Pro
     status = Run(folder).status
     assert (status["state"], f"ordsmed: {status['why']}") == ("failed", complaint)
     step = checkpoint.steps(folder / "checkpoints")[-1]
-    again = start("layout.workers=2", **{STOP_AT: str(step + MORE)})
+    again = start(*words, **{STOP_AT: str(step + MORE)})
     assert again.wait() == 0, again.said
     assert "why" not in Run(folder).status
 
