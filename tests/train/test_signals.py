@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -96,6 +97,28 @@ def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Pro
     again = start(*words, **{STOP_AT: str(step + MORE)})
     assert again.wait() == 0, again.said
     assert "why" not in Run(folder).status
+
+
+@pytest.mark.parametrize(("rank", "saved"), [(0, False), (1, False), (0, True)])
+def test_while_processes_meet_a_signal_ends_them(
+    start: Callable[..., Process], tmp_path: Path, rank: int, saved: bool
+) -> None:
+    """The run's command goes on only with what was done before."""
+    if saved:
+        (tmp_path / "run" / "checkpoints" / "step-000000004").mkdir(parents=True)
+        (tmp_path / "run" / "status.json").write_text('{"verb": "pretrain", "state": "stopped"}')
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
+    fault = 'before(ranks, "_first_store", lambda *_: mark("connecting"))'
+    process = start(RANK=str(rank), WORLD_SIZE="2", FAULT=fault, **place)
+    process.until((tmp_path / "connecting").exists)
+    time.sleep(0.5)  # it waits inside torch by then
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM, process.said
+    if rank == 0:
+        title = "what is done stands, go on with" if saved else "nothing is left of it, begin again with"
+        assert f"ordsmed: stopped; {title}:\n    ordsmed pretrain " in process.said
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import torch
 
 from ordsmed.base import files, run, settings, snapshots
-from ordsmed.base.ending import Stopped, side_by_side
+from ordsmed.base.ending import Stopped, nothing_done, side_by_side
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble, lost_processes
 from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.site import absolute
@@ -133,7 +133,7 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
     with named(request.words[0], kind.recipes):
         process = _process(request)
         patience = request.recipe.layout.patience
-        ranks = rendezvous(process, patience)
+        ranks = _meet(process, patience, request.folder)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, patience) as watch:
             at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
@@ -156,6 +156,16 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
                 watch.farewell(RunError(f"rank {ranks.rank}", repr(error)[:200]))
                 raise
     return request.folder
+
+
+def _meet(process: Ranks, patience: float, folder: Path) -> Ranks:
+    """Find the other processes of the run."""
+    try:
+        return rendezvous(process, patience)
+    except KeyboardInterrupt:
+        if not checkpoint.steps(folder / "checkpoints"):
+            nothing_done()
+        raise
 
 
 def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: SessionOptions, devices: int = 0) -> Request:
