@@ -127,9 +127,7 @@ def test_a_master_address_that_is_not_known_is_reported_by_one_process_of_each_m
     monkeypatch.setattr(meeting, "RESOLVING", 0.3)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     place = Place(4 + local, 8, local, 4, "gpu001", 99)
-    found = (
-        f"found gpu001, which rank {4 + local} could not look up in 0.3 s (Name or service not known)"
-    )
+    found = f"found gpu001, which rank {4 + local} could not look up in 0.3 s (Name or service not known)"
     with pytest.raises(RunError, match=rf"^MASTER_ADDR: {re.escape(found)}.*; set MASTER_ADDR to another") as error:
         rendezvous(Ranks(torch.device("cpu"), 4 + local, 8, place=place), 600.0)
     assert error.value.echo == bool(local)

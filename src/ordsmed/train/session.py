@@ -137,6 +137,7 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
         with contextlib.ExitStack() as at_the_end, Watch(ranks, patience) as watch:
             at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
+                weights.check_format()
                 with remembered() as before, lost_processes():  # what is wrong in the data belongs in the run's log
                     plan = run.once_for_all(ranks, lambda: _plan(kind, request, process))
                 plan = plan.on(init_mesh(connect(ranks, patience), process.shape))

@@ -65,7 +65,7 @@ def _processes(words: Sequence[str], devices: int, port: int) -> list[subprocess
     try:
         for rank in range(devices):
             processes.append(_process(words, rank, devices, port))
-    except BaseException:
+    except OSError:
         for process in processes:
             process.kill()
             process.wait()
