@@ -139,7 +139,7 @@ def test_a_signal_is_passed_on_once_and_is_no_failure(
 
 def test_ranks_end_when_another_cannot_be_started(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts("time.sleep(600)")
-    started, real = list[subprocess.Popen[bytes]](), local._process
+    started, real = list[Any](), local._process
 
     def begin(words: Sequence[str], rank: int, *how: Any) -> subprocess.Popen[bytes]:
         if rank:
