@@ -407,6 +407,28 @@ def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
     assert "sacct: Slurm accounting storage is disabled: of jobs that left the queue the folder says how they" in shown
 
 
+def test_what_a_job_waits_for_or_ended_by_is_shown(
+    cluster: str, sbatch: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last line of its log, behind which Slurm may say more; one that trains on writes others."""
+    sbatch("sbatch", NEXT)
+    sbatch("squeue", 'printf "41|FAILED|None\\n42|RUNNING|None\\n43|RUNNING|None\\n44|COMPLETED|None\\n"')
+    written = replace(prepare("tiny/bert", ["out=work/x"], Wish(site=cluster)), data=())
+    waits = "ordsmed: rank 0: waits for n2 (rank 1) (60 of 600 s)"
+    logs = {
+        "41": "ordsmed: MASTER_ADDR: found n1, which\nsrun: error: n2: task 1: Exited with exit code 1\n",
+        "42": f"on cpu\n{waits}\n",
+        "43": f"{waits}\nstep 5\n",
+        "44": f"{waits}\n",
+    }
+    for number, log in logs.items():
+        assert sent.queue(written) == [number]
+        (folder / f"work/jobs/pretrain-tiny-bert-1-{number}.log").write_text(log)
+    assert [job["last"] for job in sent.sent()[0]] == ["MASTER_ADDR: found n1, which", waits[9:], "", ""]
+    main(["submit", "--status"])
+    assert f"41: MASTER_ADDR: found n1, which\n42: {waits[9:]}\n" in capsys.readouterr().out
+
+
 def test_tasks_of_an_array_are_counted(sbatch: Any) -> None:
     sbatch("squeue", 'printf "41|RUNNING|None\n41|RUNNING|None\n41|PENDING|Resources\n"')
     sbatch("sacct", 'printf "42_1|COMPLETED\n42_2|FAILED\n"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import itertools
 import os
@@ -279,6 +280,29 @@ def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.Mon
     keeper.failed = ["worker 2 was ended by SIGKILL"]
     with pytest.raises(RunError, match="SIGKILL while the server stopped: what it had accepted is lost"):
         keeper.check()
+
+
+def test_a_worker_that_cannot_be_started_again_is_tried_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of processes is reached for a while: the others serve on. Before all serve it is an error."""
+    keeper, told, tries = WorkerKeeper(SharedMemory(1)), list[str](), list[int]()
+
+    def fork() -> int:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return 7
+
+    monkeypatch.setattr(workers.os, "fork", fork)
+    monkeypatch.setattr(workers, "say", told.append)
+    keeper.children = [workers.Child()]
+    with pytest.raises(BlockingIOError):
+        keeper._start(0)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "it hears signals again"
+    keeper.children[0].began = 1.0
+    assert keeper._start(0) is None
+    assert told == ["worker 1 cannot be started (Resource temporarily unavailable); it is tried again in 1 s"]
+    assert keeper._start(0) is None
+    assert keeper.children[0].pid == 7
 
 
 def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

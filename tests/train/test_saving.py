@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kit.makers import change, job_of
+from ordsmed.base import settings
 from ordsmed.base.errors import RunError
 from ordsmed.train import checkpoint, saving
 from ordsmed.train.saving import Saving
@@ -28,8 +29,14 @@ def told(recipe: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Monkey
         found = iter(outcomes)
         nothing = lambda *_, **__: None  # noqa: E731
         made.writer = SimpleNamespace(  # type: ignore[assignment]
-            wait_for_own=nothing, outcome=lambda give_up: next(found), forget=nothing, save=nothing, complaint=None
+            wait_for_own=nothing,
+            outcome=lambda give_up: next(found),
+            forget=nothing,
+            save=nothing,
+            complaint=None,
+            thread=object(),
         )
+        made.proven = True
         return made
 
     return make
@@ -43,6 +50,26 @@ def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: 
     assert capsys.readouterr().err.count("here: no space; wanted some; free some; the run goes on") == 4
     with pytest.raises(RunError, match="here: no space"):
         saved.wait()
+
+
+def test_a_run_whose_first_checkpoint_fails_stops_at_once(told: Callable[..., Saving]) -> None:
+    """And no later than that; a run that has one, or was told so, trains on."""
+    saved = told(None, FULL)
+    saved.proven = False
+    saved.writer.thread = None
+    with pytest.raises(RunError, match=r"here: the run's first checkpoint: no space; .*`layout.unsaved=true` trains"):
+        saved.save(4)
+    saved = told(None, FULL, FULL)
+    saved.proven = False
+    change(saved.job, recipe=settings.decode(type(saved.job.recipe), settings.override(
+        settings.plain(saved.job.recipe), ["layout.unsaved=true"]), "x"))  # fmt: skip
+    saved.writer.thread = None
+    saved.save(4)
+    assert (saved.failures, saved.proven) == (1, False)
+    saved = told(None, None)
+    saved.proven = False
+    saved.save(4)
+    assert saved.proven
 
 
 def test_the_last_checkpoint_must_stand(told: Callable[..., Saving]) -> None:

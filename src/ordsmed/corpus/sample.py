@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +42,3 @@ class DrawnSample:
         counts = np.stack([entries[name] for name in ("sentences", "words", "characters", "bytes")], 1)
         left = int((~fits).sum())
         return DrawnSample(chunk[fits], entries["at"][fits], side[fits], counts[fits], left, int(words[~fits].sum()))
-
-
-def line(chunk: Chunk, at: int) -> bytes:
-    """A document as its chunk has it."""
-    with Path(f"{chunk.stem}.jsonl").open("rb") as file:
-        file.seek(at)
-        return file.readline()
