@@ -20,6 +20,8 @@ from ordsmed.data.encode import Encoding
 from ordsmed.maker import closing, request
 from ordsmed.maker import make as making
 from ordsmed.maker import plan as planning
+from ordsmed.maker.session import Clock
+from ordsmed.train.fitting import TooShort
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +106,58 @@ def test_a_folder_of_before_a_setting_was_added_goes_on(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "out: is finished, with --hours 1; more hours continue it\n"
     with pytest.raises(RecipeError, match="ordsmed export out/model out/hugging-face --licence MIT --anew"):
         making.make("texts", "out", licence="MIT")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("One river met the river at a river.", "One [MASK] met the river at a river."),
+        ("Most of it was new.", "Most of [MASK] was new."),
+        ("The cat's cat sat.", "The cat's [MASK] sat."),
+        ("It's 1984.", None),
+    ],
+)
+def test_one_word_of_an_example_is_masked(sentence: str, shown: str | None) -> None:
+    """Where it stands for the first time as a word of its own, and a piece."""
+    pieces = {" river", " it", " cat"}
+    model = SimpleNamespace(
+        trained=SimpleNamespace(tokenizer=SimpleNamespace(encode=lambda word: [1] if word in pieces else [1, 2])),
+        fill=lambda text, best: SimpleNamespace(masks=[[SimpleNamespace(text="sea", probability=0.25)] * best]),
+    )
+    lines = closing._filled(model, sentence)  # type: ignore[arg-type]
+    assert [line.strip() for line in lines[:1]] == ([shown] if shown else [])
+    if shown:
+        assert lines[1].split("   ")[2] == ", ".join(["sea 25%"] * closing.GUESSES)
+
+
+def test_hours_that_leave_too_little_for_training_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a training that is stopped says how all of it goes on; a mistake of it stays what it is."""
+
+    def ending(error: Exception) -> None:
+        def end(*_: object, **how: float) -> None:
+            deadlines.append(how["deadline"])
+            raise error
+
+        monkeypatch.setattr(making.training, "pretrain", end)
+
+    deadlines: list[float] = []
+    asked = request.MakeRequest(("texts",), "out", 0.5)
+    place = run.Run(Path("out"))
+    Path("out/model").mkdir(parents=True)
+    clock = Clock(place)
+    clock.before = 600.0
+    short = TooShort("--deadline", "found 1", "100")
+    short.seconds = 900.0
+    ending(short)
+    with pytest.raises(
+        RecipeError, match=r"^--hours: 0.5 are too few: 10 min are used, and training needs 15 min more"
+    ):
+        making._perform(asked, place, clock)
+    left = 1_800 - 600 - planning.closing_seconds(asked)
+    assert deadlines == pytest.approx([left], abs=5)
+    ending(RecipeError("model.toml: rate", "found 2"))
+    with pytest.raises(RecipeError, match=r"^model.toml: rate: found 2"):
+        making._perform(asked, place, clock)
 
 
 @pytest.mark.long
