@@ -152,7 +152,7 @@ def test_images_and_what_runs_them(machine: Any, tmp_path: Path) -> None:
     image.parent.mkdir()
     for number in range(8):
         (tmp_path / f"images/torch-2.1{number}.sif").touch()
-    (tmp_path / "images/notes.txt").touch()
+    (tmp_path / "images/zlib.txt").touch()
     (tmp_path / "mine.toml").write_text(f'container = "{image}"\nruntime = "apptainer"\n{MINE}')
     (tmp_path / "slurm/bin").mkdir(parents=True)
     (tmp_path / "slurm/bin/singularity").touch(0o755)
