@@ -205,6 +205,7 @@ def test_an_index_keeps_a_reranker_that_helps(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = task_models(task_files(tmp_path))
+    monkeypatch.setattr(choice, "RERANKED", 2 * choice.FEWEST)
     index = ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "made", length=30, rerank=models["fits"])
     assert "reranker" not in index.facts
     assert "reranker: is left out; with it" in capsys.readouterr().err

@@ -88,6 +88,9 @@ def test_a_machine_that_is_as_the_file_says(machine: Any) -> None:
         "network: whether nodes of jobs reach the internet; `ordsmed doctor` in a job tells"
     ]
     assert report["unknown"] == []
+    assert not any(line.startswith("mend a copy of ") for line in compare.lines(report))
+    report["differs"] = report["same"]
+    assert [*compare.lines(report)][-1] == "mend a copy of mine.toml, and name that by --site"
 
 
 def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
