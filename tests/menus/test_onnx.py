@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer as Pipeline
 
 from kit.language_models import elmo_made, made
 from kit.task_files import LABELS, task_files
@@ -20,7 +21,7 @@ from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights.export import export
-from ordsmed.weights.formats import onnx
+from ordsmed.weights.formats import huggingface, onnx, sentence_transformers
 from ordsmed.weights.trained import Trained
 
 SHAPE: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 40}
@@ -134,3 +135,23 @@ def test_without_the_libraries_a_line_says_what_to_install(
     with pytest.raises(RecipeError, match=r"onnxruntime is not installed; pip install 'ordsmed\[onnx\]'"):
         export(tiny_run.bert, tmp_path / "out", to="onnx")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_folders_for_other_programs_encode_alike(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A causal model's tokenizer puts the sign before each text in all of them, and names it."""
+    trained = made(family, tmp_path / "run")
+    monkeypatch.setattr(onnx, "_draw", lambda *_: None)
+    monkeypatch.setattr(onnx, "compared", lambda *_: (0.0, 1.0))
+    read = []
+    for form in (huggingface.HuggingFace(), onnx.Onnx(), sentence_transformers.SentenceTransformers()):
+        folder = tmp_path / type(form).__name__
+        folder.mkdir()
+        form.write(trained, folder)
+        described = json.loads((folder / "tokenizer_config.json").read_text())
+        pipeline = Pipeline.from_file(str(folder / "tokenizer.json"))
+        ids = [pipeline.encode("the newt").ids, pipeline.encode("the", "newt").ids]
+        read.append((ids, *(described.get(key) for key in ("bos_token", "eos_token", "add_bos_token"))))
+    assert read[1:] == read[:1] * 2
+    if family == "gpt2":
+        assert read[0][0][0] == [trained.opening, *trained.tokenizer.encode("the newt")]

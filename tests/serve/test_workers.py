@@ -252,6 +252,18 @@ def test_half_a_text_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seat.row.read("problem") == b"again"
 
 
+def test_no_worker_is_forked_once_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And signals, which wait while a worker is forked, are let in again."""
+    keeper = WorkerKeeper(SharedMemory(1), [workers.Child()])
+    forks: list[int] = []
+    monkeypatch.setattr(workers.os, "fork", lambda: forks.append(1) or 1 << 22)
+    for stop in (1, 0):
+        keeper.shared["stop"] = stop
+        assert keeper._start(0) is None
+        assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        assert (len(forks), keeper.children[0].pid) == ((0, 0) if stop else (1, 1 << 22))
+
+
 def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a server whose worker fails as it stops does not say that all was answered."""
     keeper, told, clock = WorkerKeeper(SharedMemory(2)), list[str](), itertools.count(1.0, 0.25)

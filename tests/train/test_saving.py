@@ -96,6 +96,38 @@ def test_a_checkpoint_says_where_in_the_run_it_is(recipe: Callable[..., Path], t
     assert {key: found[1][key] for key in places[4]} == places[4]
 
 
+def test_checkpoints_stay_for_each_reason_alone(told: Callable[..., Saving], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revision, the best, the end before an extension, one that a hand named."""
+    saved = told()
+    monkeypatch.setattr(type(saved.job.recipe), "is_revision", lambda recipe, step: step == 1)
+    monkeypatch.setattr(
+        type(saved.job.recipe), "best_of", lambda recipe, lines: max((x["step"] for x in lines), default=0)
+    )
+    monkeypatch.setattr(saving, "steps", lambda folder: [1, 2, 3, 4, 5])
+    monkeypatch.setattr(saving.snapshots, "labels", lambda path: ["mine"] if path.name.endswith("4") else [])
+    saved.job.state.validations[:] = [{"step": 2}, {"step": 9}]  # whose checkpoint is gone
+    saved.job.state.ends.append(3)
+    assert [step for step in range(1, 10) if saved._is_kept(step)] == [1, 2, 3, 4]
+
+
+def test_ranks_that_are_slow_are_looked_for_ever_less_often(told: Callable[..., Saving], tmp_path: Path) -> None:
+    pauses: list[float] = []
+    writer = checkpoint.CheckpointWriter(tmp_path, told().job.ranks, 2, background=False)
+
+    def wait(pause: float) -> bool:
+        pauses.append(pause)
+        if len(pauses) == 12:
+            (tmp_path / "done-0.json").write_text('{"model": "1f"}')
+        return False
+
+    writer.given_up = SimpleNamespace(wait=wait)  # type: ignore[assignment]
+    assert writer._sums(tmp_path / "step", tmp_path) == {"model": "1f"}
+    assert pauses[:5] == [0.02 * 2**n for n in range(5)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == checkpoint.LOOK
+    assert not (tmp_path / "done-0.json").exists()
+
+
 class Board:
     """The store that ranks share."""
 

@@ -122,14 +122,15 @@ def _entities(text: str, tagged: Tagged, grouped: bool, ignored: Sequence[str]) 
     for (begin, end), tag, score in zip(spans, tagged.tags, tagged.probabilities, strict=True):
         mark, dash, kind = tag.partition("-")
         label = (kind if dash and len(mark) == 1 else tag) if grouped else tag
-        if label not in ignored and tag not in ignored:
-            if grouped and entities and mark not in ("B", "S") and before == label:
-                entities[-1].word, entities[-1].end = text[entities[-1].start : end], end
-                scores[-1].append(score)
-            else:
-                name = {"entity_group": label} if grouped else {"entity": label}
-                entities.append(TaggedEntity(score, text[begin:end], begin, end, **name))
-                scores.append([score])
+        if label in ignored or tag in ignored:
+            label = ""  # the next word joins no span
+        elif grouped and entities and mark not in ("B", "S") and before == label:
+            entities[-1].word, entities[-1].end = text[entities[-1].start : end], end
+            scores[-1].append(score)
+        else:
+            name = {"entity_group": label} if grouped else {"entity": label}
+            entities.append(TaggedEntity(score, text[begin:end], begin, end, **name))
+            scores.append([score])
         before = label
     for entity, values in zip(entities, scores, strict=True):
         entity.score = sum(values) / len(values)
