@@ -420,7 +420,7 @@ def test_lists_without_an_address_come_from_a_mirror(server: Server, name: str) 
     with pytest.raises(RunError, match=wanted):
         fetch([name])
     Path("m").joinpath(name).mkdir(parents=True)
-    with pytest.raises(RunError, match="urls.txt: not in the mirror"):
+    with pytest.raises(RunError, match=r"urls\.txt: not in the mirror"):
         fetch([name], mirror="m")
     Path("m", name, "urls.txt").write_text("https://example.org/a\n")
     assert fetch([name], mirror="m") == [f"work/fetch/{name}: 1 got (22 bytes), 0 stood already"]
