@@ -133,6 +133,15 @@ def test_names_of_other_codes_lead_to_settings(word: str, line: str, capsys: pyt
     assert line in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("word", ["deep-init", "fp32-embedding", "cache-dir", "lazy-loader", "lazy loader"])
+def test_flags_of_other_codes_are_found_by_help_as_by_find(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["as", "--find", word.replace(" ", "-")])
+    wanted = capsys.readouterr().out
+    main(["help", *word.split()])
+    assert capsys.readouterr().out == wanted
+    assert f"--{word.replace(' ', '-')}" in wanted
+
+
 def test_every_setting_of_other_codes_is_found_by_help() -> None:
     known = {other for one in verb.every() if one.recipe for other, _, _ in menu.names_in_other_codes(*one.recipe)}
     assert len(known) > 80

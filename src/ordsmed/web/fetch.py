@@ -127,7 +127,7 @@ def _try(file: File, shelf: Shelf) -> None:
         if remedy != PRIVATE:
             remedy = "; ".join(filter(None, (remedy, "`--allow-missing` goes on without it")))
         if not shelf.way.allow_missing:
-            shelf.first = shelf.first or RunError(file.url, error.reason, "", remedy)
+            shelf.first = shelf.first or RunError(file.url or file.path, error.reason, "", remedy)
     except DataError as error:
         shelf.missing["not what it should be"] += 1
         shelf.first = shelf.first or error
@@ -270,11 +270,14 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
 
 def _sources(file: File, shelf: Shelf) -> list[str | Path]:
     mirror = shelf.way.mirror
+    if mirror is None and not file.url:
+        place = f"{shelf.folder.name}/{file.path}"
+        raise Failed(f"no address of it is known; `--mirror FOLDER` takes it from FOLDER/{place}")
     if mirror is None:
         return [file.url]
     named, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
     if "://" in mirror:
-        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general)]
+        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general) if place]
     return [Path(mirror) / place for place in (named, unquote(general)) if inside(place)]
 
 

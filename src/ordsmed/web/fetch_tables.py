@@ -18,8 +18,8 @@ class File:
 
     path: str
     "where it lies in the folder"
-    url: str
-    "its address"
+    url: str = ""
+    "its address; left out: it has none that is known, and a mirror must hold it"
     size: int | None = None
     "bytes"
     sha256: str | None = None
@@ -81,7 +81,7 @@ def listing() -> list[str]:
         sizes = [file.size for file in table.file]
         known = size(sum(filter(None, sizes))) if any(sizes) else "?"
         known += " and more" if any(sizes) and not all(sizes) else ""
-        lines.append(f"  {name:<14} {known:>16}  {table.licence}: {table.title}")
+        lines.append(f"  {name:<19} {known:>16}  {table.licence}: {table.title}")
     return lines
 
 
@@ -105,7 +105,8 @@ def find(name: str) -> tuple[str, FetchTable]:
 
 
 def _shipped() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((menu.HOUSE / "recipes" / "fetch").glob("*.toml"))}
+    paths = (menu.HOUSE / "recipes" / "fetch").glob("*.toml")
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 
 def _read(path: Path) -> FetchTable:

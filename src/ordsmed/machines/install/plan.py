@@ -132,7 +132,7 @@ class Installation:
     @property
     def pinned(self) -> list[lock.Pinned]:
         """All packages that pip installs beside PyTorch."""
-        return lock.chosen(self.roots)
+        return lock.chosen(self.roots, arch="" if self.arch == "unknown" else self.arch)
 
     def lock_files(self) -> dict[str, str]:
         """Versions and digests for pip. NumPy stays apart beside a PyTorch that was built with one of its own."""

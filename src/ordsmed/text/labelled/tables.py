@@ -39,6 +39,7 @@ PACKED = (".gz", ".bz2", ".xz", ".zst")
 LONGEST = 1 << 28  # characters of one line
 LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV
 BROKEN = 0.05  # the share of rows that may be left out
+FEW = 2  # rows of several lines that may all be mistakes, however few rows there are
 
 
 class NoColumn(DataError):
@@ -241,7 +242,7 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
     """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbors."""
     import csv
 
-    width, several, strange = 0, 0, []
+    width, several, rows, strange = 0, 0, 0, []
     while True:
         begun = reader.line_num + 1
         try:
@@ -256,11 +257,12 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
             remedy = 'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"'
             wanted = 'quotes in pairs, and "" for one inside a field'
             raise DataError(f"{path}:{begun}", problem, wanted, remedy) from None
-        several += reader.line_num > begun
+        several, rows = several + (reader.line_num > begun), rows + 1
         if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
             strange.append((begun, reader.line_num))
         yield begun, fields or [""]
-    if strange and len(strange) == several:  # where others have several lines, texts do
+    # where others have several lines, or most have, texts do
+    if strange and len(strange) == several and 2 * several <= max(rows, 2 * FEW):
         first, last = strange[0]
         problem = f"{many(len(strange), 'row', 'seems', 'seem')} to hold others between two quotes"
         say(f"{path}: {problem}; the first goes from line {first} to {last}: is a quote too many there?")
@@ -269,6 +271,8 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
 def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
     """May a field be what stood between two quotes that are no pair: the end of a row, whole rows, and a beginning?"""
     first, *inner, last = [line.count(comma) for line in field.split("\n")] if "\n" in field else (-1, -1)
+    if '"' in field:  # who doubles the quotes inside a text closes those around it
+        return False
     return width > 1 and [first, last] == [width - 1 - place, place] and set(inner) <= {width - 1}
 
 
