@@ -223,7 +223,7 @@ def test_counts_of_a_worker_that_died_go_on() -> None:
     one, two = seats(2)
     metrics = [ServerMetrics(), ServerMetrics()]
     for seat, counts in zip((one, two), metrics, strict=True):
-        counts.gauges = {"queue_items": lambda: 0, "batch_size": lambda: 0}
+        counts.gauges |= {"queue_items": lambda: 0, "batch_size": lambda: 0}
         counts.share(seat)
         counts.add_request("/score", 200, 0.02)
     two.row["pid"] = 0
