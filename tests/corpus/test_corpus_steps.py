@@ -341,7 +341,8 @@ def test_a_damaged_chunk_is_named(sources: Path, tmp_path: Path) -> None:
     (index,) = (tmp_path / "one" / "steps").glob("read-*/00000-00000.npy")
     index.write_bytes(index.read_bytes()[:200])
     with pytest.raises(
-        DataError, match=r"00000-00000.npy: cut off, or no .npy file: .*; remove the folder `steps`, go on"
+        DataError,
+        match=r"00000-00000.npy: cut off, or no .npy file: .*; remove the folder `steps`, and run the command again",
     ):
         obtain(Corpus, name)
 

@@ -271,13 +271,13 @@ def test_a_language_model_judges_by_bits(models: dict[str, str], tmp_path: Path)
 
 
 WRONG = [
-    ({"run": "nowhere"}, "found nowhere, where there is none; wanted a folder of"),
+    ({"run": "nowhere"}, "found nowhere, which is none of these; wanted a folder of"),
     ({"run": "{lab}/classes"}, "judge.label: missing; .* knows classes; wanted one of advert, prose"),
     ({"run": "{lab}/classes", "label": "pros"}, "found `pros`; wanted one of advert, prose; did you mean `prose`"),
     ({"run": "{lab}/classes", "label": "prose", "least": 1.5}, "found 1.5, so that nothing is kept; wanted at most 1"),
     ({"run": "{lab}/numbers", "most": 0.5}, "found 0.5, so that nothing is kept; wanted at least 1"),
-    ({"run": "{gpt2}", "weight": "score"}, "found score beside .*, a language model; wanted a judge whose scores"),
-    ({"run": "{gpt2}", "label": "good"}, "found `good`; wanted none: it tells a number"),
+    ({"run": "{gpt2}", "weight": "score"}, "found score with .*, a language model; wanted scores with a lowest"),
+    ({"run": "{gpt2}", "label": "good"}, "found `good`; wanted none: it predicts a number"),
     ({"run": "{bert}"}, "does not multiply|wanted a causal model"),
     ({"run": "{tag}"}, "was fine-tuned for tag, not for classes"),
     ({"run": "{pairs}"}, "was fine-tuned for classify, not for classes or a number of one text"),
@@ -298,7 +298,7 @@ def test_what_is_no_judge_is_refused(step: dict[str, Any], wanted: str, lab: Pat
     [
         ({"best": 0}, "judge: best: found 0.0; wanted a share above 0"),
         ({"best": 0.001, "sample": 100}, "keeps nothing of a sample of 100"),
-        ({"best": 0.5, "least": 0.1}, "found beside least or most"),
+        ({"best": 0.5, "least": 0.1}, "found together with least or most"),
         ({"least": 0.5, "most": 0.1}, "nothing is kept"),
     ],
 )
@@ -310,7 +310,7 @@ def test_thresholds_that_keep_nothing_are_refused(table: dict[str, Any], wanted:
 @pytest.mark.parametrize(
     ("source", "how", "wanted"),
     [
-        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "one label alone, `x`"),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "only one label, `x`"),
         (
             [{"text": "a", "label": ""}, {"text": "b", "label": "x"}] * 3,
             {"pattern": "y"},
@@ -326,10 +326,10 @@ def test_bad_tables_are_refused(source: Any, how: Any, wanted: str, tmp_path: Pa
 
 
 def test_what_stands_is_kept(lab: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="stands; wanted a new folder"):
+    with pytest.raises(RecipeError, match="exists; wanted a new folder"):
         learn(["x"], str(lab / "classes"), JudgeLearning())
     (tmp_path / "mine").mkdir()
-    with pytest.raises(RecipeError, match="stands"):
+    with pytest.raises(RecipeError, match="exists"):
         learn(["x"], str(tmp_path / "mine"), JudgeLearning(), anew=True)
     (lab / "broken").mkdir()
     files.write_json(lab / "broken" / "status.json", Run(lab / "classes").status)

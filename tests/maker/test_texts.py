@@ -128,7 +128,7 @@ def test_documents_of_word_processors_are_read_and_broken_ones_named(tmp_path: P
     assert survey.documents == pytest.approx(2, rel=0.1)
     assert texts.lines(found, survey)[1:4] == [
         "left out: 1 empty file, 1 broken file",
-        "  broken.odt: is no whole odt: File is not a zip file; copy it again, or repair it",
+        "  broken.odt: is not a complete odt: File is not a zip file; copy it again, or repair it",
         "  empty.txt: is empty",
     ]
 

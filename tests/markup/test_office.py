@@ -111,7 +111,7 @@ def test_what_locks_or_explodes_is_refused(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "no.odt").write_bytes(b"no zip")
     for path, wrong in (
         (tmp_path / "old.docx", "is encrypted, or a .doc file"),
-        (tmp_path / "no.odt", "is no whole odt: File is not a zip file"),
+        (tmp_path / "no.odt", "is not a complete odt: File is not a zip file"),
         (archive(tmp_path / "a.docx", {"x": ""}), "has no `_rels/.rels`; wanted a docx"),
         (docx(tmp_path / "b.docx", "", **{"word/styles.xml": bomb}), "styles.xml: declares entities"),
         (docx(tmp_path / "c.docx", "<w:p>"), "document.xml: is broken: mismatched tag"),

@@ -102,7 +102,7 @@ def test_each_task_reads_its_own_files_alone(read: Read, folder: Path, kind: str
         ("words", "table.tsv", r"6 of 7 words .* several words, as `rain falls in the night`; wanted a word and"),
         ("words", "words.conll", r"none of its 4 tags was learned, .*O \(2\).*; wanted tags such as NOUN, VERB; name"),
         ("classify", "other.tsv", r"none of its 6 labels was learned, .*`entailment`; wanted bad, fine; .*task\.label"),
-        ("classify", "nest.json", r"a list under `data`, as SQuAD's questions; wanted an object a row"),
+        ("classify", "nest.json", r"a list under `data`, as SQuAD's questions; wanted one object per row"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_them(read: Read, kind: str, name: str, said: str) -> None:

@@ -212,9 +212,9 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path) -> None:
         "it lacks how texts are normalized": whole[: whole.index(b"identity") - 4],
         "no whole SentencePiece model": b"\x80\x02}q\x00.",
         "has the piece 's' twice": model_bytes([*PIECES, ("s", -1.0)]),
-        "puts the sign of a blank behind words": model_bytes(PIECES, suffix=1),
-        "has 2 pieces for what is unknown; wanted one": model_bytes([*PIECES, ("<what>", 0.0, 2)]),
-        "writes no sign for a blank": model_bytes(PIECES, normalizer={5: 0}),
+        "marks spaces after words": model_bytes(PIECES, suffix=1),
+        "has 2 unknown pieces; wanted one": model_bytes([*PIECES, ("<what>", 0.0, 2)]),
+        "does not mark spaces": model_bytes(PIECES, normalizer={5: 0}),
     }
     for said, data in cases.items():
         with pytest.raises(DataError, match=said):

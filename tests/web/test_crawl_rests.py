@@ -92,7 +92,7 @@ def test_after_an_answer(
         ([b"User-agent: *\nCrawl-delay: 2.5"], [2.5, 2.5], "got"),
         ([BUSY, BUSY, BUSY, b""], [2, 4, 1, 0], "HTTP 503"),
         ([Answer(raw=b"\0 no HTTP\r\n\r\n")], [1, 0], "garbage instead of HTTP"),
-        ([Answer(b"", headers={"Content-Encoding": "br"})], [1, 0], "Content-Encoding br was not asked for"),
+        ([Answer(b"", headers={"Content-Encoding": "br"})], [1, 0], "Content-Encoding br was not requested"),
         ([Answer(status=399)], [1, 1], "got"),
         ([Answer(status=499)], [1, 1], "got"),
     ],

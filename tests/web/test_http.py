@@ -113,7 +113,7 @@ def test_chunks(server: Server) -> None:
         (Answer(status=301), "bad redirect", False),
         (Answer(status=302, headers={"Location": "http://[::1"}), "bad redirect", False),
         (Answer(status=302, headers={"Location": "ftp://x.org/"}), "redirect to an address that is neither", False),
-        (Answer(b"x", headers={"Content-Encoding": "br"}), "Content-Encoding br was not asked for", False),
+        (Answer(b"x", headers={"Content-Encoding": "br"}), "Content-Encoding br was not requested", False),
         (Answer(b"no gzip", headers={"Content-Encoding": "gzip"}), "bad compressed data", False),
     ],
 )  # fmt: skip
@@ -353,7 +353,7 @@ def test_a_proxy_is_asked_and_private_names_stay_refused(server: Server, monkeyp
     server.pages["/direct"] = b"direct"
     assert read(server.url("/direct")) == b"direct"
     monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
-    assert failure("http://no-such-host.invalid/").reason == "http_proxy is no http:// address"
+    assert failure("http://no-such-host.invalid/").reason == "http_proxy is not an http:// address"
 
 
 def test_retry_waits_and_gives_up() -> None:

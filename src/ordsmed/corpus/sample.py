@@ -1,6 +1,7 @@
-"""A sample of so many words, in an order that hangs on the texts alone: not on files, machines or processes.
+"""A sample with a given number of words, in an order that depends on the texts only, not on files, machines or
+processes.
 
-entries of all chunks -> by their draws, a number from each document's words -> each split until it has its words
+entries of all chunks -> sorted by a number drawn from each document's words -> each split until it has its words
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DrawnSample:
-    """Which documents are written, and in which order."""
+    """The documents to write, in order."""
 
-    chunk: NDArray[np.int64]  # of each document
-    at: NDArray[np.uint64]  # the byte where it begins there
+    chunk: NDArray[np.int64]  # index of each document's chunk
+    at: NDArray[np.uint64]  # byte offset in the chunk
     side: NDArray[np.int64]
-    counts: NDArray[np.int64]  # its sentences, words, characters and bytes
-    documents: int  # that are left out
-    words: int  # that these have
+    counts: NDArray[np.int64]  # sentences, words, characters and bytes
+    documents: int  # number of documents left out
+    words: int  # words in the documents left out
 
     @staticmethod
     def of(chunks: Sequence[Chunk], kept: Sequence[Bools], borders: np.ndarray, most: Sequence[int]) -> DrawnSample:
-        """Of documents that are kept; `most`: words of each side."""
+        """Draw from the documents that are kept. `most` is the number of words of each side."""
         chunk = np.concatenate([np.full(int(keep.sum()), n) for n, keep in enumerate(kept)])
         entries = np.concatenate([part.index[keep] for part, keep in zip(chunks, kept, strict=True)])
         order = np.lexsort((entries["key"], entries["draw"]))

@@ -1,1 +1,1 @@
-"""Downloads: one careful GET, fetches, crawls, lists of addresses, archives unpacked."""
+"""HTTP downloads, fetch tables, crawls, lists of addresses, and unpacking of archives."""
