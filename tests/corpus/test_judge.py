@@ -57,14 +57,31 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A judge of two classes, one of numbers, and texts of both kinds that neither has seen."""
     folder = tmp_path_factory.mktemp("judges")
     table = lines(folder / "rows.jsonl", [{"text": body, "label": kind} for kind, body in rows(400)])
-    learn([table], str(folder / "classes"), JudgeLearning(bits=12))
+    said = learn([table], str(folder / "classes"), JudgeLearning(bits=12))
     answers = [{"text": body, "said": f"Well. Score: {4 if kind == 'prose' else 1}."} for kind, body in rows(400)]
     table = lines(folder / "answers.jsonl", [*answers, {"text": "x", "said": "I cannot tell."}])
-    learn([table], str(folder / "numbers"), JudgeLearning(bits=12, label="said", pattern=r"Score: (\d)"))
+    said += learn([table], str(folder / "numbers"), JudgeLearning(bits=12, label="said", pattern=r"Score: (\d)"))
+    (folder / "said.txt").write_text("\n".join(said))
     lines(
         folder / "new.jsonl", [{"text": f"{body} {n}", "kind": kind} for n, (kind, body) in enumerate(rows(200, 1000))]
     )
     return folder
+
+
+def test_the_step_that_is_proposed_keeps_the_better_half_of_the_scale(lab: Path) -> None:
+    steps = re.findall(r"clean = \[(.*)\]", (lab / "said.txt").read_text())
+    assert steps == [
+        f'{{ kind = "judge", run = "{lab}/classes", label = "advert", least = 0.5 }}',
+        f'{{ kind = "judge", run = "{lab}/numbers", least = 2.5 }}',
+    ]
+
+
+@pytest.mark.parametrize("length", [0, 1, linear.PART - 1, linear.PART, linear.PART + 1, 2 * linear.PART])
+def test_the_parts_of_a_text_are_all_of_it(length: int) -> None:
+    body = "abcdefg"[:7] * (length // 7 + 1)
+    parts = [*linear.parts(body[:length])]
+    assert "".join(parts) == body[:length]
+    assert len(parts) == max(1, -(-length // linear.PART))
 
 
 @pytest.fixture

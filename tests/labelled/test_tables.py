@@ -79,6 +79,9 @@ def test_csv_gives_back_what_was_written(rows: list[tuple[str, int]], tmp_path_f
         ('"two\nlines, of text",1\n', ""),
         ('"Dear all,\nwrite",1\n"two\nlines, of text",1\n', ""),
         ('"a,\nb,\nc,",1\n', ""),
+        ('"She said ""yes"",\nand left",1\n', ""),
+        ('"yes, or\nno",1\n' * 5, ""),
+        ('a,1\n"good,1\nfine",1\n"good,1\nfine",1\n' + "a,1\n" * 9, "line 3 to 4"),
     ],
 )
 def test_rows_between_two_quotes_are_told(

@@ -745,6 +745,14 @@ before(safetensors.torch, "save_file", refuse)
     assert "no checkpoint stands" in line
 
 
+def test_a_broken_safetensors_ends_a_run_before_its_first_step(start: Start, tmp_path: Path) -> None:
+    process = start(tmp_path / "broken", fault="import safetensors.torch; del safetensors.torch.save_file")
+    assert process.wait() == 1
+    (line,) = complaints(process.said)
+    assert "safetensors: cannot write checkpoints: cannot import name 'save_file'" in line
+    assert not (tmp_path / "broken" / "metrics.jsonl").exists()
+
+
 MANY = ("save=0", "validate=0", "phase[1].steps=60", "log=10")
 
 

@@ -24,11 +24,11 @@ from kit.clocks import set_time
 from kit.processes import PATIENT
 from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base.errors import DataError
-from ordsmed.text.web import crawl as crawling
-from ordsmed.text.web import http
-from ordsmed.text.web import pages as keeping
-from ordsmed.text.web.crawl import Crawl, crawl
-from ordsmed.text.web.pages import LOG, Page, Pages, laid_out, lay_out, part_path
+from ordsmed.web import crawl as crawling
+from ordsmed.web import http
+from ordsmed.web import pages as keeping
+from ordsmed.web.crawl import Crawl, crawl
+from ordsmed.web.pages import LOG, Page, Pages, laid_out, lay_out, part_path
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 HOSTS = ("127.0.0.1", "127.1", "127.0.1", "2130706433")  # four names of one server
@@ -365,7 +365,7 @@ def test_what_may_pass_is_tried_again_but_not_for_ever(server: Server, tmp_path:
 CRAWL = """
 import sys
 from pathlib import Path
-from ordsmed.text.web.crawl import Crawl, crawl
+from ordsmed.web.crawl import Crawl, crawl
 if sys.argv[2] == "full":
     import resource, signal
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -12,9 +12,9 @@ import pytest
 from kit.clocks import set_time
 from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
-from ordsmed.text.web import crawl as crawling
-from ordsmed.text.web.crawl import Crawl, crawl
-from ordsmed.text.web.pages import LOG
+from ordsmed.web import crawl as crawling
+from ordsmed.web.crawl import Crawl, crawl
+from ordsmed.web.pages import LOG
 
 HTML = {"Content-Type": "text/html"}
 OK, BUSY, GONE = Answer(b"<p>", headers=HTML), Answer(status=503), Answer(status=404)

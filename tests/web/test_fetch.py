@@ -28,10 +28,10 @@ from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.text import read
-from ordsmed.text.web import download, fetch_tables
-from ordsmed.text.web import fetch as module
-from ordsmed.text.web.fetch import fetch
-from ordsmed.text.web.fetch_tables import find, listing
+from ordsmed.web import download, fetch_tables
+from ordsmed.web import fetch as module
+from ordsmed.web.fetch import fetch
+from ordsmed.web.fetch_tables import find, listing
 
 TEXT = bytes(range(256)) * 40  # 10,240 bytes
 
@@ -275,7 +275,7 @@ def test_private_addresses_are_refused_unless_asked_for(server: Server, monkeypa
     assert error.found == "private address 127.0.0.1"
     assert "--private" in error.remedy
     assert server.asked == []
-    monkeypatch.setattr("ordsmed.text.web.http.public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr("ordsmed.web.http.public", lambda address: str(address) == "127.0.0.1")
     server.pages = {"/a": Answer(status=302, headers={"Location": "http://10.0.0.1/"})}
     error = complaint(table({"path": "a", "url": server.url("/a")}), private=False)
     assert error.found == "private address 10.0.0.1"
@@ -419,6 +419,24 @@ def test_a_mirror(server: Server) -> None:
     bring(name, mirror="mirror")
 
 
+@pytest.mark.parametrize("name", ["openwebtext-urls-jp", "openwebtext-urls-eu"])
+def test_lists_without_an_address_come_from_a_mirror(server: Server, name: str) -> None:
+    wanted = rf"urls.txt: no address of it is known; `--mirror FOLDER` takes it from FOLDER/{name}/urls.txt"
+    with pytest.raises(RunError, match=wanted):
+        fetch([name])
+    Path("m").joinpath(name).mkdir(parents=True)
+    with pytest.raises(RunError, match=r"urls\.txt: not in the mirror"):
+        fetch([name], mirror="m")
+    Path("m", name, "urls.txt").write_text("https://example.org/a\n")
+    assert fetch([name], mirror="m") == [f"work/fetch/{name}: 1 got (22 bytes), 0 stood already"]
+    assert fetch([name]) == [f"work/fetch/{name}: 0 got (0 bytes), 1 stood already"]
+    assert Path("work/fetch", name, "urls.txt").read_text() == "https://example.org/a\n"
+    server.pages = {"/m/": TEXT}  # an index of the mirror is not the list
+    assert "HTTP 404" in str(complaint(name, mirror=server.url("/m")))
+    server.pages = {f"/m/{name}/urls.txt": TEXT}
+    assert bring(name, mirror=server.url("/m")) == [f"out/{name}: 1 got (10.2 kB), 0 stood already"]
+
+
 def test_archives_are_unpacked_once(server: Server) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -452,7 +470,7 @@ def test_a_table_names_places_in_its_folder_only() -> None:
             module.File(url="http://x.org/", **row)
 
 
-RUN = "import sys; from ordsmed.text.web.fetch import fetch; print(*fetch([sys.argv[1]], out='out', private=True))"
+RUN = "import sys; from ordsmed.web.fetch import fetch; print(*fetch([sys.argv[1]], out='out', private=True))"
 
 
 def started(name: str) -> subprocess.Popen[bytes]:
@@ -541,12 +559,13 @@ def test_names_and_what_they_stand_for() -> None:
             find(wrong)
     lines = listing()
     assert [line.split()[0] for line in lines] == [
-        "books", "glue", "lambada", "openwebtext", "squad", "wikipedia-XX", "wikitext", "xnli",
+        "books", "glue", "lambada", "openwebtext", "openwebtext-urls-eu", "openwebtext-urls-jp", "squad",
+        "wikipedia-XX", "wikitext", "xnli",
     ]  # fmt: skip
     assert lines[3].split()[1:3] == ["12.9", "GB"]
-    assert lines[4].split()[1:5] == ["81.6", "MB", "and", "more"]
-    assert lines[5].split()[1] == "?"
-    assert "more" not in lines[5].partition(":")[0]
+    assert lines[6].split()[1:5] == ["81.6", "MB", "and", "more"]
+    assert lines[7].split()[1] == "?"
+    assert "more" not in lines[7].partition(":")[0]
 
 
 @pytest.mark.parametrize("name", [path.stem for path in fetch_tables._shipped().values()])
@@ -557,7 +576,7 @@ def test_shipped_tables_are_sound(name: str) -> None:
     assert found.file or found.list
     assert len({file.path for file in found.file}) == len({file.url for file in found.file}) == len(found.file)
     for file in found.file:
-        assert file.url.startswith("https://")
+        assert file.url.startswith("https://") or (not file.url and "mirror" in found.title)
         for kind, length in (("sha256", 64), ("sha1", 40), ("md5", 32)):
             digest = getattr(file, kind)
             assert digest is None or (len(digest) == length and int(digest, 16) > 0)

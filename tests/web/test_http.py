@@ -23,9 +23,9 @@ import pytest
 from kit.clocks import set_time
 from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
-from ordsmed.text.web import http
-from ordsmed.text.web.hosts import in_ascii
-from ordsmed.text.web.http import Failed, Refused, Reply, get, retry
+from ordsmed.web import http
+from ordsmed.web.hosts import in_ascii
+from ordsmed.web.http import Failed, Refused, Reply, get, retry
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
 from ordsmed.text.markup import warc
-from ordsmed.text.web import pages as module
-from ordsmed.text.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, laid_out, lay_out, part_path
+from ordsmed.web import pages as module
+from ordsmed.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, laid_out, lay_out, part_path
 
 URL = "http://a.org/"
 

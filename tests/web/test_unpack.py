@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.text.web.unpack import inside, unpack
+from ordsmed.web.unpack import inside, unpack
 
 TEXT = bytes(range(256)) * 40
 

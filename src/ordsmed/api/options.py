@@ -46,15 +46,17 @@ class WritingOptions(TypedDict, total=False):
     temperature: float  # 0: always the likeliest; 1
     best: int  # draw among so many of the likeliest; 0: all
     share: float  # draw among the likeliest that have this share together; 1
+    typical: float  # draw among the most typical ones that have this share together; 1
     seed: int  # of the draws
     penalty: float  # what was there is less likely; 1: no
     stop: tuple[str, ...]  # a text ends before one of these
     samples: int  # texts a prompt; 1
     together: int  # of masked models: tokens that are decided in one pass; 1
     order: Literal["certain", "chance"]  # of the same: which of them
-    max_new_tokens: int  # transformers' names of tokens, best, share, penalty and samples
+    max_new_tokens: int  # transformers' names of tokens, best, share, typical, penalty and samples
     top_k: int
     top_p: float
+    typical_p: float
     repetition_penalty: float
     num_return_sequences: int
     start: bool  # of causal models: does the sign between documents stand before a prompt? True
@@ -72,6 +74,7 @@ NAMES = {  # transformers' names of options -> ours
     "max_new_tokens": "tokens",
     "top_k": "best",
     "top_p": "share",
+    "typical_p": "typical",
     "repetition_penalty": "penalty",
     "num_return_sequences": "samples",
 }

@@ -17,6 +17,7 @@ STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind 
 TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # ask a run to save and stop
 ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _connected = False
+_nothing_done = False  # this command was ended before it, or one before it, did anything
 _status: int | None = None  # with which this process ends at once; None: as any other
 
 
@@ -42,11 +43,17 @@ def connected() -> None:
     _connected = True
 
 
+def nothing_done() -> None:
+    """Note that this command ends before anything was done, so that no one is told to resume it."""
+    global _nothing_done
+    _nothing_done = True
+
+
 @contextlib.contextmanager
 def noted() -> Iterator[None]:
     """The status of a command that is connected to others meanwhile is noted, for `last`."""
-    global _connected, _status
-    _connected, _status, status = False, None, 1
+    global _connected, _nothing_done, _status
+    _connected, _nothing_done, _status, status = False, False, None, 1
     try:
         yield
         status = 0
@@ -96,14 +103,13 @@ def side_by_side() -> list[str]:
 
 def stopped(verb: str, words: Sequence[str], after: str = "") -> str:
     """Return what is printed of a command that was ended; `after`: what the verb does when it is given again."""
-    if after == GOES_ON:
+    if after == GOES_ON and not _nothing_done:
         again = [word for word in words if word != "--anew"]  # it would start from the beginning
         lines = command_lines(
             "stopped; what is done stands, go on with", command(*verb.split(), *again, *side_by_side())
         )
         return "\n".join(lines)
-    if after == BEGINS_AGAIN:
-        return "\n".join(
-            command_lines("stopped; nothing is left of it, begin again with", command(*verb.split(), *words))
-        )
+    if after:
+        title = "stopped; nothing is left of it, begin again with"
+        return "\n".join(command_lines(title, command(*verb.split(), *words, *side_by_side())))
     return "stopped"

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from ordsmed.base.ending import TO_STOP
-from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.errors import Lost, RecipeError, RunError
 from ordsmed.base.machine.host import most_processes
 
 PATIENCE = 0.1  # seconds for which a signal may wait
@@ -47,9 +47,9 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
         with _dask(engine) if engine else _pool(processes) as (executor, workers):
             yield lambda function, tasks: _in_order(executor, function, tasks, workers)
     except BrokenProcessPool:
-        problem = "ended without a word: killed, perhaps for want of memory"
-        remedy = "give it more memory or take fewer `processes`; then go on with the same command"
-        raise RunError("a worker process", problem, "", remedy) from None
+        problem = "was killed, perhaps because memory was full"
+        remedy = "give it more memory or take fewer `processes`; the same command goes on"
+        raise Lost("a worker process", problem, "", remedy) from None
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):
             problem = f"{type(error).__name__}: {error}"

@@ -202,6 +202,10 @@ def serving(parser: Parser) -> None:
     parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
     meaning = "a request may take, its wait counted (default 120)"
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=120.0, help=meaning)
+    meaning = "open connections at most, of all processes (default 1000); beyond it the silent ones are closed"
+    parser.add_argument("--connections", type=whole(1), metavar="N", default=1_000, help=meaning)
+    meaning = "of these, from one address (default 500); behind a proxy as many as --connections"
+    parser.add_argument("--connections-per-address", type=whole(1), metavar="N", default=500, help=meaning)
     meaning = "of vectors of texts, as `embed` has it; left out: as a model learned it, else the mean of tokens"
     parser.add_argument("--pool", choices=("mean", "first", "last", "words", "tokens"), default="", help=meaning)
     meaning = "an index that /search asks, as NAME=FOLDER; by the model that made it, which is served too"

@@ -111,6 +111,10 @@ def find(name: str) -> Verb:
     """A verb by its name."""
     stem = next((stem for stem in menu.entries(MENU) if name_of(stem) == name), None)
     if stem is None:
+        for add_on, stems in menu.ADD_ONS[MENU].items():
+            if name in map(name_of, stems):
+                problem = f"is a command of the add-on ordsmed.{add_on}, which is not installed"
+                raise UsageError(f"`{name}`", problem, "", menu.INSTALL)
         raise UsageError(f"`{name}`", "no such verb", "", _instead(name))
     module = menu.opened(MENU, stem)
     group, order = module.PLACE

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ordsmed.use.generation.prompts import Prompt
 
 PLACE = ("use", 1)
-WAY = ("tokens", "temperature", "best", "share", "seed", "penalty", "samples", "together", "order", "start")
+WAY = ("tokens", "temperature", "best", "share", "typical", "seed", "penalty", "samples", "together", "order", "start")
 
 
 def arguments(parser: Parser) -> None:
@@ -39,6 +39,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--top-k", "--best", dest="best", type=whole(0), metavar="N", default=0, help=meaning)
     meaning = "draw among the likeliest with this share together, the one that reaches it among them"
     parser.add_argument("--top-p", "--share", dest="share", type=number, metavar="X", default=1.0, help=meaning)
+    meaning = "draw among those with this share together whose information is nearest to the mean"
+    parser.add_argument("--typical-p", dest="typical", type=number, metavar="X", default=1.0, help=meaning)
     meaning = "divides scores of tokens that were there (1: no)"
     parser.add_argument(
         "--repetition-penalty", "--penalty", dest="penalty", type=number, metavar="X", default=1.0, help=meaning

@@ -1,6 +1,7 @@
 """what there is; with a verb: its words, flags and settings; with a word of the field: what it is called here
 
-`ordsmed help EMA`, `ordsmed help gradient accumulation`; `ordsmed help words` lists all words.
+`ordsmed help EMA`, `ordsmed help gradient accumulation`; `ordsmed help words` lists all words. A flag of another code
+(`ordsmed help deep-init`) is looked up as `ordsmed as --find` does.
 """
 
 from __future__ import annotations
@@ -42,6 +43,13 @@ def settings_called(name: str) -> list[str]:
     return [f"{name}: the setting `{path}` of {', '.join(verbs[path])}" for path in verbs]
 
 
+def flags_of_others(name: str) -> list[str]:
+    """Return lines on the flags of other codes whose names hold this one, as `ordsmed as --find` prints them."""
+    from ordsmed.others.translate import page, program
+
+    return page.flags_with("-".join(name.split()), program.names())
+
+
 def run(args: argparse.Namespace) -> None:
     text = " ".join(args.of)
     if not text:
@@ -52,6 +60,8 @@ def run(args: argparse.Namespace) -> None:
         print_lines(f"{names}: {here}" for names, here in rows)
     elif settings := settings_called(text):
         print_lines(settings)
+    elif flags := flags_of_others(text):
+        print_lines(flags)
     else:
         known = [*verb.names(), *words.names()]
         raise UsageError(f"`{text}`", "no such verb or word", "one of `ordsmed help words`", meant(text, known))

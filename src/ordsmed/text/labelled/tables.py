@@ -39,7 +39,8 @@ ENDINGS: dict[str, Format] = {
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 LONGEST = 1 << 28  # characters of one line
 LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV
-BROKEN = 0.05  # the share of rows that may be left out
+BROKEN = 0.05  # largest share of rows that may be left out
+FEW = 2  # this many records of several lines may all be mistakes, however few records there are
 
 
 class NoColumn(DataError):
@@ -79,6 +80,7 @@ class Table:
         return self.named.get(role, f"`{role}`")
 
     def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
+        """Return a column as numbers. Raise DataError for a value that is not a number `within` the range."""
         return [self._number(row, role, value, within) for row, value in enumerate(self.columns[role])]
 
     def _number(self, row: int, role: str, value: str, within: tuple[float, float]) -> float:
@@ -235,7 +237,7 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
     """Yield records and their first lines. A record of several lines with another width has an unclosed quote."""
     import csv
 
-    width, several, strange = 0, 0, []
+    width, several, rows, strange = 0, 0, 0, []
     while True:
         begun = reader.line_num + 1
         try:
@@ -250,11 +252,12 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
             remedy = 'fix the line; for columns separated by tabs, without quoting, set format = "tsv"'
             wanted = 'quotes in pairs, and "" for one inside a field'
             raise DataError(f"{path}:{begun}", problem, wanted, remedy) from None
-        several += reader.line_num > begun
+        several, rows = several + (reader.line_num > begun), rows + 1
         if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
             strange.append((begun, reader.line_num))
         yield begun, fields or [""]
-    if strange and len(strange) == several:  # where others have several lines, texts do
+    # if other records, or most of them, have several lines, the texts contain line ends
+    if strange and len(strange) == several and 2 * several <= max(rows, 2 * FEW):
         first, last = strange[0]
         problem = f"{many(len(strange), 'row', 'seems', 'seem')} to contain other rows between two quotes"
         say(f"{path}: {problem}; the first goes from line {first} to {last}: check it for an extra quote")
@@ -263,6 +266,8 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
 def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
     """Return whether a field looks like the end of a row, whole rows and the beginning of a row."""
     first, *inner, last = [line.count(comma) for line in field.split("\n")] if "\n" in field else (-1, -1)
+    if '"' in field:  # doubled quotes inside a field: its own quotes are closed correctly
+        return False
     return width > 1 and [first, last] == [width - 1 - place, place] and set(inner) <= {width - 1}
 
 
@@ -327,6 +332,7 @@ def _decode(text: str, place: str) -> object:
 
 
 def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
+    """Yield rows of objects. The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
         record = _object(request.path, number, record, first=not keys)

@@ -9,7 +9,11 @@ from typing import Literal
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 
-FLAGS = {"best": "--best (--top-k)", "share": "--share (--top-p)"}  # where a flag has two names
+FLAGS = {
+    "best": "--best (--top-k)",
+    "share": "--share (--top-p)",
+    "typical": "--typical-p",
+}  # where a flag has two names
 Ending = Literal["end", "stop", "tokens"]  # the model's end sign, a stop string, as many tokens as were asked for
 
 
@@ -21,6 +25,7 @@ class SamplingOptions:
     temperature: float = 1.0  # 0: always the likeliest
     best: int = 0  # among so many; 0: all
     share: float = 1.0  # among the likeliest that together have this share, the one that reaches it among them
+    typical: float = 1.0  # among those with this share whose information is nearest to the mean (Meister et al. 2023)
     seed: int = 0
     penalty: float = 1.0  # what a token's score is lessened by when it stands in the text already; 1: nothing
     stop: tuple[str, ...] = ()  # a text ends before one of these
@@ -35,6 +40,7 @@ class SamplingOptions:
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
             ("best", self.best >= 0, "0 or more"),
             ("share", 0 < self.share <= 1, "above 0, to 1"),
+            ("typical", 0 < self.typical <= 1, "above 0, to 1"),
             ("penalty", 0 < self.penalty < math.inf, "above 0; 1 changes nothing"),
             ("stop", all(self.stop), "a string that is not empty"),
             ("samples", self.samples >= 1, "1 or more"),

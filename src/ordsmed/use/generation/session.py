@@ -17,16 +17,17 @@ from ordsmed.base.errors import OrdsmedError, near
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.use.generation.prompts import before, checked, print_pieces
 
-NAMES = {"top-k": "best", "top-p": "share", "repetition-penalty": "penalty"}
+NAMES = {"top-k": "best", "top-p": "share", "typical-p": "typical", "repetition-penalty": "penalty"}
 KINDS: dict[str, Callable[[str], Any]] = {
-    "tokens": int, "temperature": float, "best": int, "share": float, "seed": int, "penalty": float, "samples": int,
-    "together": int, "order": str,
+    "tokens": int, "temperature": float, "best": int, "share": float, "typical": float, "seed": int, "penalty": float,
+    "samples": int, "together": int, "order": str,
 }  # fmt: skip
 HELP = """a line is a prompt; an empty one: the model begins; //text for a prompt that begins with a slash
   /tokens N         at most so many new ones
   /temperature X    0: always the likeliest; /greedy does the same
   /best N           (/top-k) draw among so many of the likeliest; 0: all
   /share X          (/top-p) draw among the likeliest with this share together
+  /typical X        (/typical-p) draw among the most typical with this share together
   /penalty X        (/repetition-penalty) tokens that were there are less likely; 1: no
   /stop TEXT        texts end before it; without TEXT: nowhere
   /seed N           of the next text; each one adds 1

@@ -11,7 +11,7 @@ from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.other_names import recipe_instead
 from ordsmed.base.say import size
-from ordsmed.text.web.unpack import ENDS, inside
+from ordsmed.web.unpack import ENDS, inside
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class File:
     """One file of a fetch table."""
 
     path: str
-    "where it lies in the folder"
-    url: str
-    "its address"
+    "path in the folder"
+    url: str = ""
+    "its address; left out: it is not known, and a mirror must have the file"
     size: int | None = None
     "bytes"
     sha256: str | None = None
@@ -83,7 +83,7 @@ def listing() -> list[str]:
         sizes = [file.size for file in table.file]
         known = size(sum(filter(None, sizes))) if any(sizes) else "?"
         known += " and more" if any(sizes) and not all(sizes) else ""
-        lines.append(f"  {name:<14} {known:>16}  {table.licence}: {table.title}")
+        lines.append(f"  {name:<19} {known:>16}  {table.licence}: {table.title}")
     return lines
 
 
@@ -107,7 +107,8 @@ def find(name: str) -> tuple[str, FetchTable]:
 
 
 def _shipped() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((menu.HOUSE / "recipes" / "fetch").glob("*.toml"))}
+    paths = (menu.HOUSE / "recipes" / "fetch").glob("*.toml")
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 
 def _read(path: Path) -> FetchTable:

@@ -13,8 +13,8 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import Progress, many
-from ordsmed.text.web.fetch_tables import File
-from ordsmed.text.web.http import Failed, Reply, get, retry
+from ordsmed.web.fetch_tables import File
+from ordsmed.web.http import Failed, Reply, get, retry
 
 GAIN = 1_000_000  # after this many new bytes the attempts are counted from 0 again
 

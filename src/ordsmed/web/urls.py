@@ -28,8 +28,8 @@ from ordsmed.base.keys import text_number
 from ordsmed.base.say import Progress, many
 from ordsmed.text import read
 from ordsmed.text.seen import Seen
-from ordsmed.text.web.hosts import in_ascii
-from ordsmed.text.web.http import public
+from ordsmed.web.hosts import in_ascii
+from ordsmed.web.http import public
 
 USUAL = Path(__file__).parent / "blacklists" / "usual.txt"
 SHORT = 8  # characters: only `http://` and a letter

@@ -1,6 +1,6 @@
 """Download many pages politely into a folder. A killed crawl can be resumed.
 
-    addresses -> a queue for each host -> threads: robots.txt, then one page at a time and a pause -> text/web/pages.py
+    addresses -> a queue for each host -> threads: robots.txt, then one page at a time and a pause -> web/pages.py
 
 A host gets one request at a time, whatever the number of threads. The target of a redirect waits in the queue of its
 host, under that host's robots.txt and pause. Temporary failures (a timeout, status 503) are retried after a pause,
@@ -25,10 +25,10 @@ from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.seen import Seen
-from ordsmed.text.web.http import REDIRECTS, Failed, Misled, Refused, get
-from ordsmed.text.web.pages import Page, Pages, behind
-from ordsmed.text.web.robots import NAME, RobotRules, read_rules
-from ordsmed.text.web.urls import number
+from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
+from ordsmed.web.pages import Page, Pages, behind
+from ordsmed.web.robots import NAME, RobotRules, read_rules
+from ordsmed.web.urls import number
 
 KINDS = ("", "text/html", "application/xhtml+xml", "text/plain")
 TRIES = 3  # tries of an address before the folder is next resumed

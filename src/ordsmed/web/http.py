@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ordsmed import __version__
-from ordsmed.text.web.hosts import in_ascii
+from ordsmed.web.hosts import in_ascii
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

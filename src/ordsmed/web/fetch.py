@@ -27,10 +27,10 @@ from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.say import Progress, many, size
 from ordsmed.text import read
-from ordsmed.text.web.download import FetchOptions, drop, pull, resume_facts
-from ordsmed.text.web.fetch_tables import FetchTable, File, List, find
-from ordsmed.text.web.http import BLOCK, Failed, Refused
-from ordsmed.text.web.unpack import inside, unpack
+from ordsmed.web.download import FetchOptions, drop, pull, resume_facts
+from ordsmed.web.fetch_tables import FetchTable, File, List, find
+from ordsmed.web.http import BLOCK, Failed, Refused
+from ordsmed.web.unpack import inside, unpack
 
 HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by number of digits
 RECORD = ".fetched.jsonl"
@@ -132,7 +132,7 @@ def _try(file: File, shelf: Shelf) -> None:
         if remedy != PRIVATE:
             remedy = "; ".join(filter(None, (remedy, "`--allow-missing` continues without it")))
         if not shelf.way.allow_missing:
-            shelf.first = shelf.first or RunError(file.url, error.reason, "", remedy)
+            shelf.first = shelf.first or RunError(file.url or file.path, error.reason, "", remedy)
     except DataError as error:
         shelf.missing["not as expected"] += 1
         shelf.first = shelf.first or error
@@ -271,11 +271,14 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
 
 def _sources(file: File, shelf: Shelf) -> list[str | Path]:
     mirror = shelf.way.mirror
+    if mirror is None and not file.url:
+        place = f"{shelf.folder.name}/{file.path}"
+        raise Failed(f"no address of it is known; `--mirror FOLDER` takes it from FOLDER/{place}")
     if mirror is None:
         return [file.url]
     named, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
     if "://" in mirror:
-        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general)]
+        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general) if place]
     return [Path(mirror) / place for place in (named, unquote(general)) if inside(place)]
 
 

@@ -1,6 +1,6 @@
 """Web pages: downloaded from lists of addresses or Reddit's links, or read from local HTML and WARC files.
 
-lists -> text/web/urls.py -> text/web/crawl.py -> pages in the order of the lists -> main text
+lists -> web/urls.py -> web/crawl.py -> pages in the order of the lists -> main text
 files of HTML, WARC                    -> pages in the order of the files -> main text
 """
 
@@ -21,9 +21,9 @@ from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.markup import html, warc
 from ordsmed.text.source import Piece
-from ordsmed.text.web.crawl import KINDS, Crawl, crawl
-from ordsmed.text.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
-from ordsmed.text.web.urls import Rules, addresses, fault_of
+from ordsmed.web.crawl import KINDS, Crawl, crawl
+from ordsmed.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
+from ordsmed.web.urls import Rules, addresses, fault_of
 
 HTML = re.compile(r"\.(?:x?html|htm)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
 WARC = re.compile(r"\.(?:warc|wet)(?:\.gz)?$", re.IGNORECASE)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from ordsmed.text.web.http import Reply
+from ordsmed.web.http import Reply
 
 NAME = "ordsmed"  # the crawler's name in robots.txt
 LARGEST = 500 * 1024  # bytes that are read: the least that the RFC requires

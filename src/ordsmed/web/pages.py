@@ -34,7 +34,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.files import survive_disk, sync, writing
 from ordsmed.base.say import many, say
 from ordsmed.text import read
-from ordsmed.text.web.urls import number
+from ordsmed.web.urls import number
 
 LOG = "outcomes.jsonl"
 PART = 1 << 30  # a part with this many bytes gets no further page
