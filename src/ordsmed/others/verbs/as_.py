@@ -41,6 +41,13 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--install", metavar="FOLDER", help="write files of their programs' names, which call this")
 
 
+def look_up(word: str) -> list[str]:
+    """Return lines on the flags of other codes whose names contain the word, as `ordsmed as --find` prints them."""
+    from ordsmed.others.translate import page, program
+
+    return page.flags_with("-".join(word.split()), program.names())
+
+
 def run(args: argparse.Namespace) -> None:
     from ordsmed.base.ranks import alone, place_of
     from ordsmed.others.translate import follow, install, page, perform, program
