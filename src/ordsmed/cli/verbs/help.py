@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import meant
@@ -47,7 +48,8 @@ def flags_of_others(name: str) -> list[str]:
     """Return lines on the flags of other codes whose names hold this one, as `ordsmed as --find` prints them."""
     from ordsmed.others.translate import page, program
 
-    return page.flags_with("-".join(name.split()), program.names())
+    flag = "-".join(name.split())
+    return page.flags_with(flag, program.names()) if re.fullmatch(r"-*[\w-]{3,}", flag) else []
 
 
 def run(args: argparse.Namespace) -> None:
