@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.ending import GOES_ON, Stopped
@@ -45,7 +46,8 @@ def look_up(word: str) -> list[str]:
     """Return lines on the flags of other codes whose names contain the word, as `ordsmed as --find` prints them."""
     from ordsmed.others.translate import page, program
 
-    return page.flags_with("-".join(word.split()), program.names())
+    flag = "-".join(word.split())
+    return page.flags_with(flag, program.names()) if re.fullmatch(r"-*[\w-]{3,}", flag) else []
 
 
 def run(args: argparse.Namespace) -> None:
