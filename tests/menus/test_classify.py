@@ -311,7 +311,7 @@ def test_unseen_labels_are_wrong_and_unknown_ones_are_not_scored(tmp_path: Path,
     assert [row[0] for row in shares[2]] == ["a", "b", "new"]
     assert confused[2][2] == ["new", 0, 1, 0]
     bare = settings.records([tsv(tmp_path / "b.tsv", ("text",), ("w1",))])
-    assert "b.tsv: no column `label`: the correct tags are unknown" in capsys.readouterr().err
+    assert "b.tsv: no column `label`: what is right is not known" in capsys.readouterr().err
     assert settings.score(bare, LabelPredictions(["a"])) == {}
     assert settings.details(bare, LabelPredictions(["a"])) == []
 

@@ -90,5 +90,5 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"shard\.00000\.mds: is damaged: .*; wanted a complete dataset of Mosaic"):
         list(Mds(str(place)).documents())
     (place / "index.json").unlink()
-    with pytest.raises(DataError, match=r"holds no index\.json"):
+    with pytest.raises(DataError, match=r"contains no index\.json"):
         Mds(str(place)).pieces()

@@ -153,7 +153,6 @@ def parts_of_keys(total: int) -> list[tuple[int, int]]:
 
 
 def _equal(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array]:
-    """Return the ranks that equal a better one in this lane, and the better ones."""
     group, rank = buckets(work, lane, part, parts, work.open("state"))
     first = firsts(group)
     return rank[~first], rank[first][np.cumsum(first) - 1][~first]

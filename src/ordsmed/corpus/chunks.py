@@ -64,7 +64,6 @@ class Chunk:
 
 
 def read_index(stem: str) -> np.ndarray:
-    """Return the index entries of a chunk's documents."""
     path = Path(f"{stem}.npy")
     entries: np.ndarray = files.mapped(path, "the entries of a chunk", REMEDY)
     if entries.dtype != INDEX:
@@ -101,7 +100,6 @@ class Reading:
                 shown.add(bytes / 1e6, notes=[f"(kept every {cleaning.KEPT:.0f} s)"])
 
     def chunks(self) -> list[Chunk]:
-        """Return the finished chunks, in the order of the sources."""
         chunks = []
         for piece, (source, _) in enumerate(self.bundles):
             for number in range(_length(self.folder, piece) or 0):

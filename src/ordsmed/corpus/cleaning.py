@@ -121,7 +121,7 @@ class CleanedBatch:
 
 
 def refined(documents: list[Document], work: Work, source: CorpusSource) -> Iterator[CleanedBatch]:
-    """Refine, clean and filter raw documents, and split them into sentences. Yield a result for every few documents."""
+    """Refine, clean and filter raw documents, and split them into sentences. Yield results every few documents."""
     names, split = work.names(), _split_with(work.sentences)
     batch, kept, size, since = CleanedBatch(work.nothing()), list[Document](), 0, time.monotonic()
     for number, raw in enumerate(documents, 1):

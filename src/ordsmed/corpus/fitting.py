@@ -78,7 +78,6 @@ def changes(before: Sequence[Any], after: Sequence[Any]) -> list[str]:
 
 
 def _cleaned(documents: Sequence[tuple[CorpusSource, Document]], steps: Sequence[CleaningStep]) -> Iterator[Document]:
-    """Yield the documents that the earlier steps keep, cleaned."""
     for source, raw in documents:
         with tallied():
             document = source.refine(raw)

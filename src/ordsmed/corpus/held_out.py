@@ -135,12 +135,12 @@ class HeldOut:
 
     @cached_property
     def _shift(self) -> np.uint64:
-        """How far to shift a hash to get its leading bits, which have 16 to 32 patterns per hash."""
+        """Number of bits to shift a hash by to get its leading bits, which have 16 to 32 patterns per hash."""
         return np.uint64(64 - min(max(len(self.hashes).bit_length() + 4, 16), 26))
 
     @cached_property
     def _sieve(self) -> Array:
-        """Which leading bits occur. A lookup in this small table avoids most binary searches."""
+        """A table of the leading bits that occur. A lookup in it avoids most binary searches."""
         sieve = np.zeros(1 << (64 - int(self._shift)), bool)
         sieve[(self.hashes >> self._shift).astype(np.int64)] = True
         return sieve
@@ -177,7 +177,6 @@ def _batches(entries: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _gathered(entries: list[str], longest: int, shortest: int) -> tuple[Array, list[Array]]:
-    """Return the number of words of each entry, and the hashes held out."""
     _, hashed, owner, _, _ = _joined(entries)
     sizes = np.bincount(owner, minlength=len(entries))
     hashes = []

@@ -50,7 +50,6 @@ def _kinds() -> NDArray[np.uint8]:
 
 
 def _begins() -> NDArray[np.bool_]:
-    """Return for every pair of consecutive bytes whether a token begins with the second."""
     kinds = _kinds()
     before, here = kinds[:, None], kinds[None, :]
     same = (before == here) | ((before == _INNER) & (here == _LETTER))

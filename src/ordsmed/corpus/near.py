@@ -97,7 +97,6 @@ def find(
 
 
 def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against: int) -> Duplicates:
-    """Return and store each dropped document with the most similar kept one."""
     total = len(order)
     target, similarity = np.arange(total, dtype="<u4"), np.ones(total, "<f4")
     worse, better = split(pairs.pairs)

@@ -14,7 +14,6 @@ from ordsmed.text.document import Document
 
 
 def read_documents(title: str, sources: Sequence[Path]) -> Iterator[Document]:
-    """Yield the documents of part files and show a progress bar."""
     sizes = [path.stat().st_size / 1e6 for path in sources]
     with Progress(title, sum(sizes), "MB") as bar:
         for path, size in zip(sources, sizes, strict=True):

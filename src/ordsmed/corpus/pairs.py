@@ -48,7 +48,7 @@ SHORT, QUOTED, AGAIN, ALIKE, OVER, BLANK = (
 
 @dataclass(frozen=True)
 class Pairing:
-    """Which pairs are made, and which are kept."""
+    """Settings for making and filtering pairs."""
 
     shares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 1.0))
     length: int = 150  # words of a passage

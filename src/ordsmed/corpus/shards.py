@@ -46,9 +46,15 @@ Assignment = NDArray[np.uint16]  # the shard of every document
 
 
 def shards(
-    folders: Sequence[str], out: str, *, train: int, test: int, fraction: float = 0.1, splits: str = "train",
+    folders: Sequence[str],
+    out: str,
+    *,
+    train: int,
+    test: int,
+    fraction: float = 0.1,
+    splits: str = "train",
     anew: bool = False,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Write OUT completely or not at all. Return lines to print. The same corpora give the same files."""
     _check(train, test, fraction)
     named = [word.strip() for word in (",".join(SPLITS) if splits == "all" else splits).split(",")]
@@ -98,7 +104,6 @@ def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str
 
 
 def _lines(sentences: list[str]) -> str:
-    """Return one sentence per line, with line ends inside sentences replaced."""
     text = "\n".join(sentences)
     if len(text.splitlines()) != len(sentences):
         text = "\n".join(" ".join(sentence.splitlines()) for sentence in sentences)
@@ -188,7 +193,6 @@ def _empty(folder: Path, waiting: list[bytearray], shards: list[Shard]) -> None:
 
 
 def _compare(folder: Path, sizes: list[Sizes], shards: list[Shard]) -> None:
-    """Raise RunError unless the files contain everything that was counted."""
     counted = (sum(map(len, sizes)), sum(int(of_one.sum()) for of_one in sizes))
     if counted != (sum(s.documents for s in shards), sum(s.sentences for s in shards)):
         raise _changed(folder)

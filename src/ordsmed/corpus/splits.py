@@ -53,10 +53,9 @@ class Shares:
         )
 
     def borders(self, draws: np.ndarray) -> tuple[int, int]:
-        """Return two numbers: draws below the first are validation, below the second test. Equal draws get the same
-        split.
+        """Return two numbers: draws below the first are validation, draws below the second test.
 
-        A split with a share gets at least one document, as long as others are left for training.
+        A split with a share gets at least one document, if others are left for training.
         """
         values = np.unique(draws)
         if not len(values):

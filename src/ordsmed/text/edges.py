@@ -28,7 +28,6 @@ def whole(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _joined(text: str, at: int) -> bool:
-    """Return whether the characters before and after offset `at` belong together."""
     before, after = text[at - 1], text[at]
     if before.isspace() or after.isspace():
         return False

@@ -156,7 +156,7 @@ def _variant(name: str, sample: bytes) -> str:
 
 
 def _cased(read: str) -> float:
-    """Return 1 minus a share of capitals after small letters, of which KOI8 read as ISO 8859-7 has many."""
+    """Return 1, or less if many capitals follow small letters, as in KOI8 read as ISO 8859-7."""
     turns = sum(a > "\x7f" and a.islower() and b.isupper() for a, b in pairwise(read))
     return 1 - min(1.0, 10 * turns / max(1, sum(character > "\x7f" for character in read)))
 

@@ -98,7 +98,7 @@ class Chooser:
         return list(max(replaced.items(), key=lambda entry: (entry[1], entry[0]))[0])
 
     def _count(self, number: int, sign: int) -> set[Candidate]:
-        """Add a word's savings to its candidates (`sign` 1) or subtract them (-1). Return these candidates."""
+        """Add the tokens that a word's candidates would save (`sign` -1: subtract them). Return these candidates."""
         word, candidates = self.words[number], set[Candidate]()
         for at in range(len(word.pieces)):
             for run, candidate in self._runs(word.pieces, at):
@@ -147,7 +147,6 @@ def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> To
 
 
 def _counted(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
-    """Count the words of texts as the model gets them, in bounded memory."""
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(text.split())

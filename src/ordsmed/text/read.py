@@ -130,9 +130,13 @@ def stamp(paths: Sequence[Path]) -> list[list[str | int]]:
 
 
 def lines(
-    path: Path, errors: Errors | None = None, *, longest: int = LONGEST, encoding: str | None = None,
+    path: Path,
+    errors: Errors | None = None,
+    *,
+    longest: int = LONGEST,
+    encoding: str | None = None,
     densest: int = DENSEST,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield the lines of a text file, packed or plain, without their line ends."""
     pending: list[str] = []  # the parts read so far of an unfinished line
     length = 0
@@ -160,9 +164,13 @@ def texts(
 
 
 def decode(
-    raw: Iterator[bytes], place: object, errors: Errors | None = None, encoding: str | None = None, *,
+    raw: Iterator[bytes],
+    place: object,
+    errors: Errors | None = None,
+    encoding: str | None = None,
+    *,
     packed: bool = False,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield the text of blocks of bytes. Every line end is "\\n".
 
     `encoding` is the name or "auto" that the user set; None: it is UTF-8 and cannot be set. `errors` None: strict, and

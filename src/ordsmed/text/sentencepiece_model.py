@@ -95,8 +95,8 @@ def parsed(data: bytes, place: object) -> SentencePieceModel:
     except (proto.Torn, UnicodeDecodeError, KeyError, TypeError, struct.error) as error:
         raise DataError(place, f"is not a complete SentencePiece model: {error}", WANTED, "copy it again") from None
     if not pieces or not normalizer:
-        missing = "pieces" if not pieces else "the normalizer"
-        raise DataError(place, f"is not a complete SentencePiece model: {missing} missing", WANTED, "copy it again")
+        missing = "pieces" if not pieces else "normalizer"
+        raise DataError(place, f"is not a complete SentencePiece model: it has no {missing}", WANTED, "copy it again")
     kind = TYPES.get(int(trainer.get(3, 1)), str(trainer.get(3)))
     names, scores, kinds = zip(*pieces, strict=True)
     _check(place, kind, names, kinds, bool(trainer.get(24)), bool(normalizer.get(5, 1)))
@@ -151,10 +151,14 @@ def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tu
         has_user_defined = bool(model.names(OWN))
         tokenizer = Tokenizer(
             models.BPE(
-                vocabulary, list(_merges(model)), unk_token=model.pieces[unknown], fuse_unk=True,
-                byte_fallback=model.byte_fallback, ignore_merges=has_user_defined,
+                vocabulary,
+                list(_merges(model)),
+                unk_token=model.pieces[unknown],
+                fuse_unk=True,
+                byte_fallback=model.byte_fallback,
+                ignore_merges=has_user_defined,
             )
-        )  # fmt: skip
+        )
     tokenizer.normalizer = _normalizer(model, place)
     tokenizer.pre_tokenizer = _pre_tokenizer(model)
     blank = decoders.Replace(SPACE, " ")
@@ -169,7 +173,6 @@ def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tu
 
 
 def _frame(tokenizer: Pipeline) -> None:
-    """Set the special tokens around one text and around a pair: BERT's or RoBERTa's, if the vocabulary has them."""
     from tokenizers import processors
 
     known = tokenizer.get_vocab(with_added_tokens=True)
@@ -279,7 +282,6 @@ def _class(characters: list[str]) -> str:
 
 
 def _unlike(normalizer: Normalizer, rules: dict[str, str]) -> dict[str, str]:
-    """Return the rules that a normalizer does not follow. All are tested in one call."""
     between = "\u0378"  # an unassigned code point
     done = normalizer.normalize_str(between.join(rules)).split(between)
     if len(done) != len(rules):

@@ -31,9 +31,15 @@ def train(texts: Iterable[str], place: str = "tokenizer", **settings: object) ->
     written = io.BytesIO()
     try:
         library.SentencePieceTrainer.train(
-            sentence_iterator=_lines(counts.counts), model_writer=written, input_format="tsv", num_threads=THREADS,
-            minloglevel=3, hard_vocab_limit=False, max_sentence_length=1 << 16, **settings,
-        )  # fmt: skip
+            sentence_iterator=_lines(counts.counts),
+            model_writer=written,
+            input_format="tsv",
+            num_threads=THREADS,
+            minloglevel=3,
+            hard_vocab_limit=False,
+            max_sentence_length=1 << 16,
+            **settings,
+        )
     except (RuntimeError, OSError) as error:
         reason = re.sub(r"^.*\] *", "", str(error).strip().split("\n")[-1])
         raise RecipeError(place, f"SentencePiece refuses: {reason}", "settings and texts that it takes") from None

@@ -70,7 +70,6 @@ class FileSource:
         return document
 
     def stamp(self) -> object:
-        """Return the paths, sizes and modification times of the files."""
         return read.stamp(read.files(self.path))
 
     def size(self) -> int:

@@ -16,9 +16,13 @@ from ordsmed.text.tokenizer import Tokenizer, byte_of
 
 SPACE = "\u2581"  # how SentencePiece writes a space
 ALIKE = {  # role of the new vocabulary -> roles of the old one whose token can replace it, the best first
-    "pad": ("pad",), "unknown": ("unknown",), "start": ("start", "end"), "stop": ("stop", "end"), "mask": ("mask",),
+    "pad": ("pad",),
+    "unknown": ("unknown",),
+    "start": ("start", "end"),
+    "stop": ("stop", "end"),
+    "mask": ("mask",),
     "end": ("end", "stop"),
-}  # fmt: skip
+}
 
 
 # How pieces mark word boundaries. inner: WordPiece's prefix inside a word; bytes, outset: a space at the beginning of a
@@ -33,7 +37,7 @@ class Surface(NamedTuple):
 
 @dataclass(frozen=True)
 class Descent:
-    """How each piece of a new vocabulary is derived from an old one: the same piece, several that spell it, or none."""
+    """The origin of each piece of a new vocabulary: the same old piece, several that spell it, or none."""
 
     kept: dict[int, int]  # new -> old
     spelled: dict[int, list[int]]  # new -> old pieces
@@ -75,7 +79,6 @@ def descent(old: Tokenizer, new: Tokenizer) -> Descent:
 
 
 def _roles(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
-    """Match special tokens by role, and those without a role by name."""
     kept: dict[int, int] = {}
     for role, number in new.roles.items():
         for like in ALIKE[role]:
@@ -112,7 +115,6 @@ def _never(piece: str) -> Surface:
 
 
 def _reader(tokenizer: Tokenizer) -> Callable[[str], Surface]:
-    """Return the function that turns a piece of this tokenizer into a surface."""
     kind = kind_of(tokenizer)
     if kind == "bytes":
         table = byte_of()
@@ -229,7 +231,6 @@ class Writer:
         return self._known([piece.id for piece in self.tokenizer.pipeline.model.tokenize(written)]) if written else []
 
     def _words(self, begins: bool | None, text: str) -> list[int]:
-        """Cut each word into its longest pieces, from the left. The first word may continue the word before it."""
         pieces: list[int | None] = []
         for at, (word, _) in enumerate(self.tokenizer.pipeline.pre_tokenizer.pre_tokenize_str(text)):
             inside = at == 0 and begins is False and not self.apart(word)

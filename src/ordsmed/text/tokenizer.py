@@ -32,8 +32,14 @@ ROLES = {
     "mask": ("[MASK]", "<mask>"),
     "end": (vocabulary.END, "</s>"),
 }
-CONFIG = {"pad": "pad_token", "unknown": "unk_token", "start": "cls_token", "stop": "sep_token", "mask": "mask_token",
-          "end": "eos_token"}  # fmt: skip
+CONFIG = {
+    "pad": "pad_token",
+    "unknown": "unk_token",
+    "start": "cls_token",
+    "stop": "sep_token",
+    "mask": "mask_token",
+    "end": "eos_token",
+}
 FRAMED = "ordsmed_post_processor"  # key of tokenizer_config.json: the post-processor that an export replaced
 LETTER, DIGIT, OTHER, WITHIN, NEVER, SPACE, ALONE = 1, 2, 3, 4, 5, 6, 7  # classes of a piece's first and last character
 
@@ -219,7 +225,6 @@ class Tokenizer:
         return self.pipeline.decode([int(i) for i in ids], skip_special_tokens=skip_special)
 
     def piece(self, number: int) -> str:
-        """Return the piece as the vocabulary writes it."""
         piece = self.pipeline.id_to_token(int(number))
         if piece is None:
             raise DataError("tokenizer", f"no piece {number}", f"0 to {self.vocabulary - 1}")
@@ -236,7 +241,6 @@ class Tokenizer:
         files.write_text(merges, "#version: 0.2\n" + "".join(f"{pair}\n" for pair in self.merges()))
 
     def merges(self) -> list[str]:
-        """Return the pairs of pieces that are merged, in order."""
         return [pair if isinstance(pair, str) else " ".join(pair) for pair in self.model["merges"]]
 
     @property

@@ -55,9 +55,13 @@ _WORD = f"{_LETTER}+(?:{_JOINED}{_LETTER}+)*|{_SIGN}"
 
 
 def read(
-    paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents: bool | None = None,
-    split: Split | None = None, special: tuple[str, ...] = (),
-) -> Pipeline:  # fmt: skip
+    paths: Sequence[Path],
+    *,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    split: Split | None = None,
+    special: tuple[str, ...] = (),
+) -> Pipeline:
     """Return the pipeline of a folder, a file, or files that belong together.
 
     With `split`, the file is a list of words. `special` tokens are added after the pieces of a .model.
@@ -175,7 +179,6 @@ _HALVES = (PIECES, MERGES)
 
 
 def _gather(paths: Sequence[Path]) -> list[Path]:
-    """Return the vocabulary files of a folder, or a file together with the other half next to it."""
     if len(paths) > 1:
         return list(paths)
     path = paths[0]

@@ -45,8 +45,15 @@ class Crawl:
     """Settings for downloading pages."""
 
     HOW: ClassVar[tuple[str, ...]] = (
-        "threads", "pause", "robots", "contact", "timeout", "slowest", "attempts", "download",
-    )  # fmt: skip
+        "threads",
+        "pause",
+        "robots",
+        "contact",
+        "timeout",
+        "slowest",
+        "attempts",
+        "download",
+    )
 
     threads: int = 16
     "pages downloaded at the same time"
@@ -331,7 +338,6 @@ def _move(job: _Job, fault_of: Callable[[str], str], target: str) -> NoReturn:
 
 
 def _short(error: Failed) -> str:
-    """Return the reason without numbers and names, so that it can be counted."""
     if isinstance(error, Refused):
         return "refused address"
     for begins, short in (("longer than", "too large"), ("took longer", "too slow")):

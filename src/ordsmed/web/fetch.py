@@ -57,10 +57,17 @@ class Shelf:
 
 
 def fetch(
-    names: Sequence[str], *, out: str = "work/fetch", mirror: str | None = None, allow_missing: bool = False,
-    attempts: int = 3, private: bool = False, timeout: float = 20.0, slowest: int = 1000,
+    names: Sequence[str],
+    *,
+    out: str = "work/fetch",
+    mirror: str | None = None,
+    allow_missing: bool = False,
+    attempts: int = 3,
+    private: bool = False,
+    timeout: float = 20.0,
+    slowest: int = 1000,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Fetch the missing files of these tables. Return a summary line for each table.
 
     A server has `timeout` seconds to answer and to send each next piece. A download with fewer than `slowest` bytes per
@@ -175,7 +182,6 @@ def _is_there(place: Path, file: File, shelf: Shelf) -> bool:
 
 
 def _install(place: Path, file: File, shelf: Shelf) -> None:
-    """Download a file next to its place, check it, record it, and then rename it."""
     part = place.with_name(f".{place.name}.part")
     with files.survive_disk(place):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -196,7 +202,6 @@ def _install(place: Path, file: File, shelf: Shelf) -> None:
 
 
 def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) -> str:
-    """Return the sha256 of a file. Raise DataError if its size or a hash is wrong."""
     length_here = path.stat().st_size
     remedy = STALE if path == place else "it was removed; try again, or fix the table"
     if length is not None and length_here != length:
@@ -282,7 +287,6 @@ def _last(url: str) -> str:
 
 
 def _name(url: str) -> str:
-    """Return a unique file name for an address."""
     end = re.sub(r"[^A-Za-z0-9._-]+", "_", unquote(_last(url)))[-80:]
     return f"{bytes_key(url.encode(), 10)}-{end}"
 

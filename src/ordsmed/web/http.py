@@ -109,9 +109,13 @@ class Reply:
 
 @contextlib.contextmanager
 def get(
-    url: str, *, headers: Mapping[str, str] = {}, timeout: float = 30.0, private: bool = False,
+    url: str,
+    *,
+    headers: Mapping[str, str] = {},
+    timeout: float = 30.0,
+    private: bool = False,
     hop: Callable[[str], None] | None = None,
-) -> Iterator[Reply]:  # fmt: skip
+) -> Iterator[Reply]:
     """Send a GET request: `with get(url) as reply: for block in reply.blocks(): ...`
 
     `timeout` (seconds) limits connecting, the whole head of the answer, and the wait for each next piece of the body.
@@ -253,7 +257,6 @@ def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float
 
 
 def _proxy(scheme: str, host: str) -> SplitResult | None:
-    """Return the proxy that the environment names for this host, or None."""
     proxy = urllib.request.getproxies().get(scheme)
     if not proxy or urllib.request.proxy_bypass(host):
         return None
@@ -388,7 +391,6 @@ def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Turn exceptions of sockets, TLS and http.client into `Failed`."""
     try:
         yield
     except (OSError, http.client.HTTPException, UnicodeError) as error:

@@ -184,7 +184,6 @@ class Pages:
         return self._number, self._at - len(member), len(member)
 
     def _mend(self) -> None:
-        """Cut off what a killed process left half written."""
         log, outcomes = self.folder / LOG, self.outcomes
         if log.exists() and log.stat().st_size > outcomes.log_end:
             say(f"{log}: its last line is incomplete, cut off")

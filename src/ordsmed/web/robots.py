@@ -62,7 +62,7 @@ class Pattern:
 
 @dataclass
 class RobotRules:
-    """Which paths of a host a crawler may request, and how often."""
+    """The paths of a host that a crawler may request, and the delay between requests."""
 
     patterns: list[tuple[Pattern, bool]] = field(default_factory=list)
     "each with whether it allows; the first that matches decides"

@@ -62,7 +62,6 @@ def _size(path: Path) -> int:
 
 
 def _write_members(archive: Path, folder: Path) -> dict[str, int]:
-    """Write the members of an archive below a folder. Return their sizes by name."""
     sizes: dict[str, int] = {}
     left = _size(archive) * DENSEST + (1 << 20)
     for name, blocks in _members(archive):

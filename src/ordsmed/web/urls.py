@@ -166,7 +166,6 @@ def blacklisted(host: str, names: frozenset[str]) -> bool:
 
 
 def _fault_of(rules: Rules, private: bool) -> Callable[[str, str, str], str]:
-    """Return a function that returns the rule by which an address is left out, or ""."""
     names = frozenset(name for path in _blacklists(rules) for name in _names(path))
     patterns = [re.compile(pattern) for pattern in rules.patterns]
     banned = functools.lru_cache(1 << 16)(lambda host: blacklisted(host, names))

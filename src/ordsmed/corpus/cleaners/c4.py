@@ -28,7 +28,7 @@ class C4(PublishedRules, Choice):
     """Keeps lines that are sentences, and documents with enough of them."""
 
     ended_lines: bool = True
-    "keep only lines that end in a full stop, question mark, exclamation mark or quotation mark"
+    "only lines that end in a full stop, a question or exclamation mark or a quotation mark"
     least_line_words: int = 3
     "words of a line"
     longest_word: int = 1000

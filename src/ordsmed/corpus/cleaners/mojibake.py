@@ -121,7 +121,6 @@ def _suspicious() -> re.Pattern[str]:
 
 
 def _characters(first: int, last: int, table: str) -> str:
-    """Return bytes as a table decodes them, for a set of a regular expression."""
     return re.escape(bytes(range(first, last + 1)).decode(table, "ignore"))
 
 

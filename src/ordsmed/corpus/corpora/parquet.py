@@ -52,7 +52,6 @@ class Parquet(FileSource, Choice):
         return [piece for path in read.files(self.path) for piece in _pieces(path)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """Yield the documents of a file, or of some of its row groups."""
         counted, size = read.tally(), piece.path.stat().st_size
         if _is_arrow(piece.path):
             yield from self._arrow(piece.path)
@@ -121,7 +120,6 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _is_arrow(path: Path) -> bool:
-    """Check the name or the first bytes, as for Parquet."""
     with path.open("rb") as file:
         return path.suffix.lower() == ".arrow" or file.read(6) == b"ARROW1"
 

@@ -53,11 +53,9 @@ class Stdlib(Choice):
                 yield Document("\n".join(prose), id=name)
 
     def stamp(self) -> object:
-        """Return the version of Python."""
         return sys.version
 
     def size(self) -> int:
-        """Return the bytes of source to read."""
         return sum(path.stat().st_size for path in _sources())
 
 
@@ -103,7 +101,6 @@ def _sources() -> list[Path]:
 
 
 def _docstrings(path: Path) -> list[str]:
-    """Return docstrings in source order; none for a file that does not parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -122,7 +119,6 @@ def _walk(node: ast.AST) -> Iterator[str]:
 
 
 def _built(name: str) -> Iterator[str]:
-    """Yield the documentation of a module written in C, of its functions, classes and methods."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -156,7 +156,6 @@ def _within(file: IO[bytes], largest: int, density: read.Density, outer: IO[byte
 
 
 def _unpacked(file: IO[bytes], name: str) -> Any:
-    """Return a file with `peek` and `read1` that unpacks according to the suffix of its name."""
     packed = _PACKED.search(name.lower())
     match packed and packed[0][-2:]:
         case "gz":

@@ -215,7 +215,6 @@ def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
 
 
 def _refuse_others(path: Path, data: bytes) -> None:
-    """Raise DataError for files of other tasks, whose lines would be read as words."""
     if ".csv" in path.suffixes:
         raise DataError(path, "commas between its columns, by its name", WANTED)
     begin = data.removeprefix(BOM.encode()).lstrip()

@@ -66,7 +66,7 @@ class Question:
 
 @dataclass
 class Report:
-    """What was read, and the ids of questions that were repaired or left out, by kind."""
+    """Counts of questions read, and the ids of questions that were repaired or left out, by kind."""
 
     questions: int = 0
     contexts: int = 0

@@ -257,7 +257,6 @@ class _Reading:
         self.parser.StartDoctypeDeclHandler = self._refuse
 
     def _site_of(self, head: str) -> None:
-        """Read the header, then start a new parser in the middle of the file."""
         if (error := self._feed(head)) and not self.site:
             raise error
         self.finished, self.pieces, self.page, self.whole, self.depth = [], [], None, 0, 0

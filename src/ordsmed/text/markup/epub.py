@@ -169,8 +169,6 @@ def _without_declarations(markup: str) -> str:
 
 
 class _Page:
-    """Handler of tags that collects the paragraphs of a page."""
-
     def __init__(self, headings: bool) -> None:
         self.headings = headings
         self.paragraphs: list[str] = []

@@ -79,7 +79,6 @@ def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int
 
 
 def _arguments(body: str) -> Arguments:
-    """Return the arguments by name, or by number ("1", "2", ...) for those without a name."""
     arguments: Arguments = {}
     number = 0
     for argument in body.split("|"):
@@ -97,7 +96,6 @@ def _numbered(arguments: Arguments) -> list[str]:
 
 
 def _rule(name: str) -> Rule | None:
-    """Return the rule for a template of this name, or None if it shows nothing."""
     name = name.strip().replace("_", " ").lower()
     return _RULES.get(name) or (_first if name.startswith("lang-") else None)
 

@@ -160,7 +160,6 @@ _CONVERTED = re.compile(r"-\{([^{}]*+)\}-")
 
 
 def _without_links(text: str, unshown: frozenset[str]) -> str:
-    """Replace links by their labels, and drop links to files, categories and other languages."""
     kept: list[str] = []
     at = 0
     for start, stop, instead in sorted(_cuts(text, unshown)):

@@ -92,9 +92,17 @@ class SentencePiece(Choice):
         ids |= {f"{role}_id": number for number, role in enumerate(roles)}
         ids |= {f"{role}_piece": name for role, name in zip(roles, self.special_tokens(), strict=False)}
         data = sentencepiece_training.train(
-            texts, model_type=self.model or "unigram", vocab_size=self.size, character_coverage=self.coverage,
-            normalization_rule_name=self.normalization, byte_fallback=self.byte_fallback, split_digits=self.digits,
-            user_defined_symbols=list(self.own), add_dummy_prefix=self.prefix, remove_extra_whitespaces=self.squeeze,
-            control_symbols=[*self.special_tokens()[len(roles) :], *self.special], **ids,
-        )  # fmt: skip
+            texts,
+            model_type=self.model or "unigram",
+            vocab_size=self.size,
+            character_coverage=self.coverage,
+            normalization_rule_name=self.normalization,
+            byte_fallback=self.byte_fallback,
+            split_digits=self.digits,
+            user_defined_symbols=list(self.own),
+            add_dummy_prefix=self.prefix,
+            remove_extra_whitespaces=self.squeeze,
+            control_symbols=[*self.special_tokens()[len(roles) :], *self.special],
+            **ids,
+        )
         return Tokenizer(sentencepiece_model.pipeline(sentencepiece_model.parsed(data, "tokenizer")), source=data)

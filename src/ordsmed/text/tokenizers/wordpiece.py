@@ -59,9 +59,13 @@ class WordPiece(Choice):
         # The library numbers ##x in hash table order, and ids break ties: fixed entries make this reproducible.
         fixed = [*names, *alphabet, *(f"##{character}" for character in inner)][: self.size]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=self.size, min_frequency=self.least, show_progress=False, special_tokens=fixed,
-            initial_alphabet=alphabet, limit_alphabet=len(alphabet),
-        )  # fmt: skip
+            vocab_size=self.size,
+            min_frequency=self.least,
+            show_progress=False,
+            special_tokens=fixed,
+            initial_alphabet=alphabet,
+            limit_alphabet=len(alphabet),
+        )
         pipeline.train_from_iterator(texts, trainer)
         order = sorted(pipeline.get_vocab(with_added_tokens=False).items(), key=lambda entry: entry[1])
         pieces = {piece: number for number, (piece, _) in enumerate(order[: self.size])}
