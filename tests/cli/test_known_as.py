@@ -113,6 +113,9 @@ def test_all_words_are_listed_and_others_refused(capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert all(names.split(", ")[0] in printed for names, _ in words.rows())
     with pytest.raises(SystemExit):
+        main(["help", "run_squad.shh"])
+    assert "no such verb or word" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         main(["help", "distilation"])
     message = " ".join(capsys.readouterr().err.split())
     assert "`distilation`: no such verb or word; " in message

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.identity import identity
@@ -301,6 +302,14 @@ def test_auto_is_planned_for_the_card_of_the_site(
     assert plan.precision() == [f"layout.precision: auto, which takes {precision}"]
     assert wanted in plan.attention()[0]
     assert estimate("tiny/bert", ["layout.precision=auto"], site=where, a_node=1).precision == precision
+
+
+def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
+    words = ["layout.precision=auto", "model.lstm=fast"]
+    for where, lacks in ("saga:a100", True), ("power9", False):
+        lines = submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
 
 
 def test_a_model_that_no_gpu_of_the_site_holds_is_refused() -> None:

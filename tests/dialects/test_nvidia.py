@@ -382,8 +382,12 @@ def test_without_amp_it_is_tf32_where_the_card_has_it(
         assert [len([note for note in call.notes if "TF32" in note]) for call in calls] == [1, 0, 0]
         made = [call.recipes[call.verb]["layout"].get("precision") for call in calls]
         assert made == [precision, "fp16", "fp32"]
-    on_cpu = called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--no_cuda")
-    assert on_cpu.recipes["finetune"]["layout"]["precision"] == "fp32"
+    for word in "--no_cuda", 'layout.device="cpu"':
+        assert called(CODE, "run_tf_squad.py", *SQUAD_BASE, word).recipes["finetune"]["layout"]["precision"] == "fp32"
+
+
+def test_the_original_s_document_calls_a_program_otherwise() -> None:
+    assert find(CODE, "inference.py") is find(CODE, "inference") is find(CODE, "run_inference.py")
 
 
 def test_a_flag_of_a_checkpoint_with_nothing_behind_it_means_the_latest() -> None:

@@ -223,3 +223,9 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     code = f"from ordsmed.text.markup import pdf; pdf._content = lambda _: bytes(8 << 30); pdf.main({str(path)!r}, '9')"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "needs more than 3 GB of memory" in told.stdout
+
+
+def test_parts_of_a_word_at_the_end_of_a_line_are_no_words() -> None:
+    lines = ["The well-known gun-", "smoke of a mill-", "stream runs.", "smoke"]
+    assert page_lines._words(lines) == {"the", "well-known", "well", "known", "of", "a", "runs", "smoke"}
+    assert page_lines._words(lines[:-1]) == {"the", "well-known", "well", "known", "of", "a", "runs"}

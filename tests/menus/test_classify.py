@@ -576,12 +576,12 @@ def test_numbers_are_not_learned_as_classes_in_silence(tmp_path: Path, capsys: p
     assert (
         "12 different labels, all numbers, as 0.125: they are learned as classes; `task.number=true` predicts" in said
     )
-    for classes in ([*range(20)], ["a", 0.5], [1.0, 2.0]):
+    for classes in ([*range(20)], ["a", 0.5], [1.0, 2.0], ["01", "1"], ["1_0", "10"], [-1, 1]):
         completed(tmp_path, classes)
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 1.0], [0, "1", "1.0"], [0, 1, True], [False, 0, 1], ["01", 1, 0]])
+@pytest.mark.parametrize("labels", [[0, 1, 1.0], [0, "1", "1.0"], [0, 1, True], [False, 0, 1], ["1.00", 1, 0]])
 def test_labels_that_mean_the_same_are_refused(tmp_path: Path, labels: list[object]) -> None:
     with pytest.raises(DataError, match=r"labels `.*` and `.*` mean the same; wanted each label written one way"):
         completed(tmp_path, labels)

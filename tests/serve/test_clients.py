@@ -10,6 +10,7 @@ langchain-huggingface 1.2.3.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +18,17 @@ import numpy as np
 import pytest
 
 import ordsmed
-from kit.served import Running
+from kit.served import Running, running
+from kit.task_files import task_files
+from kit.task_models import write_model
+from ordsmed.learn.objective import fresh
+from ordsmed.learn.tasks import pairs
+from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import bert
+from ordsmed.serve.call import ServedCall
+from ordsmed.serve.sentences import _last_tokens
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.weights.foreign import Networks
 
 Local = dict[str, ordsmed.OpenModel]
 HUB = {"user-agent": "unknown/None; hf_hub/2.4.0; python/3.11.7"}
@@ -37,6 +48,8 @@ DEFAULTS: list[tuple[str, dict[str, Any], int, str]] = [  # path, body, status, 
     ("/bert/embed", {"inputs": "a cat", "normalize": None, "prompt_name": None, "dimensions": None}, 200, "[["),
     ("/fits/rerank", {"query": "w1", "texts": ["w2"]}, 200, '"index":0'),
     ("/fits/rerank", {"query": "w1", "texts": ["w2"], "raw_scores": False}, 200, '"index":0'),  # haystack
+    ("/rerank", {"query": "w1", "texts": ["w2"], "raw_scores": False}, 200, '"index":0'),  # its url has no path
+    ("/gpt2/pairs", {"pairs": [{"good": "a", "bad": "b", "extra": None}]}, 200, '"right"'),
     ("/bert", {"inputs": "a cat", "normalize": False, "truncate": True}, 200, "[["),
     ("/gpt2", {"inputs": "a cat", "normalize": False, "truncate": True}, 200, "[["),
     ("/gpt2", {"inputs": "a cat", "parameters": GENERATED, "stream": False}, 200, '[{"generated_text"'),
@@ -48,6 +61,7 @@ DEFAULTS: list[tuple[str, dict[str, Any], int, str]] = [  # path, body, status, 
     ("/gpt2", {"inputs": "a", "parameters": {"function_to_apply": "softmax"}}, 400, "this one can generate, score"),
     ("/gpt2", {"inputs": "a", "parameters": {"candidate_labels": ["x"], "multi_label": False}}, 404,
      "no task `zero-shot-classification`; wanted one of fill-mask, token-classification"),
+    ("/gpt2", {"inputs": "a", "parameters": {"src_lang": "x"}}, 404, "no task `translation`"),
     ("/bert", {"inputs": {"query": "a", "table": {"a": ["1"]}}, "parameters": {}}, 404, "`table-question-answering`"),
     ("/gpt2", {"inputs": "a", "parameters": {"top_n_tokens": 3}}, 400, "top_n_tokens: is not done here"),
     ("/gpt2", {"inputs": "a", "parameters": {"best_of": 1, "max_new_tokens": 2}}, 200, "generated_text"),
@@ -118,12 +132,62 @@ def test_long_texts_are_cut_where_they_may_be_and_it_is_reported(served: Running
         parts = " ".join(words[:kept]), " ".join(words[-kept:])
         short = [ask(served, path, json.loads(json.dumps(body).replace(" ".join(words), part))) for part in parts]
         assert [answer.json() for answer in answers] == [answer.json() for answer in short], path
+    answer = ask(served, "/classify/predict", {"inputs": "w1", "prompt_name": "query"})
+    assert (answer.status_code, "prompt_name: found query" in answer.text) == (422, True)
     prompt = {"inputs": "a b " + " ".join(["the old cat"] * 20), "parameters": {"max_new_tokens": 3}}
     assert ask(served, "/gpt2", prompt).status_code == 400
     prompt["parameters"] = {"max_new_tokens": 3, "truncate": 6, "return_full_text": True}
     answer = ask(served, "/gpt2", prompt)
     assert answer.headers["x-truncated-inputs"] == "0"
     assert answer.json()[0]["generated_text"].split()[:6] == ["the", "old", "cat", "the", "old", "cat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "rest"),
+    [("ab cd ef", 2, "ef"), ("ab cd ef", 4, "cd ef"), ("ab cd ef", 9, "ab cd ef"), ("abcdef", 2, "ef"),
+     ("ab cdef", 2, "ef"), ("ab cd", 0, ""), ("ab cd ", 2, "cd ")],
+)  # fmt: skip
+def test_the_end_of_a_text_begins_with_a_word_where_there_is_one(text: str, count: int, rest: str) -> None:
+    """Of tokens of one character."""
+    assert _last_tokens(text, [number for number, sign in enumerate(text) if sign != " "], count) == rest
+
+
+def test_many_truncated_inputs_are_counted(served: Running) -> None:
+    call = ServedCall(served.service, "", None)
+    call.report_truncated([*range(0, 260, 2)])
+    listed, _, more = call.headers["x-truncated-inputs"].rpartition(", ")
+    assert (len(listed.split(", ")), listed[-3:], more) == (100, "198", "and 30 more")
+
+
+def test_vectors_with_learned_prompts(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(task_files(tmp_path / "data", train=4, dev=4) / "vocab.txt")
+    task = pairs.TextPairs(length=12, query="w1 w2 ", passage="w3 ")
+    model = bert.Bert(width=16, layers=1, heads=2, inner=16, positions=64)
+    networks = Networks(model=model, task=task)
+    write_model(tmp_path / "learned", own_tensors(fresh(task, model, tokenizer, 3)), networks, tokenizer)
+    local, text = ordsmed.open(tmp_path / "learned", device="cpu"), "w7 w8 w9"
+    with running({"learned": tmp_path / "learned"}) as served:
+        for path in ("/embed", "/feature-extraction", "/learned"):
+            for name, prompt in (("query", "query"), ("document", "passage"), (None, "")):
+                answer = ask(
+                    served, path, {"inputs": [text], "prompt_name": name, "truncate": False, "normalize": True}
+                )
+                wanted = local.embed(text, of="sentences", prompt=prompt).vectors  # type: ignore[arg-type]
+                assert answer.json()[0] == pytest.approx(wanted.tolist(), abs=1e-6), (path, name)
+        for count, headers in ((8, None), (9, "0")):  # between two special tokens, behind two of the prompt
+            answer = ask(served, "/embed", {"inputs": "w7 " * count, "prompt_name": "query"})
+            assert answer.headers.get("x-truncated-inputs") == headers
+        refused = ask(served, "/learned", {"inputs": text, "parameters": {}}, **HUB)
+        assert (refused.status_code, "/learned/sentence-similarity" in refused.text) == (400, True)
+        assert ask(served, "/learned", {"inputs": text}).status_code == 200
+
+
+def test_typical_tokens_are_drawn(served: Running, local: Local) -> None:
+    how = {"max_new_tokens": 9, "typical_p": 0.4, "seed": 3}
+    [answer] = ask(served, "/gpt2", {"inputs": "the old", "parameters": how}).json()
+    assert answer["generated_text"] == local["gpt2"].generate("the old", tokens=9, typical=0.4, seed=3).continuation
+    [other] = ask(served, "/gpt2", {"inputs": "the old", "parameters": {**how, "typical_p": 1}}).json()
+    assert other["generated_text"] == local["gpt2"].generate("the old", tokens=9, temperature=0).continuation
 
 
 # the clients themselves

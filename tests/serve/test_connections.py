@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -171,3 +172,39 @@ def test_an_answer_that_has_begun_is_closed_at_a_bad_chunk(served: Running, caps
         connection.shutdown(socket.SHUT_WR)
     assert httpx.get(f"{served.url}/health").status_code == 200
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_closed_connection_is_forgotten(folders: dict[str, Path]) -> None:
+    """Answered ones, silent ones and those that end with their answer."""
+    with running({"bert": folders["bert"]}) as served:
+        limits = served.server.config.http_protocol_class.keywords["limits"]
+        with contextlib.ExitStack() as stack:
+            several = [stack.enter_context(connect(served)) for _ in range(3)]
+            several[0].sendall(GOOD["length"])
+            several[1].sendall(GOOD["length"].replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            assert several[0].recv(12) == several[1].recv(12) == b"HTTP/1.1 200"
+            while limits.addresses != {"127.0.0.1": 2}:
+                time.sleep(0.01)
+            assert (len(limits.fresh), len(limits.others)) == (1, 1)
+        while limits.addresses:
+            time.sleep(0.01)
+        assert not limits.fresh
+        assert not limits.others
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted", "total"),
+    [((256, 4_096), (1_306, 4_096), 1_000), ((256, 1_024), (1_024, 1_024), 718), ((9_999, -1), None, 1_000),
+     ((256, resource.RLIM_INFINITY), (1_306, resource.RLIM_INFINITY), 1_000), ((64, 64), (64, 64), 1)],
+)  # fmt: skip
+def test_open_files_are_as_many_as_connections_need(
+    files: tuple[int, int], wanted: tuple[int, int] | None, total: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ordsmed.serve import connections
+
+    done: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: files)
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limits: done.append(limits))
+    limits = connections.ConnectionLimits()
+    limits.raise_open_files()
+    assert (limits.total, done) == (total, [wanted] if wanted else [])

@@ -341,7 +341,15 @@ def test_clients_that_ask_at_once_get_what_they_get_alone(served: Running) -> No
     alone = [model.embed(text, of="sentences").vectors for text in texts]
     writer = ordsmed.open(f"{served.url}/gpt2")
     how = [
-        {"tokens": 3 + n % 9, "seed": n, "temperature": n % 3, "penalty": 1 + n % 2, "best": n % 4} for n in range(24)
+        {
+            "tokens": 3 + n % 9,
+            "seed": n,
+            "temperature": n % 3,
+            "penalty": 1 + n % 2,
+            "best": n % 4,
+            "typical": 1 - n % 2 / 2,
+        }
+        for n in range(24)
     ]
     written = [writer.generate(texts[n][: 3 + n], **how[n]) for n in range(24)]  # type: ignore[call-overload]
     with ThreadPoolExecutor(24) as pool:

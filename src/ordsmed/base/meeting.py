@@ -83,6 +83,6 @@ def resolve(address: str, rank: int) -> None:
             return
     except TimeoutError:
         pass
-    found = f"found {address}, which rank {rank} could not look up in {RESOLVING:g} s ({problem[0]})"
+    unknown = f"found {address}, which rank {rank} could not look up in {RESOLVING:g} s ({problem[0]})"
     remedy = f"set MASTER_ADDR to another name or address of it; `getent hosts {address}` looks a name up"
-    raise RunError("MASTER_ADDR", found, "a name of the first machine that all machines know", remedy)
+    raise RunError("MASTER_ADDR", unknown, "a name of the first machine that all machines know", remedy)

@@ -438,8 +438,8 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
         try:
             answer: dict[str, Any] = {"is": act()}
         except BaseException as error:
-            own = error if isinstance(error, OrdsmedError) else errors.lost_process(error)
-            failed = own or RunError("rank 0", _line(error))
+            named = error if isinstance(error, OrdsmedError) else errors.lost_process(error)
+            failed = named or RunError("rank 0", _line(error))
             answer = {"error": [type(failed).__name__, *failed.__reduce__()[1]]}
             raise
         finally:

@@ -129,8 +129,8 @@ class Run:
     def begin(self, recipe: Recipe, **facts: object) -> None:
         """Write what is going to be done and where."""
         self.check_place()
-        known = {"verb": recipe.verb, "state": "running", "why": None, "fingerprint": fingerprint(recipe)}
-        known |= {**self._where(), **facts}
+        begun = {"verb": recipe.verb, "state": "running", "why": None, "fingerprint": fingerprint(recipe)}
+        known: dict[str, object] = {**begun, **self._where(), **facts}
         with files.survive_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         self.set(**known)  # the status first: by it the folder is known as ours, and may be made anew

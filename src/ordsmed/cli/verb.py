@@ -6,6 +6,7 @@ Such a file says in its docstring what `ordsmed help` prints of it; further
     RECIPE = "ordsmed.data.encode:Encoding"           where it takes a recipe: the settings of one
     STOPPED = GOES_ON                                 or BEGINS_AGAIN: what a person can do who stopped it
     OTHERS_BEHIND = 2                                 words behind so many (and flags before them) are read by others
+    def look_up(word) -> list[str]                    what `ordsmed help WORD` prints of a word that nothing else knows
 
 and has `arguments(parser)` and `run(asked)`, which alone imports what is slow to import.
 """
@@ -42,6 +43,7 @@ class Verb:
     arguments: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]
     others_behind: int = 0
+    look_up: Callable[[str], list[str]] | None = None
 
     def own(self, words: Sequence[str]) -> list[str]:
         """The words that it reads itself."""
@@ -123,7 +125,18 @@ def find(name: str) -> Verb:
     stopped = getattr(module, "STOPPED", "")
     behind = getattr(module, "OTHERS_BEHIND", 0)
     doc = (module.__doc__ or "").strip()
-    return Verb(name, doc, FORMER.get(group, group), order, place, stopped, module.arguments, module.run, behind)
+    return Verb(
+        name,
+        doc,
+        FORMER.get(group, group),
+        order,
+        place,
+        stopped,
+        module.arguments,
+        module.run,
+        behind,
+        getattr(module, "look_up", None),
+    )
 
 
 def every() -> list[Verb]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import resource
-import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import h11
@@ -25,12 +26,51 @@ FILES = 256  # open files that a server needs for other things than connections
 
 @dataclass
 class ConnectionLimits:
-    """How many connections a process has at once."""
+    """How many connections a process may have at once, and those that it has."""
 
     total: int = 1_000
     by_address: int = 500
     spare: int = 50  # beyond the total, on which /health is answered while all others are busy
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
+    fresh: dict[PatientProtocol, None] = field(
+        default_factory=dict
+    )  # on which no request was answered yet, oldest first
+    others: dict[PatientProtocol, None] = field(default_factory=dict)  # by when the last one was
+    addresses: Counter[str] = field(default_factory=Counter)  # of both
+
+    def add(self, connection: PatientProtocol) -> None:
+        """Take a connection; where there are too many, close the one silent for longest, or restrict the new one."""
+        address = connection.address
+        self.fresh[connection] = None
+        self.addresses[address] += 1
+        count = len(self.fresh) + len(self.others)
+        if self.addresses[address] > self.by_address:
+            silent = self._longest_silent(connection, address)
+        elif count > self.total:
+            silent = self._longest_silent(connection)
+        else:
+            return
+        if silent:
+            silent.end("address" if self.addresses[address] > self.by_address else "total")
+        elif count > self.total + self.spare:
+            connection.end("refused")
+        else:
+            connection.app_state = {"crowded": True}
+            self.metrics.add_closed("busy")
+
+    def drop(self, connection: PatientProtocol) -> bool:
+        """Forget a connection that ends; return whether it was known."""
+        known = connection in self.fresh or connection in self.others
+        self.fresh.pop(connection, None)
+        self.others.pop(connection, None)
+        self.addresses[connection.address] -= known
+        if not self.addresses[connection.address]:
+            del self.addresses[connection.address]
+        return known
+
+    def _longest_silent(self, new: PatientProtocol, address: str = "") -> PatientProtocol | None:
+        every = itertools.chain(self.fresh, self.others)
+        return next((each for each in every if each.silent and each is not new and address in ("", each.address)), None)
 
     def raise_open_files(self) -> None:
         """Let the process open as many files as it may, and lower the limits where these are too few."""
@@ -91,42 +131,22 @@ class PatientProtocol(H11Protocol):
 
     def __init__(self, *args: object, limits: ConnectionLimits, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
-        self.limits, self.began = limits, time.monotonic()
+        self.limits = limits
         self.conn._receive_buffer = StrictBuffer()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(PoliteTransport(transport, self.conn))  # type: ignore[arg-type]
         self._watch = self.loop.call_later(HEADERS, self._look)
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """Close the connection that is silent for longest where there are too many, or answer /health alone here."""
-        every = [each for each in self.connections if isinstance(each, PatientProtocol) and not each.gone]
-        same = [each for each in every if each.address == self.address]
-        for others, most, reason in ((same, self.limits.by_address, "address"), (every, self.limits.total, "total")):
-            if len(others) <= most:
-                continue
-            silent = [each for each in others if each.silent and each is not self]
-            if silent:
-                min(silent, key=lambda each: (each.cycle is not None, each.began)).end(reason)
-            elif len(every) > self.limits.total + self.limits.spare:
-                self.end("refused")
-            else:
-                self.app_state = {"crowded": True}
-                self.limits.metrics.add_closed("busy")
-            return
+        self.limits.add(self)
 
     @property
     def address(self) -> str:
         return self.client[0] if self.client else ""
 
-    @property
-    def gone(self) -> bool:
-        return self.transport.is_closing()
-
     def end(self, reason: str) -> None:
-        """Close it for others."""
+        """Close it and count why."""
         self.limits.metrics.add_closed(reason)
+        self.limits.drop(self)
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
@@ -138,6 +158,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch.cancel()
+        self.limits.drop(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -145,7 +166,9 @@ class PatientProtocol(H11Protocol):
             super().data_received(data)
 
     def on_response_complete(self) -> None:
-        self.began = time.monotonic()
+        if self.limits.drop(self) and not self.transport.is_closing():
+            self.limits.others[self] = None
+            self.limits.addresses[self.address] += 1
         super().on_response_complete()
 
     @property

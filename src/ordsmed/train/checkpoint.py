@@ -282,9 +282,9 @@ class CheckpointWriter:
                 raise RunError(path, f"rank {min(wanted[name] for name in missing)} could not write its part")
             pause = min(2 * pause, LOOK)
         for name in wanted:
-            some, held = files.read_json(partial / name)
-            sums |= some
-            index |= held
+            part_sums, part_index = files.read_json(partial / name)
+            sums |= part_sums
+            index |= part_index
             (partial / name).unlink()
         return sums, index
 

@@ -159,13 +159,18 @@ class Plan(abc.ABC):
             lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
         return lines
 
+    @property
+    def likely_layout(self) -> Layout:
+        """Return the layout with the precision that `auto` is expected to choose on its device, or at its site."""
+        return likely(self.recipe.layout, self.ranks.device, self.ranks.card)
+
     def precision(self) -> list[str]:
         """How a precision that is left open will be chosen, in a line."""
         layout, device = self.recipe.layout, self.ranks.device
         if layout.precision != "auto":
             return []
         if device.type == "cuda" or layout.fp8:
-            return [f"layout.precision: auto, which takes {likely(layout, device, self.ranks.card).precision}"]
+            return [f"layout.precision: auto, which takes {self.likely_layout.precision}"]
         return ["layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"]
 
     def attention(self, *, mixed: bool = False) -> list[str]:
@@ -173,8 +178,7 @@ class Plan(abc.ABC):
         if self.network is None:
             return []
         lengths = sorted({phase.length for phase in self.recipe.phases})
-        layout = likely(self.recipe.layout, self.ranks.device, self.ranks.card)
-        return way(self.network, layout, self.ranks, lengths, mixed=mixed)
+        return way(self.network, self.likely_layout, self.ranks, lengths, mixed=mixed)
 
     def fits(self, make: room.Make, *, here: bool) -> None:
         """Refuse what no machine holds, or not this one (`here`)."""

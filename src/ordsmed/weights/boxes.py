@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError
 from ordsmed.nn.shards import Box
 from ordsmed.weights import weights
+
+if TYPE_CHECKING:
+    from safetensors import safe_open
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
           "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "BOOL": torch.bool}  # fmt: skip
@@ -62,7 +65,7 @@ class Boxes:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
-        self.opened: dict[Path, Any] = {}
+        self.opened: dict[Path, safe_open] = {}
         self.stored: dict[str, list[Stored]] = {}
         for path, index in self._indices(kind):
             for name, (dtype, shape, start, size) in index.items():
@@ -73,12 +76,12 @@ class Boxes:
         """What each file of the kind holds: by the snapshot's index, else by the heads of all files."""
         if (index := self.folder / snapshots.INDEX).is_file():
             names = sorted(files.read_table(index).items())
-            found = [(self.folder / name, held) for name, held in names if snapshots.kind_of(name) == kind]
+            indices = [(self.folder / name, entry) for name, entry in names if snapshots.kind_of(name) == kind]
         else:
-            found = [(path, self._head(path)) for path in sorted(self.folder.glob(f"{kind}*.safetensors"))]
-        if not found:  # of moments there may be none yet
+            indices = [(path, self._head(path)) for path in sorted(self.folder.glob(f"{kind}*.safetensors"))]
+        if not indices:  # of moments there may be none yet
             raise DataError(self.folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
-        yield from found
+        yield from indices
 
     def _head(self, path: Path) -> FileIndex:
         file = self._file(path)
@@ -89,7 +92,7 @@ class Boxes:
             index[name] = (part.get_dtype(), *header.get(name, (size, [0] * len(size))), size)
         return index
 
-    def _file(self, path: Path) -> Any:
+    def _file(self, path: Path) -> safe_open:
         if path not in self.opened:
             self.opened[path] = _opened(path)
         return self.opened[path]
@@ -141,7 +144,7 @@ def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
         raise DataError(path, f"boxes: {error}", "of each tensor the whole's shape and where the box lies") from None
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> safe_open:
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -43,13 +43,6 @@ def settings_called(name: str) -> list[str]:
     return [f"{name}: the setting `{path}` of {', '.join(verbs[path])}" for path in verbs]
 
 
-def flags_of_others(name: str) -> list[str]:
-    """Return lines on the flags of other codes whose names hold this one, as `ordsmed as --find` prints them."""
-    from ordsmed.others.translate import page, program
-
-    return page.flags_with("-".join(name.split()), program.names())
-
-
 def run(args: argparse.Namespace) -> None:
     text = " ".join(args.of)
     if not text:
@@ -60,8 +53,8 @@ def run(args: argparse.Namespace) -> None:
         print_lines(f"{names}: {here}" for names, here in rows)
     elif settings := settings_called(text):
         print_lines(settings)
-    elif flags := flags_of_others(text):
-        print_lines(flags)
+    elif lines := [line for entry in verb.every() if entry.look_up for line in entry.look_up(text)]:
+        print_lines(lines)
     else:
         known = [*verb.names(), *words.names()]
         raise UsageError(f"`{text}`", "no such verb or word", "one of `ordsmed help words`", meant(text, known))

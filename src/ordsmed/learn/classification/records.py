@@ -5,8 +5,8 @@
 What files hold is plain text here; labels become numbers with the features.
 """
 
-import contextlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from ordsmed.text.labelled.tables import Column, Format, Table
 from ordsmed.text.read import Errors, files
 
 SCORED = ("dev", "validation", "valid", "test")  # what rows that are not to learn from are called; the first that is
+NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")  # as a file of labels writes one
 MANY_NUMBERS = 10  # different numbers with a fraction, from which on they are refused as classes
 
 
@@ -282,14 +283,14 @@ def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
 
     Numbers with a fraction of which most are in one row are no classes. Fewer of them may be: those are told.
     """
-    same: dict[object, list[str]] = {}
+    same: dict[str, list[str]] = {}
     for label in counts:
-        same.setdefault(_value(label), []).append(label)
+        same.setdefault(_plain(label), []).append(label)
     if twice := next((labels for labels in same.values() if len(labels) > 1), None):
         problem = f"labels {' and '.join(f'`{label}`' for label in sorted(twice))} mean the same"
         raise DataError(place, problem, "each label written one way", "or name the classes: `task.labels`")
-    fraction = next((label for label, value in zip(counts, same, strict=True) if _has_fraction(value)), "")
-    if not fraction or any(isinstance(value, str) for value in same):
+    fraction = next((label for label in counts if not _plain(label).lstrip("-").isdecimal()), "")
+    if not fraction or not all(NUMBER.fullmatch(label) for label in counts):
         return
     found, rows = f"{many(len(counts), 'different label')}, all numbers, as {fraction}", sum(counts.values())
     remedy = "`task.number=true` predicts a number"
@@ -298,13 +299,6 @@ def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
     say(f"{place}: {found}: they are learned as classes; {remedy}")
 
 
-def _value(label: str) -> object:
-    """Return the number that a label is, true as 1 and false as 0; else the label."""
-    with contextlib.suppress(ValueError):
-        if math.isfinite(value := float({"true": "1", "false": "0"}.get(label.lower(), label))):
-            return value
-    return label
-
-
-def _has_fraction(value: object) -> bool:
-    return isinstance(value, float) and not value.is_integer()
+def _plain(label: str) -> str:
+    """Return 1 for 1.0 and true, and 0 for 0.0 and false; other labels stay as they are written."""
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", {"true": "1", "false": "0"}.get(label.lower(), label))

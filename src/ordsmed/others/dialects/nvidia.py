@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +95,7 @@ def _put_tf32(values: Values, call: Call) -> None:
 
     from ordsmed.train.mesh.precision import has_tf32
 
-    on_cpu = values.of.get("no_cuda") or "layout.device=cpu" in values.overrides
+    on_cpu = values.of.get("no_cuda") or any(re.fullmatch('layout.device="?cpu"?', word) for word in values.overrides)
     card = None if on_cpu else card_of(torch.device("cuda"))
     if card and has_tf32(card.capability):
         call.put("layout.precision", "tf32")
@@ -741,6 +742,7 @@ def bench_squad(values: Values, call: Call) -> None:
         call.notes.append("windows are made up, as long as those of SQuAD 1.1; the 7th word names SQuAD's folder")
 
 
+ALSO = {"inference.py": "run_inference.py", "inference": "run_inference.py"}  # as the original's document calls it
 PROGRAMS = (
     Program("run_pretraining.py", "pretrain an ELECTRA from records, a phase a call", PRETRAINING, pretraining,
             "pretrain", sets="model.kind=electra objective.kind=rtd objective.examples=given data=<encode> validate=0 "

@@ -86,8 +86,8 @@ class Layout:
     unsaved: bool = False
     """train on when the first checkpoint of a run cannot be written; else the run stops there"""
     writers: int = 0
-    """of ranks that hold the same weights and moments so many write them, each a share, and so keep that copy; 0: all;
-    with hundreds of ranks a few make as many files fewer"""
+    """of ranks that hold the same weights and moments so many write them, each a share, and so keep that copy; 0: at
+    most 16, so that hundreds of ranks leave few files"""
 
     def __post_init__(self) -> None:
         counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "tokens": 0, "workers": -1}
