@@ -47,6 +47,8 @@ def test_the_first_stage_that_stands_is_taken(made: Path) -> None:
     assert stages.stage("./my model/model/", "corpus") == "./my model/model/", "what is none stays as it is written"
     assert stages.stage("http://host/name", "model") == "http://host/name"
     assert hub.folder(made) == made / "model"
+    (made / "status.json").unlink()
+    assert stages.stage(made, "dense", "model") == str(made), "of another folder no folder inside is taken"
 
 
 def test_verbs_take_the_folder_as_the_model(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
