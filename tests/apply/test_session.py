@@ -80,7 +80,8 @@ def test_ctrl_c_ends_the_text_and_not_the_session(asked: list[Any], capsys: pyte
     [
         ("/temperature 0.5", {"temperature": 0.5}), ("/greedy", {"temperature": 0.0}), ("/tokens 7", {"tokens": 7}),
         ("/best 4", {"best": 4}), ("/top-k 5", {"best": 5}), ("/share 0.4", {"share": 0.4}),
-        ("/top-p 0.3", {"share": 0.3}), ("/typical-p 0.2", {"typical": 0.2}), ("/repetition-penalty 1.2", {"penalty": 1.2}), ("/seed 9", {"seed": 9}),
+        ("/top-p 0.3", {"share": 0.3}), ("/typical-p 0.2", {"typical": 0.2}),
+        ("/repetition-penalty 1.2", {"penalty": 1.2}), ("/seed 9", {"seed": 9}),
         ("/samples 2", {"samples": 2}), ("/stop æ ", {"stop": ("æ",)}), ("/stop \\n", {"stop": ("\n",)}),
         ("/together 3", {"together": 3}), ("/order chance", {"order": "chance"}),
     ],
