@@ -495,7 +495,7 @@ def test_what_a_new_head_reads_is_the_familys_and_a_head_that_learns_on_keeps_it
         return str(open_model(finetune(recipe(name, **said))).objective.pool)
 
     assert pool("bert", **ONE_STEP) == "first"
-    assert pool("new", **modern) == pool("number", task={"class_weights": "balanced"}, **modern) == "mean"
+    assert pool("new", **modern) == "mean"
     assert pool("said", task={"pool": "first"}, **modern) == "first"
     whole = {"layer_decay": 1.0, "freeze": False, "optimizer": {"kind": "adamw"}}
     assert pool("older", **modern, **whole) == "first"

@@ -91,7 +91,8 @@ def _pretrained(recipe: Finetuning) -> Start:
         return Start(network, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head, learned)
     folder, tokenizer, form, learned = origin.folder, origin.tokenizer(), load("formats", foreign.FORMAT)(), None
     network = _as_read(origin.network(), shifted=form.is_shifted(folder))
-    if head := str((_task_of(folder) or [""])[0]):
+    head = str((_task_of(folder) or [""])[0])
+    with contextlib.suppress(DataError):  # a head whose settings cannot be read stays behind, which is reported later
         learned = form.task(folder)
 
     def fill(task: Task, its: TaskSettings) -> Begun:
