@@ -415,7 +415,7 @@ def test_what_an_elmo_cannot_be_asked(tmp_path: Path) -> None:
         (wikitext.Wikitext(files=("x",)), "so that there are no tokens of running text; wanted a causal model"),
         (perplexity.Perplexity(files=("x",), iterations=1), "line by line, so that no windows can be sampled"),
         (bits.Bits(files=("x",), overlap=2), r"model.overlap: found 2; wanted 0, as `mean` reads every line"),
-        (pseudo_perplexity.PseudoPerplexity(files=("x",)), "which fills no masks; wanted masked or word; use `perplexity`"),
+        (pseudo_perplexity.PseudoPerplexity(files=("x",)), "which fills no masks; wanted masked or word; use `perpl"),
         (cloze.Cloze(files=("x",), way="forward"), "`forward`, whose unknown words are all `<UNK>`, so"),
     ):
         with pytest.raises(RecipeError, match=said):

@@ -46,16 +46,22 @@ class SuiteQuestion:
     right: float  # index of the right sentence; for WUG, the share of people who chose the first
 
 
-def _both(size: int) -> dict[str, int]:
+def _both_editions(size: int) -> dict[str, int]:
     return {"2026": size, "2025": size}
 
 
 PARTS = {
     part.name: part
     for part in (
-        SuitePart("blimp", "BLiMP", ("blimp_filtered", "blimp_fast"), _both(59_875), 50),
-        SuitePart("blimp_supplement", "BLiMP Supplement", ("supplement_filtered", "supplement_fast"), _both(5_218), 50),
-        SuitePart("ewok", "EWoK", ("ewok_filtered", "ewok_fast"), _both(7_618), 50),
+        SuitePart("blimp", "BLiMP", ("blimp_filtered", "blimp_fast"), _both_editions(59_875), 50),
+        SuitePart(
+            "blimp_supplement",
+            "BLiMP Supplement",
+            ("supplement_filtered", "supplement_fast"),
+            _both_editions(5_218),
+            50,
+        ),
+        SuitePart("ewok", "EWoK", ("ewok_filtered", "ewok_fast"), _both_editions(7_618), 50),
         SuitePart(
             "entity_tracking",
             "Entity Tracking",
@@ -63,13 +69,13 @@ PARTS = {
             {"2026": 6_780, "2025": 9_483},
             20,
         ),
-        SuitePart("comps", "COMPS", ("comps",), _both(91_028), 50),
+        SuitePart("comps", "COMPS", ("comps",), _both_editions(91_028), 50),
         SuitePart("global_piqa_parallel", "GlobalPIQA parallel", ("global_piqa_parallel",), {"2026": 103}, 25),
         SuitePart("global_piqa_nonparallel", "GlobalPIQA nonparallel", ("global_piqa_nonparallel",), {"2026": 100}, 50),
         SuitePart("wug_adj", "WUG Adj", ("wug_adj_nominalization",), {"2025": 200}),
         SuitePart("wug_past", "WUG Past", ("wug_past_tense",), {"2025": 50}),
-        SuitePart("reading", "Reading", ("reading",), _both(1_726)),
-        SuitePart("aoa", "AoA", ("aoa",), _both(8_005)),
+        SuitePart("reading", "Reading", ("reading",), _both_editions(1_726)),
+        SuitePart("aoa", "AoA", ("aoa",), _both_editions(8_005)),
     )
 }
 
@@ -118,20 +124,20 @@ def weights(part: str, subsets: Sequence[str]) -> dict[str, float]:
 
 
 def _blimp(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
-    """The supplement's rows name no paradigm, so use the file's name."""
+    """Read a row of BLiMP; rows of its supplement name no paradigm, so use the file's name."""
     sentences = [text_of(row, key, place) for key in ("sentence_good", "sentence_bad")]
     return SuiteQuestion(place, str(row["UID"]) if "field" in row else stem, [(text, 0) for text in sentences], 0)
 
 
 def _ewok(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
-    """2026 compares one target after two contexts, 2025 two targets after one context."""
+    """Read a row of EWoK; 2026 compares one target after two contexts, 2025 two targets after one."""
     pairs = (("Context1", "Target1"), ("Context2", "Target1") if edition == "2026" else ("Context1", "Target2"))
     texts = [[text_of(row, key, place) for key in pair] for pair in pairs]
     return SuiteQuestion(place, text_of(row, "Domain", place), [_ended(*pair, space=True) for pair in texts], 0)
 
 
 def _entity(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion | None:
-    """2026 leaves out rows with an option that contains `nothing`."""
+    """Read a row of entity tracking; edition 2026 skips rows with an option that contains `nothing`."""
     options, numops = row.get("options"), row.get("numops")
     if not isinstance(options, list) or len(options) < 2 or not isinstance(numops, int) or stem not in SPLITS:
         wanted = f"`options`, two or more, and `numops`, in files {', '.join(SPLITS)}"

@@ -115,8 +115,8 @@ def gain(rows: Sequence[Sequence[float | None]], names: Sequence[str], outcome: 
 
 def _explained(columns: NDArray[np.float64], times: NDArray[np.float64]) -> float:
     columns = columns / np.maximum(np.abs(columns).max(axis=0), 1e-300)
-    left = times - columns @ np.linalg.lstsq(columns, times, rcond=None)[0]
-    return float(1 - (left @ left) / ((times - times.mean()) ** 2).sum())
+    residuals = times - columns @ np.linalg.lstsq(columns, times, rcond=None)[0]
+    return float(1 - (residuals @ residuals) / ((times - times.mean()) ** 2).sum())
 
 
 def _number(row: dict[str, Any], name: str, place: str) -> float | None:

@@ -69,7 +69,7 @@ def _measured(name: str, recipe: Bench) -> dict[str, Any]:
     try:
         if recipe.measure not in KEPT:
             return dict(MEASURES[recipe.measure](recipe))
-        facts, kept = KEPT[recipe.measure](recipe)
+        facts, results = KEPT[recipe.measure](recipe)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -78,7 +78,7 @@ def _measured(name: str, recipe: Bench) -> dict[str, Any]:
         )
         raise RunError(name, problem, "", "use a smaller layout.micro, or layout.recompute=true") from None
     if recipe.keep:
-        measurements.add(Path(recipe.keep), [dataclasses.replace(measurement, bench=name) for measurement in kept])
+        measurements.add(Path(recipe.keep), [dataclasses.replace(measurement, bench=name) for measurement in results])
     return dict(facts)
 
 
@@ -174,8 +174,8 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     plain = PlainBiLm(job.objective).to(ranks.device).train()
     optimizer = recipe.optimizer.build([{"params": list(plain.parameters()), "decayed": False}])
     steps = job.phases[0].steps
-    whole = dataclasses.replace(job.share(0), micro=recipe.batch)
-    ready = load(job.rows(0), whole, 0, steps, workers=0, device=ranks.device)
+    share = dataclasses.replace(job.share(0), micro=recipe.batch)
+    ready = load(job.rows(0), share, 0, steps, workers=0, device=ranks.device)
     carried = [job.objective.state[name].clone() for name in ("h", "c")]
     loops, plains, began = [], [], [0.0]
 

@@ -22,12 +22,7 @@ PRODUCTS = ("::mm", "::addmm", "::bmm", "::baddbmm", "::matmul", "::linear", "::
 ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "attention_for_cpu", "cudnn_attention")
 OPTIMIZER = ("Optimizer.", "_fused_adam", "_fused_adagrad", "_fused_sgd", *(f"_foreach_{word}" for word in (
     "norm", "mul", "add", "sqrt", "div", "lerp", "pow", "neg", "sub", "maximum")))  # fmt: skip
-BATCHED = (
-    "aten::bmm",
-    "aten::baddbmm",
-    "aten::_softmax",
-    "aten::_softmax_backward_data",
-)  # attention without a fused kernel
+BATCHED = ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::_softmax_backward_data")  # attention, not fused
 SAMPLED = "_SampledLoss"  # scores of sampled words, whose number may equal another width
 LOOKED_UP = ("embedding", "index", "gather")  # table lookups are not scores
 
@@ -64,15 +59,15 @@ class Profile:
         """Stop the profiler; `waited` is the number of seconds in which the steps waited for rows."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-        whole = time.perf_counter() - self.began
+        total = time.perf_counter() - self.began
         self.profiler.__exit__(None, None, None)
         cuda = self.device.type == "cuda"
         busy = sorted_out(self.profiler.events() or (), self.wide, cuda=cuda, attends=self.attends)
-        self.seconds = {**busy, "waiting": waited, "between": max(0.0, whole - waited - sum(busy.values()))}
+        self.seconds = {**busy, "waiting": waited, "between": max(0.0, total - waited - sum(busy.values()))}
 
     def shares(self) -> dict[str, float]:
-        whole = sum(self.seconds.values())
-        return {kind: round(self.seconds[kind] / whole, 4) for kind in KINDS}
+        total = sum(self.seconds.values())
+        return {kind: round(self.seconds[kind] / total, 4) for kind in KINDS}
 
 
 def sorted_out(events: Iterable[FunctionEvent], wide: Wide, *, cuda: bool, attends: bool) -> dict[str, float]:

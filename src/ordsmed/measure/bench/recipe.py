@@ -25,10 +25,7 @@ LEAST = {
     "sentences": 1,
     "tokens": 0,
 }
-STEPS = (
-    "training",
-    "finetune",
-)  # measures that run on several processes; only the first supports `profile` and `beside`
+STEPS = ("training", "finetune")  # run on several processes; only the first supports `profile` and `beside`
 TABLES = ("training", "finetune", "predict")  # measures that support `table` and `keep`
 
 

@@ -156,11 +156,11 @@ def _run(name: str, words: Sequence[str]) -> CellResult:
         done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=end_with_parent)
         answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode or not answers or not place.exists():
-            return CellResult(tuple(words), why=_why(done).removeprefix(f"{name}: "))
+            return CellResult(tuple(words), why=_failure(done).removeprefix(f"{name}: "))
         return CellResult(tuple(words), tuple(measurements.read(place)), json.loads(answers[-1]))
 
 
-def _why(done: subprocess.CompletedProcess[str]) -> str:
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
     if not done.returncode:
         return "wrote no measurement"
     if done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
@@ -246,26 +246,26 @@ def speed_up(measurement: Measurement, all_of: Sequence[Measurement]) -> float |
     """
     if measurement.precision in WHOLE:
         return None
-    alike = [
+    baselines = [
         row for row in all_of if row.precision in WHOLE and _same(measurement, row, (*WORK, "layout", "processes"))
     ]
-    as_large = [row for row in alike if row.batch == measurement.batch]
-    alike = as_large[-1:] or ([] if measurement.measure == "predict" else alike)
-    fastest = max((row.sequences_per_second for row in alike), default=0.0)
+    as_large = [row for row in baselines if row.batch == measurement.batch]
+    baselines = as_large[-1:] or ([] if measurement.measure == "predict" else baselines)
+    fastest = max((row.sequences_per_second for row in baselines), default=0.0)
     return round(measurement.sequences_per_second / fastest, 2) if fastest else None
 
 
 def scaling(measurement: Measurement, all_of: Sequence[Measurement], way: str) -> float | None:
     """Return the rate of n devices over that of one, for equal rows per device (weak) or in total (strong)."""
     times = measurement.processes if way == "weak" else 1
-    alike = [
+    baselines = [
         row
         for row in all_of
         if row.processes == 1
         and measurement.batch == row.batch * times
         and _same(measurement, row, (*WORK, "precision"))
     ]
-    return round(measurement.sequences_per_second / alike[-1].sequences_per_second, 2) if alike else None
+    return round(measurement.sequences_per_second / baselines[-1].sequences_per_second, 2) if baselines else None
 
 
 def hours_by_way(measured: Sequence[Measurement], train: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ def _measure_steps(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measur
             spent[way] += [(now(device) - began) / len(block)] * len(block)
     packed_seconds, padded_seconds = (seconds[WARM:] for seconds in spent)
     positions, tokens, padded = _summed(job, [np.sum(way_sizes[WARM:], axis=0) for way_sizes in sizes])
-    kept = [
+    results = [
         _measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
         for seconds, software in ((packed_seconds, "ordsmed"), (padded_seconds, "padded"))
     ]
@@ -91,7 +91,7 @@ def _measure_steps(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measur
         "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1),
         "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps, "rounds": min(recipe.rounds, recipe.steps),
         "processes": job.ranks.world,
-    }, kept if job.ranks.first else []  # fmt: skip
+    }, results if job.ranks.first else []  # fmt: skip
 
 
 def measure_predict(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
@@ -111,7 +111,7 @@ def _measure_batches(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Meas
     assert isinstance(rows, ExampleRows)
     ways = [rows.packing, _padded(rows.packing, job)]
     facts: dict[str, Any] = _description(recipe, job) | {"length": job.phases[0].length}
-    kept = list[Measurement]()
+    results = list[Measurement]()
     for batch, times in recipe.batches:
         spent: list[list[float]] = [[], []]
         tokens = 0
@@ -130,11 +130,11 @@ def _measure_batches(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Meas
             **ratios(packed_seconds, padded_seconds),
         }
         facts[f"batch_{batch}_padded"] = summary(batch, padded_seconds)
-        kept += [
+        results += [
             _measurement(recipe, job, batch, seconds, tokens / times, software)
             for seconds, software in ((packed_seconds, "ordsmed"), (padded_seconds, "padded"))
         ]
-    return facts, kept
+    return facts, results
 
 
 def _for_inference(job: Job) -> Trained:
@@ -203,9 +203,9 @@ def trimmed(seconds: Seconds) -> dict[str, float]:
     They are the mean of all times except the two longest, and the means of the fastest 90, 95 and 99 % of those; an
     empty share is left out.
     """
-    kept = np.sort(seconds)[: max(0, len(seconds) - DROPPED)] * 1e3
-    counts = {"mean": len(kept)} | {f"mean of fastest {share}%": int(len(kept) * share / 100) for share in SHARES}
-    return {name: round(float(kept[:count].mean()), 3) for name, count in counts.items() if count}
+    fastest = np.sort(seconds)[: max(0, len(seconds) - DROPPED)] * 1e3
+    counts = {"mean": len(fastest)} | {f"mean of fastest {share}%": int(len(fastest) * share / 100) for share in SHARES}
+    return {name: round(float(fastest[:count].mean()), 3) for name, count in counts.items() if count}
 
 
 def ratios(packed: Seconds, padded: Seconds) -> dict[str, float]:

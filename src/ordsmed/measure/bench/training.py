@@ -59,14 +59,14 @@ def measure_training(recipe: Bench) -> tuple[Facts, list[Measurement]]:
         facts = _facts(recipe, job, measurement, waited) | {name: way for name, way in ways.items() if way}
         if len(steady) < len(rounds.seconds):
             facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # rounds with compilation
-        kept = [measurement]
+        results = [measurement]
         if rounds.others:
             reference = beside(measurement, Spread.of(rounds.steady(rounds.others)))
             facts |= _compared(rounds, reference)
-            kept.append(reference)
+            results.append(reference)
         if profiled:
             facts["profile"] = profiled.shares()
-        return facts, kept if ranks.first else []
+        return facts, results if ranks.first else []
 
 
 @contextlib.contextmanager

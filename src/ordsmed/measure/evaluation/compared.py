@@ -95,9 +95,9 @@ def _compared(first: Result, second: Result) -> Iterator[Compared]:
     examples = [
         {example.key: example for example in result.probe.compared(result.records)} for result in (first, second)
     ]
-    alike = first.cutting == second.cutting or not getattr(first.probe, "by_windows", False)
-    if not alike or examples[0].keys() != examples[1].keys():
-        unit = "windows" if alike else "tokens"
+    same_windows = first.cutting == second.cutting or not getattr(first.probe, "by_windows", False)
+    if not same_windows or examples[0].keys() != examples[1].keys():
+        unit = "windows" if same_windows else "tokens"
         say(f"{second.model}: splits {second.name} into other {unit} than {first.model}; not compared")
         return
     pairs = [(example, examples[1][key]) for key, example in examples[0].items()]

@@ -76,9 +76,8 @@ def evaluate(
     check(models, probes, each, step, out)
     known(means.precision)
     ranks = prepare(means.device, means.threads, flags=True)
-    layout = replace(
-        parse(means.layout, Layout()) if means.layout else Layout(), sequence=False
-    )  # rows have any length
+    # rows have any length, so they are not split along the sequence
+    layout = replace(parse(means.layout, Layout()) if means.layout else Layout(), sequence=False)
     if layout.shard > 1:
         raise RecipeError("--layout", f"found {means.layout}", "no shards: copies x 1 x tensor, as 2x1x2")
     setup = Setup(join(ranks, layout.shape(ranks.world), PATIENCE), layout, means, out)
@@ -151,11 +150,13 @@ def _revisions(origin: Origin, step: int | None, probes: Sequence[Probe | Vector
 
     A revision is a checkpoint kept after a number of training words. Return records by probe number and words.
     """
-    kept = [(counted(label), at) for label, at in reached(origin.folder / "checkpoints") if step is None or at <= step]
+    revisions = [
+        (counted(label), at) for label, at in reached(origin.folder / "checkpoints") if step is None or at <= step
+    ]
     result: Revisions = {}
     for number, probe in enumerate(probes):
-        inner = probe.at_revisions() if kept and hasattr(probe, "at_revisions") else None
-        for words, at in kept if inner is not None else ():
+        inner = probe.at_revisions() if revisions and hasattr(probe, "at_revisions") else None
+        for words, at in revisions if inner is not None else ():
             for finding in _run_probes(origin, at, [cast(Probe, inner)], setup):
                 finding.write()
                 result.setdefault(number, {})[words] = finding.records
@@ -286,10 +287,10 @@ class Asking:
         costs = first_alone(self.ranks, self._costs)  # so that an error in a file is reported once
         if not costs:
             raise DataError(", ".join(self.probe.files), "holds nothing to score", "texts")
-        left = [number for number in range(len(costs)) if number not in done]
-        mine = left[self.ranks.data_rank :: self.ranks.data_world]
-        if done and left:
-            say(f"{title}: resumes after {1 - sum(costs[n] for n in left) / sum(costs):.0%} that are stored")
+        remaining = [number for number in range(len(costs)) if number not in done]
+        mine = remaining[self.ranks.data_rank :: self.ranks.data_world]
+        if done and remaining:
+            say(f"{title}: resumes after {1 - sum(costs[n] for n in remaining) / sum(costs):.0%} that are stored")
         if mine:
             self._score(title, set(mine), costs)
         wait(self.ranks)

@@ -67,9 +67,9 @@ class Kept:
         with files.survive_disk(path):
             self.folder.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
-                begun = file.tell()
+                position = file.tell()
                 line = json.dumps([number, records]).encode() + b"\n"
-                file.write((b"\n" if begun and not _ends(path) else b"") + line)
+                file.write((b"\n" if position and not _ends(path) else b"") + line)
                 file.flush()
                 os.fsync(file.fileno())
 

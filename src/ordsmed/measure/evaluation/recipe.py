@@ -40,20 +40,20 @@ def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
     `common` holds settings from flags; each is passed to the probes that have it.
     """
     result, common, used = [], {key: value for key, value in common.items() if value is not None}, set[str]()
-    for name, *rest in words:
+    for name, *arguments in words:
         if name not in entries("probes") and "." not in name:  # a name such as `my_lab.rhymes` is a user's module
             instead = next(answers("kinds", name, ["probes"]), "") or meant(name, entries("probes"))
             raise RecipeError("--probe", f"found {name}", " or ".join(entries("probes")), instead)
-        changes = [word for word in rest if _is_setting(word)]
-        table = {"kind": name, "files": [word for word in rest if word not in changes]}
+        changes = [word for word in arguments if _is_setting(word)]
+        table = {"kind": name, "files": [word for word in arguments if word not in changes]}
         shared = {
             key: common[key] for key in common if key in load("probes", name, place="--probe").__dataclass_fields__
         }
         table, used = table | shared, used | set(shared)
         table = settings.override({"probe": table}, [f"probe.{word}" for word in changes])["probe"]
         result.append(settings.decode(Evaluation, {"probe": table}, f"--probe {name}").probe[0])
-    if left := [f"--{key}" for key in common if key not in used]:
-        raise RecipeError(left[0], "is not an option of any named probe", "`perplexity`, which samples windows")
+    if unused := [f"--{key}" for key in common if key not in used]:
+        raise RecipeError(unused[0], "is not an option of any named probe", "`perplexity`, which samples windows")
     return tuple(result)
 
 

@@ -88,10 +88,10 @@ class VectorAsking:
     def _check(self) -> None:
         unknown, tokenizer = UnknownTokens(), self.encoder.trained.tokenizer
         for texts in self.groups.values():
-            some = list(islice(texts, 0, None, -(-len(texts) // LOOKED_AT)))
-            for encoding in tokenizer.plain.encode_batch_fast(some, add_special_tokens=False):
+            sample = list(islice(texts, 0, None, -(-len(texts) // LOOKED_AT)))
+            for encoding in tokenizer.plain.encode_batch_fast(sample, add_special_tokens=False):
                 unknown.count(np.asarray(encoding.ids), tokenizer)
-            unknown.look(some, tokenizer)
+            unknown.look(sample, tokenizer)
         unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
 
     def _blocks(self) -> list[TextBlock]:
@@ -115,10 +115,10 @@ class VectorAsking:
         folder, key = self.kept.folder, self.kept.key
         return {name: VectorFile(folder / f"{key}.{name or 'text'}.npy") for name in self.groups}
 
-    def _read(self, title: str, left: Sequence[TextBlock], total: int) -> None:
-        if 0 < len(left) < total:
-            say(f"{title}: resumes after {1 - len(left) / total:.0%} that are stored")
-        mine = left[self.ranks.data_rank :: self.ranks.data_world]
+    def _read(self, title: str, remaining: Sequence[TextBlock], total: int) -> None:
+        if 0 < len(remaining) < total:
+            say(f"{title}: resumes after {1 - len(remaining) / total:.0%} that are stored")
+        mine = remaining[self.ranks.data_rank :: self.ranks.data_world]
         with Progress(title, sum(len(block.texts) for block in mine), "texts", every=30) as shown:
             for block in mine:
                 vectors = np.concatenate([*self.encoder.vectors(block.texts, block.group, rows=BLOCK)])

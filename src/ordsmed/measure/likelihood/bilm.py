@@ -66,9 +66,9 @@ class BiScorer:
         vectors = torch.cat([model.letters(part.to(device)) for part in rows])
         ahead = [torch.tensor([0, *(numbers[w] for w in item.words)]) for item in items]
         back = [torch.tensor([1, *(numbers[w] for w in reversed(item.words))]) for item in items]
-        both = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True).to(device) for x in (ahead, back)]
+        directions = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True).to(device) for x in (ahead, back)]
         lengths = torch.tensor([len(row) for row in ahead], device=device)
-        tops = model.read(vectors, *both, *model.silence(len(items)), lengths)[0][-1]
+        tops = model.read(vectors, *directions, *model.silence(len(items)), lengths)[0][-1]
         ways = {}
         for way, top, turn in (("forward", tops[0], 1), ("backward", tops[1], -1)):
             if self.way in (way, "mean"):

@@ -57,7 +57,7 @@ class Scorer(Protocol):
 
     @property
     def chained(self) -> bool:
-        """Do the probabilities of a text's tokens multiply to the probability of the text?"""
+        """Whether the probabilities of a text's tokens multiply to the probability of the text."""
 
     def cut(self, texts: list[str]) -> list[Item]:
         """Tokenize texts into items whose tokens are all scored."""

@@ -37,7 +37,7 @@ class Example:
 
 @dataclass(frozen=True)
 class PairedExample:
-    """An example of a paired comparison of two models."""
+    """Scores of an example, which a comparison matches by `key` between two models."""
 
     key: str  # identifies the example in all models
     group: str  # cluster of correlated examples; "": independent

@@ -83,8 +83,8 @@ def _counts(scorer: Scorer) -> Counts:
 
 def _add(counts: Counts, scorer: Scorer, text: str, item: Item) -> None:
     unknown = int((item.pieces == scorer.tokenizer.unknown).sum()) if scorer.tokenizer.unknown is not None else 0
-    more = (len(text.split()), len(text.encode()), 0, 0, unknown, scorer.spelled(text, item) if unknown else 0)
-    counts[:] = [a + b for a, b in zip(counts, more, strict=True)]
+    added = (len(text.split()), len(text.encode()), 0, 0, unknown, scorer.spelled(text, item) if unknown else 0)
+    counts[:] = [a + b for a, b in zip(counts, added, strict=True)]
 
 
 def finding(records: Sequence[Record], first: str = "perplexity", named: str = "{}") -> Finding:

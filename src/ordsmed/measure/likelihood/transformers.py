@@ -131,9 +131,7 @@ class Masked(TransformerScorer):
                 inner[0, scored] = self.tokenizer.mask
             ids += list(shown)
             counts += [len(scored) // len(shown)] * len(shown)
-            positions.append(
-                scored + len(self.before) - self.both
-            )  # a hybrid predicts a masked token at the position before it
+            positions.append(scored + len(self.before) - self.both)  # hybrids predict at the previous position
             targets.append(item.pieces[scored])
         return replace(AskedRows.joined(ids, positions, targets), asked_starts=np.cumsum([0, *counts]))
 

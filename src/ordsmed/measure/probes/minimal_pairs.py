@@ -112,9 +112,9 @@ class MinimalPairs(ChoiceProbe, Choice):
         by: dict[str, list[bool]] = defaultdict(list)
         for record in records:
             by[record[1].rpartition(":")[0]].append(None in record[3:])
-        some = [f"{sum(e):,} of {len(e):,} pairs of {Path(file).name}" for file, e in by.items() if any(e)]
+        files = [f"{sum(e):,} of {len(e):,} pairs of {Path(file).name}" for file, e in by.items() if any(e)]
         counted = "which are ties" if self.scoring == "babylm" else "which are never right"
-        return f"equal sentences, {counted}: {', '.join(some)}" if some else ""
+        return f"equal sentences, {counted}: {', '.join(files)}" if files else ""
 
     def as_line(self, record: Record) -> dict[str, Any]:
         paradigm, place = record[:2]
@@ -128,7 +128,7 @@ class MinimalPairs(ChoiceProbe, Choice):
 
 
 def _is_first_scored(scorer: Scorer) -> bool:
-    """Return whether the first token is scored: exported models of this kind put a start token before it."""
+    """Return whether models of this kind put a start token before a text, so that its first token is scored."""
     return scorer.way != "causal" or (scorer.tokenizer.separator is not None and scorer.tokenizer.begins_texts)
 
 

@@ -119,9 +119,9 @@ class Retrieval(VectorProbe, Choice):
         together = math.isqrt(half * scores // (12 * (self.depth + 1) * len(passages)))
         together = min(max(together, 1), TOGETHER)
         for begin in range(0, len(questions), together):
-            some = torch.from_numpy(np.array(questions[begin : begin + together]))
-            alike, numbers = nearest(passages, some, self.depth + 1, min(NUMBERS, scores), scores)
-            yield from zip(numbers.numpy(), alike.numpy(), strict=True)
+            block = torch.from_numpy(np.array(questions[begin : begin + together]))
+            similarities, numbers = nearest(passages, block, self.depth + 1, min(NUMBERS, scores), scores)
+            yield from zip(numbers.numpy(), similarities.numpy(), strict=True)
 
     def finding(self, records: list[Record]) -> Finding:
         scores = {name: 100 * np.array([row[2 + n] for row in records]) for n, name in enumerate(RANKINGS)}

@@ -51,8 +51,8 @@ class Similarity(VectorProbe, Choice):
         place = ", ".join(self.files)
         if len({pair.score for pair in pairs}) < 2:
             raise DataError(place, f"{many(len(pairs), 'pair')} with the same score", "pairs of different scores")
-        if twice := len(pairs) - len({(pair.first, pair.second) for pair in pairs}):
-            say(f"{place}: {many(twice, 'pair')} repeated: each counts")
+        if repeated := len(pairs) - len({(pair.first, pair.second) for pair in pairs}):
+            say(f"{place}: {many(repeated, 'pair')} repeated: each counts")
         return pairs
 
     def _pair(self, place: str, row: dict[str, Any]) -> ScoredTexts:
@@ -76,16 +76,16 @@ class Similarity(VectorProbe, Choice):
         first, second = (
             vectors[""][[number[getattr(pair, side)] for pair in self.pairs]] for side in ("first", "second")
         )
-        alike = np.einsum("nd,nd->n", first, second, dtype=np.float64)
-        return [[pair.place, pair.score, value] for pair, value in zip(self.pairs, alike.tolist(), strict=True)]
+        cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+        return [[pair.place, pair.score, value] for pair, value in zip(self.pairs, cosines.tolist(), strict=True)]
 
     def finding(self, records: list[Record]) -> Finding:
-        gold, alike = (np.array([row[n] for row in records]) for n in (1, 2))
-        facts = {name: 100 * score(gold, alike) for name, score in CORRELATIONS.items()}
+        gold, cosines = (np.array([row[n] for row in records]) for n in (1, 2))
+        facts = {name: 100 * score(gold, cosines) for name, score in CORRELATIONS.items()}
         chance = np.random.default_rng(0)
         rows = [chance.integers(len(gold), size=len(gold)) for _ in range(DRAWS)]
         errors = {
-            name: float(np.std([100 * score(gold[row], alike[row]) for row in rows], ddof=1))
+            name: float(np.std([100 * score(gold[row], cosines[row]) for row in rows], ddof=1))
             for name, score in CORRELATIONS.items()
         }
         how = f"errors from {DRAWS:,} bootstrap samples of the pairs"

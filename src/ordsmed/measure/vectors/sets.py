@@ -115,18 +115,18 @@ def _checked(
     for question, passage, grade in judgments:
         grades.setdefault(question, {})[passage] = grade
     unknown = [name for name in grades if not texts.get(name)]
-    unfound = {passage for graded in grades.values() for passage in graded if passage not in passages}
-    twice = len(judgments) - sum(map(len, grades.values()))
+    missing_passages = {passage for graded in grades.values() for passage in graded if passage not in passages}
+    repeated = len(judgments) - sum(map(len, grades.values()))
     for count, noun, problem in (
         (len(unknown), "question", "without a text left out"),
-        (len(unfound), "passage", "in the judgments that the corpus does not have"),
-        (twice, "judgment", "repeated: the last counts"),
+        (len(missing_passages), "passage", "in the judgments that the corpus does not have"),
+        (repeated, "judgment", "repeated: the last counts"),
         (sum(not passage for passage in passages.values()), "passage", "without a text"),
     ):
         if count:
             say(f"{place}: {many(count, noun)} {problem}")
     known = {name: texts[name] for name in grades if name not in set(unknown)}
-    if not known or len(unfound) == len({passage for graded in grades.values() for passage in graded}):
+    if not known or len(missing_passages) == len({passage for graded in grades.values() for passage in graded}):
         missing = f"text for {many(len(grades), 'question')}" if not known else "passage"
         raise DataError(place, f"has no {missing} of the judgments", "ids that corpus, queries and judgments share")
     if len(passages) < 2:
