@@ -65,7 +65,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class AnyTokenizer:
-    """Stand-in for a tokenizer: the ids that networks need, with every special token."""
+    """Substitute for a tokenizer: the ids that networks need, with every special token."""
 
     vocabulary: int = 1 << 15
     pad: int = 0
