@@ -63,7 +63,7 @@ def test_as_many_processes_as_a_machine_takes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_killed_worker_is_told() -> None:
-    with pytest.raises(RunError, match="a worker process: ended without a word"), worker_pool(2) as spread:
+    with pytest.raises(RunError, match="a worker process: was killed"), worker_pool(2) as spread:
         list(spread(die, ((n,) for n in range(9))))
 
 

@@ -334,7 +334,7 @@ def test_a_damaged_chunk_is_named(sources: Path, tmp_path: Path) -> None:
     (index,) = (tmp_path / "one" / "steps").glob("read-*/00000-00000.npy")
     index.write_bytes(index.read_bytes()[:200])
     with pytest.raises(
-        DataError, match=r"00000-00000.npy: cut off, or no .npy file: .*; remove the folder `steps`, go on"
+        DataError, match=r"00000-00000.npy: truncated, or not a .npy file: .*; remove the folder `steps`, go on"
     ):
         obtain(Corpus, name)
 
