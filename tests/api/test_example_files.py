@@ -104,7 +104,7 @@ def test_pairs_for_vectors(learn: Any) -> None:
             {"train": {"sentence": ["a"], "label": [1]}},
             "task.train: no column `text`, but sentence, label; wanted text, label; name yours by `task.text`",
         ),
-        ("classify", {"train": {"text": ["a", "b"], "label": [1]}}, "found rows: text 2, label 1; wanted one or more"),
+        ("classify", {"train": {"text": ["a", "b"], "label": [1]}}, "found rows: text 2, label 1; wanted columns of"),
         ("classify", {"train": {"text": "a", "label": [1]}}, "found str as `text`; wanted a list"),
         ("classify", {"train": {"text": [], "label": []}}, "found rows: text 0, label 0"),
         ("classify", {"train": {"text": [b"a"], "label": [1]}}, "a value that is no text and no number"),

@@ -107,13 +107,13 @@ def test_a_phase_of_another_type_is_refused_by_its_place(tmp_path: Path, key: st
 
 
 def test_a_setting_of_one_phase_among_several_is_to_say_which() -> None:
-    with pytest.raises(RecipeError, match=r'rate: found beside 2 phases; wanted \{"phase\[1\].rate": \.\.\.\} for one'):
+    with pytest.raises(RecipeError, match=r'rate: found with 2 phases; wanted \{"phase\[1\].rate": \.\.\.\} for one'):
         changed("tiny/bert", rate=1e-3)
     assert [p.rate for p in changed("tiny/bert", **{"phase.rate": 0.5}).phase] == [0.5, 0.5]
     assert [p.rate for p in changed("tiny/bert", **{"phase[2].rate": 0.5}).phase] == [2e-3, 0.5]
     assert [p.rate for p in changed("tiny/bert", phase={"rate": 0.5}).phase] == [0.5, 0.5]
     assert changed("tiny/bert", ("phase[1].rate=0.25",)).phase[0].rate == 0.25
-    with pytest.raises(RecipeError, match=r"steps: found beside 2 phases"):
+    with pytest.raises(RecipeError, match=r"steps: found with 2 phases"):
         changed("tiny/bert", ("phase.steps=0", "phase.epochs=1"), steps=9)
 
 
@@ -133,7 +133,7 @@ def test_values_are_those_that_python_has(one: str) -> None:
     assert changed(one, tokenizer="100").tokenizer == "100", "a text stays a text"
     assert changed(one, tokenizer='with "quotes" and \\ æ').tokenizer == 'with "quotes" and \\ æ'
     assert changed(one, init=None, out=None).init is None
-    with pytest.raises(RecipeError, match="data: found None, but the recipe says one"):
+    with pytest.raises(RecipeError, match="data: found None, but the recipe sets it"):
         changed(one, data=None)
     with pytest.raises(RecipeError, match="found object; wanted a text, a number, a list or a table"):
         changed(one, seed=object())
@@ -174,7 +174,7 @@ def test_another_thread_is_told_to_leave_it_to_the_first(one: str) -> None:
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()
-    wanted = "the main thread, where Ctrl-C and signals are heard"
+    wanted = "the main thread, which receives Ctrl-C and signals"
     assert complaints == [f"pretrain: called from another thread; wanted {wanted}"]
 
 
@@ -194,6 +194,6 @@ def test_a_layout_is_a_mesh_in_words_or_a_table_of_the_recipe(one: str, tmp_path
 @pytest.mark.parametrize("deadline", ["soon", "0s", "", 0, -1.5, float("nan"), float("inf")])
 def test_a_deadline_that_is_none_is_refused(one: str, deadline: str | float) -> None:
     with pytest.raises(
-        RecipeError, match=r"^deadline: found .*; wanted seconds above 0, or a text as 3h, 90m or 1h30m"
+        RecipeError, match=r"^deadline: found .*; wanted seconds above 0, or a text such as 3h, 90m or 1h30m"
     ):
         ordsmed.pretrain(one, deadline=deadline)

@@ -53,7 +53,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_step_takes_what_the_one_before_made(texts: Path) -> None:
     corpus = ordsmed.corpus("folder", source={"path": "texts.txt"}, language="nb", title=NASTY, out="c")
     assert corpus.facts["train"]["documents"] + corpus.facts["validation"]["documents"] == 60
-    assert (corpus.path, str(corpus).splitlines()[0]) == (Path("c"), "c: done; c/report.md tells what it is made of")
+    assert (corpus.path, str(corpus).splitlines()[0]) == (Path("c"), "c: done; c/report.md describes it")
     pieces = ordsmed.tokenizer("folder-wordpiece", corpus=corpus, tokenizer={"size": 60}, out="t")
     assert pieces.facts["vocabulary"] == 60
     store = ordsmed.encode("folder-wordpiece", overrides=["out=e"], corpus=corpus, tokenizer=pieces)

@@ -89,7 +89,7 @@ def test_generate_is_that_of_the_verb(tiny_run: Any, capsys: pytest.CaptureFixtu
     assert model.generate(["the old", ""], max_new_tokens=6, top_k=9, seed=4) == texts
     with pytest.raises(RecipeError, match=r"generate: no option `topp`; wanted .*; did you mean `top_p`\?"):
         model.generate("the old", topp=0.9)  # type: ignore[call-overload]
-    with pytest.raises(RecipeError, match="generate: `top_k` and `best` are one option; wanted one of them"):
+    with pytest.raises(RecipeError, match="generate: `top_k` and `best` are the same option; wanted one of them"):
         model.generate("the old", top_k=3, best=3)
     masked = opened(tiny_run.bert)
     assert "[MASK]" not in masked.fill_all("the [MASK] [MASK] fox")
@@ -143,7 +143,7 @@ def test_files_are_judged_as_the_verbs_judge_them(
     folder, known, lines = model.predict(dev, tmp_path / "out", scores=True, length=24)
     assert known == {name: value for name, value in scores.items() if name != "loss"}
     assert lines[0].startswith(f"{folder}: predictions.tsv of ")
-    with pytest.raises(RecipeError, match="out: stands; wanted a new folder"):
+    with pytest.raises(RecipeError, match="out: already exists; wanted a new folder"):
         model.predict([dev], tmp_path / "out")
     with pytest.raises(RecipeError, match=r"task\.rate=1`: unknown setting"):
         model.evaluate(dev, rate=1)
@@ -234,7 +234,7 @@ REFUSED: list[tuple[str, Callable[[Any], Any], str]] = [
         "cannot tag: it is a gpt2 that learned clm; .*this one can generate, score, embed: `",
     ),
     ("bert", lambda m: m.classify("a"), "cannot classify: .*wanted a model fine-tuned for that"),
-    ("bert", lambda m: m.fill("no mask"), "no mask in the text"),
+    ("bert", lambda m: m.fill("no mask"), "has no mask"),
     ("bert", lambda m: m.fill("[MASK] " * 200), "found [0-9]+ tokens; wanted at most 64; shorten it"),
     ("bert", lambda m: m.fill("a [MASK]", best=0), "--best: found 0"),
     ("bert", lambda m: m.fill(3), "fill: found int 3; wanted a text, or a list of texts"),
@@ -244,7 +244,7 @@ REFUSED: list[tuple[str, Callable[[Any], Any], str]] = [
     ("bert", lambda m: m.embed("a", of="letters"), "--of: found letters; wanted words or sentences"),
     ("gpt2", lambda m: m.generate("a", temperature=-1), "--temperature: found -1; wanted 0 or more"),
     ("gpt2", lambda m: m.generate(None), "generate: found NoneType None"),
-    ("gpt2", lambda m: m.stream(["a", "b"]), "stream: found 2 texts; wanted one text; call it for each"),
+    ("gpt2", lambda m: m.stream(["a", "b"]), "stream: found 2 texts; wanted one text; call it once per text"),
     ("bert", lambda m: m.fill_all([]), "fill_all: found 0 texts; wanted one text"),
 ]
 
@@ -290,7 +290,7 @@ def test_a_network_without_heads_embeds_and_says_so_of_the_rest(tiny_run: Any, t
         ("bert", {"precision": "fp8"}, "--precision: found fp8; wanted fp32 or bf16 or fp16 or int8$"),
         ("bert", {"device": "tpu"}, "--device: found tpu; wanted auto, cpu or cuda"),
         ("bert", {"threads": 0}, "--threads: found 0"),
-        ("x" * 300, {}, "^x{300}: File name too long; take a shorter name$"),
+        ("x" * 300, {}, "^x{300}: File name too long; use a shorter name$"),
     ],
 )
 def test_what_cannot_be_opened_is_refused(tiny_run: Any, name: str, how: dict[str, Any], message: str) -> None:

@@ -45,7 +45,7 @@ def test_how_they_end_is_told(started: list[Any]) -> None:
         ordsmed.pretrain("work", devices=2)
     assert (stopped.value.step, stopped.value.by) == (7, 2)
     started[0] = 1
-    with pytest.raises(ordsmed.RunError, match=r"^work: its 2 processes ended with status 1; they have said why"):
+    with pytest.raises(ordsmed.RunError, match=r"^work: its 2 processes ended with status 1; read their errors"):
         ordsmed.pretrain("work", devices=2)
 
 

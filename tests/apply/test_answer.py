@@ -245,7 +245,7 @@ def test_one_question_that_cannot_be_answered_stops_no_other(run, tmp_path, endi
     with pytest.raises(DataError) as caught:
         found.extend(verb.answer_lines(run, (), stream, **how))
     count = "1 of 3" if ending == "json" else "2 of 4"
-    assert f"an empty context: there is nothing to answer from; {count} questions left unanswered" in str(caught.value)
+    assert f"an empty context: there is nothing to answer from; {count} questions not answered" in str(caught.value)
     alone = [
         list(verb.answer_lines(run, (q, TEXT), io.BytesIO(), device="cpu", as_json=as_json))
         for q in ("what ?", "where ?")
@@ -278,7 +278,7 @@ def test_a_question_alone_asks_for_its_context(run, tmp_path, capsys, as_file):
     [found] = said(run, "what ?", given=f"{tmp_path / 'story.txt' if as_file else TEXT}\n\n")
     [other] = said(run, "what ?", TEXT)
     assert found == other
-    assert "context? (a text and an empty line after it, or the name of a file)" in capsys.readouterr().err
+    assert "context? (a text followed by an empty line, or the name of a file)" in capsys.readouterr().err
 
 
 def test_a_threshold_is_rounded_for_people_and_whole_in_scores(run):
@@ -302,12 +302,12 @@ def test_a_threshold_is_rounded_for_people_and_whole_in_scores(run):
     [
         (("", TEXT), {}, "answer: an empty question; wanted a question"),
         (("what ?", " \n"), {}, "an empty context: there is nothing to answer from"),
-        (("what ?",), {}, "answer: found a question without a context; wanted QUESTION CONTEXT: .* standard input"),
+        (("what ?",), {}, "answer: found a question without a context; wanted QUESTION CONTEXT, .* standard input"),
         (("what ?", "a", "b"), {}, "found 3 texts; wanted QUESTION CONTEXT"),
         ((__file__,), {}, r"found the file .*test_answer\.py and no question; wanted QUESTION CONTEXT"),
-        (("what ?", TEXT), {"file": "x.json"}, "found --file beside a text"),
+        (("what ?", TEXT), {"file": "x.json"}, "found --file and a text"),
         (("what ?", "a \udce9"), {}, "invalid UTF-8"),
-        ((), {}, "standard input: no question"),
+        ((), {}, "standard input: has no question"),
         ((), {"file": "-"}, "standard input: is empty"),
         ((), {"file": "-", "given": "what ?\n"}, "standard input:1: 1 column; wanted SQuAD"),
         ((), {"file": "-", "given": "what ?\tthis\n \tthat"}, "standard input:2: an empty question"),
@@ -324,7 +324,7 @@ def test_what_cannot_be_answered(run, words, how, said_of):
 
 
 def test_a_model_of_something_else_is_refused(tmp_path):
-    with pytest.raises(RecipeError, match="holds no head of a task"):
+    with pytest.raises(RecipeError, match="has no task head"):
         said(model_of(tmp_path / "words", task=mlm.Mlm()), "what ?", TEXT)
     labelled = load("tasks", "classify")(labels=("a", "b"))
     with pytest.raises(RecipeError, match="was fine-tuned for classify; wanted squad"):

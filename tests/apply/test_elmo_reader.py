@@ -92,7 +92,7 @@ def test_embed_writes_them(tmp_path, capsys):
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
     for carry in (False, True):
         embed(tmp_path / "ours", tmp_path / "in.txt", tmp_path / "out.h5", Form(carry=carry, batch=2), anew=True)
-        assert "2 of 13 words are longer than the model reads them: cut" in capsys.readouterr().err
+        assert "2 of 13 words are longer than the model reads: truncated" in capsys.readouterr().err
         rows = [LINES[n::2] for n in range(2)] if carry else [[line] for line in LINES]
         wanted = [elmo_files.vectors(asked, stored, row) for row in rows]
         wanted = [wanted[n % 2][n // 2] for n in range(len(LINES))] if carry else [one for (one,) in wanted]

@@ -253,7 +253,7 @@ def test_a_word_without_a_piece_is_zeros_and_told(folders, tmp_path, capsys):
     [alone] = written(folders[BERT], ["\u200b"], tmp_path / "y.h5")
     assert alone.shape == (1, 16)
     assert not alone.any()
-    assert "2 of 4 words are no piece of the tokenizer's: zeros stand for them" in capsys.readouterr().err
+    assert "2 of 4 words have no token: their vectors are zeros" in capsys.readouterr().err
 
 
 def test_words_without_a_piece_are_not_in_a_mean(folders, tmp_path):
@@ -478,7 +478,7 @@ def test_what_is_not_whole_does_not_stand(folders, tmp_path, monkeypatch, ending
 def test_a_file_that_stands_is_kept_unless_told(folders, tmp_path):
     out = tmp_path / "x.npz"
     out.write_text("mine")
-    with pytest.raises(RecipeError, match=r"x\.npz: stands; wanted a new file; name another, or add --anew"):
+    with pytest.raises(RecipeError, match=r"x\.npz: already exists; wanted a new file; name another, or add --anew"):
         embed(folders[BERT], io.BytesIO(b"a\n"), out, Form())
     with pytest.raises(DataError):
         embed(folders[BERT], io.BytesIO(b"\xff\n"), out, Form(), anew=True)
@@ -520,12 +520,14 @@ def test_layers_that_are_not_there_are_refused(folders, tmp_path, asked):
 
 
 def test_a_family_without_state_carries_nothing(folders, trained):
-    with pytest.raises(RecipeError, match=r"--carry: .* \(bert\) carries nothing from line to line; wanted an ELMo"):
+    with pytest.raises(RecipeError, match=r"--carry: .* \(bert\) has no state to carry; wanted an ELMo"):
         reader_of(trained, Form(carry=True))
 
 
 def test_a_causal_model_has_no_sign_that_sees_a_line(folders, tmp_path):
-    with pytest.raises(RecipeError, match=r"--pool: found first, but .* has no such token that sees a line"):
+    with pytest.raises(
+        RecipeError, match=r"--pool: found first, but .* has no such token that attends to the whole line"
+    ):
         written(folders[GPT2], ["a"], tmp_path / "x.h5", of="sentences", pool="first")
 
 
@@ -534,13 +536,13 @@ def test_a_causal_model_has_no_sign_that_sees_a_line(folders, tmp_path):
 )
 def test_a_mix_that_is_none_is_refused(folders, tmp_path, text):
     (tmp_path / "m.json").write_text(text)
-    with pytest.raises(DataError, match=r"m\.json: is no mix; wanted"):
+    with pytest.raises(DataError, match=r"m\.json: is not a mix of layers; wanted"):
         written(folders[BERT], ["a"], tmp_path / "x.h5", mix=str(tmp_path / "m.json"))
 
 
 def test_a_mix_of_other_layers_is_refused(folders, tmp_path):
     (tmp_path / "m.json").write_text('{"weights": [0, 0, 0]}')
-    with pytest.raises(DataError, match=r"m\.json: 3 weights; wanted 4, one a layer of"):
+    with pytest.raises(DataError, match=r"m\.json: 3 weights; wanted 4, one per layer of"):
         written(folders[BERT], ["a"], tmp_path / "x.h5", mix=str(tmp_path / "m.json"))
 
 
@@ -548,7 +550,7 @@ def test_another_ending_is_refused_before_anything_is_read(tmp_path):
     for name, said in (("x.txt", "ends in .txt"), ("x", "has no ending")):
         with pytest.raises(RecipeError, match=f"{said}; wanted one of .h5 .hdf5 .npz .npy .parquet"):
             embed("nowhere", io.BytesIO(), tmp_path / name, Form())
-    with pytest.raises(RecipeError, match=r"or ask for a vector a line, with --of sentences"):
+    with pytest.raises(RecipeError, match=r"or write a vector per line, with --of sentences"):
         embed("nowhere", io.BytesIO(), tmp_path / "x.npy", Form())
     (tmp_path / "x.npz").mkdir()
     with pytest.raises(RecipeError, match="is a folder; wanted a file"):

@@ -90,7 +90,7 @@ def test_mask_is_understood_whatever_the_tokenizers_spelling():
 
 
 def test_a_text_without_a_mask_is_refused_with_its_spelling(trained):
-    with pytest.raises(RecipeError, match=r"'no mask': no mask in the text; wanted one or more \[MASK\]"):
+    with pytest.raises(RecipeError, match=r"'no mask': has no mask; wanted one or more \[MASK\]"):
         fill(trained, "no mask")
 
 

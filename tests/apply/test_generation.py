@@ -114,7 +114,7 @@ def test_what_was_there_is_less_likely() -> None:
         ({"share": 1.1}, "--share (--top-p): found 1.1; wanted above 0, to 1"),
         ({"share": float("nan")}, "--share (--top-p): found nan; wanted above 0, to 1"),
         ({"penalty": 0.0}, "--penalty: found 0.0; wanted above 0; 1 changes nothing"),
-        ({"stop": ("a", "")}, "--stop: found an empty one; wanted a string that is not empty"),
+        ({"stop": ("a", "")}, "--stop: found an empty string; wanted a string that is not empty"),
         ({"samples": 0}, "--samples: found 0; wanted 1 or more"),
         ({"together": 0}, "--together: found 0; wanted 1 or more"),
         ({"order": "left"}, "--order: found left; wanted certain or chance"),
@@ -298,13 +298,13 @@ def masked(own: Tokenizer, **more: Any) -> Trained:
 def test_who_writes_nothing_is_refused(tmp_path: Path) -> None:
     own = tokenizer()
     objective = masked(own).objective
-    with pytest.raises(RecipeError, match=r"is an ELMo: it writes no texts; .*`ordsmed embed` takes it"):
+    with pytest.raises(RecipeError, match=r"is an ELMo, which cannot generate; .*`ordsmed embed` makes vectors"):
         generate(Trained(objective, own, elmo.Elmo(), Path("model")), "a", SamplingOptions())
     del objective.head
     with pytest.raises(RecipeError, match="has no head that predicts tokens; wanted a model trained with clm, hybrid"):
         generate(Trained(objective, own, masked(own).settings, Path("model")), "a", SamplingOptions())
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL[:4], "a"]) + "\n")
-    with pytest.raises(RecipeError, match="its tokenizer has no mask to be filled"):
+    with pytest.raises(RecipeError, match="its tokenizer has no mask token"):
         generate(masked(Tokenizer.load(tmp_path / "vocab.txt")), "a", SamplingOptions())
 
 
@@ -332,7 +332,7 @@ def test_without_a_sign_a_text_is_needed() -> None:
         decode=lambda ids: "x" * len(ids),
     )  # fmt: skip
     made = replace(model_of("gpt2"), tokenizer=bare)
-    with pytest.raises(RecipeError, match="'': found no token to go on from; wanted a text"):
+    with pytest.raises(RecipeError, match="'': has no token to continue from; wanted a text"):
         generate(made, "", SamplingOptions())
     assert generate(made, "ab", SamplingOptions(tokens=2)).continuation == "xx"
 
@@ -355,7 +355,7 @@ def test_a_prompt_stands_behind_the_sign_or_not() -> None:
     assert read("abc") == read("</s>abc") == [sign, *ids]
     assert read("abc", start=False) == read("abc", said) == ids
     assert read("") == read("", said) == [sign]
-    with pytest.raises(RecipeError, match="found no token to go on from; wanted a text, for --no-start leaves out"):
+    with pytest.raises(RecipeError, match="has no token to continue from; wanted a text, because --no-start omits"):
         generate(made, "", replace(how, start=False))
     masked = bert.Bert(width=16, layers=1, heads=1, positions=24)
     fills = replace(made, objective=mlm.Mlm().build(masked, made.tokenizer), settings=masked)

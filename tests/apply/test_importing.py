@@ -56,7 +56,7 @@ def test_the_verb_writes_what_the_others_open(theirs, tmp_path, monkeypatch, cap
     shown = capsys.readouterr().out
     assert "dropout = 0.2" in shown
     assert "3,891 numbers" in shown
-    with pytest.raises(RecipeError, match="ours: is an ELMo: it fills no masks"):
+    with pytest.raises(RecipeError, match="ours: is an ELMo, which cannot fill masks"):
         fill(opened, "a [MASK]")
     cli.main(["export", "ours", "out"])
     assert capsys.readouterr().out.startswith("out: written; options.json, model.hdf5, vocab.txt")

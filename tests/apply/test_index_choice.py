@@ -59,7 +59,7 @@ def test_vectors_that_do_not_help_are_left_out() -> None:
     chosen = trial([9, 15, 19], [0, 2, 5]).choose()
     assert chosen.weight == 0
     assert chosen.scores["both"] == chosen.scores["words"] > chosen.scores["vectors"]
-    assert "by words alone, for vectors do not help" in chosen.lines()[0]
+    assert "by words only, because vectors do not help" in chosen.lines()[0]
     assert SearchTrial([], [], []).choose() == SearchChoice()
     assert "too few passages" in SearchChoice().lines()[0]
     assert trial([9, 15, 19], [0, 2, 5]).choose(0.4).weight == 0.4
@@ -69,7 +69,7 @@ def test_vectors_that_help_count() -> None:
     chosen = trial([0], [3, 8, 12]).choose()
     assert chosen.weight > 0.4
     assert chosen.scores["both"] > chosen.scores["words"]
-    assert f"by words and vectors, which weigh {chosen.weight:g}" in chosen.lines()[0]
+    assert f"by words and vectors, with weight {chosen.weight:g} for vectors" in chosen.lines()[0]
 
 
 def test_a_way_is_taken_that_is_as_good_as_the_best_and_careful() -> None:
@@ -98,7 +98,7 @@ def test_a_reranker_is_used_where_it_helps_and_left_out_where_it_harms() -> None
     worse = made.rerank(chosen, questions, str, rescore(-1))
     assert (worse.top, worse.rerank_weight) == (0, 0)
     assert worse.scores["reranked"] <= worse.scores["before reranking"]
-    assert "reranker: is left out" in worse.lines()[1]
+    assert "reranker: not used" in worse.lines()[1]
 
 
 @pytest.mark.parametrize(("questions", "measured"), [(39, 0), (40, 40), (100, 100)])
@@ -192,7 +192,7 @@ def test_a_former_index_says_that_nothing_was_measured(
     cli.main(["search", str(former.folder), "ban"])
     assert f"`ordsmed index {former.folder} --choose` chooses their weight" in capsys.readouterr().err
     cli.main(["index", str(former.folder), "--choose"])
-    assert "search: by words alone, for vectors do not help; MRR@10 on" in capsys.readouterr().err
+    assert "search: by words only, because vectors do not help; MRR@10 on" in capsys.readouterr().err
     assert ordsmed.open_index(former.folder).facts["choice"] == ordsmed.open_index(place / "made").facts["choice"]
     with pytest.raises(SystemExit):
         cli.main(["index", str(former.folder), "--choose", "--weight", "0.3"])
@@ -208,7 +208,7 @@ def test_an_index_keeps_a_reranker_that_helps(
     monkeypatch.setattr(choice, "RERANKED", 2 * choice.FEWEST)
     index = ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "made", length=30, rerank=models["fits"])
     assert "reranker" not in index.facts
-    assert "reranker: is left out; with it" in capsys.readouterr().err
+    assert "reranker: not used; with it" in capsys.readouterr().err
     plain = index.search("ban dot", 4)
     measured = {"before reranking": 50.04, "reranked": 61.26}
     monkeypatch.setattr(SearchTrial, "rerank", lambda *_: SearchChoice(0.0, 3, 0.5, 100, scores=measured))
@@ -222,7 +222,7 @@ def test_an_index_keeps_a_reranker_that_helps(
     assert reranked[3] == plain[3]
     assert index.search("ban dot", 4, rerank=False) == plain
     Run(index.folder).set(reranker={**index.facts["reranker"], "key": "0" * 16})
-    with pytest.raises(RecipeError, match=r"has changed since it was measured.*search --no-rerank"):
+    with pytest.raises(RecipeError, match=r"has changed since it was measured.*search with --no-rerank"):
         ordsmed.search(index.folder, "ban dot")
     assert ordsmed.search(index.folder, "ban dot", 4, rerank=False) == plain
 
@@ -263,5 +263,5 @@ def test_a_weight_that_was_given_stays_beside_a_reranker(
 
 @pytest.mark.parametrize("text", ["\0", "\u200b", " \0 "])
 def test_a_question_without_a_token_is_refused(text: str, place: Path) -> None:
-    with pytest.raises(RecipeError, match="question: holds nothing that the model reads"):
+    with pytest.raises(RecipeError, match="question: has no text that the model can read"):
         ordsmed.search(place / "made", text, kind="dense")

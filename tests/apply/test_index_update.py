@@ -183,19 +183,19 @@ def test_the_commands(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     hits = json.loads(capsys.readouterr().out)["hits"]
     assert [hit["id"] for hit in hits] == ["new"] * len(hits)
     cli.main(["index", index, "--check"])
-    assert "every file is as it was written" in capsys.readouterr().out
+    assert "all files are intact" in capsys.readouterr().out
     for words, problem in (
         (["--delete", "d99"], "--delete: found d99, but no document has this id"),
-        (["--delete", *(f"d{n}" for n in range(1, 29)), "new"], "would hold no passage any more"),
+        (["--delete", *(f"d{n}" for n in range(1, 29)), "new"], "would have no passages left"),
         (["--add", str(tmp_path / "none.jsonl")], "none.jsonl"),
-        (["--choose"], "found an index of words alone"),
+        (["--choose"], "found an index of kind words"),
     ):
         with pytest.raises(SystemExit):
             cli.main(["index", index, *words])
         assert problem in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["index", str(added), str(tmp_path / "other"), "--add", str(added)])
-    assert "--add: found beside" in capsys.readouterr().err
+    assert "--add: found with" in capsys.readouterr().err
 
 
 DAMAGED = ("recipe.toml", "status.json", *checksums.DATA)

@@ -87,17 +87,15 @@ def test_nothing_is_scored_unasked_or_unknown(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["predictions.tsv"]
     capsys.readouterr()
     assert len(predict(model, [str(silent)], tmp_path / "b", scores=True, device="cpu").lines) == 1
-    assert f"{silent}: no right answers in there, so nothing is scored" in capsys.readouterr().err
+    assert f"{silent}: no labels, so nothing is scored" in capsys.readouterr().err
     assert not (tmp_path / "b" / "scores.json").exists()
     shares = [[row.split("\t")[3:] for row in (tmp_path / name / "predictions.tsv").read_text().splitlines()[1:]]
               for name in "ab"]  # fmt: skip
     assert shares[0] == shares[1]
-    with pytest.raises(
-        RecipeError, match=r"silent.tsv: do not say what is right; wanted labelled files; `ordsmed pred"
-    ):
+    with pytest.raises(RecipeError, match=r"silent.tsv: has no labels; wanted labeled files; `ordsmed pred"):
         evaluate(model, [str(silent)], device="cpu")
     alone = model_of(tmp_path / "alone", task=classify.Classify(train="none", labels=LABELS, length=40))
-    with pytest.raises(RecipeError, match="alone: names no dev files; wanted files to validate on"):
+    with pytest.raises(RecipeError, match="alone: names no dev files; wanted files to evaluate on"):
         evaluate(alone, device="cpu")
 
 
@@ -105,15 +103,13 @@ def test_what_stands_is_replaced_on_request_alone(model: Path, data: Path, tmp_p
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine").write_text("precious")
-    with pytest.raises(RecipeError, match="out: stands; wanted a new folder; name another, or add --anew"):
+    with pytest.raises(RecipeError, match="out: already exists; wanted a new folder; name another, or add --anew"):
         predict(model, [str(data / "dev.tsv")], out, device="cpu")
     assert (out / "mine").exists()
     predict(model, [str(data / "dev.tsv")], out, anew=True, device="cpu")
     assert [path.name for path in out.iterdir()] == ["predictions.tsv"]
     for odd in ("length=8", str(tmp_path / "rate=3")):
-        with pytest.raises(
-            RecipeError, match=r"is no folder to write to; wanted RUN FILE... OUT; settings are written"
-        ):
+        with pytest.raises(RecipeError, match=r"is not an output folder; wanted RUN FILE... OUT; settings are written"):
             predict(model, [str(data / "dev.tsv")], odd, device="cpu")
     predict(model, [str(data / "dev.tsv")], tmp_path / "rate=3" / "out", device="cpu")
 
@@ -131,12 +127,12 @@ def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path
     pretrained = model_of(tmp_path / "mlm", objective=mlm.Mlm())
     for path, how, said in (
         (model, {"overrides": ["task.length=65"]}, "task.length: found 65, more than the model's 64 positions; use "),
-        (model, {"overrides": ["task.labels=['a']"]}, "`task.labels=['a']`: cannot change once it has learned; "),
+        (model, {"overrides": ["task.labels=['a']"]}, "`task.labels=['a']`: cannot change after training; "),
         (model, {"overrides": ["task.lenght=3"]}, "`task.lenght=3`: unknown setting; wanted one of train, dev, "),
         (model, {"precision": "bf61"}, "--precision: found bf61; wanted fp32 or bf16 or fp16 or int8; did you "),
         (model, {"verb": "answer"}, f"{model}: was fine-tuned for classify; wanted squad"),
-        (pretrained, {}, f"{pretrained}: holds no head of a task; wanted a fine-tuned model; `ordsmed finetune` makes "
-         "one; any language model is evaluated with --probe NAME FILE"),
+        (pretrained, {}, f"{pretrained}: has no task head; wanted a fine-tuned model; fine-tune it with `ordsmed "
+         "finetune`; or evaluate any language model with --probe NAME FILE"),
     ):  # fmt: skip
         with pytest.raises(RecipeError) as error:
             open_task(path, **how, device="cpu")  # type: ignore[arg-type]

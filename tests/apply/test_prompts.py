@@ -39,12 +39,12 @@ def test_prompts_of_json_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "held", "said"),
     [
-        ("p.txt", b"", "p.txt: is empty; wanted a prompt a line"),
-        ("p.jsonl", b"\n", "p.jsonl: is empty; wanted a prompt a line"),
+        ("p.txt", b"", "p.txt: is empty; wanted one prompt per line"),
+        ("p.jsonl", b"\n", "p.jsonl: is empty; wanted one prompt per line"),
         ("p.txt", b"ok\nno\xff\n", r"p.txt:2: invalid UTF-8 at byte 3 of the line \(0xff\)"),
         ("p.jsonl", b'{"prompt": "a"}\n{', "p.jsonl:2: not JSON: .*wanted {"),
-        ("p.jsonl", b'{"id": 1, "prompt": 3}', r"p.jsonl:1: holds no prompt \(id, prompt\)"),
-        ("p.jsonl", b"[]", r"p.jsonl:1: holds no prompt \(list\)"),
+        ("p.jsonl", b'{"id": 1, "prompt": 3}', r"p.jsonl:1: has no prompt \(id, prompt\)"),
+        ("p.jsonl", b"[]", r"p.jsonl:1: has no prompt \(list\)"),
         ("p.jsonl", b'{"prompt": "a\\ud800"}', "p.jsonl:1: invalid UTF-8 at character 2; wanted UTF-8 text"),
     ],
 )
@@ -52,7 +52,7 @@ def test_files_that_hold_no_prompts(tmp_path: Path, name: str, held: bytes, said
     (tmp_path / name).write_bytes(held)
     with pytest.raises(OrdsmedError, match=said):
         of_file(tmp_path / name)
-    with pytest.raises(RecipeError, match="is no plain file"):
+    with pytest.raises(RecipeError, match="is not a regular file"):
         of_file(tmp_path)
     with pytest.raises(RecipeError, match="nowhere: no such file"):
         of_file(tmp_path / "nowhere")
@@ -83,7 +83,7 @@ def test_a_file_of_texts_is_whole_or_absent(tmp_path: Path, capsys: pytest.Captu
         take("b")
     assert out.read_text(encoding="utf-8") == "æ\nb\n"
     with (
-        pytest.raises(RecipeError, match=r"out\.txt: stands; wanted a new file; name another, or add --anew"),
+        pytest.raises(RecipeError, match=r"out\.txt: already exists; wanted a new file; name another, or add --anew"),
         line_writer(str(out)),
     ):
         pass

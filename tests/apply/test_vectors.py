@@ -56,8 +56,8 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     for name, even, said in (
         ("v.txt", True, "ends in .txt; wanted one of .h5 .hdf5 .npz .npy .parquet"),
         ("v", True, "has no ending; wanted"),
-        ("v.npy", False, "holds one shape"), ("folder.npz", True, "is a folder; wanted a file to write"),
-        ("stands.npz", True, "stands; wanted a new file; name another, or add --anew"),
+        ("v.npy", False, "needs entries of one shape"), ("folder.npz", True, "is a folder; wanted a file to write"),
+        ("stands.npz", True, "already exists; wanted a new file; name another, or add --anew"),
     ):  # fmt: skip
         with pytest.raises(RecipeError, match=said):
             vectors.check(tmp_path / name, even=even, anew=False)
@@ -97,7 +97,7 @@ def test_lines_go_over_blocks() -> None:
 def test_layers_by_their_numbers() -> None:
     assert (numbers("all", 3), numbers("top", 3), numbers("0,-1,1", 3)) == ([0, 1, 2], [2], [0, 2, 1])
     for odd in ("3", "-4", "x", "1,,2"):
-        with pytest.raises(RecipeError, match="wanted top, all, mean or numbers from -3 to 2, as --layers=0,-1"):
+        with pytest.raises(RecipeError, match="wanted top, all, mean or numbers from -3 to 2, such as --layers=0,-1"):
             numbers(odd, 3)
 
 

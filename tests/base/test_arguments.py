@@ -29,7 +29,7 @@ def complaint(*words: str, of: Parser | None = None) -> str:
 
 
 FORM = "`ordsmed act NAME [key=value ...]`"
-MORE = "`ordsmed help act` tells more"
+MORE = "see `ordsmed help act`"
 
 
 def test_flags_stand_anywhere() -> None:
@@ -53,7 +53,7 @@ def test_behind_two_dashes_everything_is_a_word() -> None:
     ("words", "said"),
     [
         ([], f"act: no NAME; wanted {FORM}; {MORE}"),
-        (["a", ""], f"act: an empty word; wanted {FORM}; is a variable of the shell not set?"),
+        (["a", ""], f"act: an empty word; wanted {FORM}; is a shell variable not set?"),
         (["a", "--swich"], "act: --swich: no such flag; did you mean `--switch`?"),
         (["a", "--sw"], f"act: --sw: no such flag; {MORE}"),  # never guessed from two letters
         (["a", "--swit"], "act: --swit: no such flag; did you mean `--switch`?"),
@@ -70,7 +70,7 @@ def test_behind_two_dashes_everything_is_a_word() -> None:
         (["a", "--count="], "--count: found nothing; wanted a whole number, 1 or more"),
         (["a", "--count=--"], f"--count: found --; wanted a value; {MORE}"),
         (["a", "--way", "left"], "--way: found 'left'; wanted one of 'up', 'down'"),
-        (["a", "--switch=yes"], "--switch/-s: found yes; wanted no value: it is there or not"),
+        (["a", "--switch=yes"], "--switch/-s: found yes; wanted no value, because it is a switch"),
     ],
 )
 def test_complaints(words: list[str], said: str) -> None:
@@ -139,9 +139,10 @@ def test_seeds_are_written_in_two_ways(text: str, wanted: tuple[int, ...]) -> No
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
-    ("", "found nothing; wanted seeds as 1..5 or 1,2,7"), ("5..1", "seeds as"), ("1,,2", "seeds as"),
-    ("-1", "seeds as"),
-    ("1.5", "seeds as"), ("a..b", "seeds as"), ("1..", "seeds as"), ("1...3", "seeds as"), ("٣", "seeds as"),
+    ("", "found nothing; wanted seeds such as 1..5 or 1,2,7"), ("5..1", "seeds such as"), ("1,,2", "seeds such as"),
+    ("-1", "seeds such as"),
+    ("1.5", "seeds such as"), ("a..b", "seeds such as"), ("1..", "seeds such as"), ("1...3", "seeds such as"),
+    ("٣", "seeds such as"),
     ("1,1", "wanted different seeds"), ("1..3,2", "wanted different seeds"),
     ("1..100000", "wanted at most 1,000 seeds"), ("1..1001", "wanted at most 1,000 seeds"),
 ])  # fmt: skip

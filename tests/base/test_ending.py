@@ -85,8 +85,8 @@ def test_a_forked_process_ends_as_any_other() -> None:
 
 def test_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ending.DEVICES, raising=False)
-    goes_on = "stopped; what is done stands, go on with:\n    "
-    again = "stopped; nothing is left of it, begin again with:\n    "
+    goes_on = "stopped; finished work is kept, resume with:\n    "
+    again = "stopped; nothing was kept, start again with:\n    "
     assert (
         ending.stopped("pretrain", ["a b", "--anew", "x=1"], ending.GOES_ON) == f"{goes_on}ordsmed pretrain 'a b' x=1"
     )

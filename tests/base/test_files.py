@@ -114,7 +114,7 @@ def test_lines_behind_a_damaged_one_are_not_lost_in_silence(
     assert files.read_lines(path) == [{"b": 2}]
     told = capsys.readouterr().err
     assert f"{path}: line 2 is damaged (" in told
-    assert "it and 2 lines behind it are left out" in told
+    assert "it and 2 lines after it are ignored" in told
 
 
 def test_what_libraries_say_of_a_disk_is_said_in_a_line(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     files.write_text(path, "old")
     done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{path}: cannot write: File too large; look at `ulimit -f` and the file system, then go on\n"
+    assert done.stdout == f"{path}: cannot write: File too large; check `ulimit -f` and the file system, then resume\n"
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
@@ -214,13 +214,13 @@ def test_other_errors_pass(tmp_path: Path) -> None:
 def test_a_reader_that_went_away_is_no_complaint() -> None:
     with pytest.raises(BrokenPipeError), files.in_a_line():
         raise BrokenPipeError
-    with pytest.raises(RunError, match=r"^disk: Input/output error; look at"), files.in_a_line():
+    with pytest.raises(RunError, match=r"^disk: Input/output error; check"), files.in_a_line():
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
 def test_names_that_are_too_long_are_refused_in_a_line() -> None:
     for entry in (ordsmed.pretrain, ordsmed.finetune):
-        with pytest.raises(RunError, match=r"^x{300}: File name too long; take a shorter name$"):
+        with pytest.raises(RunError, match=r"^x{300}: File name too long; use a shorter name$"):
             entry("x" * 300)
 
 
@@ -235,10 +235,10 @@ def test_names_that_are_too_long_are_refused_in_a_line() -> None:
         (errno.EROFS, "cannot write: Read-only file system; name another folder to write to$"),
         (errno.EACCES, "cannot write: Permission denied; name another folder to write to, or ask its owner$"),
         (errno.EPERM, "cannot write: Operation not permitted; name another folder to write to, or ask its owner$"),
-        (errno.ENAMETOOLONG, "cannot write: File name too long; take a shorter name$"),
+        (errno.ENAMETOOLONG, "cannot write: File name too long; use a shorter name$"),
         (errno.EMFILE, "cannot write: Too many open files; raise `ulimit -n`"),
-        (errno.EFBIG, "cannot write: File too large; look at `ulimit -f`"),
-        (errno.EIO, "cannot write: Input/output error; look at this path and its disk"),
+        (errno.EFBIG, "cannot write: File too large; check `ulimit -f`"),
+        (errno.EIO, "cannot write: Input/output error; check this path and its disk"),
     ],
 )
 def test_what_was_refused_is_told_with_what_helps(tmp_path: Path, number: int, said: str) -> None:
@@ -371,7 +371,7 @@ def test_what_is_replaced_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFix
             out.write(text.encode())
     assert [(tmp_path / name / "x").read_text() for name in ("a.old-1", "a.old-2", "a")] == ["1", "2", "3"]
     assert [(tmp_path / name).read_text() for name in ("b.txt.old-1", "b.txt.old-2", "b.txt")] == ["1", "2", "3"]
-    assert f"{folder}: the former one is now {folder}.old-2" in capsys.readouterr().err.splitlines()
+    assert f"{folder}: moved the old one to {folder}.old-2" in capsys.readouterr().err.splitlines()
     (tmp_path / "empty").mkdir()
     with files.making(tmp_path / "empty", keep=True) as part:
         (part / "x").touch()

@@ -42,7 +42,7 @@ def test_a_folder_is_itself_and_a_name_without_a_table_leads_nowhere(alone: Path
 
 
 def test_a_name_that_leads_nowhere_leads_to_what_is_near(alone: Path) -> None:
-    assert hub.remedy("RUN") == "`ordsmed recipes` lists what can be made"
+    assert hub.remedy("RUN") == "`ordsmed recipes` lists recipes"
     assert hub.remedy("tiny/bert") == "a recipe is: `ordsmed pretrain tiny/bert` makes the run"
     assert hub.remedy("electra-small") == "a recipe is: `ordsmed pretrain electra-small` makes the run"
     assert hub.remedy("tiny/questions") == "a recipe is: `ordsmed finetune tiny/questions` makes the run"
@@ -55,7 +55,7 @@ def test_a_name_that_leads_nowhere_leads_to_what_is_near(alone: Path) -> None:
     assert hub.remedy("models/their-elmoo") == "did you mean `models/their-elmo`?"
     assert hub.remedy(alone / "models" / "their-emlo") == f"did you mean `{alone}/models/their-elmo`?"
     assert "did you mean" not in hub.remedy("/no/such/tiny-bert"), "another place is meant"
-    there = "there are: work/pretrain/tiny-bert, work/finetune/my-squad; `ordsmed recipes` lists what can be made"
+    there = "there are: work/pretrain/tiny-bert, work/finetune/my-squad; `ordsmed recipes` lists recipes"
     assert hub.remedy("RUN") == hub.remedy("nothere") == hub.remedy("work/elsewhere") == there
     assert run.is_dir()
     assert task.is_dir()
@@ -70,7 +70,7 @@ def test_a_name_that_leads_nowhere_leads_to_what_is_near(alone: Path) -> None:
 def test_only_what_looks_published_leads_to_the_table(alone: Path, name: str) -> None:
     assert hub.remedy(name).startswith("there is no models.toml: add")
     (alone / "models.toml").write_text("mirror = 'hub'\n")
-    assert hub.remedy(name).startswith("models.toml does not lead to it: add")
+    assert hub.remedy(name).startswith("models.toml has no such name: add")
     for other in ("a b/c", "a/b/c", "~/x", "../x/y", "x/", "bert"):
         assert "models.toml" not in hub.remedy(other)
 
@@ -85,7 +85,7 @@ def test_the_table_names_folders_and_a_mirror(alone: Path, monkeypatch: pytest.M
     assert hub.folder("google-bert/bert-base-uncased").resolve() == other
     assert hub.folder("bert-base-uncased").resolve() == other
     assert not hub.folder("google/nobody").is_dir()
-    assert "does not lead to it" in hub.remedy("google/nobody")
+    assert "has no such name" in hub.remedy("google/nobody")
 
 
 def test_what_was_found_once_is_looked_for_nowhere_else(alone: Path, capsys: pytest.CaptureFixture[str]) -> None:

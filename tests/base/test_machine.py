@@ -82,7 +82,7 @@ def test_a_device_has_its_number(
         (1, "cuda:1", (), "layout.device: found cuda:1; wanted cuda:0"),
         (3, "cuda:7", (), "layout.device: found cuda:7; wanted cuda:0 to cuda:2"),
         (2, "cuda:1", (0, 2, 2),
-         "layout.device: found cuda:1 for 2 processes; wanted cuda: each takes a GPU of its own"),
+         "layout.device: found cuda:1 for 2 processes; wanted cuda, which gives each process its own GPU"),
         (1, "gpu", (), "layout.device: found gpu; wanted auto, cpu or cuda"),
         (1, "cuda:x", (), "layout.device: found cuda:x; wanted auto, cpu or cuda"),
     ],
@@ -156,7 +156,7 @@ def test_gpus_that_torch_does_not_see_are_told_of_once(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert [device_of(asked) for asked in ("cpu", "auto", "auto")] == ["cpu"] * 3
     told = capsys.readouterr().err
-    assert told.count("sees none of NVIDIA's GPUs that are here; `ordsmed doctor` says why") == (
+    assert told.count("does not see the NVIDIA GPUs of this machine; `ordsmed doctor` says why") == (
         maker == "NVIDIA" and not hidden
     )
     devices._warn_of_unused_gpus.cache_clear()
@@ -256,7 +256,7 @@ def test_threads_leave_others_their_cores(
     set_time(monkeypatch, threads, sleep=lambda _: put(eight, proc__stat=after), process_time=lambda: 0.0)
     assert threads_of() == count
     said = capsys.readouterr().err
-    assert (f"threads: {count} of 8, as others keep {8 * busy / 100:.1f} cores busy" in said) == (count < 8)
+    assert (f"threads: {count} of 8, because others keep {8 * busy / 100:.1f} cores busy" in said) == (count < 8)
     assert threads_of(local_world=2) == 4  # the other rank is one of those that are busy
 
 
@@ -547,7 +547,7 @@ def test_memory_runs_out_in_many_words(error: Exception, short: bool) -> None:
 def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "memory_limit", lambda: 10_000)
     memory.afford("here", 9, 1000.0)
-    with pytest.raises(RecipeError, match=r"here: found 10, which take 10 kB of memory; .* 10 at most"):
+    with pytest.raises(RecipeError, match=r"here: found 10, which need 10 kB of memory; .*at most 10"):
         memory.afford("here", 10, 1000.0)
     monkeypatch.setattr(memory, "memory_limit", lambda: None)
     memory.afford("here", 10**9, 1000.0)

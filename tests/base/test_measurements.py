@@ -45,8 +45,8 @@ def test_what_another_version_says_beside_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "why"), [
-    ("{", ":1: is no measurement; wanted a table"), ("[1]", ":1: is no measurement"),
-    ("\x00", ":1: is no measurement"),
+    ("{", ":1: is not a measurement; wanted a table"), ("[1]", ":1: is not a measurement"),
+    ("\x00", ":1: is not a measurement"),
 ])  # fmt: skip
 def test_a_line_that_is_none(tmp_path: Path, line: str, why: str) -> None:
     path = tmp_path / "measurements.jsonl"

@@ -167,7 +167,7 @@ def test_a_module_outside_the_house_is_a_choice(lab: str) -> None:
     chosen = menu.load("cleaners", lab)
     assert chosen.__doc__ == "Of a lab of one's own."
     assert menu.kind_of(chosen(first=1)) == lab
-    with pytest.raises(RecipeError, match="has no choice"):
+    with pytest.raises(RecipeError, match="has no such class"):
         menu.load("models", "my_lab_for_menus.empty")
     with pytest.raises(RecipeError, match="`my_lab_for_menus` is found; "):
         menu.load("models", "my_lab_for_menus.nothing")
@@ -202,7 +202,7 @@ def test_a_class_settings_goes_on_with_a_line_of_advice(
     assert chosen.__name__ == "Settings"
     assert menu.is_choice(chosen())
     output = capsys.readouterr()
-    assert (output.out + output.err).count("derive it from `ordsmed.base.menu.Choice` and call it what it is") == 1
+    assert (output.out + output.err).count("derive it from `ordsmed.base.menu.Choice`, under a name of its own") == 1
 
 
 @pytest.mark.parametrize("name", menu.MENUS)

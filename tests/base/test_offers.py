@@ -29,13 +29,14 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("text", "said", "remedy"),
     [
-        ("x = 1\ny = 1 / 0\n", "ZeroDivisionError: division by zero ({file}, line 2)", "mend that line"),
-        ("x = (\n", "'(' was never closed ({file}, line 1)", "mend that line"),
-        ("\nraise SyntaxError('odd')\n", "SyntaxError: odd ({file}, line 2)", "mend that line"),
-        ("raise ValueError('a\\nb')\n", "ValueError: a b ({file}, line 1)", "mend that line"),
+        ("x = 1\ny = 1 / 0\n", "ZeroDivisionError: division by zero ({file}, line 2)", "correct that line"),
+        ("x = (\n", "'(' was never closed ({file}, line 1)", "correct that line"),
+        ("\nraise SyntaxError('odd')\n", "SyntaxError: odd ({file}, line 2)", "correct that line"),
+        ("raise ValueError('a\\nb')\n", "ValueError: a b ({file}, line 1)", "correct that line"),
         ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module' ({file}, line 1)",
-         "mend or install that"),
-        ("raise ModuleNotFoundError('x')\n", "ModuleNotFoundError: x ({file}, line 1)", "mend or install that"),
+         "correct or install that module"),
+        ("raise ModuleNotFoundError('x')\n", "ModuleNotFoundError: x ({file}, line 1)",
+         "correct or install that module"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_told_with_its_line(lab: Path, text: str, said: str, remedy: str) -> None:

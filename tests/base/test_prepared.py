@@ -199,12 +199,12 @@ def test_who_does_not_come_is_named_with_its_machine(met: dict[str, Any], monkey
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x3)")
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[07-08],big1")
     first = Ranks(torch.device("cpu"), 0, 6, place=Place(0, 6, 0, 2, "n07", 99))
-    found = r"n08 \(rank 2, 3\), big1 \(rank 5\) did not come within 5 s; wanted 6 processes; look at their machines"
+    found = r"n08 \(rank 2, 3\), big1 \(rank 5\) did not connect within 5 s; wanted 6 processes; check their machines"
     with pytest.raises(RunError, match=rf"^rank 0 at n07:99: {found}") as error:
         rendezvous(first, 5.0, least=1.0)
     assert not error.value.echo
     monkeypatch.setenv("SLURM_DISTRIBUTION", "cyclic")
-    with pytest.raises(RunError, match=r"^rank 0 at n07:99: rank 2, 3, 5 did not come within 5 s"):
+    with pytest.raises(RunError, match=r"^rank 0 at n07:99: rank 2, 3, 5 did not connect within 5 s"):
         rendezvous(first, 5.0, least=1.0)
 
 
@@ -214,10 +214,10 @@ def test_who_does_not_meet_is_told_where(met: dict[str, Any], monkeypatch: pytes
 
     monkeypatch.setattr(dist, "TCPStore", nobody)
     two = Ranks(torch.device("cpu"), 1, 2, place=Place(1, 2, 1, 2, "here", 99))
-    with pytest.raises(RunError, match=r"^rank 1 at here:99: did not meet the others: timed out; wanted 2 processes$"):
+    with pytest.raises(RunError, match=r"^rank 1 at here:99: could not connect: timed out; wanted 2 processes$"):
         rendezvous(two, 5.0)
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    with pytest.raises(RunError, match="process group: stands already; wanted one run at a time in a process"):
+    with pytest.raises(RunError, match="process group: already exists; wanted one run at a time in a process"):
         rendezvous(two, 5.0)
 
 

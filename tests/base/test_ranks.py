@@ -201,7 +201,7 @@ def test_a_fault_of_the_first_ends_the_others_too(two: tuple[Ranks, Ranks]) -> N
 
 
 def test_the_first_is_gone_without_a_word(two: tuple[Ranks, Ranks]) -> None:
-    with pytest.raises(RunError, match=r"^rank 0: is gone: Connection reset by peer; its own complaint") as caught:
+    with pytest.raises(RunError, match=r"^rank 0: is gone: Connection reset by peer; its own error") as caught:
         first_alone(two[1], lambda: None)
     assert "\n" not in str(caught.value)
 

@@ -227,7 +227,7 @@ def test_two_processes_at_once(deeds: Any) -> None:
     """One makes it, the others wait for it and find it done."""
     with Path("said").open("a") as said:
         processes = [another_process("a.toml", "text=slow", err=said) for _ in range(3)]
-    while Path("said").read_text().count("another process works on it; waiting") < 2:
+    while Path("said").read_text().count("waiting for another process that works on it") < 2:
         assert all(process.poll() is None for process in processes), Path("said").read_text()
         time.sleep(0.01)
     Path("go").touch()
@@ -280,7 +280,7 @@ def test_processes_of_one_command_are_no_others(
     monkeypatch.setattr(os, "environ", environment | variables(waiter))
     with run.locked(tmp_path / "a"):
         assert note.exists() == (waiter != "alone")
-    assert ("another process works on it; waiting" in capsys.readouterr().err) == is_told
+    assert ("waiting for another process that works on it" in capsys.readouterr().err) == is_told
     thread.join()
     assert not note.exists()
 
@@ -382,7 +382,7 @@ def test_a_damaged_status_is_told(deeds: Any) -> None:
         obtain(deeds.Deed, "a.toml")
     (folder / "status.json").unlink()
     (folder / "recipe.toml").unlink()
-    with pytest.raises(DataError, match=r"holds no recipe\.toml"):
+    with pytest.raises(DataError, match=r"has no recipe\.toml"):
         run.read_recipe(deeds.Deed, folder)
 
 
@@ -406,7 +406,7 @@ def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (
             ".",
             "encode",
-            ".: is a folder that no `ordsmed` command finished; "
+            ".: is not a folder of a finished `ordsmed` command; "
             "wanted a recipe or the folder of a finished `ordsmed encode`; "
             "`ordsmed make . OUT` makes a model from texts",
         ),
@@ -414,7 +414,9 @@ def test_names_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(RecipeError) as error:
             run.find_recipe(name, verb)
         assert str(error.value) == said
-    with pytest.raises(RecipeError, match=r"^work/pretrain/tiny-bert: no such folder; .*; go to where it was made, or"):
+    with pytest.raises(
+        RecipeError, match=r"^work/pretrain/tiny-bert: no such folder; .*; change to where it was made, or"
+    ):
         run.find_recipe("work/pretrain/tiny-bert", "")
 
 
@@ -441,7 +443,7 @@ def test_a_place_that_cannot_be_written(deeds: Any) -> None:
 def test_a_place_without_locks_is_refused_and_not_waited_for() -> None:
     """`filelock` takes what /proc says for a file that was just removed, and tries again for ever."""
     with pytest.raises(
-        RunError, match=r"/proc/deed: (no lock can be made beside it: .*; wanted|cannot write: ).*; name"
+        RunError, match=r"/proc/deed: (no lock can be made next to it: .*; wanted|cannot write: ).*; name"
     ):
         run.locked(Path("/proc/deed"))
 
@@ -456,7 +458,7 @@ def test_a_disk_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(fcntl, "flock", lacks)
     monkeypatch.setattr(filelock.FileLock, "acquire", waits)
     with pytest.raises(
-        RunError, match="a: no lock can be made beside it: No locks available; wanted a place on a disk"
+        RunError, match="a: no lock can be made next to it: No locks available; wanted a folder on a disk"
     ):
         run.locked(tmp_path / "a")
 
@@ -556,7 +558,7 @@ def test_a_folder_is_ours_from_its_first_file_on(deeds: Any, monkeypatch: pytest
     Run(Path("kept")).begin(deeds.Deed("hello"))  # what is half done may stand
     (Path("taken") / "mine").write_text("")
     with pytest.raises(
-        RecipeError, match="taken: holds files that no `ordsmed` command made; wanted a new or empty folder"
+        RecipeError, match="taken: has files that were not made by `ordsmed`; wanted a new or empty folder"
     ):
         Run(Path("taken")).begin(deeds.Deed("hello"))
 

@@ -74,7 +74,7 @@ def test_a_good_one() -> None:
     ("words", "said"),
     [
         (["phase[2].lenght=3"], "r.toml: phase[2].lenght: unknown setting; did you mean `phase.length`?"),
-        (["model.theta=3.0"], "r.toml: model.theta: unknown setting; `theta` is of modern"),
+        (["model.theta=3.0"], "r.toml: model.theta: unknown setting; `theta` is a setting of modern"),
         (["modle=3"], "r.toml: modle: unknown setting; did you mean `model`?"),
         (["model.widht=3"], "r.toml: model.widht: unknown setting; did you mean `model.width`?"),
         (
@@ -109,7 +109,7 @@ def test_a_good_one() -> None:
         (["model.size=minni"], "r.toml: model.size: found 'minni'; did you mean `mini`?"),
         (["model.kind=brt"], "r.toml: model.kind: `brt` is not in models; did you mean `bert`?"),
         (["model.kind=no.such.lab"], "r.toml: model.kind: `no.such.lab`: No module named 'no'; wanted a module"),
-        (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no choice"),
+        (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no such class"),
         (["model=3"], "r.toml: model.kind: missing; wanted one of: " + ", ".join(menu.entries("models"))),
         (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
         (['model={kind="bert", heads=5, width=64}'], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
@@ -242,7 +242,7 @@ def test_overrides_reach_everywhere() -> None:
             "`phase[1.rate=1`: found phase[1; wanted phase[1] to phase[2]; did you mean `phase[1].rate`?",
         ),
         ("phase[]=1", "`phase[]=1`: found phase[]; wanted phase[1] to phase[2]"),
-        ("model[1].width=64", "`model[1].width=64`: found model[1]; wanted `model` without a number: it is no list"),
+        ("model[1].width=64", "`model[1].width=64`: found model[1]; wanted `model` without a number: it is not a list"),
         (
             "phase.0.rate=1",
             "`phase.0.rate=1`: found phase.0; wanted phase[1] to phase[2]; did you mean `phase[1].rate`?",
@@ -498,9 +498,7 @@ def test_a_setting_that_was_renamed_goes_on_by_its_former_name(tmp_path: Path) -
     assert settings.plain(decoded(text=former))["model"]["initializer_std"] == 0.05
     assert run.essence(decoded(text=present))["model"]["spread"] == 0.05
     both = former.replace("spread = 0.05", "spread = 0.05\ninitializer_std = 0.05")
-    said = (
-        "model.spread: `initializer_std` is set too, which is its name now; wanted one of the two; leave out `spread`"
-    )
+    said = "model.spread: its new name `initializer_std` is set as well; wanted one of the two; leave out `spread`"
     assert complaint(text=both).endswith(said)
     assert complaint("model.spread=-1.0").endswith("model.initializer_std: found -1.0; wanted above 0, to 10")
     assert settings.renamed(tomllib.loads(former)) == tomllib.loads(present)

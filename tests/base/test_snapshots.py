@@ -54,7 +54,7 @@ def test_what_is_damaged(tmp_path: Path) -> None:
     files.write_json(path / "state.json", {"step": 3})
     assert damage(path).startswith("state.json is damaged (")
     files.write_json(path / "state.json", {"checksums": {"model.safetensors": "1"}})
-    assert damage(path) == "state.json names no optimizer"
+    assert damage(path) == "state.json has no optimizer"
     (path / "state.json").unlink()
     assert damage(path).startswith("state.json is damaged (")
 
@@ -70,12 +70,12 @@ def test_the_last_whole_one_is_gone_on_from(tmp_path: Path, capsys: pytest.Captu
     found = latest(tmp_path, place="here")
     assert found is not None
     assert found[1]["step"] == 6
-    told = "step-000000009: optimizer.safetensors is missing; the checkpoint before it is used"
+    told = "step-000000009: optimizer.safetensors is missing; using the checkpoint before it"
     assert told in capsys.readouterr().err
     for step in (3, 6):
         (path_of(tmp_path, step) / "model.safetensors").unlink()
     with pytest.raises(
-        DataError, match="here: all 3 checkpoints are damaged; wanted one that is whole; start anew: name another"
+        DataError, match="here: all 3 checkpoints are damaged; wanted an intact checkpoint; start again with another"
     ):
         latest(tmp_path, place="here")
 
@@ -97,4 +97,4 @@ def test_a_revision_keeps_its_weights_alone(tmp_path: Path) -> None:
     assert whole is not None
     assert weights is not None
     assert (whole[1]["step"], weights[1]["step"]) == (3, 6)
-    assert (damage(path, KINDS[:1]), damage(path)) == ("", "state.json names no optimizer")
+    assert (damage(path, KINDS[:1]), damage(path)) == ("", "state.json has no optimizer")

@@ -66,9 +66,7 @@ def test_which_checkpoint_is_meant(tmp_path: Path) -> None:
     bundle.write(tmp_path / "other.ckpt", iter([("x", torch.ones(1))]))
     assert bundle.find(tmp_path) == tmp_path / "other.ckpt"  # the newest, as `checkpoint` says
     (tmp_path / "checkpoint").unlink()
-    with pytest.raises(
-        RecipeError, match=r"holds model\.ckpt and other\.ckpt; wanted one checkpoint; name one: .*index"
-    ):
+    with pytest.raises(RecipeError, match=r"has model\.ckpt and other\.ckpt; wanted one checkpoint; name one: .*index"):
         bundle.find(tmp_path)
 
 
@@ -81,7 +79,7 @@ def spoiled(path: Path, change: object) -> None:
 @pytest.mark.parametrize(
     ("ending", "change", "told"),
     [
-        (".index", lambda raw: raw.__delitem__(slice(-60, None)), r"index: [\d,]+ bytes without a table's end"),
+        (".index", lambda raw: raw.__delitem__(slice(-60, None)), r"index: [\d,]+ bytes without the end of a table"),
         (
             ".index",
             lambda raw: raw.__setitem__(30, raw[30] ^ 1),
@@ -96,7 +94,7 @@ def spoiled(path: Path, change: object) -> None:
         (
             ".data-00000-of-00001",
             lambda raw: raw.__delitem__(slice(5000, None)),
-            r"is cut off: 5,000 bytes, but model/",
+            r"is truncated: 5,000 bytes, but model/",
         ),
     ],
 )
@@ -127,26 +125,26 @@ PART = b"\0x\0\1\1\1\x80"  # the key of a part of x that begins at 0; behind it 
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ({b"": b"", b"x": entry()}, "does not tell how many files"),
+        ({b"": b"", b"x": entry()}, "has no number of files"),
         ({b"": proto.message({1: 1, 2: 1}), b"x": entry()}, "big-endian"),
         ({b"": proto.message({1: 1}), b"x": entry(size=9)}, r"damaged: x \[2\] has 9 bytes"),
         ({b"": proto.message({1: 1}), b"x": entry(shard=3)}, r"damaged: x \[2\]"),
-        ({b"": proto.message({1: 1}), b"x": entry(dtype=23)}, "numbers of TensorFlow's type 23"),
-        ({b"": proto.message({1: 1}), b"x": entry() + proto.run(7, b"")}, "parts of other axes than the whole"),
-        ({b"": proto.message({1: 1}), b"x": entry((0, 2))}, "it lacks parts of x"),
+        ({b"": proto.message({1: 1}), b"x": entry(dtype=23)}, "unknown type 23"),
+        ({b"": proto.message({1: 1}), b"x": entry() + proto.run(7, b"")}, "parts have other axes than the whole"),
+        ({b"": proto.message({1: 1}), b"x": entry((0, 2))}, "parts of x"),
         (
             {b"": proto.message({1: 1}), b"x": entry((0, 2)), PART + b"\x82": entry(long=1, size=4)},
-            r"the parts of x \[2\] are no whole",
+            r"the parts of x \[2\] do not form the whole",
         ),
         (
             {b"": proto.message({1: 1}), b"x": entry((0, 1)), PART + b"\x81": entry(long=1, size=4)},
-            r"the parts of x \[2\] are no whole",
+            r"the parts of x \[2\] do not form the whole",
         ),
         (
             {b"": proto.message({1: 1}), b"x": entry((0, 2)), PART + b"\x82": entry(size=4)},
             r"damaged: x \[2\] has 4 bytes",
         ),
-        ({b"": proto.message({1: 1}), b"x": b"\xff"}, "cut off within a number"),
+        ({b"": proto.message({1: 1}), b"x": b"\xff"}, "truncated in a number"),
     ],
 )
 def test_an_index_that_cannot_be_is_refused(tmp_path: Path, table: dict[bytes, bytes], told: str) -> None:
@@ -169,7 +167,7 @@ def test_compressed_blocks_are_told(tmp_path: Path) -> None:
 def test_the_first_kind_is_refused_with_a_remedy(tmp_path: Path) -> None:
     shutil.copy(REAL / "first.ckpt", tmp_path / "model.ckpt")
     for place in (tmp_path, tmp_path / "model.ckpt"):
-        with pytest.raises(DataError, match=r"checkpoint of TensorFlow's first kind.*write_version"):
+        with pytest.raises(DataError, match=r"checkpoint of TensorFlow's first format.*write_version"):
             bundle.refuse_first_version(place)
     bundle.refuse_first_version(REAL / "gpt2")
 

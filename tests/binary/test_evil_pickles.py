@@ -16,16 +16,16 @@ from kit.foreign_files import everything
 
 REFUSED = {
     "shared tables": "deep",
-    "wide tables": "131,072 wide",
-    "a long pickle": "data.pkl is 3,145,730 bytes long; 2,1",
-    "cyclic tables": "deep", "a storage's key": "numbers of the kind",
+    "wide tables": "131,072 values",
+    "a long pickle": "data.pkl has 3,145,730 bytes, more than 2,1",
+    "cyclic tables": "deep", "a storage's key": "numbers of the type",
     "a table copied": "unfolds", "a table of a table": "unfolds", "a size copied": "unfolds",
-    "dimensions": "dimensions", "arguments": "no arguments", "names": "a name of 200,000 letters",
-    "names of tensors": "names of 1000 letters", "digits": "Exceeds the limit",
-    "a repeated number": "reaches over its numbers", "nothing, widely": "sizes are none",
-    "nothing, twice": "reaches over its numbers", "below nothing": "sizes are none",
-    "packed byteorder": "compressed", "packed data.pkl": "compressed", "locked": "encrypted", "long text": "cut off",
-    "text": "cut off",
+    "dimensions": "dimensions", "arguments": "arguments of a call", "names": "a name of 200,000 characters",
+    "names of tensors": "names over 1000 characters", "digits": "Exceeds the limit",
+    "a repeated number": "exceeds its storage", "nothing, widely": "with invalid sizes",
+    "nothing, twice": "exceeds its storage", "below nothing": "with invalid sizes",
+    "packed byteorder": "compressed", "packed data.pkl": "compressed", "locked": "encrypted", "long text": "truncated",
+    "text": "truncated",
 }  # fmt: skip
 HARMLESS = ("shared lists", "a tuple as a key", "a frozen set", "depth", "equal hashes", "a place in memory", "sets")
 

@@ -83,14 +83,14 @@ def test_numbers_of_every_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda raw: raw[:-3], r"record 3, at byte 46: is cut off: 20 bytes are left of a record of 23; .*; copy it"),
-        (lambda raw: raw[:50], r"record 3, at byte 46: is cut off: 4 bytes are left"),
-        (lambda raw: raw[:5], r"record 1, at byte 0: is cut off: 5 bytes are left"),
+        (lambda raw: raw[:-3], r"record 3, at byte 46: is truncated: 20 bytes are left of a record of 23; .*; copy it"),
+        (lambda raw: raw[:50], r"record 3, at byte 46: is truncated: 4 bytes are left"),
+        (lambda raw: raw[:5], r"record 1, at byte 0: is truncated: 5 bytes are left"),
         (lambda raw: raw[:36] + b"X" + raw[37:], r"record 2, at byte 23: its checksum differs; wanted TFRecords"),
         (lambda raw: raw[:32] + b"X" + raw[33:], r"record 2, at byte 23: the checksum of its length differs"),
         (lambda raw: b"some text that is no record", r"record 1, at byte 0: the checksum of its length differs"),
-        (lambda raw: gzip.compress(raw)[:-9], r"x\.tfrecord: cannot be unpacked"),
-        (lambda raw: zlib.compress(raw)[:-9], r"x\.tfrecord: cannot be unpacked: it ends within its packed bytes"),
+        (lambda raw: gzip.compress(raw)[:-9], r"x\.tfrecord: cannot be decompressed"),
+        (lambda raw: zlib.compress(raw)[:-9], r"x\.tfrecord: cannot be decompressed: the compressed data is truncated"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, change: Any, told: str) -> None:
@@ -103,7 +103,7 @@ def test_damage_is_named(tmp_path: Path, change: Any, told: str) -> None:
 def test_a_record_longer_than_the_file_is_not_waited_for(tmp_path: Path) -> None:
     head = struct.pack("<Q", 1 << 40)
     (tmp_path / "x").write_bytes(head + struct.pack("<I", int(masked(crc32c(head)))) + bytes(100))
-    with pytest.raises(DataError, match=r"record 1, at byte 0: says that it has 1,099,511,627,776 bytes"):
+    with pytest.raises(DataError, match=r"record 1, at byte 0: claims 1,099,511,627,776 bytes"):
         contents(tmp_path / "x")
 
 
@@ -117,20 +117,17 @@ def example(**table: Any) -> bytes:
 
 
 OTHER = {
-    "features": (example(label=[1]), r"record 2, at byte \d+: holds label \(whole numbers\); lacks input_ids"),
-    "kind": (
-        example(input_ids=[1.5], masked_lm_weights=[1.0]),
-        r"record 2, .*: input_ids holds fractions; wanted whole",
-    ),
+    "features": (example(label=[1]), r"record 2, at byte \d+: has label \(integers\); missing: input_ids"),
+    "kind": (example(input_ids=[1.5], masked_lm_weights=[1.0]), r"record 2, .*: input_ids has floats; wanted integers"),
     "count": (
         example(input_ids=[1, 2, 3], masked_lm_weights=[1.0]),
-        r"record 2, .*: input_ids has 3 numbers; wanted 2, as others have",
+        r"record 2, .*: input_ids has 3 numbers; wanted 2, as in other examples",
     ),
-    "no example": (b"\x0a\x05ab", r"record 2, .*: is no tf\.train\.Example: "),
-    "empty": (b"", r"record 2, .*: holds no feature; lacks input_ids"),
+    "no example": (b"\x0a\x05ab", r"record 2, .*: is not a tf\.train\.Example: "),
+    "empty": (b"", r"record 2, .*: has no features; missing: input_ids"),
     "cut number": (
         proto.run(1, proto.run(1, proto.run(1, b"input_ids") + proto.run(2, proto.run(3, proto.run(1, b"\x80"))))),
-        r"record 2, .*lacks masked_lm_weights|cut off within a number",
+        r"record 2, .*missing: masked_lm_weights|truncated in a number",
     ),
 }
 
@@ -146,5 +143,5 @@ def test_examples_of_another_kind_are_named(tmp_path: Path, bad: bytes, told: st
 def test_a_number_that_is_cut_off_is_named(tmp_path: Path) -> None:
     bad = proto.run(1, proto.run(1, proto.run(1, b"a") + proto.run(2, proto.run(3, proto.run(1, b"\x05\x80")))))
     [block] = records.read(file(tmp_path, [example(a=[7]), bad]))
-    with pytest.raises(DataError, match=r"record 2, .*: is no tf\.train\.Example: it is cut off within a number"):
+    with pytest.raises(DataError, match=r"record 2, .*: is not a tf\.train\.Example: it is truncated in a number"):
         examples.read(block, {"a": examples.INTS})

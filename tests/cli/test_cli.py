@@ -184,7 +184,7 @@ def test_recipes(ordsmed: Any) -> None:
         (["show", "nothing"], "`nothing`: no built-in recipe and no file; "),
         (
             ["show", "."],
-            ".: is a folder that no `ordsmed` command finished; wanted a recipe or the folder of a finished",
+            ".: is not a folder of a finished `ordsmed` command; wanted a recipe or the folder of a finished",
         ),
         (["show", "tiny/bert", "tiny/gpt2", "tiny/bert"], "`tiny/bert`: one name too many; wanted two recipes or runs"),
         (["show", "tiny/bert", "--step", "3"], "tiny/bert: is not a run; wanted a folder written by `ordsmed"),
@@ -230,11 +230,11 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
             ["help", "pretran"],
             "`pretran`: no such verb or word; wanted one of `ordsmed help words`; did you mean `pretrain`?",
         ),
-        (["--devices", "2"], "`--devices`: no such verb; wanted `ordsmed VERB`, and flags behind it; "),
+        (["--devices", "2"], "`--devices`: no such verb; wanted `ordsmed VERB`, followed by flags; "),
         (["generate", "r", "--tokns", "3"], "generate: --tokns: no such flag; did you mean `--tokens`?"),
         (["generate", "r", "--tokns=3"], "generate: --tokns=3: no such flag; did you mean `--tokens`?"),
         (["fill", "r", "--tokens", "3"], "fill: --tokens: no such flag; --tokens is a flag of `generate`"),
-        (["fill", "r", "--tokns", "3"], "fill: --tokns: no such flag; `ordsmed help fill` tells more"),
+        (["fill", "r", "--tokns", "3"], "fill: --tokns: no such flag; see `ordsmed help fill`"),
         (["pretrain", "r", "--device", "2"], "pretrain: --device: no such flag; `layout.device=cuda` or"),
         (["pretrain", "r", "--anew=1"], "--anew: found 1; wanted no value"),
         (["pretrain", "r", "--dead", "3h"], "pretrain: --dead: no such flag; did you mean `--deadline`?"),
@@ -244,7 +244,7 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
             ["pretrain", "r", "--batch-size", "3"],
             "pretrain: --batch-size: no such flag; a setting is written `phase.batch=...`",
         ),
-        (["pretrain", "r", "--qqq"], "pretrain: --qqq: no such flag; `ordsmed help pretrain` tells more"),
+        (["pretrain", "r", "--qqq"], "pretrain: --qqq: no such flag; see `ordsmed help pretrain`"),
         (["pretrain", "r", "--seed", "3"], "pretrain: --seed: no such flag; a setting is written `seed=...`"),
         (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; `ordsmed help"),
         (["pretrain"], "pretrain: no RECIPE|RUN; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),
@@ -536,10 +536,10 @@ def test_who_is_stopped_is_told_how_to_go_on(
     assert (told.status, told.err.count("\n")) == (128 + number, 2)
     says, _, again = told.err.strip().partition(" with:\n  ")
     if verb in GOES_ON:
-        assert says == "ordsmed: stopped; what is done stands, go on"
+        assert says == "ordsmed: stopped; finished work is kept, resume"
         assert shlex.split(again) == ["ordsmed", *verb.split(), *words]
     else:
-        assert says == "ordsmed: stopped; nothing is left of it, begin again"
+        assert says == "ordsmed: stopped; nothing was kept, start again"
         assert shlex.split(again) == ["ordsmed", *verb.split(), *words, *anew]
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -598,12 +598,12 @@ def test_which_documents_a_step_saw(ordsmed: Any, tiny_run: Any, kind: str) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["corpus", "stats", "listed"], "listed/status.json: holds no table of facts; the file is damaged"),
-        (["fill", "listed", "a [MASK]"], "listed/status.json: holds no table of facts; the file is damaged"),
-        (["corpus", "folder", "source.path=a.txt", "out=/"], "/: is the root of all folders; wanted a folder in it"),
-        (["corpus", "folder", "source.path=a.txt", "out=circle"], "circle: is a link that leads to no folder; wanted"),
-        (["corpus", "folder", "source.path=a.txt", "out=\udcff"], "`out`: found '\\udcff', which is no UTF-8; wanted"),
-        (["corpus", "presplit", "listed", "/"], "listed/status.json: holds no table of facts; "),
+        (["corpus", "stats", "listed"], "listed/status.json: is not a JSON table; the file is damaged"),
+        (["fill", "listed", "a [MASK]"], "listed/status.json: is not a JSON table; the file is damaged"),
+        (["corpus", "folder", "source.path=a.txt", "out=/"], "/: is the root folder; wanted a folder in it"),
+        (["corpus", "folder", "source.path=a.txt", "out=circle"], "circle: is a broken link; wanted"),
+        (["corpus", "folder", "source.path=a.txt", "out=\udcff"], "`out`: found '\\udcff', which is not UTF-8; wanted"),
+        (["corpus", "presplit", "listed", "/"], "listed/status.json: is not a JSON table; "),
         (["tokenizer", "t.toml"], "deep.json: is nested too deeply to be read; wanted tokenizer.json, vocab.txt"),
         (["recipes", "bytes.toml"], "bytes.toml: not TOML: 'utf-8' codec can't decode"),
         (["show", "a\nb"], "`a b`: no built-in recipe and no file"),

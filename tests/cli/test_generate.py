@@ -91,7 +91,7 @@ def test_lines_of_a_stream_are_answered_as_they_come(says: Any, monkeypatch: pyt
     status, out, complaint = says("--tokens", "4")
     assert (status, out.count("\n")) == (1, 1)
     assert complaint == "ordsmed: standard input:2: invalid UTF-8 at byte 3 of the line (0xff); wanted UTF-8 text; " + (
-        "mend that line\n"
+        "correct that line\n"
     )
 
 
@@ -111,7 +111,11 @@ def test_a_masked_model_writes_by_filling(says: Any, tiny_run: Any) -> None:
         (["a", "--penalty", "0"], 1, "--penalty: found 0.0; wanted above 0; 1 changes nothing"),
         (["a", "--greedy", "--temperature", "0.5"], 2, "--greedy: found with --temperature 0.5; wanted one of the two"),
         (["a", "--file", "p.txt"], 2, "--file: found with a text; wanted one of the two"),
-        (["--file", "nowhere.txt"], 1, "nowhere.txt: no such file; wanted a prompt a line, or JSON lines (.jsonl)"),
+        (
+            ["--file", "nowhere.txt"],
+            1,
+            "nowhere.txt: no such file; wanted a file with one prompt per line, or JSON lines (.jsonl)",
+        ),
         (["a\udcff"], 1, "'a\\udcff': invalid UTF-8 at character 2; wanted UTF-8 text"),
         (["a", "--top-k", "-1"], 2, "--top-k/--best: found -1; wanted a whole number, 0 or more"),
         (["a", "--precision", "fp8"], 1, "--precision: found fp8; wanted fp32 or bf16 or fp16"),

@@ -50,7 +50,7 @@ def test_recipes_are_listed_by_what_they_are_for(capsys: pytest.CaptureFixture[s
     assert {"tiny/bert", "electra-small"} <= set(words), "as a verb takes them"
     assert len([line for line in everything.splitlines() if line.startswith("  ")]) == len(names)
     hidden = [name for name in names if "-dgx" in name]
-    assert f"\n{len(hidden)} recipes of single machines (DGX) hidden; `ordsmed recipes --all` lists all\n" in shown
+    assert f"\n{len(hidden)} recipes for single machines (DGX) hidden; `ordsmed recipes --all` lists all\n" in shown
     assert "-dgx" not in shown
     assert "-dgx" in everything
     assert "hidden" not in everything

@@ -221,12 +221,12 @@ def test_who_was_started_side_by_side_is_told_to_go_on_so(monkeypatch: pytest.Mo
     from ordsmed.base.ending import GOES_ON, stopped
     from ordsmed.base.launch import local
 
-    assert stopped("pretrain", ["a b", "--anew"], GOES_ON).endswith("go on with:\n    ordsmed pretrain 'a b'")
+    assert stopped("pretrain", ["a b", "--anew"], GOES_ON).endswith("resume with:\n    ordsmed pretrain 'a b'")
     begun: list[dict[str, str]] = []
     monkeypatch.setattr(local.subprocess, "Popen", lambda command, env, **_: begun.append(env))
     local._process(["pretrain", "x"], 1, 3, 4567)
     monkeypatch.setenv("ORDSMED_DEVICES", begun[0]["ORDSMED_DEVICES"])
-    assert stopped("pretrain", ["x"], GOES_ON).endswith("go on with:\n    ordsmed pretrain x --devices 3")
+    assert stopped("pretrain", ["x"], GOES_ON).endswith("resume with:\n    ordsmed pretrain x --devices 3")
 
 
 def test_an_unknown_recipe_is_no_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,7 +245,7 @@ def test_a_training_that_is_done_leads_on(
     given("train.finetune.finetune.finetune", Path("tuned"))
     ended = given("train.finetune.compared.ended", ["told"])
     cli.main(["pretrain", "r"])
-    assert capsys.readouterr().out == "a b: done; a b/loss.svg shows its course\n"
+    assert capsys.readouterr().out == "a b: done; a b/loss.svg is its learning curve\n"
     cli.main(["finetune", "r"])
     assert (capsys.readouterr().out, ended) == ("told\n", [((Path("tuned"),), {})])
     monkeypatch.setenv("RANK", "1")
@@ -272,12 +272,12 @@ def test_numbers_as_json(given: Any, capsys: pytest.CaptureFixture[str]) -> None
     [
         ("corpus shards out", "corpus shards: found one folder, out; wanted FOLDER... OUT"),
         ("corpus pairs out", "corpus pairs: found one name, out; wanted CORPUS OUT, or FILE FILE OUT"),
-        ("corpus pairs a out --kinds cloze=x", "--kinds: found cloze=x; wanted KIND=SHARE, as cloze=0.5"),
+        ("corpus pairs a out --kinds cloze=x", "--kinds: found cloze=x; wanted KIND=SHARE, such as cloze=0.5"),
         ("corpus addresses out", "corpus addresses: found one file, out; wanted FILE... OUT"),
         ("predict r out", "predict: found one path, out; wanted RUN FILE... OUT"),
         ("score rte p", "score: found one file, p; wanted TASK DATA... PREDICTIONS"),
-        ("corpus r --anew --part 1/2", "--anew: beside --part or --until; wanted one of them; "),
-        ("corpus r --anew --until read", "--anew: beside --part or --until; wanted one of them; "),
+        ("corpus r --anew --part 1/2", "--anew: found with --part or --until; wanted one of them; "),
+        ("corpus r --anew --until read", "--anew: found with --part or --until; wanted one of them; "),
         ("show a b c", "`c`: one name too many; wanted two recipes or runs to compare"),
         ("corpus addresses a out --pattern (", "corpus addresses: "),
     ],
@@ -305,7 +305,7 @@ def test_what_is_made_is_told(given: Any, capsys: pytest.CaptureFixture[str], tm
     (folder / "report.md").write_text("")
     cli.main([verb, "r"])
     assert calls[1][1] == {"anew": False}
-    told = f"{folder}: done; {folder}/report.md tells what it is made of\n"
+    told = f"{folder}: done; {folder}/report.md describes it\n"
     assert capsys.readouterr().out.startswith(told)
 
 
@@ -335,7 +335,7 @@ def test_json_that_is_nested_too_deeply_is_one_line(given: Any, capsys: pytest.C
     given("tell.show.stats.stats", RecursionError("maximum recursion depth exceeded while decoding a JSON object"))
     with pytest.raises(SystemExit):
         cli.main(["corpus", "stats", "f"])
-    assert "a file of JSON: is nested too deeply" in capsys.readouterr().err
+    assert "a JSON file: is nested too deeply" in capsys.readouterr().err
     given("tell.show.stats.stats", RecursionError("maximum recursion depth exceeded"))
     with pytest.raises(RecursionError):
         cli.main(["corpus", "stats", "f"])

@@ -350,7 +350,7 @@ def test_a_job_is_handed_in_and_told_of(
     sbatch("squeue", 'echo "41|RUNNING|None"')
     sbatch("sacct", 'echo "42|COMPLETED"')
     main(["submit", "tiny/bert", "--site", cluster, "--yes", "--data-inside"])
-    assert "sent in: 41" in capsys.readouterr().out
+    assert "submitted: 41" in capsys.readouterr().out
     main(["submit", "tiny/bert", "--site", cluster, "--yes", "--json", "--data-inside"])
     assert json.loads(capsys.readouterr().out)["jobs"] == ["42"]
     main(["submit", "--status", "--json"])

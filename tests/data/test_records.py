@@ -190,7 +190,7 @@ def test_rows_that_are_not_there_are_refused(store: Path, written: Path, tmp_pat
         rtd.Rtd(examples="given").rows(
             [found.train], [1.0], found.tokenizer, Phase(steps=1, length=24, batch=4, rate=1e-3), 0
         )
-    with pytest.raises(RecipeError, match="found clm, whose rows no code of TensorFlow's reads; wanted mlm_nsp or rtd"):
+    with pytest.raises(RecipeError, match="found clm, which has no TFRecord format; wanted mlm_nsp or rtd"):
         write_records(str(store), tmp_path / "clm", "clm", length=24)
     for settings, told in (({}, "corpus: missing; wanted a corpus, or `records`"),
                            ({"corpus": "a", "records": "b"}, "corpus: found a beside records")):  # fmt: skip

@@ -185,7 +185,7 @@ def test_who_never_comes_is_named_within_the_patience(tmp_path: Path, nursery: A
     report = json.loads(born[0].said)
     (missing,) = [one for one in report["checks"] if one["check"] == "ranks"]
     assert missing["state"] == "error"
-    assert "rank 1 did not come within 9 s; wanted 3 processes; look at their machines" in missing["text"]
+    assert "rank 1 did not connect within 9 s; wanted 3 processes; check their machines" in missing["text"]
     assert {"python", "room", "names"} <= {one["check"] for one in report["checks"]}
     assert (status, born[1].said) == ([1, Lost.status], "")
 
@@ -217,7 +217,7 @@ def test_the_command_ends_with_1_on_an_error(
         main(["doctor", "--device", "cpu"])
     assert end.value.code == 1
     assert capsys.readouterr().out.splitlines() == [
-        "error    bad           here: is wrong; look at this place, then ask again", "0 ok, 0 to be looked at, 1 wrong",
+        "error    bad           here: is wrong; look at this place, then ask again", "0 ok, 0 warnings, 1 errors",
     ]  # fmt: skip
     monkeypatch.setattr(room.examine, "__defaults__", ((),))
     with pytest.raises(SystemExit) as end:

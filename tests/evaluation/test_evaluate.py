@@ -168,7 +168,7 @@ def test_nothing_is_left_of_what_is_refused(model: Path, pairs: Path, tmp_path: 
         (["--probe", "minimal_pairs", "x", "--step", "3"], "--step"),
         (["--probe", "minimal_pairs", "x", "--step", "all"], "--step: found all, but .* is not a pretraining run"),
         (["--probe", "minimal_pairs", "x", "--layout", "1x2x1"], "--layout: found 1x2x1; wanted no shards"),
-        (["--each", "y"], "--each: is of probes, but none is named"),
+        (["--each", "y"], "--each: needs a probe, but none is named"),
         (["--probe", "minimal_pairs", "x", "--each", "y", "--step", "all"], "--each: found with all steps; wanted one"),
         (["--probe", "minimal_pairs", "x", "--each", "."], "--each: . is a folder; wanted a file to write"),
         (["--probe", "minimal_pairs", "x", "--each", "x/y/z"], "--each: x is not a folder; wanted a folder"),

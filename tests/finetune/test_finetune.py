@@ -271,7 +271,7 @@ def test_the_second_of_two_at_once_waits(start: Start, recipe: Recipe, tmp_path:
     one = start(asked, fault=PAUSE)
     one.until(lambda: (tmp_path / "here").exists())
     two = start(asked)
-    two.until(lambda: "another process works on it; waiting" in two.said)
+    two.until(lambda: "waiting for another process that works on it" in two.said)
     (tmp_path / "on").touch()
     assert [one.wait(), two.wait()] == [0, 0]
     assert "all 12 steps are done" in two.said
@@ -366,7 +366,7 @@ def test_running_means_are_left(recipe: Recipe, told: Any, capsys: pytest.Captur
     assert equal(left(folder), average.read(snapshots.path_of(folder / "checkpoints", 3)))
     assert not equal(left(folder), left(folder, 3))
     folder = finetune(recipe("few", checks=2, average=0.9, keep=1, save=0))
-    assert "step-000000003: state.json names no optimizer; the next best check is taken" in capsys.readouterr().err
+    assert "step-000000003: state.json has no optimizer; the next best check is taken" in capsys.readouterr().err
     assert scores(folder)["step"] == 12
 
 
@@ -610,9 +610,9 @@ def test_predictions_of_files_with_and_without_right_answers(
     silent.write_text("text\nw1 w2\nw3\n")
     capsys.readouterr()
     predict(folder, [str(silent)], tmp_path / "unknown", scores=True, device="cpu")
-    assert "silent.tsv: no right answers in there, so nothing is scored" in capsys.readouterr().err
+    assert "silent.tsv: no labels, so nothing is scored" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "unknown").iterdir()] == ["predictions.tsv"]
-    with pytest.raises(RecipeError, match=r"length=8: is no folder to write to; wanted RUN FILE\.\.\. OUT"):
+    with pytest.raises(RecipeError, match=r"length=8: is not an output folder; wanted RUN FILE\.\.\. OUT"):
         predict(folder, [str(silent)], "length=8", device="cpu")
 
 

@@ -63,10 +63,10 @@ def test_what_an_entry_does_not_have_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"mine has no `Tracker`; wanted `Tracker\(sending\)`"):
         offers.check_names("trackers", module, "mine", "here")
     module.Tracker = lambda: None  # type: ignore[attr-defined]
-    with pytest.raises(RecipeError, match=r"mine\.Tracker cannot be called as it is needed"):
+    with pytest.raises(RecipeError, match=r"mine\.Tracker has other parameters"):
         offers.check_names("trackers", module, "mine", "here")
     module.Tracker = "name"  # type: ignore[attr-defined]
-    with pytest.raises(RecipeError, match=r"mine\.Tracker is no method"):
+    with pytest.raises(RecipeError, match=r"mine\.Tracker is not a method"):
         offers.check_names("trackers", module, "mine", "here")
 
 
@@ -87,5 +87,5 @@ def test_a_probe_of_a_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "lab_of_probes/my_probe.py").write_text(PROBE)
     (tmp_path / "lab_of_probes/my_broken_probe.py").write_text(PROBE + "    def as_line(self): ...\n")
     assert menu.load("probes", "lab_of_probes.my_probe")().best is False
-    with pytest.raises(RecipeError, match=r"Mine\.as_line cannot be called as it is needed"):
+    with pytest.raises(RecipeError, match=r"Mine\.as_line has other parameters"):
         menu.load("probes", "lab_of_probes.my_broken_probe")

@@ -161,7 +161,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     )
     with pytest.raises(SystemExit):
         main([*words, "--exclude=n12"])
-    assert "--exclude=n12: no such flag; behind `--` it is handed on: `-- --exclude`" in capsys.readouterr().err
+    assert "--exclude=n12: no such flag; after `--` it is passed on: `-- --exclude`" in capsys.readouterr().err
 
 
 def test_a_quality_that_the_partition_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

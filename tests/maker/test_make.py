@@ -275,7 +275,7 @@ def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_folder_of_something_else_is_refused() -> None:
     Path("out").mkdir()
     Path("out/letter.txt").write_text("dear")
-    with pytest.raises(RecipeError, match="holds files that no `ordsmed` command made"):
+    with pytest.raises(RecipeError, match="has files that were not made by `ordsmed`"):
         making.make("texts", "out")
     assert [path.name for path in Path("out").iterdir()] == ["letter.txt"]
 

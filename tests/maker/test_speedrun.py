@@ -383,13 +383,13 @@ def test_budgets_of_equally_many_steps_make_no_curve(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["cpu", "texts"], "speedrun: found cpu texts alone; wanted TRACK TEXTS OUT"),
+        (["cpu", "texts"], "speedrun: found only cpu texts; wanted TRACK TEXTS OUT"),
         (["--check", "none.json"], "none.json"),
         (["--check", "entry.json"], "--check: entry.json does not say its texts; wanted TEXTS OUT behind it"),
-        (["--check", "entry.json", "texts"], "--check: found texts alone behind it; wanted TEXTS OUT"),
+        (["--check", "entry.json", "texts"], "--check: found only texts after it; wanted TEXTS OUT"),
         (["--check", "old.json", "texts", "out"], "old.json: is no entry of version 1"),
-        (["cpu", "--board", "records"], "--board: found beside cpu; wanted a folder of entries alone"),
-        (["--board", "none"], "--board: none is no folder; wanted a folder of entries"),
+        (["cpu", "--board", "records"], "--board: found with cpu; wanted only a folder of entries"),
+        (["--board", "none"], "--board: none is not a folder; wanted a folder of entries"),
         (["cup", "texts", "out"], "cup"),
     ],
 )

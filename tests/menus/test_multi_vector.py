@@ -142,9 +142,9 @@ def test_two_texts_are_scored_and_predictions_are_scores(run: Path, data: Path, 
 
 def test_a_text_has_no_vector(run: Path, tmp_path: Path) -> None:
     model = open_model(run, device="cpu")
-    with pytest.raises(RecipeError, match=r"gives each token a vector \(late interaction\), and texts none"):
+    with pytest.raises(RecipeError, match=r"makes vectors of tokens \(late interaction\), not of texts"):
         model.embed("w1", of="sentences")
-    with pytest.raises(RecipeError, match=r"and texts none; wanted a model that embeds; it can be the one of"):
+    with pytest.raises(RecipeError, match=r"not of texts; wanted a model that embeds texts; use it for"):
         TextEncoder(model.trained)
     for setting in ("pool=mean", "similarity=dot", "length=8"):
         with pytest.raises(RecipeError, match=r"for vectors of tokens, which are as learned"):

@@ -265,7 +265,7 @@ def test_vectors_are_given_as_they_were_learned(trained: Path, tmp_path: Path) -
     assert model.embed("w9 w8").vectors.shape == (2, 16)
     with pytest.raises(RecipeError, match="--prompt: found query with --of words"):
         model.embed("w9", prompt="query")
-    with pytest.raises(RecipeError, match="--prompt: found query beside a pool"):
+    with pytest.raises(RecipeError, match="--prompt: found query with a pool"):
         model.embed("w9", of="sentences", prompt="query", pool="first")
 
 
@@ -422,7 +422,7 @@ def test_a_cross_encoder_scores_two_texts_read_together(scorer: Path, data: Path
     told = predict(str(scorer), [str(data / "negatives.jsonl")], tmp_path / "out")
     similar = Rerank(train="x").read(told.folder / "pairs.tsv", records).similar[:6]
     assert mine == pytest.approx(similar.tolist(), abs=1e-5)
-    with pytest.raises(RecipeError, match=r"scores two texts that are read together \(a cross-encoder\)"):
+    with pytest.raises(RecipeError, match=r"scores pairs of texts \(a cross-encoder\)"):
         model.embed("w1", of="sentences")
 
 
@@ -515,7 +515,7 @@ def test_sparse_vectors_are_the_heads_largest_scores(sparse: Path, tmp_path: Pat
     with torch.no_grad():
         logits = task.head(task.states(alone))[0, :5]  # type: ignore[operator]
     assert np.log1p(np.maximum(logits.numpy(), 0)).max(0) == pytest.approx(vectors[0], abs=1e-6)
-    with pytest.raises(RecipeError, match=r"gives sparse vectors.*wanted dense ones, which an index holds"):
+    with pytest.raises(RecipeError, match=r"makes sparse vectors.*wanted dense vectors for an index"):
         index_encoder(model.trained)
     again = open_model(export(sparse, tmp_path / "again", to="sentence-transformers"), device="cpu")
     assert np.array([found.vectors for found in again.embed(texts, of="sentences")]) == pytest.approx(vectors, abs=1e-6)

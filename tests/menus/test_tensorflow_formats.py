@@ -343,7 +343,7 @@ def test_other_checkpoints_are_told(tmp_path: Path) -> None:
         recognised(tmp_path)
     (tmp_path / "old").mkdir()
     shutil.copy(foreign_files.REAL / "first.ckpt", tmp_path / "old")
-    with pytest.raises(DataError, match=r"TensorFlow's first kind"):
+    with pytest.raises(DataError, match=r"TensorFlow's first format"):
         recognised(tmp_path / "old")
 
 

@@ -220,7 +220,7 @@ def test_vectors_of_tokens_are_searched_by_maxsim(tokens: Path, folder: Path, tm
         best = sorted(row.values(), reverse=True)[:10]
         assert [row[name] for name in first[question]] == pytest.approx(best, abs=1e-4)
     assert result.finding.facts["questions"] == 9
-    with pytest.raises(RecipeError, match=r"pool: found mean, but .* gives each token a vector, compared by MaxSim"):
+    with pytest.raises(RecipeError, match=r"pool: found mean, but .* makes a vector per token, compared by MaxSim"):
         ask(tokens, folder, tmp_path / "pool", pool="mean")
 
 

@@ -67,7 +67,7 @@ def test_hostile_bodies_are_refused_at_every_path(served: Running) -> None:
 def test_what_is_refused_says_where_and_what(served: Running) -> None:
     """In each protocol's own form, and never by a path of this machine."""
     asked = {
-        ("/fill-mask", '{"inputs": "no mask"}'): (400, "'no mask': no mask in the text; wanted one or more [MASK]"),
+        ("/fill-mask", '{"inputs": "no mask"}'): (400, "'no mask': has no mask; wanted one or more [MASK]"),
         ("/fill-mask", '{"input": "x"}'): (400, "$: unknown field `input`; did you mean `inputs`?"),
         ("/fill-mask", '{"inputs": 3}'): (400, "$.inputs: expected `str | array`, got `int`"),
         ("/brt/fill-mask", '{"inputs": "[MASK]"}'): (404, "model: no model `brt`; did you mean `bert`?"),

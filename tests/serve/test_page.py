@@ -312,7 +312,7 @@ def test_what_others_wrote_stays_text(page: Browser, pages: Running) -> None:
     assert "<img" in said
     assert "onerror" in ask(page, "neighbors", "bert", first="it", rest=EVIL)
     refused = ask(page, "fill", "bert", text=EVIL)
-    assert "no mask in the text; wanted" in refused
+    assert "has no mask; wanted" in refused
     assert EVIL[:20] in refused
     ask(page, "write", "gpt2", text=EVIL, tokens=2)
     assert page.run("return [document.querySelectorAll('img').length, document.title]") == [0, "Write: ordsmed"]

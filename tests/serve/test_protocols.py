@@ -397,7 +397,7 @@ def test_an_address_is_the_same_model(served: Running, local: Local) -> None:
 def test_an_address_that_is_wrong_is_refused_in_a_line(served: Running) -> None:
     with pytest.raises(ordsmed.RecipeError, match="no model `brt`; did you mean `bert`"):
         ordsmed.open(f"{served.url}/brt")
-    with pytest.raises(ordsmed.RunError, match=r"cannot be reached: .*`ordsmed serve` starts one"):
+    with pytest.raises(ordsmed.RunError, match=r"cannot be reached: .*start one: `ordsmed serve`"):
         ordsmed.open("http://127.0.0.1:1/bert")
     far = ordsmed.open(f"{served.url}/gpt2")
     with pytest.raises(ordsmed.RecipeError, match=r"^gpt2: is a causal model \(gpt2\)"):
@@ -417,7 +417,7 @@ def test_commands_take_an_address(served: Running, capsys: pytest.CaptureFixture
         assert said in capsys.readouterr().out, words
     for words, said in (
         (["fill", f"{served.url}/gpt2", "[MASK]"], "cannot fill: it is a gpt2; it can "),
-        (["fill", f"{served.url}/bert", "--step", "3", "[MASK]"], "found options beside an address"),
+        (["fill", f"{served.url}/bert", "--step", "3", "[MASK]"], "found options with an address"),
         (["embed", f"{served.url}/bert", __file__, "x.npz"], "a served model has no `embed_file`"),
         (["export", f"{served.url}/bert", "x"], "is the address of a served model; wanted a run's folder"),
         (["show", f"{served.url}/bert"], "is the address of a served model; wanted a recipe or a folder"),

@@ -1,4 +1,4 @@
-"""What is shown of recipes before anything is made: which verb's they are, what stands already, what is still to do."""
+"""What is shown of recipes before anything is made: which verb's they are, what already exists, what is still to do."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
         del without[key]
     files.write_text(Path("from.toml"), settings.write(settings.decode(Finetuning, {**without, "init": "before"}, "r")))
     (line,) = [line for line in show.show("from.toml") if line.startswith("init: ")]
-    assert line.startswith("init: before does not exist here (`ordsmed recipes` lists what can be made); ")
+    assert line.startswith("init: before does not exist here (`ordsmed recipes` lists recipes); ")
     assert line.endswith("; what its family fills in and its size are told when it stands")
 
 

@@ -78,9 +78,7 @@ def test_what_only_applies_models_is_refused_by_name(name: str, capsys: pytest.C
     with pytest.raises(SystemExit):
         main(["pretrain", name])
     error = capsys.readouterr().err
-    assert f"`{name}`: only applies models, and trains none; `ordsmed survey` says which train" in error.replace(
-        "\n  ", " "
-    )
+    assert f"`{name}`: does not train models; `ordsmed survey` lists projects that do" in error.replace("\n  ", " ")
     with pytest.raises(SystemExit):
         main(["pretrain", "allennlp-elmoo"])
     assert "no recipe of `pretrain` and no file" in capsys.readouterr().err

@@ -680,7 +680,7 @@ def test_the_command(study: Path, made: Made, capsys: pytest.CaptureFixture[str]
     cli.main(["stability", str(study), "--seeds", "1,2"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("validation 8.705 ± 0.021: mean and sample deviation (n - 1) of 2 seeds")
-    assert lines[1] == f"{HERE}/stability.md has each seed, stability.html their courses"
+    assert lines[1] == f"{HERE}/stability.md has each seed, stability.html their curves"
     made.complaints = {"seed-3": "here: it burns"}
     with pytest.raises(SystemExit) as ended:
         cli.main(["stability", str(study), "--seeds", "1..3"])

@@ -78,7 +78,7 @@ def test_two_systems_of_one_name_are_told_apart_by_hardware(tmp_path: Path) -> N
     [
         ('{"runs": []}', "is no report: Object missing required field `items`"),
         ('{"items": [{"item": "a"}]}', "is no report: Object missing required field `case`"),
-        ("[]", "holds no table of facts"),
+        ("[]", "is not a JSON table"),
         ('{"host": "n1", "items": [', "not JSON"),
         ("", "not JSON"),
         ('{"host": "n1", "made": "2026-01-01 08:00:00", "items": []}', "holds no case"),

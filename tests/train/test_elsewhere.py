@@ -119,7 +119,7 @@ def test_a_fine_tuning_is_judged_and_goes_on(project: Path, tmp_path: Path, monk
     alone = shutil.copytree(project / "work", tmp_path / "mounted/work") / "finetune/tags"  # without its data
     assert evaluate(alone)[0] == here
     (project / "task").rename(tmp_path / "data")
-    with pytest.raises(DataError, match=r"tags: its dev file task/dev\.tsv stands neither beside it nor .*tags FILE`"):
+    with pytest.raises(DataError, match=r"tags: its dev file task/dev\.tsv is neither next to it nor .*tags FILE`"):
         evaluate(alone)
     assert evaluate(alone, [str(tmp_path / "data/dev.tsv")])[0] == here
     (tmp_path / "data").rename(project / "task")

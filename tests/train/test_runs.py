@@ -506,7 +506,7 @@ def test_a_run_begins_with_data_that_are_whole(
         done = run_born(nursery, tmp_path, "pretrain", path, "--devices", "2")
         assert (done.returncode, done.stderr.count("is damaged")) == (1, 1), done.stderr
         return
-    with pytest.raises(DataError, match=r"store/train\.bin: is damaged: checksum \w+; wanted \w+, of when it was made"):
+    with pytest.raises(DataError, match=r"store/train\.bin: is damaged: checksum \w+; wanted \w+, the recorded one"):
         pretrain(str(path))
     assert not (tmp_path / "run/checkpoints").exists()
     (tmp_path / "store/train.bin").write_bytes(whole)

@@ -436,7 +436,7 @@ def test_a_full_disk_keeps_what_was_finished(server: Server, tmp_path: Path) -> 
     server.pages = {f"/{n}": page(f"{n}{noise}{n}") for n in range(9)}
     urls = [server.url(f"/{n}") for n in range(9)]
     said, _ = start(tmp_path / "pages", urls, "full").communicate(timeout=PATIENT)
-    assert re.fullmatch(r"RunError \S+/pages: cannot write: File too large; look at `ulimit -f` .*\n", said)
+    assert re.fullmatch(r"RunError \S+/pages: cannot write: File too large; check `ulimit -f` .*\n", said)
     kept = len(log(tmp_path / "pages"))
     assert 0 < kept < 9
     assert len(stored(tmp_path / "pages", urls)[0]) == kept

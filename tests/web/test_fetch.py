@@ -495,7 +495,7 @@ def test_two_processes_fetch_each_file_once(server: Server) -> None:
     server.pages = {"/0": first, "/1": TEXT}
     name = table(*({"path": key, "url": server.url(f"/{key}")} for key in "01"))
     both = [started(name), started(name)]
-    until(lambda: "another process works on it; waiting" in Path("err.txt").read_text())
+    until(lambda: "waiting for another process that works on it" in Path("err.txt").read_text())
     together.set()
     assert [process.wait(PATIENT) for process in both] == [0, 0]
     assert Path("out.txt").read_text().splitlines() == [

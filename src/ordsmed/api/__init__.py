@@ -1,1 +1,1 @@
-"""Python: `ordsmed.open`, `pretrain`, `finetune`; commands call them too."""
+"""The Python interface: `ordsmed.open`, `pretrain`, `finetune` and others, which the commands call as well."""

@@ -1,8 +1,8 @@
-"""Examples that a program holds, as files: a dict of lists or a `datasets.Dataset`, written into the run's folder.
+"""Write examples given in Python, as a dict of lists or a `datasets.Dataset`, to files in the run's folder.
 
     train={"text": [...], "label": [...]}   ->   OUT/examples/train-3f2a91c0b7d4.jsonl, and task.train names it
 
-A file is named after its contents, so the same call finds it as it was, and the run can be resumed by its folder.
+A file is named after its contents, so the same call reuses it, and the run can be resumed by its folder.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ Columns = dict[str, list[Any]]
 
 
 def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings with the examples among them written to files, and the paths of these in their place."""
+    """Return the settings with examples replaced by the paths of files that they are written to."""
     settings, examples = _without_examples(settings)
     if not examples:
         return settings
     if kind_of_folder(name).made:
-        raise RecipeError(name, "is a run, but examples are given", "", "a run goes on with its own data")
+        raise RecipeError(
+            name, "is a run, but examples are given", "", "leave them out: a run resumes with its own data"
+        )
     paths: dict[str, object] = {f"task.{split}": split for split in examples}
     recipe = read(Finetuning, name, words_of(Finetuning, name, overrides, settings | paths))
     folder = folder_of(recipe, name) / EXAMPLES
@@ -51,7 +53,7 @@ def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[st
 
 @contextlib.contextmanager
 def evaluated_files(trained: Trained, data: object) -> Iterator[tuple[object, list[str]]]:
-    """Yield paths as they are, or examples as a file that is removed afterwards; and the settings to read it by."""
+    """Yield paths unchanged, or examples as a temporary file, and the settings to read them with."""
     if _is_path(data) or not isinstance(trained.objective, Task):
         yield data, []
         return
@@ -62,7 +64,7 @@ def evaluated_files(trained: Trained, data: object) -> Iterator[tuple[object, li
 
 def _write(folder: Path, split: str, ending: str, text: str) -> Path:
     path = folder / f"{split}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.{ending}"
-    if not path.exists():  # a run notices by its time that a file was written again
+    if not path.exists():  # a new modification time would look like changed data to a run
         with files.survive_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
@@ -86,13 +88,13 @@ def _without_examples(settings: Mapping[str, object]) -> tuple[dict[str, object]
 
 
 def _is_path(value: object) -> bool:
-    """Return whether a setting names files; None says nothing."""
+    """Return whether a setting names files. None counts as a path."""
     several = value if isinstance(value, list | tuple) else [value]
     return all(entry is None or isinstance(entry, str | Path) for entry in several)
 
 
 def _columns(place: str, data: object) -> Columns:
-    """Return examples as lists of one length; numbers that a data set has names for become these."""
+    """Return examples as lists of equal length, with class numbers replaced by their names if the data has them."""
     if isinstance(data, Mapping) and data and all(hasattr(value, "column_names") for value in data.values()):
         raise RecipeError(place, f"found the splits {', '.join(map(str, data))}", "one of them")
     features = getattr(data, "features", None) or {}
@@ -104,7 +106,7 @@ def _columns(place: str, data: object) -> Columns:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1 or not any(lengths.values()):
         listed = ", ".join(f"{name} {length:,}" for name, length in lengths.items()) or "no columns"
-        raise RecipeError(place, f"found rows: {listed}", "one or more rows, as many in each column")
+        raise RecipeError(place, f"found rows: {listed}", "columns of the same length, with at least one row")
     return {name: [_named(value, features.get(name)) for value in values] for name, values in columns.items()}
 
 
@@ -116,7 +118,7 @@ def _values(place: str, name: str, values: object) -> list[Any]:
 
 
 def _named(value: object, feature: object) -> object:
-    """Return a class by its name, where a data set's features know it; -1 is its way to say that it is not known."""
+    """Return the name of a class number, if the feature has names; for the number -1 (unknown) an empty string."""
     if isinstance(value, list | tuple):
         return [_named(entry, getattr(feature, "feature", None)) for entry in value]
     names = getattr(feature, "names", None)

@@ -1,4 +1,4 @@
-"""Classes of typed texts and tags of their words, in lines for a terminal or as JSON.
+"""Print the classes of texts and the tags of their words, for a terminal or as JSON.
 
 "A great movie."  ->  pos 97.3%, neg 2.7%          "Newts swim in Bergen"  ->  Bergen  B-PLACE  88.0%
 """

@@ -1,4 +1,4 @@
-"""Made: what a verb leaves that is called from Python: where it stands, its facts, the lines that the verb prints."""
+"""The result of a verb that is called from Python: its folder, facts and printed lines."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 from ordsmed.base.say import in_words
 from ordsmed.base.screen import html_table
 
-# of a folder's status, what is no news to a person
+# entries of a folder's status that are of no interest to a user
 HIDDEN = ("verb", "state", "fingerprint", "began", "parts", "checksums", "stood_in", "folder")
-LONGEST = 300  # characters of a fact in a notebook
+LONGEST = 300  # longest fact in a notebook's table, in characters
 
 
 @dataclass(frozen=True)
 class Made:
-    """A folder or a file, which may stand wherever a path may: `ordsmed.encode(..., corpus=ordsmed.corpus(...))`."""
+    """A folder or file. It may be passed wherever a path is expected: `ordsmed.encode(...,
+    corpus=ordsmed.corpus(...))`.
+    """
 
     path: Path
     facts: Mapping[str, Any] = field(repr=False)
-    lines: Sequence[str] = field(repr=False)
+    lines: Sequence[str] = field(repr=False)  # what the command prints
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -30,12 +32,11 @@ class Made:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        """A table, for a notebook."""
         return html_table([("path", self.path), *_rows(self.facts)])
 
 
 def _rows(facts: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """A row a fact, those of a table within behind its name; what is empty, long or a list stands in `facts` alone."""
+    """Yield a row per fact, without empty or long facts and lists. Facts of nested tables are named by their path."""
     for key, value in facts.items():
         name = f"{above}{key}"
         if key in HIDDEN:

@@ -1,4 +1,4 @@
-"""What is made before and after a training: the verbs of these names as functions, which the verbs call as well.
+"""The verbs before and after a training as Python functions, which the commands call as well.
 
 texts = ordsmed.corpus("folder", source={"path": "my-texts"}, out="work/corpus/mine")
 pieces = ordsmed.tokenizer("folder-wordpiece", corpus=texts, out="work/tokenizer/mine")
@@ -23,11 +23,11 @@ Place = str | os.PathLike[str]
 
 
 def corpus(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, **changes: object) -> Made:
-    """Clean text, drop duplicates, split it into sentences, and hold some documents out.
+    """Make a corpus: clean texts, remove duplicates, split them into sentences, and hold out some documents.
 
-    Keywords change settings of the recipe (a built-in one by name, or a TOML file); tables are dicts or dotted keys;
-    `overrides` are the command line's words. What stands and fits is reused; `anew`: set the present folder aside, as
-    `NAME.old-1`, and make it again.
+    Keywords change settings of the recipe (a built-in name or a TOML file); tables are dicts or dotted keys, and
+    `overrides` are words of the command line. Finished work with the same settings is reused. `anew` moves the present
+    folder aside, as `NAME.old-1`, and makes it again.
 
         texts = ordsmed.corpus("folder", source={"path": "my-texts"}, language="nb", out="work/corpus/mine")
         texts.facts["train"]["words"]
@@ -38,7 +38,7 @@ def corpus(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, 
 
 
 def tokenizer(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, **changes: object) -> Made:
-    """Train a tokenizer on a corpus, or take over one you have; arguments as those of `ordsmed.corpus`.
+    """Train a tokenizer on a corpus, or import one. The arguments are those of `ordsmed.corpus`.
 
     pieces = ordsmed.tokenizer("folder-wordpiece", corpus=texts, tokenizer={"size": 8000}, out="work/tokenizer/mine")
     """
@@ -48,7 +48,7 @@ def tokenizer(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = Fals
 
 
 def encode(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, **changes: object) -> Made:
-    """Turn a corpus into token ids on disk; arguments as those of `ordsmed.corpus`.
+    """Encode a corpus as token ids on disk. The arguments are those of `ordsmed.corpus`.
 
     store = ordsmed.encode("folder-wordpiece", corpus=texts, tokenizer=pieces, out="work/encode/mine")
     ordsmed.pretrain("tiny/bert", data=store)
@@ -61,7 +61,6 @@ def encode(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, 
 def _called(
     kind: type[Any], recipe: Place, overrides: Sequence[str], anew: bool, changes: Mapping[str, object]
 ) -> Made:
-    """With keywords as words."""
     from ordsmed.api.keywords import words_of
 
     with files.in_a_line():
@@ -70,11 +69,11 @@ def _called(
 
 
 def make(kind: type[Any], name: str, overrides: Sequence[str] = (), *, anew: bool = False) -> Made:
-    """The folder that a recipe makes, with the facts of its status."""
+    """Run the verb of a recipe, and return its folder with the facts of its status."""
     folder = run.obtain(kind, name, overrides, anew=anew)
     facts = {key: value for key, value in Run(folder).status.items() if key not in HIDDEN}
     if (folder / "report.md").exists():
-        lines = [f"{folder}: done; {folder}/report.md tells what it is made of"]
+        lines = [f"{folder}: done; {folder}/report.md describes it"]
     else:
         lines = [f"{folder}: done", *(f"  {key}: {in_words(value)}" for key, value in facts.items())]
     return Made(folder, facts, lines)
@@ -94,11 +93,11 @@ def export(
     anew: bool = False,
     **changes: object,
 ) -> Made:
-    """Write a folder that others load (transformers; an ELMo: simple_elmo, AllenNLP), with a model card.
+    """Write a folder for other programs (transformers; for an ELMo simple_elmo, AllenNLP), with a model card.
 
-    `step`: of this checkpoint, 0 included ("all": a folder each); `to`: a format (`ordsmed menus formats`), whose
-    settings keywords and `overrides` change; `title`, `language`, `licence`: of the model, for its card; `anew`: set
-    `out` aside.
+    `step` selects a checkpoint, including 0 ("all": a folder per checkpoint). `to` is a format (`ordsmed menus
+    formats`), whose settings keywords and `overrides` change. `title`, `language` and `licence` are for the model card.
+    `anew` moves `out` aside.
 
         ordsmed.export("work/pretrain/tiny-bert", "work/hub", licence="CC0-1.0").path
     """
@@ -128,10 +127,10 @@ def report(
     title: str = "",
     author: str = "",
 ) -> Made:
-    """One page about runs: what came of them, losses, scores, what the model says, recipes, cost.
+    """Write one page about runs: results, losses, scores, samples of the models' output, recipes and cost.
 
-    `runs`: folders of runs, or folders that hold some; `out`: the page (report.html); `markdown`, `json`: written in
-    these forms; `watts`: what a device burns, for the energy. `facts` are all numbers of the page.
+    `runs` are folders of runs, or folders that contain some. `out` is the page (report.html); `markdown` and `json`
+    name files in these formats. `watts` is the power of a device, for the energy. `facts` has all numbers of the page.
 
         ordsmed.report("work/pretrain/tiny-bert", out="page.html", title="My first BERT").lines
     """
@@ -144,5 +143,4 @@ def report(
 
 
 def listed(paths: Place | Sequence[Place]) -> list[str]:
-    """One path, or several."""
     return [os.fspath(place) for place in ([paths] if isinstance(paths, str | os.PathLike) else paths)]

@@ -1,4 +1,4 @@
-"""`ordsmed.evaluate`, `ordsmed.compare`: how good models and recipes are, alone and beside each other."""
+"""`ordsmed.evaluate` and `ordsmed.compare`: scores of models, and comparisons of models or recipes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ordsmed.tell.stability.stability import StudyOptions
 from ordsmed.tell.stability.stability import compare as compare_recipes
 from ordsmed.use.predict import Evaluated
 
-ALONE = "several models, all steps, `out` and `anew` are for probes, but none is named"
+ALONE = "several models, all steps, `out` and `anew` need a probe, but none is named"
 
 
 @in_a_line()
@@ -46,13 +46,13 @@ def evaluate(
     most_unknown: float = MOST,
     **changes: object,
 ) -> Evaluated:
-    """How good a model is: a fine-tuned one on files of its task, any language model by a probe, with error bars.
+    """Evaluate a fine-tuned model on files of its task, or any language model with a probe, with error bars.
 
-    With a probe (`ordsmed menus probes`) models may be several: each is compared with the first. A recipe of probes
-    (`ordsmed recipes evaluate`) may stand in the place of a model. Keywords and `overrides` change settings of the
-    task, the probe or the recipe; `step`: of this checkpoint ("all": with a probe, each that is kept); `out`: where
-    results of probes are put, not into the model's `scores/`; `anew`: they are computed again; `most_unknown`: share
-    of tokens that may be unknown to the tokenizer.
+    With a probe (`ordsmed menus probes`), each of several models is compared with the first. A recipe of probes
+    (`ordsmed recipes evaluate`) may be given as the model. Keywords and `overrides` change settings of the task, the
+    probe or the recipe. `step` selects a checkpoint ("all" with a probe: each checkpoint). `out` is the folder for
+    results of probes, instead of the model's `scores/`. `anew` computes them again. `most_unknown` is the largest
+    accepted share of unknown tokens.
 
         ordsmed.evaluate("work/finetune/tiny-words", "dev.conll").scores["f1"]
         ordsmed.evaluate([run, "work/pretrain/tiny-bert"], "texts.txt", probe="perplexity", window=16).lines
@@ -74,7 +74,7 @@ def evaluate(
 def _asked(
     names: Sequence[str], paths: Sequence[str], probe: str, words: Sequence[str]
 ) -> tuple[Sequence[str], Sequence[Any], int | str | None, str | None]:
-    """Models, probes, a step and a folder, as words or a recipe say."""
+    """Return models, probes, step and output folder, from the words or from a recipe."""
     if probe:
         return names, named([[probe, *paths, *words]]), None, None
     recipe = read(names[0], words)
@@ -90,15 +90,15 @@ def ask(
     means: Means | None = None,
     records: str | None = None,
 ) -> Made:
-    """What probes find of models and of how they differ; of several processes all but the first have no line."""
+    """Evaluate models with probes and compare them. In a run of several processes, only the first returns lines."""
     result = ask_probes(models, probes, step=step, out=out, means=means, each=records)
     if not result:
         return Made(Path(), {}, [])
     comparisons = compared.compare(result)
     written = [*(scores.path for scores in result), *([compared.write(comparisons, out)] if comparisons else [])]
     plain = [scores.plain() for scores in result]
-    more = {"comparisons": [finite(comparison.plain()) for comparison in comparisons]} if comparisons else {}
-    facts = plain[0] if len(plain) == 1 else {"results": plain, **more}
+    compared_facts = {"comparisons": [finite(comparison.plain()) for comparison in comparisons]} if comparisons else {}
+    facts = plain[0] if len(plain) == 1 else {"results": plain, **compared_facts}
     lines = [*table(result), *compared.table(comparisons), *(f"{path}: written" for path in written)]
     return Made(written[-1], facts, lines)
 
@@ -119,11 +119,11 @@ def compare(
     anew: bool = False,
     **changes: object,
 ) -> Made:
-    """Is the second better than the first, or was that chance? Two models by a probe, or two recipes by their seeds.
+    """Test whether the second is better than the first beyond chance: two models by a probe, or two recipes by seeds.
 
-    With `probe` two models are asked about `files` and compared example by example. Without, two recipes (or folders
-    of `ordsmed stability`) are trained with each of `seeds`, `workers` runs at a time, and compared by `metric`.
-    Keywords and `overrides` change settings of the probe, or of both recipes.
+    With `probe`, two models are evaluated on `files` and compared example by example. Without it, two recipes (or
+    folders of `ordsmed stability`) are trained with each of `seeds`, `workers` runs at a time, and compared by
+    `metric`. Keywords and `overrides` change settings of the probe, or of both recipes.
 
         ordsmed.compare("work/pretrain/a", "work/pretrain/b", "texts.txt", probe="perplexity").lines
         ordsmed.compare("tiny/bert", "mine.toml", seeds=[1, 2, 3]).facts["verdict"]
@@ -142,5 +142,4 @@ def compare(
 
 
 def is_recipe(name: str) -> bool:
-    """Is it no folder, but a file or the name of a recipe?"""
     return not Path(name).is_dir() and (name.endswith(".toml") or name in recipe_names("evaluate"))

@@ -1,4 +1,4 @@
-"""OpenModel: what `ordsmed.open` gives, a trained model that is asked from Python; the verbs ask by the same methods.
+"""OpenModel: a trained model opened by `ordsmed.open`; the commands use its methods as well.
 
 model = ordsmed.open("work/quickstart/model")
 model.fill("the default [MASK] is used.").masks[0][0]     ->  Guess(text='value', probability=0.31)
@@ -39,63 +39,67 @@ from ordsmed.weights.trained import Trained, at_steps, opened
 
 
 @in_a_line()
-def open(  # the name that people call it by: ordsmed.open
-    name: str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
+def open(  # shadows the builtin in this module, because users call it ordsmed.open
+    name: str | Path,
+    *,
+    step: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
     threads: int | None = None,
-) -> OpenModel:  # fmt: skip
-    """Open a model: a run's or trials' folder, an import's, a Hugging Face folder, or a published name (models.toml).
+) -> OpenModel:
+    """Open a model: a folder of a run, of trials, of an import or of Hugging Face, or a published name (models.toml).
 
-    `step`: of this checkpoint, not the last (0: before the first step); `device`: auto, cpu or cuda; `precision` of
-    products: fp32, bf16, fp16 or int8; `threads` of the CPU.
+    `step` selects a checkpoint instead of the last (0: before the first step). `device` is auto, cpu or cuda.
+    `precision` of matrix products is fp32, bf16, fp16 or int8. `threads` are CPU threads.
 
         model = ordsmed.open("work/pretrain/tiny-bert")
         model.fill("it is [MASK].")
 
-    An address (`http://host:8000/name`) is a model that `ordsmed serve` has: the same methods, asked over HTTP.
+    An address (`http://host:8000/name`) opens a model of `ordsmed serve`, with the same methods over HTTP.
     """
     if hub.is_address(name):
         from ordsmed.api.remote import RemoteModel
 
         if (step, device, precision, threads) != (None, "auto", "fp32", None):
-            raise RecipeError(name, "found options beside an address", "none", "`ordsmed serve` takes them")
+            raise RecipeError(name, "found options with an address", "none", "give them to `ordsmed serve`")
         return cast(OpenModel, RemoteModel.of(str(name)))
     return OpenModel(opened(name, step=step, device=device, precision=precision, threads=threads))
 
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A trained model, opened; a text gives one result, a list of texts a list of them."""
+    """A trained model, opened. A text gives one result, a list of texts a list of results."""
 
     trained: Trained
 
     @property
     def folder(self) -> Path:
-        """Where it stands."""
+        """Return the folder that it was opened from."""
         return self.trained.folder
 
     @property
     def family(self) -> str:
-        """bert, gpt2, elmo..."""
+        """Return its architecture: bert, gpt2, elmo..."""
         return self.trained.kind
 
     @property
     def step(self) -> int | None:
-        """Of which checkpoint it is; None: of no run."""
+        """Return the step of its checkpoint, or None if it is not from a run."""
         return self.trained.step
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes or tags that it knows."""
+        """Return its classes or tags."""
         return self.trained.objective.labels if isinstance(self.trained.objective, Task) else ()
 
     @property
     def pairs(self) -> bool:
-        """Whether `classify` wants two texts."""
+        """Return whether `classify` needs two texts."""
         return bool(getattr(self.trained.learned, "pairs", False))
 
     @property
     def can(self) -> tuple[str, ...]:
-        """Which of its methods it can answer."""
+        """Return the names of the methods that it supports."""
         methods = [name for name, check in CHECKS.items() if _passes(check, self.trained)]
         learned = self.trained.learned if isinstance(self.trained.objective, Task) else None
         task = getattr(learned, "method", "") or getattr(learned, "METHOD", "")
@@ -106,7 +110,6 @@ class OpenModel:
         return f"<{self.family} from {self.folder}{at}: {', '.join(self.can)}>"
 
     def _repr_html_(self) -> str:
-        """A table, for a notebook."""
         weights = sum(tensor.numel() for tensor in self.trained.objective.networks()[""].tensors().values())
         step, vocabulary = "" if self.step is None else f"{self.step:,}", f"{self.trained.tokenizer.vocabulary:,}"
         names = "family", "folder", "step", "weights", "vocabulary", "labels", "can"
@@ -119,7 +122,7 @@ class OpenModel:
     @overload
     def fill(self, texts: Texts, *, best: int = 5, targets: Sequence[str] = ()) -> list[Filled]: ...
     def fill(self, texts: str | Texts, *, best: int = 5, targets: Sequence[str] = ()) -> Filled | list[Filled]:
-        """The best guesses for each [MASK] of a text; `targets`: the only pieces to choose from.
+        """Return the best guesses for each [MASK] of a text. `targets` restricts them to these tokens.
 
         model.fill("it is [MASK].").masks[0][0].text
         """
@@ -128,7 +131,7 @@ class OpenModel:
         return filled[0] if isinstance(texts, str) else filled
 
     def fill_all(self, text: str, *, together: int = 1) -> str:
-        """A text with all its masks filled, so many a pass, those it is surest of first.
+        """Return a text with all masks filled, `together` per pass, those first that the model is surest of.
 
         model.fill_all("the [MASK] of the [MASK]")
         """
@@ -140,9 +143,9 @@ class OpenModel:
     @overload
     def generate(self, prompts: Texts, **how: Unpack[WritingOptions]) -> list[Generated]: ...
     def generate(self, prompts: str | Texts = "", **how: Unpack[WritingOptions]) -> Generated | list[Generated]:
-        """How a model goes on with a text; an empty one it begins itself. A masked one writes by filling.
+        """Return how the model continues a text; it begins an empty one itself. Masked models fill masks.
 
-        Of several prompts, or with `samples`, a list: of each prompt all its samples.
+        Several prompts, or `samples`, give a list with all samples of each prompt.
 
             model.generate("The value of", tokens=20, share=0.9).text
         """
@@ -152,7 +155,7 @@ class OpenModel:
         return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
 
     def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
-        """The same, piece by piece as it is made: what follows the prompt.
+        """Yield the text after the prompt in pieces, as they are generated.
 
         for piece in model.stream("The value of"): print(piece, end="", flush=True)
         """
@@ -164,9 +167,11 @@ class OpenModel:
     @overload
     def embed(self, texts: Texts, **how: Unpack[EmbedOptions]) -> list[Embedded]: ...
     def embed(self, texts: str | Texts, **how: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
-        """A vector for each word of a text, or one for all of it (of="sentences"), as `ordsmed help embed` tells.
+        """Return a vector for each word of a text, or one for the whole text (of="sentences").
 
-        model.embed("it is old", of="sentences").vectors.shape
+        `ordsmed help embed` explains the options.
+
+            model.embed("it is old", of="sentences").vectors.shape
         """
         rows = embed.embedded(self.trained, texts_of("embed", texts), embed_form(how))
         return rows[0] if isinstance(texts, str) else rows
@@ -176,7 +181,7 @@ class OpenModel:
     @overload
     def answer(self, question: Texts, context: Texts, *, best: int = 3) -> list[Answered]: ...
     def answer(self, question: str | Texts, context: str | Texts, *, best: int = 3) -> Answered | list[Answered]:
-        """Which part of a text answers a question, how sure that is, and what else it may be; or of several each.
+        """Return the part of a text that answers a question, with its probability and other candidates.
 
         model.answer("What does it raise?", "It takes bytes and raises a key error.").text
         """
@@ -189,7 +194,7 @@ class OpenModel:
     @overload
     def classify(self, texts: Texts, seconds: Texts = ()) -> list[Classified]: ...
     def classify(self, texts: str | Texts, seconds: str | Texts = ()) -> Classified | list[Classified]:
-        """The class of a text, or the number that it is given; of a text and a second one, where it learned pairs.
+        """Return the class of a text, or its predicted number. A model for pairs needs a second text.
 
         model.classify("the fox mends the gate").label
         """
@@ -203,7 +208,7 @@ class OpenModel:
     @overload
     def tag(self, sentences: Texts | Sequence[Texts]) -> list[Tagged]: ...
     def tag(self, sentences: str | Texts | Sequence[Texts]) -> Tagged | list[Tagged]:
-        """A tag for each word of a sentence: a text, whose words stand between white space, or a list of words.
+        """Return a tag for each word of a sentence: a text, split at white space, or a list of words.
 
         model.tag("Newts swim in Bergen").tags
         """
@@ -218,10 +223,10 @@ class OpenModel:
     @overload
     def score(self, texts: Texts, *, way: str = "") -> list[Scored]: ...
     def score(self, texts: str | Texts, *, way: str = "") -> Scored | list[Scored]:
-        """How likely a text is: of each token and word its surprisal in bits, and the sum of the logarithms.
+        """Return the log likelihood of a text, and the surprisal of each token and word in bits.
 
-        `way`: causal, masked (each token hidden by itself), word (and its word's pieces right of it), detect (how real
-        an ELECTRA finds it), forward, backward or mean (of an ELMo); empty: the model's usual one.
+        `way` is causal, masked (each token masked by itself), word (with the word's tokens to the right of it), detect
+        (how real an ELECTRA finds each token), forward, backward or mean (ELMo). Empty is the model's usual way.
 
             model.score("Newts swim in Bergen").words[0].bits
         """
@@ -230,7 +235,7 @@ class OpenModel:
         return results[0] if isinstance(texts, str) else results
 
     def at_steps(self, steps: Literal["all"] | Sequence[int] = "all") -> Iterator[OpenModel]:
-        """Its run at the checkpoints that it keeps, opened one after the other as this one is.
+        """Yield the model at each checkpoint of its run, opened with the same options.
 
         [(model.step, model.score("it is old").log_likelihood) for model in model.at_steps()]
         """
@@ -246,12 +251,18 @@ class OpenModel:
 
     @in_a_line()
     def predict(
-        self, files: str | Texts, out: str | Path, *, overrides: Sequence[str] = (), anew: bool = False,
-        scores: bool = False, **task: object,
-    ) -> Predicted:  # fmt: skip
-        """What it says of files of its task, written into a folder in the form that its task's official scorer reads.
+        self,
+        files: str | Texts,
+        out: str | Path,
+        *,
+        overrides: Sequence[str] = (),
+        anew: bool = False,
+        scores: bool = False,
+        **task: object,
+    ) -> Predicted:
+        """Write the predictions for files of its task to a folder, in the format of the task's official scorer.
 
-        `scores`: score them too; `anew`: set the present folder aside; keywords are settings of the task.
+        `scores` also scores them. `anew` moves the present folder aside. Keywords are settings of the task.
 
             model.predict("dev.tsv", "work/predictions", scores=True).scores["accuracy"]
         """
@@ -260,14 +271,21 @@ class OpenModel:
 
     @in_a_line()
     def evaluate(
-        self, files: object = (), *, probe: str = "", overrides: Sequence[str] = (), out: str | Path | None = None,
-        anew: bool = False, most_unknown: float = MOST, **settings: object,
-    ) -> Evaluated:  # fmt: skip
-        """How good it is on files of its task (left out: its own dev files), or what a probe finds of it.
+        self,
+        files: object = (),
+        *,
+        probe: str = "",
+        overrides: Sequence[str] = (),
+        out: str | Path | None = None,
+        anew: bool = False,
+        most_unknown: float = MOST,
+        **settings: object,
+    ) -> Evaluated:
+        """Score the model on files of its task (default: the run's dev files), or with a probe.
 
-        `files` may be examples too, as `finetune` takes them: a dict of lists or a `datasets.Dataset`. Keywords are
-        settings of the task or the probe. What a probe finds is kept in `scores/` beside the model, or in
-        `out`; `anew`: computed again. `most_unknown`: the share of tokens that may be unknown; more is refused.
+        `files` may also be examples, as `finetune` takes them: a dict of lists or a `datasets.Dataset`. Keywords are
+        settings of the task or the probe. The results of a probe are saved in `scores/` in the model's folder, or in
+        `out`, and `anew` computes them again. `most_unknown` is the largest accepted share of unknown tokens.
 
             model.evaluate("dev.tsv").scores["accuracy"]
             model.evaluate("texts.txt", probe="perplexity").lines
@@ -286,14 +304,14 @@ class OpenModel:
 
     @in_a_line()
     def embed_file(self, source: Source, out: str | Path, *, anew: bool = False, **how: Unpack[EmbedOptions]) -> str:
-        """The vectors of every line of a file, plain or packed, or of a stream, into .h5, .npz, .npy or .parquet.
+        """Write the vectors of every line of a file (plain, compressed or a stream) to .h5, .npz, .npy or .parquet.
 
         model.embed_file("texts.txt", "vectors.h5", layers="all")
         """
         return embed.embed(self.trained, source, out, embed_form(how), anew=anew)
 
     def check(self, method: str) -> None:
-        """Refuse what this model was not made for, with what it can."""
+        """Raise an error that lists what the model can do, if it does not support a method."""
         if method in self.can:
             return
         if check := CHECKS.get(method):
@@ -306,7 +324,7 @@ class OpenModel:
         raise RecipeError(self.folder, cannot, wanted, remedy)
 
 
-VERBS = {"score": "surprisal"}  # commands that are not called like the method
+VERBS = {"score": "surprisal"}  # commands with another name than the method
 CHECKS: dict[str, Callable[[Trained], object]] = {"fill": fill.check, "generate": generate.check, "score": scored.check}
 
 

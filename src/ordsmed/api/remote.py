@@ -1,7 +1,7 @@
-"""RemoteModel: a model that `ordsmed serve` has on this or another machine, asked by the methods of an opened one.
+"""RemoteModel: a model of an `ordsmed serve` on this or another machine, with the methods of an opened model.
 
 model = ordsmed.open("http://localhost:8000/tiny-bert")
-model.fill("it is [MASK].").masks[0][0]     ->  what the model itself gives, to the last digit
+model.fill("it is [MASK].").masks[0][0]     ->  exactly what the model itself returns
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from ordsmed.use.fill import Filled
 from ordsmed.use.generation.options import Generated
 from ordsmed.use.predict import Classified, Tagged
 
-TOKEN = "ORDSMED_TOKEN"  # the variable with what --token-file of the server holds
-TRIES, SECONDS = 5, 600.0
-AGAIN = (429, 503)  # it is busy: once more, when it says so
+TOKEN = "ORDSMED_TOKEN"  # environment variable with the token of the server's --token-file
+TRIES, SECONDS = 5, 600.0  # most tries of a request, and its timeout
+AGAIN = (429, 503)  # the server is busy: retry after the time it names
 METHODS = ("fill", "generate", "stream", "embed", "answer", "classify", "tag", "score")
-OPEN = "open the folder of the model where it stands"
+OPEN = "open the folder of the model on its machine"
 Result = TypeVar("Result")
 
 
 class ServedScores(TypedDict):
-    """What /score answers of one model."""
+    """The answer of /score for one model."""
 
     model: str
     scores: list[Scored]
 
 
 class PackedArray(TypedDict):
-    """Vectors of a text as they travel."""
+    """The vectors of a text as base64 in JSON."""
 
     text: str
     words: list[str]
@@ -55,7 +55,7 @@ class PackedArray(TypedDict):
 
 
 class Problem(msgspec.Struct, rename={"problem": "found"}):
-    """Why a request is refused."""
+    """The reason why a request was rejected."""
 
     error: str
     place: str = ""
@@ -65,43 +65,41 @@ class Problem(msgspec.Struct, rename={"problem": "found"}):
 
 
 class ModelFacts(msgspec.Struct):
-    """What a server says of one of its models."""
+    """A server's description of one of its models."""
 
     name: str
     family: str
     step: int | None
     labels: tuple[str, ...]
     can: tuple[str, ...]
-    pairs: bool = False  # older servers do not send it
+    pairs: bool = False  # missing from older servers
 
 
 class ServerFacts(msgspec.Struct):
-    """What a server says of itself."""
-
     models: list[ModelFacts]
 
 
 class NotServed(RecipeError, AttributeError):
-    """A method that an opened model has, and a served one has not."""
+    """A method that opened models have, but served models do not."""
 
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """A served model; a text gives one result, a list of texts a list of them."""
+    """A served model. A text gives one result, a list of texts a list of results."""
 
     url: str  # of the server
     facts: ModelFacts
 
     @staticmethod
     def of(address: str) -> RemoteModel:
-        """`http://host:8000/name`, or without a name the first model that is served there."""
+        """Connect to `http://host:8000/name`, or without a name to the first model of the server."""
         scheme, _, rest = address.partition("://")
         host, _, name = rest.partition("/")
         url, name = f"{scheme}://{host}", urllib.parse.unquote(name.strip("/"))
         try:
             models = msgspec.json.decode(_request(f"{url}/", None).read(), type=ServerFacts).models
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise RunError(url, "is no server of `ordsmed serve`", "one that lists its models") from None
+            raise RunError(url, "is not a server of `ordsmed serve`", "a server that lists its models") from None
         names = [model.name for model in models]
         if name and name not in names:
             raise RecipeError(address, f"no model `{name}`", "", nearest(name, names))
@@ -109,27 +107,27 @@ class RemoteModel:
 
     @property
     def family(self) -> str:
-        """bert, gpt2, elmo..."""
+        """Return its architecture: bert, gpt2, elmo..."""
         return self.facts.family
 
     @property
     def step(self) -> int | None:
-        """Of which checkpoint it is; None: of no run."""
+        """Return the step of its checkpoint, or None if it is not from a run."""
         return self.facts.step
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes or tags that it knows."""
+        """Return its classes or tags."""
         return self.facts.labels
 
     @property
     def can(self) -> tuple[str, ...]:
-        """Which of its methods it can answer."""
+        """Return the names of the methods that it supports."""
         return self.facts.can
 
     @property
     def pairs(self) -> bool:
-        """Whether `classify` wants two texts."""
+        """Return whether `classify` needs two texts."""
         return self.facts.pairs
 
     def __repr__(self) -> str:
@@ -146,25 +144,24 @@ class RemoteModel:
         raise NotServed(self.url, f"a served model has no `{name}`; it has {', '.join(METHODS)}", "", OPEN)
 
     def check(self, method: str) -> None:
-        """Raise an error if this model cannot do what a method asks."""
         if method not in self.can:
             cannot = f"its model {self.facts.name} cannot {method}: it is a {self.family}"
             raise RecipeError(self.url, cannot, "", f"it can {', '.join(self.can)}")
 
     def fill(self, texts: str | Texts, *, best: int = 5, targets: Sequence[str] = ()) -> Filled | list[Filled]:
-        """The best guesses for each [MASK] of a text."""
+        """Return the best guesses for each [MASK] of a text."""
         body = {"texts": texts_of("fill", texts), "best": best, "targets": list(targets)}
         return _like(texts, self._ask("api/fill", body, list[Filled]))
 
     def generate(self, prompts: str | Texts = "", **how: Unpack[WritingOptions]) -> Generated | list[Generated]:
-        """How a model goes on with a text; an empty one it begins itself."""
+        """Return how the model continues a text; it begins an empty one itself."""
         options = sampling_options(how)
         body = {"texts": texts_of("generate", prompts), **msgspec.to_builtins(options)}
         texts = self._ask("api/generate", body, list[Generated])
         return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
 
     def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
-        """The same, piece by piece as it is made: what follows the prompt."""
+        """Yield the text after the prompt in pieces, as they are generated."""
         options = msgspec.to_builtins(replace(sampling_options(how), samples=1))
         body = {"texts": [text_of("stream", prompt)], **options, "stream": True}
         with _request(f"{self.url}/{self._path}/api/generate", msgspec.json.encode(body)) as answer:
@@ -178,7 +175,7 @@ class RemoteModel:
                         yield piece["text"]
 
     def embed(self, texts: str | Texts, **how: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
-        """A vector for each word of a text, or one for all of it (of="sentences")."""
+        """Return a vector for each word of a text, or one for the whole text (of="sentences")."""
         form = embed_form(how)
         if form.mix or form.carry:
             raise RecipeError("embed", "found mix or carry", "other options", OPEN)
@@ -187,22 +184,22 @@ class RemoteModel:
         return _like(texts, [_unpacked(entry) for entry in packed])
 
     def answer(self, question: str | Texts, context: str | Texts, *, best: int = 3) -> Answered | list[Answered]:
-        """Which part of a text answers a question, how sure that is, and what else it may be."""
+        """Return the part of a text that answers a question, with its probability and other candidates."""
         body = {"questions": texts_of("answer", question), "contexts": texts_of("answer", context), "best": best}
         return _like(question, self._ask("api/answer", body, list[Answered]))
 
     def classify(self, texts: str | Texts, seconds: str | Texts = ()) -> Classified | list[Classified]:
-        """The class of a text, or the number that it is given; of a text and a second one, where it learned pairs."""
+        """Return the class of a text, or its predicted number. A model for pairs needs a second text."""
         body = {"texts": texts_of("classify", texts), "seconds": texts_of("classify", seconds) if seconds else []}
         return _like(texts, self._ask("api/classify", body, list[Classified]))
 
     def tag(self, sentences: str | Texts | Sequence[Texts]) -> Tagged | list[Tagged]:
-        """A tag for each word of a sentence: a text, whose words stand between white space, or a list of words."""
+        """Return a tag for each word of a sentence: a text, split at white space, or a list of words."""
         several = [sentences] if isinstance(sentences, str) else list(sentences)
         return _like(sentences, self._ask("api/tag", {"sentences": several}, list[Tagged]))
 
     def score(self, texts: str | Texts, *, way: str = "") -> Scored | list[Scored]:
-        """How likely a text is: of each token and word its surprisal in bits, and the sum of the logarithms."""
+        """Return the log likelihood of a text, and the surprisal of each token and word in bits."""
         body = {"texts": texts_of("score", texts), "way": way}
         return _like(texts, self._ask("score", body, list[ServedScores])[0]["scores"])
 
@@ -212,7 +209,6 @@ class RemoteModel:
 
 
 def _like(texts: object, results: list[Result]) -> Result | list[Result]:
-    """One result of one text, else all."""
     return results[0] if isinstance(texts, str) else results
 
 
@@ -223,7 +219,7 @@ def _unpacked(entry: PackedArray) -> Embedded:
 
 
 def _request(url: str, body: bytes | None) -> http.client.HTTPResponse:
-    """What a server answers; where it is busy it is asked again when it says so."""
+    """Send a request and return the response. If the server is busy, retry when it says so."""
     headers = {"content-type": "application/json", "accept": "application/json"}
     if token := os.environ.get(TOKEN):
         headers["authorization"] = f"Bearer {token}"
@@ -239,12 +235,12 @@ def _request(url: str, body: bytes | None) -> http.client.HTTPResponse:
                 time.sleep(min(float(error.headers.get("retry-after") or 1), 30.0))
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise RunError(url, f"cannot be reached: {reason}", "a server", "`ordsmed serve` starts one") from None
+            raise RunError(url, f"cannot be reached: {reason}", "a server", "start one: `ordsmed serve`") from None
     raise AssertionError("unreachable")
 
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> OrdsmedError:
-    """What a server refuses, as the model itself would."""
+    """Return the error of a rejected request, as a local model would raise it."""
     try:
         refusal = msgspec.json.decode(error.read(), type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):

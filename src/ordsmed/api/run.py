@@ -1,4 +1,4 @@
-"""TrainingRun: what a training called from Python leaves: its folder, how it stands, what was measured, its model."""
+"""TrainingRun: the folder, state, scores, metrics and model of a training that was called from Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ordsmed.weights.origin import Origin
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run, or trials; what is told of it is read from its folder when it is asked for."""
+    """A run, or trials. Its properties are read from its folder at each access."""
 
     folder: Path
 
@@ -27,7 +27,7 @@ class TrainingRun:
         return str(self.folder)
 
     def _repr_html_(self) -> str:
-        """The course of its loss, for a notebook, and what it found in the end; of trials a row each."""
+        """Return its learning curve and scores for a notebook, with a table of its trials."""
         scores = [(name, in_words(value)) for name, value in self.scores.items() if not isinstance(value, dict)]
         rows = [("folder", self.folder), ("state", self.state), *scores]
         return f"{self._loss_picture()}{html_table(rows)}{self._trials_table()}"
@@ -44,33 +44,33 @@ class TrainingRun:
 
     @property
     def state(self) -> str:
-        """done, running, stopped or failed."""
+        """Return done, running, stopped or failed."""
         return str(Run(self.folder).status.get("state", ""))
 
     @property
     def scores(self) -> dict[str, Any]:
-        """What it found in the end, beside guessing; empty while it is not done."""
+        """Return its final scores and those of guessing. They are empty until it is done."""
         path = self.folder / "scores.json"
         return files.read_table(path) if path.exists() else {}
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """A table a step (its loss, rate, seconds...) and one a validation; of trials none, each has its own."""
+        """Return a table for each step (loss, rate, seconds...) and validation; for trials an empty list."""
         path = self.folder / "metrics.jsonl"
         return meters.read(path) if path.exists() else []
 
     @property
     def steps(self) -> list[int]:
-        """Those that `open` can be asked for."""
+        """Return the steps of the checkpoints that `open` can open."""
         return Origin.of(self.folder).steps()
 
     @property
     def trials(self) -> list[TrainingRun]:
-        """The runs of trials, by name; of one run none."""
+        """Return the runs of trials, sorted by name; for a single run an empty list."""
         return [TrainingRun(path) for path in sorted((self.folder / "trials").glob("*/"))]
 
     def open(
         self, *, step: int | None = None, device: str = "auto", precision: str = "fp32", threads: int | None = None
     ) -> OpenModel:
-        """Its model: of the end, of the best trial, or of a step that was kept."""
+        """Open its model: that of the end, of the best trial, or of a step with a checkpoint."""
         return model.open(self.folder, step=step, device=device, precision=precision, threads=threads)

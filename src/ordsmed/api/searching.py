@@ -1,4 +1,4 @@
-"""Searching: an index of a corpus made, opened and asked; the verbs `index` and `search` call these functions too.
+"""Build, open, update and search an index; the verbs `index` and `search` call these functions as well.
 
 index = ordsmed.index("work/pretrain/tiny-bert", "work/corpus/stdlib", "work/index/stdlib")
 index.search("how is a file closed?", k=3)[0].passage.text
@@ -48,15 +48,15 @@ def index(
     anew: bool = False,
     **opening: Unpack[OpeningOptions],
 ) -> OpenIndex:
-    """An index of a corpus: its documents cut in passages, a vector for each by the model, and the words of each.
+    """Build an index of a corpus: passages, a vector of each by the model, and inverted word lists.
 
-    `model`: None makes one of words alone; `corpus`: a corpus's folder or recipe, or files of text or JSON lines;
-    `kind`: dense (vectors), words (BM25) or both; `length` of a passage and `overlap` in tokens; `title`: is a
-    document's title read before each of its passages?; `pool` and `batch` as those of `embed`; `weight`: of vectors in
-    a search by both, from 0 to 1, which the index keeps; None: what it has, else pseudo-questions choose it; `nearest`:
-    exact, or some vectors alone are looked at (faiss); `rerank`: a model that scores pairs of texts, which searches use
-    if pseudo-questions are answered better with it; `anew`: what stands in `out` is set aside; further keywords say how
-    the model is opened. The same call goes on where it was stopped.
+    Without a model (None), the index has words only. `corpus` is a folder or recipe of a corpus, or files of text or
+    JSON lines. `kind` is dense (vectors), words (BM25) or both. `length` and `overlap` of passages are in tokens.
+    `title` puts the document's title before each passage. `pool` and `batch` are those of `embed`. `weight`, from 0 to
+    1, is that of vectors in a search by both; by default the index keeps the one it has, or pseudo-questions choose it.
+    `nearest` is exact or faiss (approximate). `rerank` is a model that scores pairs of texts; it is used if it helps on
+    pseudo-questions. `anew` moves `out` aside if it exists. Further keywords are options to open the model. The same
+    call resumes an unfinished index.
 
         ordsmed.index("work/pretrain/tiny-bert", "work/corpus/stdlib", "work/index/stdlib").search("closing files")
     """
@@ -93,7 +93,7 @@ def index(
 
 
 def _as_it_stands(encoder: TextEncoder, out: Path) -> TextEncoder:
-    """The mean over words, where an index of former times has that as its mean."""
+    """Return the encoder, pooling words if the index in `out` was built when `mean` was the mean of words."""
     former = replace(encoder, pool="words")
     return former if out.is_dir() and Run(out).status.get("model_key") == former.key() else encoder
 
@@ -105,39 +105,37 @@ def choose(
     weight: float | None = None,
     **opening: Unpack[OpeningOptions],
 ) -> OpenIndex:
-    """Choose by pseudo-questions how much vectors, and a reranker, count in searches of an index, which keeps it.
+    """Choose the weight of vectors and of a reranker with pseudo-questions, and save them in the index.
 
-    `weight`: of the vectors, which is not chosen then, but stays.
+    If `weight` is given, it is the weight of the vectors and is not chosen.
     """
-    standing = index if isinstance(index, OpenIndex) else open_index(index, **opening)
-    if standing.recipe.kind != "both" and rerank is None:
-        raise RecipeError(
-            "--choose", f"found an index of {standing.recipe.kind} alone", "an index by both, or --rerank RUN"
-        )
+    opened_index = index if isinstance(index, OpenIndex) else open_index(index, **opening)
+    if opened_index.recipe.kind != "both" and rerank is None:
+        problem = f"found an index of kind {opened_index.recipe.kind}"
+        raise RecipeError("--choose", problem, "an index of kind both, or --rerank RUN")
     if rerank is None:
-        return standing.chosen(weight=weight)
+        return opened_index.chosen(weight=weight)
     trained = _opened(rerank, **opening)
     check_reranker(trained)
-    described = _described(standing, rerank, trained)
-    return standing.chosen(partial(pair_scores, trained), described, weight=weight)
+    described = _described(opened_index, rerank, trained)
+    return opened_index.chosen(partial(pair_scores, trained), described, weight=weight)
 
 
 def with_reranker(index: OpenIndex, rerank: Place, choice: SearchChoice) -> OpenIndex:
-    """The index with a reranker that was measured elsewhere, which its folder keeps."""
+    """Save a reranker that was evaluated elsewhere in the index, and return the index."""
     return index.reranked(_described(index, rerank, _opened(rerank)), choice)
 
 
 def _described(index: OpenIndex, rerank: Place | OpenModel, trained: Trained) -> dict[str, str]:
-    """Where a reranker is, and what it is."""
     place = str(rerank.folder) if isinstance(rerank, OpenModel) else os.fspath(rerank)
     if (home := Run(index.folder).home) and os.path.exists(place):
-        place = os.path.relpath(place, home)  # as the paths of its recipe, so that both can be moved together
+        place = os.path.relpath(place, home)  # relative like the paths of its recipe, so that both can be moved
     return {"model": place, "key": reranker_key(trained)}
 
 
 @files.in_a_line()
 def open_index(folder: Place, model: Place = "", **opening: Unpack[OpeningOptions]) -> OpenIndex:
-    """An index that stands; `model`: where its model is now, if not where it was; further keywords open that.
+    """Open an index. `model` is the present path of its model, if that has moved; further keywords open it.
 
     ordsmed.open_index("work/index/stdlib").search("closing files", k=3)
     """
@@ -153,10 +151,10 @@ def update_index(
     model: Place = "",
     **opening: Unpack[OpeningOptions],
 ) -> OpenIndex:
-    """Add documents to an index, in the place of those with the same ids, and delete documents by their ids.
+    """Add documents to an index, replacing those with the same ids, and delete documents by their ids.
 
-    `add`: files of text or JSON lines, or a corpus. A search finds what it would in an index that was made of the
-    documents that stay, then of those added. The index is the old one until the new one is whole.
+    `add` are files of text or JSON lines, or a corpus. The result equals an index built from the documents that stay,
+    followed by the new ones. The old index is used until the new one is complete.
 
         ordsmed.update_index("work/index/stdlib", "more.jsonl", ["d7"])
     """
@@ -200,11 +198,12 @@ def search(
     top: int = 0,
     where: Sequence[str] = (),
 ) -> list[SearchHit] | list[list[SearchHit]]:
-    """The passages of an index that answer a question best; of several questions each.
+    """Return the passages of an index that answer a question best; for several questions, a list for each.
 
-    `kind`: by dense (vectors), words (BM25) or both; `weight`: of the vectors in a search by both, from 0 to 1, in
-    the place of the index's; `rerank`: a model that scores pairs of texts orders the first `top` (50); None: the one
-    that the index has, if it helped; False: none; `where`: conditions of the documents' fields, as `year>=1990`.
+    `kind` is dense (vectors), words (BM25) or both. `weight`, from 0 to 1, replaces the index's weight of vectors in a
+    search by both. `rerank` is a model that scores pairs of texts and orders the first `top` passages (50). None uses
+    the index's own reranker, if one helped; False uses none. `where` has conditions on fields of documents, such as
+    `year>=1990`.
 
         ordsmed.search("work/index/stdlib", "how is a file closed?", k=3)[0].passage.text
     """
@@ -220,7 +219,7 @@ def search(
 
 
 def reranker(model: Place | OpenModel, **opening: Unpack[OpeningOptions]) -> Rescoring:
-    """What scores pairs, by a model that can."""
+    """Return a function that scores pairs of texts with a model, or raise an error if the model cannot."""
     trained = _opened(model, **opening)
     check_reranker(trained)
     return partial(pair_scores, trained)

@@ -1,4 +1,4 @@
-"""`ordsmed.pretrain`, `ordsmed.finetune`: the verbs of these names as functions, which the verbs call as well."""
+"""`ordsmed.pretrain` and `ordsmed.finetune`, which the commands of these names call as well."""
 
 from __future__ import annotations
 
@@ -31,18 +31,27 @@ from ordsmed.train.session import SessionOptions
 
 @in_a_line()
 def pretrain(
-    recipe: str | Path, *, overrides: Sequence[str] = (), deadline: str | float | None = None, anew: bool = False,
-    layout: str | Mapping[str, object] = "", site: str = "", devices: int = 0, restarts: int = 0, yes: bool = False,
-    part: str = "", **settings: object,
-) -> TrainingRun:  # fmt: skip
-    """Train a network: a new run from a recipe (a built-in one by name, or a TOML file), or trials (`seeds`, `grid`),
-    or go on with a run's folder.
+    recipe: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    deadline: str | float | None = None,
+    anew: bool = False,
+    layout: str | Mapping[str, object] = "",
+    site: str = "",
+    devices: int = 0,
+    restarts: int = 0,
+    yes: bool = False,
+    part: str = "",
+    **settings: object,
+) -> TrainingRun:
+    """Pretrain a model from a recipe, run trials (`seeds`, `grid`), or resume a run's folder.
 
-    Keywords change settings of the recipe; tables are dicts or dotted keys; `overrides` are the command line's words.
-    `steps` is how many all phases have together, warm-ups in proportion; `deadline`: "3h" or seconds; `anew`: set
-    the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU), `restarts` times begun
-    again after a failure; `yes`: although passes over the text, or the time, make no sense; `part`: of trials, "2/8"
-    for the second eighth of them. Ctrl-C saves the run and raises Stopped; the same call goes on.
+    `recipe` is a built-in name, a TOML file or a folder. Keywords change its settings; tables are dicts or dotted keys,
+    and `overrides` are words of the command line. `steps` is the total of all phases, whose warm-ups shrink in
+    proportion. `deadline` is "3h" or seconds. `anew` moves the present folder aside. `devices` processes are started,
+    one per GPU (or share of the CPU), and restarted up to `restarts` times after a failure. `yes` accepts a plan with
+    too many passes over the text or too little time. `part="2/8"` runs the second eighth of the trials. Ctrl-C saves
+    the run and raises Stopped; the same call resumes it.
 
         run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.rate": 1e-3})
         run.scores["validation"], run.open().fill("it is [MASK].")
@@ -54,21 +63,31 @@ def pretrain(
 
 @in_a_line()
 def finetune(
-    recipe: str | Path, *, train: object = None, dev: object = None, overrides: Sequence[str] = (),
-    deadline: str | float | None = None, anew: bool = False, layout: str | Mapping[str, object] = "", site: str = "",
-    devices: int = 0, restarts: int = 0, part: str = "", **settings: object,
-) -> TrainingRun:  # fmt: skip
-    """Teach a pretrained network a task, or make trials (`seeds`, `grid`), or go on with a run's folder.
+    recipe: str | Path,
+    *,
+    train: object = None,
+    dev: object = None,
+    overrides: Sequence[str] = (),
+    deadline: str | float | None = None,
+    anew: bool = False,
+    layout: str | Mapping[str, object] = "",
+    site: str = "",
+    devices: int = 0,
+    restarts: int = 0,
+    part: str = "",
+    **settings: object,
+) -> TrainingRun:
+    """Fine-tune a pretrained model on a task, run trials (`seeds`, `grid`), or resume a run's folder.
 
-        `train` and `dev` are `task.train` and `task.dev`: paths, or the examples as a dict of lists or a
-    `datasets.Dataset`, which are written into the run's folder. Keywords change settings of the recipe; tables are
-    dicts or dotted keys; `overrides` are the command line's words. `deadline`: "3h" or seconds, to which the steps are
-    fitted; `anew`: set the present folder aside; `devices`: so many processes, one a GPU (or share of the CPU),
-    `restarts` times begun again after a failure; `part`: of trials, "2/8" for the second eighth of them. Ctrl-C saves
-    the run and raises Stopped; the same call goes on.
+    `train` and `dev` set `task.train` and `task.dev`: paths, or examples as a dict of lists or a `datasets.Dataset`,
+    which are written to the run's folder. Keywords change settings of the recipe; tables are dicts or dotted keys, and
+    `overrides` are words of the command line. `deadline` is "3h" or seconds, and the steps are fitted to it. `anew`
+    moves the present folder aside. `devices` processes are started, one per GPU (or share of the CPU), and restarted up
+    to `restarts` times after a failure. `part="2/8"` runs the second eighth of the trials. Ctrl-C saves the run and
+    raises Stopped; the same call resumes it.
 
-            run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
-            run.scores["f1"], run.open().tag("Newts swim in Bergen")
+        run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
+        run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
     how = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
     settings |= {f"task.{split}": data for split, data in (("train", train), ("dev", dev)) if data is not None}
@@ -78,18 +97,24 @@ def finetune(
 
 
 def _part_of(perform: Callable[..., Path], part: str, devices: int) -> Callable[..., Path]:
-    """Of trials."""
     if part and devices:
-        raise RecipeError("--devices", f"found {devices} beside --part", "one of them", "each trial has one device")
+        raise RecipeError("--devices", f"found {devices} with --part", "one of them", "each trial has one device")
     return functools.partial(perform, part=part) if part else perform
 
 
 def _trained(
-    kind: type[Plan], perform: Callable[..., Path], recipe: str | Path, overrides: Sequence[str],
-    layout: str | Mapping[str, object], settings: dict[str, object], devices: int, restarts: int, how: SessionOptions,
-) -> TrainingRun:  # fmt: skip
-    """By this process, or by several that it starts."""
-    if not isinstance(layout, str):  # of the recipe, not a mesh
+    kind: type[Plan],
+    perform: Callable[..., Path],
+    recipe: str | Path,
+    overrides: Sequence[str],
+    layout: str | Mapping[str, object],
+    settings: dict[str, object],
+    devices: int,
+    restarts: int,
+    how: SessionOptions,
+) -> TrainingRun:
+    """Train in this process, or in `devices` processes that it starts."""
+    if not isinstance(layout, str):  # the recipe's setting `layout`, not a mesh
         layout, settings["layout"] = "", layout
     name, how["layout"] = stages.stage(recipe, stages.BY_VERB.get(kind.recipes.verb, "")), layout
     words = words_of(kind.recipes, name, overrides, settings)
@@ -103,7 +128,6 @@ def _trained(
 def _by_processes(
     kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, how: SessionOptions
 ) -> Path:
-    """Its folder, once all of them are done."""
     folder = Path(name) if kind_of_folder(name).made else folder_of(read(kind.recipes, name, words), name)
     until = [f"--deadline={how['deadline']}s"] if how["deadline"] else []
     named = [f"--{key}={how[key]}" for key in ("layout", "site") if how[key]]
@@ -112,16 +136,16 @@ def _by_processes(
         if status - 128 in PASSED_ON:
             raise Stopped(int(Run(folder).status.get("step", 0)), status - 128)
         problem = f"its {many(devices, 'process')} ended with status {status}"
-        raise RunError(folder, problem, "", "they have said why, in the lines above")
+        raise RunError(folder, problem, "", "read their errors in the lines above")
     return folder
 
 
 def _until(deadline: str | float | None) -> float | None:
-    """In seconds."""
+    """Return the deadline in seconds."""
     try:
         left = seconds(deadline) if isinstance(deadline, str) else deadline
     except ValueError:
         left = 0.0
     if left is not None and not (left > 0 and math.isfinite(left)):
-        raise RecipeError("deadline", f"found {deadline!r}", "seconds above 0, or a text as 3h, 90m or 1h30m")
+        raise RecipeError("deadline", f"found {deadline!r}", "seconds above 0, or a text such as 3h, 90m or 1h30m")
     return left

@@ -1,1 +1,1 @@
-"""What knows nothing of language: errors, recipes, menus, run folders, devices, processes."""
+"""Infrastructure without any knowledge of language: errors, recipes, menus, run folders, devices, processes."""

@@ -1,4 +1,4 @@
-"""The words of a command: a parser whose complaints are one line with near names, and numbers within bounds."""
+"""The argument parser of commands, with errors of one line and suggestions, and checked number types."""
 
 import argparse
 import contextlib
@@ -11,22 +11,20 @@ from ordsmed.base import other_names
 from ordsmed.base.errors import OrdsmedError, meant, same_name
 from ordsmed.base.say import seconds
 
-PLAIN = "\0"  # before words behind `--`, which are no flags whatever they begin with; no shell hands it over
-
+PLAIN = "\0"  # marks words after `--`, which are never flags; a shell cannot pass this character
 NEVER_MEANT = ("--anew", "--help")  # never suggested when another flag is misspelled
-
-MOST_SEEDS = 1_000  # more are a mistake
-FILES = "<files>"  # among the words that an argument offers to a shell: any file or folder
+MOST_SEEDS = 1_000  # more are probably a mistake
+FILES = "<files>"  # in the completions of an argument: any file or folder
 
 
 class UsageError(OrdsmedError):
-    """Words that no command is written with. Exit status 2 at the command line."""
+    """The words do not form a valid command. The exit status is 2."""
 
     status = 2
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but flags are never guessed from their beginnings, and what is wrong is raised."""
+    """argparse without abbreviated flags, which raises UsageError."""
 
     def __init__(
         self,
@@ -37,18 +35,18 @@ class Parser(argparse.ArgumentParser):
         elsewhere: Callable[[str], Iterable[str]] = lambda _: (),
         **how: Any,
     ) -> None:
-        self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # of an argument: what a shell completes it with
+        self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # shell completions by argument
         super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
         self.verb, self.owners, self.settings = verb, owners, tuple(settings)
-        self.behind = ""  # what words behind `--` are called that go to another program as they are
-        self.elsewhere = elsewhere  # the settings of its recipe that other codes call so
+        self.behind = ""  # name of the words after `--`, if they are passed to another program unchanged
+        self.elsewhere = elsewhere  # finds the settings of the recipe that have a name in other codes
 
     def add_argument(
         self, *words: str, offers: Callable[[], Iterable[str]] | None = None, **how: Any
     ) -> argparse.Action:
-        """As argparse's; `offers` lists words that may stand there, for a shell to complete.
+        """Add an argument as argparse does. `offers` lists its shell completions.
 
-        Behind a tab a word may say what it means.
+        After a tab, a completion may have a description.
         """
         action = super().add_argument(*words, **how)
         if offers:
@@ -56,12 +54,12 @@ class Parser(argparse.ArgumentParser):
         return action
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """What the words say; flags may stand anywhere among them."""
+        """Parse the words of a command. Flags may be anywhere among them."""
         if "" in words and not any(action.dest == "text" for action in self._actions):
-            raise UsageError(self.verb, "an empty word", f"`{self._form()}`", "is a variable of the shell not set?")
+            raise UsageError(self.verb, "an empty word", f"`{self._form()}`", "is a shell variable not set?")
         end = words.index("--") if "--" in words else len(words)
         if alone := next((word for word in words[:end] if re.fullmatch(r"--?[\w-]+=--", word)), None):
-            raise UsageError(alone.removesuffix("=--"), "found --", "a value", self._more())  # argparse takes it away
+            raise UsageError(alone.removesuffix("=--"), "found --", "a value", self._more())  # argparse drops the `--`
         plain = [] if self.behind else [PLAIN + word for word in words[end + 1 :]]
         args, rest = self.parse_known_intermixed_args([*words[:end], *plain])
         for name, value in vars(args).items():
@@ -78,11 +76,10 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def error(self, message: str) -> NoReturn:
-        """What argparse found wrong, in our words."""
         message = re.sub(r"^argument ", "", message)
-        if lacking := re.match(r"the following arguments are required: (.*)", message):
+        if missing := re.match(r"the following arguments are required: (.*)", message):
             free = [action.metavar for action in self._actions if action.nargs in ("*", "?")]
-            names = [name for name in lacking[1].split(", ") if name not in free]
+            names = [name for name in missing[1].split(", ") if name not in free]
             raise UsageError(self.verb, f"no {' and no '.join(names)}", f"`{self._form()}`", self._more())
         place, _, complaint = message.partition(": ")
         if choices := re.match(r"invalid choice: (.*) \(choose from (.*)\)", complaint):
@@ -92,16 +89,15 @@ class Parser(argparse.ArgumentParser):
         if re.match("expected .* argument", complaint):
             raise UsageError(self.verb, f"{place} has no value", f"`{self._value(place)}`", self._more())
         if explicit := re.match("ignored explicit argument '(.*)'", complaint):
-            raise UsageError(place, f"found {_short(explicit[1])}", "no value: it is there or not")
+            raise UsageError(place, f"found {_short(explicit[1])}", "no value, because it is a switch")
         problem, _, wanted = complaint.partition("; wanted ")
         raise UsageError(place if complaint else self.verb, problem or message, wanted)
 
     def flags(self) -> list[str]:
-        """Every flag, in its long form."""
         return [word for action in self._actions for word in action.option_strings if word.startswith("--")]
 
     def _near(self, flag: str) -> str:
-        """What may have been meant by a flag that does not exist; never a flag that sets aside what was made."""
+        """Return a suggestion for an unknown flag, but never a flag that moves finished work aside."""
         key, known = flag.lstrip("-").replace("-", "_"), [flag for flag in self.flags() if flag not in NEVER_MEANT]
         if same := next((word for word in known if same_name(flag, word)), ""):
             return f"did you mean `{same}`?"
@@ -111,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         if suggestion := meant(flag, known):
             return suggestion
         if self.behind:
-            return f"behind `--` it is handed on: `-- {flag}`"
+            return f"after `--` it is passed on: `-- {flag}`"
         if key in self.settings:
             return f"a setting is written `{key}=...`"
         if paths := list(self.elsewhere(key)):
@@ -119,7 +115,7 @@ class Parser(argparse.ArgumentParser):
         return self._instead(key, ["any"]) or self.owners(flag) or self._more()
 
     def _instead(self, key: str, groups: Sequence[str]) -> str:
-        """The first answer of the table of other names whose flags and settings this verb has."""
+        """Return the first answer from the table of other names that uses flags and settings of this verb."""
         for answer in other_names.answers("options", key, groups):
             form, needed = self._form(), re.search(r"\{form (.*?)\}", answer)
             codes = [code for code in re.findall(r"`(.+?)`", answer) if not code.startswith(("ordsmed ", "{"))]
@@ -138,17 +134,16 @@ class Parser(argparse.ArgumentParser):
         return f"{place} {metavar or 'N'}" if action else place
 
     def _form(self) -> str:
-        """How the command is written, without its flags."""
         formatter = argparse.HelpFormatter(self.prog, width=1000)
         formatter.add_usage(None, [a for a in self._actions if not a.option_strings], [], prefix="")
         return formatter.format_help().strip()
 
     def _more(self) -> str:
-        return f"`ordsmed help {self.verb}` tells more"
+        return f"see `ordsmed help {self.verb}`"
 
 
 def whole(least: int, most: int = 10**15) -> Callable[[str], int]:
-    """A whole number, so many or more, up to `most`."""
+    """Return a parser of integers from `least` to `most`."""
     wanted = f"{least} or more" if most == 10**15 else f"{least} to {most:,}"
 
     def read(text: str) -> int:
@@ -161,13 +156,13 @@ def whole(least: int, most: int = 10**15) -> Callable[[str], int]:
 
 
 def seeds(text: str) -> tuple[int, ...]:
-    """Different whole numbers, as 1..5 or 1,2,7 or both."""
+    """Parse different integers, such as 1..5 or 1,2,7 or both."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dots, last = (end.strip() for end in part.partition(".."))
         ends = [first, last] if dots else [first]
         if not all(end.isascii() and end.isdigit() and len(end) < 16 for end in ends) or int(ends[0]) > int(ends[-1]):
-            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted seeds as 1..5 or 1,2,7")
+            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted seeds such as 1..5 or 1,2,7")
         if int(ends[-1]) - int(ends[0]) >= MOST_SEEDS:
             raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted at most {MOST_SEEDS:,} seeds")
         numbers += range(int(ends[0]), int(ends[-1]) + 1)
@@ -177,7 +172,7 @@ def seeds(text: str) -> tuple[int, ...]:
 
 
 def number(text: str) -> float:
-    """A number; what it may be is for who uses it to say."""
+    """Parse a finite number. The caller checks its range."""
     try:
         value = float(text)
     except ValueError:
@@ -188,10 +183,10 @@ def number(text: str) -> float:
 
 
 def hours(text: str) -> float:
-    """Hours as a number, or a time such as 90m or 1h30m."""
+    """Parse hours as a number, or a time such as 90m or 1h30m."""
     with contextlib.suppress(ValueError):
         return float(text) if re.fullmatch(r"[\d._]+", text) else seconds(text) / 3600
-    raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted hours as 1.5, or a time as 90m or 1h30m")
+    raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted hours such as 1.5, or a time such as 90m or 1h30m")
 
 
 def _unmarked(value: object) -> object:

@@ -1,9 +1,9 @@
-"""Charts as SVG: lines, bands, dots and bars between axes with round numbers. What they show is the caller's.
+"""Charts as SVG: lines, bands, dots and bars with axes of round numbers. Callers choose the data.
 
 Chart("loss", x, y) -> .line(points, color) .band(...) .dot(...) -> str(chart)
-over_log(...)         means with their deviations against the logarithm of a number, a line each
-power_law(...)        means against a number, both by logarithms, with a fitted line
-side_by_side(...)     a row a mean
+over_log(...)         means with deviations against the logarithm of a number, one line per series
+power_law(...)        means against a number on logarithmic axes, with a fitted line
+side_by_side(...)     one row per mean
 histograms(...)       panels of bars
 """
 
@@ -16,22 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 64, 44, 20, 48
-PANEL, PANEL_BOTTOM = 250, 40  # of histograms
+PANEL, PANEL_BOTTOM = 250, 40  # heights in histograms
 COLORS = ("#1f6feb", "#d1671b", "#1a7f52", "#8250df", "#b35900", "#0a7ea4")
 INK, FAINT = "#24292f", "#d8dee4"
 LONGEST = 50  # characters of a row's name
 
-Scale = Callable[[float], float]  # a number -> where it is drawn
+Scale = Callable[[float], float]  # a number -> its coordinate
 Point = tuple[float, float]
 
 
 def linear(low: float, high: float, begin: float, end: float) -> Scale:
-    """From one range to another; what lies outside is drawn at its edge."""
+    """Return a linear scale. Numbers outside its range are drawn at the edge."""
     return lambda value: begin + (min(max(value, low), high) - low) / (high - low) * (end - begin)
 
 
 def marks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers between two."""
+    """Return about `about` round numbers in a range."""
     raw = (high - low) / about
     unit = 10 ** math.floor(math.log10(raw))
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= raw)
@@ -40,12 +40,12 @@ def marks(low: float, high: float, about: int) -> list[float]:
 
 
 def path(points: Sequence[Point], digits: int = 1) -> str:
-    """A line through points, as `d` has it."""
+    """Return the `d` attribute of a line through points."""
     return "M" + "L".join(f"{x:.{digits}f} {y:.{digits}f}" for x, y in points)
 
 
 class Chart:
-    """Parts of a picture; `x` and `y` say where numbers are drawn."""
+    """The elements of a chart. `x` and `y` scale numbers to coordinates."""
 
     def __init__(self, title: str, x: Scale, y: Scale, *, left: float = LEFT, height: int = HEIGHT) -> None:
         self.x, self.y, self.left, self.height = x, y, left, height
@@ -54,44 +54,41 @@ class Chart:
             self.text(left, 26, title, size=15)
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", color: str = INK, *, size: int = 12) -> None:
-        """A line of text, by places in the picture."""
+        """Add a line of text at coordinates of the picture."""
         style = f'font-family="sans-serif" font-size="{size}" text-anchor="{anchor}" fill="{color}"'
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}>{html.escape(text)}</text>')
 
-    def rule(self, d: str, color: str = FAINT, more: str = "") -> None:
-        """A straight line, by places in the picture."""
-        self.parts.append(f'<path d="{d}" stroke="{color}"{more}/>')
+    def rule(self, d: str, color: str = FAINT, attributes: str = "") -> None:
+        """Add a straight line at coordinates of the picture."""
+        self.parts.append(f'<path d="{d}" stroke="{color}"{attributes}/>')
 
     def line(self, points: Sequence[Point], color: str, opacity: float = 1.0, more: str = "") -> None:
-        """Through points; what is faint is thin."""
+        """Add a line through points, thinner if it is transparent."""
         d = path([(self.x(x), self.y(y)) for x, y in points])
         how = more or f' stroke-width="{1 if opacity < 1 else 2}" opacity="{opacity}"'
         self.parts.append(f'<path d="{d}" fill="none" stroke="{color}"{how}/>')
 
     def band(self, points: Sequence[tuple[float, float, float]], color: str, opacity: float) -> None:
-        """What lies between two lines: of each number the lower and the higher."""
+        """Add the area between two lines, given as (x, low, high)."""
         around = [*((x, low) for x, low, _ in points), *((x, high) for x, _, high in reversed(points))]
         d = path([(self.x(x), self.y(y)) for x, y in around])
         self.parts.append(f'<path d="{d}Z" fill="{color}" opacity="{opacity}"/>')
 
     def dot(self, x: float, y: float, radius: float, color: str = INK, opacity: float = 1.0) -> None:
-        """A point."""
         place = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}"'
         faint = f' opacity="{opacity}"' if opacity < 1 else ""
         self.parts.append(f'<circle {place} r="{radius}" fill="{color}"{faint}/>')
 
     def bar(self, x: float, low: float, high: float, color: str, more: str = "") -> None:
-        """From one value up to another."""
         self.rule(f"M{self.x(x):.1f} {self.y(high):.1f}V{self.y(low):.1f}", color, more)
 
     def levels(self, low: float, high: float) -> None:
-        """Lines across at round numbers."""
         for mark in marks(low, high, 6):
             self.rule(f"M{LEFT} {self.y(mark):.1f}H{WIDTH - RIGHT}")
             self.text(LEFT - 8, self.y(mark) + 4, f"{mark:g}", "end")
 
     def below(self, numbers: Mapping[float, str], label: str) -> None:
-        """Numbers under the axis, those left out that would cover another, and what they are."""
+        """Add labels under the axis, without those that would overlap, and a title of the axis."""
         last = -1e9
         for number, name in numbers.items():
             if self.x(number) - last > 7 * len(name) + 8:
@@ -106,7 +103,7 @@ class Chart:
 
 
 def over_steps(title: str, steps: tuple[float, float], values: tuple[float, float]) -> Chart:
-    """An empty chart of losses over steps, its axes drawn."""
+    """Return an empty chart of losses over steps with its axes."""
     (first, last), (low, high) = steps, values
     chart = Chart(title, linear(first, last, LEFT, WIDTH - RIGHT), linear(low, high, HEIGHT - BOTTOM, TOP))
     chart.levels(low, high)
@@ -117,7 +114,7 @@ def over_steps(title: str, steps: tuple[float, float], values: tuple[float, floa
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its deviation, and the values that it is of."""
+    """A mean with its deviation and the values that it is of."""
 
     mean: float
     deviation: float = math.nan
@@ -128,7 +125,6 @@ class Mean:
 
     @property
     def ends(self) -> Point:
-        """Of its bar."""
         reach = self.deviation if math.isfinite(self.deviation) else 0.0
         return self.mean - reach, self.mean + reach
 
@@ -138,14 +134,13 @@ class Mean:
 
 
 def _reach(means: Sequence[Mean], *more: float) -> Point:
-    """The lowest and highest number to be shown, with some room."""
     numbers = [*more, *(number for mean in means for number in (*mean.ends, *mean.values))]
     room = max(0.06 * (max(numbers) - min(numbers)), 0.05)
     return min(numbers) - room, max(numbers) + room
 
 
 def over_log(title: str, lines: Mapping[str, Sequence[Mean]], label: str, guessing: float | None = None) -> str:
-    """Means against the logarithm of x, which is 0 or more; what is at 0 is by itself, at the left."""
+    """Return a chart of means against the logarithm of x. Means at x = 0 are at the left, off the scale."""
     means = [mean for line in lines.values() for mean in line]
     numbers = sorted({mean.x for mean in means})
     first = min(number for number in numbers if number > 0)
@@ -180,7 +175,7 @@ def power_law(
     label: str,
     name: Callable[[float], str],
 ) -> str:
-    """Means against x, both by logarithms, with a line, its ends and a band between: (x, line, low, high)."""
+    """Return a chart of means on logarithmic axes, with a fitted curve and its band, given as (x, y, low, high)."""
     known = [number for _, *row in curve for number in row if math.isfinite(number)]
     numbers = [number for mean in means for number in (*mean.ends, *mean.values)]
     low, high = (math.log(number) for number in (min(known + numbers), max(known + numbers)))
@@ -203,7 +198,7 @@ def power_law(
 
 
 def side_by_side(title: str, means: Sequence[tuple[str, Mean]], label: str) -> str:
-    """A row a mean: its values as dots, its deviation as a bar, the best in another color."""
+    """Return a chart with one row per mean: values as dots, the deviation as a bar, the best in another color."""
     names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name, _ in means]
     left, right = 26 + 7 * max(map(len, names)), WIDTH - RIGHT - 100
     low, high = _reach([mean for _, mean in means])
@@ -226,7 +221,7 @@ def side_by_side(title: str, means: Sequence[tuple[str, Mean]], label: str) -> s
 
 
 def histograms(panels: Mapping[str, Mapping[str, NDArray[np.int64]]], name: Callable[[int], str]) -> str:
-    """A panel a title, a color a series: the share of each bin, from the first that holds something to the last."""
+    """Return panels of bars: the share of each bin, from the first non-empty one to the last."""
     chart = Chart("", float, float, height=PANEL * len(panels) + 10)
     for number, (title, series) in enumerate(panels.items()):
         _panel(

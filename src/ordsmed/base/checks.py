@@ -1,23 +1,22 @@
-"""What settings check of themselves when they are made: numbers that are large enough, patterns that are such."""
+"""Checks that settings make of themselves in `__post_init__`."""
 
 import re
 from collections.abc import Iterable
 
 
 def at_least(settings: object, wanted: str = "at least {}", **least: float) -> None:
-    """Refuse numbers below these; a setting that is None is none."""
+    """Raise a ValueError if a setting is below its limit. None is accepted."""
     for name, limit in least.items():
         if (value := getattr(settings, name)) is not None and value < limit:
             raise ValueError(f"{name}: found {value}; wanted {wanted.format(limit)}")
 
 
 def or_more(settings: object, **least: float) -> None:
-    """The same, said in the other way."""
+    """Do the same as `at_least`, with other words in the error."""
     at_least(settings, "{} or more", **least)
 
 
 def regular(name: str, patterns: Iterable[str]) -> None:
-    """Refuse what is no regular expression."""
     for pattern in patterns:
         try:
             re.compile(pattern)

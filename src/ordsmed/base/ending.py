@@ -1,4 +1,4 @@
-"""How a command ends that is asked to: what it leaves, and how to go on."""
+"""How commands end after a signal: exceptions, cleanup, exit status, and the command to resume with."""
 
 import contextlib
 import os
@@ -10,19 +10,19 @@ from types import FrameType
 
 from ordsmed.base.screen import command, command_lines
 
-GOES_ON = "goes on"  # of a verb that is stopped: what is done stands
-BEGINS_AGAIN = "begins again"  # nothing is left of it
-DEVICES = "ORDSMED_DEVICES"  # tells a process how many `--devices` started it with
-STOP_AT = "ORDSMED_STOP_AT"  # a step of a run, which is saved and stops behind it; as the first process has it
-TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # ask a run to save and stop
-ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+GOES_ON = "resume"  # a stopped verb keeps its finished work and can be resumed
+BEGINS_AGAIN = "restart"  # a stopped verb keeps nothing and starts from the beginning
+DEVICES = "ORDSMED_DEVICES"  # environment variable of a process started by `--devices`: their number
+STOP_AT = "ORDSMED_STOP_AT"  # environment variable of rank 0: the step after which the run saves and stops
+TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # signals that make a run save and stop
+ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # those that Python does not turn into an exception
 _connected = False
-_nothing_done = False  # this command was ended before it, or one before it, did anything
-_status: int | None = None  # with which this process ends at once; None: as any other
+_nothing_done = False  # the command was stopped before it did anything, and no earlier one did anything
+_status: int | None = None  # exit status if `last` has to end the process at once; None: a normal end
 
 
 class Ended(KeyboardInterrupt):
-    """A signal that ends the process, heard as Ctrl-C is: whatever is half made is cleared away."""
+    """A signal that ends the process like Ctrl-C, so that unfinished files are removed."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -30,7 +30,7 @@ class Ended(KeyboardInterrupt):
 
 
 class Stopped(Exception):
-    """A run was asked to stop, saved first and told how to go on; `by` is the signal's number, 0: where it was to."""
+    """A run was stopped, saved first and printed how to resume. `by` is the signal's number, 0: a planned stop."""
 
     def __init__(self, step: int, by: int) -> None:
         self.step, self.by = step, by
@@ -38,7 +38,7 @@ class Stopped(Exception):
 
 
 def connected() -> None:
-    """This process is connected to others: threads of torch's hold what was sent a little longer than who sent it."""
+    """Record that this process is connected to others, whose torch threads may still hold tensors at exit."""
     global _connected
     _connected = True
 
@@ -51,7 +51,7 @@ def nothing_done() -> None:
 
 @contextlib.contextmanager
 def noted() -> Iterator[None]:
-    """The status of a command that is connected to others meanwhile is noted, for `last`."""
+    """Record the exit status for `last`, if the command connects to other processes."""
     global _connected, _nothing_done, _status
     _connected, _nothing_done, _status, status = False, False, None, 1
     try:
@@ -65,12 +65,13 @@ def noted() -> Iterator[None]:
 
 
 def last() -> None:
-    """The last that a process does: after a command that was connected to others it ends at once.
+    """End the process at once if it was connected to others; to be called last of all.
 
-    Else Python is taken apart first, and a thread that lets go of a tensor meanwhile aborts the process, or hangs it.
+    In a normal exit of Python, a thread that releases a tensor while the interpreter shuts down aborts or hangs the
+    process.
     """
     if _status is not None:
-        with contextlib.suppress(OSError, ValueError):  # else Python says that it cannot write
+        with contextlib.suppress(OSError, ValueError):  # a closed output would print another error
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(_status)
@@ -78,7 +79,7 @@ def last() -> None:
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """What asks to stop raises `Ended` in here, where nobody else listens to it (`nohup`, a run's own loop)."""
+    """Raise `Ended` on a signal to stop, unless the signal has another handler (`nohup`, the training loop)."""
     process = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:
@@ -97,19 +98,19 @@ def heard() -> Iterator[None]:
 
 
 def side_by_side() -> list[str]:
-    """The flag that started this process and its likes, so that one goes on with as many; empty where others did."""
+    """Return the `--devices` flag that started this process, for the command to resume with; else nothing."""
     return ["--devices", os.environ[DEVICES]] if DEVICES in os.environ else []
 
 
 def stopped(verb: str, words: Sequence[str], after: str = "") -> str:
-    """Return what is printed of a command that was ended; `after`: what the verb does when it is given again."""
+    """Return the lines to print after a stop. `after` says whether the verb resumes or starts again."""
     if after == GOES_ON and not _nothing_done:
         again = [word for word in words if word != "--anew"]  # it would start from the beginning
         lines = command_lines(
-            "stopped; what is done stands, go on with", command(*verb.split(), *again, *side_by_side())
+            "stopped; finished work is kept, resume with", command(*verb.split(), *again, *side_by_side())
         )
         return "\n".join(lines)
     if after:
-        title = "stopped; nothing is left of it, begin again with"
+        title = "stopped; nothing was kept, start again with"
         return "\n".join(command_lines(title, command(*verb.split(), *words, *side_by_side())))
     return "stopped"

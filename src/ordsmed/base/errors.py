@@ -1,11 +1,11 @@
-"""The errors a user meets: four classes under one, each message with place, found, wanted and remedy.
+"""The errors that users see, each message with place, found, wanted and remedy.
 
 OrdsmedError
-  RecipeError   what was asked for cannot be (a recipe, a flag, an argument)
-  DataError     what a file or folder holds is not what it should
-  RunError      what happened on the way (a full disk)
-    Trouble     what happened to a training (a loss that is not a number)
-    Lost        a process of several is gone, or hangs: the same may go well elsewhere
+  RecipeError   a recipe, flag or argument is not valid
+  DataError     the contents of a file or folder are not valid
+  RunError      something failed on the way (a full disk)
+    Trouble     the training itself failed (a loss that is not a number)
+    Lost        one of several processes died or hangs; another attempt may succeed
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from collections.abc import Iterable, Iterator
 
 
 class OrdsmedError(Exception):
-    """One line: `place: found; wanted ...; remedy`. Exit status 1 at the command line."""
+    """An error of one line: `place: found; wanted ...; remedy`. The exit status of the command is 1."""
 
     status = 1
-    echo = False  # of several processes the first one tells it
+    echo = False  # whether another process already reports it
 
     def __init__(self, place: object, found: str, wanted: str = "", remedy: str = "") -> None:
         self.place, self.found, self.wanted, self.remedy = str(place), found, wanted, remedy
         parts = [f"{place}: {found}", f"wanted {wanted}" if wanted else "", remedy]
         message = "; ".join(part for part in parts if part)
-        super().__init__(" ".join(message.split("\n")))  # names of files may have line ends in them
+        super().__init__(" ".join(message.split("\n")))  # file names may have line breaks
 
     def __reduce__(self) -> tuple[type[OrdsmedError], tuple[str, str, str, str]]:
         return type(self), (self.place, self.found, self.wanted, self.remedy)
 
 
 class RecipeError(OrdsmedError):
-    """What was asked for cannot be."""
+    """A recipe, flag or argument is not valid."""
 
 
 class DataError(OrdsmedError):
-    """What a file or folder holds is not what it should."""
+    """The contents of a file or folder are not valid."""
 
 
 class RunError(OrdsmedError):
-    """What happened on the way."""
+    """Something failed on the way."""
 
 
 class Trouble(RunError):
-    """The training itself is ill, and nothing is left to be done about it here; all ranks find the same."""
+    """The training itself failed and cannot continue. All ranks raise it."""
 
 
 class Lost(RunError):
-    """A process of several is gone, or hangs, and told no error of its own: the same may go well elsewhere."""
+    """One of several processes died or hangs, and reported no error. Another attempt may succeed."""
 
-    status = 75  # as sysexits.h has it: a failure that passes
+    status = 75  # EX_TEMPFAIL of sysexits.h: a temporary failure
 
 
 DEAD_WORKER = r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal|exited unexpectedly)"
@@ -85,25 +85,25 @@ def lost_processes() -> Iterator[None]:
         raise
 
 
-MANY = 40  # names that a line can take
-FEW = 3  # names that are suggested at most
+MANY = 40  # most names to list in a message
+FEW = 3  # most names to suggest
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
     """Return the names that `name` is probably a misspelling of: up to three, and often none.
 
-    Names are compared in lower case, without the signs between their words. The best of these rules decides:
-    1. `name` is the same: `top_k` and `top-k`;
-    2. it differs by few edits: one, or one for every four characters of the longer name, as `lerning_rate` and
-       `learning_rate`; words of one or two characters by none. An edit adds, drops, replaces or swaps characters;
-    3. it has three characters or more and is the beginning of names that are at most three times as long: `eval` and
-       `evaluate`.
+    Names are compared in lower case, without the characters between their words. The best of these rules decides: 1.
+    `name` is the same: `top_k` and `top-k`; 2. it differs by few edits: one, or one per four characters of the longer
+    name, such as `lerning_rate` and `learning_rate`; words of one or two characters by none. An edit adds, drops,
+    replaces or swaps characters; 3. it has three characters or more and is the beginning of names that are at most
+    three times as long: `eval` and `evaluate`.
     """
     written_alike = sorted(sorted(set(names)), key=lambda known: ("_" in known) == ("_" in name))
-    word, once = _spelling(name), {_spelling(known): known for known in written_alike}  # of two spellings the last one
+    # of two names with the same spelling the last one counts
+    word, once = _spelling(name), {_spelling(known): known for known in written_alike}
     spelled = {known: text for text, known in sorted(once.items())}
     edits = {
-        known: (count, not text.startswith(word))  # of equally near names those that begin with the word
+        known: (count, not text.startswith(word))  # among equally near names, prefer those that begin with the word
         for known, text in spelled.items()
         if (count := _edits(word, text)) <= _most_edits(word, text)
     }
@@ -131,17 +131,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def same_name(word: str, name: str) -> bool:
-    """Are two names the same but for capital letters and the signs between their words?"""
+    """Return whether two names differ only in case and in the characters between their words."""
     return _spelling(word) == _spelling(name)
 
 
 def _spelling(name: str) -> str:
-    """A name as it is compared."""
     return re.sub(r"[-_\s./]", "", name.lower())
 
 
 def _most_edits(word: str, name: str) -> int:
-    """How many edits a misspelling has at most."""
     return max(1, len(word) // 4, len(name) // 4) if min(len(word), len(name)) > 2 else 0
 
 
@@ -151,8 +149,8 @@ def _edits(word: str, name: str) -> int:
     row = list(range(len(name) + 1))
     for i, letter in enumerate(word, 1):
         before, last, row = row, before, [i]
-        for j, sign in enumerate(name, 1):
-            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != sign)))
-            if i > 1 < j and letter == name[j - 2] and sign == word[i - 2]:
+        for j, known_letter in enumerate(name, 1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != known_letter)))
+            if i > 1 < j and letter == name[j - 2] and known_letter == word[i - 2]:
                 row[j] = min(row[j], last[j - 2] + 1)
     return row[-1]

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, synced, renamed into it; and checksums."""
+"""Write files and folders atomically (temporary name, sync, rename), read JSON, checksums, errors of disks."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-OTHERS = 512  # files that a process holds open beside those that are counted
+OTHERS = 512  # files that a process has open in addition to those that are counted
 
 
 @contextlib.contextmanager
 def writing(path: Path, *, keep: bool = False) -> Iterator[BinaryIO]:
-    """A file in one piece: after a crash there is the old one or the new one, never half of one.
+    """Write a file atomically: after a crash there is the old one or the new one, never a partial one.
 
-    A file that it replaces is deleted, or with `keep` set aside.
-    Also where processes of several machines write the same one. A device or a pipe is written to as it is.
+    A replaced file is deleted, or with `keep` moved aside. Processes on several machines may write the same file. A
+    device or pipe is written directly.
     """
-    # what nothing may take the place of: a pipe, a device, an output of this process by name
+    # never replace a pipe, a device, or an output of this process by name
     outputs = str(path.parent) in ("/dev", "/dev/fd", "/proc/self/fd")
-    there = os.path.exists(path) and not os.path.isdir(path)  # those of `Path` raise, for example where a name is long
+    there = os.path.exists(path) and not os.path.isdir(path)  # `Path` would raise an error for a long name
     if there and (outputs or not os.path.isfile(path)):
         with survive_disk(path), path.open("wb") as file:
             yield file
@@ -51,30 +51,27 @@ def writing(path: Path, *, keep: bool = False) -> Iterator[BinaryIO]:
                 set_aside(path)
             part.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # a disk that may only be read has none, and says so when asked
+        with contextlib.suppress(OSError):  # on a read-only disk there is no such file, and unlink raises an error
             part.unlink(missing_ok=True)
         raise
 
 
 def user_cache() -> Path:
-    """Where what can be made again is kept for this user."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if cache.startswith("/") else Path.home() / ".cache") / "ordsmed"
 
 
 def write_text(path: Path, text: str) -> None:
-    """A text, whole or absent."""
     with writing(path) as file:
         file.write(text.encode())
 
 
 def write_json(path: Path, value: object) -> None:
-    """JSON, whole or absent."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def allow_open(count: int) -> None:
-    """Let this process hold so many files open beside its others, as far as its system lets it."""
+    """Raise the limit of open files by `count`, as far as the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + OTHERS if hard == resource.RLIM_INFINITY else min(count + OTHERS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -82,7 +79,7 @@ def allow_open(count: int) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """JSON from a file, with a complaint that names it."""
+    """Read a JSON file, with errors that name it."""
     try:
         return loads(path.read_bytes().decode())
     except FileNotFoundError:
@@ -95,12 +92,12 @@ def read_json(path: Path) -> Any:
         raise DataError(path, f"cannot be read: {error.strerror}") from None
 
 
-LARGEST = 10**300  # of whole numbers: about as far as a float goes
-SUSPECT = re.compile(r"\\u[dD][89a-fA-F]|\d{300}")  # half a character; a number of more digits than any float has
+LARGEST = 10**300  # of integers, about the range of a float
+SUSPECT = re.compile(r"\\u[dD][89a-fA-F]|\d{300}")  # possibly half a surrogate pair, or an integer out of range
 
 
 def loads(text: str | bytes) -> Any:
-    """JSON, but for what Python alone takes for it and no one can write or count with; that is a ValueError too."""
+    """Parse JSON, and raise a ValueError also for half surrogate pairs and integers that no float can hold."""
     value = json.loads(text)
     if SUSPECT.search(text if isinstance(text, str) else text.decode("utf-8", "replace")):
         try:
@@ -113,20 +110,20 @@ def loads(text: str | bytes) -> Any:
 
 
 def _within(digits: str) -> int:
-    """A whole number that a float can take."""
+    """Parse an integer in the range of a float."""
     if abs(whole := int(digits)) >= LARGEST:
         raise ValueError(f"a number of {len(digits)} digits")
     return whole
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text file, at the ends that files have: `str.splitlines` ends them at signs of Unicode, too."""
+    """Return the lines of a text file, split at line feeds only: `str.splitlines` also splits at Unicode separators."""
     text = path.read_text(encoding="utf-8")
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The tables of JSON lines that a command adds to; a last line that a kill cut off is left out."""
+    """Return the tables of a JSON lines file that is appended to. A truncated last line is ignored."""
     tables = []
     texts = lines_of(path)
     for number, text in enumerate(texts, 1):
@@ -134,24 +131,23 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             tables.append(loads(text))
         except ValueError as error:
             if number < len(texts):
-                behind = many(len(texts) - number, "line")
-                say(f"{path}: line {number:,} is damaged ({error}); it and {behind} behind it are left out")
+                after = many(len(texts) - number, "line")
+                say(f"{path}: line {number:,} is damaged ({error}); it and {after} after it are ignored")
             break
     return tables
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """A JSON file that holds one table."""
     table = read_json(path)
     if not isinstance(table, dict):
-        raise DataError(path, "holds no table of facts", "", "the file is damaged; make its folder again")
+        raise DataError(path, "is not a JSON table", "", "the file is damaged; make its folder again")
     return table
 
 
 def mapped(path: Path, wanted: str, remedy: str, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
-    """A .npy file as an array in memory that is read as it is needed; or a complaint that names it.
+    """Return a .npy file as a memory-mapped array.
 
-    `mode` c: changes stay in memory; torch takes such an array, and warns of one that cannot be changed.
+    With `mode` c, changes stay in memory; torch warns of arrays that cannot be changed.
     """
     import numpy as np
 
@@ -160,11 +156,10 @@ def mapped(path: Path, wanted: str, remedy: str, mode: Literal["r", "c"] = "r") 
     except FileNotFoundError:
         raise DataError(path, "no such file", wanted, remedy) from None
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(path, f"cut off, or no .npy file: {error}", wanted, remedy) from None
+        raise DataError(path, f"truncated, or not a .npy file: {error}", wanted, remedy) from None
 
 
 def sync(path: Path) -> None:
-    """Push a file or folder entry to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -173,7 +168,7 @@ def sync(path: Path) -> None:
 
 
 def checksum(path: Path) -> str:
-    """CRC-32 of a file: enough to find a half-written or damaged one."""
+    """Return the CRC-32 of a file, which detects damage."""
     crc = 0
     with path.open("rb") as file:
         while block := file.read(1 << 22):
@@ -182,40 +177,37 @@ def checksum(path: Path) -> str:
 
 
 def check(path: Path, wanted: str, remedy: str) -> None:
-    """Hold a file against the checksum of when it was made."""
+    """Raise an error if a file's checksum differs from the recorded one."""
     if (digest := checksum(path)) != wanted:
-        raise DataError(path, f"is damaged: checksum {digest}", f"{wanted}, of when it was made", remedy)
+        raise DataError(path, f"is damaged: checksum {digest}", f"{wanted}, the recorded one", remedy)
 
 
 REMEDIES = {
-    errno.ENOSPC: "free some space or name another folder, then go on",
-    errno.EDQUOT: "free some of your quota or name another folder, then go on",
-    errno.EFBIG: "look at `ulimit -f` and the file system, then go on",
+    errno.ENOSPC: "free some space or name another folder, then resume",
+    errno.EDQUOT: "free some of your quota or name another folder, then resume",
+    errno.EFBIG: "check `ulimit -f` and the file system, then resume",
     errno.EROFS: "name another folder to write to",
     errno.EACCES: "name another folder to write to, or ask its owner",
     errno.EPERM: "name another folder to write to, or ask its owner",
-    errno.ENAMETOOLONG: "take a shorter name",
-    errno.EMFILE: "raise `ulimit -n`, then go on",
-    errno.ENFILE: "wait until others on this machine have closed some, then go on",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.EMFILE: "raise `ulimit -n`, then resume",
+    errno.ENFILE: "wait until other processes of this machine have closed some, then resume",
 }
 
 
 def refusal(error: OSError, path: Path | None = None) -> tuple[str, str]:
-    """What the system refused and what helps; where a place is full, how much room is left there."""
+    """Return what the system refused, with the free space if the disk is full, and a remedy."""
     reason, room = error.strerror or str(error), ""
     if path and error.errno in (errno.ENOSPC, errno.EDQUOT):
         with contextlib.suppress(OSError):
             stat = os.statvfs(path if path.is_dir() else path.parent)
             room = f", {stat.f_bavail * stat.f_frsize / 1e9:.1f} GB free"
-    return reason + room, REMEDIES.get(error.errno or 0, "look at this path and its disk, then go on")
+    return reason + room, REMEDIES.get(error.errno or 0, "check this path and its disk, then resume")
 
 
 @contextlib.contextmanager
 def in_a_line() -> Iterator[None]:
-    """Turn an error of the system, such as a full disk or a limit of processes, into one line.
-
-    A reader that went away (a broken pipe) is none.
-    """
+    """Turn an OSError or a limit of processes in this block into one line, except for a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -241,13 +233,13 @@ def unloadable(error: BaseException) -> RunError | None:
 
 
 def unwritable(error: BaseException | None) -> bool:
-    """Is it one that may be read but not written to?"""
+    """Return whether an error means that a path is read-only."""
     return isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextlib.contextmanager
 def survive_disk(path: Path) -> Iterator[None]:
-    """Turn what a disk raises that is full, read-only or not ours into one line with the place and the remedy."""
+    """Turn errors of a full, read-only or forbidden disk into one line with the path and a remedy."""
     try:
         yield
     except OrdsmedError:
@@ -260,7 +252,7 @@ def survive_disk(path: Path) -> Iterator[None]:
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """What the system would raise if something were written into a folder, which may be still to make."""
+    """Raise the OSError that writing into a folder would raise. The folder need not exist."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -270,7 +262,7 @@ def refuse_unwritable(folder: Path) -> None:
 
 
 def _refused(error: Exception) -> OSError | None:
-    """What the system refused; libraries in Rust (tokenizers, safetensors) tell it in the words of their own errors."""
+    """Return the OSError. Libraries in Rust (tokenizers, safetensors) have it in their message."""
     if isinstance(error, OSError):
         return error
     number = re.search(r"\(os error (\d+)\)", str(error))
@@ -278,34 +270,34 @@ def _refused(error: Exception) -> OSError | None:
 
 
 def named(path: Path) -> Path:
-    """A folder by a name of its own, so that something can be put beside it: `.` and `..` have none."""
+    """Return a path with a name, so that files can be put next to it: `.` and `..` are resolved."""
     try:
         place = path.resolve() if path.name in ("", "..") else path
         if path.is_symlink():
             path.resolve(strict=True)
     except (OSError, RuntimeError):  # a link in a circle, or to nowhere
-        raise RecipeError(path, "is a link that leads to no folder", "a folder") from None
+        raise RecipeError(path, "is a broken link", "a folder") from None
     if not place.name:
-        raise RecipeError(path, "is the root of all folders", "a folder in it")
+        raise RecipeError(path, "is the root folder", "a folder in it")
     return place
 
 
 def absent(folder: Path) -> list[Path]:
-    """Those of a folder and of the ones around it that are not there, from inside to outside."""
+    """Return the folder and its parents that do not exist, from inside to outside."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders that hold nothing, in this order."""
+    """Remove the folders that are empty, in this order."""
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
 
 def set_aside(path: Path, stay: str = "") -> None:
-    """Rename a file or folder to the first free `NAME.old-N` and print the new name. `--anew` uses it to keep old work.
+    """Rename a file or folder to the first free `NAME.old-N` and print the new name, as `--anew` does.
 
-    The entry `stay` of a folder is moved back, into a new folder of the old name.
+    The entry `stay` of a folder is moved back into a new folder of the old name.
     """
     path = named(path)
     aside = next(
@@ -316,14 +308,14 @@ def set_aside(path: Path, stay: str = "") -> None:
         if stay and (aside / stay).exists():
             path.mkdir()
             (aside / stay).rename(path / stay)
-    say(f"{path}: the former one is now {aside}")
+    say(f"{path}: moved the old one to {aside}")
 
 
 @contextlib.contextmanager
 def making(target: Path, *, keep: bool = False) -> Iterator[Path]:
-    """A folder that takes its place when all went well; else nothing is left of it.
+    """Make a folder atomically: it appears when it is complete, and after an error nothing is left of it.
 
-    A folder that it replaces is deleted, or with `keep` set aside.
+    A replaced folder is deleted, or with `keep` moved aside.
     """
     target = named(target)
     part = target.with_name(f".{target.name}.part")
@@ -343,7 +335,7 @@ def making(target: Path, *, keep: bool = False) -> Iterator[Path]:
         if keep and target.exists() and not (target.is_dir() and not any(target.iterdir())):
             set_aside(target)
         elif target.exists():
-            say(f"{target}: what stood there is replaced")
+            say(f"{target}: replacing the existing one")
             target.rename(old)
         part.rename(target)
         sync(target.parent)

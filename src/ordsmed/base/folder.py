@@ -1,7 +1,4 @@
-"""What stands at a path: the folder of a verb, weights taken over, a Hugging Face folder, or nothing of that kind.
-
-Asked here alone; verbs and machines differ only in what they do about the answer.
-"""
+"""Detect the kind of a folder: output of a verb, imported weights, Hugging Face folder, or something else."""
 
 import enum
 from pathlib import Path
@@ -10,22 +7,22 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 
-STATUS, RECIPE = "status.json", "recipe.toml"  # of what a verb made
-EXAMPLES = "examples"  # in a run's folder: files of what a program gave to learn from, written before the run begins
-TRIALS = "trials.toml"  # of several trainings of one recipe side by side
-STATED: dict[str, type] = {
+STATUS, RECIPE = "status.json", "recipe.toml"  # in every output folder of a verb
+EXAMPLES = "examples"  # in a run's folder: files of examples given in Python, written before the run begins
+TRIALS = "trials.toml"  # in the folder of several trainings of one recipe
+STATED: dict[str, type] = {  # keys of a status that every verb may read, and their types
     "verb": str,
     "stood_in": str,
     "folder": str,
     "layouts": list,
     "request": dict,
-}  # what every verb may read
-SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an import, a run's `weights/`
+}
+SETTINGS, WEIGHTS, TOKENIZER = "settings.toml", "model.safetensors", "tokenizer"  # of an import or a run's `weights/`
 CONFIG = "config.json"  # Hugging Face's
 
 
 class FolderKind(enum.Enum):
-    """What stands at a path; of what a verb made, the verb."""
+    """The kind of a path. For the output of a verb, the value is the verb's name."""
 
     ABSENT = "no such folder"
     FILE = "a file"
@@ -40,35 +37,32 @@ class FolderKind(enum.Enum):
     JUDGE = "corpus judge"
     INDEX = "index"
     MAKE = "make"
-    OTHER_VERB = "made by a verb that is not known here"
-    IMPORT = "weights and settings of ours, of no run"
+    OTHER_VERB = "the output of an unknown verb"
+    IMPORT = "a folder of imported weights"
     HUGGING_FACE = "a Hugging Face folder"
-    FOREIGN = "a folder of something else"
+    FOREIGN = "a folder of another kind"
 
     @property
     def made(self) -> bool:
-        """By a verb, with a status?"""
+        """Return whether it is the output of a verb and has a status."""
         return self in (*VERBS.values(), FolderKind.TRIALS, FolderKind.OTHER_VERB)
 
     @property
     def run(self) -> bool:
-        """Of a training, whose weights can be opened once they stand?"""
+        """Return whether it is the folder of a training, which has weights once it is finished."""
         return self in (FolderKind.PRETRAINING, FolderKind.FINETUNING, FolderKind.TRIALS)
 
     @property
     def model(self) -> bool:
-        """Can weights be opened from it?"""
         return self.run or self in (FolderKind.IMPORT, FolderKind.HUGGING_FACE)
 
 
-MADE = (FolderKind.CORPUS, FolderKind.TOKENIZER, FolderKind.STORE, FolderKind.PRETRAINING, FolderKind.FINETUNING,
-        FolderKind.BENCH, FolderKind.STABILITY, FolderKind.JUDGE,
-        FolderKind.INDEX, FolderKind.MAKE)  # fmt: skip
-VERBS = {kind.value: kind for kind in MADE}
+NOT_BY_A_VERB = ("ABSENT", "FILE", "TRIALS", "OTHER_VERB", "IMPORT", "HUGGING_FACE", "FOREIGN")
+VERBS = {kind.value: kind for kind in FolderKind if kind.name not in NOT_BY_A_VERB}
 
 
 def kind_of_folder(path: str | Path) -> FolderKind:
-    """What stands there; a name that only leads to a folder (base/hub.py) is looked up before."""
+    """Return the kind of a path. Published names must be resolved first (base/hub.py)."""
     path = Path(path)
     if not path.is_dir():
         return FolderKind.FILE if path.exists() else FolderKind.ABSENT
@@ -82,7 +76,7 @@ def kind_of_folder(path: str | Path) -> FolderKind:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What its `status.json` says; empty where there is none."""
+    """Return the contents of `status.json`, empty if there is none."""
     path = folder / STATUS
     status = files.read_table(path) if path.exists() else {}
     for key, kind in STATED.items():
@@ -90,5 +84,5 @@ def read_status(folder: Path) -> dict[str, Any]:
             raise DataError(path, f"{key}: found {status[key]}", "", "the file is damaged")
     counts = [layout.get("processes") if isinstance(layout, dict) else None for layout in status.get("layouts", [])]
     if not all(type(count) is int and count > 0 for count in counts):
-        raise DataError(path, "layouts: found one without its processes", "", "the file is damaged")
+        raise DataError(path, "layouts: found one without a number of processes", "", "the file is damaged")
     return status

@@ -1,7 +1,7 @@
-"""HDF5 files through h5py, which is optional: a clear word where it is missing, and where the disk is full.
+"""Write HDF5 files with h5py, an optional package, and report a full disk.
 
-The library writes when it lets go of things, where errors cannot be raised, and crashes after some. So it is given a
-file that keeps the first error, takes everything from then on, and is asked for it at the end.
+The HDF5 library writes when objects are freed, where no exception can be raised, and crashes after some errors. So it
+writes to a file object that records the first error, ignores later writes, and is checked at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def h5py(place: object) -> ModuleType:
-    """The package, or how to get it."""
+    """Import and return h5py, or raise an error that says how to install it."""
     try:
         return importlib.import_module("h5py")
     except ImportError:
@@ -31,7 +31,7 @@ def h5py(place: object) -> ModuleType:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Sheet]:
-    """A new file; its first error, if there was any, is raised at the end at the latest."""
+    """Yield a new file. Its first write error is raised at the end at the latest."""
     package = h5py(path)
     with Sturdy(path) as file:
         with package.File(file, "w") as opened:
@@ -40,19 +40,16 @@ def writing(path: Path) -> Iterator[Sheet]:
 
 
 class Sheet:
-    """An open file that is written."""
-
     def __init__(self, opened: File, file: Sturdy) -> None:
         self.opened, self.file = opened, file
 
     def add(self, name: str, array: NDArray[Any]) -> None:
-        """A dataset."""
         self.opened.create_dataset(name, data=array)
         self.file.complain()
 
 
 class Sturdy:
-    """A file as h5py wants it, that raises nothing but keeps what it would have raised."""
+    """A file object for h5py that raises no errors, but records the first one."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("w+b", buffering=0)
@@ -66,7 +63,7 @@ class Sturdy:
         self.file.close()
 
     def complain(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise the recorded error, if there is one."""
         if self.error:
             raise self.error
 
@@ -81,7 +78,7 @@ class Sturdy:
         except OSError as error:
             self.error = error
             with contextlib.suppress(OSError):
-                self.file.truncate(0)  # there is room again for who has to tell of it
+                self.file.truncate(0)  # makes room for logging the error
         self.place += count
         self.size = max(self.size, self.place)
         return count
@@ -112,4 +109,4 @@ class Sturdy:
         return self.size
 
     def flush(self) -> None:
-        """Nothing is held back here."""
+        """Do nothing: the file is unbuffered."""

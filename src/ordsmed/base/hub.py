@@ -1,17 +1,17 @@
-"""Names of published models -> folders on this machine; nothing is downloaded.
+"""Find the folders of published models on this machine. Nothing is downloaded.
 
     google/electra-base-discriminator  ->  models.toml  ->  /data/hub/google/electra-base-discriminator
 
-The one table is `models.toml`: the file that $ORDSMED_MODELS names, or the one in the current folder:
+`models.toml` is the file that $ORDSMED_MODELS names, or the one in the current folder:
 
-    mirror = "/data/hub"                          # holds folders by their names
-    cache = "kept/models"                         # what was found is copied there: the second time it alone is asked
+    mirror = "/data/hub"                          # has folders by their names
+    cache = "kept/models"                         # models are copied there, and only read from there afterwards
     [names]
     "google/electra-small-discriminator" = "/data/electra-small"
     "bert-large-uncased" = "/data/vocab/bert-large-uncased-vocab.txt"
 
-Where the table has no such name, Hugging Face's own cache is looked into; `NAME@REVISION` is a branch, tag or commit
-there. $ORDSMED_CACHE, or a verb's --cache-dir, names a cache without a table.
+A name that is not in the table is looked up in Hugging Face's own cache, where `NAME@REVISION` selects a branch, tag or
+commit. $ORDSMED_CACHE, or a verb's --cache-dir, sets a cache without a table.
 """
 
 import contextlib
@@ -27,23 +27,23 @@ from ordsmed.base.say import say
 
 TABLE, CACHE = "models.toml", "ORDSMED_CACHE"
 KEYS = ("mirror", "cache", "names")
-OTHERS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")  # the same weights once more, and notes
-VERBS = ("pretrain", "finetune")  # that make models
+OTHERS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")  # not copied: other formats of the weights
+VERBS = ("pretrain", "finetune")  # verbs that make models
 
 
 def folder(name: str | Path) -> Path:
-    """Return the path of a name: an existing folder or file, else what the cache, the table, a mirror or the hub has.
+    """Return the path of a model: an existing path, or its name's entry in the cache, the table, a mirror or the hub.
 
-    A folder of `make` means the language model in it.
+    The folder of `make` means the language model in it.
     """
     path, kept = Path(name), _named_cache()
     if path.exists():
         return Path(stages.stage(path, stages.MODEL))
     if path.is_absolute() or ".." in path.parts:
         kept = None
-    repository, sign, revision = str(name).partition("@")
+    repository, at, revision = str(name).partition("@")
     renamed = [MOVED.get(repository), *(old for old, new in MOVED.items() if new == repository)]
-    names = [str(name), *(f"{known}{sign}{revision}" for known in renamed if known)]
+    names = [str(name), *(f"{known}{at}{revision}" for known in renamed if known)]
     if kept and (copies := [copy for known in names if (copy := _copy_of(kept / "models" / known))]):
         return copies[0]
     for known in names:
@@ -59,12 +59,12 @@ def is_address(name: object) -> bool:
 
 
 def cache() -> Path:
-    """Where what was taken over is kept: the cache that is named, else the user's."""
+    """Return the cache for imported models: the configured one, or the user's cache."""
     return _named_cache() or files.user_cache()
 
 
 def remedy(name: str | Path) -> str:
-    """What somebody can do whose name leads nowhere: what is near by, a recipe, or where published names are told."""
+    """Return what to do about a name without a folder: a near name, a recipe, or an entry in models.toml."""
     text = str(name)
     if suggestion := _recipe(text) or _near(text):
         return suggestion
@@ -72,25 +72,25 @@ def remedy(name: str | Path) -> str:
         return published
     runs = [str(path) for path in _made()]
     there = f"there are: {', '.join(runs[:4])}{' ...' if runs[4:] else ''}; " if runs else ""
-    return there + "`ordsmed recipes` lists what can be made"
+    return there + "`ordsmed recipes` lists recipes"
 
 
 def remedy_of_others(name: str | Path) -> str:
-    """The same for who names a model of others: nothing that was made here is meant."""
+    """Return what to do about the name of a model that was not made here."""
     return _beside(Path(name)) or _published(str(name))
 
 
 def _published(name: str) -> str:
-    """Where a published name is told which folder it means."""
+    """Return how to add a published name to models.toml."""
     if not looks_published(name):
         return ""
     table = _table_path()
-    state = f"{table} does not lead to it" if table else f"there is no {TABLE}"
+    state = f"{table} has no such name" if table else f"there is no {TABLE}"
     return f'{state}: add `"{name}" = "FOLDER"` under [names], or `mirror = "FOLDER"`'
 
 
 def _recipe(name: str) -> str:
-    """For who names a recipe where its run is meant."""
+    """Return a suggestion for a user who gave the name of a recipe instead of its run."""
     known = next(
         (recipe for recipe in (name, *(f"{verb}/{name}" for verb in VERBS)) if recipe in run.recipe_names()), None
     )
@@ -106,7 +106,6 @@ def _recipe(name: str) -> str:
 
 
 def _near(name: str) -> str:
-    """The nearest folder: beside the one that is named, or among those that were made here."""
     path = Path(name)
     if suggestion := _beside(path):
         return suggestion
@@ -116,7 +115,6 @@ def _near(name: str) -> str:
 
 
 def _beside(path: Path) -> str:
-    """The folder in the same place whose name is much like it."""
     with contextlib.suppress(OSError):
         folders = [p.name for p in path.parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
         if like := near(path.name, folders):
@@ -125,12 +123,12 @@ def _beside(path: Path) -> str:
 
 
 def _made() -> list[Path]:
-    """The runs that stand where recipes put them."""
+    """Return the runs in the default output folders."""
     return [p for verb in VERBS for p in sorted((Path("work") / verb).glob("*/")) if not p.name.startswith(".")]
 
 
 def _candidates(name: str) -> list[Path]:
-    """Where a model of this name may stand, likeliest first."""
+    """Return the possible folders of a model, likeliest first."""
     table, base = _table()
     candidates = [base / table["names"][name]] if name in table.get("names", {}) else []
     if "mirror" in table:
@@ -143,14 +141,14 @@ def _candidates(name: str) -> list[Path]:
 
 
 def _hub_cache() -> Path:
-    """Hugging Face's cache, where its environment variables put it; importing huggingface_hub takes 70 to 190 ms."""
+    """Return Hugging Face's cache by its environment variables; importing huggingface_hub takes 70 to 190 ms."""
     home = os.environ.get("HF_HOME", os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
     cache = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub")))
     return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
 def _named_cache() -> Path | None:
-    """The cache that the environment or the table names."""
+    """Return the cache that is set in the environment or the table."""
     if named := os.environ.get(CACHE):
         return Path(named)
     table, base = _table()
@@ -158,7 +156,7 @@ def _named_cache() -> Path | None:
 
 
 def _copy_of(place: Path) -> Path | None:
-    """What the cache has under a name: a folder, or a file with the ending that it had."""
+    """Return the cached copy: a folder, or a file with its original suffix."""
     if place.is_dir():
         return place
     neighbors = place.parent.iterdir() if place.parent.is_dir() else ()
@@ -166,7 +164,7 @@ def _copy_of(place: Path) -> Path | None:
 
 
 def _copied(place: Path, target: Path) -> Path:
-    """A copy in the cache, whole or not at all; made once, while others wait."""
+    """Copy a model to the cache, completely or not at all, once while other processes wait."""
     with run.locked(target):
         if copy := _copy_of(target):
             return copy
@@ -177,7 +175,7 @@ def _copied(place: Path, target: Path) -> Path:
             twice = ("*.bin",) if any(place.glob("*.safetensors")) else ()
             with files.making(target) as part, files.survive_disk(target):
                 shutil.copytree(place, part, ignore=shutil.ignore_patterns(*OTHERS, *twice), dirs_exist_ok=True)
-        say(f"{place}: copied to {target.parent}, where it is looked for from now on")
+        say(f"{place}: copied to {target.parent}, and used from there from now on")
         return _copy_of(target) or place
 
 
@@ -190,16 +188,15 @@ def _table_path() -> Path | None:
 
 
 def _table() -> tuple[dict[str, Any], Path]:
-    """The table, and the folder that its paths are relative to."""
     path = _table_path()
     if path is None:
         return {}, Path()
     table = settings.read(path)
     names = table.get("names", {})
-    odd = [key for key in table if key not in KEYS]
+    unknown = [key for key in table if key not in KEYS]
     folders = [table.get("mirror", ""), table.get("cache", "")]
     texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), *folders])
-    if odd or not texts:
-        problem = f"unknown setting `{odd[0]}`" if odd else "a place that is no text"
+    if unknown or not texts:
+        problem = f"unknown setting `{unknown[0]}`" if unknown else "a path that is not a text"
         raise RecipeError(path, problem, 'mirror = "FOLDER", cache = "FOLDER" and [names] with "NAME" = "FOLDER"')
     return table, path.parent

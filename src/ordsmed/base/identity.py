@@ -1,6 +1,6 @@
-"""Identity: which code this is beyond its version: the commit it was taken from, and a digest of its files.
+"""Identity of the running code beyond its version: its git commit and a digest of its files.
 
-a checkout -> git, asked once      a wheel -> commit.json, which its build wrote (hatch_build.py)      neither -> ""
+The commit of a checkout comes from git, that of a wheel from commit.json, which the build writes (hatch_build.py).
 """
 
 from __future__ import annotations
@@ -17,46 +17,45 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-STAMP = "commit.json"  # in the package that was built: {"commit": ..., "changed": ...}
-PATIENCE = 10.0  # seconds that git has to answer
-ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # as hooks of another repository set them
+STAMP = "commit.json"  # in a built package: {"commit": ..., "changed": ...}
+PATIENCE = 10.0  # timeout of git in seconds
+ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # set by hooks of other repositories
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Two installations with one digest have the same code, whatever their versions say."""
+    """Version, commit and digest. Installations with the same digest have the same code, whatever their versions."""
 
-    version: str  # as pip has it
-    commit: str  # all its digits; empty: not known
-    changed: bool  # do files differ from those of the commit?
+    version: str
+    commit: str  # full hash; empty: unknown
+    changed: bool  # whether files differ from the commit
     digest: str  # of the package's files
 
     def __str__(self) -> str:
-        """0.2.0+g0e435745+changes"""
+        """Return for example 0.2.0+g0e435745+changes."""
         commit = f"+g{self.commit[:8]}" if self.commit else ""
         return f"{self.version}{commit}{'+changes' if self.changed else ''}"
 
 
 @functools.cache
 def identity() -> Identity:
-    """Of the code that runs."""
     return identity_of(PACKAGE)
 
 
 def identity_of(package: Path) -> Identity:
-    """Of a folder that holds the package `ordsmed`, which is not imported."""
+    """Return the identity of a folder with the package `ordsmed`, without importing it."""
     text = (package / "__init__.py").read_text(encoding="utf-8")
     version = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
     return Identity(version[1] if version else "", *commit_of(package), digest_of(package))
 
 
 def commit_of(package: Path) -> tuple[str, bool]:
-    """The commit, and whether files differ from it; empty where nobody knows it."""
+    """Return the commit and whether files differ from it; the commit is empty if unknown."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         stamp = json.loads((package / STAMP).read_text(encoding="utf-8"))
         return str(stamp["commit"]), bool(stamp["changed"])
     root = package.parent.parent
-    if not (root / ".git").exists():  # a repository further up is that of somebody else, who has an installation in it
+    if not (root / ".git").exists():  # a repository further up only contains this installation
         return "", False
     words = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=all"]
     variables = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
@@ -80,7 +79,7 @@ def commit_of(package: Path) -> tuple[str, bool]:
 
 
 def digest_of(package: Path) -> str:
-    """Twelve hexadecimal digits of all files of a package: those of a checkout are those of the wheel built from it."""
+    """Return a 12-digit digest of all files of a package. A checkout and the wheel built from it have the same."""
     total = hashlib.sha256()
     for name in sorted(_names(package)):
         content = (package / name).read_bytes()

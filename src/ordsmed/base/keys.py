@@ -1,19 +1,19 @@
-"""Keys by content: equal where what they stand for is equal, on every machine; folders and files are found by them."""
+"""Hashes of contents, which name folders and files. Equal contents have equal keys on every machine."""
 
 import hashlib
 import json
 
 
 def bytes_key(content: bytes, digits: int = 64) -> str:
-    """So many hexadecimal digits that stand for these bytes."""
+    """Return the first `digits` hexadecimal digits of the SHA-256 of `content`."""
     return hashlib.sha256(content).hexdigest()[:digits]
 
 
 def value_key(value: object, digits: int = 64, *, any_order: bool = False) -> str:
-    """So many that stand for a value as JSON writes it; `any_order`: tables count as equal in any order."""
+    """Return a hash of a value's JSON. With `any_order`, the order of keys in tables does not matter."""
     return bytes_key(json.dumps(value, sort_keys=any_order).encode(), digits)
 
 
 def text_number(text: str) -> int:
-    """64 bits that stand for a text."""
+    """Return a 64-bit hash of a text."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

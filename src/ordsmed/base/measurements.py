@@ -1,7 +1,7 @@
-"""Measurements: what a bench measured, a table a line in a file that only grows; what estimates are made from.
+"""Measurements of benchmarks, one JSON line each in a file that only grows; estimates are based on them.
 
-One line is one measurement, written in one piece. A kill may cut the last one off: whoever reads leaves it out, and
-whoever adds takes it away first, so nothing is lost behind it.
+Each line is written at once. If a kill truncates the last line, readers ignore it, and the next writer removes it
+first.
 """
 
 import dataclasses
@@ -15,82 +15,82 @@ from pathlib import Path
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError
 
-PLACE = Path("work/bench/measurements.jsonl")  # where nothing else is named
+PLACE = Path("work/bench/measurements.jsonl")  # default path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Steps of one training, or of asking a model, on one machine; numbers are of all its processes together."""
+    """Steps of a training or of predictions on one machine. Numbers are totals of all processes."""
 
     bench: str
     """the recipe"""
     measure: str
     """training, finetune or predict"""
     software: str
-    """ordsmed; what was measured beside it: transformers, or padded, each example alone in a row"""
+    """ordsmed, or a comparison: transformers, or padded (one example per row)"""
     family: str
-    """the network's kind"""
+    """kind of the network"""
     task: str
-    """the objective's kind, or the task's"""
+    """kind of the objective or task"""
     optimizer: str
-    """its kind; "": none"""
+    """kind; "": none"""
     width: int
     layers: int
     parameters: int
     """of all networks and heads"""
     vocabulary: int
     length: int
-    """tokens a row"""
+    """tokens per row"""
     batch: int
-    """rows a step; examples where a task was measured"""
+    """rows per step; for a task, examples"""
     micro: int
-    """rows that a device holds at a time"""
+    """rows of a micro-batch"""
     dropout: float
     precision: str
     """fp32, tf32, bf16 or fp16"""
     compile: bool
     recompute: bool
     layout: str
-    """replicate x shard x tensor, as 2x1x1"""
+    """replicate x shard x tensor, such as 2x1x1"""
     device: str
-    """the name of a device, all alike"""
+    """name of the devices, which are equal"""
     kind: str
     """cpu or cuda"""
     processes: int
     threads: int
-    """of a process"""
+    """per process"""
     steps: int
-    """in all rounds together"""
+    """in all rounds"""
     rounds: int
     step_seconds: float
-    """the median over rounds"""
+    """median of rounds"""
     step_seconds_least: float
     step_seconds_most: float
     sequences_per_second: float
     tokens_per_second: float
-    """real ones, without padding"""
+    """without padding"""
     flops_per_second: float
-    """arithmetic that a step needs, over its time; what is recomputed does not count"""
+    """operations that a step needs, without recomputation, per second"""
     peak: float
-    """FLOP/s of all devices at large products in this precision, measured; 0: not"""
+    """measured FLOP/s of all devices for large products in this precision; 0: not measured"""
     share_of_peak: float
-    """0: the peak is not known"""
+    """0: the peak is unknown"""
     memory: int
-    """bytes at most that a process held: of the GPU, or of the machine"""
+    """peak bytes of a process: on the GPU, or of the machine"""
     energy: float | None = None
-    """joules a step; left out: this machine does not tell"""
+    """joules per step; None: not reported by this machine"""
     energy_of: str = ""
-    """what tells it: RAPL, NVML"""
+    """source of the energy: RAPL, NVML"""
     kernels: str = ""
-    """whose run, and why not others: ours for which parts, or torch's; "": torch's, as anywhere"""
+    """parts that use ordsmed's kernels, and why others do not; "": torch's kernels"""
     attention: str = ""
-    """which way it takes; "": none, or not known"""
+    """implementation of attention; "": none, or unknown"""
     date: str
-    """when, in UTC, as 2026-01-31T12:00:00Z"""
+    """in UTC, such as 2026-01-31T12:00:00Z"""
     version: str
     """of ordsmed"""
     torch: str
-    """its version"""
+    """version of torch"""
 
     def __post_init__(self) -> None:
         for name in ("step_seconds", "sequences_per_second"):
@@ -102,7 +102,7 @@ NAMES = frozenset(field.name for field in dataclasses.fields(Measurement))
 
 
 def add(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Write these behind what stands in a file; processes that do so at once wait for each other."""
+    """Append measurements to a file. Processes that do so at once wait for each other."""
     lines = "".join(json.dumps(settings.plain(measurement)) + "\n" for measurement in measurements)
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,12 +116,11 @@ def add(path: Path, measurements: Sequence[Measurement]) -> None:
 
 
 def _whole(content: bytes) -> int:
-    """Bytes of the lines that end."""
     return content.rfind(b"\n") + 1
 
 
 def read(path: Path) -> list[Measurement]:
-    """All that stand in a file. What a later version of ordsmed says beside them is not looked at."""
+    """Return all measurements of a file. Unknown keys of later versions of ordsmed are ignored."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -140,6 +139,6 @@ def _measurement(line: bytes, place: str) -> Measurement:
     except ValueError:
         table = None
     if not isinstance(table, dict):
-        raise DataError(place, "is no measurement", "a table as `ordsmed bench` writes it", "take that line away")
+        raise DataError(place, "is not a measurement", "a table written by `ordsmed bench`", "remove that line")
     known = {name: value for name, value in table.items() if name in NAMES and value is not None}
     return settings.decode(Measurement, known, place)

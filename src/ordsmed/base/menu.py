@@ -1,7 +1,9 @@
-"""A name in a recipe -> the file in a menu folder; the file system is the registry.
+"""Menus: a name in a recipe selects a file in a menu folder. The file system is the registry.
 
-kind = "bert"  in a [model]  ->  src/ordsmed/nn/models/bert.py  ->  class Bert(EncoderSettings, Choice)
-kind = "my_lab.my_objective" ->  that module                    ->  its class that derives from Choice
+    kind = "bert"  in a [model]  ->  src/ordsmed/nn/models/bert.py  ->  class Bert(EncoderSettings, Choice)
+    kind = "my_lab.my_objective" ->  that module                    ->  its class that derives from Choice
+
+Settings are read from the source of a module, so that `--help` imports neither it nor torch.
 """
 
 import ast
@@ -20,9 +22,9 @@ from ordsmed.base.other_names import answers
 from ordsmed.base.say import say
 
 HOUSE = Path(__file__).parent.parent
-ELSEWHERE = "; elsewhere "  # in a setting's help: what other codes call it
+ELSEWHERE = "; elsewhere "  # in a setting's help, before its names in other codes
 INSTALL = "install the whole of ordsmed, not its core alone"
-UNMARKED = "Settings"  # what choices were called before there was a mark; those of others go on
+UNMARKED = "Settings"  # former class name of choices without the base class, which users' modules may still have
 NAMES = "corpora cleaners tokenizers models objectives tasks optimizers formats probes judges"
 MENUS = tuple(NAMES.split())
 PACKAGES = {  # where the files of a menu are; the core's package first, then those of add-ons
@@ -44,22 +46,20 @@ _advised: set[str] = set()
 
 
 class Choice:
-    """The mark of what a file of a menu offers: one frozen dataclass, called what it is."""
+    """The base class of a menu's choices: each file has one frozen dataclass derived from it."""
 
 
 @dataclass(frozen=True)
 class Menu:
-    """Marks a settings field whose value is one choice of a menu: `Annotated[Any, Menu("models")]`."""
+    """Marks a field of settings whose value is a choice of a menu: `Annotated[Any, Menu("models")]`."""
 
     name: str
-    usual: str = ""  # the kind that is meant where a table names none
-    many: bool = False  # a list of choices may stand there too
+    usual: str = ""  # kind of a table without `kind`
+    many: bool = False  # whether a list of choices is allowed as well
 
 
 @dataclass(frozen=True)
 class Line:
-    """One setting as `--help` prints it."""
-
     name: str
     type: str
     default: str
@@ -68,12 +68,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Nested:
-    """A table within settings: `phase.schedule`, and the dataclass that says what may stand there."""
+    """A table within settings, such as `phase.schedule`, and the dataclass of its settings."""
 
     key: str
     module: str
     name: str
-    kinds: tuple[str, ...] = ()  # of a menu, where not all of them have it
+    kinds: tuple[str, ...] = ()  # the kinds of a menu that have it, if not all do
 
 
 def folders_of(menu: str) -> list[Path]:
@@ -96,7 +96,7 @@ def missing_add_on(menu: str, kind: str) -> str:
 
 
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
-    """The class of one choice."""
+    """Return the class of a choice, or raise an error if it does not exist or does not fit its menu."""
     if kind in entries(menu):
         return choice(opened(menu, kind))
     place = place or f"{menu} kind"
@@ -111,7 +111,7 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
 
 
 def choice(module: ModuleType, place: str = "") -> type[Any]:
-    """The class that a module of a menu offers: its own that derives from `Choice`, however far."""
+    """Return the class of a menu's module: the one that is derived from `Choice`."""
     classes: list[type[Any]] = [value for value in vars(module).values() if isinstance(value, type)]
     marked = [value for value in classes if issubclass(value, Choice) and value.__module__ == module.__name__]
     if len(marked) > 1:
@@ -122,42 +122,40 @@ def choice(module: ModuleType, place: str = "") -> type[Any]:
     unmarked: type[Any] | None = getattr(module, UNMARKED, None)
     if unmarked is None:
         wanted = "one frozen dataclass that derives from `ordsmed.base.menu.Choice`"
-        raise RecipeError(place, f"`{module.__name__}` has no choice", wanted)
+        raise RecipeError(place, f"`{module.__name__}` has no such class", wanted)
     if module.__name__ not in _advised and not issubclass(unmarked, Choice):
         _advised.add(module.__name__)
-        say(f"{module.__name__}.{UNMARKED}: derive it from `ordsmed.base.menu.Choice` and call it what it is")
+        say(f"{module.__name__}.{UNMARKED}: derive it from `ordsmed.base.menu.Choice`, under a name of its own")
     return unmarked
 
 
 def choice_name(module: str) -> str:
-    """The name of the class that a module offers, read from its source: nothing is imported to print help."""
+    """Return the name of a module's choice, read from its source."""
     classes = [node for node in _tree(module).body if isinstance(node, ast.ClassDef)]
     return next((node.name for node in classes if _is_marked(module, node)), UNMARKED)
 
 
 def _is_marked(module: str, node: ast.ClassDef) -> bool:
-    """Does a class derive from `Choice`, itself or by one of its bases, as far as sources show it?"""
+    """Return whether a class derives from `Choice`, directly or through bases whose source is found."""
     for base in map(ast.unparse, node.bases):
         if base.rpartition(".")[2] == Choice.__name__:
             return True
         place = _home(module, base)
-        if place and place != (module, node.name) and (above := _class(*place)) and _is_marked(place[0], above):
+        if place and place != (module, node.name) and (parent := _class(*place)) and _is_marked(place[0], parent):
             return True
     return False
 
 
 def is_choice(settings: object) -> bool:
-    """Are these the settings of a menu's choice?"""
     return isinstance(settings, Choice) or type(settings).__name__ == UNMARKED
 
 
 def opened(menu: str, kind: str) -> ModuleType:
-    """The file of one entry, imported."""
     return importlib.import_module(module_of(menu, kind))
 
 
 def kind_of(settings: object) -> str:
-    """The name a recipe uses for the file these settings stand in."""
+    """Return the kind of settings, as recipes name it."""
     module = type(settings).__module__
     place, _, kind = module.rpartition(".")
     known = {f"ordsmed.{package}.{menu}" for menu in MENUS for package in PACKAGES[menu]}
@@ -165,24 +163,24 @@ def kind_of(settings: object) -> str:
 
 
 def module_of(menu: str, kind: str) -> str:
-    """Where a choice stands: a file of the house, or a module of somebody's own."""
+    """Return the module of a kind: one of this package, or a user's own."""
     package = next((package for package in PACKAGES[menu] if kind in _kinds_in(HOUSE / package / menu)), "")
     return f"ordsmed.{package}.{menu}.{kind}" if package else kind
 
 
 def headline(module: str) -> str:
-    """The first sentence of a module, read from its source and not imported."""
+    """Return the first sentence of a module's docstring, read from its source."""
     return (ast.get_docstring(_tree(module)) or "").split("\n\n")[0].replace("\n", " ")
 
 
 def constant(module: str, name: str) -> object:
-    """What a module calls by a name, `RIGHT = {...}`, read from its source; None: it has no such name."""
+    """Return the value of a module's literal constant, read from its source, or None."""
     assigned = _assigned(module, name)
     return None if assigned is None else ast.literal_eval(assigned[0])
 
 
 def lines(module: str, name: str = "") -> list[Line]:
-    """The settings of a dataclass, read from its source: torch need not be imported to print help."""
+    """Return the settings of a dataclass, read from its source."""
     return [
         Line(field.name, _type(field.annotation, field.module), _default(field.value, field.module), field.doc)
         for field in _fields(module, name or choice_name(module))
@@ -190,13 +188,13 @@ def lines(module: str, name: str = "") -> list[Line]:
 
 
 def of_others(menu: str, setting: str) -> str:
-    """Which choices of a menu have a setting that another one lacks, in words; empty where none has."""
+    """Return a sentence on which choices of a menu have this setting, or an empty string."""
     able = [kind for kind in entries(menu) if any(line.name == setting for line in lines(module_of(menu, kind)))]
-    return f"`{setting}` is of {', '.join(able)}" if able else ""
+    return f"`{setting}` is a setting of {', '.join(able)}" if able else ""
 
 
 def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ()) -> list[Nested]:
-    """The tables within the settings of a dataclass, by what their annotations name; those of a menu's kinds too."""
+    """Return the tables within the settings of a dataclass, including those of a menu's kinds."""
     tables: list[Nested] = []
     name = name or choice_name(module)
     above = (*above, (module, name))
@@ -211,7 +209,7 @@ def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ())
 
 
 def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Of the settings of a dataclass, its tables and its menus' kinds: what others call one, its path, the kind."""
+    """Yield names of settings in other codes, each with its path here and the kind that has it."""
     classes = [
         ("", module, name or choice_name(module), ""),
         *((f"{table.key}.", table.module, table.name, "") for table in nested(module, name)),
@@ -229,7 +227,7 @@ def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str
 
 
 def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) -> list[Nested]:
-    """The tables within the settings of a menu's kinds, each once, with the kinds that have it."""
+    """Return the tables within the settings of a menu's kinds, each once, with its kinds."""
     owners: dict[Nested, list[str]] = {}
     for kind in entries(menu):
         place = (module_of(menu, kind), choice_name(module_of(menu, kind)))
@@ -239,7 +237,7 @@ def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) ->
 
 
 def _named(annotation: ast.AST) -> list[ast.Name | ast.Attribute | ast.Call]:
-    """The classes that an annotation names, and the menus: `Menu("tasks")`."""
+    """Return the classes and menus (`Menu("tasks")`) in an annotation."""
     if isinstance(annotation, ast.Call):
         return [annotation] if ast.unparse(annotation.func) == "Menu" else []
     if isinstance(annotation, ast.Name | ast.Attribute):
@@ -249,8 +247,6 @@ def _named(annotation: ast.AST) -> list[ast.Name | ast.Attribute | ast.Call]:
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of a dataclass as it stands in the source of a module."""
-
     module: str
     name: str
     annotation: ast.expr
@@ -259,9 +255,9 @@ class _Field:
 
 
 def _fields(module: str, name: str) -> list[_Field]:
-    """The fields of a dataclass, those of its bases first; what a class that is none names is no field."""
+    """Return the fields of a dataclass, those of its bases first. A class that is not a dataclass adds none."""
     node = _class(module, name)
-    if node is None:  # it only hands on what stands elsewhere
+    if node is None:  # the module imports the class
         place = _home(module, name)
         return _fields(*place) if place else []
     inherited: dict[str, _Field] = {}
@@ -271,13 +267,13 @@ def _fields(module: str, name: str) -> list[_Field]:
     fields: dict[str, _Field] = {}
     if not _is_dataclass(node):
         return list(inherited.values())
-    for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
+    for statement, next_statement in zip(node.body, [*node.body[1:], None], strict=True):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         if ast.unparse(statement.annotation).startswith("ClassVar"):
             continue
-        explained = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        doc = after.value.value if explained else ""  # type: ignore[union-attr]
+        explained = isinstance(next_statement, ast.Expr) and isinstance(next_statement.value, ast.Constant)
+        doc = next_statement.value.value if explained else ""  # type: ignore[union-attr]
         fields[statement.target.id] = _Field(
             module, statement.target.id, statement.annotation, statement.value, " ".join(str(doc).split())
         )
@@ -285,7 +281,7 @@ def _fields(module: str, name: str) -> list[_Field]:
 
 
 def _table(module: str, name: str) -> tuple[str, str] | None:
-    """Where the dataclass stands that a module calls by this name: of the house, or of the module's own package."""
+    """Return module and name of a dataclass of this package or of the module's own package, or None."""
     place = _home(module, name)
     if place is None or place[0].split(".")[0] not in ("ordsmed", module.split(".")[0]):
         return None
@@ -300,7 +296,7 @@ def _is_dataclass(node: ast.ClassDef) -> bool:
 
 
 def _home(module: str, name: str) -> tuple[str, str] | None:
-    """The module and class that a module means by a name: its own, or one that it imports."""
+    """Return module and name of a class that a module defines or imports, or None."""
     first, _, rest = name.partition(".")
     if _class(module, name):
         return module, name
@@ -317,18 +313,18 @@ def _class(module: str, name: str) -> ast.ClassDef | None:
 
 
 def _tree(module: str) -> ast.Module:
-    """The source of a module; nothing where there is none, as of a class that looks like a module: `Outer.Inner`."""
+    """Return the parsed source of a module; empty if there is none, as for `Outer.Inner`, which is a class."""
     shipped = HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
     path = shipped if module.startswith("ordsmed.") and shipped.is_file() else _source(module)
     return _parsed(path, path.stat().st_mtime_ns) if path else ast.Module([], [])
 
 
 def _source(module: str) -> Path | None:
-    """Where Python would find a module; packages above it are imported, as Python does, but no module."""
+    """Return the file of a module. Parent packages are imported, but not the module."""
     package = module.rpartition(".")[0]
     try:
-        above = importlib.util.find_spec(package) if package else None
-        if above and above.submodule_search_locations is None:
+        parent = importlib.util.find_spec(package) if package else None
+        if parent and parent.submodule_search_locations is None:
             return None
         spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:
@@ -342,7 +338,7 @@ def _parsed(path: Path, changed: int) -> ast.Module:
 
 
 def _assigned(module: str, name: str) -> tuple[ast.expr, str] | None:
-    """What a module calls by a name that is no class, `SHORTEST = 8`, and the module where that stands."""
+    """Return the value of a module's constant, such as `SHORTEST = 8`, and the module that defines it, or None."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
             return node.value, module
@@ -354,7 +350,7 @@ def _assigned(module: str, name: str) -> tuple[ast.expr, str] | None:
 
 
 def _type(annotation: ast.expr, module: str) -> str:
-    """As a reader of recipes knows it: choices of a menu, words, numbers, lists of those."""
+    """Return a type in the words of recipes: choices of a menu, literals, numbers, lists."""
     text = ast.unparse(annotation)
     if text.startswith("Annotated[Any, Menu("):
         return ("some of " if "many=True" in text else "one of ") + text.split("'")[1]

@@ -1,4 +1,4 @@
-"""Names that modules had before 0.2: `import ordsmed.tasks.classify` goes on, with a line that says where it is now."""
+"""Module names before 0.2: `import ordsmed.tasks.classify` still works and warns with the new name."""
 
 import importlib
 import sys
@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
-NOW = {  # before -> now, below ordsmed; parts of them likewise, the longest name that fits
+NOW = {  # old -> new name below `ordsmed`, also for submodules; the longest matching name counts
     "apply": "use", "binary": "base.binary", "launch": "base.launch",
     "labelled": "text.labelled", "markup": "text.markup", "tokenizers": "text.tokenizers", "text.web": "web",
     "cleaners": "corpus.cleaners", "corpora": "corpus.corpora", "models": "nn.models",
@@ -25,36 +25,36 @@ NOW = {  # before -> now, below ordsmed; parts of them likewise, the longest nam
     "translate": "others.translate", "command": "cli", "verbs": "cli.verbs",
     "corpus.corpora.web": "web.corpora.web", "corpora.web": "web.corpora.web",
 }  # fmt: skip
-CALLED = ("pretrain", "finetune")  # functions of `ordsmed`, which a module of that name would hide
+CALLED = ("pretrain", "finetune")  # functions of `ordsmed`, which a module of the same name would hide
 
 
 def now(name: str) -> str:
-    """The module that a name from before 0.2 means; empty where it means none."""
-    house, _, before = name.partition(".")
+    """Return the new name of a module that was renamed in 0.2, or an empty string."""
+    root, _, old = name.partition(".")
     inner = ""
-    while house == "ordsmed" and before:
-        if before in NOW:
-            return f"ordsmed.{NOW[before]}{inner}"
-        before, _, last = before.rpartition(".")
+    while root == "ordsmed" and old:
+        if old in NOW:
+            return f"ordsmed.{NOW[old]}{inner}"
+        old, _, last = old.rpartition(".")
         inner = f".{last}{inner}"
     return ""
 
 
 def spec(name: str) -> ModuleSpec | None:
-    """How Python loads a module by the name it had; nothing for other names."""
+    """Return the import spec of a renamed module, or None for other names."""
     if name.startswith(tuple(f"ordsmed.{called}" for called in CALLED)):
         raise ModuleNotFoundError(f"{name} is {name.replace('.', '.train.', 1)} since 0.2", name=name)
     return ModuleSpec(name, cast(Any, Moved()), is_package=True) if now(name) else None
 
 
 class Moved:
-    """Loads the module that a name means now."""
+    """A module loader that loads the renamed module."""
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Python makes an empty one, which is replaced."""
+        """Return None, so that Python makes an empty module, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         name, place = module.__name__, now(module.__name__)
         sys.modules[name] = importlib.import_module(place)
-        if not hasattr(sys.modules[name], "__path__"):  # packages are imported on the way to what is meant
+        if not hasattr(sys.modules[name], "__path__"):  # parent packages are imported without a warning
             warnings.warn(f"{name} is {place} since 0.2", DeprecationWarning, stacklevel=2)

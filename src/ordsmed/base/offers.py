@@ -1,4 +1,4 @@
-"""What a file of somebody's own offers, held against what its menu asks for, before any of it is used."""
+"""Check a user's module against the interface of its menu, before it is used."""
 
 import dataclasses
 import importlib
@@ -12,7 +12,7 @@ from types import ModuleType
 
 from ordsmed.base.errors import RecipeError, nearest
 
-WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as they are called, and plain names
+WANTED: dict[str, tuple[str, ...]] = {  # the interface of each menu: methods with their arguments, and other names
     "corpora": ("documents()", "stamp()", "size()"),
     "cleaners": ("clean(text, meta)",),
     "tokenizers": ("train(texts)", "load()"),
@@ -28,21 +28,21 @@ WANTED: dict[str, tuple[str, ...]] = {  # what a menu's choice has: methods as t
     "probes": ("way", "files", "best", "prefers", "fits(scorer, place)", "examples(scorer)", "record(example, scores)",
                "finding(records)", "as_line(record)"),
     "judges": ("run", "rises", "recognises(path)", "labels()", "span(label)", "stamp()", "score(text, label)"),
-    "trackers": ("LATER", "Tracker(sending)"),  # of this menu and those below modules offer it, without a choice
+    "trackers": ("LATER", "Tracker(sending)"),  # in this menu and those below, the module itself has the names
     "dialects": ("PROGRAMS",),
-    "verbs": ("PLACE", "arguments(parser)", "run(asked)"),
+    "verbs": ("PLACE", "arguments(parser)", "run(args)"),
     "protocols": ("ENDPOINTS", "failure(refusal)"),
 }  # fmt: skip
-INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {  # of a menu, by what those of another sort have: all they have
+INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {  # other interface of a menu, for choices that have the key
     "probes": {"groups": ("files", "groups()", "records(vectors)", "finding(records)", "as_line(record)")}
 }
-FORMER = {"tasks": {"settled": "complete"}}  # what methods were called -> what they are called
-PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # below docs/add-a/; others: the menu's name in the singular
-NAMED = {"stretch", "learning"}  # arguments that are given by their names
+FORMER = {"tasks": {"settled": "complete"}}  # old -> new names of methods
+PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # in docs/add-a/; default: the menu's name in the singular
+NAMED = {"stretch", "learning"}  # keyword arguments
 
 
 def imported(kind: str, place: str) -> ModuleType:
-    """A module by its name; that it is not there, or what is wrong in it, is one line."""
+    """Import a module, and turn any error into one line."""
     try:
         return importlib.import_module(kind)
     except ModuleNotFoundError as error:
@@ -50,13 +50,13 @@ def imported(kind: str, place: str) -> ModuleType:
             wanted = "a module that Python finds"
             raise RecipeError(place, f"`{kind}`: {error}", wanted, _where(kind, error.name)) from None
         problem = f"`{kind}` cannot be imported: {error_line(error)}"
-        raise RecipeError(place, problem, "", "mend or install that") from None
-    except Exception as error:  # whatever a file of somebody's own does
-        raise RecipeError(place, f"`{kind}` cannot be imported: {error_line(error)}", "", "mend that line") from None
+        raise RecipeError(place, problem, "", "correct or install that module") from None
+    except Exception as error:  # a user's module may raise anything
+        raise RecipeError(place, f"`{kind}` cannot be imported: {error_line(error)}", "", "correct that line") from None
 
 
 def _where(kind: str, missing: str) -> str:
-    """What to do about a module that Python does not find: the nearest in its package, if that is found, or a path."""
+    """Return a remedy for a module that is not found: the nearest name in its package, or a path to set."""
     if Path(*kind.split(".")).with_suffix(".py").exists():
         return "`export PYTHONPATH=$PWD`"
     package, _, name = missing.rpartition(".")
@@ -67,18 +67,18 @@ def _where(kind: str, missing: str) -> str:
 
 
 def page(menu: str) -> str:
-    """Where documentation shows one of a menu."""
+    """Return a reference to the documentation page with an example for a menu."""
     return f"docs/add-a/{PAGES.get(menu, menu.removesuffix('s'))}.md shows one"
 
 
 def check(menu: str, kind: str, settings: type, place: str) -> None:
-    """Refuse a choice that is not what its menu asks for."""
+    """Raise an error if a choice does not fit its menu."""
     choice = getattr(settings, "__name__", str(settings))
     if not (inspect.isclass(settings) and dataclasses.is_dataclass(settings)):
-        raise RecipeError(place, f"`{kind}`: {choice} is no dataclass", "@dataclass(frozen=True) above the class")
+        raise RecipeError(place, f"`{kind}`: {choice} is not a dataclass", "@dataclass(frozen=True) above the class")
     if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise RecipeError(place, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
-    # methods under both their names, in every class that has one of them: what overrides one overrides the other
+    # give renamed methods both names in every class, so that overriding one overrides the other
     for cls in settings.__mro__[:-1]:
         for former, name in FORMER.get(menu, {}).items():
             for missing, present in ((name, former), (former, name)):
@@ -89,7 +89,7 @@ def check(menu: str, kind: str, settings: type, place: str) -> None:
 
 
 def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> None:
-    """Refuse what does not have all that its menu asks for: a choice, or the module of an entry without one."""
+    """Raise an error if a choice, or a module without one, does not have all names of its menu."""
     fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
     sorts = INSTEAD.get(menu, {})
     for form in next((sorts[name] for name in sorts if hasattr(owner, name)), WANTED[menu]):
@@ -101,7 +101,7 @@ def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> 
 
 
 def check_finished(menu: str, cls: type, named: str, place: str) -> None:
-    """Refuse a class that has not said all that its base class leaves to it."""
+    """Raise an error if a class does not implement an abstract method of its base class."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name, None)
         if inspect.isfunction(method) and method.__code__.co_names == ("NotImplementedError",):
@@ -110,11 +110,11 @@ def check_finished(menu: str, cls: type, named: str, place: str) -> None:
 
 
 def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:
-    """Why a method cannot be called as it will be; empty where it can."""
+    """Return why a method cannot be called with the arguments of its menu, or an empty string."""
     method = inspect.getattr_static(owner, name)
     bound = inspect.ismodule(owner) or isinstance(method, staticmethod | classmethod)
     if not (bound and callable(getattr(owner, name))) and not inspect.isfunction(method):
-        return "is no method"
+        return "is not a method"
     parameters = [word.lstrip("*") for word in re.findall(r"[*\w]+", form.partition("(")[2])]
     plain = [] if bound else [None]
     by_name = {word: None for word in parameters if word in NAMED}
@@ -123,12 +123,12 @@ def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:
             *plain, *[None for word in parameters if word not in NAMED], **by_name
         )
     except TypeError as error:
-        return f"cannot be called as it is needed ({error})"
+        return f"has other parameters ({error})"
     return ""
 
 
 def error_line(error: Exception) -> str:
-    """An error with the line it comes from."""
+    """Return an error as text with the file and line that it comes from."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.msg} ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]

@@ -1,4 +1,4 @@
-"""What people type who know other tools, and what they can type here instead (other_names.toml)."""
+"""Names that users of other tools type, and the names to use here instead (other_names.toml)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ordsmed.base.errors import same_name
 from ordsmed.base.screen import command
 
-# names of published models from before organizations had to be named
+# names of published models before they were moved to organizations
 MOVED = {
     "bert-base-uncased": "google-bert/bert-base-uncased", "bert-base-cased": "google-bert/bert-base-cased",
     "bert-large-uncased": "google-bert/bert-large-uncased", "bert-large-cased": "google-bert/bert-large-cased",
@@ -34,15 +34,15 @@ def answers(table: str, word: str, groups: Iterable[str] = ()) -> Iterator[str]:
 
 
 def looks_published(name: str) -> bool:
-    """Is this the name of a published model: `owner/name` where there is no folder `owner`, or a well-known name?"""
+    """Return whether this is a well-known model's name, or looks like one (`owner/name`, no such folder)."""
     name = name.partition("@")[0]
     parts = name.split("/")
-    plain = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
-    return name in MOVED or (plain and not Path(parts[0]).exists())
+    is_repository = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
+    return name in MOVED or (is_repository and not Path(parts[0]).exists())
 
 
 def recipe_instead(verb: str, name: str) -> str:
-    """Return the command that does what someone meant who named `name` as a recipe of `verb`; empty if unknown."""
+    """Return the command for a user who gave `name` as a recipe of `verb`, or an empty string if unknown."""
     if name in MOVED or PUBLISHED.match(name):
         if verb not in ("pretrain", "finetune"):
             return ""

@@ -1,8 +1,8 @@
-"""Ranks: which process of how many this is, its device and threads, the mesh it stands in, and how processes agree.
+"""The processes of a run: rank, device and threads of this process, its position in the mesh, and collective steps.
 
-torchrun's, OpenMPI's or Slurm's variables -> Place -> prepare -> Ranks -> join -> Ranks with groups and a mesh
+    variables of torchrun, OpenMPI or Slurm -> Place -> prepare -> Ranks -> join -> Ranks with groups and a mesh
 
-A mesh is replicate x shard x tensor; ranks count through tensor first, so that a tensor group is neighbors.
+A mesh is replicate x shard x tensor. Ranks count along tensor first, so the ranks of a tensor group are neighbors.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LAUNCHED = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 DIMENSIONS = ("replicate", "shard", "tensor")
-MEETING = 60.0  # seconds that processes have to find each other, at least
-ASKED = 5_000  # times a second that all ranks together ask the first one's store while they meet
-NAMED = 8  # ranks or machines of one complaint
-LEAVE = timedelta(seconds=30)
-AGES = timedelta(days=7)  # what only the first rank does may take as long as a corpus takes
-GO_ON = "start the same command again: the run goes on from its last checkpoint"
-ABSENT = "look at their machines and at what they said, leave out those that are lost (`--exclude`), start again"
+MEETING = 60.0  # least seconds that processes have to find each other
+ASKED = 5_000  # most requests per second to the store, of all ranks together, while they meet
+NAMED = 8  # most ranks or machines to name in a message
+LEAVE = timedelta(seconds=30)  # time for all ranks to leave the store
+AGES = timedelta(days=7)  # work of rank 0 alone may take as long as making a corpus
+GO_ON = "start the same command again to resume from the last checkpoint"
+ABSENT = "check their machines and logs, exclude lost ones (`--exclude`), start again"
 SILENT = Lost("rank 0", "does not answer: lost or hanging", "", GO_ON)
 
 
 @dataclass(frozen=True)
 class Place:
-    """This process among those that were started together."""
+    """The number of this process among those that were started together."""
 
     rank: int = 0
     world: int = 1
     local: int = 0  # its number on this machine
-    local_world: int = 1  # how many there are on this machine
-    address: str = "127.0.0.1"  # where the first rank listens
+    local_world: int = 1  # processes on this machine
+    address: str = "127.0.0.1"  # of rank 0
     port: int = 29500
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process among `world`, and where it stands in the mesh."""
+    """One of `world` processes, with its device and its position in the mesh."""
 
     device: torch.device
     rank: int = 0
@@ -75,40 +75,40 @@ class Ranks:
     threads: int = 1
     shape: tuple[int, int, int] = (1, 1, 1)  # replicate, shard, tensor
     place: Place = field(default_factory=Place)
-    mesh: DeviceMesh = None  # type: ignore[assignment]  # None: alone; as the next two
-    data_group: ProcessGroup = None  # type: ignore[assignment]  # the ranks that see other rows: one of every tensor group
-    store: Store = None  # type: ignore[assignment]  # a small key-value store that all ranks reach
-    card: Accelerator | None = None  # the GPU of a site that is planned for; None: that of this machine
-    limit: timedelta = timedelta(0)  # of what a group does together, where that is longer than torch's own
+    mesh: DeviceMesh = None  # type: ignore[assignment]  # None: a single process, as for the next two
+    data_group: ProcessGroup = None  # type: ignore[assignment]  # ranks with other rows: one of each tensor group
+    store: Store = None  # type: ignore[assignment]  # a key-value store that all ranks share
+    card: Accelerator | None = None  # the GPU of the site for which a job is planned; None: that of this machine
+    limit: timedelta = timedelta(0)  # timeout of collectives, if longer than torch's default
 
     @property
     def first(self) -> bool:
-        """Is this the main process, which writes files and logs?"""
+        """Return whether this is rank 0, which writes files and logs."""
         return self.rank == 0
 
     @property
     def tensor_rank(self) -> int:
-        """Its number among those that share every layer."""
+        """Return its rank among those that share every layer."""
         return self.rank % self.shape[2]
 
     @property
     def data_rank(self) -> int:
-        """Its number among those that see different rows."""
+        """Return its rank among those that see different rows."""
         return self.rank // self.shape[2]
 
     @property
     def data_world(self) -> int:
-        """How many see different rows."""
+        """Return the number of ranks that see different rows."""
         return self.world // self.shape[2]
 
     @property
     def coordinates(self) -> tuple[int, int, int]:
-        """Its place in the mesh: replicate, shard, tensor."""
+        """Return its coordinates in the mesh: replicate, shard, tensor."""
         _, shard, tensor = self.shape
         return self.rank // (shard * tensor), self.rank // tensor % shard, self.rank % tensor
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        """Numbers summed over all ranks that see different rows, in place."""
+        """Sum numbers in place over all ranks that see different rows, and return them."""
         if self.data_world > 1:
             import torch.distributed
 
@@ -117,19 +117,19 @@ class Ranks:
 
 
 def place_of(variables: Mapping[str, str]) -> Place:
-    """What the variables of torchrun, mpirun or srun say; one process alone where there are none."""
+    """Return the place that the variables of torchrun, mpirun or srun say; without any, a single process."""
     env = {k: v for k, v in variables.items() if v}
     address = env.get("MASTER_ADDR", "127.0.0.1")
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = _number(env, "RANK"), _number(env, "WORLD_SIZE")
-        local, there = _number(env, "LOCAL_RANK", rank), _number(env, "LOCAL_WORLD_SIZE", world)
-        return Place(rank, world, local, there, address, _number(env, "MASTER_PORT", 29500))
+        local, local_world = _number(env, "LOCAL_RANK", rank), _number(env, "LOCAL_WORLD_SIZE", world)
+        return Place(rank, world, local, local_world, address, _number(env, "MASTER_PORT", 29500))
     if "OMPI_COMM_WORLD_SIZE" in env:
         names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
-        rank, world, local, there = (_number(env, f"OMPI_COMM_WORLD_{name}") for name in names)
-        if world > there and "MASTER_ADDR" not in env:
+        rank, world, local, local_world = (_number(env, f"OMPI_COMM_WORLD_{name}") for name in names)
+        if world > local_world and "MASTER_ADDR" not in env:
             raise RecipeError("MASTER_ADDR", "missing", "the first machine's name", "mpirun -x MASTER_ADDR=...")
-        return Place(rank, world, local, there, address, _number(env, "MASTER_PORT", 29500))
+        return Place(rank, world, local, local_world, address, _number(env, "MASTER_PORT", 29500))
     if "SLURM_STEP_NUM_TASKS" in env:  # srun sets it; a batch script by itself has none and is one process
         world = _number(env, "SLURM_STEP_NUM_TASKS")
         per_node = _per_node(env.get("SLURM_STEP_TASKS_PER_NODE", str(world)))
@@ -138,14 +138,14 @@ def place_of(variables: Mapping[str, str]) -> Place:
         address = env.get("MASTER_ADDR") or (first_node(nodes) if len(per_node) > 1 else "127.0.0.1")
         port = _number(env, "MASTER_PORT", 20_000 + _number(env, "SLURM_JOB_ID", 0) % 10_000)
         return Place(_number(env, "SLURM_PROCID"), world, _number(env, "SLURM_LOCALID"), here, address, port)
-    if "RANK" in env:  # of how many? nobody says
+    if "RANK" in env:  # raises an error about the missing WORLD_SIZE
         _number(env, "WORLD_SIZE")
     return Place()
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """This process by itself for a while, whatever started it: what `place_of` looks for is hidden."""
+    """Hide the variables that `place_of` reads, so that this process is a single one for a while."""
     hidden = {name: os.environ.pop(name) for name in LAUNCHED if name in os.environ}
     try:
         yield
@@ -154,19 +154,19 @@ def alone() -> Iterator[None]:
 
 
 def first_node(nodes: str) -> str:
-    """The first machine of a Slurm list: `gpu[003-010,015],big1` -> gpu003."""
+    """Return the first machine of a Slurm node list: `gpu[003-010,015],big1` -> gpu003."""
     return next(node_names(nodes), "127.0.0.1")
 
 
 def node_names(nodes: str) -> Iterator[str]:
-    """The machines of a Slurm list, in its order."""
+    """Yield the machines of a Slurm node list in order."""
     for group in re.findall(r"(?:[^,\[]|\[[^]]*\])+", nodes):
-        parts = re.split(r"\[([^]]*)\]", group)  # every second one is of numbers
+        parts = re.split(r"\[([^]]*)\]", group)  # every second part has numbers
         yield from map("".join, itertools.product(*(_expanded(p) if n % 2 else [p] for n, p in enumerate(parts))))
 
 
 def _expanded(ranges: str) -> list[str]:
-    """`003-005,015` -> 003, 004, 005, 015."""
+    """Expand `003-005,015` to 003, 004, 005, 015."""
     numbers = []
     for first, _, last in (part.partition("-") for part in ranges.split(",")):
         numbers += [f"{n:0{len(first)}}" for n in range(int(first), int(last) + 1)] if last else [first]
@@ -174,10 +174,10 @@ def _expanded(ranges: str) -> list[str]:
 
 
 def in_words(missing: Sequence[int], variables: Mapping[str, str]) -> str:
-    """Ranks in words, each behind its machine where Slurm tells which that is: n2 (rank 4, 5), n7 (rank 24)."""
+    """Return ranks as text, by machine if Slurm names it: n2 (rank 4, 5), n7 (rank 24)."""
     nodes: dict[str, list[int]] = {}
     per_node = _per_node(variables.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    # other distributions deal tasks out in turns
+    # other distributions assign tasks to machines in turn
     if per_node and variables.get("SLURM_DISTRIBUTION", "block").startswith("block"):
         names = node_names(variables.get("SLURM_STEP_NODELIST", ""))
         of_rank = [name for name, count in zip(names, per_node, strict=False) for _ in range(count)]
@@ -194,7 +194,7 @@ def _listed(ranks: Sequence[int]) -> str:
 
 
 def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
-    """This process and the device it would take; nothing is set up."""
+    """Return this process with the device it would use, without setting anything up."""
     import torch
 
     position = place_of(os.environ)
@@ -205,7 +205,8 @@ def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
 def prepare(device: str = "auto", threads: int | None = None, *, kept: int | None = None, flags: bool = False) -> Ranks:
     """Choose the device and set this process up for it.
 
-    `kept`: threads that a run was made with; `flags`: device and threads were asked for by --device and --threads.
+    `kept` is the number of threads a run was started with. `flags` says that device and threads come from --device and
+    --threads, for error messages.
     """
     import torch
 
@@ -224,18 +225,18 @@ def prepare(device: str = "auto", threads: int | None = None, *, kept: int | Non
 
 
 def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
-    """Connect to the other processes, in a mesh of this shape; alone there is nothing to do."""
+    """Connect to the other processes in a mesh of this shape. A single process has nothing to do."""
     return init_mesh(connect(rendezvous(ranks, patience), patience), shape)
 
 
 def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Ranks:
-    """Find the other processes: from now on all reach one store. They have `patience` seconds for it, and `least`."""
+    """Find the other processes, within `patience` seconds, at least `least`. Afterwards all share one store."""
     if ranks.world == 1:
         return ranks
     import torch.distributed as dist
 
     if dist.is_initialized():
-        raise RunError("process group", "stands already", "one run at a time in a process")
+        raise RunError("process group", "already exists", "one run at a time in a process")
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local)}
     os.environ |= {"MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port)}
     seconds = max(patience, least)
@@ -252,15 +253,15 @@ def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Rank
             store = interruptible(connecting, lambda: line.tell(lambda: f"the first rank at {_address(ranks.place)}"))
             store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds, line), store)
     except Absent as absent:
-        problem = f"{in_words(absent.ranks, os.environ)} did not come within {seconds:g} s"
+        problem = f"{in_words(absent.ranks, os.environ)} did not connect within {seconds:g} s"
         complaint = Lost(place, problem, many(ranks.world, "process"), ABSENT)
         complaint.echo = absent.echo
         raise complaint from None
     except (RuntimeError, dist.DistError) as error:
         if "EADDRINUSE" in str(error):
-            wanted, remedy = "a free one to meet at", "set MASTER_PORT to another, on all ranks the same"
+            wanted, remedy = "a free port", "set MASTER_PORT to the same other port on all ranks"
             raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
-        raise Lost(place, f"did not meet the others: {_line(error)}", f"{many(ranks.world, 'process')}") from None
+        raise Lost(place, f"could not connect: {_line(error)}", f"{many(ranks.world, 'process')}") from None
     return dataclasses.replace(ranks, store=store)
 
 
@@ -269,21 +270,21 @@ def _address(place: Place) -> str:
 
 
 def _first_store(place: Place, limit: timedelta) -> Store:
-    """The first rank's store, or where torchrun keeps one that; who is missing is told by `word_of_attempt`."""
+    """Return the store of rank 0, or that of torchrun. It does not wait for ranks: `word_of_attempt` does."""
     import torch.distributed as dist
 
-    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    of_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     at, first = (place.address, place.port, place.world), place.rank == 0
-    return dist.TCPStore(*at, first and not kept, limit, wait_for_workers=False, multi_tenant=not kept)
+    return dist.TCPStore(*at, first and not of_torchrun, limit, wait_for_workers=False, multi_tenant=not of_torchrun)
 
 
 @contextlib.contextmanager
 def answered_within(seconds: float, ranks: Ranks) -> Iterator[None]:
-    """The first rank keeps the store, and may stand still: a question to it that takes longer ends this process."""
+    """End this process if rank 0, which has the store, does not answer within `seconds`."""
 
     def end() -> None:
         print(f"ordsmed: rank {ranks.rank}: {SILENT}", file=sys.stderr, flush=True)
-        os._exit(SILENT.status)  # nothing else ends a thread that waits inside the store
+        os._exit(SILENT.status)  # nothing else can end a thread that waits inside the store
 
     clock = threading.Timer(seconds, end)
     clock.daemon = True
@@ -296,23 +297,22 @@ def answered_within(seconds: float, ranks: Ranks) -> Iterator[None]:
 
 
 def connect(ranks: Ranks, patience: float) -> Ranks:
-    """Connect the processes that met, each with each; one that stops meanwhile is waited for, but for a watch."""
+    """Connect every process with every other. One that hangs meanwhile is waited for, up to the watch's limit."""
     if ranks.store is None:
         return ranks
     import torch.distributed as dist
 
     ending.connected()
-    limit = timedelta(seconds=2 * patience)  # the watch (train/watch.py) speaks first
+    limit = timedelta(seconds=2 * patience)  # so that the watch (train/watch.py) reports first
     backend, device = ("cpu:gloo,cuda:nccl", ranks.device) if ranks.device.type == "cuda" else ("gloo", None)
     store = dist.PrefixStore("groups", ranks.store)
-    dist.init_process_group(  # with a device NCCL splits groups off
+    dist.init_process_group(  # with a device, NCCL makes subgroups by splitting
         backend, timeout=limit, world_size=ranks.world, rank=ranks.rank, store=store, device_id=device
     )
     return dataclasses.replace(ranks, limit=limit)
 
 
 def init_mesh(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
-    """These ranks in a device mesh of this shape."""
     if ranks.store is None:
         return dataclasses.replace(ranks, shape=shape)
     import torch.distributed as dist
@@ -320,18 +320,21 @@ def init_mesh(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
     sizes = {name: size for name, size in zip(DIMENSIONS, shape, strict=True) if size > 1} or {DIMENSIONS[0]: 1}
     mesh = dist.init_device_mesh(ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     tensor = shape[2]
-    data: ProcessGroup = None  # type: ignore[assignment]  # until its own is made
+    data: ProcessGroup = None  # type: ignore[assignment]  # set in the loop
     for first in range(tensor):
         group = dist.new_group(list(range(first, ranks.world, tensor)))
         data = group if ranks.rank % tensor == first else data
-    if ranks.limit > dist.default_pg_timeout:  # a mesh's groups cannot be told when they are made
+    if ranks.limit > dist.default_pg_timeout:  # a mesh's groups take no timeout when they are made
         for group in dist.distributed_c10d._world.pg_map:
             dist.distributed_c10d._set_pg_timeout(ranks.limit, group)
     return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data)
 
 
 def second_connection(store: Store) -> Store:
-    """To the same store, for a thread of one's own; torch 2.7 has no `clone`: then under a word all agree on."""
+    """Return a second connection to the store, for a thread.
+
+    torch 2.7 has no `clone`; there a new connection with a shared prefix is made.
+    """
     if hasattr(store, "clone"):
         return store.clone()
     import torch.distributed as dist
@@ -343,7 +346,7 @@ def second_connection(store: Store) -> Store:
 
 
 class Absent(RuntimeError):
-    """Ranks did not come; `echo`: the first rank says so itself."""
+    """Some ranks did not connect. `echo` says that rank 0 reports it."""
 
     def __init__(self, ranks: Sequence[int], *, echo: bool = False) -> None:
         super().__init__(f"{_listed(ranks)} did not come")
@@ -351,10 +354,10 @@ class Absent(RuntimeError):
 
 
 def word_of_attempt(store: Store, ranks: Ranks, until: float, line: WaitingLine | None = None) -> str:
-    """A word that only the processes of this attempt share: the first draws it and gives it to who asks.
+    """Return a word that only the processes of this attempt share. Rank 0 draws it and sends it to the others.
 
-    torchrun keeps its store, with all that stands in it, when it begins again; and it counts restarts a machine.
-    All wait until all have it, or the first gives up and tells who is absent.
+    torchrun keeps its store with all its contents when it restarts, and counts restarts per machine, so keys need such
+    a prefix. All wait until every rank has the word, or rank 0 gives up and reports who is absent.
     """
     drawn, pause = secrets.token_hex(8), max(0.01, ranks.world / ASKED)
     if not ranks.first:
@@ -366,13 +369,13 @@ def word_of_attempt(store: Store, ranks: Ranks, until: float, line: WaitingLine 
             line.tell(lambda: in_words(missing, os.environ))
     store.set(f"met/{drawn}", json.dumps(missing))
     if missing:
-        time.sleep(10 * pause)  # the first rank keeps the store, where the others read it
+        time.sleep(10 * pause)  # rank 0 has the store, and the others must read it first
         raise Absent(missing)
     return drawn
 
 
 def _given_word(store: Store, rank: int, drawn: str, until: float, pause: float) -> str:
-    """The word for a rank that is not the first; once it has one, the first says when to go on."""
+    """Return the word on another rank than 0, once rank 0 says that all ranks have it."""
     store.set(f"asks/{rank}", drawn)
     word = ""
     while word or time.monotonic() < until:
@@ -389,7 +392,7 @@ def _given_word(store: Store, rank: int, drawn: str, until: float, pause: float)
 
 
 def _has(store: Store, rank: int, word: str) -> bool:
-    """Give a rank the word; does it have it?"""
+    """Send the word to a rank, and return whether it has it."""
     if asks := _read(store, f"asks/{rank}"):
         store.set(f"given/{rank}", f"{asks} {word}")
     return _read(store, f"has/{rank}") == word
@@ -400,7 +403,7 @@ def _read(store: Store, key: str) -> str:
 
 
 def disconnect(ranks: Ranks, *, well: bool = True) -> None:
-    """Destroy the process group; if all went well the first process, which keeps the store, leaves last."""
+    """Destroy the process group. If all went well, rank 0, which has the store, leaves last."""
     if ranks.store is not None:
         import torch.distributed as dist
 
@@ -410,17 +413,16 @@ def disconnect(ranks: Ranks, *, well: bool = True) -> None:
             elif well:
                 ranks.store.wait([f"left/{rank}" for rank in range(1, ranks.world)], LEAVE)
         if dist.is_initialized():
-            # NCCL would wait for all that is begun, and for the others: who leaves by an error breaks it off
-            broken = not well and ranks.device.type == "cuda"
-            getattr(dist.distributed_c10d, "_abort_process_group" if broken else "destroy_process_group")()
+            # after an error, abort: NCCL would wait for running collectives and for other ranks
+            aborted = not well and ranks.device.type == "cuda"
+            getattr(dist.distributed_c10d, "_abort_process_group" if aborted else "destroy_process_group")()
     speak(True)
 
 
-_agreed = 0
+_agreed = 0  # number of answers of rank 0 so far
 
 
 def wait(ranks: Ranks) -> None:
-    """For all processes."""
     if ranks.world > 1:
         import torch.distributed
 
@@ -428,7 +430,7 @@ def wait(ranks: Ranks) -> None:
 
 
 def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
-    """What the first rank does alone; its answer (anything JSON holds), or its complaint, is everybody's."""
+    """Run `act` on rank 0 only. Its result (any JSON value) or error is returned or raised on all ranks."""
     global _agreed
     if ranks.store is None:
         return act()
@@ -449,7 +451,7 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
         ranks.store.wait([key], AGES)
         answer = json.loads(ranks.store.get(key))
     except RuntimeError as error:
-        remedy = "its own complaint stands above or in log.txt"
+        remedy = "its own error is above or in log.txt"
         raise Lost("rank 0", f"is gone: {_line(error)}", "", remedy) from None
     if "error" in answer:
         kind, *parts = answer["error"]
@@ -469,7 +471,7 @@ def _number(env: Mapping[str, str], name: str, usual: int | None = None) -> int:
 
 
 def _per_node(text: str) -> list[int]:
-    """Slurm's `4(x2),3` -> [4, 4, 3]."""
+    """Expand Slurm's `4(x2),3` to [4, 4, 3]."""
     groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)
     return [int(count) for count, times in groups for _ in range(int(times or 1))]
 

@@ -1,9 +1,9 @@
-"""The folder of a run: found by name, made once under a lock, reused when its fingerprint fits.
+"""The folder of a run: found by name, made once under a lock, reused if its fingerprint fits.
 
-    a name in a recipe -> a folder that stands?  -> use it
-                       -> a recipe?              -> its `out` folder stands and fits: use it; else make it
+    a name in a recipe -> an existing folder?  -> use it
+                       -> a recipe?            -> if its `out` folder exists and fits, use it; else make it
 
-What makes one is a frozen dataclass (the recipe) with `verb`, `out`, `stamp()` and `perform(run)`.
+A recipe is a frozen dataclass with `verb`, `out`, `stamp()` and `perform(run)`.
 """
 
 from __future__ import annotations
@@ -38,52 +38,52 @@ if TYPE_CHECKING:
 
 
 class Recipe(Protocol):
-    """What a recipe class offers so that a folder can be named and marked by it."""
+    """The attributes of a recipe that name and identify its folder."""
 
     @property
     def verb(self) -> str:
-        """The command that makes it."""
+        """Return the command that makes it."""
 
     @property
     def out(self) -> str | None:
-        """The folder asked for; None: one named after the recipe."""
+        """Return the requested folder, or None for one named after the recipe."""
 
     def stamp(self) -> object:
-        """What the result depends on beside the recipe: fingerprints of inputs, sizes and times of source files."""
+        """Return what the result depends on in addition to the recipe: fingerprints, sizes and times of inputs."""
 
 
 class Runnable(Recipe, Protocol):
     """A recipe whose folder is made in one go."""
 
     def perform(self, run: Run) -> dict[str, Any]:
-        """Do it, into the folder; what is returned stands in `status.json`."""
+        """Do the work in the folder, and return facts for `status.json`."""
 
 
 SHIPPED = menu.HOUSE / "recipes"
 STAGES = ("corpus", "tokenizer", "encode", "pretrain", "finetune")  # verbs whose recipes make folders for each other
-GENERAL = ("tiny", "laptop", "desk")  # folders of recipes that hold all stages to a pretrained model
-VARIANTS = "variants.toml"  # in a folder of built-in recipes: those that are another one in all but a few settings
-STEPS = "steps"  # in a run's folder: what is half done, and outlives a change of the recipe; it has keys of its own
-LOOK = 1.0  # seconds after which a process that holds a lock has noted who it is
+GENERAL = ("tiny", "laptop", "desk")  # folders of recipes for all stages up to a pretrained model
+VARIANTS = "variants.toml"  # in a folder of built-in recipes: those that differ from another one in a few settings
+STEPS = "steps"  # in a run's folder: intermediate results with their own keys, kept when the recipe changes
+LOOK = 1.0  # seconds after which a process that has a lock has noted its group
 
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
 T = TypeVar("T")
-_announced: set[Path] = set()  # folders that were announced as reused or made
-# finished folders that were checked under their lock, here or by the first rank: their marks
+_announced: set[Path] = set()  # folders that were reported as reused or made
+# fingerprints of finished folders that were checked under their lock, by this process or by rank 0
 _whole: dict[str, str] = {}
-_trusted = ContextVar("trusted", default=False)  # is what the first rank checked taken without a lock?
+_trusted = ContextVar("trusted", default=False)  # whether folders checked by rank 0 are used without a lock
 _only_checks = ContextVar("only_checks", default=False)
-_under_way: list[Path] = []  # folders that are being made, each for the one before
+_under_way: list[Path] = []  # folders that are being made, each as an input of the one before
 
 
 def _is_foreign(name: str) -> bool:
-    """Is it none of what a folder holds before it has a status?"""
+    """Return whether a file is not one that a folder may have before its status."""
     return name not in (STEPS, EXAMPLES) and not name.startswith(f".{STATUS}.")
 
 
 class NotMade(Exception):
-    """A folder is missing that would be made now, while making is switched off."""
+    """A missing folder would have to be made, while making is switched off."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder))
@@ -92,7 +92,7 @@ class NotMade(Exception):
 
 @contextlib.contextmanager
 def nothing_made() -> Iterator[None]:
-    """Switch making off: `obtain` checks what it would make as far as recipes say, refuses alike, raises NotMade."""
+    """Switch making off: `obtain` checks everything it can, raises the same errors, and then raises NotMade."""
     before = _only_checks.set(True)
     try:
         yield
@@ -101,39 +101,38 @@ def nothing_made() -> Iterator[None]:
 
 
 def checked(act: Callable[[], object]) -> None:
-    """Do what needs an input; one that is only not made yet is right."""
+    """Run a check that needs an input. An input that is not made yet is no error."""
     with contextlib.suppress(NotMade):
         act()
 
 
 def only_checks() -> bool:
-    """Is making switched off?"""
     return _only_checks.get()
 
 
 class Run:
-    """One folder with `recipe.toml`, `environment.json`, `status.json`, `log.txt` and what was made."""
+    """A folder with `recipe.toml`, `environment.json`, `status.json`, `log.txt` and results."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def status(self) -> dict[str, Any]:
-        """What `status.json` says; empty where there is none."""
+        """Return the contents of `status.json`, empty if there is none."""
         return read_status(self.path)
 
     def set(self, **facts: object) -> None:
-        """Change `status.json`, whole or not at all; None takes a fact out."""
+        """Change facts in `status.json` atomically. None removes a fact."""
         files.write_json(self.path / STATUS, {k: v for k, v in {**self.status, **facts}.items() if v is not None})
 
     def begin(self, recipe: Recipe, **facts: object) -> None:
-        """Write what is going to be done and where."""
+        """Write the recipe, the status and the environment before the work begins."""
         self.check_place()
         begun = {"verb": recipe.verb, "state": "running", "why": None, "fingerprint": fingerprint(recipe)}
         known: dict[str, object] = {**begun, **self._where(), **facts}
         with files.survive_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        self.set(**known)  # the status first: by it the folder is known as ours, and may be made anew
+        self.set(**known)  # the status first: it marks the folder as one that may be made again
         files.write_text(self.path / RECIPE, settings.write(recipe))
         files.write_json(self.path / "environment.json", environment())
 
@@ -152,42 +151,42 @@ class Run:
             raise
 
     def check_place(self) -> None:
-        """Refuse a folder that cannot be made or written to, and one with files in which no command of ours worked."""
+        """Raise an error if the folder cannot be made or written to, or has files of something else."""
         with files.survive_disk(self.path):
-            if self.status.get("state") != "done":  # what is done may be only read
+            if self.status.get("state") != "done":  # a finished folder may be read-only
                 files.refuse_unwritable(self.path)
             if self.path.is_dir() and not self.status and any(_is_foreign(p.name) for p in self.path.iterdir()):
-                problem = "holds files that no `ordsmed` command made"
+                problem = "has files that were not made by `ordsmed`"
                 raise RecipeError(self.path, problem, "a new or empty folder", "name another `out=`")
 
     def _where(self) -> dict[str, str]:
-        """Where one stood, to which the paths of the recipe are relative; and what the folder was called from there."""
+        """Return the current folder, to which the recipe's paths are relative, and this folder's path from there."""
         with contextlib.suppress(OSError):
             return {"stood_in": str(Path.cwd()), "folder": str(self.path)}
         return {}
 
     @property
     def home(self) -> Path | None:
-        """The folder to which the paths are relative that stand in this one, also when both were moved; None: unknown.
+        """Return the folder to which the paths in this one are relative, also after both were moved; None: unknown.
 
-        Older ones do not say it: there it is where `work/` stands, if this is where a run is put that names no `out`.
+        Older runs do not record it. Then it is the parent of `work/`, if the folder is in the default place.
         """
         status = self.status
-        stood = status.get("stood_in")
-        called = Path(status.get("folder", f"work/{status.get('verb')}/{self.path.name}"))
-        if stood and (Path(stood) / called).resolve() == self.path.resolve():
-            return Path(stood)
+        recorded = status.get("stood_in")
+        folder = Path(status.get("folder", f"work/{status.get('verb')}/{self.path.name}"))
+        if recorded and (Path(recorded) / folder).resolve() == self.path.resolve():
+            return Path(recorded)
         for path in (self.path.absolute(), self.path.resolve()):
-            if not called.is_absolute() and path.parts[-len(called.parts) :] == called.parts:
-                return Path(*path.parts[: -len(called.parts)])
-        return Path(stood) if stood and Path(stood).is_dir() else None
+            if not folder.is_absolute() and path.parts[-len(folder.parts) :] == folder.parts:
+                return Path(*path.parts[: -len(folder.parts)])
+        return Path(recorded) if recorded and Path(recorded).is_dir() else None
 
 
 @contextlib.contextmanager
 def at_home(name: str | Path) -> Iterator[str]:
-    """Stand where a folder was made from, so that the paths in it lead where they did; yields its name from there.
+    """Change to the folder that a run's paths are relative to, and yield the run's path from there.
 
-    Other names (of recipes, of files) are left as they are.
+    Other names (of recipes, of files) are yielded unchanged.
     """
     home = Run(Path(name)).home if kind_of_folder(name).made else None
     if home is None or home.resolve() == Path.cwd().resolve():
@@ -199,7 +198,7 @@ def at_home(name: str | Path) -> Iterator[str]:
 
 
 def fingerprint(recipe: Recipe) -> str:
-    """Recipe and inputs in 16 hexadecimal digits; where the result is put and how machines do it do not count."""
+    """Return 16 hexadecimal digits of recipe and inputs, without output folder and layout."""
     return _mark(recipe, essence(recipe))
 
 
@@ -208,17 +207,16 @@ def _mark(recipe: Recipe, table: object) -> str:
 
 
 def essence(recipe: Recipe) -> settings.Table:
-    """A recipe without what makes no difference to its result."""
+    """Return the settings of a recipe that affect its result."""
     return {k: v for k, v in settings.plain(recipe, essence=True).items() if k not in ("out", "layout")}
 
 
 def recipe_key(recipe: Recipe) -> str:
-    """A recipe alone in 16 hexadecimal digits, which are known before any of its inputs is made."""
+    """Return 16 hexadecimal digits of a recipe without its inputs, so that it is known before they are made."""
     return value_key([recipe.verb, essence(recipe)], 16, any_order=True)
 
 
 def environment() -> dict[str, Any]:
-    """Versions and machine, as `environment.json` keeps them."""
     from importlib.metadata import PackageNotFoundError, version
 
     versions = {}
@@ -227,54 +225,51 @@ def environment() -> dict[str, Any]:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "absent"
-    return {
-        "ordsmed": str(identity()), "code": identity().digest, "python": platform.python_version(), **versions,
-        "machine": platform.machine(), "system": platform.system(), "host": platform.node(),
-        "command": " ".join(sys.argv),
-    }  # fmt: skip
+    code = {"ordsmed": str(identity()), "code": identity().digest, "python": platform.python_version()}
+    machine = {"machine": platform.machine(), "system": platform.system(), "host": platform.node()}
+    return {**code, **versions, **machine, "command": " ".join(sys.argv)}
 
 
 class Variant(NamedTuple):
-    """A built-in recipe that is another one with words behind it."""
+    """A built-in recipe that is another recipe with overrides."""
 
-    like: str
+    like: str  # name of the other recipe
     headline: str
-    words: str
+    words: str  # the overrides
     notes: list[str]
 
 
 @functools.cache
 def _variants(folder: Path) -> dict[str, Variant]:
-    """The rows of a folder's table of variants, by name."""
     table = settings.read(folder / VARIANTS) if (folder / VARIANTS).is_file() else {}
     return {name: Variant(like, row[0], row[1], row[2:]) for like, rows in table.items() for name, row in rows.items()}
 
 
 def _variant(path: Path) -> Variant | None:
-    """The row that a built-in recipe is which has no file of its own."""
+    """Return the variant that a path of a built-in recipe names, or None if it is a file."""
     return _variants(path.parent).get(path.stem) if path.is_relative_to(SHIPPED) and path.suffix == ".toml" else None
 
 
 def find_recipe(name: str, verb: str) -> Path:
-    """A built-in recipe is named, a file is a path; of a variant the path is where its file would be."""
+    """Return the path of a recipe, given as a file or by its built-in name. A variant's path does not exist."""
     for path in (Path(name), SHIPPED / verb / f"{name}.toml", SHIPPED / f"{name}.toml"):
         if path.is_file() or _variant(path):
             return path
     is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was taken above
     if name.endswith(".toml") or is_folder:
         by_verb = f"is the folder of a `{read_status(Path(name)).get('verb')}`" if kind_of_folder(name).made else ""
-        problem = by_verb or ("is a folder that no `ordsmed` command finished" if is_folder else "no such file")
+        problem = by_verb or ("is not a folder of a finished `ordsmed` command" if is_folder else "no such file")
         texts = kind_of_folder(name) is FolderKind.FOREIGN
         remedy = f"`{command('make', name, 'OUT')}` makes a model from texts" if texts else ""
         raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`", remedy)
-    # codes of the survey that somebody may ask for, and that cannot train
+    # other projects of the survey that cannot train, which a user may name
     table = settings.read(menu.HOUSE / "survey.toml")
     if name in {code["name"] for code in table["code"] if code.get("use") == "inference only"}:
-        raise RecipeError(f"`{name}`", "only applies models, and trains none", "", "`ordsmed survey` says which train")
+        raise RecipeError(f"`{name}`", "does not train models", "", "`ordsmed survey` lists projects that do")
     if Path(f"{name}.toml").is_file():
         raise RecipeError(f"`{name}`", "no such file", "", f"did you mean `{name}.toml`?")
-    if Path(name).parts[:1] == ("work",):  # where runs are put that name no `out`
-        remedy = "a relative path is from the current folder; go to where it was made, or give the whole path"
+    if Path(name).parts[:1] == ("work",):  # the default output folder
+        remedy = "a relative path starts at the current folder; change to where it was made, or give an absolute path"
         raise RecipeError(name, "no such folder", "a recipe or a run's folder", remedy)
     problem = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
     known = recipe_names("" if "/" in name else verb)
@@ -292,23 +287,22 @@ def find_recipe(name: str, verb: str) -> Path:
 
 
 def _listed(verb: str) -> str:
-    """The command that lists the recipes of a verb, or all."""
     return f"`{command('recipes', *[verb] * (verb in os.listdir(SHIPPED)))}` lists them"
 
 
 def recipe_names(verb: str = "") -> list[str]:
-    """The built-in recipes: of one verb as it names them, or all with their folders."""
+    """Return the built-in recipes of a verb, or all with their folders."""
     folder = SHIPPED / verb if verb and (SHIPPED / verb).is_dir() else SHIPPED
     paths = [path for path in folder.rglob("*.toml") if path.name != VARIANTS]
     paths += [path.with_name(f"{name}.toml") for path in folder.rglob(VARIANTS) for name in _variants(path.parent)]
     names = sorted(str(path.relative_to(folder).with_suffix("")) for path in paths)
-    return [name for name in names if not name.startswith("fetch/")]  # tables of addresses, which are no recipes
+    return [name for name in names if not name.startswith("fetch/")]  # these are tables of addresses
 
 
 def recipe_text(path: Path) -> str:
-    """A recipe as a file has it; of a variant all that it says."""
+    """Return the text of a recipe; of a variant, all its settings."""
     if (variant := _variant(path)) is None:
-        settings.read(path)  # what is no recipe is refused
+        settings.read(path)  # raises an error if it is not TOML
         return path.read_text(encoding="utf-8")
     comments = itertools.takewhile(
         lambda line: line.startswith("#"), recipe_text(path.with_name(f"{variant.like}.toml")).splitlines()
@@ -319,13 +313,13 @@ def recipe_text(path: Path) -> str:
 
 
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
-    """A recipe by name or path, decoded; and the title its folder gets."""
+    """Return a decoded recipe, and the title of its folder."""
     table = table_of(name, getattr(cls, "verb", ""))
     return settings.decode(cls, settings.override(table, overrides), name), title(name)
 
 
 def table_of(name: str, verb: str) -> settings.Table:
-    """Return the table of a recipe of `verb`; one of another verb is refused."""
+    """Return the table of a recipe of `verb`, or raise an error if it is a recipe of another verb."""
     table = read_table(find_recipe(name, verb), verb)
     right = next((known for key, known in (("phase", "pretrain"), ("task", "finetune")) if key in table), verb)
     if right != verb and verb in STAGES:
@@ -334,9 +328,9 @@ def table_of(name: str, verb: str) -> settings.Table:
 
 
 def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.Table:
-    """A recipe's table; `like = "NAME"` lays it over another recipe: tables key by key, lists as a whole.
+    """Return the table of a recipe. `like = "NAME"` puts it on top of another one: tables by key, lists as a whole.
 
-    A file that is named so is looked for beside the recipe first.
+    A file named there is first looked for next to the recipe.
     """
     if variant := _variant(path):
         return settings.override(read_table(path.with_name(f"{variant.like}.toml"), verb), variant.words.split())
@@ -354,19 +348,17 @@ def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.T
 
 
 def lay_over(below: settings.Table, table: settings.Table) -> settings.Table:
-    """A table over another: tables key by key but where they are of another kind, lists as a whole."""
+    """Put a table on top of another: tables by key unless their kind differs, lists as a whole."""
     both = [key for key, value in table.items() if isinstance(value, dict) and isinstance(below.get(key), dict)]
     other_kind = [key for key in both if "kind" in table[key] and table[key]["kind"] != below[key].get("kind")]
     return {**below, **table, **{key: lay_over(below[key], table[key]) for key in both if key not in other_kind}}
 
 
 def title(name: str) -> str:
-    """What the folder of a recipe is called."""
     return Path(name).stem if Path(name).is_file() else name.replace("/", "-")
 
 
 def place(recipe: Recipe, title: str) -> Path:
-    """Where a run's folder stands."""
     folder = Path(recipe.out or f"work/{recipe.verb}/{title}")
     if folder.exists() and not folder.is_dir():
         raise RecipeError("out", f"found {folder}, a file", "a folder", "name another")
@@ -375,7 +367,7 @@ def place(recipe: Recipe, title: str) -> Path:
 
 
 def part(text: str | None) -> tuple[int, int]:
-    """`--part 3/16` as the third of sixteen, counted from 0; left out: the whole."""
+    """Parse `--part 3/16` to part (2, counted from 0) and number of parts; None is the whole."""
     match = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise RecipeError("--part", f"found {text}", "I/N, such as 1/16 for the first of sixteen, to 16/16")
@@ -383,19 +375,19 @@ def part(text: str | None) -> tuple[int, int]:
 
 
 def finished(path: Path, verb: str) -> bool:
-    """Does a finished folder of this verb stand here? A folder of another verb is refused."""
+    """Return whether this is a finished folder of the verb, or raise an error if it is one of another verb."""
     return finished_by(Run(path).status, path, verb)
 
 
 def finished_by(status: Mapping[str, Any], path: Path, verb: str) -> bool:
-    """The same of a folder that has this status; of thousands each file that is read counts."""
+    """Do the same as `finished` with a status that was already read, which saves reading thousands of files."""
     if status and status.get("verb") != verb:
         raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", f"that of a `{verb}`")
     return status.get("state") == "done"
 
 
 def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool = False) -> Path:
-    """The finished folder that a name stands for; what is missing is made once, by one process, while others wait."""
+    """Return the finished folder of a name. A missing one is made once, by one process, while others wait."""
     verb, status = getattr(cls, "verb", ""), read_status(Path(name)) if os.path.isdir(name) else {}
     if status.get("verb") == FolderKind.MAKE.value:
         name = stages.stage(name, stages.BY_VERB.get(verb, ""))
@@ -412,7 +404,7 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
 
 
 def made(recipe: Runnable, *, anew: bool = False) -> Path:
-    """The finished folder of a recipe that no file holds, and that names its `out`."""
+    """Return the finished folder of a recipe that is not in a file and sets its `out`."""
     return _obtained(place(recipe, ""), recipe, "", (), anew)
 
 
@@ -427,27 +419,27 @@ def _obtained(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str
 
 
 def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
-    """Make a folder, or find it made, under its lock."""
+    """Make a folder under its lock, or find it made."""
     verb = recipe.verb
     if only_checks():
         return _checked(folder, recipe, name, overrides, anew)
     if anew or not finished(folder, verb):
         check_free(folder)
-        with nothing_made():  # one input may take hours to make before another is found to be missing
+        with nothing_made():  # find missing inputs before another input takes hours to make
             _check_inputs(recipe)
     if _trusted.get() and not anew and _stands_as_checked(folder, verb):
         return folder
     with locked(folder, anew=anew):
         run = Run(folder)
         if run.status and not fits(run, recipe):
-            if finished(folder, verb) and not anew:  # what is not finished holds nothing that anybody waits for
+            if finished(folder, verb) and not anew:  # an unfinished folder with another recipe may be emptied
                 raise misfit(folder, recipe, name, overrides)
             files.set_aside(folder, stay=STEPS) if anew else clear(folder)
         elif anew and run.status:
             files.set_aside(folder)
         if finished(folder, verb):
             if folder.resolve() not in _announced:
-                (detail if _under_way[1:] else say)(f"{folder}: exists, reused")  # of inputs the log tells
+                (detail if _under_way[1:] else say)(f"{folder}: exists, reused")  # inputs are only logged
             _announced.add(folder.resolve())
             _whole[str(folder.resolve())] = run.status["fingerprint"]
             return folder
@@ -457,15 +449,16 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
         _announced.add(folder.resolve())
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
         if tidy := getattr(recipe, "tidy", None):
-            tidy(run)  # what the finished folder needs no more
+            tidy(run)  # removes what only the work needed
         _whole[str(folder.resolve())] = run.status["fingerprint"]
     return folder
 
 
 def once_for_all(ranks: Ranks, act: Callable[[], T]) -> T:
-    """Do it on the first rank, which makes and checks folders under their locks; then on the others, without locks.
+    """Run `act` on rank 0, which makes and checks folders under their locks, then on the others without locks.
 
-    These see by its status that the same folder stands; one that does not, or is made again, they wait for as ever.
+    The other ranks compare the status of a folder with the one that rank 0 checked. If it differs, they wait for the
+    lock.
     """
     if ranks.store is None:
         return act()
@@ -487,17 +480,17 @@ def once_for_all(ranks: Ranks, act: Callable[[], T]) -> T:
 
 
 def _stands_as_checked(folder: Path, verb: str) -> bool:
-    """Is it the finished folder that the first rank checked?"""
+    """Return whether the folder is the one that rank 0 checked."""
     mark = _whole.get(str(folder.resolve()))
     return mark is not None and finished(folder, verb) and Run(folder).status.get("fingerprint") == mark
 
 
 def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
-    """What `_made` does, without making: a folder that fits, the same refusals, or NotMade once inputs are checked."""
+    """Do what `_made` does without making: return a folder that fits, raise the same errors, or raise NotMade."""
     if finished(folder, recipe.verb) and not anew:
         try:
             fitting = fits(Run(folder), recipe)
-        except NotMade:  # an input is gone, and would be made again
+        except NotMade:  # an input was deleted, and would have to be made again
             fitting = essence(read_recipe(type(recipe), folder)) == essence(recipe)
         if not fitting:
             raise misfit(folder, recipe, name, overrides)
@@ -508,19 +501,18 @@ def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that cannot be worked in, before its lock is taken; where another process works, it can."""
+    """Raise an error if the folder cannot be used, before its lock is taken, unless another process works in it."""
     if not is_held(folder):
         Run(folder).check_place()
 
 
 def _check_inputs(recipe: Runnable) -> None:
-    """Refuse inputs that are missing and cannot be made, where a recipe has any."""
     if check := getattr(recipe, "check_inputs", None):
         checked(check)
 
 
 def clear(folder: Path) -> None:
-    """Empty a folder of ours, but for steps and examples of a next run; its status, by which it is ours, goes last."""
+    """Empty a folder, except for steps and examples of the next run. Its status, which marks it as ours, goes last."""
     with files.survive_disk(folder):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == STATUS):
             if path.name not in (STEPS, EXAMPLES):
@@ -528,21 +520,21 @@ def clear(folder: Path) -> None:
 
 
 def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) -> RecipeError:
-    """Why a finished folder is not taken: another recipe, or inputs that changed since."""
+    """Return the error that a finished folder has another recipe, or inputs that have changed."""
     if essence(read_recipe(type(recipe), folder)) == essence(recipe):
-        problem, tell = "its inputs have changed since it was made", ""
+        problem, advice = "its inputs have changed since it was made", ""
     else:
         problem = "was made from another recipe"
-        tell = f"`{command('show', folder, name, *overrides)}` shows the difference; "
+        advice = f"`{command('show', folder, name, *overrides)}` shows the difference; "
     again = f"make it again with `{command(recipe.verb, name, *overrides, '--anew')}`, or name another `out=`"
     wanted = ""
-    with contextlib.suppress(NotMade):  # of inputs that are not made the fingerprint is not known
+    with contextlib.suppress(NotMade):  # without its inputs the fingerprint is unknown
         wanted = f"fingerprint {fingerprint(recipe)}"
-    return RecipeError(folder, problem, wanted, tell + again)
+    return RecipeError(folder, problem, wanted, advice + again)
 
 
 def fits(run: Run, recipe: Recipe) -> bool:
-    """Was this folder made by this recipe from these inputs? Settings that came since stand at what they begin with."""
+    """Return whether this recipe made this folder from these inputs. Settings added since then have their defaults."""
     finished(run.path, recipe.verb)
     mark, path = run.status.get("fingerprint"), run.path / RECIPE
     if mark is None or mark == fingerprint(recipe):
@@ -552,12 +544,12 @@ def fits(run: Run, recipe: Recipe) -> bool:
         return bool(stored and essence(read_recipe(type(recipe), run.path)) == essence(recipe)) and mark == _mark(
             recipe, _within(essence(recipe), stored)
         )
-    except RecipeError:  # of a version that knew other settings
+    except RecipeError:  # made by a version with other settings
         return False
 
 
 def _within(new: object, old: object) -> object:
-    """What of a table was there when another was written."""
+    """Return the entries of a table that another table has as well."""
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: _within(value, old[key]) for key, value in new.items() if key in old}
     if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
@@ -566,10 +558,10 @@ def _within(new: object, old: object) -> object:
 
 
 def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextManager[object]:
-    """A lock beside a folder: one process works in it, others wait and say so, unless they were started with it.
+    """Lock a folder: one process works in it, others wait and say so, unless they were started together with it.
 
-    A finished folder that may only be read needs none, for nobody changes it, unless it is to be made anew. Of what was
-    refused before it left anything, no empty folder stays.
+    A finished read-only folder needs no lock, because it does not change, except with `anew`. If the work in the lock
+    raises an error, folders that are empty then are removed.
     """
     import filelock
 
@@ -580,11 +572,11 @@ def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextMan
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            lock.acquire(timeout=LOOK if group else 0)  # by then who holds it has noted its group
+            lock.acquire(timeout=LOOK if group else 0)  # by then the process that has it has noted its group
         except filelock.Timeout:
             _refuse_lockless(folder, Path(lock.lock_file))
             if not rank and not (group and note.exists() and note.read_text(encoding="utf-8") == group):
-                say(f"{folder}: another process works on it; waiting")
+                say(f"{folder}: waiting for another process that works on it")
             lock.acquire()
         stack = _held(lock, note, group)
         stack.push(lambda error, *_: _leave_nothing(folder, absent, Path(lock.lock_file)) if error else None)
@@ -600,7 +592,7 @@ def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextMan
 
 
 def _leave_nothing(folder: Path, absent: Sequence[Path], lock: Path) -> None:
-    """Remove what is empty of folders that were made under a lock, which goes where it would be all that is left."""
+    """Remove the folders that were made under a lock and are empty, and the lock if nothing else is left."""
     files.remove_empty(path for path in absent if path == folder)
     if folder.parent in absent and folder.parent.is_dir() and set(folder.parent.iterdir()) <= {lock}:
         lock.unlink(missing_ok=True)
@@ -608,7 +600,7 @@ def _leave_nothing(folder: Path, absent: Sequence[Path], lock: Path) -> None:
 
 
 def _refuse_lockless(folder: Path, lock: Path) -> None:
-    """Refuse a place where no lock can ever be had, for which `filelock` waits as for one that another holds."""
+    """Raise an error where locks are impossible, because `filelock` would wait there forever."""
     import fcntl
 
     try:
@@ -616,13 +608,14 @@ def _refuse_lockless(folder: Path, lock: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if files.unwritable(error):
-            raise  # as of any folder
-        wanted = "a place on a disk that takes files and locks"
-        raise RunError(folder, f"no lock can be made beside it: {error.strerror}", wanted, "name another") from error
+            raise  # handled like any read-only folder
+        wanted = "a folder on a disk that supports locks"
+        problem = f"no lock can be made next to it: {error.strerror}"
+        raise RunError(folder, problem, wanted, "name another") from error
 
 
 def is_held(folder: Path) -> bool | None:
-    """Does a process work in a folder, by its lock? None: that is not known."""
+    """Return whether a process works in a folder, by its lock, or None if that is unknown."""
     import fcntl
 
     folder = files.named(folder)
@@ -637,12 +630,12 @@ def is_held(folder: Path) -> bool | None:
 
 
 def is_left(folder: Path, host: object) -> bool:
-    """Is it known that no process works on what one of this machine, by its name, began? Of another's it is not."""
+    """Return whether it is certain that no process works in a folder that was begun on the machine `host`."""
     return host == platform.node() and is_held(folder) is False
 
 
 def _held(lock: FileLock, note: Path, group: str) -> contextlib.ExitStack:
-    """A lock that is held, with a note beside it while a group of processes works under it."""
+    """Return a stack that releases the lock, with a note next to it while a group of processes has it."""
     stack = contextlib.ExitStack()
     stack.callback(lock.release)
     if lock.lock_counter == 1:
@@ -651,29 +644,28 @@ def _held(lock: FileLock, note: Path, group: str) -> contextlib.ExitStack:
                 note.write_text(group, encoding="utf-8")
                 stack.callback(note.unlink, missing_ok=True)
             else:
-                note.unlink(missing_ok=True)  # of one that was killed
+                note.unlink(missing_ok=True)  # left by a killed process
     return stack
 
 
 def _started_together(variables: Mapping[str, str]) -> tuple[str, int]:
-    """What the processes of one command share ("" where there is but one), and which of them this is."""
+    """Return what identifies the processes of one command ("" for a single one), and this one's rank."""
     try:
         place = place_of(variables)
-    except RecipeError:  # who trains is told of it; who makes a corpus needs no others
+    except RecipeError:  # a training reports it; other verbs do not need it
         return "", 0
     words = (variables.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"))
     return ("/".join((f"{place.address}:{place.port}", *words)) if place.world > 1 else ""), place.rank
 
 
 def read_recipe(cls: type[R], folder: Path, name: str = RECIPE) -> R:
-    """The recipe a folder was made by."""
     path = folder / name
     if not path.exists():
-        raise DataError(folder, f"holds no {name}", f"the folder of an `ordsmed {getattr(cls, 'verb', '')}`")
+        raise DataError(folder, f"has no {name}", f"a folder of `ordsmed {getattr(cls, 'verb', '')}`")
     return settings.decode(cls, as_recorded(cls, settings.read(path)), str(path))
 
 
 def as_recorded(cls: type, table: settings.Table) -> settings.Table:
-    """What a recipe in a folder meant when it was written there: what it does not name may have another default now."""
+    """Return a folder's recipe with the defaults of the time when it was written."""
     meant: Callable[[settings.Table], settings.Table] = getattr(cls, "as_recorded", dict)
     return meant(table)

@@ -1,4 +1,4 @@
-"""What long work shows: lines for people (also kept in a log file) and progress bars with an estimated end."""
+"""Lines for users, which are also logged, progress bars, and numbers in words."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 YEAR = 365.2425 * 86400
-_logs: list[TextIO] = []  # the innermost run's log is the last
-_bar: Live | None = None  # the bar on the screen, if there is one: lines are printed above it
-_unread: Callable[[], object] | None = None  # what is done where nobody reads the lines any more; None: the end
-_silent = False  # of several processes that do the same, one speaks
-_verbose = False  # are details shown, too?
+_logs: list[TextIO] = []  # the last is that of the innermost run
+_bar: Live | None = None  # the present progress bar; lines are printed above it
+_unread: Callable[[], object] | None = None  # called when standard error is closed; None: raise the error
+_silent = False  # set in all but one of several equal processes
+_verbose = False  # whether details are printed
 
 
 def speak(aloud: bool) -> None:
-    """Whether this process shows its lines and bars."""
     global _silent
     _silent = not aloud
 
 
 def show_details(shown: bool = True) -> None:
-    """Whether `detail` is for the screen, too."""
+    """Set whether `detail` prints to the terminal."""
     global _verbose
     _verbose = shown
 
 
 @contextlib.contextmanager
 def unread(then: Callable[[], object]) -> Iterator[None]:
-    """In here a reader who went away, as `tee` does at Ctrl-C, is told by a call, and ends nothing."""
+    """Call `then` if standard error is closed in this block, as `tee` does at Ctrl-C, instead of raising an error."""
     global _unread
     before, _unread = _unread, then
     try:
@@ -52,9 +51,9 @@ def unread(then: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def logged(path: Path, before: str = "") -> Iterator[None]:
-    """Keep every line in this file too, behind what was said `before`."""
+    """Append every line to this file as well, after the text `before`."""
     with path.open("a", encoding="utf-8") as log:
-        with contextlib.suppress(OSError):  # a full disk, as in `say`
+        with contextlib.suppress(OSError):  # a full disk, as in `_log`
             log.write(before)
             log.flush()
         _logs.append(log)
@@ -66,7 +65,7 @@ def logged(path: Path, before: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def remembered() -> Iterator[io.StringIO]:
-    """Keep every line for a log that cannot be opened yet; where that never comes, for the log around it."""
+    """Collect every line for a log that cannot be opened yet. After an error they go to the outer log."""
     log, around = io.StringIO(), _logs[-1:]
     _logs.append(log)
     try:
@@ -80,14 +79,14 @@ def remembered() -> Iterator[io.StringIO]:
 
 
 def say(line: str) -> None:
-    """Write a line (or several, between line ends) to standard error and to the log."""
+    """Write one or several lines to standard error and to the log."""
     if not _silent:
         _show(line)
         _log(line)
 
 
 def detail(line: str) -> None:
-    """One line for the log, and for a person who wants to know more."""
+    """Write a line to the log, and to standard error if details are shown."""
     if _verbose:
         say(line)
     elif not _silent:
@@ -112,13 +111,16 @@ def _show(text: str) -> None:
 
 def _log(line: str) -> None:
     for log in _logs[-1:]:
-        with contextlib.suppress(OSError):  # a full disk is told where it costs more than a line of the log
+        with contextlib.suppress(OSError):  # a full disk is reported where it affects more than the log
             log.write(line + "\n")
             log.flush()
 
 
 class Progress:
-    """`with Progress("encode", total, "MB") as shown: shown.add(1.0, "...")`: a bar on a terminal, else plain lines."""
+    """A progress bar on a terminal, else lines at intervals.
+
+    with Progress("encode", total, "MB") as shown: shown.add(1.0, "...")
+    """
 
     def __init__(self, title: str, total: float, unit: str, *, done: float = 0.0, every: float = 10.0) -> None:
         self.title, self.total, self.unit, self.done, self.every = title, total, unit, done, every
@@ -126,7 +128,7 @@ class Progress:
         self.bar: Live | None = None
         self.numbers: Sequence[str] = ()
         self.notes: Sequence[str] = ()
-        self.end = 0.0  # when all will be done, as the clock of `began` goes; 0: not known yet
+        self.end = 0.0  # estimated end on the clock of `began`; 0: unknown
 
     def __enter__(self) -> Progress:
         global _bar
@@ -135,7 +137,7 @@ class Progress:
             from rich.live import Live
 
             console = Console(stderr=True)
-            if not console.is_dumb_terminal:  # it can redraw a line
+            if not console.is_dumb_terminal:  # a dumb terminal cannot redraw a line
                 self.bar = _bar = Live(get_renderable=lambda: self._redrawn(console), console=console, transient=True)
                 self.bar.start()
         return self
@@ -147,7 +149,7 @@ class Progress:
             _bar = None
 
     def add(self, amount: float, *numbers: str, notes: Sequence[str] = ()) -> None:
-        """So much more is done. What is told with it: numbers on a terminal of any width, notes where there is room."""
+        """Add progress. `numbers` are always shown, `notes` if the terminal is wide enough."""
         self.done += amount
         self.numbers, self.notes = numbers, notes
         now = time.monotonic()
@@ -158,30 +160,29 @@ class Progress:
             say(f"{self.title}: {', '.join([self._amount(), *numbers, f'{self.left()} left', *notes])}")
 
     def left(self) -> str:
-        """The time still to go, at the speed so far."""
         return _or_unknown(self._seconds_left(time.monotonic()))
 
     def line(self, wide: int) -> str:
-        """As much as there is room for: how far it is and its numbers at the very least, the bar last."""
+        """Return the progress line for this width. Amount and numbers come first, the bar is dropped first."""
         left = [f"{duration(self.end - time.monotonic())} left"] if self.end else []
-        vital = [self._amount(), *self.numbers, *left]
-        if len("  ".join(vital)) > wide:
-            vital[0] = vital[0].removesuffix(f" {self.unit}")
-            while len(vital) > 1 and len(" ".join(vital)) > wide:
-                vital.pop()
-            return (" " if len("  ".join(vital)) > wide else "  ").join(vital)[:wide]
+        numbers = [self._amount(), *self.numbers, *left]
+        if len("  ".join(numbers)) > wide:
+            numbers[0] = numbers[0].removesuffix(f" {self.unit}")
+            while len(numbers) > 1 and len(" ".join(numbers)) > wide:
+                numbers.pop()
+            return (" " if len("  ".join(numbers)) > wide else "  ").join(numbers)[:wide]
         share = self.done / self.total if self.total else 0.0
-        before, behind = [self.title, f"{share:4.0%}"], list(self.notes)
-        room = wide - len("  ".join(vital))
-        while len("".join([*before, *behind])) + 2 * len([*before, *behind]) > room:
-            (behind or before).pop()
-        room -= len("".join([*before, *behind])) + 2 * len([*before, *behind]) + 2
+        before, after = [self.title, f"{share:4.0%}"], list(self.notes)
+        room = wide - len("  ".join(numbers))
+        while len("".join([*before, *after])) + 2 * len([*before, *after]) > room:
+            (after or before).pop()
+        room -= len("".join([*before, *after])) + 2 * len([*before, *after]) + 2
         if before[1:] and room >= 10:
             before.insert(1, _drawn(share, min(room, 30)))
-        return "  ".join([*before, *vital, *behind])
+        return "  ".join([*before, *numbers, *after])
 
     def _redrawn(self, console: Console) -> Text:
-        """For a terminal, which may be of another width than before."""
+        """Return the line for a terminal, whose width may have changed."""
         from rich.text import Text
 
         return Text(self.line(console.width), no_wrap=True)
@@ -200,13 +201,12 @@ def _or_unknown(seconds: float | None) -> str:
 
 
 def _drawn(share: float, wide: int) -> str:
-    """A bar of so many signs."""
     full = round(min(share, 1.0) * wide)
     return "━" * full + "·" * (wide - full)
 
 
 def duration(seconds: float) -> str:
-    """`3 s`, `4 min 10 s`, `5 h 2 min`, `3 d 4 h`, `4 d`, `19.6 years`: the largest unit and what the next one adds."""
+    """Return a time in its two largest units: `3 s`, `4 min 10 s`, `5 h 2 min`, `3 d 4 h`, `4 d`, `19.6 years`."""
     s = int(max(seconds, 0))
     if s >= 1000 * 86400:
         return many(s / YEAR, "year")
@@ -220,12 +220,12 @@ def duration(seconds: float) -> str:
 
 
 def with_article(noun: str) -> str:
-    """`a str`, `an int`."""
+    """Return a noun with its article: `a str`, `an int`."""
     return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
 
 
 def size(count: float) -> str:
-    """`1 byte`, `312 bytes`, `312 kB`, `1.75 GB`."""
+    """Return a number of bytes: `1 byte`, `312 bytes`, `312 kB`, `1.75 GB`."""
     if count < 999.5:
         return many(round(count), "byte")
     sizes = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
@@ -235,7 +235,7 @@ def size(count: float) -> str:
 
 
 def operations(count: float) -> str:
-    """Of floating point numbers: `160 FLOP`, `14.6 GFLOP`, `3.2 EFLOP`."""
+    """Return a number of floating point operations: `160 FLOP`, `14.6 GFLOP`, `3.2 EFLOP`."""
     for unit, large in (("Z", 1e21), ("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= 0.9995 * large:  # as it is rounded
             return f"{float(f'{count / large:.3g}'):,g} {unit}FLOP"
@@ -243,7 +243,7 @@ def operations(count: float) -> str:
 
 
 def large(count: float) -> str:
-    """`123,456`, `1.2 million`, `47 billion`."""
+    """Return a large number: `123,456`, `1.2 million`, `47 billion`."""
     for unit, least in (("billion", 1e9), ("million", 1e6)):
         if count >= 0.9995 * least:  # as it is rounded
             return f"{float(f'{count / least:.3g}'):,g} {unit}"
@@ -251,7 +251,7 @@ def large(count: float) -> str:
 
 
 def in_words(value: object) -> str:
-    """A setting or a fact for people: `adamw (betas 0.9 0.999, decay 0.01)`."""
+    """Return a setting or fact as text: `adamw (betas 0.9 0.999, decay 0.01)`."""
     if isinstance(value, dict):
         inner = ", ".join(f"{key} {in_words(setting)}" for key, setting in value.items() if key != "kind")
         return f"{value['kind']} ({inner})" if "kind" in value and inner else value.get("kind", inner)
@@ -261,7 +261,9 @@ def in_words(value: object) -> str:
 
 
 def many(count: float, noun: str, is_: str = "", are: str = "") -> str:
-    """`1 question`, `5,463 questions`, `2.5 epochs`, `2 processes`; with a verb: `1 file is`, `2 files are`."""
+    """Return a number with its noun: `1 question`, `5,463 questions`, `2.5 epochs`; with a verb: `1 file is`, `2 files
+    are`.
+    """
     if isinstance(count, float):  # in three digits
         rounded = float(f"{count:.3g}") if abs(count) < 999.5 else round(count)
         count = int(rounded) if rounded == int(rounded) else rounded
@@ -275,7 +277,7 @@ def many(count: float, noun: str, is_: str = "", are: str = "") -> str:
 
 
 def seconds(text: str) -> float:
-    """`3h`, `90m` or `90min`, `1h30m`, `45s`, `2d` in seconds."""
+    """Parse a time such as `3h`, `90m` or `90min`, `1h30m`, `45s`, `2d`, and return seconds."""
     number = r"(\d+(?:\.\d+)?)"
     match = re.fullmatch(rf"(?:{number}d)?(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s)?", text)
     if not match or len(text) > 20 or not any(float(n or 0) for n in match.groups()):

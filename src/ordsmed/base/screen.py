@@ -1,4 +1,4 @@
-"""How lines fit a screen, and how a command is written so that a shell takes it."""
+"""Fit lines and tables to a screen, and quote commands for a shell."""
 
 import html
 import itertools
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 COMMAND_LINE = re.compile(r" +ordsmed | {4}(?:python3|reframe|cd) ")  # as `command_lines` writes it
-UNSAFE = frozenset('"$`\\!')  # characters that a shell reads within double quotes
+UNSAFE = frozenset('"$`\\!')  # characters that are special within double quotes
 
 
 def columns(stream: TextIO) -> int:
-    """How wide lines may be: as the terminal is, or as COLUMNS says of it; 0: of any width, in a file or pipe."""
+    """Return the width of a terminal (or COLUMNS), or 0 for a file or pipe, where lines are not broken."""
     return shutil.get_terminal_size().columns if stream.isatty() else 0
 
 
 def fitted_lines(lines: Iterable[str], wide: int) -> Iterator[str]:
-    """Lines in so many columns: of Markdown tables every row is whole, other lines are broken as `fitted` does."""
+    """Yield lines that fit a width. Rows of Markdown tables stay complete; other lines are broken by `fitted`."""
     for tabular, group in itertools.groupby(lines, lambda line: line.startswith("| ")):
         if tabular:
             yield from _fitted_table(list(group), wide)
@@ -29,23 +29,23 @@ def fitted_lines(lines: Iterable[str], wide: int) -> Iterator[str]:
 
 
 def _fitted_table(lines: list[str], wide: int) -> Iterator[str]:
-    """A Markdown table with its cells wrapped; where words are too wide for that, a row is a block of `name: cell`."""
+    """Yield a Markdown table with wrapped cells, or a block of `name: cell` per row if words are too wide."""
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     if not wide or max(map(len, lines)) <= wide or {len(row) for row in cells} != {len(cells[-1])} or not lines[1:]:
         yield from lines
         return
     head, _, *rows = cells
     by_column = list(zip(head, *rows, strict=True))
-    least = [max(len(word) for cell in cells for word in (cell.split() or ["-"])) for cells in by_column]
+    narrowest = [max(len(word) for cell in cells for word in (cell.split() or ["-"])) for cells in by_column]
     widths, room = [max(map(len, cells)) for cells in by_column], wide - 3 * len(head) - 1
-    if sum(least) > room:
+    if sum(narrowest) > room:
         for row in rows:
             pairs = [f"{name}: {cell}" for name, cell in zip(head, row, strict=True) if cell]
             for at, pair in enumerate(pairs):
                 yield from fitted(f"    {pair}" if at else pair, wide)
         return
-    while sum(widths) > room:  # the widest gives way
-        widths[max(range(len(head)), key=lambda at: (widths[at] > least[at], widths[at]))] -= 1
+    while sum(widths) > room:  # shrink the widest column
+        widths[max(range(len(head)), key=lambda at: (widths[at] > narrowest[at], widths[at]))] -= 1
     for row in [head, ["-" * width for width in widths], *rows]:
         wrapped = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
         for parts in itertools.zip_longest(*wrapped, fillvalue=""):
@@ -53,9 +53,9 @@ def _fitted_table(lines: list[str], wide: int) -> Iterator[str]:
 
 
 def fitted(line: str, wide: int) -> list[str]:
-    """A line in lines of so many columns: broken between words, under the place where its last column begins.
+    """Break a line between words, and indent the rest to the line's last column.
 
-    Commands (in back-ticks, or on lines of their own), paths and other long words stay whole, to be copied.
+    Commands (in back-ticks or on lines of their own), paths and other long words are not broken, so they can be copied.
     """
     if not wide or len(line) <= wide or COMMAND_LINE.match(line):
         return [line]
@@ -64,18 +64,18 @@ def fitted(line: str, wide: int) -> list[str]:
     if len(name) > max(len(indent), wide // 2):
         return [name.rstrip(), *fitted(f"{indent}    {line[len(name) :]}", wide)]
     whole = re.sub(r"`[^`]*`", lambda match: match[0].replace(" ", "\0"), line[len(name) :])
-    parts = textwrap.wrap(name.replace(" ", "\0") + whole, wide, subsequent_indent=" " * len(name),
-                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
-    return [part.replace("\0", " ") for part in parts]
+    wrapper = textwrap.TextWrapper(wide, break_long_words=False, break_on_hyphens=False)
+    wrapper.subsequent_indent = " " * len(name)
+    return [part.replace("\0", " ") for part in wrapper.wrap(name.replace(" ", "\0") + whole)]
 
 
 def table(rows: Iterable[Sequence[str]], *, numbers: bool = False) -> list[str]:
-    """Columns one below the other; `numbers`: all but the first end below each other."""
+    """Return rows with aligned columns. With `numbers`, all columns but the first are right-aligned."""
     return ["  " + "  ".join(row).rstrip() for row in _padded(list(rows), numbers)]
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], *, padded: bool = False) -> list[str]:
-    """A Markdown table, a bar within a cell escaped; `padded`: columns one below the other for who reads it as text."""
+    """Return the lines of a Markdown table with escaped bars. With `padded`, its columns are aligned as text."""
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [head, *rows]]
     cells = _padded(cells) if padded else cells
     cells.insert(1, ["-" * (len(cell) if padded else 3) for cell in cells[0]])
@@ -83,14 +83,13 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], *, padded: b
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """The same for a notebook; whatever stands in a cell is text."""
+    """Return an HTML table with escaped cells, for a notebook."""
     tagged = [*([("th", head)] if head else []), *(("td", row) for row in rows)]
     lines = ("".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) for tag, row in tagged)
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _padded(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[list[str]]:
-    """Cells as wide as the widest of their column."""
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [[f"{cell:{'>' if numbers and at else '<'}{wide[at]}}" for at, cell in enumerate(row)] for row in rows]
 

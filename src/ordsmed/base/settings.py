@@ -1,8 +1,8 @@
-"""Recipes: TOML <-> typed, frozen settings; strict, with overrides and near names.
+"""Recipes: convert TOML to typed, frozen settings and back, strictly, with overrides and suggestions for unknown keys.
 
     recipe.toml + ["model.width=256"] -> table -> decode(Pretrain, table) -> Pretrain(model=Bert(...), ...)
 
-Settings are standard dataclasses in the file that does the work; msgspec checks the leaves, this file walks the tree.
+Settings are dataclasses in the modules that use them. This module walks the tables, and msgspec checks the leaves.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from ordsmed.base.other_names import answers
 
 T = TypeVar("T")
 Table = dict[str, Any]
-WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # as people say it
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # names of types in errors
 COUNTS = {2: "two", 3: "three"}
-RENAMED = {  # what settings were called -> what they are called: recipes, overrides and runs from before go on
+RENAMED = {  # old -> new names of settings; the old ones still work in recipes, overrides and runs
     "spread": "initializer_std",
     "places_spread": "positions_initializer_std",
 }
@@ -33,7 +33,7 @@ FORMER = {name: former for former, name in RENAMED.items()}
 
 
 class _Unknown(RecipeError):
-    """A key that its table does not have; `names` are those that it has, `elsewhere` the choices that have it."""
+    """An unknown key of a table. `names` are the table's keys, `elsewhere` says which choices have the key."""
 
     elsewhere = ""
 
@@ -45,7 +45,7 @@ class _Unknown(RecipeError):
 def read(
     path: Path, wanted: str = "a recipe (TOML)", remedy: str = "`ordsmed recipes` lists the built-in ones"
 ) -> Table:
-    """A TOML file as a table; `wanted`: what it is, where it is no recipe."""
+    """Read a TOML file. `wanted` and `remedy` are for errors about a file that is not a recipe."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -53,28 +53,28 @@ def read(
     except IsADirectoryError:
         raise RecipeError(path, "is a folder", wanted) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        meant = ("", "mend that line") if path.suffix in ("", ".toml") else (wanted, remedy)
-        raise RecipeError(path, f"not TOML: {error}", *meant) from None
+        advice = ("", "correct that line") if path.suffix in ("", ".toml") else (wanted, remedy)
+        raise RecipeError(path, f"not TOML: {error}", *advice) from None
 
 
 def override(table: Table, words: Sequence[str]) -> Table:
     """Apply `key.path=value` words. `phase[2].rate=1e-3` sets one phase (counted from 1), `phase.rate=...` all.
 
-    `none` takes back what may be left out and is no word: a table, a number, a choice (`near=none`).
+    `none` removes an optional setting whose value cannot be that word: a table, a number, a choice (`near=none`).
     """
     for word in words:
         path, equals, text = word.partition("=")
-        if not word.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in word):
-            raise RecipeError(f"`{path}`", f"found {text!r}, which is no UTF-8", "a value in UTF-8")
+        if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
+            raise RecipeError(f"`{path}`", f"found {text!r}, which is not UTF-8", "a value in UTF-8")
         if not equals or not path:
-            remedy = f"texts are given to a corpus by `source.path={word}`" if os.path.exists(word) else ""
+            remedy = f"to give texts to a corpus, write `source.path={word}`" if os.path.exists(word) else ""
             raise RecipeError(f"`{word}`", "not an override", "key.path=value", remedy)
         _put(table, path.split("."), _value(text), word)
     return table
 
 
 def decode(cls: type[T], table: object, place: str) -> T:
-    """Build settings from a table; every complaint names file, key, found, wanted and the near name."""
+    """Build settings from a table, or raise an error with file, key, found, wanted and a similar key."""
     try:
         return _decoded(cls, table, place)
     except _Unknown as error:
@@ -95,7 +95,7 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         where = _at(place, field.name)
         if field.default is None and table.get(field.name) == "none" and _is_menu(hints[field.name]):
-            values[field.name] = None  # a choice that may be left out, taken back by hand: model=none
+            values[field.name] = None  # removes an optional choice: model=none
         elif field.name in table:
             values[field.name] = _decode(hints[field.name], table[field.name], where)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
@@ -108,11 +108,11 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
 
 
 def plain(settings: object, *, essence: bool = False) -> Any:
-    """Settings as tables, lists and scalars: what TOML and JSON can hold. Nothing said (None) is left out.
+    """Return settings as tables, lists and scalars for TOML and JSON, without None.
 
-    `essence` leaves out what a class names in HOW: where and by whom it is done, which changes nothing of what is made;
-    and what it names in LATER_ADDED where nothing else was asked for: folders from before go on to fit. For the same
-    reason a renamed setting stands there under its former name.
+    `essence` leaves out the settings in a class's HOW, which say where and by whom the work is done and do not change
+    its result, and those in LATER_ADDED that have their default, so that older folders still fit. For the same reason
+    renamed settings have their former names there.
     """
     if isinstance(settings, os.PathLike):
         return os.fspath(settings)
@@ -139,7 +139,7 @@ def _default(field: dataclasses.Field[object]) -> object:
 
 
 def changed(settings: object) -> Any:
-    """As `plain`, without what is at its default: tables of which nothing is left go, a choice keeps its kind."""
+    """Return settings as `plain` does, without defaults and without tables that are then empty. Choices keep `kind`."""
     if isinstance(settings, list | tuple):
         return [changed(v) for v in settings]
     if not dataclasses.is_dataclass(settings) or isinstance(settings, type):
@@ -147,7 +147,7 @@ def changed(settings: object) -> Any:
     kind = {"kind": menu.kind_of(settings)} if _is_choice(settings) else {}
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     kept = {name: value for name, value in values.items() if value is not None}
-    for name in list(kept):  # what it is without: its default, or follows from the others, as four times the width
+    for name in list(kept):  # drop what is a default or follows from others, such as four times the width
         with contextlib.suppress(TypeError, ValueError):
             if type(settings)(**{key: value for key, value in kept.items() if key != name}) == settings:
                 del kept[name]
@@ -155,7 +155,7 @@ def changed(settings: object) -> Any:
 
 
 def lines(table: Table, path: str = "") -> list[str]:
-    """A table as lines of TOML for a person to read: a list of values in one line, each table under its name."""
+    """Return a table as lines of readable TOML."""
     tables = {k: v for k, v in table.items() if isinstance(v, Mapping) or _is_tables(v)}
     written = [f"{_key(k)} = {as_toml(v)}" for k, v in table.items() if k not in tables]
     for key, below in tables.items():
@@ -174,7 +174,7 @@ def _key(key: str) -> str:
 
 
 def as_toml(value: object) -> str:
-    """A value in a line, as recipes write it."""
+    """Return a value as a line of TOML."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(str(k))} = {as_toml(v)}' for k, v in value.items())} }}" if value else "{}"
     if isinstance(value, list | tuple):
@@ -185,14 +185,13 @@ def as_toml(value: object) -> str:
 
 
 def write(settings: object) -> str:
-    """Settings as TOML text."""
     import tomli_w
 
     return tomli_w.dumps(plain(settings))
 
 
 def flat(table: object, prefix: str = "") -> dict[str, Any]:
-    """`{"model.width": 256, ...}`: for showing and comparing."""
+    """Return `{"model.width": 256, ...}`, for printing and comparing."""
     if isinstance(table, Mapping):
         items = [(f"{prefix}.{k}" if prefix else str(k), v) for k, v in table.items()]
     elif isinstance(table, list) and table and isinstance(table[0], Mapping):
@@ -208,7 +207,7 @@ def _decode(wish: object, value: object, place: str) -> Any:
     if get_origin(wish) in (Union, types.UnionType):
         inner = [w for w in get_args(wish) if w is not type(None)]
         if value == "none" and len(inner) < len(get_args(wish)) and not any(_is_word(w) for w in inner):
-            return None  # what a recipe says can be taken back by hand: near=none
+            return None  # removes a setting of the recipe: near=none
         tables = [w for w in inner if dataclasses.is_dataclass(w)]
         if len(inner) == 1 or (tables and isinstance(value, Mapping)):
             return _decode(tables[0] if tables else inner[0], value, place)
@@ -233,12 +232,12 @@ def _is_menu(wish: object) -> bool:
 
 
 def _is_word(wish: object) -> bool:
-    """Could "none" be meant as itself?"""
+    """Return whether "none" may be a value of this type."""
     return wish is str or "none" in _choices(wish)
 
 
 def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """`size = "mini"` stands for the numbers in the class's SIZES; numbers given beside it win."""
+    """Replace `size = "mini"` by the numbers in the class's SIZES. Numbers next to it take precedence."""
     sizes = getattr(cls, "SIZES", None)
     if not sizes or "size" not in table:
         return table
@@ -248,7 +247,7 @@ def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str,
 
 
 def _gathered(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """`hide = 0.3` for `objective = { hide = 0.3 }`, where a class's SHORT says so."""
+    """Move keys in a class's SHORT to their tables: `hide = 0.3` -> `objective = { hide = 0.3 }`."""
     short = {key: below for key, below in getattr(cls, "SHORT", {}).items() if key in table}
     if not short:
         return table
@@ -256,24 +255,24 @@ def _gathered(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, A
     for key, below in short.items():
         inner = whole.get(below, {})
         if not isinstance(inner, Mapping) or key in inner:
-            raise RecipeError(_at(place, key), f"found beside `{below}`, which says it too", "one of the two")
+            raise RecipeError(_at(place, key), f"also set in `{below}`", "one of the two")
         whole[below] = {**inner, key: table[key]}
     return whole
 
 
 def _renamed(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """A table whose keys have former names, by the names they have now."""
+    """Return a table with the present names of renamed keys."""
     for former, name in RENAMED.items():
         if former in table and former not in _names(cls) and name in _names(cls):
             if name in table:
-                problem = f"`{name}` is set too, which is its name now"
+                problem = f"its new name `{name}` is set as well"
                 raise RecipeError(_at(place, former), problem, "one of the two", f"leave out `{former}`")
             table = {name if key == former else key: value for key, value in table.items()}
     return table
 
 
 def renamed(table: Mapping[str, Any], names: Mapping[str, str] = RENAMED) -> Table:
-    """A table as a file has it, and those in it, with the present names of its keys; with FORMER, the former ones."""
+    """Return a table, and the tables in it, with the present names of its keys; with FORMER, the former ones."""
     result: Table = {}
     for key, value in table.items():
         below = [renamed(entry, names) for entry in value] if _is_tables(value) else value
@@ -310,8 +309,8 @@ def _leaf(wish: object, value: object, place: str) -> Any:
         return msgspec.convert(value, wish, strict=True)
     except msgspec.ValidationError:
         choices = [choice for choice in _choices(wish, inside=True) if isinstance(choice, str)]
-        odd = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
-        like = next((near_by for word in odd if word not in choices and (near_by := meant(word, choices))), "")
+        texts = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
+        like = next((near_by for word in texts if word not in choices and (near_by := meant(word, choices))), "")
         raise RecipeError(place, f"found {_show(value)}", _wish(wish), like) from None
 
 
@@ -324,14 +323,14 @@ def _put(table: Table, path: list[str], value: object, word: str) -> None:
     if bracket:
         number = index.removesuffix("]")
         if not (index.endswith("]") and number.isascii() and number.isdigit() and 1 <= int(number) <= len(entries)):
-            wanted = f"{key}[1] to {key}[{len(entries)}]" if entries else f"`{key}` without a number: it is no list"
+            wanted = f"{key}[1] to {key}[{len(entries)}]" if entries else f"`{key}` without a number: it is not a list"
             raise RecipeError(f"`{word}`", f"found {path[0]}", wanted)
         if len(path) == 1:
             entries[int(number) - 1] = value
         else:
             _put(_opened(entries, int(number) - 1), path[1:], value, word)
     elif len(path) == 1:
-        table.pop(RENAMED.get(key, FORMER.get(key, "")), None)  # whatever name the recipe has for it
+        table.pop(RENAMED.get(key, FORMER.get(key, "")), None)  # the recipe may use its other name
         table[key] = value
     elif entries:
         for place in range(len(entries)):
@@ -343,13 +342,13 @@ def _put(table: Table, path: list[str], value: object, word: str) -> None:
 
 
 def _entries(table: Table, key: str) -> list[Any]:
-    """What a list of tables holds, such as phases; kinds may be names alone, as in `clean = ["unicode", {...}]`."""
+    """Return the entries of a list of tables, such as phases. They may be names: `clean = ["unicode", {...}]`."""
     target = table.get(key)
     return target if isinstance(target, list) and any(isinstance(entry, dict) for entry in target) else []
 
 
 def _opened(entries: list[Any], number: int) -> Table:
-    """A table of a list; a name alone becomes one."""
+    """Return a table of a list, after making a name into a table."""
     if not isinstance(entries[number], dict):
         entries[number] = {"kind": entries[number]}
     table: Table = entries[number]
@@ -357,7 +356,7 @@ def _opened(entries: list[Any], number: int) -> Table:
 
 
 def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | None:
-    """phase.0.rate, phase0.rate, phase[0].rate -> what was found, what can be, phase[1].rate; None: none of these."""
+    """Return found, wanted and suggestion for phase.0.rate, phase0.rate or phase[0].rate; None for other paths."""
     match = re.fullmatch(r"([a-z_]+?)(\.|\[|)(\d+)(\]?)(\..+)?", ".".join(path))
     count = len(_entries(table, match[1])) if match else 0
     if not match or not count or (match[2] + match[4] == "[]" and 1 <= int(match[3]) <= count):
@@ -368,12 +367,12 @@ def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | Non
 
 
 def words(table: Mapping[str, object], above: str = "") -> list[str]:
-    """Settings as words of the command line: `key=value`."""
+    """Return settings as `key=value` words of the command line."""
     return [f"{above}{key}={literal(plain(value))}" for key, value in table.items()]
 
 
 def literal(value: object) -> str:
-    """A value of Python as a word of the command line has it, which is TOML; None takes a setting back."""
+    """Return a Python value as a TOML word of the command line, with `none` for None."""
     tolist = getattr(value, "tolist", None)  # of NumPy
     value = plain(tolist() if callable(tolist) else value)
     if value is None:
@@ -397,7 +396,7 @@ def _value(text: str) -> Any:
 
 
 def _at(place: str, key: str) -> str:
-    """`recipe.toml: phase[1].length`: the file, then the keys."""
+    """Return the place of a key: `recipe.toml: phase[1].length`."""
     return f"{place}.{key}" if ": " in place else f"{place}: {key}"
 
 
@@ -418,7 +417,7 @@ def _show(value: object) -> str:
 
 
 def _choices(wish: object, *, inside: bool = False) -> tuple[Any, ...]:
-    """The values of a Literal, which may be one of several wishes; `inside`: of what a list may hold as well."""
+    """Return the values of a Literal or of those in a union; with `inside`, also of those in a list."""
     if get_origin(wish) is Literal:
         return get_args(wish)
     among = get_args(wish) if inside or get_origin(wish) in (Union, types.UnionType) else ()
@@ -426,7 +425,7 @@ def _choices(wish: object, *, inside: bool = False) -> tuple[Any, ...]:
 
 
 def _wish(wish: object) -> str:
-    """What a setting takes, as people say it."""
+    """Return a type in words, for errors."""
     origin, inner = get_origin(wish), [argument for argument in get_args(wish) if argument is not types.NoneType]
     if origin is Annotated:
         return (
@@ -452,7 +451,6 @@ def _wish(wish: object) -> str:
 
 
 def _list_of(inner: Sequence[Any]) -> str:
-    """(int, ...) -> a list of whole numbers; (float, float): of two numbers."""
     if inner[-1] is ...:
         return f"a list of {_many(inner[0])}"
     if len(set(inner)) == 1:
@@ -461,7 +459,7 @@ def _list_of(inner: Sequence[Any]) -> str:
 
 
 def _many(wish: object) -> str:
-    """Of a list or table: what it holds."""
+    """Return the words for several values of a type."""
     if wish in (int, float, str):
         return _wish(wish).removeprefix("a ") + "s"
     noun = "settings" if wish is Any else _wish(wish)
@@ -469,7 +467,7 @@ def _many(wish: object) -> str:
 
 
 def _meant(error: _Unknown, cls: type, table: object) -> str:
-    """Which setting an unknown key may be: by its name here or in other codes, in its own table before others."""
+    """Return which setting an unknown key may be, here or in other codes, first in its own table, then in others."""
     present = table if isinstance(table, Mapping) else {}
     parent = re.sub(r"\[\d+\]", "", error.place.rpartition(": ")[2]).rpartition(".")[0]
     paths = {name: [f"{parent}.{name}" if parent else name] for name in error.names}
@@ -492,8 +490,10 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
 
 
 def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, set[str]]]:
-    """The settings of a class and of its tables, by their paths, each with its names in other codes; of a menu those of
-    the choice that the table names."""
+    """Yield the paths of all settings of a class and its tables, each with its names in other codes.
+
+    For a menu these are the settings of the choice that the table names.
+    """
     hints = get_type_hints(cls, include_extras=True)
     docs = {line.name: line.doc for line in menu.lines(cls.__module__, cls.__qualname__)}
     for name in _names(cls):
@@ -504,7 +504,7 @@ def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, se
 
 
 def _tables(wish: object, value: object) -> Iterator[Any]:
-    """The classes of the tables that may stand for a setting."""
+    """Yield the classes of the tables that a setting may have."""
     if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
         choices = get_args(wish)[1]
         kind = value.get("kind", choices.usual) if isinstance(value, Mapping) else value or choices.usual

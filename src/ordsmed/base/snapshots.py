@@ -1,9 +1,9 @@
-"""Snapshots: numbered folders that are whole or absent, known by the checksums in their state.json; how they are found.
+"""Snapshots of a training: numbered folders, complete or absent, checked by the checksums in their state.json.
 
-checkpoints/step-000000500/  state.json  {"step": 500, ..., "checksums": {"model.safetensors": "1a2b3c4d", ...}}
+    checkpoints/step-000000500/  state.json  {"step": 500, ..., "checksums": {"model.safetensors": "1a2b3c4d", ...}}
 
-Several processes write a file of each kind each: model-00002-of-00004.safetensors, optimizer-...; index.json says which
-of them holds what.
+Of several processes, each writes its own files: model-00002-of-00004.safetensors, optimizer-...; index.json lists what
+each file holds.
 """
 
 import shutil
@@ -20,43 +20,41 @@ INDEX = "index.json"  # which file of several holds what
 
 
 def path_of(folder: Path, step: int) -> Path:
-    """Where the snapshot of a step stands."""
     return folder / f"step-{step:09d}"
 
 
 def file_of(kind: str, rank: int, world: int) -> str:
-    """What the file of a kind is called that a rank writes."""
+    """Return the name of the file of a kind that a rank writes."""
     return f"{kind}.safetensors" if world == 1 else f"{kind}-{rank + 1:05d}-of-{world:05d}.safetensors"
 
 
 def kind_of(name: str) -> str:
-    """Which kind a file is of."""
     return name.split(".")[0].split("-")[0]
 
 
 def steps(folder: Path) -> list[int]:
-    """The steps that have a snapshot, oldest first."""
+    """Return the steps that have a snapshot, in ascending order."""
     numbers = (p.name.removeprefix("step-") for p in folder.glob("step-*") if p.is_dir())
     return sorted(int(n) for n in numbers if n.isdigit())
 
 
 def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tuple[Path, dict[str, Any]] | None:
-    """The last whole snapshot and its state; damaged ones are passed over, saying so. None: there never was one."""
+    """Return the last intact snapshot and its state, skipping damaged ones with a message. None: there is none."""
     whole = [s for s in steps(folder) if len(kinds) == 1 or not is_stripped(path_of(folder, s))]
     for step in reversed(whole):
         path = path_of(folder, step)
         wrong = damage(path, kinds)
         if not wrong:
             return path, files.read_table(path / "state.json")
-        say(f"{path}: {wrong}; the checkpoint before it is used")
+        say(f"{path}: {wrong}; using the checkpoint before it")
     if whole:
         damaged = "the only checkpoint is" if len(whole) == 1 else f"all {many(len(whole), 'checkpoint')} are"
-        raise DataError(place, f"{damaged} damaged", "one that is whole", "start anew: name another `out`")
+        raise DataError(place, f"{damaged} damaged", "an intact checkpoint", "start again with another `out`")
     return None
 
 
 def strip(path: Path) -> None:
-    """Leave nothing but the weights of a snapshot: a revision to look at, not to go on from."""
+    """Delete everything but the weights of a snapshot: it can be evaluated, but not resumed."""
     state = files.read_table(path / "state.json")
     moments = [name for name in state["checksums"] if kind_of(name) != KINDS[0]]
     if moments:
@@ -68,20 +66,19 @@ def strip(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a snapshot; it loses its name first, so that one half deleted is not taken for one."""
+    """Delete a snapshot. It is renamed first, so that a half deleted one is never used."""
     aside = path.with_name(f".{path.name}.old.part")
     path.rename(aside)
     shutil.rmtree(aside)
 
 
 def clean(folder: Path) -> None:
-    """Take away what was left half written or half deleted; while nobody writes."""
+    """Remove half written and half deleted snapshots. No other process may be writing."""
     for left in folder.glob(".step-*.part"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def is_stripped(path: Path) -> bool:
-    """Does a snapshot hold weights alone?"""
     try:
         return {kind_of(name) for name in files.read_table(path / "state.json")["checksums"]} == {KINDS[0]}
     except (DataError, KeyError, TypeError, AttributeError):
@@ -89,12 +86,12 @@ def is_stripped(path: Path) -> bool:
 
 
 def reached(folder: Path) -> list[tuple[str, int]]:
-    """What snapshots are kept for, by label, each with its step, in the order in which a run came to them."""
+    """Return the labels that snapshots are kept for, each with its step, in order of steps."""
     return [(label, step) for step in steps(folder) for label in labels(path_of(folder, step))]
 
 
 def labels(path: Path) -> list[str]:
-    """What a snapshot is kept for; nothing where its state cannot be read, for it is damaged."""
+    """Return the labels a snapshot is kept for; none if its state is damaged."""
     try:
         return list(files.read_table(path / "state.json").get("reached", []))
     except DataError:
@@ -102,14 +99,14 @@ def labels(path: Path) -> list[str]:
 
 
 def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:
-    """What is wrong with the files of these kinds in a snapshot; empty where they are whole."""
+    """Return what is wrong with the files of these kinds in a snapshot, or an empty string."""
     try:
         state = files.read_table(path / "state.json")
         sums = state["checksums"]
         if "index" in state and files.checksum(path / INDEX) != state["index"]:
             return f"{INDEX} is damaged"
         if {kind_of(name) for name in sums} < set(kinds):
-            return "state.json names no " + " or ".join(sorted(set(kinds) - {kind_of(name) for name in sums}))
+            return "state.json has no " + " or ".join(sorted(set(kinds) - {kind_of(name) for name in sums}))
         for name in (n for n in sums if kind_of(n) in kinds):
             if not (path / name).exists():
                 return f"{name} is missing"

@@ -1,6 +1,6 @@
-"""Stages: the folders inside a folder of `make`. A verb that is given the outer folder uses the stage that it needs.
+"""Stages: the folders in an output folder of `make`. A verb that is given the output folder uses the stage it needs.
 
-my-model/ corpus/ tokenizer/ data/ model/     of `make --for search` also dense/ (vectors), cross/ (reranker), index/
+my-model/ corpus/ tokenizer/ data/ model/     with `make --for search` also dense/ (vectors), cross/ (reranker), index/
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ordsmed.base.screen import command, shell_command
 
 MODEL, CORPUS, INDEX = "model", "corpus", "index"
 VECTORS, RERANKER = ("dense", MODEL), "cross"
-TITLES = {"data": "token ids", "dense": "vectors", RERANKER: "reranker"}  # where the name does not say what it is
+TITLES = {"data": "token ids", "dense": "vectors", RERANKER: "reranker"}  # of stages with unclear names
 STAGES = (CORPUS, "tokenizer", "data", MODEL, "dense", RERANKER, INDEX)
 BY_VERB = {"corpus": CORPUS, "tokenizer": "tokenizer", "encode": "data", "pretrain": MODEL, "index": INDEX}
-FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose flags are called otherwise
+FLAGS = {"purpose": "--for", "start": "--from"}  # keys of the request whose flags have other names
 
 
 def stage(path: str | os.PathLike[str], *names: str) -> str:
@@ -27,13 +27,13 @@ def stage(path: str | os.PathLike[str], *names: str) -> str:
 
 
 def continuing(folder: Path) -> str:
-    """Return the command that continues what `make` began in this folder, from where it was given."""
+    """Return the command that resumes the `make` of this folder, with a `cd` if it was started elsewhere."""
     status = read_status(folder)
     request = dict(status.get("request", {}))
     words = ["make", *request.pop("texts", ()), request.pop("out", folder)]
     for key, value in request.items():
         words += [FLAGS.get(key, f"--{key}"), value] if value else []
-    there, called = status.get("stood_in") or os.getcwd(), Path(status.get("folder", folder))
-    # a folder that is named by its whole path may be opened from anywhere (`run.at_home` changes the current folder)
-    at_home = os.path.realpath(there) == os.getcwd() and called.is_absolute() == folder.is_absolute()
-    return command(*words) if at_home else f"{shell_command('cd', there)} && {command(*words)}"
+    started_in, named = status.get("stood_in") or os.getcwd(), Path(status.get("folder", folder))
+    # a folder with an absolute path may be opened from anywhere (`run.at_home` changes the current folder)
+    at_home = os.path.realpath(started_in) == os.getcwd() and named.is_absolute() == folder.is_absolute()
+    return command(*words) if at_home else f"{shell_command('cd', started_in)} && {command(*words)}"

@@ -1,11 +1,11 @@
-"""Who works: this process, several on this machine, or the workers of an engine on many; results come in order.
+"""Map a function over tasks in this process, in worker processes or on a Dask cluster. Results come in order.
 
     with worker_pool(processes=8) as map_in_order:   map_in_order(function, [(a, 1), ...]) -> function(a, 1), ...
     with worker_pool(engine="tcp://head:8786") as map_in_order:   the same on the workers of a Dask cluster
 
-Functions stand in a module and take and return what can be pickled. Tasks are drawn as they are needed: a few more are
-in flight than there are workers, and what is ready behind a slow one waits, up to AHEAD; so memory stays small whatever
-is sent, and a slow task leaves nobody idle for long.
+Functions must be importable, and arguments and results picklable. Tasks are read as needed, a few more than there are
+workers. Results that wait for a slow task are limited to AHEAD per worker, so memory use stays small, and a slow task
+does not stop the others for long.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ from ordsmed.base.ending import TO_STOP
 from ordsmed.base.errors import Lost, RecipeError, RunError
 from ordsmed.base.machine.host import most_processes
 
-PATIENCE = 0.1  # seconds for which a signal may wait
-AHEAD = 8  # tasks a worker that are given, or ready and wait for one before them
+PATIENCE = 0.1  # seconds until a signal is handled
+AHEAD = 8  # tasks per worker that are submitted or wait for a slower one
 
 MapInOrder = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
 
 
 @contextlib.contextmanager
 def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapInOrder]:
-    """A `spread` that works until this block ends."""
+    """Yield a function that maps tasks in order, until this block ends."""
     if not engine and processes == 1:
         yield lambda function, tasks: (function(*task) for task in tasks)
         return
@@ -47,13 +47,13 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
         with _dask(engine) if engine else _pool(processes) as (executor, workers):
             yield lambda function, tasks: _in_order(executor, function, tasks, workers)
     except BrokenProcessPool:
-        problem = "was killed, perhaps because memory was full"
-        remedy = "give it more memory or take fewer `processes`; the same command goes on"
+        problem = "was killed, perhaps because memory ran out"
+        remedy = "give it more memory or use fewer `processes`, then resume with the same command"
         raise Lost("a worker process", problem, "", remedy) from None
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):
             problem = f"{type(error).__name__}: {error}"
-            remedy = "look at its workers; go on with the same command"
+            remedy = "check its workers, then resume with the same command"
             raise RunError(f"engine {engine}", problem, "", remedy) from None
         raise
 
@@ -77,23 +77,26 @@ def _in_order(
             yield line.popleft().result()
     finally:
         for future in () if pool else line:
-            future.cancel()  # a pool cancels as it ends: before 3.11.3 it never ends after this (Debian 12 has 3.11.2)
+            future.cancel()  # a pool cancels when it ends; before Python 3.11.3, cancelling here made it hang
 
 
 def _whole(pool: bool) -> contextlib.AbstractContextManager[None]:
-    """A signal that asks to stop is heard after this: between a lock of a pool that is taken and its block, what a
-    handler raises leaves the lock taken, and the pool never ends."""
+    """Delay signals until after this block.
+
+    An exception of a signal handler between taking a pool's lock and entering its block would leave the lock taken, and
+    the pool would never end.
+    """
     return started_deaf(forked=True) if pool else contextlib.nullcontext()
 
 
 def _too_many(line: Sequence[Future[Any]], workers: int) -> list[Future[Any]]:
-    """What is to be waited for before another task is given: too many are at work, or ready behind the first."""
+    """Return the futures to wait for before another task is submitted, empty while there is room."""
     unfinished = [future for future in line if not future.done()]
     return unfinished if len(unfinished) > 2 * workers or len(line) > AHEAD * workers else []
 
 
 class WorkerProcess(SpawnProcess):
-    """One that does not run the caller's script again, as spawned ones do: it may be a user's, who calls us from it."""
+    """A spawned process that does not run the caller's script again, which may be a user's own script."""
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Popen:
@@ -107,8 +110,6 @@ class WorkerProcess(SpawnProcess):
 
 
 class WorkerContext(SpawnContext):
-    """How worker processes are started."""
-
     Process = WorkerProcess
 
 
@@ -124,12 +125,15 @@ def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
 
 @contextlib.contextmanager
 def started_deaf(*, forked: bool) -> Iterator[None]:
-    """Processes started in here hear no signal that asks to stop, though a whole group gets it (by `timeout`, torchrun,
-    PBS, systemd): the first process needs them for what it finishes. They call `end_by_parent` when they are up."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_STOP)  # which is inherited, and holds before any handler could
+    """Block signals to stop in the processes that are started in this block.
+
+    A whole group may get such a signal (from `timeout`, torchrun, PBS, systemd), but the first process needs its
+    workers to finish. The workers call `end_by_parent` once they run.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_STOP)  # inherited, so it is effective before any handler
     try:
         if not forked:
-            resource_tracker.ensure_running()  # multiprocessing's own helper; as it starts it lets two of them through
+            resource_tracker.ensure_running()  # a helper of multiprocessing, whose start unblocks two of the signals
             signal.pthread_sigmask(signal.SIG_BLOCK, TO_STOP)
         yield
     finally:
@@ -137,7 +141,7 @@ def started_deaf(*, forked: bool) -> Iterator[None]:
 
 
 def end_by_parent() -> None:
-    """Let this process, which was started deaf, end when its parent terminates it."""
+    """Let this process, which was started with blocked signals, end when its parent terminates it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_by, args=(parent.pid,), daemon=True).start()
@@ -150,7 +154,7 @@ def _end_by(parent: int) -> None:
 
 
 def _begin() -> None:
-    """Make a process ready; it ends when the one that asked for it does, however that ends."""
+    """Prepare a worker process. It ends when its parent does, in whatever way."""
     end_by_parent()
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -165,18 +169,18 @@ def _leave_with(parent: BaseProcess) -> None:
 
 @contextlib.contextmanager
 def _dask(address: str) -> Iterator[tuple[Executor, int]]:
-    """The workers behind a scheduler's address, or behind the file in which it left it."""
+    """Yield an executor on the workers of a scheduler, given by its address or scheduler file, and their threads."""
     try:
         from distributed import Client
     except ImportError:
         raise RecipeError("engine", "`distributed` is not installed", "", "pip install 'ordsmed[cluster]'") from None
     wanted = "the address of a running `dask scheduler`, or the file it wrote"
-    if address.endswith(".json") and not os.path.exists(address):  # else it is waited for
+    if address.endswith(".json") and not os.path.exists(address):  # Dask would wait for it
         raise RecipeError("engine", f"no file {address}", wanted)
     where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
     try:
         client = Client(**where, timeout="30s", set_as_default=False)
-    except Exception as error:  # of many kinds, an AssertionError for a file that holds none among them
+    except Exception as error:  # many classes, including AssertionError for an invalid file
         raise RecipeError("engine", f"no scheduler at {address}: {error or type(error).__name__}", wanted) from None
     with client:
         workers = sum(client.nthreads().values())

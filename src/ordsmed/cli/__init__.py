@@ -1,4 +1,4 @@
-"""The command `ordsmed`: which verb its words mean, and how it ends; verbs are files of verbs/."""
+"""The command `ordsmed`: find the verb, parse its words, run it, and turn errors and signals into an exit status."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ ALSO = {
     "-v": "version",
     "-V": "version",
     "site": "sites",
-}  # what people try first
-atexit.register(ending.last)  # what is registered first is done last
-atexit.register(gc.freeze)  # with torch, what still lives when a process ends is half a second to look through
+}  # other words that users try
+atexit.register(ending.last)  # registered first, so it runs last
+atexit.register(gc.freeze)  # with torch, collecting the remaining objects at exit takes half a second
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run one verb; what a user can mend is one line; exit status: 2 wrong words, 75 a process was lost, 1 all else."""
-    began = time.time() - age() if words is None else None  # called with words, it is a part of another program
+    """Run a verb. User errors are one line. The exit status is 2 for wrong words, 75 for a lost process, 1 for other
+    errors.
+    """
+    began = time.time() - age() if words is None else None  # with words, it is called by another program
     with ending.noted():
         _main(list(sys.argv[1:] if words is None else words), began)
 
@@ -42,17 +44,18 @@ def _main(words: list[str], began: float | None) -> None:
         with ending.heard(), in_a_line():
             _run(words, began)
     except OrdsmedError as error:
-        if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):  # every process finds the same
+        # every process raises the same RecipeError or UsageError, so only one prints it
+        if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):
             sys.exit(error.status)
         fail(str(error), error.status)
-    except BrokenPipeError:  # the reader went away, as `head` does: nobody is left to print to
+    except BrokenPipeError:  # the reader of standard output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except RecursionError as error:
         if "JSON" not in str(error):
             raise
-        fail(str(DataError("a file of JSON", "is nested too deeply to be read", "a file as this verb takes it")), 1)
-    except ending.Stopped as run:  # which told how to go on
+        fail(str(DataError("a JSON file", "is nested too deeply to be read", "a file in the format of this verb")), 1)
+    except ending.Stopped as run:  # it has printed how to resume
         sys.exit(128 + run.by if run.by else 0)
     except KeyboardInterrupt as stopped:
         _stopped(words, stopped)
@@ -65,7 +68,7 @@ def _run(words: list[str], began: float | None) -> None:
     words = [ALSO.get(words[0], words[0]), *words[1:]]
     name = verb.named(words)
     if name.startswith("-"):
-        wanted = "`ordsmed VERB`, and flags behind it"
+        wanted = "`ordsmed VERB`, followed by flags"
         raise UsageError(f"`{name}`", "no such verb", wanted, "`ordsmed help` lists them")
     entry = verb.find(name)
     rest = words[len(name.split()) :]
@@ -80,8 +83,7 @@ def _run(words: list[str], began: float | None) -> None:
 
 
 def _stopped(words: Sequence[str], by: KeyboardInterrupt) -> None:
-    """End as asked, and say how to go on."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # once more: at once
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends at once
     status = 128 + (by.number if isinstance(by, ending.Ended) else signal.SIGINT)
     name = verb.named(words) if words else ""
     if not speaks():

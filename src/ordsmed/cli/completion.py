@@ -1,7 +1,7 @@
-"""Completion of the command in a shell: what may stand where, from the parsers of the verbs, and scripts that know it.
+"""Shell completion: scripts for bash, zsh and fish with all words that the parsers of the verbs accept.
 
-A key says where: nothing for a verb; `VERB -` for its flags; `VERB --flag` for the value of one that takes a value;
-`VERB 2` for its second word without a flag, `VERB +` for all further ones; and `=` for a setting's value.
+The key of a table says where its words belong: an empty key for verbs; `VERB -` for flags; `VERB --flag` for the value
+of a flag; `VERB 2` for the second word that is not a flag, `VERB +` for all further ones; `=` for a setting's value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def script(shell: str) -> str:
-    """What a shell runs to complete the command."""
     text = Path(__file__).with_name(f"completion.{shell}").read_text(encoding="utf-8")
     cases = [_case(shell, key, words) for key, words in offers().items()]
     return text.replace("@CASES@", "\n".join(cases))
@@ -31,26 +30,26 @@ def offers() -> Offers:
     for entry in verbs:
         parser = entry.parser()
         values: Offers = {f"{entry.name} -": {}}
-        place = 0
+        position = 0
         for action in parser._actions:
             for word in action.option_strings:
                 values[f"{entry.name} -"][word] = action.help or ""
             if not action.option_strings:
-                place += 1
-                numbers = {"*": "+", "+": f"{place}+"}.get(str(action.nargs), str(place))
+                position += 1
+                numbers = {"*": "+", "+": f"{position}+"}.get(str(action.nargs), str(position))
                 values |= {f"{entry.name} {number}": _values(parser, action) for number in numbers}
             elif action.nargs is None:
                 values |= {f"{entry.name} {word}": _values(parser, action) for word in action.option_strings}
         offers_of |= values
     for entry in verbs:
         first, _, second = entry.name.partition(" ")
-        if second:  # it is where the verb of the first word has a recipe
+        if second:  # at the position of the first verb's recipe
             offers_of[f"{first} 1"][second] = entry.headline
     return offers_of
 
 
 def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:
-    """What an argument takes: what it offers or lists in its name; no words for a number; else files."""
+    """Return the completions of an argument: its offers or choices; none for a number; otherwise files."""
     if action.dest in parser.offers:
         pairs = [offer.partition("\t") for offer in parser.offers[action.dest]()]
         return {word: meaning for word, _, meaning in pairs}
@@ -62,7 +61,6 @@ def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:
 
 
 def _case(shell: str, key: str, words: dict[str, str]) -> str:
-    """One branch of the table of a script."""
     pairs = [f"{_quoted(shell, word)} {_quoted(shell, ' '.join(text.split()))}" for word, text in words.items()]
     print_all = " \\\n        ".join([r"printf '%s\t%s\n'", *pairs]) if pairs else "true"
     if shell == "fish":

@@ -1,4 +1,4 @@
-"""Groups of arguments that several verbs take, and what they say."""
+"""Arguments that several verbs share, with their help and checks."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ordsmed.base.arguments import FILES, Parser, number, whole
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import verb
 
-WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for a shell
+WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for completion
 EITHER = "a recipe (a built-in one by name, or a TOML file)"
 
 
 def recipe(parser: Parser, *, run: bool = False) -> None:
-    """A recipe's name, and settings to change; or the folder of a run."""
+    """Add a recipe's name and overrides; with `run`, a run's folder may be given as well."""
     either, metavar = (f"{EITHER}, or a run's folder", "RECIPE|RUN") if run else (EITHER, "RECIPE")
     parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*recipes_for(parser.verb), FILES])
-    overrides = "change a setting; phase[2].rate=... one phase"
+    overrides = "change a setting; phase[2].rate=... changes one phase"
     parser.add_argument(
         "overrides", nargs="*", metavar="key.path=value", help=overrides, offers=lambda: settings_of(parser.verb)
     )
 
 
 def settings_of(name: str) -> list[str]:
-    """What can be changed of a verb's recipe, and what it means."""
+    """Return completions for the settings of a verb's recipe, with their meanings."""
     place = verb.find(name).recipe
     assert place
     tables = [("", *place), *((f"{table.key}.", table.module, table.name) for table in menu.nested(*place))]
@@ -36,7 +36,7 @@ def settings_of(name: str) -> list[str]:
 
 
 def recipes_for(name: str) -> list[str]:
-    """The built-in recipes of a verb, and those of no verb's folder that say what it needs: tiny/bert."""
+    """Return the built-in recipes of a verb, and general ones that it accepts, such as tiny/bert."""
     import tomllib
 
     place = verb.find(name).recipe
@@ -53,14 +53,12 @@ def recipes_for(name: str) -> list[str]:
 
 
 def recipes_of(name: str = "") -> list[str]:
-    """The names of built-in recipes, of a verb or all."""
     from ordsmed.base.run import recipe_names
 
     return recipe_names(name)
 
 
 def recipes_and_files() -> list[str]:
-    """What a shell completes where a recipe or a folder may stand."""
     return [*recipes_of(), FILES]
 
 
@@ -69,31 +67,28 @@ def anew(parser: Parser, meaning: str = "make it again; the present folder or fi
 
 
 def card(parser: Parser, licensed: str) -> None:
-    """What the model card says; `licensed`: whose license it is."""
     parser.add_argument("--title", default="", metavar="TEXT", help="for the model card")
     parser.add_argument("--language", default="", metavar="CODE", help="for the model card: en, nb, ...")
     parser.add_argument("--licence", help=f"{licensed}: CC-BY-4.0, MIT, ...")
 
 
 def yes(parser: Parser) -> None:
-    meaning = "although passes over the text, or the time, make no sense"
+    meaning = "train even if the plan has too many passes over the text, or too little time"
     parser.add_argument("--yes", action="store_true", help=meaning)
 
 
 def verbose(parser: Parser) -> None:
-    """What `cli.recipes` shows of a work as it begins."""
-    meaning = "show all that log.txt tells of the start"
+    meaning = "print everything about the start that log.txt has"
     parser.add_argument("-v", "--verbose", action="store_true", help=meaning)
 
 
 def cache(parser: Parser) -> None:
-    """Where names of published models and vocabularies are kept; the command line hands it on (cli.py)."""
-    meaning = "keep there what names of published models lead to; as ORDSMED_CACHE"
+    """Add --cache-dir, which the command line puts into the variable `hub.CACHE`."""
+    meaning = "cache for published models; like ORDSMED_CACHE"
     parser.add_argument("--cache-dir", type=cache_folder, metavar="DIR", help=meaning)
 
 
 def cache_folder(text: str) -> str:
-    """The whole path of a folder that is there, or may be made."""
     path = os.path.abspath(os.path.expanduser(text))
     if not text or (os.path.exists(path) and not os.path.isdir(path)):
         raise argparse.ArgumentTypeError(f"found {text or 'nothing'}; wanted a folder")
@@ -105,20 +100,19 @@ def json_line(parser: argparse._ActionsContainer) -> None:
 
 
 def threads(parser: Parser) -> None:
-    meaning = "of the CPU; left out: OMP_NUM_THREADS, or the idle cores"
+    meaning = "CPU threads (default: OMP_NUM_THREADS, or the idle cores)"
     parser.add_argument("--threads", type=whole(1, 1024), metavar="N", help=meaning)
 
 
 def device(parser: Parser) -> None:
-    meaning = "auto: a GPU where there is one"
+    meaning = "auto: a GPU if there is one"
     parser.add_argument("--device", default="auto", metavar="auto|cpu|cuda", help=meaning)
 
 
 def devices(parser: Parser) -> None:
-    """How many processes, and on which machine."""
-    meaning = "processes, one a GPU (or share of the CPU)"
+    meaning = "processes, one per GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
-    meaning = "a machine's layout: a shipped site or a TOML file"
+    meaning = "a machine's layout: a built-in site or a TOML file"
     parser.add_argument("--site", default="", help=meaning, offers=sites)
 
 
@@ -127,21 +121,20 @@ def sites() -> list[str]:
 
 
 def training(parser: Parser) -> None:
-    """What pretrain and finetune take."""
     recipe(parser, run=True)
     anew(parser)
     cache(parser)
     verbose(parser)
-    parser.add_argument("--dry-run", action="store_true", help="do all up to the first step, make nothing")
-    meaning = "fewer steps if needed to end in this time; fitted again as it goes"
+    parser.add_argument("--dry-run", action="store_true", help="check everything up to the first step, make nothing")
+    meaning = "train for fewer steps if needed to end in this time"
     parser.add_argument("--deadline", metavar="3h", help=meaning)
-    meaning = "with --devices: begin again so often after a failure"
+    meaning = "with --devices: restart so many times after a failure"
     parser.add_argument("--restarts", type=whole(0), metavar="N", default=0, help=meaning)
     meaning = "replicate x shard x tensor; auto: measure"
     parser.add_argument("--layout", default="", metavar="auto|RxSxT", help=meaning)
     devices(parser)
     threads(parser)
-    meaning = "make one of N parts of the trials, as a job of an array does"
+    meaning = "run one of N parts of the trials, as in a job array"
     parser.add_argument("--part", default="", metavar="I/N", help=meaning)
 
 
@@ -152,63 +145,59 @@ def any_model(parser: Parser) -> None:
 
 
 def any_step(parser: Parser) -> None:
-    """Which of its checkpoints, step 0 among them."""
-    meaning = "of this checkpoint, not the last; 0: before the first step"
+    meaning = "use this checkpoint, not the last; 0: before the first step"
     parser.add_argument("--step", type=whole(0), metavar="N", help=meaning)
 
 
 def step_or_all(text: str) -> int | str:
-    """A step's number, or all of them."""
+    """Parse the number of a step, or `all`."""
     return text if text == "all" else whole(0)(text)
 
 
 def steps_or_all(text: str) -> int | list[int] | str:
-    """A step's number, several, or all of them."""
+    """Parse the number of a step, several numbers, or `all`."""
     return [whole(0)(part) for part in text.split(",")] if "," in text else step_or_all(text)
 
 
 def finetuned(parser: Parser) -> None:
-    """A model that learned a task."""
     parser.add_argument("run", metavar="RUN", help="the folder of a fine-tuning, or a Hugging Face folder")
     cache(parser)
 
 
 def opening(parser: Parser) -> None:
-    """How a fine-tuned model is opened."""
-    parser.add_argument("--step", type=whole(0), metavar="N", help="of this checkpoint, not the best")
+    parser.add_argument("--step", type=whole(0), metavar="N", help="use this checkpoint, not the best")
     device(parser)
     precision(parser)
     threads(parser)
 
 
 def precision(parser: Parser) -> None:
-    """In which numbers a model in use multiplies."""
-    meaning = "of products (default fp32); int8: on a CPU"
+    meaning = "of matrix products (default fp32); int8: on a CPU"
     parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16|int8", help=meaning)
 
 
 def serving(parser: Parser) -> None:
-    """What a server takes, here or in a job, but where it listens and to whom."""
-    meaning = "let scripts of pages of this origin ask, as https://lab.example; may be given several times"
+    """Add the options of a server, here or in a job, except its address and token."""
+    meaning = "accept requests from pages of this origin, such as https://lab.example; may be given several times"
     parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", default=[], help=meaning)
-    parser.add_argument("--admin", action="store_true", help="POST /admin/reload opens the models again")
-    meaning = "POST /score may ask for checkpoints of a run (`steps`), opened one at a time"
+    parser.add_argument("--admin", action="store_true", help="let POST /admin/reload open the models again")
+    meaning = "let POST /score request checkpoints of a run (`steps`), which are opened one at a time"
     parser.add_argument("--checkpoints", action="store_true", help=meaning)
-    meaning = "processes, each with its own model and a share of the threads (1); --threads: of each"
+    meaning = "processes, each with its own model and a share of the threads (default 1); --threads sets those of each"
     parser.add_argument("--workers", type=whole(1, 256), metavar="N", default=1, help=meaning)
-    meaning = "texts that may wait; beyond it requests are answered 429 (default 4096)"
+    meaning = "most texts that wait; further requests get status 429 (default 4096)"
     parser.add_argument("--queue", type=whole(1), metavar="N", default=4_096, help=meaning)
-    meaning = "texts of one request at most (default 2048)"
+    meaning = "most texts per request (default 2048)"
     parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
-    meaning = "a request may take, its wait counted (default 120)"
+    meaning = "limit for a request, including its wait (default 120)"
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=120.0, help=meaning)
-    meaning = "open connections at most, of all processes (default 1000); beyond it the silent ones are closed"
+    meaning = "most open connections, of all processes (default 1000); when more come, silent ones are closed"
     parser.add_argument("--connections", type=whole(1), metavar="N", default=1_000, help=meaning)
-    meaning = "of these, from one address (default 500); behind a proxy as many as --connections"
+    meaning = "most of them from one address (default 500); behind a proxy set it to --connections"
     parser.add_argument("--connections-per-address", type=whole(1), metavar="N", default=500, help=meaning)
-    meaning = "of vectors of texts, as `embed` has it; left out: as a model learned it, else the mean of tokens"
+    meaning = "pooling of text vectors, as in `embed` (default: as the model learned, else the mean of tokens)"
     parser.add_argument("--pool", choices=("mean", "first", "last", "words", "tokens"), default="", help=meaning)
-    meaning = "an index that /search asks, as NAME=FOLDER; by the model that made it, which is served too"
+    meaning = "an index for /search, also as NAME=FOLDER; the model that made it must be served too"
     parser.add_argument("--index", action="append", metavar="FOLDER", default=[], help=meaning)
     any_step(parser)
     device(parser)
@@ -217,7 +206,7 @@ def serving(parser: Parser) -> None:
 
 
 def check_serving(args: argparse.Namespace) -> None:
-    """Refuse what the parser takes but no server can be started with, here or in a job."""
+    """Raise an error if a server cannot be started with these options, here or in a job."""
     from ordsmed.base.folder import FolderKind, kind_of_folder
     from ordsmed.base.machine.devices import DEVICES
     from ordsmed.base.stages import INDEX, stage
@@ -230,14 +219,14 @@ def check_serving(args: argparse.Namespace) -> None:
 
         known(args.precision)
     for word in args.index:
-        name, sign, folder = word.partition("=")
-        if (kind := kind_of_folder(stage(folder if sign else name, INDEX))) is not FolderKind.INDEX:
-            problem = kind.value if kind is FolderKind.ABSENT else f"is no index, but {kind.value}"
+        name, equals, folder = word.partition("=")
+        if (kind := kind_of_folder(stage(folder if equals else name, INDEX))) is not FolderKind.INDEX:
+            problem = kind.value if kind is FolderKind.ABSENT else f"is not an index, but {kind.value}"
             raise RecipeError(f"--index {word}", problem, "a folder of `ordsmed index`")
 
 
 def token_of(path: str | None) -> str:
-    """A file's first line; a token among the words of a command would be seen by everybody on the machine."""
+    """Return the token in a file's first line. A token on the command line would be visible to all users."""
     if not path:
         return ""
     from pathlib import Path
@@ -246,7 +235,7 @@ def token_of(path: str | None) -> str:
 
     token = (lines_of(Path(path)) or [""])[0].strip()
     if len(token) < 8 or not token.isascii() or not token.isprintable():
-        raise RecipeError(path, "holds no token", "8 or more ASCII characters in its first line")
+        raise RecipeError(path, "has no token", "8 or more ASCII characters in its first line")
     return token
 
 
@@ -257,7 +246,6 @@ def _seconds(text: str) -> float:
 
 
 def serving_words(args: argparse.Namespace) -> list[str]:
-    """Those of them that were given, as they are written."""
     parser, words = Parser("serve", owners=lambda _: "", add_help=False), list[str]()
     serving(parser)
     for action in parser._actions:
@@ -273,17 +261,15 @@ def opened_as(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def typed(parser: Parser, metavar: str, meaning: str) -> None:
-    """Texts to ask a model about."""
     parser.add_argument("text", nargs="*", metavar=metavar, help=f"{meaning}; - or none: standard input")
-    parser.add_argument("--file", default="", help="a file of texts, one a line, plain or packed; or -")
+    parser.add_argument("--file", default="", help="a file with one text per line, plain or compressed; or -")
 
 
 def task_files(parser: Parser, nargs: str, metavar: str) -> None:
-    """Files of a task, and settings of it among them."""
-    parser.add_argument("files", nargs=nargs, metavar=metavar, help="files of the task; and task.key=value")
+    parser.add_argument("files", nargs=nargs, metavar=metavar, help="files of the task, and settings task.key=value")
 
 
 def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Words, and settings of the task that stood among them."""
+    """Split words into files and settings of the task."""
     overrides = [word for word in words if word.startswith("task.") and "=" in word]
     return [word for word in words if word not in overrides], overrides

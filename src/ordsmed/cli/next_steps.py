@@ -1,4 +1,4 @@
-"""What one can do next with what now stands in a folder: commands that work as they are when they are pasted."""
+"""Suggest the next commands for a folder, ready to be pasted."""
 
 from __future__ import annotations
 
@@ -15,27 +15,25 @@ from ordsmed.base.screen import command, command_lines, shell_command
 from ordsmed.cli.output import print_lines, speaks
 
 MOST = 5  # lines
-SERVING = ("starlette", "uvicorn")  # what `serve` wants
+SERVING = ("starlette", "uvicorn")  # packages that `serve` needs
 TRANSFORMERS = "from transformers import AutoModel; print(AutoModel.from_pretrained({}))"
-TEXT = {"fill": "The [MASK] is here.", "generate": "The first"}  # for verbs that want one
+TEXT = {"fill": "The [MASK] is here.", "generate": "The first"}  # example texts for verbs
 
 
 def tell_next(folder: str | Path) -> None:
-    """Print the next steps for a folder; of several processes the first one does."""
     if speaks() and (steps := next_steps(Path(folder))):
         print_lines(command_lines("next", *steps))
 
 
 def next_steps(folder: Path) -> list[str]:
-    """By what a folder is; none where nothing is known of it."""
-    with contextlib.suppress(OrdsmedError):  # of a folder that is damaged another command says what is wrong
+    """Return commands for a folder by its kind, or none."""
+    with contextlib.suppress(OrdsmedError):  # a damaged folder is reported by the command that uses it
         steps = STEPS.get(kind_of_folder(folder))
         return list(steps(folder))[:MOST] if steps else []
     return []
 
 
 def opened_in_browser(page: str | Path) -> str:
-    """The command that shows a page."""
     return shell_command("python3", "-m", "webbrowser", page)
 
 
@@ -47,7 +45,7 @@ def _of_corpus(folder: Path) -> Iterator[str]:
 
 
 def _of_tokenizer(folder: Path) -> Iterator[str]:
-    """It encodes the corpora that it learned from, each by itself."""
+    """Yield commands that encode the corpora it was trained on."""
     corpus, kind = settings.read(folder / RECIPE).get("corpus"), read_status(folder).get("kind")
     fitting = (
         name for name in run.recipe_names("encode") if name.startswith("folder-") and _kind_of_pieces(name) == kind
@@ -60,7 +58,7 @@ def _of_tokenizer(folder: Path) -> Iterator[str]:
 
 
 def _of_store(folder: Path) -> Iterator[str]:
-    """A small recipe that reads such pieces, to try; and all there are."""
+    """Yield a command for a small recipe with the same kind of tokens, and one that lists all recipes."""
     kind, tiny = read_status(folder).get("kind"), run.SHIPPED / "tiny"
     data = {name: settings.read(tiny / f"{name}.toml").get("data") for name in run.recipe_names("tiny")}
     if name := next((name for name, read in data.items() if read and _kind_of_pieces(str(read)) == kind), None):
@@ -69,7 +67,7 @@ def _of_store(folder: Path) -> Iterator[str]:
 
 
 def _kind_of_pieces(encoding: str) -> str:
-    """Of a built-in recipe of `encode`."""
+    """Return the kind of tokens of a built-in recipe of `encode`."""
     from ordsmed.data.encode import Encoding
     from ordsmed.data.tokenizer_training import TokenizerTraining
 
@@ -102,7 +100,7 @@ def _of_finetuning(folder: Path) -> Iterator[str]:
 
 
 def _of_trials(folder: Path) -> Iterator[str]:
-    """Once they are done, their folder is that of the best of them."""
+    """Yield commands for the folder of finished trials, which opens as the best of them."""
     yield from (_of_pretraining if read_status(folder).get("verb") == "pretrain" else _of_finetuning)(folder)
 
 
@@ -110,7 +108,7 @@ def _of_export(folder: Path) -> Iterator[str]:
     from ordsmed.weights.export import MARK
 
     form = load("formats", str(files.read_table(folder / MARK)["format"])) if (folder / MARK).is_file() else None
-    code = getattr(form, "opened", None)  # of a format whose folders are not all opened alike
+    code = getattr(form, "opened", None)  # for a format whose folders need different code
     opened = code(folder) if code else getattr(form, "OPENED", TRANSFORMERS).format(repr(str(folder)))
     yield shell_command("python3", "-c", opened)
 

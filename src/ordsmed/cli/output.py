@@ -1,4 +1,4 @@
-"""What verbs print: lines that fit the screen, one object of JSON, the settings of a dataclass; and who prints."""
+"""Output of verbs: lines that fit the screen, JSON, settings of a dataclass, and errors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ordsmed.base.screen import columns, fitted, fitted_lines
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """On standard output, as wide as it is."""
+    """Print lines to standard output, broken at its width."""
     for line in fitted_lines(lines, columns(sys.stdout)):
         print(line)
 
 
 def print_or_json(facts: object, lines: Iterable[str], args: argparse.Namespace) -> None:
-    """Lines for a person, or with --json the facts in one line."""
+    """Print lines, or with --json the facts as one line of JSON."""
     if args.json:
         print(json.dumps(facts))
     else:
@@ -28,7 +28,7 @@ def print_or_json(facts: object, lines: Iterable[str], args: argparse.Namespace)
 
 
 def fail(line: str, status: int) -> None:
-    """End with a line on standard error, which names the process where there are several."""
+    """Print an error, with the rank if there are several processes, and exit."""
     rank = f" rank {os.environ['RANK']}:" if os.environ.get("RANK", "0") != "0" else ""
     lines = f"ordsmed:{rank} {line}".split("\n")
     print("\n".join(part for line in lines for part in fitted(line, columns(sys.stderr))), file=sys.stderr)
@@ -36,17 +36,17 @@ def fail(line: str, status: int) -> None:
 
 
 def speaks() -> bool:
-    """Is this the process of several that speaks?"""
+    """Return whether this process prints errors and results: a single one, or rank 0 of several."""
     from ordsmed.base.ranks import place_of
 
     try:
         return place_of(os.environ).rank == 0
-    except RecipeError:  # then that is the message, of every process: none knows which it is
+    except RecipeError:  # the rank is unknown, and every process prints that error
         return True
 
 
 def settings_lines(settings: Iterable[menu.Line], indent: str) -> list[str]:
-    """Settings, each with its type and default, and what it means below."""
+    """Return lines for settings: name, type and default, and the meaning below."""
     wide, lines = columns(sys.stdout) or 100 + len(indent) + 4, []
     for setting in settings:
         lines += fitted(f"{indent}{setting.name} ({setting.type}, {setting.default})", columns(sys.stdout))
@@ -55,7 +55,7 @@ def settings_lines(settings: Iterable[menu.Line], indent: str) -> list[str]:
 
 
 def all_settings(module: str, name: str = "", indent: str = "  ") -> list[str]:
-    """The settings of a dataclass, and of every table within them."""
+    """Return lines for the settings of a dataclass and of every table in it."""
     lines = settings_lines(menu.lines(module, name), indent)
     for table in menu.nested(module, name):
         of = f" ({', '.join(table.kinds)})" if table.kinds else ""

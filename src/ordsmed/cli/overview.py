@@ -1,4 +1,4 @@
-"""What one sees who types `ordsmed`, or `ordsmed help`: first steps, and the verbs in their groups."""
+"""What `ordsmed` and `ordsmed help` print: first steps, and the verbs in groups."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from ordsmed.cli import verb
 
 TITLE = f"ordsmed {__version__}: from raw text to a language model that Hugging Face loads."
 FIRST_STEPS = (
-    ("ordsmed make TEXTS OUT", "a model from your texts, in an hour; --hours: in another time; --for: what it is for"),
-    ("ordsmed quickstart", "a small BERT on Python's documentation, in a few minutes"),
-    ("ordsmed recipes", "the built-in recipes; with a name: its text, to begin your own with"),
-    ("ordsmed pretrain tiny/bert", "a recipe's corpus, tokenizer, store and run; --dry-run: only tell"),
-    ("ordsmed help pretrain", "the words, flags and settings of a verb"),
+    ("ordsmed make TEXTS OUT", "make a model from your texts, in an hour or in --hours; --for chooses its purpose"),
+    ("ordsmed quickstart", "train a small BERT on Python's documentation in a few minutes"),
+    ("ordsmed recipes", "list the built-in recipes; with a name: print it, to start your own from"),
+    ("ordsmed pretrain tiny/bert", "make a recipe's corpus, tokenizer, store and run; --dry-run: only check"),
+    ("ordsmed help pretrain", "print the words, flags and settings of a verb"),
 )
 
 
 def first_steps() -> list[str]:
-    """How one begins, and the verbs by name."""
     rows = [(group, " · ".join(entry.name for entry in verbs)) for group, verbs in _grouped()]
     steps = table(FIRST_STEPS)
-    if 0 < columns(sys.stdout) < max(map(len, steps)):  # what a command does stands below it
+    if 0 < columns(sys.stdout) < max(map(len, steps)):  # put descriptions below the commands
         steps = [line for words, does in FIRST_STEPS for line in (f"  {words}", f"      {does}")]
-    head = "Verbs (`ordsmed help` tells what each does, `ordsmed help VERB` its flags and settings):"
+    head = "Verbs (`ordsmed help` describes them, `ordsmed help VERB` prints flags and settings):"
     return [TITLE, "", "First steps:", *steps, "", head, *table(rows)]
 
 
@@ -34,10 +33,8 @@ def verbs_in_groups() -> list[str]:
     lines = [TITLE]
     for group, verbs in _grouped():
         lines += ["", f"{group}:", *(lines_of[entry.name] for entry in verbs)]
-    last = (
-        "`ordsmed help VERB` prints its flags and settings; `ordsmed help WORD` what a word of the field (EMA) is here."
-    )
-    return [*lines, "", last]
+    words = "`ordsmed help WORD` what a word of the field (EMA) is called here."
+    return [*lines, "", f"`ordsmed help VERB` prints its flags and settings; {words}"]
 
 
 def _grouped() -> list[tuple[str, list[verb.Verb]]]:

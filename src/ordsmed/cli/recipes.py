@@ -1,4 +1,4 @@
-"""What the verbs do that take a recipe: make a folder of it, or train."""
+"""The work of verbs that take a recipe: make its folder, or train."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ordsmed.cli.output import print_lines
 
 
 def make(kind: type[Any], args: argparse.Namespace) -> None:
-    """What the recipe makes, and what was made."""
+    """Make the folder of a recipe, and print what was made and the next steps."""
     from ordsmed.api import making
 
     show_details(args.verbose)
@@ -26,23 +26,22 @@ def make(kind: type[Any], args: argparse.Namespace) -> None:
 
 
 def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Callable[..., Any]) -> Path | None:
-    """The folder of a training that is done; None where it was only rehearsed."""
     from ordsmed.base.stages import BY_VERB, stage
     from ordsmed.train.request import BEGAN
 
     show_details(args.verbose)
     args.name = stage(args.name, BY_VERB.get(next(iter(args.words), ""), ""))
     if args.deadline and (began := getattr(args, "began", None)):
-        os.environ.setdefault(BEGAN, str(began))  # imports count, and those of the processes started below
+        os.environ.setdefault(BEGAN, str(began))  # the deadline includes imports, also those of processes started below
     if args.threads:
         args.overrides.append(f"layout.threads={args.threads}")
     if args.devices and not args.dry_run and "RANK" not in os.environ and not getattr(args, "part", ""):
         from ordsmed.base.launch.local import start
 
         sys.exit(start(without(args.words, "--devices", "--restarts"), args.devices, restarts=args.restarts))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
-    some = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # flags of one of the verbs
-    how = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **some}
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of the others if a rank is lost
+    special = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # not flags of both verbs
+    how = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **special}
     if args.dry_run:
         from ordsmed.tell.show import show
 
@@ -53,7 +52,6 @@ def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Call
 
 
 def _deadline(args: argparse.Namespace) -> float | None:
-    """In how many seconds the training is to end."""
     from ordsmed.base.say import seconds
 
     try:
@@ -63,7 +61,7 @@ def _deadline(args: argparse.Namespace) -> float | None:
 
 
 def without(words: Sequence[str], *flags: str) -> list[str]:
-    """A command's words without these flags and their numbers."""
+    """Return the words of a command without these flags and their values."""
     kept, drop = [], False
     for word in words:
         if not drop and not any(word.startswith(f"{flag}=") for flag in flags) and word not in flags:

@@ -1,14 +1,14 @@
-"""A verb of the command line: found as a file of verbs/, with its words, its help and what it does.
+"""Verbs of the command line: each is a file of verbs/ with its words, its help and its code.
 
-Such a file says in its docstring what `ordsmed help` prints of it; further
+Its docstring is what `ordsmed help` prints of it. Further names of the file are
 
-    PLACE = ("make", 3)                               where the list of verbs has it: a group, and a number in it
-    RECIPE = "ordsmed.data.encode:Encoding"           where it takes a recipe: the settings of one
-    STOPPED = GOES_ON                                 or BEGINS_AGAIN: what a person can do who stopped it
-    OTHERS_BEHIND = 2                                 words behind so many (and flags before them) are read by others
+    PLACE = ("make", 3)                               group and position in the list of verbs
+    RECIPE = "ordsmed.data.encode:Encoding"           the settings of its recipe, if it takes one
+    STOPPED = GOES_ON                                 or BEGINS_AGAIN: what the same command does after it was stopped
+    OTHERS_BEHIND = 2                                 words after so many (and flags before them) belong to others
     def look_up(word) -> list[str]                    what `ordsmed help WORD` prints of a word that nothing else knows
 
-and has `arguments(parser)` and `run(asked)`, which alone imports what is slow to import.
+and the functions `arguments(parser)` and `run(args)`. Only `run` imports what is slow to import.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from ordsmed.cli.output import all_settings
 
 MENU = "verbs"
 GROUPS = ("make", "train", "evaluate", "use", "machines", "inspect")
-FORMER = {"judge": "evaluate", "look": "inspect"}  # groups as verbs of somebody's own may still call them
+FORMER = {"judge": "evaluate", "look": "inspect"}  # former names of groups, which users' verbs may still have
 
 
 @dataclass(frozen=True)
 class Verb:
-    """What a file of verbs/ says."""
-
     name: str
     doc: str
     group: str
@@ -46,17 +44,16 @@ class Verb:
     look_up: Callable[[str], list[str]] | None = None
 
     def own(self, words: Sequence[str]) -> list[str]:
-        """The words that it reads itself."""
+        """Return the words that this verb parses itself."""
         ends = [end for end, word in enumerate(words, 1) if not word.startswith("-")]
         return list(words[: ends[self.others_behind - 1]] if 0 < self.others_behind <= len(ends) else words)
 
     @property
     def headline(self) -> str:
-        """What it does, in a line."""
         return self.doc.split("\n")[0]
 
     def parser(self, *, helped: bool = False) -> Parser:
-        """The parser of its words; with what help tells below them, which takes a while to read."""
+        """Return its parser. `helped` adds the settings of its recipe to the help, which takes a while."""
         settings = [line.name for line in menu.lines(*self.recipe)] if self.recipe else []
         form = argparse.RawDescriptionHelpFormatter
         parser = Parser(
@@ -70,12 +67,12 @@ class Verb:
         return parser
 
     def settings_called(self, name: str) -> list[str]:
-        """The settings of its recipe that other codes call so."""
+        """Return the paths of its recipe's settings that have this name in other codes."""
         known = menu.names_in_other_codes(*self.recipe) if self.recipe else ()
         return list(dict.fromkeys(path for alias, path, _ in known if alias == name))
 
     def settings_meant(self, name: str) -> list[str]:
-        """The settings of its recipe, or of tables in it, that have a name here or in other codes, or one near it."""
+        """Return the paths of its recipe's settings with this name, here or in other codes, or a similar one."""
         if not self.recipe:
             return []
         paths: dict[str, list[str]] = {}
@@ -88,15 +85,13 @@ class Verb:
         return list(dict.fromkeys(path for known in alike for path in paths.get(known, [known])))
 
     def _settings(self) -> str:
-        """The settings of its recipe, from the settings themselves."""
         if not self.recipe:
             return ""
-        last = "`ordsmed menus NAME` prints what stands behind `one of ...`"
+        last = "`ordsmed menus NAME` lists the choices of `one of ...`"
         return "\n".join(["settings of the recipe:", *all_settings(*self.recipe), "", last])
 
 
 def of_recipes() -> list[str]:
-    """Those that take recipes, which folders of these are named by."""
     return [verb.name for verb in every() if verb.recipe]
 
 
@@ -105,12 +100,11 @@ def names() -> list[str]:
 
 
 def name_of(stem: str) -> str:
-    """`corpus_stats.py` is `corpus stats`, `import_.py` is `import`."""
+    """Return a verb's name: `corpus_stats.py` is `corpus stats`, `import_.py` is `import`."""
     return stem.rstrip("_").replace("_", " ")
 
 
 def find(name: str) -> Verb:
-    """A verb by its name."""
     stem = next((stem for stem in menu.entries(MENU) if name_of(stem) == name), None)
     if stem is None:
         for add_on, stems in menu.ADD_ONS[MENU].items():
@@ -140,18 +134,17 @@ def find(name: str) -> Verb:
 
 
 def every() -> list[Verb]:
-    """All verbs, in the order of the list."""
     return sorted(map(find, names()), key=lambda verb: (GROUPS.index(verb.group), verb.order, verb.name))
 
 
 def named(words: Sequence[str]) -> str:
-    """The verb that words begin with: the longest there is."""
+    """Return the verb that the words begin with, of one or two words."""
     two = " ".join(words[:2])
     return two if two in names() else words[0]
 
 
 def owners(flag: str) -> str:
-    """Which verbs have a flag."""
+    """Return a sentence on which verbs have a flag, or an empty string."""
     known = {verb.name: verb.parser().flags() for verb in every()}
     alike = next((word for words in known.values() for word in words if same_name(word, flag)), "")
     verbs = [f"`{name}`" for name, words in known.items() if alike in words and alike not in NEVER_MEANT]
@@ -160,13 +153,13 @@ def owners(flag: str) -> str:
 
 
 def _instead(word: str) -> str:
-    """What someone may have meant who began with a word that is no verb."""
+    """Return a suggestion for a word that is not a verb."""
     from ordsmed.base.run import GENERAL, recipe_names
 
     if instead := next(other_names.answers("verbs", word), ""):
         return instead
     if word in recipe_names() and word.split("/")[0] in GENERAL:
-        return f"a recipe: `{command('make' if word == 'tiny/search' else 'pretrain', word)}`"
+        return f"use the recipe: `{command('make' if word == 'tiny/search' else 'pretrain', word)}`"
     if Path(word).exists():
         return f"`{command('make', word, 'OUT')}` makes a model from texts"
     return meant(word, names()) or "`ordsmed help` lists the verbs; the first is `ordsmed make TEXTS OUT`"

@@ -1,4 +1,4 @@
-"""Words of the field and what they are called here (words.toml), and its own with what they mean (glossary.toml)."""
+"""Words of the field with their names in ordsmed (words.toml), and the glossary of ordsmed (glossary.toml)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 @functools.cache
 def table() -> dict[str, str]:
-    """What others call it, comma by comma -> what it is here."""
+    """Return words of the field, separated by commas, with what they are called here."""
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @functools.cache
 def glossary() -> dict[str, str]:
-    """Words of ordsmed, comma by comma -> what they mean."""
+    """Return words of ordsmed with their meanings."""
     return tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
 
 
@@ -25,7 +25,7 @@ def rows() -> list[tuple[str, str]]:
 
 
 def lookup(text: str) -> list[tuple[str, str]]:
-    """The rows that know a word: those with this very name, else those that have all its parts."""
+    """Return the rows for a word: those with exactly this name, else those that contain all its parts."""
     wanted, known = _parts(text), [(row, [_parts(name) for name in row[0].split(", ")]) for row in rows()]
     exact = [row for row, names in known if wanted in names]
     near = [row for row, names in known if wanted and all(any(part in name for name in names) for part in wanted)]
@@ -37,7 +37,7 @@ def names() -> list[str]:
 
 
 def _parts(text: str) -> list[str]:
-    """As they are compared: in small letters, without signs between them and the plural's s."""
+    """Return the parts of a name for comparison: in lower case, without the plural s."""
     return [
         part.removesuffix("s") for part in re.findall(r"[a-z0-9&.]+", text.lower().replace("parallelism", "parallel"))
     ]

@@ -1,1 +1,1 @@
-"""A trained model in use: fill, generate, embed, answer, predict."""
+"""Use a trained model: fill masks, generate text, embed, answer questions, predict and search."""

@@ -1,9 +1,9 @@
-"""Answer: which part of a text answers a question, where it stands, how sure the model is, and what else it may be.
+"""Answer questions about texts: the answer, its position, its probability and other candidates.
 
     "What falls?", "It is wet, for rain falls."  ->  rain  92.1%, characters 15-19
                                                        It is wet, for [rain] falls.
 
-Questions come from the command line, a file (SQuAD's JSON, JSON lines, or question<TAB>context) or one by one.
+Questions come from the command line, from a file (SQuAD's JSON, JSON lines, or question<TAB>context) or from a prompt.
 """
 
 from __future__ import annotations
@@ -31,42 +31,48 @@ from ordsmed.use.typed_texts import INPUT, LIKE_A_FILE, blocks, is_file, one_lin
 from ordsmed.weights.trained import Trained
 
 AROUND = 60  # characters shown before and after an answer
-FORM = "SQuAD's JSON, JSON lines, or question<TAB>context a line"
+FORM = "SQuAD's JSON, JSON lines, or lines of question<TAB>context"
 
 
 def answer_lines(
-    path: Trained | str | Path, words: Sequence[str], stream: IO[bytes], overrides: Sequence[str] = (), *,
-    file: str = "", best: int = 3, as_json: bool = False, **how: Any,
-) -> Iterator[str]:  # fmt: skip
-    """Each question with what is answered, in lines for people or one of JSON; the model is opened once."""
+    path: Trained | str | Path,
+    words: Sequence[str],
+    stream: IO[bytes],
+    overrides: Sequence[str] = (),
+    *,
+    file: str = "",
+    best: int = 3,
+    as_json: bool = False,
+    **how: Any,
+) -> Iterator[str]:
+    """Yield the lines to print for each question, for a terminal or as JSON. The model is opened once."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
     model = widened(open_task(path, overrides, verb="answer", **how), best)
     questions = _given(words, file, stream, model.settings.errors)
     if isinstance(questions, list) and all(question.wrong for question in questions):
         questions[0].checked()
-    tell, left, total = as_line if as_json else describe, [], 0
+    format_answer, unanswered, total = as_line if as_json else describe, [], 0
     for block in blocks(questions):
-        whole = iter(answers(model, [question.question for question in block if not question.wrong]))
+        replies = iter(answers(model, [question.question for question in block if not question.wrong]))
         total += len(block)
         for question in block:
             if question.wrong:
-                left.append(question)
+                unanswered.append(question)
                 yield from _unanswered(question, as_json=as_json)
             else:
-                yield from tell(model, question.question, next(whole), best)
-    if left:
-        problem = f"{left[0].wrong}; {len(left):,} of {many(total, 'question')} left unanswered"
-        raise DataError(left[0].place, problem, left[0].wanted)
+                yield from format_answer(model, question.question, next(replies), best)
+    if unanswered:
+        problem = f"{unanswered[0].wrong}; {len(unanswered):,} of {many(total, 'question')} not answered"
+        raise DataError(unanswered[0].place, problem, unanswered[0].wanted)
 
 
 def answer(trained: Trained, question: str, context: str, best: int = 3) -> Answered:
-    """What a model says to one question."""
     return answer_each(trained, [question], [context], best)[0]
 
 
 def answer_each(trained: Trained, texts: Sequence[str], contexts: Sequence[str], best: int = 3) -> list[Answered]:
-    """What a model says to each of several questions about their contexts, which are read together."""
+    """Return the answers to several questions, each about its own context. They are read together."""
     if len(texts) != len(contexts):
         problem = f"found {many(len(texts), 'question')} and {many(len(contexts), 'context')}"
         raise RecipeError("answer", problem, "a context for each question")
@@ -79,7 +85,7 @@ def answer_each(trained: Trained, texts: Sequence[str], contexts: Sequence[str],
 
 
 def widened(model: Asked, best: int) -> Asked:
-    """With as many possible answers as are told."""
+    """Return the model set to return at least `best` candidates."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
     return dataclasses.replace(
@@ -89,7 +95,7 @@ def widened(model: Asked, best: int) -> Asked:
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    """A question, and why it cannot be answered, if it cannot."""
+    """A question, and the reason why it cannot be answered if it is invalid."""
 
     question: Question
     place: str
@@ -97,20 +103,19 @@ class AskedQuestion:
     wanted: str = ""
 
     def checked(self) -> AskedQuestion:
-        """Refused where it cannot be answered."""
+        """Return this question, or raise an error if it cannot be answered."""
         if self.wrong:
             raise DataError(self.place, self.wrong, self.wanted)
         return self
 
 
 def answers(model: Asked, block: Sequence[Question]) -> list[Answered]:
-    """What the model says to each of some questions."""
     if not block:
         return []
     records = model.settings.about(block)
     features = model.settings.features(records, model.reader)
     packing = model.packing
-    if len(block) == 1:  # rows as long as its longest window: nothing is padded
+    if len(block) == 1:  # the row is as long as the longest window, without padding
         packing = dataclasses.replace(packing, length=int(features.sizes.max()))
     trained = model.trained
     predictions, _ = predict_all(model.task, features, packing, trained.ranks, within=trained.within)
@@ -119,7 +124,7 @@ def answers(model: Asked, block: Sequence[Question]) -> list[Answered]:
 
 
 def describe(model: Asked, question: Question, answered: Answered, best: int) -> Iterator[str]:
-    """For a person: the question, the answer and where it stands, and what else it may be."""
+    """Yield lines for a terminal: the question, the answer with its surroundings, and other candidates."""
     spans = [span for span in answered.n_best if span.text]
     odds = ""
     if answered.null_odds is not None and spans:
@@ -138,7 +143,6 @@ def describe(model: Asked, question: Question, answered: Answered, best: int) ->
 
 
 def _unanswered(question: AskedQuestion, *, as_json: bool) -> Iterator[str]:
-    """In the place of an answer."""
     if as_json:
         yield json.dumps({"id": question.question.id, "question": question.question.question, "error": question.wrong})
     else:
@@ -162,12 +166,12 @@ def as_line(model: Asked, question: Question, answered: Answered, best: int) -> 
 
 
 def _places(start: int, end: int) -> dict[str, int | None]:
-    """Characters of the context; none where there is no answer."""
+    """Return the character positions for JSON, null without an answer."""
     return {"from": start, "to": end} if start >= 0 else {"from": None, "to": None}
 
 
 def around(context: str, start: int, end: int) -> tuple[str, str, str]:
-    """What stands before an answer, the answer, and what follows; cut between words where there are some."""
+    """Return the text before an answer, the answer, and the text after it, cut between words."""
     before, after = context[max(0, start - AROUND) : start], context[end : end + AROUND]
     if start > AROUND:
         before = "... " + before.split(None, 1)[-1] if before.strip() else "..."
@@ -177,10 +181,10 @@ def around(context: str, start: int, end: int) -> tuple[str, str, str]:
 
 
 def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[AskedQuestion]:
-    """Questions about a context as a person types them; what is asked for stands on standard error."""
+    """Yield questions about contexts that the user types. Prompts go to standard error."""
     input_lines, count = lines(stream), 0
     while context := _context(input_lines, errors):
-        say("question? (an empty line: another context)")
+        say("question? (an empty line to change the context)")
         for text in input_lines:
             if not text.strip():
                 break
@@ -190,12 +194,12 @@ def conversation(stream: IO[bytes], errors: read.Errors) -> Iterator[AskedQuesti
         else:
             break
     if not count:
-        raise RecipeError(INPUT, "no question", "a context, an empty line, and questions about it")
+        raise RecipeError(INPUT, "has no question", "a context, an empty line, and questions about it")
 
 
 def _context(input_lines: Iterator[str], errors: read.Errors) -> str:
-    """The next one; empty at the end of the input."""
-    say("context? (a text and an empty line after it, or the name of a file)")
+    """Read the next context from the input; it is empty at the end of the input."""
+    say("context? (a text followed by an empty line, or the name of a file)")
     first = next((text for text in input_lines if text.strip()), "")
     if is_file(first.strip()):
         return _of_text_file(first.strip(), errors)
@@ -212,10 +216,10 @@ def _of_text_file(name: str, errors: read.Errors) -> str:
 def _given(
     words: Sequence[str], file: str, stream: IO[bytes], errors: read.Errors
 ) -> list[AskedQuestion] | Iterator[AskedQuestion]:
-    """The questions; a list where all of them are there before the first is answered."""
+    """Return the questions, as a list if all are known before the first is answered."""
     if words and (file or len(words) > 2):
-        problem = "--file beside a text" if file else f"{many(len(words), 'text')}"
-        raise RecipeError("answer", f"found {problem}", "QUESTION CONTEXT, --file FILE, or neither: then you are asked")
+        problem = "--file and a text" if file else f"{many(len(words), 'text')}"
+        raise RecipeError("answer", f"found {problem}", "QUESTION CONTEXT, --file FILE, or neither to be prompted")
     if words:
         context = _context_of(words, stream, errors)
         return [_checked(Question("1", words[0], context, (), impossible=False), "answer").checked()]
@@ -225,12 +229,12 @@ def _given(
 
 
 def _context_of(words: Sequence[str], stream: IO[bytes], errors: read.Errors) -> str:
-    """The second word, a text or the name of a file; where there is none it is asked for."""
+    """Return the second word or the text of the file that it names; without one, read it from the input."""
     if len(words) == 1:
         if is_file(words[0]):
             raise RecipeError("answer", f"found the file {words[0]} and no question", "QUESTION CONTEXT")
         if not (context := _context(lines(stream), errors)):
-            wanted = "QUESTION CONTEXT: a text to answer from, or the name of its file; or the text on standard input"
+            wanted = "QUESTION CONTEXT, where CONTEXT is a text or a file; or the text on standard input"
             raise RecipeError("answer", "found a question without a context", wanted)
         return context
     context = words[1]
@@ -242,7 +246,7 @@ def _context_of(words: Sequence[str], stream: IO[bytes], errors: read.Errors) ->
 
 
 def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[AskedQuestion]:
-    """Those of all files; of equal ids the later ones get their file's name."""
+    """Return the questions of all files. If an id occurs again, the file's name is put before it."""
     questions_by_id: dict[str, AskedQuestion] = {}
     for path in paths:
         if _is_json(next(filter(str.strip, read.lines(path, "replace")), "")):
@@ -261,7 +265,10 @@ def _of_files(paths: Sequence[Path], errors: read.Errors) -> list[AskedQuestion]
 
 
 def _of_stream(input_lines: Iterator[str]) -> list[AskedQuestion] | Iterator[AskedQuestion]:
-    """As the first line tells: JSON, or two columns, which are given as they come."""
+    """Return the questions of a stream, which are JSON or two columns according to its first line.
+
+    Columns are read one by one as they arrive.
+    """
     numbered: Iterator[tuple[int, str]] = enumerate(input_lines, 1)
     first = next(((number, line) for number, line in numbered if line.strip()), None)
     if first is None:
@@ -281,7 +288,7 @@ def _all_checked(block: Sequence[Question], place: str) -> list[AskedQuestion]:
 
 
 def _of_columns(numbered_lines: Iterable[tuple[int, str]], name: str) -> Iterator[AskedQuestion]:
-    sound = False  # is a line before this one as it should be? Else it is another kind of file
+    sound = False  # whether a valid line was read; if the first one is invalid, the file has another format
     for number, line in numbered_lines:
         columns = line.lstrip("\ufeff").split("\t")
         if not line.strip() or columns == ["question", "context"]:
@@ -297,7 +304,7 @@ def _of_columns(numbered_lines: Iterable[tuple[int, str]], name: str) -> Iterato
 
 
 def _of_json(input_lines: Iterable[str], name: str = INPUT) -> list[Question]:
-    """By way of a file, which is what is read as SQuAD is; complaints name where the text came from."""
+    """Read questions by way of a file, because the SQuAD reader takes files. Errors name the original source."""
     with _written(input_lines) as path:
         try:
             return questions.read(path, repair=False)[0]
@@ -308,7 +315,7 @@ def _of_json(input_lines: Iterable[str], name: str = INPUT) -> list[Question]:
 
 @contextlib.contextmanager
 def _written(input_lines: Iterable[str]) -> Iterator[str]:
-    """Lines in a file, as long as it is needed."""
+    """Write lines to a temporary file, and yield its name."""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
         file.write("\n".join(input_lines))
         file.flush()

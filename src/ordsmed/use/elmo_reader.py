@@ -1,10 +1,10 @@
-"""ELMo's reader: lines of words to their vectors from every layer, in both directions of reading.
+"""The embedding reader of ELMo models: vectors of words from every layer, in both directions.
 
     the newts ran  ->  <S> the newts ran </S>   forward     ->  layer 0  [word ; word]
                        </S> ran newts the <S>   backward        layer k  [forward k ; backward k]
 
-Words are what stands between white space, or what the tokenizer cuts a line into. Lines are read in windows through
-which the states go on, so that a long one takes no more memory than its vectors.
+Words are separated by white space or by the tokenizer. Lines are read in windows, and the LSTM states are passed from
+window to window, so a long line needs no more memory than its vectors.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from ordsmed.nn.characters import SPECIAL, listed, symbols
 from ordsmed.use.readers import Read
 from ordsmed.weights.trained import Trained
 
-WINDOW = 1 << 11  # words of all lines that are read at once
-WORDS = 1 << 12  # different words whose letters are read at once
+WINDOW = 1 << 11  # words of all lines of a window
+WORDS = 1 << 12  # distinct words whose characters are read at once
 
 
 class ElmoReader:
-    """Reads with an ELMo, where it stands."""
-
-    pools: tuple[str, ...] = (
-        "mean",
-        "words",
-    )  # both are the same: its tokens are words, and <S> is no vector of a line
+    # both names mean the same, because its tokens are words; <S> is not a vector of the line
+    pools: tuple[str, ...] = ("mean", "words")
 
     def __init__(self, trained: Trained, *, carry: bool = False, cut: bool = False, batch: int = 64) -> None:
-        """`carry`: a line goes on from the line at its place in the batch before; `cut`: into words, as its tokenizer
-        does; `batch`: lines of one, at most."""
+        """Set up the reader.
+
+        With `carry`, a line continues the states of the line at its position in the previous batch. With `cut`, the
+        tokenizer separates words. `batch` is the number of lines per batch.
+        """
         self.model = cast(Any, trained.objective.model)
         self.carry, self.batch = carry, batch
         self.words = trained.tokenizer.words if cut else str.split
@@ -61,7 +60,7 @@ class ElmoReader:
         ]
 
     def _layers(self, vectors: Tensor, ahead: list[Tensor]) -> list[np.ndarray]:
-        """What the layers make of framed lines, [L, T, 2P] each."""
+        """Return the vectors of all layers for lines with <S> and </S>, [L, T, 2P] each."""
         lengths = torch.tensor([len(line) for line in ahead])
         arrays = [np.empty((self.layers, len(line), self.width), np.float32) for line in ahead]
         both = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True) for x in (ahead, [x.flip(0) for x in ahead])]
@@ -72,16 +71,14 @@ class ElmoReader:
             counts = (lengths[rows] - begin).clamp(max=end - begin)
             end = begin + int(counts.max())
             window = [x[rows, begin:end].to(self.device) for x in both]
-            places = rows.to(self.device)
-            layers, *new = self.model.read(
-                vectors, *window, *(state[places] for state in states), counts.to(self.device)
-            )
+            at = rows.to(self.device)
+            layers, *new = self.model.read(vectors, *window, *(state[at] for state in states), counts.to(self.device))
             for state, after in zip(states, new, strict=True):
-                state[places] = after
-            ways = [torch.stack(way).cpu().numpy() for way in zip(*layers, strict=True)]  # [L, T, B, P] each
+                state[at] = after
+            directions = [torch.stack(layer).cpu().numpy() for layer in zip(*layers, strict=True)]  # [L, T, B, P] each
             for n, (row, count) in enumerate(zip(rows.tolist(), counts.tolist(), strict=True)):
                 half, last = self.width // 2, int(lengths[row]) - begin
-                arrays[row][:, begin : begin + count, :half] = ways[0][:, :count, n]
-                arrays[row][:, last - count : last, half:] = ways[1][:, :count, n][:, ::-1]
+                arrays[row][:, begin : begin + count, :half] = directions[0][:, :count, n]
+                arrays[row][:, last - count : last, half:] = directions[1][:, :count, n][:, ::-1]
             begin = end
         return arrays

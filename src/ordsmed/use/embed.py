@@ -1,8 +1,9 @@
-"""Embed: a vector for every word, or one for every line, of a text of any length.
+"""Embed texts of any length: a vector for every word, or one for every line.
 
-    1,000 lines, sorted by length -> Reader -> layers chosen or mixed -> words | mean of a line -> Writer, in order
+    1,000 lines, sorted by length -> reader -> layers chosen or mixed -> words | mean of a line -> writer, in order
 
-One line is one entry, an empty one too; what is held in memory does not grow with the text (.npz lists its entries).
+Each line gives one entry, even an empty line. Memory use does not grow with the text (except for .npz, which keeps a
+list of its entries).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from ordsmed.use.vector_reader import LEARNED, TokenReader, VectorReader
 from ordsmed.weights.trained import Trained, opened
 
 Source = str | Path | IO[bytes]
-HELD_LINES = 1_000
-BLANK = "hold nothing that the model reads: their vectors mean nothing"
-HELD_BYTES = 256 << 20  # of vectors that wait for their turn
+HELD_LINES = 1_000  # lines that are sorted by length together, at most
+BLANK = "have no text that the model can read: their vectors are meaningless"
+HELD_BYTES = 256 << 20  # bytes of vectors in memory
 CHOICES = {
     "of": ("words", "sentences", "tokens"),
     "pieces": ("mean", "first", "last"),
@@ -46,18 +47,18 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Form:
-    """What is made of a line."""
+    """What is made of each line."""
 
-    of: str = "words"  # words [T, D] | sentences [D] | tokens [T, W], of a network that learned vectors of these
-    layers: str = ""  # top | all | mean | numbers; several: an axis more, in front; "": top, of an ELMo all
-    mix: str = ""  # a JSON file with the weights of all layers
-    pieces: str = "mean"  # of a word: mean | first | last
-    pool: str = ""  # of a sentence: mean (also called tokens), first or last of its tokens | words: mean of its words
-    prompt: str = ""  # of a network that learned vectors of texts: what a text is, query | passage
+    of: str = "words"  # words [T, D] | sentences [D] | tokens [T, W], for models that learned vectors of tokens
+    layers: str = ""  # top | all | mean | numbers (several give one more axis, in front); "": top, or all of an ELMo
+    mix: str = ""  # JSON file with the weights of all layers
+    pieces: str = "mean"  # tokens of a word: mean | first | last
+    pool: str = ""  # sentences: mean (or tokens), first or last of all tokens | words: mean of words
+    prompt: str = ""  # the group of texts whose learned prompt is used: query | passage
     dtype: str = "float32"
-    batch: int = 64  # lines the network reads at once
-    carry: bool = False  # an ELMo goes on from the line before
-    cut: bool = False  # an ELMo's words are those of its tokenizer, not what stands between white space
+    batch: int = 64  # lines per batch
+    carry: bool = False  # ELMo: continue the states of the previous line
+    cut: bool = False  # ELMo: separate words by the tokenizer, not at white space
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -74,54 +75,54 @@ class Form:
                 raise RecipeError(f"--{name}", f"found {value} with --of {self.of}", "--of sentences")
 
     def for_model(self, trained: Trained) -> Form:
-        """With the pool that is meant where none is named: LEARNED by the network for vectors of texts, or the mean."""
+        """Return the form with the default pool: the learned one (LEARNED) if the model has it, or the mean.
+
+        Raise an error if the model cannot make vectors of this form.
+        """
         if self.of == "tokens":
             return self._of_tokens(trained)
         learned = isinstance(trained.objective, Embedding)
         if isinstance(trained.objective, Reranking | LateInteraction) and self.of == "sentences":
-            problem = "scores two texts that are read together (a cross-encoder), and has no vectors of texts"
+            problem = "scores pairs of texts (a cross-encoder), and makes no vectors of texts"
             if isinstance(trained.objective, LateInteraction):
-                problem = "gives each token a vector (late interaction), and texts none"
-            remedy = f"`{command('search', 'INDEX', 'QUESTION', '--rerank', trained.folder)}` asks it"
+                problem = "makes vectors of tokens (late interaction), not of texts"
+            remedy = f"use it as `{command('search', 'INDEX', 'QUESTION', '--rerank', trained.folder)}`"
             raise RecipeError(trained.folder, problem, "a model that learned vectors from pairs", remedy)
         if self.prompt and not learned:
             problem = f"found {self.prompt}, but {trained.folder} did not learn vectors of texts"
             raise RecipeError("--prompt", problem, "a model that `ordsmed finetune` trained on pairs of texts")
-        otherwise = self.mix or self.carry or self.cut or self.layers not in ("", "top")
-        as_learned = learned and self.of == "sentences" and not otherwise
+        changed = self.mix or self.carry or self.cut or self.layers not in ("", "top")
+        as_learned = learned and self.of == "sentences" and not changed
         if self.prompt and (self.pool or not as_learned):
-            problem = f"found {self.prompt} beside a pool, a mix or layers, which read no prompt"
-            raise RecipeError("--prompt", problem, "the vectors as they were learned", "leave these out")
+            problem = f"found {self.prompt} with a pool, a mix or layers, which use no prompt"
+            raise RecipeError("--prompt", problem, "--prompt alone", "leave out the other options")
         return self if self.pool or as_learned else replace(self, pool="mean")
 
     def _of_tokens(self, trained: Trained) -> Form:
-        """Refused of a network that did not learn them, and in another form than it did."""
+        """Return this form, or raise an error if the model has no token vectors or the form sets other options."""
         if not isinstance(trained.objective, LateInteraction):
-            problem = f"found tokens, but {trained.folder} learned no vectors of them (late interaction)"
+            problem = f"found tokens, but {trained.folder} learned no vectors of tokens (late interaction)"
             raise RecipeError("--of", problem, "words or sentences")
         if replace(self, prompt="", dtype=Form.dtype, batch=Form.batch) != Form(of="tokens"):
-            problem = "found beside layers, pieces, a pool or a mix; vectors of tokens are as they were learned"
-            raise RecipeError("--of tokens", problem, "--prompt, --dtype or --batch")
+            problem = "found with layers, pieces, a pool or a mix, which do not apply to learned vectors of tokens"
+            raise RecipeError("--of tokens", problem, "only --prompt, --dtype or --batch with it")
         return self
 
     @property
     def mixed(self) -> bool:
-        """Does one vector come of all layers?"""
         return bool(self.mix) or self.layers == "mean"
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """A text's vectors."""
-
     text: str
     words: tuple[str, ...]
-    vectors: Floats  # a row a word [T, D]; of a sentence [D]; of several layers an axis more, in front
+    vectors: Floats  # words [T, D] or sentence [D]; several layers add an axis in front
 
 
 @dataclass(frozen=True)
 class Embedder:
-    """Lines to vectors, in the form that is asked for."""
+    """Makes vectors of lines in the form that was chosen."""
 
     reader: EmbeddingReader
     finish: Callable[[int, Read], Floats]
@@ -129,19 +130,19 @@ class Embedder:
 
     @staticmethod
     def of(trained: Trained, form: Form, mix: ScalarMix | None = None) -> Embedder:
-        """By what a model reads; `mix`: the weights of its layers, if the form wants them mixed by some."""
+        """Return the embedder for a model. `mix` has the weights of layers, if the form mixes them."""
         form = form.for_model(trained)
         reader = reader_of(trained, form)
         return Embedder(reader, finisher(form, reader, mix, trained.folder), form)
 
     @property
     def shape(self) -> vectors.Shape:
-        """Of what becomes of a line; None: as many as it has words."""
+        """Return the shape of an entry, with None for the number of words."""
         layers = [self.reader.layers] if _many(self.form, self.reader) else []
         return (*layers, *([] if self.form.of == "sentences" else [None]), self.reader.width)
 
     def entries(self, lines: Iterable[str]) -> Iterator[tuple[Read, Callable[[], Floats]]]:
-        """What is read of each line, in their order, and what makes its vectors of that."""
+        """Yield for each line, in order, what was read and a function that makes its vectors."""
         for number, read in enumerate(entries(self.reader, lines, self.form), 1):
             yield read, partial(self.finish, number, read)
 
@@ -156,19 +157,24 @@ def embedded(trained: Trained, texts: Sequence[str], form: Form) -> list[Embedde
 
 
 def prepared(source: Source, out: str | Path, form: Form, *, anew: bool) -> tuple[Path, ScalarMix | None]:
-    """The file to write and what mixes layers; refused what cannot be, before a model is opened."""
+    """Return the file to write and the mix of layers. Raise errors before a model is opened."""
     target = Path(out)
     if not hasattr(source, "readline") and Path(str(source)).exists() and not Path(str(source)).is_file():
-        raise RecipeError(str(source), "is no plain file", "a text, an entry a line", "use - and standard input")
+        raise RecipeError(str(source), "is not a regular file", "a text file", "use - for standard input")
     vectors.check(target, even=form.of == "sentences", anew=anew)
     return target, read_mix(Path(form.mix)) if form.mix else None
 
 
 def embed(
-    run: Trained | str | Path, source: Source, out: str | Path, form: Form, *, step: int | None = None,
+    run: Trained | str | Path,
+    source: Source,
+    out: str | Path,
+    form: Form,
+    *,
+    step: int | None = None,
     anew: bool = False,
-) -> str:  # fmt: skip
-    """Write a file of vectors, whole or not at all; a line that tells of it."""
+) -> str:
+    """Write a file of vectors, whole or not at all, and return a line that describes it."""
     target, mix = prepared(source, out, form, anew=anew)
     total = None if hasattr(source, "readline") else count(Path(str(source)))
     trained = opened(run, step=step)
@@ -189,9 +195,9 @@ def embed(
     if blank and form.of == "sentences":
         say(f"{blank:,} of {many(number, 'line')} {BLANK}")
     elif bare:
-        say(f"{bare:,} of {words:,} words are no piece of the tokenizer's: zeros stand for them")
+        say(f"{bare:,} of {words:,} words have no token: their vectors are zeros")
     if cut:
-        say(f"{cut:,} of {words:,} words are longer than the model reads them: cut")
+        say(f"{cut:,} of {words:,} words are longer than the model reads: truncated")
     if long:
         say(f"{many(long, 'line', 'is', 'are')} longer than {_of_long(trained, embedder.form)}")
     size = " x ".join("words" if length is None else f"{length:,}" for length in shape)
@@ -199,16 +205,15 @@ def embed(
 
 
 def _of_long(trained: Trained, form: Form) -> str:
-    """What is read of lines that are too long, in words."""
+    """Return a description of how long lines are read."""
     if form.pool == LEARNED:
-        return f"the {trained.learned.length:,} tokens that the model learned to read: cut"
+        return f"the {trained.learned.length:,} tokens that the model was trained to read: truncated"
     whole = form.of == "words" or form.pool == "words"
-    read_as = "read in windows" if whole else f"their vectors (--pool {form.pool}) are of the first ones alone"
-    return f"the model's {trained.settings.longest():,} places: {read_as}"
+    read_as = "read in windows" if whole else f"their vectors (--pool {form.pool}) use only the first ones"
+    return f"the model's {trained.settings.longest():,} positions: {read_as}"
 
 
 def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
-    """Who reads for this family: just the layers that are asked for."""
     if form.of == "tokens":
         return TokenReader(trained, form.prompt)
     if form.pool == LEARNED and not (form.carry or form.cut):
@@ -222,9 +227,9 @@ def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
         reader: EmbeddingReader = ElmoReader(trained, carry=form.carry, cut=form.cut, batch=form.batch)
         return Chosen(reader, numbers(wanted_layers or "all", reader.layers))
     if form.carry:
-        raise RecipeError("--carry", f"{trained.folder} ({trained.kind}) carries nothing from line to line", "an ELMo")
+        raise RecipeError("--carry", f"{trained.folder} ({trained.kind}) has no state to carry", "an ELMo")
     if form.cut:
-        problem = f"{trained.folder} ({trained.kind}) cuts words into pieces by itself"
+        problem = f"{trained.folder} ({trained.kind}) always separates words by its tokenizer"
         raise RecipeError("--cut", problem, "an ELMo", "leave it out")
     chosen = numbers(wanted_layers or "top", layers_of(trained))
     pool = form.pool if form.of == "sentences" else "words"
@@ -232,31 +237,36 @@ def reader_of(trained: Trained, form: Form) -> EmbeddingReader:
 
 
 class Chosen:
-    """Another reader's layers, some of them."""
+    """A reader that returns some of another reader's layers."""
 
     def __init__(self, reader: EmbeddingReader, wanted: list[int]) -> None:
         self.reader, self.wanted = reader, wanted
         self.layers, self.width, self.pools = len(wanted), reader.width, reader.pools
 
     def read(self, lines: list[str]) -> list[Read]:
-        return [replace(words, vectors=words.vectors[self.wanted],
-                        pooled=None if words.pooled is None else words.pooled[self.wanted])
-                for words in self.reader.read(lines)]  # fmt: skip
+        return [
+            replace(
+                words,
+                vectors=words.vectors[self.wanted],
+                pooled=None if words.pooled is None else words.pooled[self.wanted],
+            )
+            for words in self.reader.read(lines)
+        ]
 
 
 def numbers(text: str, count: int) -> list[int]:
-    """The layers that are meant, of so many: 0 is the embeddings, -1 the last."""
+    """Return the layer numbers that `text` names, out of `count`: 0 is the embeddings, -1 the last layer."""
     if text in ("all", "top"):
         return [*range(count)] if text == "all" else [count - 1]
     try:
         return [range(count)[int(word)] for word in text.split(",")]
     except (ValueError, IndexError):
-        wanted = f"top, all, mean or numbers from {-count} to {count - 1}, as --layers=0,-1"
+        wanted = f"top, all, mean or numbers from {-count} to {count - 1}, such as --layers=0,-1"
         raise RecipeError("--layers", f"found {text}", wanted) from None
 
 
 def read_mix(path: Path) -> ScalarMix:
-    """The weights of layers, as a file tells them and ELMo's mix learns them: a softmax is taken of them."""
+    """Read the weights of layers from a file, as ELMo's mix learns them: the softmax of them is used."""
     table = files.read_json(path)
     try:
         if set(table) - {"weights", "gamma"}:
@@ -266,17 +276,18 @@ def read_mix(path: Path) -> ScalarMix:
             mix.weights.copy_(torch.tensor(table["weights"]))
             mix.gamma.copy_(torch.tensor(float(table.get("gamma", 1.0))))
     except (TypeError, ValueError, KeyError, RuntimeError):
-        raise DataError(path, "is no mix", '{"weights": [a number a layer], "gamma": 1.0}') from None
+        wanted = '{"weights": [one number per layer], "gamma": 1.0}'
+        raise DataError(path, "is not a mix of layers", wanted) from None
     return mix
 
 
 def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder: Path) -> Callable[[int, Read], Floats]:
-    """What makes an entry of what was read of a line: pooled, mixed, in its number type."""
+    """Return a function that makes an entry of a read line: pooled, mixed and converted to its type."""
     if form.pool not in reader.pools:
-        problem = f"found {form.pool}, but {folder} has no such token that sees a line"
+        problem = f"found {form.pool}, but {folder} has no such token that attends to the whole line"
         raise RecipeError("--pool", problem, " or ".join(reader.pools))
     if mix is not None and len(mix.weights) != reader.layers:
-        wanted = f"{reader.layers}, one a layer of {folder}, its embeddings counted"
+        wanted = f"{reader.layers}, one per layer of {folder}, including the embeddings"
         raise DataError(form.mix, f"{len(mix.weights)} weights", wanted)
     mixer = (mix or ScalarMix(reader.layers)) if form.mixed else None
 
@@ -298,20 +309,20 @@ def finisher(form: Form, reader: EmbeddingReader, mix: ScalarMix | None, folder:
     return finish
 
 
-def entries(reader: EmbeddingReader, found: Iterable[str], form: Form) -> Iterator[Read]:
-    """One result a line, in their order; inside a buffer lines of about one length are read together."""
-    for held in _buffers(found, reader, form):
-        order = range(len(held)) if form.carry else sorted(range(len(held)), key=lambda n: len(held[n]))
+def entries(reader: EmbeddingReader, lines: Iterable[str], form: Form) -> Iterator[Read]:
+    """Yield the result of each line in order. Within a buffer, lines of similar length are read together."""
+    for buffer in _buffers(lines, reader, form):
+        order = range(len(buffer)) if form.carry else sorted(range(len(buffer)), key=lambda n: len(buffer[n]))
         reads: dict[int, Read] = {}
-        for at in range(0, len(held), form.batch):
+        for at in range(0, len(buffer), form.batch):
             chosen = order[at : at + form.batch]
-            reads.update(zip(chosen, reader.read([held[n] for n in chosen]), strict=True))
-        for n in range(len(held)):
+            reads.update(zip(chosen, reader.read([buffer[n] for n in chosen]), strict=True))
+        for n in range(len(buffer)):
             yield reads.pop(n)
 
 
 def lines_of(source: str | Path | IO[bytes]) -> Iterator[str]:
-    """Lines of a file, packed or plain, or of a stream of bytes; without a byte order mark."""
+    """Yield the lines of a file, plain or compressed, or of a byte stream, without a byte order mark."""
     if hasattr(source, "readline"):
         decoded = lines(source)  # type: ignore[arg-type]
     else:
@@ -329,7 +340,6 @@ def count(path: Path) -> int:
 
 
 def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines with their ends."""
     rest = b""
     for block in blocks:
         *whole, rest = (rest + block).split(b"\n")
@@ -339,7 +349,7 @@ def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _buffers(texts: Iterable[str], reader: EmbeddingReader, form: Form) -> Iterator[list[str]]:
-    """So many lines, fewer where their vectors are large; where state is carried exactly a batch."""
+    """Yield lists of HELD_LINES lines, fewer if their vectors are large. If state is carried, a list is one batch."""
     most = HELD_BYTES // (4 * reader.layers * reader.width)
     buffer: list[str] = []
     words = 0
@@ -354,5 +364,4 @@ def _buffers(texts: Iterable[str], reader: EmbeddingReader, form: Form) -> Itera
 
 
 def _many(form: Form, reader: EmbeddingReader) -> bool:
-    """Do entries have an axis for their layers?"""
     return not form.mixed and (reader.layers > 1 or form.layers == "all")

@@ -1,4 +1,4 @@
-"""Fill: a model's best guesses for every [MASK] of a text.
+"""Fill masks: the best guesses of a model for every [MASK] of a text.
 
 "the [MASK] sat on the [MASK]"  ->  cat 41.0%, dog 12.0%  |  mat 33.0%, sofa 8.0%
 """
@@ -22,51 +22,51 @@ from ordsmed.learn.inference import TOKENS
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights.trained import Trained
 
-MASK = "[MASK]"  # understood whatever the tokenizer's own spelling
-STATES = 256  # of which the scores of all pieces are made at once
+MASK = "[MASK]"  # accepted in texts, whatever the tokenizer calls its mask
+STATES = 256  # positions scored at once over the whole vocabulary
 
 
 @dataclass(frozen=True)
 class Guess:
-    """A piece that may stand at a mask."""
+    """A token that may replace a mask."""
 
     text: str
     probability: float
-    token: int = field(default=-1, repr=False)  # its number in the vocabulary
+    token: int = field(default=-1, repr=False)  # its id
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A text and the best guesses for each of its masks."""
-
     text: str
     masks: tuple[tuple[Guess, ...], ...]
 
     @property
     def lines(self) -> list[str]:
-        """The text and, below it, every mask's guesses with their probabilities."""
+        """Return the text and, below it, the guesses for each mask with their probabilities."""
         rows = (", ".join(f"{guess.text} {guess.probability:.1%}" for guess in mask) for mask in self.masks)
         names = [MASK] if len(self.masks) == 1 else [f"{MASK} {number}" for number in range(1, len(self.masks) + 1)]
         return [self.text, *(f"  {name}: {row}" for name, row in zip(names, rows, strict=True))]
 
 
 def lines(stream: IO[bytes], name: str = "standard input") -> Iterator[str]:
-    """Lines of UTF-8 as they come; one that is not is refused by its number."""
+    """Yield lines of UTF-8 as they arrive, or raise an error that names the number of an invalid line."""
     for number, line in enumerate(iter(stream.readline, b""), 1):
         try:
             yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            found = f"invalid UTF-8 at byte {error.start + 1} of the line (0x{line[error.start]:02x})"
-            raise DataError(f"{name}:{number}", found, "UTF-8 text", "mend that line") from None
+            problem = f"invalid UTF-8 at byte {error.start + 1} of the line (0x{line[error.start]:02x})"
+            raise DataError(f"{name}:{number}", problem, "UTF-8 text", "correct that line") from None
 
 
 def fill(trained: Trained, text: str, best: int = 5) -> Filled:
-    """The likeliest pieces at each mask of a text, with their probabilities."""
     return fill_each(trained, [text], best)[0]
 
 
 def fill_each(trained: Trained, texts: Sequence[str], best: int = 5, targets: Sequence[str] = ()) -> list[Filled]:
-    """The same of several texts, which are read together without padding; `targets`: the only pieces to choose from."""
+    """Return the likeliest tokens at each mask of several texts, which are read together without padding.
+
+    `targets` restricts the tokens to choose from.
+    """
     check(trained, best)
     rows = [_row(trained, text) for text in texts]
     if not rows:
@@ -93,10 +93,10 @@ def fill_each(trained: Trained, texts: Sequence[str], best: int = 5, targets: Se
 
 
 def _row(trained: Trained, text: str) -> list[int]:
-    """A text as it is read; refused where nothing is masked, or where it is too long."""
+    """Return the ids of a text, or raise an error if it has no mask or is too long."""
     ids = framed(trained.tokenizer, text, ends=trained.objective.shifted)
     if trained.tokenizer.mask not in ids:
-        raise RecipeError(_short(text), "no mask in the text", f"one or more {MASK}")
+        raise RecipeError(_short(text), "has no mask", f"one or more {MASK}")
     if len(ids) > trained.settings.longest():
         raise RecipeError(
             _short(text), f"found {many(len(ids), 'token')}", f"at most {trained.settings.longest():,}", "shorten it"
@@ -105,16 +105,17 @@ def _row(trained: Trained, text: str) -> list[int]:
 
 
 def _target(tokenizer: Tokenizer, target: str) -> int:
-    """The piece that a word begins with, where it is not a piece itself."""
+    """Return the token of a word, or its first token if it has several."""
     number = tokenizer.pipeline.token_to_id(target)
     ids = tokenizer.encode(target) if number is None else [number]
     if not ids or ids[0] == tokenizer.unknown:
-        raise RecipeError("targets", f"found {_short(target)}, which no piece of the vocabulary begins", "a known word")
+        problem = f"found {_short(target)}, which begins with no token of the vocabulary"
+        raise RecipeError("targets", problem, "a known word")
     return ids[0]
 
 
 def _hidden(network: nn.Module, batch: Batch, *, shifted: bool) -> Tensor:
-    """States of all tokens, rows laid end to end; a hybrid is told to see both sides."""
+    """Return the states of all tokens, rows end to end. A hybrid model reads them bidirectionally."""
     documents = batch.texts(network)
     both: dict[str, Tensor] = {}
     if shifted:
@@ -125,7 +126,7 @@ def _hidden(network: nn.Module, batch: Batch, *, shifted: bool) -> Tensor:
 
 
 def _best(scores: Tensor, best: int, only: list[int]) -> list[list[tuple[int, float]]]:
-    """Of each state so many pieces with their probabilities, the likeliest first."""
+    """Return the `best` likeliest tokens at each state with their probabilities."""
     shares = scores.float().softmax(-1)
     chosen = torch.tensor(only, device=shares.device) if only else None
     shares = shares if chosen is None else shares[:, chosen]
@@ -141,33 +142,35 @@ def _guess(trained: Trained, number: int, probability: float) -> Guess:
 
 
 def _guesser(trained: Trained) -> Any:
-    """The network that guesses words, and its head: of an ELECTRA it is the generator. None: there is none."""
+    """Return the network with a token head (of an ELECTRA, its generator) and the head, or None."""
     with_head = (network.modules for network in trained.objective.networks().values() if "head" in network.modules)
     return next(((modules["model"], modules["head"]) for modules in with_head), None)
 
 
 def check(trained: Trained, best: int = 1) -> None:
-    """Refuse a model that fills no masks."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
     trained.check_heads()
     if trained.settings.capabilities.state:
-        remedy = "`ordsmed embed` gives its vectors"
-        raise RecipeError(trained.folder, "is an ELMo: it fills no masks", "a model trained with mlm or hybrid", remedy)
+        wanted, remedy = "a model trained with mlm or hybrid", "`ordsmed embed` makes vectors with it"
+        raise RecipeError(trained.folder, "is an ELMo, which cannot fill masks", wanted, remedy)
     if trained.causal and not trained.objective.shifted:
-        problem = f"is a causal model ({trained.kind}): it does not see what stands after a mask"
-        remedy = "`ordsmed generate` goes on with a text"
+        problem = f"is a causal model ({trained.kind}), which does not see the text after a mask"
+        remedy = "`ordsmed generate` continues texts with it"
         raise RecipeError(trained.folder, problem, "a model trained with mlm or hybrid", remedy)
     if _guesser(trained) is None:
         inner = trained.folder / "generator"
-        remedy = f"`{command('fill', inner)}` asks its generator" if inner.is_dir() else ""
+        remedy = f"use its generator: `{command('fill', inner)}`" if inner.is_dir() else ""
         raise RecipeError(trained.folder, "has no head that predicts tokens", "a model trained with mlm", remedy)
     if trained.tokenizer.mask is None:
-        raise RecipeError(trained.folder, "its tokenizer has no mask", f"{MASK} or <mask> among its pieces")
+        raise RecipeError(trained.folder, "its tokenizer has no mask token", f"{MASK} or <mask> in its vocabulary")
 
 
 def framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
-    """Ids of a text as rows hold them in training: start, pieces, stop; or pieces between end signs."""
+    """Return the ids of a text with the special tokens that rows have in training.
+
+    These are the start and stop tokens, or with `ends` the end token on both sides.
+    """
     assert tokenizer.mask is not None
     try:
         text.encode()
@@ -181,7 +184,7 @@ def framed(tokenizer: Tokenizer, text: str, *, ends: bool) -> list[int]:
 
 
 def written_as(tokenizer: Tokenizer, number: int) -> str:
-    """A piece as people read it: without ## and without the sign for a space."""
+    """Return a token as text, without ## or the character that marks a space."""
     piece = tokenizer.piece(number)
     prefix = tokenizer.model.get("continuing_subword_prefix") or "##"
     if tokenizer.kind == "wordpiece":

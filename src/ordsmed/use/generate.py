@@ -1,4 +1,4 @@
-"""Generate: texts that a model writes, of any kind: a causal one goes on token by token, a masked one fills.
+"""Text generation by any model: causal models continue token by token, masked models fill masks.
 
 prompts -> rows -> Continuation | unmasking -> Generated, in the order of the prompts
 """
@@ -16,18 +16,18 @@ from ordsmed.use.generation.unmasking import behind, filled, written
 from ordsmed.weights.trained import Trained
 
 __all__ = ["check", "generate", "generate_all", "steps", "stream"]
-BATCH = 16  # texts at once
+BATCH = 16  # texts per batch
 
 
 def generate(trained: Trained, prompt: str, how: SamplingOptions) -> Generated:
-    """The first text of a prompt; an empty one is begun by the model."""
+    """Return the first sample of a prompt's text. An empty prompt lets the model begin."""
     return next(generate_all(writing(trained), [prompt], how))
 
 
 def generate_all(
     network: WritingNetwork, prompts: Iterable[str], how: SamplingOptions, *, batch: int = BATCH
 ) -> Iterator[Generated]:
-    """Every text of every prompt, in their order, so many at once."""
+    """Yield all samples of all prompts in order, `batch` texts at a time."""
     if fills(network.trained):
         for prompt in prompts:
             for sample in range(how.samples):
@@ -36,28 +36,28 @@ def generate_all(
                 yield text
         return
     rows = (row for prompt in prompts for row in rows_of(network, how, prompt))
-    while some := list(itertools.islice(rows, batch)):
-        for _ in Continuation(network, some):
+    while block := list(itertools.islice(rows, batch)):
+        for _ in Continuation(network, block):
             pass
         network.tell()
-        yield from map(_generated, some)
+        yield from map(_generated, block)
 
 
 def stream(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
-    """A text as it is made, in pieces: what follows the prompt."""
+    """Yield the text after the prompt in pieces, while it is generated."""
     yield from filter(None, steps(network, prompt, how, sample))
     network.tell()
 
 
 def steps(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0) -> Iterator[str]:
-    """What has come to stand behind the prompt for good after every token or pass: often nothing."""
+    """Yield, after every token or pass, the new text that cannot change any more; often an empty string."""
     yield from (piece for piece, _ in grown(network, prompt, how, sample))
 
 
 def grown(
     network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int = 0
 ) -> Iterator[tuple[str, Ending | None]]:
-    """The same; with the last piece, how the text ended."""
+    """Yield the pieces of `steps` with None, and with the last piece how the text ended."""
     sent = ""
     for text, ended in (_filled if fills(network.trained) else _continued)(network, prompt, how, sample):
         size = len(text) if ended else stable_length(network, how, text)
@@ -71,7 +71,7 @@ def grown(
 def _continued(
     network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int
 ) -> Iterator[tuple[str, Ending | None]]:
-    """What follows a prompt after every token; has it ended?"""
+    """Yield the whole continuation after every token, and how it ended once it has."""
     row = rows_of(network, how, prompt)[sample]
     for _ in Continuation(network, [row]):
         yield row.text if row.ended else continued(network, row), row.ended
@@ -80,7 +80,7 @@ def _continued(
 def _filled(
     network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int
 ) -> Iterator[tuple[str, Ending | None]]:
-    """What follows a prompt up to the first gap that is left, after every pass; is it all?"""
+    """Yield the text up to the first unfilled mask after every pass, and how it ended once it has."""
     text = ""
     for ids in filled(network, prompt, how, sample):
         text = behind(network, prompt, ids)
@@ -94,13 +94,12 @@ def _filled(
 
 
 def rows_of(network: WritingNetwork, how: SamplingOptions, prompt: str) -> list[TextRow]:
-    """A row for each sample of a prompt; refused where there is nothing to go on from."""
+    """Return a row for each sample of a prompt, or raise an error if there is no token to continue from."""
     rows = text_rows(network, how, [prompt])
     if not rows[0].ids:
-        reason = (
-            "its tokenizer has no sign to begin with" if how.start else "--no-start leaves out the sign that begins one"
-        )
-        raise RecipeError(repr(prompt[:40]), "found no token to go on from", f"a text, for {reason}")
+        reason = "--no-start omits the start token"
+        reason = "its tokenizer has no start token" if how.start else reason
+        raise RecipeError(repr(prompt[:40]), "has no token to continue from", f"a text, because {reason}")
     return rows
 
 

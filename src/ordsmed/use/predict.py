@@ -1,6 +1,7 @@
-"""Predict and evaluate: what a fine-tuned model says of files of its task, in the files people expect, and its scores.
+"""Predict files with a fine-tuned model, and score the predictions.
 
-run or folder -> Asked (task, settings, tokenizer)      files -> records -> features -> answers -> predictions -> out/
+run or folder -> Asked (task, settings, tokenizer)
+files -> records -> features -> answers -> predictions -> OUT/
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from ordsmed.weights.trained import Trained, opened
 
 @dataclass(frozen=True)
 class Asked:
-    """A fine-tuned model, ready to be asked."""
+    """A fine-tuned model with the settings of its task."""
 
     trained: Trained
     task: Task
-    settings: Any  # the task's
+    settings: Any  # of the task
 
     @functools.cached_property
     def reader(self) -> TextReader:
@@ -46,30 +47,24 @@ class Asked:
 
     @functools.cached_property
     def packing(self) -> Packing:
-        """How its examples become rows."""
         return packing(self.trained.tokenizer, self.trained.settings)
 
     def answers(self, features: Features, **how: Any) -> tuple[Arrays, dict[str, float]]:
-        """What the task tells of examples, and its mean losses where what is right is known."""
+        """Return the task's outputs for the examples, and the mean losses if they have labels."""
         return predict_all(self.task, features, self.packing, self.trained.ranks, within=self.trained.within, **how)
 
 
 class Predicted(NamedTuple):
-    """What was written of files."""
-
     folder: Path
-    scores: dict[str, float]  # empty where none were asked for, or nothing is known to be right
-    lines: list[str]  # for people
+    scores: dict[str, float]  # empty if not requested, or without labels
+    lines: list[str]  # for the terminal
 
 
 class Evaluated(NamedTuple):
-    """How good a model is."""
-
-    scores: dict[str, Any]  # of a probe with their errors, and of what they are
-    lines: list[str]  # for people
+    scores: dict[str, Any]  # those of a probe include errors and descriptions
+    lines: list[str]  # for the terminal
 
     def _repr_html_(self) -> str:
-        """A table, for a notebook."""
         rows = [
             [result.get("model", ""), name, *(written(name, of.get(name, "")) for of in (result, errors, guessing))]
             for result in self.scores.get("results", [self.scores])
@@ -82,37 +77,40 @@ class Evaluated(NamedTuple):
 
 @dataclass(frozen=True)
 class Classified:
-    """A text and its class, or the number that it is given."""
+    """A text with its predicted class, or its predicted number in a regression."""
 
     text: str
     label: str | None
     probability: float | None = None  # of that class
-    probabilities: Mapping[str, float] = field(default_factory=dict)  # of all
+    probabilities: Mapping[str, float] = field(default_factory=dict)  # of all classes
     number: float | None = None
 
 
 @dataclass(frozen=True)
 class Tagged:
-    """The words of a sentence, each with its tag."""
+    """The words of a sentence, each with its predicted tag."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    probabilities: tuple[float, ...]  # of each of those tags
+    probabilities: tuple[float, ...]  # one per tag
 
 
 def open_task(path: Trained | str | Path, overrides: Sequence[str] = (), *, verb: str = "", **how: Any) -> Asked:
-    """The fine-tuned model of a run, its weights or a Hugging Face folder; `how` as trained.opened."""
+    """Open the fine-tuned model of a run, weights or a Hugging Face folder. `how` goes to trained.opened."""
     return asked_of(opened(path, **how), overrides, verb=verb, name="" if isinstance(path, Trained) else path)
 
 
 def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "", name: object = "") -> Asked:
-    """A model that learned a task, which this verb opens; overrides are of its settings."""
+    """Return an opened model for `verb`, or raise an error if it was not fine-tuned for that.
+
+    `overrides` change settings of its task.
+    """
     place = name or trained.folder
     trained.check_heads()
     if not isinstance(trained.objective, Task):
         by = Run(trained.folder).status.get("verb", "")
-        problem = f"is the run of a `{by}`" if by else "holds no head of a task"
-        remedy = "`ordsmed finetune` makes one; any language model is evaluated with --probe NAME FILE"
+        problem = f"is a run of `ordsmed {by}`" if by else "has no task head"
+        remedy = "fine-tune it with `ordsmed finetune`; or evaluate any language model with --probe NAME FILE"
         raise RecipeError(place, problem, "a fine-tuned model", remedy)
     if verb and verb not in getattr(trained.learned, "VERBS", ()):
         wanted = [kind for kind in entries("tasks") if verb in load("tasks", kind).VERBS]
@@ -126,66 +124,71 @@ def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "",
 
 
 def classified(trained: Trained, texts: Sequence[str], seconds: Sequence[str] = ()) -> list[Classified]:
-    """The class of each text, or of each pair."""
     model = asked_of(trained)
     records = model.settings.about(texts, seconds)
     if not texts:
         return []
-    their = _said(model, records)
-    shares = their.shares.tolist() if their.shares is not None else [()] * len(records)
+    predictions = _said(model, records)
+    probabilities = predictions.shares.tolist() if predictions.shares is not None else [()] * len(records)
     labels = model.task.labels
     return [
         Classified(text, None, number=answer)
         if model.task.number
-        else Classified(text, answer, max(share), probabilities=dict(zip(labels, share, strict=True)))
-        for text, answer, share in zip(texts, their.values, shares, strict=True)
+        else Classified(text, answer, max(row), probabilities=dict(zip(labels, row, strict=True)))
+        for text, answer, row in zip(texts, predictions.values, probabilities, strict=True)
     ]
 
 
 def tagged(trained: Trained, sentences: Sequence[Sequence[str]]) -> list[Tagged]:
-    """The tag of each word."""
     model = asked_of(trained)
     if not any(sentences):
         return [Tagged((), (), ()) for _ in sentences]
-    their = _said(model, model.settings.about(sentences))
-    shares = iter(their.probability.tolist())
+    predictions = _said(model, model.settings.about(sentences))
+    probabilities = iter(predictions.probability.tolist())
     return [
-        Tagged(tuple(words), tuple(tags), tuple(next(shares) for _ in words))
-        for words, tags in zip(sentences, their.tags, strict=True)
+        Tagged(tuple(words), tuple(tags), tuple(next(probabilities) for _ in words))
+        for words, tags in zip(sentences, predictions.tags, strict=True)
     ]
 
 
 def _said(model: Asked, records: Any) -> Any:
-    """What a model says of records of which nothing is known."""
+    """Return the predictions for records without labels."""
     features = model.settings.features(records, model.reader)
     return model.settings.predictions(records, features, model.answers(features)[0])
 
 
 def free(out: str | Path, *, anew: bool) -> Path:
-    """The folder for predictions, refused where it is none, or stands."""
+    """Return the folder to write predictions to, or raise an error if it exists or is not a valid name."""
     target = Path(out)
     if re.fullmatch(r"\w+=[^/]*", target.name):
-        raise RecipeError(out, "is no folder to write to", "RUN FILE... OUT", "settings are written task.key=value")
+        raise RecipeError(out, "is not an output folder", "RUN FILE... OUT", "settings are written task.key=value")
     if target.exists() and not anew:
-        raise RecipeError(target, "stands", "a new folder", "name another, or add --anew: it moves this one aside")
+        remedy = "name another, or add --anew, which moves this one aside"
+        raise RecipeError(target, "already exists", "a new folder", remedy)
     return target
 
 
 def predict(
-    path: Trained | str | Path, sources: Sequence[str], out: str | Path, overrides: Sequence[str] = (), *,
-    anew: bool = False, scores: bool = False, **how: Any,
-) -> Predicted:  # fmt: skip
-    """Write what a model predicts of files, with their scores if so wanted."""
+    path: Trained | str | Path,
+    sources: Sequence[str],
+    out: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    anew: bool = False,
+    scores: bool = False,
+    **how: Any,
+) -> Predicted:
+    """Write the predictions for files to a folder, with their scores if `scores` is set."""
     target = free(out, anew=anew)
     model = open_task(path, overrides, **how)
     records, predictions, facts, loss = _predicted(model, sources, scores=scores)
     if scores and not facts:
-        say(f"{', '.join(sources)}: no right answers in there, so nothing is scored")
+        say(f"{', '.join(sources)}: no labels, so nothing is scored")
     with files.making(target, keep=True) as folder:
         written = [path_written.name for path_written in model.settings.write(folder, records, predictions)]
         if facts:
-            judged = {} if loss is None else {"validation": loss}  # by the name that a training's file of them has
-            files.write_json(folder / "scores.json", judged | facts)
+            losses = {} if loss is None else {"validation": loss}  # the key that a training writes
+            files.write_json(folder / "scores.json", losses | facts)
     lines = [f"{target}: {', '.join(written)} of {many(len(records), 'record')}"]
     lines += [f"  {scored_line(model.settings, records)}", *_lines(facts)] if facts else []
     return Predicted(target, facts, lines)
@@ -199,22 +202,18 @@ def evaluate(
     most_unknown: float = MOST,
     **how: Any,
 ) -> Evaluated:
-    """The scores of a model on files, or on those it was judged by."""
+    """Return the scores of a model on labeled files, by default on the dev files of its run."""
     model = open_task(path, overrides, **how)
     named = [s for s in sources if s]
     chosen = named or list(model.settings.paths("dev"))
     if not chosen:
-        raise RecipeError(
-            model.trained.folder, "names no dev files", "files to validate on", "name them behind the run"
-        )
+        raise RecipeError(model.trained.folder, "names no dev files", "files to evaluate on", "name them after the run")
     if not named:
         chosen = _own_files(model.trained.folder, chosen)
-    with contextlib.nullcontext() if named else at_home(model.trained.folder):  # its own are named from there
+    with contextlib.nullcontext() if named else at_home(model.trained.folder):  # a run's paths are relative to it
         records, predictions, facts, loss = _predicted(model, chosen, scores=True, most_unknown=most_unknown)
     if not facts:
-        raise RecipeError(
-            ", ".join(chosen), "do not say what is right", "labelled files", "`ordsmed predict` needs none"
-        )
+        raise RecipeError(", ".join(chosen), "has no labels", "labeled files", "`ordsmed predict` needs no labels")
     guessing, counted = ({} if named else _baseline(model.trained.folder, of) for of in ("guessing", "word_counts"))
     pool = getattr(model.settings, "pool", None)
     worse = [line] if (line := no_better(model.settings.record, facts, guessing, counted, pool)) else []
@@ -224,34 +223,33 @@ def evaluate(
 
 
 def _baseline(folder: Path, name: str) -> dict[str, float]:
-    """Return the scores of a baseline on a run's own dev files, as the run found them."""
+    """Return the scores of a baseline on the dev files of a run, or an empty dict."""
     return dict(found_in(folder).get(name, {})) if (folder / "scores.json").is_file() else {}
 
 
 def _own_files(folder: Path, paths: list[str]) -> list[str]:
-    """A run's dev files: beside its `work/`, or, where that was moved alone, where the run began."""
-    place = Run(folder)
-    homes = [home for home in (place.home, place.status.get("stood_in")) if home]
+    """Return the paths of a run's dev files: in the folder that has its `work/`, or where the run began."""
+    run = Run(folder)
+    homes = [home for home in (run.home, run.status.get("stood_in")) if home]
     for number, home in enumerate(homes):
         if all((Path(home) / path).exists() for path in paths):
             if number:
-                say(f"{folder}: scored on the dev files in {home}, where it began")
+                say(f"{folder}: scored on the dev files in {home}, where the run began")
             return [str(Path(home) / path) for path in paths] if number else paths
     absent = [path for path in paths if not any((Path(home) / path).exists() for home in homes or [Path()])]
     if not absent or any(glob.has_magic(path) for path in paths):
         return paths
-    problem = f"its dev file {absent[0]} stands neither beside it nor where it began"
-    raise DataError(folder, problem, "files to validate on", f"name them: `{command('evaluate', folder)} FILE`")
+    problem = f"its dev file {absent[0]} is neither next to it nor where the run began"
+    raise DataError(folder, problem, "files to evaluate on", f"name them: `{command('evaluate', folder)} FILE`")
 
 
 def _predicted(
     model: Asked, sources: Sequence[str], *, scores: bool, most_unknown: float = 1.0
 ) -> tuple[Any, Any, dict[str, float], float | None]:
-    """Records, predictions, scores and loss."""
     records = model.settings.records(tuple(sources))
     features = model.settings.features(records, model.reader)
     model.reader.unknown.check(", ".join(sources), most_unknown, "--most-unknown ")
-    if not scores:  # nothing is computed of what may not be known
+    if not scores:  # without labels, no loss is computed
         features = dataclasses.replace(features, labels=None)
     with Progress("predict", len(features), "examples", every=30) as shown:
         answers, means = model.answers(features, done=shown.add)
@@ -263,7 +261,7 @@ def _predicted(
 
 
 def _changed(task: Any, overrides: Sequence[str]) -> Any:
-    """A task's settings with `task.key=value` words applied; what cannot change may be said as it is."""
+    """Return a task's settings with `task.key=value` words applied. A fixed setting may only be given its old value."""
     if not overrides:
         return task
     learned = settings.plain(task)
@@ -272,7 +270,7 @@ def _changed(task: Any, overrides: Sequence[str]) -> Any:
         key = word.partition("=")[0].split(".")[1]
         if key not in task.LATER and (key not in learned or changed[key] != learned[key]):
             known = key in {field.name for field in dataclasses.fields(task)}
-            problem = "cannot change once it has learned" if known else "unknown setting"
+            problem = "cannot change after training" if known else "unknown setting"
             raise RecipeError(f"`{word}`", problem, f"one of {', '.join(task.LATER)}", meant(key, task.LATER))
     return settings.decode(type(task), {k: v for k, v in changed.items() if k != "kind"}, "task")
 
@@ -282,7 +280,6 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 
 
 def _tables(tables: list[tuple[str, list[str], list[list[Any]]]]) -> list[str]:
-    """Tables as text, columns aligned."""
     lines: list[str] = []
     for title, head, rows in tables:
         cells = [[f"{c:.2f}" if isinstance(c, float) else str(c) for c in row] for row in rows]

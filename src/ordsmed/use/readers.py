@@ -1,15 +1,16 @@
-"""Readers: lines of text to a vector for every word, from each layer that is asked for.
+"""Embedding readers: lines of text -> vectors of words from the chosen layers.
 
     "newts swim" -> [CLS] new ##ts swim [SEP] -> layers [L, 5, D] -> mean of 1 and 2, 3 -> words [L, 2, D]
 
-L layers, T words of a line, D width. Layer 0 is what the first block is given, layer n what block n gives, and the last
-one what the network gives: behind its last norm, where it has one. Words are what stands between white space; a piece
+L layers, T words of a line, D width. Layer 0 is the input of the first block, layer n the output of block n, and the
+last layer the output of the network, after a final norm if it has one. Words are separated by white space. A token
 belongs to every word of which it covers a character.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,58 +30,55 @@ from ordsmed.weights.trained import Trained
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
-TOKENS = {"cpu": 2_048, "cuda": 1 << 14}  # of one batch, at most: long rows come in smaller batches
+TOKENS = {"cpu": 2_048, "cuda": 1 << 14}  # tokens per batch, at most
 
 
 @dataclass(frozen=True)
 class Read:
-    """What a network makes of a line."""
-
     words: list[str]
     vectors: Floats  # float32 [L, T, D]
-    pooled: Floats | None = None  # float32 [L, D]  of the line's tokens; None: the network reads whole words
-    bare: int = 0  # words without a piece: their vectors are 0
-    windows: int = 1  # in which the line was read
-    cut: int = 0  # words that were too long, of which the front alone was read
+    pooled: Floats | None = None  # float32 [L, D], pooled over the line's tokens; None: the network reads whole words
+    bare: int = 0  # words without a token; their vectors are 0
+    windows: int = 1  # windows that the line was read in
+    cut: int = 0  # words of which only the first characters were read
 
     @property
     def blank(self) -> bool:
-        """Does the line hold nothing that the network reads?"""
+        """Return whether the line has no token that the network reads."""
         return len(self.words) == self.bare
 
 
 class EmbeddingReader(Protocol):
-    """What every kind of network offers `embed`."""
-
-    layers: int  # L of what it reads
+    layers: int  # L
     width: int  # D
-    pools: tuple[str, ...]  # how a line becomes a vector: mean, first or last of its tokens | mean of its words
+    pools: tuple[str, ...]  # supported poolings of a line: mean, first or last of its tokens, or mean of its words
 
     def read(self, lines: list[str]) -> list[Read]:
-        """One result a line, in their order; an empty line has no words."""
+        """Return one result per line, in order. An empty line has no words."""
 
 
 class TransformerReader:
-    """Every family that is made of blocks; its network is asked where it stands, on a CPU or GPU."""
+    """Reader of all models made of blocks. It runs on the model's device."""
 
     def __init__(
         self, trained: Trained, layers: Sequence[int], *, pieces: str = "mean", pool: str = "words", batch: int = 64
     ) -> None:
-        """`layers`: 0 to the number of blocks; `pieces`: mean, first or last of a word; `batch`: rows at a time.
+        """Set up the reader.
 
-        `pool`: mean (or tokens), first or last: of the tokens of a line's first window, special tokens included, as
-        sentence-transformers pools them. words: the mean of the line's words, in all its windows.
+        `layers` are numbers from 0 to the number of blocks. `pieces` (mean, first or last) combines the tokens of a
+        word. `batch` is the number of rows per batch. The pools mean (or tokens), first and last pool the tokens of a
+        line's first window, special tokens included, as sentence-transformers does. The pool words is the mean of the
+        line's words in all windows.
         """
         self.model, self.tokenizer = trained.objective.model, trained.tokenizer
         self.wanted, self.pieces, self.pool, self.batch = list(layers), pieces, pool, batch
         self.layers, self.width = len(self.wanted), trained.settings.width
-        # a hybrid is read as a masked model: every token sees all
+        # a hybrid model reads like a masked model: every token sees all others
         self.hybrid, self.causal = trained.objective.shifted, trained.causal and not trained.objective.shifted
         tokenizer = self.tokenizer
         end = tokenizer.separator
-        frame = (
-            (end, end) if self.hybrid else (trained.opening, None) if self.causal else (tokenizer.start, tokenizer.stop)
-        )
+        frame = (trained.opening, None) if self.causal else (tokenizer.start, tokenizer.stop)
+        frame = (end, end) if self.hybrid else frame
         before, after = ([n] if n is not None else [] for n in frame)
         self.before, self.after = before, after
         seen = ("first",) if self.before and not self.causal else ()
@@ -113,39 +111,39 @@ class TransformerReader:
                 sum_.index_add_(0, torch.from_numpy(word), taken * share)
                 if self.pool != "words" and opening:
                     line[opened] = _pooled(state.float(), spans.to(state.device), self.pool).cpu()
+        used = Counter(row.line for row in rows)
         return [
-            Read(part.words, sums[:, begin[n] : begin[n + 1]].numpy(), pooled[:, n].numpy(), part.bare,
-                 max(sum(row.line == n for row in rows), 1))
+            Read(part.words, sums[:, begin[n] : begin[n + 1]].numpy(), pooled[:, n].numpy(), part.bare, max(used[n], 1))
             for n, part in enumerate(parts)
-        ]  # fmt: skip
+        ]
 
     def _rows(self, line: int, ids: list[int]) -> Iterator[Row]:
-        framed = self.pool != "words" and (self.before or self.after)  # an empty line has its special tokens
+        framed = self.pool != "words" and (self.before or self.after)  # an empty line still has special tokens
         if ids or framed:
             for start, low, high in windows(len(ids), self.room, causal=self.causal):
                 yield Row(line, start, low, high, [*self.before, *ids[start : start + self.room], *self.after])
 
     def _batches(self, rows: list[Row]) -> Iterator[tuple[list[Row], Batch]]:
-        """Rows that are read at once, of about the same length, several texts in a row where they are short."""
+        """Yield batches of rows of similar length, with several short texts in one row."""
         features = Features(np.cumsum([0, *(len(row.ids) for row in rows)]), _joined([row.ids for row in rows]))
         device = next(self.model.parameters()).device
         for alike in by_length(features.sizes, TOKENS.get(device.type, TOKENS["cpu"])):
             for at in range(0, len(alike), self.batch):
                 chosen = alike[at : at + self.batch]
-                even = len(set(features.sizes[chosen].tolist())) == 1  # then no row needs a mask
+                even = len(set(features.sizes[chosen].tolist())) == 1  # then no attention mask is needed
                 batch = Packing(self.tokenizer.pad or 0, alone=even).batch(features, chosen, chosen)
                 yield [rows[n] for n in chosen.tolist()], batch.to(device)
 
     def _states(self, batch: Batch) -> list[Tensor]:
-        """What the layers make of rows, end to end; L times [B * T, D]."""
+        """Return the states of the chosen layers, rows end to end: L tensors [B * T, D]."""
         documents: Tensor | Texts | None = batch.texts(self.model)
-        more = {}
+        keywords = {}
         if self.hybrid:
             documents = torch.ones_like(batch.tokens) if documents is None else documents
-            more = {"causal": torch.zeros(len(batch.tokens), dtype=torch.bool, device=batch.tokens.device)}
-        with capture_layers(self.model, self.wanted) as heard:
-            last = self.model(batch.tokens, batch.positions, documents, **more)
-        return [heard.get(number, last).flatten(0, 1) for number in self.wanted]
+            keywords = {"causal": torch.zeros(len(batch.tokens), dtype=torch.bool, device=batch.tokens.device)}
+        with capture_layers(self.model, self.wanted) as captured:
+            last = self.model(batch.tokens, batch.positions, documents, **keywords)
+        return [captured.get(number, last).flatten(0, 1) for number in self.wanted]
 
 
 def _joined(ids: list[list[int]]) -> NDArray[np.int32]:
@@ -153,7 +151,6 @@ def _joined(ids: list[list[int]]) -> NDArray[np.int32]:
 
 
 def _pooled(states: Tensor, spans: Tensor, pool: str) -> Tensor:
-    """One vector a row of its tokens, of states end to end."""
     begins, sizes = spans.T
     if pool in ("first", "last"):
         return states[begins + (sizes - 1) * (pool == "last")]
@@ -165,7 +162,7 @@ def _pooled(states: Tensor, spans: Tensor, pool: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Row:
-    """A window of a line, with signs; its pieces from `low` to `high` are taken, numbered as in the line."""
+    """A window of a line with special tokens. Only its tokens `low` to `high`, numbered as in the line, are used."""
 
     line: int
     start: int
@@ -176,22 +173,22 @@ class Row:
 
 @dataclass(frozen=True)
 class WordShares:
-    """Which share of which word a piece is; one entry a piece and word, in the order of the pieces."""
+    """How much each token contributes to each word, one entry per pair of token and word, ordered by token."""
 
     words: list[str]
-    piece: Ints
-    word: Ints
-    share: NDArray[np.float32]
-    bare: int
+    piece: Ints  # number of the token
+    word: Ints  # number of the word
+    share: NDArray[np.float32]  # weight of the token in the word's vector
+    bare: int  # words without a token
 
     @staticmethod
     def of(line: str, offsets: Sequence[tuple[int, int]], how: str) -> WordShares:
-        """From the places of the line's words and pieces; `how`: mean, first or last."""
+        """Compute the shares from the character offsets of tokens; `how` is mean, first or last."""
         spans = [match.span() for match in re.finditer(r"\S+", line)]
         begins, ends = np.array(spans, np.int64).reshape(-1, 2).T
         left, right = np.array(offsets, np.int64).reshape(-1, 2).T
         from_word, to_word = np.searchsorted(ends, left, "right"), np.searchsorted(begins, right, "left")
-        counts = np.maximum(to_word - from_word, 0)  # 0: a piece that is mere white space
+        counts = np.maximum(to_word - from_word, 0)  # 0: a token of white space only
         piece = np.repeat(np.arange(len(counts)), counts)
         within = np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts)
         word = np.repeat(from_word, counts) + within
@@ -204,13 +201,13 @@ class WordShares:
         return WordShares([line[a:b] for a, b in spans], piece, word, share, int((sizes == 0).sum()))
 
     def between(self, low: int, high: int) -> tuple[Ints, Ints, NDArray[np.float32]]:
-        """The entries of these pieces."""
+        """Return the entries of the tokens from `low` to `high`."""
         at, end = np.searchsorted(self.piece, (low, high))
         return self.piece[at:end], self.word[at:end], self.share[at:end]
 
 
 def windows(pieces: int, room: int, *, causal: bool) -> list[tuple[int, int, int]]:
-    """Where each window begins, and from and to which piece it is taken: where a piece has the most context."""
+    """Return the start of each window and the range of tokens to use from it, where they have the most context."""
     last = max(pieces - room, 0)
     starts = [*range(0, last, max(room // 2, 1)), last]
     cuts = [start + room if causal else (start + stop + room + 1) // 2 for start, stop in pairwise(starts)]
@@ -218,7 +215,7 @@ def windows(pieces: int, room: int, *, causal: bool) -> list[tuple[int, int, int
 
 
 def blank_texts(trained: Trained, texts: Sequence[str]) -> list[int]:
-    """Return the numbers, from 0, of the texts that hold nothing the model reads: no token, or of an ELMo no word."""
+    """Return the numbers, from 0, of the texts without a token, or for an ELMo without a word."""
     doubtful = [number for number, text in enumerate(texts) if not re.search(r"\w", text)]
     if trained.settings.capabilities.state:
         return [number for number in doubtful if not texts[number].split()]
@@ -227,5 +224,5 @@ def blank_texts(trained: Trained, texts: Sequence[str]) -> list[int]:
 
 
 def layers_of(trained: Trained) -> int:
-    """How many layers a Transformer has, its embeddings counted."""
+    """Return the number of layers of a Transformer, including its embeddings."""
     return 1 + sum(isinstance(module, Block) for module in trained.objective.model.modules())

@@ -1,6 +1,8 @@
-"""Records out: rows of a store as BERT's or ELECTRA's codes read them (TFRecords), the very rows that a training gets.
+"""Write rows of a store as TFRecords that the original BERT and ELECTRA code reads.
 
-store -> rows of mlm_nsp (pairs and masks), or rtd (two segments, no masks) -> tf.train.Example -> OUT/*.tfrecord
+The rows are those of training: mlm_nsp (pairs and masks) or rtd (two segments, no masks).
+
+    store -> rows -> tf.train.Example -> OUT/*.tfrecord
 """
 
 from __future__ import annotations
@@ -22,15 +24,28 @@ from ordsmed.data.encode import Encoded, read_store
 from ordsmed.learn.phases import Phase
 from ordsmed.weights.export import check
 
-NAME = "pretrain_data.tfrecord"  # as ELECTRA's code calls them; BERT's is told
-BATCH = 256  # rows made at once
+NAME = "pretrain_data.tfrecord"  # the name ELECTRA's code expects; BERT's takes any
+BATCH = 256  # rows per batch
 
 
 def write_records(
-    source: str, out: str | Path, kind: str, words: Sequence[str] = (), *, length: int = 128, split: str = "train",
-    times: int = 1, parts: int = 1, seed: int = 0, packed: bool = False, anew: bool = False,
-) -> list[str]:  # fmt: skip
-    """Write a folder of such files, whole or not at all; lines that tell of it. `words` change how rows are made."""
+    source: str,
+    out: str | Path,
+    kind: str,
+    words: Sequence[str] = (),
+    *,
+    length: int = 128,
+    split: str = "train",
+    times: int = 1,
+    parts: int = 1,
+    seed: int = 0,
+    packed: bool = False,
+    anew: bool = False,
+) -> list[str]:
+    """Write a folder of TFRecords, whole or not at all, and return lines that describe it.
+
+    `words` override settings of the objective `kind`. `packed` compresses the files with gzip.
+    """
     encoded, target = read_store(source), Path(out)
     check(target, encoded.folder, anew=anew)
     rows = _rows(encoded, kind, words, length, split, seed)
@@ -42,10 +57,10 @@ def write_records(
             with files.survive_disk(folder / name):
                 opened: Any = gzip.open if packed else open
                 with opened(folder / name, "wb") as file:
-                    mine = np.arange(part, count, parts)
-                    for block in records.framed(_examples(rows, mine)):
+                    of_part = np.arange(part, count, parts)
+                    for block in records.framed(_examples(rows, of_part)):
                         file.write(block)
-                    shown.add(len(mine))
+                    shown.add(len(of_part))
                 files.sync(folder / name)
         files.write_text(folder / "vocab.txt", encoded.tokenizer.listed())
     counted = ", ".join(rows.features(np.zeros(1, np.int64)))
@@ -55,19 +70,18 @@ def write_records(
 def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split: str, seed: int) -> Any:
     store = encoded.train if split == "train" else encoded.validation
     if store is None:
-        raise RecipeError("--split", f"found {split}, which {encoded.folder} does not hold", "train")
+        raise RecipeError("--split", f"found {split}, which {encoded.folder} does not have", "train")
     objective = load("objectives", kind, place="the objective")
     how = settings.decode(objective, settings.override({}, words), "records")
     phase = Phase(steps=1, length=length, batch=BATCH, rate=1.0, pack=False)
     rows = how.rows([store], [1.0], encoded.tokenizer, phase, "records", seed)
     if not hasattr(rows, "features"):
         able = [name for name in entries("objectives") if _has_features(name)]
-        raise RecipeError("the objective", f"found {kind}, whose rows no code of TensorFlow's reads", " or ".join(able))
+        raise RecipeError("the objective", f"found {kind}, which has no TFRecord format", " or ".join(able))
     return rows
 
 
 def _has_features(name: str) -> bool:
-    """Do its rows know how records have them?"""
     module = opened("objectives", name)
     return any(hasattr(value, "features") for value in vars(module).values() if isinstance(value, type))
 

@@ -1,4 +1,4 @@
-"""Score: the official numbers of any file of predictions, whoever made it, against the files of a task."""
+"""Score a file of predictions, written by any program, with the official metrics of its task."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 
 def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The scores of a task: squad-1.1, squad-2.0, one of GLUE's by its name, or a kind of tasks/ with its settings."""
+    """Return the scores of a task's predictions.
+
+    `name` is squad-1.1, squad-2.0, the name of a GLUE task, or a kind of tasks/ with its settings in `overrides`.
+    """
     if Path(predictions).is_dir():
         inside = ", ".join(sorted(path.name for path in Path(predictions).iterdir() if path.is_file())[:5])
-        raise RecipeError(predictions, f"is a folder ({inside})", "a file of predictions", "name it")
+        raise RecipeError(predictions, f"is a folder ({inside})", "a file of predictions", "name the file")
     kind, table = _named(name)
     table = settings.override({"task": table}, overrides)["task"]
     task = settings.decode(load("tasks", kind), table, name)
@@ -30,7 +33,7 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
     records = task.records(tuple(data))
     scores: dict[str, Any] = task.score(records, task.read(Path(predictions), records))
     if not scores:
-        raise RecipeError(", ".join(data), "does not say what is right", "labelled files")
+        raise RecipeError(", ".join(data), "has no labels", "labeled files")
     say(scored_line(task, records))
     return scores
 
@@ -47,10 +50,10 @@ def names() -> list[str]:
 
 
 def _named(name: str) -> tuple[str, dict[str, Any]]:
-    """The kind of task that a name means, and what is known of its settings by that."""
+    """Return the task kind that a name belongs to, and the settings that the name implies."""
     if name in entries("tasks"):
         return name, {}
     for kind in entries("tasks"):
         if (table := load("tasks", kind).named(name)) is not None:
             return kind, table
-    raise RecipeError(f"`{name}`", "no task that can be scored", "", nearest(name, names()))
+    raise RecipeError(f"`{name}`", "is not a task that can be scored", "", nearest(name, names()))

@@ -1,6 +1,6 @@
-"""TokenEncoder: an opened model that gives each token of a text a vector (late interaction), texts end to end.
+"""Encode texts as one vector per token (late interaction), for indexes and probes.
 
-texts -> token_features -> batches of like lengths -> TokenRows, whose MaxSim with a question is its score
+texts -> token_features -> batches of similar lengths -> TokenRows, scored with a question by MaxSim
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ordsmed.weights.trained import Trained
 
 @dataclass(frozen=True)
 class TokenEncoder:
-    """A model, and what is written before texts."""
+    """A late-interaction model, and the prompts to put before texts."""
 
     trained: Trained
-    prompts: Mapping[str, str] = field(default_factory=dict)  # by group, in the place of those that it learned
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by group; these replace the learned ones
     batch: int = 64
 
     way = "as trained"
@@ -44,45 +44,42 @@ class TokenEncoder:
 
     @property
     def width(self) -> int:
-        """Numbers of a token's vector."""
         return self.task.tokens.width
 
     def starts(self, texts: Sequence[str], group: str) -> Ints:
-        """Where the rows of each text begin: a row a token."""
+        """Return where the rows of each text begin, one row per token."""
         return self._features(texts, group).starts
 
     def opened(self, rows: Floats, starts: Ints) -> TokenRows:
-        """Rows that were read."""
         return TokenRows(rows, starts)
 
     def vectors(self, texts: Iterable[str], group: str = "passage", rows: int = ROWS) -> Iterator[Floats]:
-        """In their order, those of some texts at a time; zeros for tokens that do not count."""
-        rest = iter(texts)
-        while block := [*islice(rest, rows)]:
+        """Yield the token vectors of the texts in order, a block at a time, with zeros for ignored tokens."""
+        remaining = iter(texts)
+        while block := [*islice(remaining, rows)]:
             yield self._read(self._features(block, group))
 
     @property
     def as_learned(self) -> TokenVectors:
-        """How it was trained to make vectors of tokens."""
         return self.task.tokens
 
     def token_rows(self, texts: Iterable[str], group: str = "passage", rows: int = ROWS) -> Iterator[TokenRows]:
-        """The same without those that do not count."""
-        rest = iter(texts)
-        while block := [*islice(rest, rows)]:
+        """Yield the token vectors of the texts in order, a block at a time, without ignored tokens."""
+        remaining = iter(texts)
+        while block := [*islice(remaining, rows)]:
             features = self._features(block, group)
             vectors = self._read(features)
             counted = vectors.any(-1)
             yield TokenRows(vectors[counted], np.concatenate([[0], np.cumsum(counted)])[features.starts])
 
     def questions(self, texts: Sequence[str]) -> TokenRows:
-        """Of questions that are searched with; one that holds nothing the model reads is refused."""
+        """Return the token vectors of questions, or raise an error if one has no readable token."""
         check_readable(self.trained, texts)
         [rows] = self.token_rows(texts, "query", max(len(texts), 1))
         return rows
 
     def key(self) -> str:
-        """16 hexadecimal digits of all that the model has a part in: equal where it gives the same vectors."""
+        """Return 16 hexadecimal digits that are equal for models that make the same vectors."""
         network = weights.digest(self.trained.objective.networks()[""].tensors())
         how = settings.plain(self.as_learned)
         return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, how], 16)
@@ -109,9 +106,9 @@ class TokenEncoder:
 def token_encoder(
     trained: Trained, pool: str, similarity: str = "", prompts: Mapping[str, str] | None = None, batch: int = 64
 ) -> TokenEncoder:
-    """For who may not ask for vectors of texts."""
+    """Return the encoder, or raise an error if a pool or similarity is named, which token vectors do not have."""
     for name, value in (("pool", pool), ("similarity", similarity)):
         if value:
-            problem = f"found {value}, but {trained.folder} gives each token a vector, compared by MaxSim"
+            problem = f"found {value}, but {trained.folder} makes a vector per token, compared by MaxSim"
             raise RecipeError(name, problem, "neither pool nor similarity", "leave it out")
     return TokenEncoder(trained, prompts or {}, batch)

@@ -1,4 +1,4 @@
-"""Texts that are typed behind a command, or come from files of lines or standard input.
+"""Texts from the command line, from files of lines or from standard input.
 
 "A great movie."   reviews.txt   -          ->  TypedText(place, text)
 """
@@ -18,9 +18,9 @@ from ordsmed.base.say import many, say
 from ordsmed.text import read
 from ordsmed.use.fill import lines
 
-AT_ONCE = 32  # texts of a file that are read together
+AT_ONCE = 32  # texts of a file per batch
 INPUT = "standard input"
-LIKE_A_FILE = re.compile(r"\S+\.[a-z]{2,5}")  # a text that may be a mistyped name
+LIKE_A_FILE = re.compile(r"\S+\.[a-z]{2,5}")  # a text that may be a mistyped file name
 T = TypeVar("T")
 
 
@@ -53,8 +53,8 @@ def typed_texts(
 ) -> list[TypedText] | Iterator[TypedText]:
     """Return the texts, or pairs of texts, to ask a model about; empty lines are skipped.
 
-    A word that names a file stands for its lines; `-`, or neither words nor `file`, for standard input, whose lines
-    are returned one by one as they arrive. A line is a text, or text<TAB>text; two words are one pair.
+    A word that names a file is replaced by the file's lines. `-`, or neither words nor `file`, means standard input,
+    whose lines are returned one by one as they arrive. A line is a text, or text<TAB>text; two words are one pair.
     """
     if words and file:
         raise RecipeError(verb, "found --file next to a text", "TEXT..., or --file FILE")
@@ -71,7 +71,7 @@ def typed_texts(
 
 def _lines_of_stream(verb: str, stream: IO[bytes]) -> Iterator[TypedText]:
     if stream.isatty():
-        say(f"{verb}: a text a line; Ctrl-D ends")
+        say(f"{verb}: type one text per line; Ctrl-D ends")
     empty = True
     for number, line in enumerate(lines(stream), 1):
         if line.strip():
@@ -114,7 +114,7 @@ def is_file(name: str) -> bool:
 
 
 def blocks(entries: Iterable[T]) -> Iterator[list[T]]:
-    """Return a list in blocks that are read together, and entries that arrive one by one as blocks of one."""
+    """Yield a list in batches, but entries that arrive one by one as batches of one."""
     size, remaining = AT_ONCE if isinstance(entries, list) else 1, iter(entries)
     while block := list(itertools.islice(remaining, size)):
         yield block

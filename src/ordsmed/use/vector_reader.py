@@ -1,4 +1,4 @@
-"""Readers for networks that learned vectors of texts, or of their tokens: lines to vectors, as in training."""
+"""Readers for networks that learned vectors of texts or of tokens: they embed lines as in training."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ordsmed.learn.task import Embedding, LateInteraction, packing, reader
 from ordsmed.use.readers import Read, blank_texts
 from ordsmed.weights.trained import Trained
 
-LEARNED = ""  # the pool of who names none, of a network that learned one
+LEARNED = ""  # the pool that the network learned, used if none is named
 
 
 class VectorReader:
-    """A vector a line, behind the prompt of what it is; short lines share rows."""
+    """One vector per line, read after the prompt of its group. Short lines share rows."""
 
     layers = 1
     pools: tuple[str, ...] = (LEARNED,)
@@ -38,16 +38,16 @@ class VectorReader:
         numbers = np.arange(len(lines))
         batch = self.packing.batch(features, numbers, numbers).to(self.device)
         vectors = self.task.embed(batch).float().cpu().numpy()
-        none = np.zeros((1, 0, self.width), np.float32)
+        no_words = np.zeros((1, 0, self.width), np.float32)
         blank = blank_texts(self.trained, lines)
         return [
-            Read(words := line.split(), none, vector[None], bare=len(words) * (number in blank), windows=1 + is_cut)
+            Read(words := line.split(), no_words, vector[None], bare=len(words) * (number in blank), windows=1 + is_cut)
             for number, (line, vector, is_cut) in enumerate(zip(lines, vectors, cut.tolist(), strict=True))
         ]
 
 
 class TokenReader:
-    """A vector for each token of a line that counts, its special tokens too."""
+    """One vector for each token of a line that counts, special tokens included."""
 
     layers = 1
     pools: tuple[str, ...] = (LEARNED,)

@@ -1,11 +1,11 @@
-"""Vectors on disk: one entry a line of text, in the format that the file's name says, written as they come.
+"""Files of vectors with one entry per line of text, in the format given by the file's suffix.
 
-    .h5 .hdf5   a dataset an entry, by the line's number from 0 ("0", "1"...)       ELMo's layout
-    .npz        an array an entry, by the same numbers; np.load opens it (400 bytes an entry stay in memory)
-    .npy        one matrix, a row an entry: for entries that are all of one shape
-    .parquet    a row an entry: line, words, vectors (nested lists)
+    .h5 .hdf5   a dataset per entry, named by the line's number from 0 ("0", "1"...), as in ELMo's layout
+    .npz        an array per entry, with the same names, for np.load (400 bytes per entry stay in memory)
+    .npy        one matrix with a row per entry, for entries of equal shape
+    .parquet    a row per entry: line, words, vectors (nested lists)
 
-A file is written beside its place and renamed into it when it is whole.
+A file is written under a temporary name, entry by entry, and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -25,25 +25,22 @@ from ordsmed.base import files, hdf5
 from ordsmed.base.errors import RecipeError
 
 Floats = NDArray[np.floating[Any]]
-Shape = tuple[int | None, ...]  # of an entry; None: differs from line to line
-GROUP = 32 << 20  # bytes of vectors in a row group of Parquet
+Shape = tuple[int | None, ...]  # of an entry; None: this dimension differs from line to line
+GROUP = 32 << 20  # bytes of vectors in a Parquet row group
 
 
 class VectorWriter(Protocol):
-    """Takes entries in the order of their lines."""
+    """A writer of entries in the order of their lines."""
 
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None: ...
 
-    def add(self, line: int, words: list[str], vectors: Floats) -> None:
-        """The next entry."""
+    def add(self, line: int, words: list[str], vectors: Floats) -> None: ...
 
     def close(self) -> None:
-        """What is written when all entries are."""
+        """Write what is left after the last entry."""
 
 
 class Hdf5:
-    """One dataset an entry."""
-
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None:
         self.open = contextlib.ExitStack()
         self.file = self.open.enter_context(hdf5.writing(path))
@@ -56,8 +53,6 @@ class Hdf5:
 
 
 class Npz:
-    """One array an entry, in a zip file."""
-
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None:
         self.file = zipfile.ZipFile(path, "w")
 
@@ -70,7 +65,7 @@ class Npz:
 
 
 class Npy:
-    """One array; how many rows it has is written into its header at the end."""
+    """One array. The number of its rows is written into the header at the end."""
 
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None:
         self.file, self.shape, self.rows = path.open("wb"), shape, 0
@@ -87,13 +82,13 @@ class Npy:
         self.file.close()
 
     def _head(self) -> None:
-        """NumPy leaves room in it for any number of rows."""
+        """Write the header, in which NumPy leaves room for any number of rows."""
         header = {"shape": (self.rows, *self.shape), "fortran_order": False, "descr": self.dtype.str}
         np.lib.format.write_array_header_1_0(self.file, header)
 
 
 class ParquetVectors:
-    """One row an entry, in groups of bounded size."""
+    """One row per entry, in row groups of limited size."""
 
     def __init__(self, path: Path, shape: Shape, dtype: str) -> None:
         self.arrow = importlib.import_module("pyarrow")
@@ -108,7 +103,7 @@ class ParquetVectors:
 
     def add(self, line: int, words: list[str], vectors: Floats) -> None:
         self.held.append((line, words, vectors))
-        self.bytes += vectors.nbytes + 64 + 64 * len(words) + sum(map(len, words))  # an object takes some 60 bytes
+        self.bytes += vectors.nbytes + 64 + 64 * len(words) + sum(map(len, words))  # an object takes about 60 bytes
         if self.bytes >= GROUP:
             self._flush()
 
@@ -121,11 +116,9 @@ class ParquetVectors:
             lines, words, vectors = map(list, zip(*self.held, strict=True))
             array = self.arrow.array(np.concatenate([vector.ravel() for vector in vectors]))
             for axis in reversed(range(vectors[0].ndim)):
-                many, sizes = (
-                    [math.prod(vector.shape[:axis]) for vector in vectors],
-                    [vector.shape[axis] for vector in vectors],
-                )
-                offsets = np.concatenate([[0], np.cumsum(np.repeat(sizes, many))]).astype(np.int32)
+                counts = [math.prod(vector.shape[:axis]) for vector in vectors]
+                sizes = [vector.shape[axis] for vector in vectors]
+                offsets = np.concatenate([[0], np.cumsum(np.repeat(sizes, counts))]).astype(np.int32)
                 array = self.arrow.ListArray.from_arrays(self.arrow.array(offsets), array)
             table = self.arrow.table([lines, words, array], schema=self.schema)
             self.file.write_table(table, row_group_size=len(lines))
@@ -142,18 +135,19 @@ WRITERS: dict[str, type[VectorWriter]] = {
 
 
 def check(target: Path, *, even: bool, anew: bool) -> None:
-    """Refuse what cannot be written; `even`: all entries are of one shape."""
+    """Raise an error if the file cannot be written. `even` says that all entries have one shape."""
     kind = WRITERS.get(target.suffix.lower())
     if kind is None:
         problem = f"ends in {target.suffix}" if target.suffix else "has no ending"
         raise RecipeError(target, problem, f"one of {' '.join(WRITERS)}")
     if kind is Npy and not even:
-        problem = "holds one shape, and lines have more and fewer words"
-        raise RecipeError(target, problem, ".h5, .npz or .parquet", "or ask for a vector a line, with --of sentences")
+        problem = "needs entries of one shape, but lines differ in their number of words"
+        raise RecipeError(target, problem, ".h5, .npz or .parquet", "or write a vector per line, with --of sentences")
     if target.is_dir():
         raise RecipeError(target, "is a folder", "a file to write")
     if target.exists() and not anew:
-        raise RecipeError(target, "stands", "a new file", "name another, or add --anew: it moves this one aside")
+        remedy = "name another, or add --anew, which moves this one aside"
+        raise RecipeError(target, "already exists", "a new file", remedy)
     if kind is Hdf5:
         hdf5.h5py(target)
     if kind is ParquetVectors:
@@ -166,7 +160,7 @@ def check(target: Path, *, even: bool, anew: bool) -> None:
 
 @contextlib.contextmanager
 def writing(target: Path, shape: Shape, dtype: str) -> Iterator[VectorWriter]:
-    """A writer whose file takes its place when all went well; else nothing is left of it."""
+    """Yield a writer whose file appears when it is complete. After an error nothing is left of it."""
     partial = target.with_name(f".{target.name}.part")
     try:
         with files.survive_disk(target):

@@ -1,1 +1,1 @@
-"""Files of other frameworks, byte by byte: TensorFlow's bundles and records, torch's pickles."""
+"""File formats of other frameworks, read and written byte by byte: TensorFlow's bundles and records, torch's files."""

@@ -1,9 +1,8 @@
-"""TensorFlow's checkpoints: tensors by their names, in the table NAME.index and the files NAME.data-00000-of-00001.
+"""TensorFlow's checkpoints: named tensors, with a table in NAME.index and data in NAME.data-00000-of-00001 and so on.
 
-The table's empty key tells how many files there are; every other one is a tensor's name, its entry says the number
-type, the shape, which file, where there, how long, and the checksum. A variable that lay in parts has their extents
-instead, and each part an entry of its own, under a key that begins with a zero byte. Nothing is read before it is
-asked for.
+The table's empty key has the number of data files. Every other key is the name of a tensor, with its type, shape, file,
+offset, size and checksum. A partitioned variable has the extents of its parts, and each part has an entry under a key
+that begins with a zero byte. Tensors are read on request.
 """
 
 from __future__ import annotations
@@ -23,32 +22,30 @@ from ordsmed.base.binary.crc32c import crc32c, masked
 from ordsmed.base.binary.proto import Torn
 from ordsmed.base.errors import DataError, RecipeError
 
-TYPES = {  # TensorFlow's numbers of types
+TYPES = {  # TensorFlow's type codes
     1: torch.float32, 2: torch.float64, 3: torch.int32, 4: torch.uint8, 5: torch.int16, 6: torch.int8, 9: torch.int64,
     10: torch.bool, 14: torch.bfloat16, 19: torch.float16,
 }  # fmt: skip
-Extent = tuple[tuple[int, int], ...]  # along each axis where a part begins, and its length; -1: all of it
-TEXT = 7  # strings, in which TensorFlow 2 keeps what belongs to what
+Extent = tuple[tuple[int, int], ...]  # begin and length of a part along each axis; length -1: the whole axis
+TEXT = 7  # strings, in which TensorFlow 2 saves its object graph
 WHOLE = "the files NAME.index and NAME.data-* of one save"
-STATE = "checkpoint"  # a text beside them that names the newest
+STATE = "checkpoint"  # a text file next to checkpoints that names the newest
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies."""
-
     dtype: torch.dtype
     shape: tuple[int, ...]
     shard: int
     offset: int
     size: int
     crc: int
-    extents: tuple[Extent, ...] = ()  # of its parts, where it lies in several
+    extents: tuple[Extent, ...] = ()  # of its parts, if it is partitioned
     parts: tuple[Entry, ...] = ()
 
 
 class Bundle:
-    """A checkpoint's tensors; each is read, and checked, when it is asked for."""
+    """The tensors of a checkpoint. Each is read and checked on request."""
 
     def __init__(self, prefix: Path) -> None:
         self.prefix, self.index = prefix, prefix.with_name(prefix.name + ".index")
@@ -61,7 +58,7 @@ class Bundle:
                     parts = [_entry(memoryview(table[_key(name, extent)])) for extent in entry.extents]
                     entries[name] = replace(entry, parts=tuple(part for part in parts if part))
         except KeyError:
-            raise DataError(self.index, f"is damaged: it lacks parts of {name}", WHOLE, "fetch it again") from None
+            raise DataError(self.index, f"is damaged: parts of {name} are missing", WHOLE, "fetch it again") from None
         except (Torn, UnicodeDecodeError, TypeError) as error:
             raise DataError(self.index, f"is damaged: {error}", WHOLE, "fetch it again") from None
         self.entries = {name: entry for name, entry in entries.items() if entry}
@@ -72,11 +69,9 @@ class Bundle:
             self._check(name, entry)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of every tensor."""
         return {name: entry.shape for name, entry in self.entries.items()}
 
     def read(self, name: str) -> Tensor:
-        """A tensor, checked."""
         entry = self.entries[name]
         if entry.extents:
             whole = torch.empty(entry.shape, dtype=entry.dtype)
@@ -98,13 +93,13 @@ class Bundle:
         return torch.from_numpy(raw).view(entry.dtype).reshape(entry.shape)
 
     def _check(self, name: str, entry: Entry) -> None:
-        """Refuse an entry that cannot be before anything of its size is made."""
+        """Raise an error if an entry is impossible, before anything of its size is allocated."""
         if entry.extents:
             shapes = [_cut(extent, entry.shape) for extent in entry.extents]
             covered = sum(int(np.prod(shape, dtype=object)) for shape in shapes)
             parts = [(part.shape, part.dtype) for part in entry.parts]
             if parts != [(s, entry.dtype) for s in shapes] or covered != int(np.prod(entry.shape, dtype=object)):
-                wrong = f"is damaged: the parts of {name} {list(entry.shape)} are no whole"
+                wrong = f"is damaged: the parts of {name} {list(entry.shape)} do not form the whole"
                 raise DataError(self.index, wrong, WHOLE, "fetch it again")
             for part in entry.parts:
                 self._check(name, part)
@@ -115,12 +110,12 @@ class Bundle:
         path = self.shards[entry.shard]
         size = path.stat().st_size
         if entry.offset + entry.size > size:
-            wrong = f"is cut off: {size:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
+            wrong = f"is truncated: {size:,} bytes, but {name} ends at {entry.offset + entry.size:,}"
             raise DataError(path, wrong, WHOLE, "fetch it again")
 
 
 def find(path: Path) -> Path | None:
-    """The prefix of the checkpoint that a folder or file means; None: there is none."""
+    """Return the prefix of the checkpoint in a folder or of a file, or None."""
     if path.is_dir():
         names = sorted(p.name.removesuffix(".index") for p in path.glob("*.index"))
         if len(names) < 2:
@@ -129,14 +124,14 @@ def find(path: Path) -> Path | None:
         if newest in names:
             return path / newest
         remedy = f"name one: {path / names[-1]}.index"
-        raise RecipeError(path, f"holds {' and '.join(names[:4])}", "one checkpoint", remedy)
+        raise RecipeError(path, f"has {' and '.join(names[:4])}", "one checkpoint", remedy)
     name = path.name.removesuffix(".index")
     name = name.partition(".data-")[0] if ".data-" in name else name.removesuffix(".meta")
     return path.with_name(name) if path.with_name(f"{name}.index").is_file() else None
 
 
 def names(prefix: Path) -> frozenset[str]:
-    """Of a checkpoint's tensors; none where its index is damaged, which is said when it is opened."""
+    """Return the names of a checkpoint's tensors; none if its index is damaged, which opening it reports."""
     with contextlib.suppress(DataError, UnicodeDecodeError):
         keys = sstable.read(prefix.with_name(f"{prefix.name}.index"))
         return frozenset(key.decode() for key in keys if not key.startswith(b"\0"))
@@ -144,24 +139,23 @@ def names(prefix: Path) -> frozenset[str]:
 
 
 def opened(path: Path) -> Bundle:
-    """The checkpoint that a folder or file means."""
     prefix = find(path)
     if prefix is None:
-        raise DataError(path, "holds no TensorFlow checkpoint", WHOLE)
+        raise DataError(path, "has no TensorFlow checkpoint", WHOLE)
     return Bundle(prefix)
 
 
 def refuse_first_version(path: Path) -> None:
-    """Say so where a checkpoint of TensorFlow's first kind (before 2017) stands: one table, without an index."""
+    """Raise an error for a checkpoint of TensorFlow's first format (before 2017), a table without index."""
     files_here = sorted(path.iterdir()) if path.is_dir() else [path]
     checkpoints = (p for p in files_here if p.is_file() and ".ckpt" in p.name and p.suffix not in (".index", ".meta"))
     if old := next((p for p in checkpoints if ".data-" not in p.name and sstable.is_table(p)), None):
         remedy = "load it with TensorFlow 1 and save it by tf.train.Saver(write_version=tf.train.SaverDef.V2)"
-        raise DataError(old, "is a checkpoint of TensorFlow's first kind", WHOLE, remedy)
+        raise DataError(old, "is a checkpoint of TensorFlow's first format", WHOLE, remedy)
 
 
 def write(prefix: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
-    """Write a checkpoint that TensorFlow opens, tensor by tensor."""
+    """Write a checkpoint, tensor by tensor."""
     data = prefix.with_name(f"{prefix.name}.data-00000-of-00001")
     codes = {dtype: code for code, dtype in TYPES.items()}
     entries: dict[bytes, bytes] = {}
@@ -187,7 +181,7 @@ def write(prefix: Path, tensors: Iterator[tuple[str, Tensor]]) -> None:
 
 
 def _newest(folder: Path) -> str:
-    """The name that the text beside checkpoints says; empty where it says none."""
+    """Return the newest checkpoint's name from the text file next to it, or an empty string."""
     try:
         lines = (folder / STATE).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -197,19 +191,18 @@ def _newest(folder: Path) -> str:
 
 
 def _header(value: memoryview, index: Path) -> int:
-    """How many files of data there are."""
     table = proto.table(value)
     if table.get(2):
-        remedy = "load and save it on a machine of today"
+        remedy = "load and save it on a little-endian machine"
         raise DataError(index, "was written on a big-endian machine", "little-endian numbers", remedy)
     shards = table.get(1, 0)
     if not isinstance(shards, int) or not 1 <= shards < 100_000:
-        raise Torn("it does not tell how many files there are")
+        raise Torn("it has no number of files")
     return shards
 
 
 def _entry(value: memoryview) -> Entry | None:
-    """A tensor's entry; None: texts, which hold no weights."""
+    """Decode a tensor's entry; None for strings, which are not weights."""
     table: dict[int, proto.Value] = {1: 0, 3: 0, 4: 0, 5: 0, 6: 0}
     sizes: list[int] = []
     extents: list[Extent] = []
@@ -222,22 +215,21 @@ def _entry(value: memoryview) -> Entry | None:
             table[field] = inner
     code, shard, offset, size, crc = (table[n] for n in (1, 3, 4, 5, 6))
     if not all(isinstance(n, int) for n in (code, shard, offset, size, crc)) or min(sizes, default=0) < 0:
-        raise Torn("an entry without numbers")
+        raise Torn("an entry has invalid fields")
     if code == TEXT:
         return None
     if code not in TYPES:
-        raise Torn(f"numbers of TensorFlow's type {code}")
+        raise Torn(f"unknown type {code}")
     if any(len(extent) != len(sizes) for extent in extents):
-        raise Torn("parts of other axes than the whole")
+        raise Torn("parts have other axes than the whole")
     return Entry(TYPES[code], tuple(sizes), shard, offset, size, crc, tuple(extents))  # type: ignore[arg-type]
 
 
 def _extent(axis: memoryview) -> tuple[int, int]:
-    """Where a part begins along an axis, and how long it is."""
     table = proto.table(axis)
     start, length = table.get(1, 0), table.get(2, -1)
     if not isinstance(start, int) or not isinstance(length, int):
-        raise Torn("a part without numbers")
+        raise Torn("a part has invalid fields")
     return proto.signed(start), length
 
 
@@ -246,19 +238,19 @@ def _within(extent: Extent, shape: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def _cut(extent: Extent, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a part; of one that reaches over the whole, smaller than it says."""
+    """Return the shape of a part, limited to the whole."""
     return tuple(len(range(size)[part]) for part, size in zip(_within(extent, shape), shape, strict=True))
 
 
 def _key(name: str, extent: Extent) -> bytes:
-    """Under which a part stands: keys in which bytes are ordered as what they mean is (TensorFlow's OrderedCode)."""
+    """Return the key of a part, whose bytes sort like the values in it (TensorFlow's OrderedCode)."""
     text = name.encode().replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0")
     axes = bytes([1, len(extent)]) if extent else b"\0"
     return b"\0" + text + b"\0\1" + axes + b"".join(_ordered(number) for pair in extent for number in pair)
 
 
 def _ordered(value: int) -> bytes:
-    """A number with a sign, of as few bytes as it needs: as many ones as those before it."""
+    """Encode a signed number in as few bytes as needed, with their number in unary in front."""
     size = (~value if value < 0 else value).bit_length() // 7 + 1
     ones = (0xFFFF << (16 - size) & 0xFFFF).to_bytes(2, "big").ljust(size, b"\0")
     return bytes(byte ^ mark for byte, mark in zip(value.to_bytes(size, "big", signed=True), ones, strict=False))

@@ -1,11 +1,12 @@
-"""CRC-32C, the checksum of TensorFlow's files: of one long run of bytes, or of many short ones at once.
+"""CRC-32C, the checksum of TensorFlow's files, of one long byte string or of many short ones at once.
 
-By google-crc32c where it is installed (the extra `records`): records of 800 to 3,000 bytes 11 to 30 times as fast, long
-runs twice. Else, and of single numbers always, in numpy, as follows.
+google-crc32c computes it if it is installed (the extra `records`): 11 to 30 times as fast for records of 800 to 3,000
+bytes, twice as fast for long byte strings. Otherwise, and always for single numbers, NumPy computes it as follows.
 
-A checksum is the remainder of a polynomial, so what is far from the end may be moved nearer by any multiple of the
-divisor. One multiple has four terms, whole words of 64 bits apart: words move by three XORs, at the speed of memory.
-What is left, and short runs, is looked up, 128 bytes a row, all rows at once; rows are joined in pairs.
+A checksum is the remainder of a polynomial, so bits far from the end may be moved nearer by adding multiples of the
+divisor. One multiple has four terms that are whole 64-bit words apart, so words move by three XORs, at the speed of
+memory. What is left, and short strings, is looked up in tables, 128 bytes per row and all rows at once. Rows are joined
+in pairs.
 """
 
 import functools
@@ -19,15 +20,15 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Sums = NDArray[np.uint32]
 
-DIVISOR = 0x82F63B78  # Castagnoli's, its highest power in the lowest bit
-FOLD = (4323, 5259, 5685)  # x^(64 * 5685) + x^(64 * 1362) + x^(64 * 426) + 1 is a multiple of it: how far words move
-ROW = 128  # bytes looked up in one row
-BLOCK = 1 << 20  # words held at once
-MASK = 0xA282EAD8  # TensorFlow's: sums of data that holds sums are not sums of sums
+DIVISOR = 0x82F63B78  # Castagnoli's polynomial, its highest power in the lowest bit
+FOLD = (4323, 5259, 5685)  # x^(64 * 5685) + x^(64 * 1362) + x^(64 * 426) + 1 is a multiple of it; words move this far
+ROW = 128  # bytes per row of table look-ups
+BLOCK = 1 << 20  # words in memory at once
+MASK = 0xA282EAD8  # TensorFlow's constant, so that checksums of data with checksums in it are safe
 
 
 def _compiled() -> Callable[[NDArray[np.uint8]], int] | None:
-    """The function of google-crc32c; its own fallback in Python is slower than what is here."""
+    """Return the compiled function of google-crc32c, or None. Its Python fallback is slower than this module."""
     try:
         with warnings.catch_warnings(action="ignore"):
             import google_crc32c
@@ -40,7 +41,6 @@ COMPILED = _compiled()
 
 
 def crc32c(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
-    """The checksum of a run of bytes."""
     raw = np.frombuffer(data, np.uint8)
     if COMPILED:
         return COMPILED(raw)
@@ -52,7 +52,7 @@ def crc32c(data: bytes | bytearray | memoryview | NDArray[Any]) -> int:
 
 
 def crc32c_many(raw: Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Sums:
-    """The checksums of runs of these lengths, that begin at these places of a buffer."""
+    """Return the checksums of byte strings with these starts and lengths in a buffer."""
     if COMPILED:
         bounds = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
         return np.fromiter((COMPILED(raw[start:end]) for start, end in bounds), np.uint32, len(starts))
@@ -61,10 +61,10 @@ def crc32c_many(raw: Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64
     sizes = 1 << np.ceil(np.log2(rows)).astype(np.int64)
     for size in np.unique(sizes):
         of = np.flatnonzero(sizes == size)
-        block = np.zeros((len(of), int(size) * ROW), np.uint8)  # right-aligned: zeros in front change nothing
+        block = np.zeros((len(of), int(size) * ROW), np.uint8)  # right-aligned: leading zeros change nothing
         for row, (start, length) in enumerate(zip(starts[of].tolist(), lengths[of].tolist(), strict=True)):
             block[row, block.shape[1] - length :] = raw[start : start + length]
-        first = block.shape[1] - lengths[of]  # its first four bytes are flipped: so sums begin
+        first = block.shape[1] - lengths[of]  # the first four bytes are flipped, which is the initial value of a CRC
         block[np.arange(len(of))[:, None], np.minimum(first[:, None] + np.arange(4), block.shape[1] - 1)] ^= 0xFF
         sums[of] = _joined(_rows(block)) ^ np.uint32(0xFFFFFFFF)
     for short in np.flatnonzero(lengths < 4):
@@ -73,7 +73,7 @@ def crc32c_many(raw: Bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64
 
 
 def crc32c_of_words(words: NDArray[np.uint64]) -> Sums:
-    """The checksums of numbers of eight bytes each."""
+    """Return the checksums of numbers of eight bytes each."""
     tables, pairs = _tables(), np.ascontiguousarray(words, "<u8").view("<u2").reshape(-1, 4)
     return (
         tables[3][pairs[:, 0] ^ np.uint16(0xFFFF)]
@@ -85,14 +85,14 @@ def crc32c_of_words(words: NDArray[np.uint64]) -> Sums:
 
 
 def masked(sums: int | Sums) -> Sums:
-    """As TensorFlow writes them."""
+    """Return checksums in the masked form that TensorFlow writes."""
     sums = np.asarray(sums, np.uint32)
     with np.errstate(over="ignore"):
         return ((sums >> np.uint32(15)) | (sums << np.uint32(17))) + np.uint32(MASK)
 
 
 def _folded(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """As many words as the fold is long, with the same remainder; the first ones begin with flipped bits."""
+    """Fold words into as many as the fold is long, with the same remainder. The first word has flipped bits."""
     far = FOLD[-1]
     block = np.empty(far + BLOCK, np.uint64)
     block[:far] = words[:far]
@@ -109,7 +109,7 @@ def _folded(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _rows(block: Bytes) -> Sums:
-    """The remainders of rows of ROW bytes, [R, n] -> [R, rows]: with zeros in front the rows are a power of 2."""
+    """Return the remainders of rows of ROW bytes, [R, n] -> [R, rows], padded in front to a power of 2 rows."""
     wanted = ROW << max(0, (-(-block.shape[1] // ROW) - 1).bit_length())
     if block.shape[1] != wanted:
         block = np.pad(block, ((0, 0), (wanted - block.shape[1], 0)))
@@ -124,7 +124,7 @@ def _rows(block: Bytes) -> Sums:
 
 
 def _joined(sums: Sums) -> Sums:
-    """Remainders of rows that follow each other, [R, rows] -> [R]."""
+    """Combine the remainders of consecutive rows, [R, rows] -> [R]."""
     level = 0
     while sums.shape[1] > 1:
         table, before = _moving(level), sums[:, 0::2]
@@ -137,7 +137,6 @@ def _joined(sums: Sums) -> Sums:
 
 @functools.cache
 def _bytes() -> Sums:
-    """What each byte leaves."""
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, (table >> np.uint32(1)) ^ np.uint32(DIVISOR), table >> np.uint32(1))
@@ -145,7 +144,7 @@ def _bytes() -> Sums:
 
 
 def _zeros(sums: Sums, count: int) -> Sums:
-    """What so many zero bytes behind them make of remainders."""
+    """Return the remainders after appending `count` zero bytes."""
     for _ in range(count):
         sums = (sums >> np.uint32(8)) ^ _bytes()[sums & np.uint32(0xFF)]
     return sums
@@ -153,14 +152,14 @@ def _zeros(sums: Sums, count: int) -> Sums:
 
 @functools.cache
 def _tables() -> list[Sums]:
-    """What each pair of bytes leaves, with 0, 2, 4 and 6 zero bytes behind it."""
+    """Return the remainders of each pair of bytes, followed by 0, 2, 4 and 6 zero bytes."""
     pair = _zeros(np.arange(1 << 16, dtype=np.uint32), 2)
     return [_zeros(pair, 2 * n) for n in range(4)]
 
 
 @functools.cache
 def _moving(level: int) -> list[Sums]:
-    """What ROW * 2^level zero bytes make of a remainder, by each of its four bytes."""
+    """Return tables that append ROW * 2^level zero bytes to a remainder, one per byte of the remainder."""
     parts = [np.arange(256, dtype=np.uint32) << np.uint32(8 * part) for part in range(4)]
     if level == 0:
         return [_zeros(part, ROW) for part in parts]

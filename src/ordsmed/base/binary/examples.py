@@ -1,9 +1,9 @@
-"""tf.train.Example: features by their names, each a list of whole numbers, fractions or bytes; in and out in numpy.
+"""Read and write tf.train.Example with NumPy: named features, each a list of integers, floats or bytes.
 
     Example { features = 1 { feature = 1 { key = 1, value = 2 { bytes = 1 | floats = 2 | ints = 3 { value = 1 }}}}}
 
-All examples of a block are read together: where each feature's numbers lie is found record by record, the numbers
-themselves by a few passes over all of their bytes.
+All examples of a block are read together: the positions of each feature's numbers are found record by record, and the
+numbers are decoded by a few passes over all their bytes.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from ordsmed.base.binary.records import RecordBlock
 from ordsmed.base.errors import DataError
 
 Feature = NDArray[np.int64] | NDArray[np.float32]
-KINDS = {1: "bytes", 2: "fractions", 3: "whole numbers"}
+KINDS = {1: "bytes", 2: "floats", 3: "integers"}
 FLOATS, INTS = 2, 3
-OUTER, VALUE = 1 << 3 | proto.RUN, 2 << 3 | proto.RUN  # how the first and the second field of a message begin
+OUTER, VALUE = 1 << 3 | proto.RUN, 2 << 3 | proto.RUN  # tags of the first and second field of a message
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Features of all examples of a block: numbers end to end, and where each example's begin, [N + 1]."""
+    """Features of all examples of a block: numbers end to end, and the start of each example's numbers, [N + 1]."""
 
     values: dict[str, Feature]
     starts: dict[str, NDArray[np.int64]]
 
     def table(self, name: str, block: RecordBlock, width: int | None = None) -> Feature:
-        """A feature of which every example has as many numbers, [N, width]."""
+        """Return a feature as an array [N, width], if every example has the same number of values."""
         counts = np.diff(self.starts[name])
         width = int(counts[0]) if width is None else width
         for number in np.flatnonzero(counts != width)[:1]:
             problem = f"{name} has {counts[number]:,} numbers"
-            raise DataError(block.place(int(number)), problem, f"{width:,}, as others have")
+            raise DataError(block.place(int(number)), problem, f"{width:,}, as in other examples")
         return self.values[name].reshape(len(counts), width)
 
 
 def read(block: RecordBlock, wanted: Mapping[str, int]) -> Columns:
-    """These features (and their kinds) of all examples; one that lacks some, or is of another kind, is named."""
+    """Return the wanted features (names with their kinds) of all examples. Errors name the example."""
     numbers = {name.encode(): place for place, name in enumerate(wanted)}
     runs: list[list[tuple[int, int]]] = [[] for _ in wanted]
     kinds = list(wanted.values())
@@ -51,7 +51,7 @@ def read(block: RecordBlock, wanted: Mapping[str, int]) -> Columns:
         try:
             seen = _runs(block, number, numbers, kinds, runs)
         except Torn as error:
-            raise DataError(block.place(number), f"is no tf.train.Example: {error}", "an Example") from None
+            raise DataError(block.place(number), f"is not a tf.train.Example: {error}", "an Example") from None
         if seen < len(wanted):
             _refuse(block, number, wanted)
     values: dict[str, Feature] = {}
@@ -62,7 +62,7 @@ def read(block: RecordBlock, wanted: Mapping[str, int]) -> Columns:
 
 
 def features(record: memoryview) -> dict[str, tuple[int, memoryview]]:
-    """All features of one example: the kind of each, and its list as it stands."""
+    """Return all features of an example: kind and encoded list of each."""
     kept: dict[str, tuple[int, memoryview]] = {}
     for _, inner in proto.fields(record):
         for _, entry in proto.fields(_run(inner)):
@@ -74,7 +74,7 @@ def features(record: memoryview) -> dict[str, tuple[int, memoryview]]:
 
 
 def written(table: Mapping[str, Feature]) -> Iterator[bytes]:
-    """Examples of these features, [N, width] each."""
+    """Encode features, [N, width] each, as examples."""
     columns = [_Packed.of(name, array) for name, array in table.items()]
     for number in range(len(next(iter(table.values())))):
         yield proto.run(1, b"".join([column.entry(number) for column in columns]))
@@ -82,7 +82,7 @@ def written(table: Mapping[str, Feature]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class _Packed:
-    """A feature of many examples, ready to be written."""
+    """One feature of many examples, encoded."""
 
     key: bytes
     kind: int
@@ -99,13 +99,12 @@ class _Packed:
         return _Packed(proto.run(1, name.encode()), INTS, data, np.cumsum([0, *rows.tolist()]).tolist())
 
     def entry(self, number: int) -> bytes:
-        """That of one example, in its map."""
         packed = proto.run(1, self.data[self.borders[number] : self.borders[number + 1]])
         return proto.run(1, self.key + proto.run(2, proto.run(self.kind, packed)))
 
 
 def _varints(array: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-    """Whole numbers as varints, one after the other, and how many bytes each has."""
+    """Encode integers as varints. Return the bytes, and how many bytes each integer has."""
     left, sizes = array.view(np.uint64), np.ones(len(array), np.int64)
     for shift in range(7, 64, 7):
         more = (left >> np.uint64(shift)) > 0
@@ -113,44 +112,44 @@ def _varints(array: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
             break
         sizes += more
     out = np.zeros((len(left), int(sizes.max(initial=1))), np.uint8)
-    for place in range(out.shape[1]):
-        goes_on = (place + 1 < sizes).astype(np.uint8) << 7
-        out[:, place] = ((left >> np.uint64(7 * place)) & np.uint64(0x7F)).astype(np.uint8) | goes_on
+    for byte in range(out.shape[1]):
+        continues = (byte + 1 < sizes).astype(np.uint8) << 7
+        out[:, byte] = ((left >> np.uint64(7 * byte)) & np.uint64(0x7F)).astype(np.uint8) | continues
     return out[np.arange(out.shape[1]) < sizes[:, None]].tobytes(), sizes
 
 
 def _runs(
     block: RecordBlock, number: int, wanted: dict[bytes, int], kinds: list[int], runs: list[list[tuple[int, int]]]
 ) -> int:
-    """Note where the lists of an example lie in the block; how many of those wanted there are."""
+    """Record the positions of an example's lists in the block. Return how many of the wanted features it has."""
     raw, at = block.raw, int(block.starts[number])
     end, seen = at + int(block.lengths[number]), 0
     if at == end:
         return 0
     at, stop = _inside(raw, at, end, OUTER)
     if stop != end:
-        raise Torn("something stands behind its features")
+        raise Torn("there are bytes after its features")
     while at < stop:
         entry, after = _inside(raw, at, stop, OUTER)
         begin, value = _inside(raw, entry, after, OUTER)
-        place = wanted.get(raw[begin:value])
-        if place is not None:
+        index = wanted.get(raw[begin:value])
+        if index is not None:
             begin, last = _inside(raw, value, after, VALUE)
             if begin < last:
                 kind = raw[begin] >> 3
-                if kind != kinds[place]:
-                    _refuse_kind(block, number, kind, kinds[place], list(wanted)[place].decode())
+                if kind != kinds[index]:
+                    _refuse_kind(block, number, kind, kinds[index], list(wanted)[index].decode())
                 begin, last = _inside(raw, begin, last, raw[begin])
                 if begin < last:
                     begin, last = _inside(raw, begin, last, OUTER)
-            runs[place].append((begin, last))
+            runs[index].append((begin, last))
             seen += 1
         at = after
     return seen
 
 
 def _inside(raw: bytes, at: int, end: int, tag: int) -> tuple[int, int]:
-    """Where the run of bytes of a field begins and ends, which stands at a place."""
+    """Return the begin and end of the byte string of the field at `at`."""
     if at + 1 >= end or raw[at] != tag:
         raise Torn(f"no field {tag >> 3} where one should be")
     size, begin = raw[at + 1], at + 2
@@ -162,18 +161,19 @@ def _inside(raw: bytes, at: int, end: int, tag: int) -> tuple[int, int]:
 
 
 def _ints(block: RecordBlock, spans: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The varints of runs of bytes, end to end, and where those of each run begin."""
+    """Decode varints. Return the numbers end to end, and where those of each span begin."""
     raw, borders = _gathered(block, spans)
     for number in np.flatnonzero((np.diff(borders) > 0) & (raw[borders[1:] - 1] >= 0x80))[:1] if len(raw) else ():
-        raise DataError(block.place(int(number)), "is no tf.train.Example: it is cut off within a number", "an Example")
+        problem = "is not a tf.train.Example: it is truncated in a number"
+        raise DataError(block.place(int(number)), problem, "an Example")
     ends = np.flatnonzero(raw < 0x80)
     begins = np.zeros_like(ends)
     begins[1:] = ends[:-1] + 1
     sizes = ends - begins
     values = (raw[begins] & np.uint8(0x7F)).astype(np.uint64)
-    for place in range(1, int(sizes.max(initial=0)) + 1):
-        there = np.flatnonzero(sizes >= place)
-        values[there] |= (raw[begins[there] + place] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * place)
+    for byte in range(1, int(sizes.max(initial=0)) + 1):
+        longer = np.flatnonzero(sizes >= byte)
+        values[longer] |= (raw[begins[longer] + byte] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * byte)
     return values.view(np.int64), np.searchsorted(ends, borders)
 
 
@@ -183,7 +183,6 @@ def _floats(block: RecordBlock, spans: list[tuple[int, int]]) -> tuple[NDArray[n
 
 
 def _gathered(block: RecordBlock, spans: list[tuple[int, int]]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of runs, end to end, and where each begins there, [N + 1]."""
     raw = block.raw
     parts = [raw[begin:end] for begin, end in spans]
     return np.frombuffer(b"".join(parts), np.uint8), np.cumsum([0, *map(len, parts)])
@@ -196,13 +195,12 @@ def _run(value: proto.Value) -> memoryview:
 
 
 def _refuse(block: RecordBlock, number: int, wanted: Mapping[str, int]) -> None:
-    """An example of another kind: which features it has."""
     present = features(block.record(number))
-    lacks = [name for name in wanted if name not in present]
+    missing = [name for name in wanted if name not in present]
     names = ", ".join(f"{name} ({KINDS.get(kind, 'nothing')})" for name, (kind, _) in sorted(present.items()))
-    problem = f"holds {names or 'no feature'}; lacks {', '.join(lacks)}"
+    problem = f"has {names or 'no features'}; missing: {', '.join(missing)}"
     raise DataError(block.place(number), problem, "examples of another kind")
 
 
 def _refuse_kind(block: RecordBlock, number: int, kind: int, wanted: int, name: str) -> None:
-    raise DataError(block.place(number), f"{name} holds {KINDS.get(kind, f'field {kind}')}", KINDS[wanted])
+    raise DataError(block.place(number), f"{name} has {KINDS.get(kind, f'field {kind}')}", KINDS[wanted])

@@ -1,6 +1,6 @@
-"""Protocol buffers on the wire: fields of a message by their numbers, read and written without a schema.
+"""Protocol buffers: read and write the fields of a message by number, without a schema.
 
-A field is a varint, 8 bytes, a run of bytes or 4 bytes; what is read is (number, value), runs as memoryviews.
+A field is a varint, 8 bytes, a byte string or 4 bytes. Fields are read as (number, value), byte strings as memoryviews.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,25 +10,25 @@ VARINT, EIGHT, RUN, FOUR = 0, 1, 2, 5
 
 
 class Torn(ValueError):
-    """Bytes that are no whole message."""
+    """The bytes are not a complete message."""
 
 
 def varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
-    """A number, and where the next thing begins."""
+    """Return the number that begins at `at`, and the position after it."""
     value = shift = 0
     try:
         while (byte := data[at]) >= 0x80:
             value |= (byte & 0x7F) << shift
             at, shift = at + 1, shift + 7
             if shift > 63:
-                raise Torn("a number of more than 64 bits")
+                raise Torn("a number has more than 64 bits")
     except IndexError:
-        raise Torn("it is cut off within a number") from None
+        raise Torn("it is truncated in a number") from None
     return value | byte << shift, at + 1
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, Value]]:
-    """The fields of a message, in their order."""
+    """Yield the fields of a message in order."""
     at, end = 0, len(data)
     while at < end:
         tag, at = varint(data, at)
@@ -51,17 +51,17 @@ def fields(data: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def table(data: memoryview) -> dict[int, Value]:
-    """The last value of each field: for messages whose fields come once."""
+    """Return the last value of each field, for messages in which no field is repeated."""
     return dict(fields(data))
 
 
 def signed(value: int) -> int:
-    """A varint as the int64 that it stands for."""
+    """Return the int64 that a varint represents."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def number(value: int) -> bytes:
-    """A varint."""
+    """Encode a number as a varint."""
     value &= (1 << 64) - 1
     out = bytearray()
     while value >= 0x80:
@@ -72,12 +72,11 @@ def number(value: int) -> bytes:
 
 
 def run(field: int, data: bytes) -> bytes:
-    """A field of bytes."""
     return number(field << 3 | RUN) + number(len(data)) + data
 
 
 def message(values: Mapping[int, int | bytes], fixed: tuple[int, ...] = ()) -> bytes:
-    """A message of these fields; zeros are left out, as protobuf does; `fixed`: numbers of four bytes."""
+    """Encode a message. Zeros are omitted, as protobuf does. Fields in `fixed` are numbers of four bytes."""
     out = b""
     for field, value in values.items():
         if isinstance(value, bytes):

@@ -1,9 +1,9 @@
-"""TFRecords: runs of bytes with their lengths and checksums, plain or packed as a whole (gzip, zlib), in and out.
+"""Read and write TFRecords: byte strings with lengths and checksums, plain or compressed as a whole (gzip, zlib).
 
     length (8 bytes) | its checksum (4) | the record | its checksum (4) | ...
 
-A file is read some megabytes at a time and checked a block at a time; what is wrong is named by the file, the number of
-the record (counted from 1) and the byte at which it begins.
+A file is read some megabytes at a time and checked block by block. Errors name the file, the number of the record (from
+1) and the byte at which it begins.
 """
 
 import gzip
@@ -22,36 +22,33 @@ from ordsmed.base.errors import DataError
 
 HEAD, TAIL = 12, 4
 BLOCK = 8 << 20  # bytes read at once
-LONGEST = 1 << 30  # of a record: more is a mistake
-WANTED = "TFRecords: lengths, records and their checksums, plain or packed by gzip or zlib"
+LONGEST = 1 << 30  # bytes of a record; a longer one is an error
+WANTED = "TFRecords: lengths, records and their checksums, plain or compressed by gzip or zlib"
 
 
 @dataclass(frozen=True)
 class RecordBlock:
-    """Records that were read together, checked."""
+    """Checked records that were read together."""
 
     path: Path
     raw: bytes
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    first: int  # number of the first one in its file, from 1
-    at: int  # where the block begins in the file, unpacked
+    first: int  # number of the first record in the file, from 1
+    at: int  # byte of the uncompressed file at which the block begins
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def record(self, number: int) -> memoryview:
-        """One of them."""
         start = int(self.starts[number])
         return memoryview(self.raw)[start : start + int(self.lengths[number])]
 
     def place(self, number: int) -> str:
-        """Where it stands, for a person."""
         return f"{self.path}: record {self.first + number:,}, at byte {self.at + self.starts[number] - HEAD:,}"
 
 
 def read(path: Path) -> Iterator[RecordBlock]:
-    """All records of a file, a block at a time."""
     with path.open("rb") as file:
         source = _unpacked(file, path)
         buffer, first, at, whole = b"", 1, 0, 0
@@ -69,11 +66,11 @@ def read(path: Path) -> Iterator[RecordBlock]:
         place = f"{path}: record {first:,}, at byte {at:,}"
         size = _length(buffer, place) if len(buffer) >= HEAD else HEAD
         wrong = f"{len(buffer):,} bytes are left of a record of {size + HEAD + TAIL:,}"
-        raise DataError(place, f"is cut off: {wrong}", WANTED, "copy it again")
+        raise DataError(place, f"is truncated: {wrong}", WANTED, "copy it again")
 
 
 def framed(records: Iterable[bytes]) -> Iterator[bytes]:
-    """Records as they stand in a file, some at a time."""
+    """Yield records in the format of a file, several at a time."""
     batch: list[bytes] = []
     for record in records:
         batch.append(record)
@@ -96,7 +93,6 @@ def _framed(batch: list[bytes]) -> bytes:
 
 
 def _unpacked(file: IO[bytes], path: Path) -> IO[bytes]:
-    """The bytes of the records, whatever they are packed by."""
     head = file.read(HEAD)
     file.seek(0)
     if len(head) == HEAD and _right(head):
@@ -106,7 +102,7 @@ def _unpacked(file: IO[bytes], path: Path) -> IO[bytes]:
     if len(head) > 1 and head[0] & 0x0F == 8 and (head[0] << 8 | head[1]) % 31 == 0:
         return _Inflated(file)  # type: ignore[return-value]
     if len(head) and len(head) < HEAD:
-        problem = f"is cut off: {len(head)} bytes are left"
+        problem = f"is truncated: {len(head)} bytes are left"
         raise DataError(f"{path}: record 1, at byte 0", problem, WANTED, "copy it again")
     if head:
         raise DataError(f"{path}: record 1, at byte 0", "the checksum of its length differs", WANTED, "copy it again")
@@ -114,30 +110,27 @@ def _unpacked(file: IO[bytes], path: Path) -> IO[bytes]:
 
 
 def _more(source: IO[bytes], least: int, path: Path) -> bytes:
-    """The next blocks: at least so many bytes, so that a long record is put together once; fewer at the end."""
+    """Read at least `least` bytes, so that a long record is joined only once; fewer at the end of the file."""
     parts, size = list[bytes](), 0
     try:
         while size < max(least, 1) and (part := source.read(BLOCK)):
             parts.append(part)
             size += len(part)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(path, f"cannot be unpacked: {error}", WANTED, "copy it again") from None
+        raise DataError(path, f"cannot be decompressed: {error}", WANTED, "copy it again") from None
     return b"".join(parts)
 
 
 class _Inflated:
-    """A file packed by zlib, read bit by bit."""
-
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.machine = file, zlib.decompressobj()
 
     def read(self, size: int) -> bytes:
-        """So many bytes at most; none at the end."""
         out = b""
         while not out and not self.machine.eof:
             raw = self.machine.unconsumed_tail or self.file.read(1 << 20)
             if not raw:
-                raise EOFError("it ends within its packed bytes")
+                raise EOFError("the compressed data is truncated")
             out = self.machine.decompress(raw, size)
         return out
 
@@ -148,17 +141,16 @@ def _right(head: bytes) -> bool:
 
 
 def _length(buffer: bytes, place: str) -> int:
-    """The length that a record says it has; a wrong one is refused before anything of its size is read."""
+    """Return the length of a record, or raise an error if it is wrong, before anything of its size is read."""
     if not _right(buffer[:HEAD]):
         raise DataError(place, "the checksum of its length differs", WANTED, "copy the file again")
     length: int = struct.unpack_from("<Q", buffer)[0]
     if length > LONGEST:
-        raise DataError(place, f"says that it has {length:,} bytes", f"{LONGEST:,} at most")
+        raise DataError(place, f"claims {length:,} bytes", f"at most {LONGEST:,}")
     return length
 
 
 def _starts(buffer: bytes) -> list[int]:
-    """Where the whole records of some bytes begin."""
     starts, at, end, unpack = [], 0, len(buffer), struct.Struct("<Q").unpack_from
     while at + HEAD <= end:
         (length,) = unpack(buffer, at)
@@ -170,7 +162,7 @@ def _starts(buffer: bytes) -> list[int]:
 
 
 def _checked(path: Path, buffer: bytes, starts: list[int], first: int, at: int) -> RecordBlock:
-    """Records as a block, once all their checksums are right."""
+    """Return the records as a block, or raise an error if a checksum is wrong."""
     data = np.frombuffer(buffer, np.uint8)
     begins = np.array(starts, np.int64)
     heads = data[begins[:, None] + np.arange(-HEAD, 0)]

@@ -1,9 +1,9 @@
-"""LevelDB's sorted tables, as TensorFlow's index files are: keys and values in blocks with checksums.
+"""LevelDB's sorted tables, the format of TensorFlow's index files: keys and values in blocks with checksums.
 
-    block ... | (empty) | index block: last key -> place of each block | footer: places of both, magic
+    block ... | (empty) | index block: last key -> position of each block | footer: positions of both, magic number
 
-A block is entries (how many letters a key shares with the one before, the rest, the value), where keys stand whole, a
-byte for its compression, and a checksum.
+A block has entries (number of bytes a key shares with the one before, the rest of the key, the value), some of which
+have the full key, then a byte for the compression, and a checksum.
 """
 
 import struct
@@ -16,14 +16,14 @@ from ordsmed.base.errors import DataError
 
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 FOOTER = 48
-TRAILER = 5  # behind a block: how it is compressed, and its checksum
-FULL = 1 << 18  # bytes from which on a new block begins (TensorFlow's)
-WHOLE = 16  # every so many entries a key stands whole
+TRAILER = 5  # bytes after a block: compression and checksum
+FULL = 1 << 18  # bytes from which on a new block begins, as in TensorFlow
+WHOLE = 16  # every 16th entry has its full key
 SNAPPY = 1
 
 
 def is_table(path: Path) -> bool:
-    """Does a file end as these do?"""
+    """Return whether a file ends with the magic number of a table."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - len(MAGIC)))
@@ -31,15 +31,14 @@ def is_table(path: Path) -> bool:
 
 
 def read(path: Path) -> dict[bytes, bytes]:
-    """All of a table, in memory."""
     data = memoryview(path.read_bytes())
     if len(data) < FOOTER or bytes(data[-len(MAGIC) :]) != MAGIC:
-        remedy = "fetch it again: it was cut off, or is another kind of file"
-        problem = f"{len(data):,} bytes without a table's end"
+        remedy = "fetch it again: it is truncated, or another kind of file"
+        problem = f"{len(data):,} bytes without the end of a table"
         raise DataError(path, problem, "TensorFlow's index of a checkpoint", remedy)
     try:
         footer = data[-FOOTER:]
-        at = varint(footer, varint(footer, 0)[1])[1]  # behind the place of the block of metadata
+        at = varint(footer, varint(footer, 0)[1])[1]  # after the position of the metadata block
         table: dict[bytes, bytes] = {}
         for _, handle in _entries(_block(data, *_place(footer[at:]), path)):
             table.update(_entries(_block(data, *_place(memoryview(handle)), path)))
@@ -49,7 +48,6 @@ def read(path: Path) -> dict[bytes, bytes]:
 
 
 def write(table: Mapping[bytes, bytes]) -> bytes:
-    """A table of these keys and values."""
     out, index = bytearray(), []
     block: list[tuple[bytes, bytes]] = []
     size = 0
@@ -79,17 +77,17 @@ def _place(handle: memoryview) -> tuple[int, int]:
 
 def _block(data: memoryview, start: int, size: int, path: Path) -> memoryview:
     if start + size + TRAILER > len(data) - FOOTER:
-        raise Torn(f"a block of {size:,} bytes at {start:,} reaches over its end")
+        raise Torn(f"a block of {size:,} bytes at {start:,} exceeds the file")
     raw, (wanted,) = data[start : start + size + 1], struct.unpack_from("<I", data, start + size + 1)
     if int(masked(crc32c(raw))) != wanted:
         raise DataError(path, f"is damaged: the checksum of the block at byte {start:,} differs", "", "fetch it again")
     if raw[-1]:
         kind = "snappy" if raw[-1] == SNAPPY else f"kind {raw[-1]}"
-        remedy = "load and save it with TensorFlow, which compresses none"
-        raise DataError(path, f"its block at byte {start:,} is compressed ({kind})", "blocks as they are", remedy)
+        remedy = "load and save it with TensorFlow, which does not compress"
+        raise DataError(path, f"its block at byte {start:,} is compressed ({kind})", "uncompressed blocks", remedy)
     (restarts,) = struct.unpack_from("<I", raw, size - 4)
     if 4 * (restarts + 1) > size:
-        raise Torn(f"the block at byte {start:,} tells of {restarts:,} whole keys")
+        raise Torn(f"the block at byte {start:,} claims {restarts:,} full keys")
     return raw[: size - 4 * (restarts + 1)]
 
 
@@ -100,17 +98,17 @@ def _entries(block: memoryview) -> Iterator[tuple[bytes, bytes]]:
         unshared, at = varint(block, at)
         size, at = varint(block, at)
         if shared > len(key) or at + unshared + size > len(block):
-            raise Torn("an entry reaches over its block")
+            raise Torn("an entry exceeds its block")
         key = key[:shared] + bytes(block[at : at + unshared])
         yield key, bytes(block[at + unshared : at + unshared + size])
         at += unshared + size
 
 
-def _packed(entries: list[tuple[bytes, bytes]], whole: int) -> bytes:
+def _packed(entries: list[tuple[bytes, bytes]], interval: int) -> bytes:
     out, starts, before = bytearray(), [], b""
-    for place, (key, value) in enumerate(entries):
+    for entry_number, (key, value) in enumerate(entries):
         shared = 0
-        if place % whole == 0:
+        if entry_number % interval == 0:
             starts.append(len(out))
         else:
             while shared < min(len(key), len(before)) and key[shared] == before[shared]:

@@ -1,1 +1,1 @@
-"""What the machine lends a process: devices, threads, memory, and how fast it multiplies."""
+"""The resources of this machine: devices, threads, memory, and measured speed."""

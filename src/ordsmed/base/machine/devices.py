@@ -1,4 +1,4 @@
-"""The device of a process: a GPU by its number, or the CPU; and whether torch has code for it."""
+"""Choose the device of a process, a GPU or the CPU, and check that torch has code for it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import torch
 
 DEVICES = r"auto|cpu|cuda(:\d+)?"
-MAKERS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of their drivers
-# what configures torch's allocator
+MAKERS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of the drivers
+# environment variables that configure torch's allocator
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
@@ -45,7 +45,7 @@ def card_of(device: torch.device) -> Accelerator | None:
 def device_of(
     requested: str, local: int = 0, local_world: int = 1, world: int = 1, place: str = "layout.device"
 ) -> str:
-    """The device of a process, with its number: the requested one, or one GPU for each process."""
+    """Return the device of a process, with its number: the requested one, or one GPU per process."""
     import torch
 
     if not re.fullmatch(DEVICES, requested):
@@ -63,9 +63,8 @@ def device_of(
     if ":" in requested:
         number = int(requested.partition(":")[2])
         if world > 1:
-            raise RecipeError(
-                place, f"found {requested} for {many(world, 'process')}", "cuda: each takes a GPU of its own"
-            )
+            problem = f"found {requested} for {many(world, 'process')}"
+            raise RecipeError(place, problem, "cuda, which gives each process its own GPU")
         if number >= count:
             raise RecipeError(place, f"found {requested}", f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0")
         return _with_code(number, place)
@@ -78,18 +77,16 @@ def device_of(
 
 @functools.cache
 def _warn_of_unused_gpus(place: str) -> None:
-    """Say that GPUs are here which torch does not see: the driver may be too old, or torch built without them."""
+    """Warn about GPUs that torch does not see, because of an old driver or a torch build without them."""
     import torch
 
     if (maker := gpus_of(Path("/"))) != "none":
-        say(
-            f"{place}: the CPU, for torch {torch.__version__} sees none of {maker}'s GPUs that are here; "
-            "`ordsmed doctor` says why"
-        )
+        problem = f"torch {torch.__version__} does not see the {maker} GPUs of this machine"
+        say(f"{place}: using the CPU, because {problem}; `ordsmed doctor` says why")
 
 
 def _with_code(number: int, place: str) -> str:
-    """A GPU's name; one that torch was not built for is refused before its first kernel fails."""
+    """Return a GPU's name, or raise an error if torch was built without code for it."""
     import torch
 
     codes = tuple(torch.cuda.get_arch_list())
@@ -98,13 +95,13 @@ def _with_code(number: int, place: str) -> str:
         code = getattr(gpu, "gcnArchName", "").partition(":")[0] if torch.version.hip else ""
         code = code or f"{gpu.major}.{gpu.minor}"
         if not has_code(code, codes):
-            problem = f"found {gpu.name} ({code}), for which torch {torch.__version__} holds no code"
+            problem = f"found {gpu.name} ({code}), for which torch {torch.__version__} has no code"
             raise RecipeError(place, problem, f"one of {' '.join(codes)}", "name `cpu`; `ordsmed doctor` says more")
     return f"cuda:{number}"
 
 
 def has_code(capability: str, codes: tuple[str, ...]) -> bool:
-    """Is there code for a GPU: of its own architecture, an earlier one of its generation, or one to be compiled?"""
+    """Return whether `codes` fit a GPU: its own or an earlier architecture of its generation, or one to be compiled."""
     if capability.startswith("gfx"):
         return capability in codes
     major, _, minor = capability.partition(".")
@@ -121,15 +118,15 @@ def has_code(capability: str, codes: tuple[str, ...]) -> bool:
 
 
 def gpus_of(root: Path) -> str:
-    """The maker of the GPUs that the system knows, whether torch can use them or not."""
+    """Return the maker of the GPUs that the system has, whether torch can use them or not, or "none"."""
     return next((maker for maker, paths in MAKERS.items() if any((root / path).exists() for path in paths)), "none")
 
 
 def let_segments_grow() -> None:
-    """Let segments of a GPU's memory grow in place, as batches differ in size; to be called before CUDA starts.
+    """Let memory segments of a GPU grow in place, because batches differ in size. Call it before CUDA starts.
 
-    What a user sets for torch's allocator stays as it is; ROCm has no such memory. The first of the names, the older
-    one, works in every version of torch: 2.9 does not read this from the newer one.
+    Settings of the user are kept, and ROCm has no such feature. The older of the variable names is used, because torch
+    2.9 does not read this setting from the newer one.
     """
     import torch
 
@@ -138,7 +135,6 @@ def let_segments_grow() -> None:
 
 
 def name_of(device: torch.device) -> str:
-    """A GPU's name, or the make of the CPU."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else host.processor()

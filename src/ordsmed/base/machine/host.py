@@ -1,4 +1,4 @@
-"""What Linux says of this machine and of this process: cores, limits of a cgroup, the make of the CPU."""
+"""Facts that Linux reports about this machine and process: cores, cgroup limits, CPU model, process age."""
 
 import contextlib
 import os
@@ -8,35 +8,34 @@ import time
 from pathlib import Path
 
 ROOT = Path("/")
-FEW, EACH = 64, 8  # processes that may be started on any machine, and for each core
+FEW, EACH = 64, 8  # limit of processes: at least FEW on any machine, and EACH per core
 
 
 def cores() -> int:
-    """Cores that this process may keep busy: those it may run on, or fewer where its cgroup has a quota."""
+    """Return the number of cores this process may keep busy: those of its affinity, or fewer by a cgroup quota."""
     allowed = len(os.sched_getaffinity(0))
     quota = _quota()
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def available_cores() -> int:
-    """Cores of the machine, or of its container or job: what a process may use that nobody bound to some of them."""
+    """Return the number of cores of the machine, container or job, whatever this process is bound to."""
     sets = [*cgroup_limits("", "cpuset.cpus.effective"), *cgroup_limits("cpuset", "cpuset.effective_cpus")]
     return min((len(numbers_in(text)) for text in sets if text), default=os.cpu_count() or 1)
 
 
 def numbers_in(ranges: str) -> set[int]:
-    """Linux's lists: `0-3,8` -> 0, 1, 2, 3, 8."""
+    """Parse a list of Linux: `0-3,8` -> 0, 1, 2, 3, 8."""
     pairs = (part.partition("-") for part in ranges.split(","))
     return {number for first, _, last in pairs for number in range(int(first), int(last or first) + 1)}
 
 
 def most_processes() -> int:
-    """So many processes may be started here and no more."""
     return max(FEW, EACH * cores())
 
 
 def _quota() -> float | None:
-    """The cgroup's share of processor time, in cores."""
+    """Return the CPU quota of the cgroup in cores, or None."""
     shares = []
     for text in cgroup_limits("", "cpu.max"):
         quota, _, period = text.partition(" ")
@@ -48,9 +47,10 @@ def _quota() -> float | None:
 
 
 def cgroup_limits(kind: str, name: str) -> list[str]:
-    """A limit that this process's cgroup and those above it have; `kind`: the controller of version 1, "": version 2.
+    """Return the values of a limit in this process's cgroup and its parents.
 
-    Inside a container the path in /proc may be the host's: what is mounted then is the container's own.
+    `kind` is the controller of cgroup version 1, or "" for version 2. In a container, the path in /proc may be that of
+    the host; then only the mounted cgroups, which are the container's, are read.
     """
     path = "/"
     with contextlib.suppress(OSError):
@@ -68,24 +68,21 @@ def cgroup_limits(kind: str, name: str) -> list[str]:
 
 
 def kernel_version() -> tuple[int, ...]:
-    """Linux's version."""
     match = re.match(r"(\d+)\.(\d+)", platform.release())
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def processor() -> str:
-    """The make of the CPU."""
     return _cpu_field("model name") or platform.processor() or platform.machine()
 
 
 def cpu_make() -> tuple[str, int]:
-    """Who made the CPU, and the number of its family; empty and 0 where the system does not say."""
+    """Return the CPU's vendor and family number, or "" and 0 if the system does not report them."""
     family = _cpu_field("cpu family")
     return _cpu_field("vendor_id"), int(family) if family.isdecimal() else 0
 
 
 def _cpu_field(name: str) -> str:
-    """What Linux says of the first core."""
     with contextlib.suppress(OSError):
         for line in (ROOT / "proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith(name):

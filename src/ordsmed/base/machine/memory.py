@@ -1,4 +1,4 @@
-"""Memory of a process: how much it may hold, how much it held, whether it ran out; and glibc's large pages."""
+"""Memory of this process: limit, peak, detection of out-of-memory errors, and large pages of glibc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ordsmed.base.say import size
 if TYPE_CHECKING:
     import torch
 
-FULL = (  # words of errors that have no class of their own: torch's on a CPU, a GPU's outside of torch's allocator
+FULL = (  # out-of-memory errors without a class: torch's on a CPU, and a GPU's outside of torch's allocator
     r"can't allocate memory|\b(CUDA|HIP) ((driver )?error|failure).*out of memory"
     r"|Triton Error \[(CUDA|HIP)\].*out of memory"
     r"|(CUBLAS|CUDNN|HIPBLAS)_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed"
@@ -26,7 +26,7 @@ FULL = (  # words of errors that have no class of their own: torch's on a CPU, a
 
 
 def memory_limit() -> int | None:
-    """Bytes this process may come to hold: the machine's, or fewer where its cgroup or a ulimit says so."""
+    """Return how many bytes this process may use: the machine's memory, or a limit of its cgroup or ulimit."""
     soft = [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     limits = [value for value in soft if value != resource.RLIM_INFINITY]
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -38,17 +38,17 @@ def memory_limit() -> int | None:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Let `peak_memory` count from now on."""
+    """Reset the peak that `peak_memory` returns."""
     if device.type == "cuda":
         import torch
 
         torch.cuda.reset_peak_memory_stats(device)
-    with contextlib.suppress(OSError):  # a container may forbid it: then all that this process ever had counts
+    with contextlib.suppress(OSError):  # a container may forbid it; then the peak since the start counts
         (host.ROOT / "proc/self/clear_refs").write_text("5")
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes that tensors took on a GPU at most; on a CPU, what the process took."""
+    """Return the peak bytes of tensors on a GPU, or of this process on a CPU."""
     if device.type == "cuda":
         import torch
 
@@ -61,15 +61,15 @@ def peak_memory(device: torch.device) -> int:
 
 
 def afford(place: object, count: int, size_of_one: float) -> None:
-    """Refuse so many things of so many bytes where memory cannot hold them."""
+    """Raise an error if `count` things of `size_of_one` bytes exceed the memory."""
     has = memory_limit()
     if has is not None and count * size_of_one >= has:
-        problem = f"found {count:,}, which take {size(count * size_of_one)} of memory"
-        raise RecipeError(place, problem, f"less than the {size(has)} there are: {int(has / size_of_one):,} at most")
+        problem = f"found {count:,}, which need {size(count * size_of_one)} of memory"
+        raise RecipeError(place, problem, f"at most {int(has / size_of_one):,}, which fit in {size(has)}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Did the memory of a GPU or of the machine run out?"""
+    """Return whether an error means that the memory of a GPU or of the machine ran out."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
@@ -79,8 +79,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @functools.cache
 def keep_memory() -> None:
-    """Let glibc keep what it once had, on pages of 2 MB: a step of a CPU that finds its tensors on fresh pages takes 8
-    to 17 per cent longer, one that finds them on small pages 2 to 6 (docs/log.md)."""
+    """Let glibc keep freed memory, on pages of 2 MB.
+
+    A training step on a CPU that gets fresh pages for its tensors takes 8 to 17 per cent longer, one on small pages 2
+    to 6 (docs/log.md).
+    """
     if not sys.platform.startswith("linux"):
         return
     trim_threshold, top_pad, mmap_max, never = -1, -2, -4, -1
@@ -92,7 +95,7 @@ def keep_memory() -> None:
     libc.mallopt(trim_threshold, never)
     libc.mallopt(top_pad, 64 << 20)
     if room := _free_addresses():
-        # grow the heap once, ask for large pages there, and give it back to malloc, which hands it out from now on
+        # grow the heap once, request large pages for it, and free it, so that malloc reuses it from now on
         address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = address, [size], [address]
         libc.madvise.argtypes = [address, size, number]
@@ -103,9 +106,9 @@ def keep_memory() -> None:
 
 
 def _free_addresses() -> int:
-    """Bytes of addresses that cost nothing before they are written to; 0 where they are counted.
+    """Return how many bytes of address space can be reserved without cost, or 0 if reservations count.
 
-    Linux before 5.2 counts them against what is free whenever this process is copied, and then refuses to start others.
+    Linux before 5.2 counts them against free memory when this process forks, and may then refuse to fork.
     """
     strict = host.kernel_version() < (5, 2)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""How fast a device multiplies: measured for a tenth of a second, kept by machine, device, threads and precision."""
+"""The speed of matrix products on a device, measured in a tenth of a second and cached per machine."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ordsmed.base.machine.threads import ALONE, watch_others
 if TYPE_CHECKING:
     import torch
 
-PATIENCE = 0.1  # seconds that a measurement of products may take
-SHORT = 0.01  # a product that takes so long is long enough
-WIDE = ("AuthenticAMD", 26)  # from Zen 5 on 512 bits are one step, and MKL multiplies 256 there
-LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # products, by their side
-SLOWER = 1.5  # 16 bits that take so many times as long are reported
-_known: dict[str, float] = {}  # speeds this process knows
+PATIENCE = 0.1  # seconds of a measurement
+SHORT = 0.01  # seconds of a product that is long enough to measure
+WIDE = ("AuthenticAMD", 26)  # from Zen 5 on, a CPU computes 512 bits per step, but MKL uses 256 there
+LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # sides of the matrices
+SLOWER = 1.5  # 16 bits that take this many times as long are reported
+_known: dict[str, float] = {}  # speeds measured or read by this process
 
 
 def measured_peak(device: torch.device, precision: str) -> float:
-    """FLOP/s of square products on this device and in this precision: the best of what a tenth of a second allows.
+    """Return the FLOP/s of square products on this device and in this precision, the best in a tenth of a second.
 
-    It is kept, by machine, device, threads and precision, where nothing else ran during the measurement.
+    It is cached by machine, device, threads and precision, unless other processes were busy during the measurement.
     """
     key = key_of(device, precision)
     if not (known := kept_figure(key)):
@@ -41,14 +41,13 @@ def measured_peak(device: torch.device, precision: str) -> float:
 
 
 def kept_figure(key: str) -> float:
-    """What was measured before, by this process or another; 0: nothing was."""
     if known := _known.get(key) or _kept().get(key, 0.0):
         _known[key] = known
     return known
 
 
 def keep_figure(key: str, figure: float) -> None:
-    """Keep what was measured; where that cannot be written it is measured again next time."""
+    """Cache a measured speed. If the cache cannot be written, it is measured again next time."""
     _known[key] = figure
     with contextlib.suppress(OSError, RuntimeError, OrdsmedError):
         path = _cache()
@@ -57,7 +56,7 @@ def keep_figure(key: str, figure: float) -> None:
 
 
 def slower_in(precision: str, device: torch.device) -> float:
-    """How many times as long products take in 16 bits as in fp32, on a CPU; 0: not worth saying, or not known."""
+    """Return how many times as long products take in 16 bits as in fp32 on a CPU; 0 if unknown or not worth a note."""
     if device.type != "cpu" or precision not in ("bf16", "fp16"):
         return 0.0
     times = measured_peak(device, "fp32") / measured_peak(device, precision)
@@ -66,7 +65,7 @@ def slower_in(precision: str, device: torch.device) -> float:
 
 
 def key_of(device: torch.device, measured: str) -> str:
-    """What a figure depends on besides what is measured: machine, device, threads."""
+    """Return the cache key of a measured speed: machine, device, threads and what was measured."""
     import torch
 
     name = name_of(device) if device.type == "cuda" else f"{name_of(device)}, {torch.get_num_threads()}"
@@ -75,14 +74,14 @@ def key_of(device: torch.device, measured: str) -> str:
 
 
 def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
-    """The best speed, and whether the machine had nothing else to do."""
+    """Return the best speed, and whether the machine was otherwise idle."""
     import torch
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
-    chance = torch.Generator(device.type).manual_seed(0)  # nobody's draws move, whether a figure is kept or measured
+    chance = torch.Generator(device.type).manual_seed(0)  # leaves the global generator unchanged
     tile = torch.randn(LEAST, LEAST, generator=chance, device=device).to(dtype)
     cuda = device.type == "cuda"
-    clock = time.perf_counter if cuda else time.thread_time  # other processes may have the core meanwhile
+    clock = time.perf_counter if cuda else time.thread_time  # excludes time in which other processes have the core
     wider = not cuda and dtype == torch.float32 and wider_by_onednn()
 
     def spent(size: int, repeats: int) -> float:
@@ -97,7 +96,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
         return max(clock() - start, 1e-9) / repeats
 
     size, repeats = LEAST, 20 if cuda else 1
-    spent(size, 1)  # wakes threads and libraries
+    spent(size, 1)  # warms up threads and libraries
     busy_cores, began = watch_others(), clock()
     seconds = spent(size, repeats)
     best = 2 * size**3 / seconds
@@ -112,7 +111,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
 
 @functools.cache
 def wider_by_onednn() -> bool:
-    """Is this a CPU where oneDNN's products in fp32 are faster than MKL's, which torch takes, and has torch both?"""
+    """Return whether oneDNN's fp32 products are faster than MKL's on this CPU, and torch has both."""
     import torch
 
     maker, family = host.cpu_make()
@@ -123,12 +122,11 @@ def wider_by_onednn() -> bool:
 
 
 def _cache() -> Path:
-    """Where figures of this machine are kept."""
     return files.user_cache() / "speed.json"
 
 
 def _kept() -> dict[str, float]:
-    """What is kept; nothing where that cannot be read or makes no sense."""
+    """Return the cached figures; none if they cannot be read or are invalid."""
     kept: object = {}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home
         kept = json.loads(_cache().read_text(encoding="utf-8"))

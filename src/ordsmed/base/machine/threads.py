@@ -1,4 +1,4 @@
-"""Threads of a process: its share of the cores that others leave idle, on one socket."""
+"""Threads of a process: its share of the cores that other processes leave idle, on one socket."""
 
 import contextlib
 import os
@@ -11,17 +11,20 @@ from ordsmed.base.machine import host
 from ordsmed.base.say import say
 
 MOST_THREADS = 1024
-LEAST_SHARE = 4  # of the cores a process takes one in so many, however busy the others are
-LOOK = 0.05  # seconds over which other processes are watched
-ALONE = 0.5  # cores that other processes may keep busy during a measurement that is kept
-BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # by which users bind threads to cores
+LEAST_SHARE = 4  # a process takes at least one core in four, however busy the others are
+LOOK = 0.05  # seconds over which the load of other processes is measured
+ALONE = 0.5  # most cores that others may keep busy during a measurement that is saved
+BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # set by users to bind threads to cores
 
 
 def threads_of(
     requested: int | None = None, *, local_world: int = 1, kept: int | None = None, place: str = "layout.threads"
 ) -> int:
-    """Threads of this process: the requested ones, by the environment too; else those that a run was made with, where
-    they fit; else its share of the cores that others leave idle."""
+    """Return the number of threads of this process.
+
+    This is the requested number (also from the environment), else the number `kept` that a run was started with if it
+    fits, else the process's share of the idle cores.
+    """
     if requested is not None and not 1 <= requested <= MOST_THREADS:
         raise RecipeError(place, f"found {requested}", f"1 to {MOST_THREADS}")
     if requested:
@@ -43,18 +46,18 @@ def threads_of(
 
 
 def _left_by_others(share: int) -> int:
-    """Of the cores this process may use, those that nobody else keeps busy; a quarter of them at least."""
+    """Return the number of idle cores in this process's share, at least a quarter of the share."""
     busy_cores = watch_others()
     time.sleep(LOOK)
     busy = busy_cores()
     left = max(share // LEAST_SHARE, 1, min(share, round(share - busy)))
     if left < share:
-        say(f"threads: {left} of {share}, as others keep {busy:.1f} cores busy; `layout.threads` or --threads decide")
+        say(f"threads: {left} of {share}, because others keep {busy:.1f} cores busy; set --threads or `layout.threads`")
     return left
 
 
 def watch_others() -> Callable[[], float]:
-    """Watch the cores this process may use; the result says how many of them other processes kept busy since."""
+    """Return a function that says how many of this process's cores others kept busy since this call."""
     before, began, worked = _ticks(), time.perf_counter(), time.process_time()
 
     def busy_cores() -> float:
@@ -68,27 +71,27 @@ def watch_others() -> Callable[[], float]:
 
 
 def watch_alone() -> Callable[[], bool]:
-    """Watch the cores this process may use; the result says whether it had them for itself since."""
+    """Return a function that says whether other processes have left this process's cores idle since this call."""
     busy = watch_others()
     return lambda: busy() < ALONE
 
 
 def _ticks() -> tuple[float, float] | None:
-    """Ticks in which the cores this process may use worked, and all their ticks."""
+    """Return the busy and the total clock ticks of the cores this process may use, or None."""
     allowed, worked, whole = os.sched_getaffinity(0), 0.0, 0.0
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in (host.ROOT / "proc/stat").read_text().splitlines():
             if (core := re.match(r"cpu(\d+) ", line)) and int(core[1]) in allowed:
                 ticks = [float(n) for n in line.split()[1:9]]
-                whole, worked = whole + sum(ticks), worked + sum(ticks) - ticks[3] - ticks[4]  # idle, waiting for disks
+                whole, worked = whole + sum(ticks), worked + sum(ticks) - ticks[3] - ticks[4]  # idle, waiting for I/O
         return (worked, whole) if whole else None
     return None
 
 
 def stay_on_socket(local: int, local_world: int, threads: int) -> None:
-    """Keep this process, with so many threads, on one of the machine's sockets, where its memory will lie.
+    """Bind this process to one socket of the machine, so that its memory is local to it.
 
-    Only where sockets are equal, each takes equally many processes, and nobody else has bound threads to cores.
+    This is done only if all sockets have equally many cores and processes, and the user has not bound threads to cores.
     """
     if local_world == 1 or any(name in os.environ for name in BINDING):
         return
@@ -102,7 +105,7 @@ def stay_on_socket(local: int, local_world: int, threads: int) -> None:
 
 
 def _sockets() -> list[set[int]]:
-    """The cores this process may use, by their socket; one where the machine does not say."""
+    """Return the cores this process may use, by socket; a single set if the system does not report sockets."""
     sockets: dict[str, set[int]] = {}
     for core in sorted(os.sched_getaffinity(0)):
         name = ""

@@ -1,4 +1,4 @@
-"""which part of a text answers a question, and how sure the model is; without either you are asked for both"""
+"""find the part of a text that answers a question, with its probability; without arguments, prompt for both"""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PLACE = ("use", 1)
 
 def arguments(parser: Parser) -> None:
     flags.finetuned(parser)
-    meaning = "of a context a file may be named; and task.key=value"
+    meaning = "a question and a text or its file, and settings task.key=value"
     parser.add_argument("text", nargs="*", metavar="QUESTION CONTEXT", help=meaning)
     meaning = "questions: SQuAD's JSON, JSON lines, question<TAB>context; or -"
     parser.add_argument("--file", default="", help=meaning)
-    parser.add_argument("--best", type=whole(1), metavar="N", default=3, help="possible answers shown (default 3)")
+    parser.add_argument("--best", type=whole(1), metavar="N", default=3, help="candidates to print (default 3)")
     flags.opening(parser)
     flags.json_line(parser)
 

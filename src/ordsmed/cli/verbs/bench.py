@@ -1,4 +1,4 @@
-"""measure: training steps, tables of them, the loader, encoding, the index map, a served model"""
+"""measure speed: training steps, tables of them, the loader, encoding, the index map, a served model"""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ordsmed.cli import flags
 
 PLACE = ("evaluate", 3)
 RECIPE = "ordsmed.measure.bench.recipe:Bench"
-STOPPED = GOES_ON  # of a table; a measurement alone begins again
+STOPPED = GOES_ON  # a table resumes; a single measurement starts again
 
 
 def arguments(parser: Parser) -> None:
     flags.recipe(parser)
     flags.json_line(parser)
-    meaning = "what steps spend their time on, by four more of them (profile=4)"
+    meaning = "profile four further steps (profile=4)"
     parser.add_argument("--profile", action="store_true", help=meaning)
-    meaning = "its step of the same sizes in turn with ours (beside=transformers)"
+    meaning = "alternate with the same steps of this library (beside=transformers)"
     parser.add_argument("--beside", choices=["transformers"], help=meaning)
     meaning = "add measurements to this file (keep=FILE), not work/bench/measurements.jsonl"
     parser.add_argument("--keep", metavar="FILE", help=meaning)
-    meaning = "of `bench serve`: a model that is served already, as http://host:8000/name (url=URL)"
+    meaning = "for `bench serve`: a model that is already served, such as http://host:8000/name (url=URL)"
     parser.add_argument("--url", metavar="URL", help=meaning)
-    parser.add_argument("--devices", type=whole(1), metavar="N", help="processes, one a GPU (devices=N)")
+    parser.add_argument("--devices", type=whole(1), metavar="N", help="processes, one per GPU (devices=N)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -39,8 +39,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _page(table: Path) -> None:
-    """The page of a table that was left, beside it."""
     from ordsmed.tell.report import report
 
     report.write([str(table)], out=str(page := table.with_suffix(".html")))
-    say(f"{page}: the table to look at; {table.with_suffix('.md').name} and {table.name} beside it")
+    say(f"{page}: the table as a page; {table.with_suffix('.md').name} and {table.name} are next to it")

@@ -1,4 +1,4 @@
-"""the class of a text or of two, or the number that a fine-tuned model gives it: of typed texts, a file's lines or -"""
+"""predict the class or number of texts or pairs with a fine-tuned model, for typed texts, a file's lines or -"""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PLACE = ("use", 1)
 
 def arguments(parser: Parser) -> None:
     flags.finetuned(parser)
-    flags.typed(parser, "TEXT", "texts, or TEXT SECOND if the model learned pairs; files of lines")
-    parser.add_argument("--best", type=whole(1), metavar="N", default=3, help="classes shown (default 3)")
+    flags.typed(parser, "TEXT", "texts, or TEXT SECOND if the model learned pairs, or files of lines")
+    parser.add_argument("--best", type=whole(1), metavar="N", default=3, help="classes to print (default 3)")
     flags.opening(parser)
     flags.json_line(parser)
 

@@ -1,10 +1,10 @@
-"""a script by which bash, zsh or fish completes verbs, flags, recipes, settings and files
+"""print a script by which bash, zsh or fish completes verbs, flags, recipes, settings and files
 
-For the shell that you are in:
+For the present shell:
     bash        source <(ordsmed completion bash)
     zsh         source <(ordsmed completion zsh)
     fish        ordsmed completion fish | source
-For each from now on (once more where verbs were added):
+For all new shells (again after verbs were added):
     bash        ordsmed completion bash > ~/.local/share/bash-completion/completions/ordsmed
     zsh         ordsmed completion zsh > FOLDER/_ordsmed, FOLDER one of $fpath
     fish        ordsmed completion fish > ~/.config/fish/completions/ordsmed.fish

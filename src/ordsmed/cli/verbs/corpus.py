@@ -1,4 +1,4 @@
-"""clean text, drop duplicates, split it into sentences, and hold some documents out"""
+"""make a corpus: clean texts, remove duplicates, split them into sentences, and hold out some documents"""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ STOPPED = GOES_ON
 
 def arguments(parser: Parser) -> None:
     flags.recipe(parser)
-    parser.add_argument("--part", metavar="I/N", help="read and clean one of N parts, as a job of an array does")
-    parser.add_argument("--until", metavar="read|match", help="stop after this step; the same command goes on")
+    parser.add_argument("--part", metavar="I/N", help="read and clean one of N parts, as in a job array")
+    parser.add_argument("--until", metavar="read|match", help="stop after this step; the same command resumes")
     flags.anew(parser)
     flags.verbose(parser)
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.corpus.pipeline import Corpus, partly
 
     inner = [verb.removeprefix("corpus ") for verb in names() if verb.startswith("corpus ")]
-    if like := near(args.name, inner):  # `corpus stat`, unless a recipe is called so
+    if like := near(args.name, inner):  # `corpus stat`, unless there is a recipe of this name
         try:
             find_recipe(args.name, "corpus")
         except RecipeError as error:
@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> None:
         make(Corpus, args)
         return
     if args.anew:
-        raise RecipeError("--anew", "beside --part or --until", "one of them", "`--anew` alone begins again")
+        raise RecipeError("--anew", "found with --part or --until", "one of them", "`--anew` alone starts again")
     print_lines(partly(args.name, args.overrides, part=args.part, until=args.until))

@@ -1,4 +1,4 @@
-"""learn which documents are good: a linear classifier that the cleaning step `judge` takes"""
+"""train a linear classifier of good documents, for the cleaning step `judge`"""
 
 from __future__ import annotations
 
@@ -15,22 +15,18 @@ STOPPED = BEGINS_AGAIN
 
 
 def arguments(parser: Parser) -> None:
-    meaning = (
-        "tables with texts and labels, or LABEL=PATH: a corpus or texts, all of that label; and the folder to write"
-    )
+    meaning = "tables with texts and labels, or LABEL=PATH: a corpus or texts of that label; and the folder to write"
     parser.add_argument("files", nargs="+", metavar="FILE... OUT", help=meaning)
-    parser.add_argument("--text", metavar="COLUMN", default="text", help="of tables, the texts (default text)")
-    parser.add_argument(
-        "--label", metavar="COLUMN", default="label", help="of tables, labels or answers (default label)"
-    )
-    meaning = "of an answer the label: the first group of this regular expression"
+    parser.add_argument("--text", metavar="COLUMN", default="text", help="column of texts (default text)")
+    parser.add_argument("--label", metavar="COLUMN", default="label", help="column of labels (default label)")
+    meaning = "take the first group of this regular expression as the label"
     parser.add_argument("--pattern", metavar="REGEX", default="", help=meaning)
-    meaning = "documents of each label, drawn by chance (default 100000)"
+    meaning = "most documents of each label, drawn at random (default 100000)"
     parser.add_argument("--most", type=whole(1), metavar="N", default=100_000, help=meaning)
-    parser.add_argument("--dev", type=number, metavar="X", default=0.1, help="share it is judged by (default 0.1)")
-    parser.add_argument("--bits", type=whole(8, 26), metavar="N", default=20, help="2^N weights a label (default 20)")
-    parser.add_argument("--epochs", type=whole(1), metavar="N", default=5, help="passes over all (default 5)")
-    parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help="of the draws (default 0)")
+    parser.add_argument("--dev", type=number, metavar="X", default=0.1, help="share to evaluate it on (default 0.1)")
+    parser.add_argument("--bits", type=whole(8, 26), metavar="N", default=20, help="2^N weights per label (default 20)")
+    parser.add_argument("--epochs", type=whole(1), metavar="N", default=5, help="passes over the data (default 5)")
+    parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help="random seed (default 0)")
     flags.anew(parser)
 
 

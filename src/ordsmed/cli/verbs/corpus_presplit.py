@@ -1,4 +1,4 @@
-"""JSON lines of a corpus or of JSON lines, a document's sentences each on a line of its text"""
+"""write JSON lines of a corpus or a file with each sentence of a text on its own line"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ STOPPED = BEGINS_AGAIN
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER|FILE", help="a corpus; or JSON lines, whose other keys are kept")
-    parser.add_argument("out", metavar="OUT", help="the folder to write; of a file the file")
-    parser.add_argument("--key", metavar="KEY", default="text", help="of a file: where the text stands (default text)")
+    parser.add_argument("out", metavar="OUT", help="the folder to write, or for a file the file")
+    parser.add_argument("--key", metavar="KEY", default="text", help="for a file: the key of the text (default text)")
     flags.anew(parser)
 
 

@@ -1,4 +1,4 @@
-"""share the documents of corpora out over text files of equal length, for training and for tests"""
+"""distribute the documents of corpora over text files of equal length, for training and for tests"""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("folders", nargs="+", metavar="FOLDER... OUT", help=meaning)
     parser.add_argument("--train", type=whole(1), metavar="N", default=256, help="files for training (default 256)")
     parser.add_argument("--test", type=whole(0), metavar="N", default=0, help="files for tests (default none)")
-    meaning = "of the sentences, in tests (default 0.1)"
+    meaning = "share of the sentences for tests (default 0.1)"
     parser.add_argument("--fraction", type=number, metavar="X", default=0.1, help=meaning)
-    meaning = "of the corpora: train (default), validation, test, some of them or all"
+    meaning = "splits of the corpora: train (default), validation, test, several of them or all"
     parser.add_argument("--splits", default="train", help=meaning)
     flags.anew(parser)
 

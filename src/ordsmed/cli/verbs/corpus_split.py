@@ -1,4 +1,4 @@
-"""share the lines of JSON files out over train.json, dev.json and test.json, by chance"""
+"""distribute the lines of JSON files randomly over train.json, dev.json and test.json"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ STOPPED = BEGINS_AGAIN
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE... OUT", help="JSON lines, and the folder to write")
-    meaning = "of the lines, in dev.json (default 0.05)"
+    meaning = "share of the lines for dev.json (default 0.05)"
     parser.add_argument("--dev", type=number, metavar="X", default=0.05, help=meaning)
-    parser.add_argument("--test", type=number, metavar="X", default=0.0, help="in test.json (default none)")
-    parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help="of the draw (default 0)")
+    parser.add_argument("--test", type=number, metavar="X", default=0.0, help="share for test.json (default none)")
+    parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help="random seed (default 0)")
     flags.anew(parser)
 
 

@@ -1,4 +1,4 @@
-"""documents, sentences, words, lengths, duplicates and languages of a corpus, and what each step dropped"""
+"""print statistics of a corpus: documents, words, lengths, duplicates, languages, and what cleaning steps dropped"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACE = ("inspect", 2)
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("folder", metavar="FOLDER")
-    parser.add_argument("--tokenizer", help="folder, file or recipe of one: count its tokens as well")
+    parser.add_argument("--tokenizer", help="folder, file or recipe of a tokenizer: count tokens as well")
 
 
 def run(args: argparse.Namespace) -> None:

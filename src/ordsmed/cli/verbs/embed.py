@@ -1,4 +1,4 @@
-"""vectors of the words or sentences of every line of a text, as HDF5, NumPy or Parquet"""
+"""write vectors of the words or sentences of every line of a text, as HDF5, NumPy or Parquet"""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ FORM = ("of", "layers", "mix", "pieces", "pool", "prompt", "dtype", "batch", "ca
 
 def arguments(parser: Parser) -> None:
     flags.any_model(parser)
-    meaning = "text, plain or packed, an entry a line; -: standard input"
+    meaning = "text, plain or compressed, with one entry per line; -: standard input"
     parser.add_argument("input", metavar="INPUT", help=meaning)
-    meaning = "to write, by its ending: .h5 .hdf5 .npz .npy .parquet"
+    meaning = "file to write, in the format of its suffix: .h5 .hdf5 .npz .npy .parquet"
     parser.add_argument("out", metavar="OUT", help=meaning)
     flags.anew(parser)
     _vectors(parser)
-    meaning = "lines the network reads at once (default 64)"
+    meaning = "lines per batch (default 64)"
     parser.add_argument("--batch", type=whole(1), metavar="N", default=64, help=meaning)
-    meaning = "ELMo: a line goes on from the one at its place of the batch before (--batch 1: from the last one)"
+    meaning = (
+        "ELMo: continue the states of the line at the same position of the previous batch (--batch 1: the last line)"
+    )
     parser.add_argument("--carry", action="store_true", help=meaning)
-    parser.add_argument("--cut", action="store_true", help="ELMo: cut lines into words as its tokenizer does")
+    parser.add_argument("--cut", action="store_true", help="ELMo: separate words by its tokenizer")
     flags.any_step(parser)
     flags.device(parser)
     flags.precision(parser)
@@ -35,20 +37,19 @@ def arguments(parser: Parser) -> None:
 
 
 def _vectors(parser: Parser) -> None:
-    """Of what, from which layers, and in which form."""
-    meaning = "a vector a word, or a line; tokens: of each token, as a model with task.head=multi-vector learned it"
+    meaning = "a vector per word or line; tokens: per token, for a model that learned task.head=multi-vector"
     parser.add_argument("--of", default="words", metavar="words|sentences|tokens", help=meaning)
-    meaning = "0: embeddings, -1: the last; several: an axis more, in front (default top, of an ELMo all)"
+    meaning = "0: embeddings, -1: the last; several add an axis in front (default top, for an ELMo all)"
     parser.add_argument("--layers", default="", metavar="top|all|mean|0,-1", help=meaning)
-    meaning = '{"weights": [...], "gamma": 1.0}: of all layers, by a softmax'
+    meaning = 'mix all layers by the softmax of {"weights": [...], "gamma": 1.0}'
     parser.add_argument("--mix", default="", metavar="JSON", help=meaning)
-    parser.add_argument("--pieces", default="mean", metavar="mean|first|last", help="of a word (default mean)")
-    meaning = "of a sentence: the mean, first or last of its tokens, special ones included; words: the mean of its "
-    meaning += "words; left out: as a model learned it that was trained on pairs, of others the mean of tokens"
+    parser.add_argument("--pieces", default="mean", metavar="mean|first|last", help="tokens of a word (default mean)")
+    meaning = "pooling of a sentence: mean, first or last of its tokens, special tokens included; words: mean of words "
+    meaning += "(default: the learned pooling of a model trained on pairs, else mean)"
     parser.add_argument("--pool", default="", metavar="mean|first|last|words", help=meaning)
-    meaning = "of such a model: write its prompt for queries or passages before each line"
+    meaning = "put the learned prompt for queries or passages before each line"
     parser.add_argument("--prompt", default="", metavar="query|passage", help=meaning)
-    parser.add_argument("--dtype", default="float32", metavar="float32|float16", help="of the numbers written")
+    parser.add_argument("--dtype", default="float32", metavar="float32|float16", help="type of the numbers")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
 
     how = {name: getattr(args, name) for name in FORM}
     source = sys.stdin.buffer if args.input == "-" else args.input
-    prepared(source, args.out, Form(**how), anew=args.anew)  # what cannot be is refused before a model is opened
+    prepared(source, args.out, Form(**how), anew=args.anew)  # report errors before a model is opened
     model = open(
         stage(args.run, *VECTORS), step=args.step, device=args.device, precision=args.precision, threads=args.threads
     )

@@ -1,4 +1,4 @@
-"""turn a corpus into token ids on disk"""
+"""encode a corpus as token ids on disk"""
 
 from __future__ import annotations
 

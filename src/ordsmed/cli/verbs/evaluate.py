@@ -1,8 +1,8 @@
-"""how good a model is: a fine-tuned one on files of its task, any language model by probes, with error bars
+"""evaluate a fine-tuned model on files of its task, or any language model with probes, with error bars
 
-A language model is asked by `--probe NAME FILE...`, several of them where one likes; RUN may then be several models,
-each of which is compared with the first, or a recipe that names models and probes. `ordsmed menus probes` lists what
-can be asked.
+Language models are evaluated with `--probe NAME FILE...`, which may be given several times. RUN may then be several
+models, each of which is compared with the first, or a recipe with models and probes. `ordsmed menus probes` lists the
+probes.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "run", metavar="RUN|RECIPE", help=meaning, offers=lambda: [*flags.recipes_of("evaluate"), FILES]
     )
-    meaning = "files of the task, and task.key=value; with --probe more models; of a recipe key.path=value"
+    meaning = "files of the task, and task.key=value; with --probe more models; with a recipe key.path=value"
     parser.add_argument(
         "files", nargs="*", metavar="FILE|MODEL", help=meaning, offers=lambda: [*flags.settings_of("evaluate"), FILES]
     )
-    meaning = "a probe, its files, and settings of it as key=value; again for another probe"
+    meaning = "a probe, its files, and its settings as key=value; may be given several times"
     words = ("NAME", "FILE|key=value")
     parser.add_argument("--probe", nargs="+", action="append", metavar=words, default=[], help=meaning)
-    meaning = "of all probes: how models are read (causal, masked, word...)"
+    meaning = "for all probes: how models are read (causal, masked, word...)"
     parser.add_argument("--way", metavar="WAY", help=meaning, offers=lambda: flags.WAYS)
-    parser.add_argument("--iterations", type=whole(1), metavar="N", help="of probes that draw windows: so many batches")
-    parser.add_argument("--batch", type=whole(1), metavar="N", help="of those: windows a batch")
-    meaning = "of a probe: the scores of every example, a line each, of several models with their names"
+    meaning = "for probes that draw windows: number of batches"
+    parser.add_argument("--iterations", type=whole(1), metavar="N", help=meaning)
+    parser.add_argument("--batch", type=whole(1), metavar="N", help="for probes that draw windows: windows per batch")
+    meaning = "for a probe: write the scores of every example, one per line, with the model's name if there are several"
     parser.add_argument("--each", metavar="OUT.jsonl", help=meaning)
-    parser.add_argument(
-        "--out", metavar="FOLDER", help="of probes: where results are put, not into the model's scores/"
-    )
-    flags.anew(parser, "of probes: compute again what is kept")
-    meaning = "of this checkpoint, not the best or last; all: each kept one"
+    meaning = "for probes: folder of results, instead of the model's scores/"
+    parser.add_argument("--out", metavar="FOLDER", help=meaning)
+    flags.anew(parser, "for probes: compute saved results again")
+    meaning = "use this checkpoint, not the best or last; all: every checkpoint"
     parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
-    meaning = "share of the texts' tokens that may be unknown to the tokenizer (0.1); more is refused"
+    meaning = "largest share of tokens that may be unknown to the tokenizer (0.1)"
     parser.add_argument("--most-unknown", type=number, metavar="SHARE", default=0.1, help=meaning)
-    parser.add_argument("--layout", default="", metavar="RxSxT", help="of probes: copies x 1 x tensor")
+    parser.add_argument("--layout", default="", metavar="RxSxT", help="for probes: copies x 1 x tensor")
     flags.devices(parser)
     flags.device(parser)
     flags.cache(parser)
@@ -66,10 +66,10 @@ def run(args: argparse.Namespace) -> None:
 
     for flag in ("way", "iterations", "batch", "each", "out", "layout", "devices", "anew"):
         if getattr(args, flag):
-            raise UsageError(f"--{flag}", "is of probes, but none is named", "--probe NAME FILE...")
+            raise UsageError(f"--{flag}", "needs a probe, but none is named", "--probe NAME FILE...")
     files, overrides = flags.split_overrides(args.files)
     if args.step == "all":
-        raise UsageError("--step", "found all, of a task", "the number of a checkpoint")
+        raise UsageError("--step", "found all without a probe", "the number of a checkpoint")
     scores, lines = open(stage(args.run, *VECTORS), **flags.opened_as(args)).evaluate(
         files, overrides=overrides, most_unknown=args.most_unknown
     )
@@ -77,7 +77,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _probes(args: argparse.Namespace) -> None:
-    """Ask, on as many processes as are wanted, and tell."""
     if args.devices and "RANK" not in os.environ:
         from ordsmed.base.launch.local import start
         from ordsmed.cli.recipes import without
@@ -98,10 +97,9 @@ def _probes(args: argparse.Namespace) -> None:
         step = recipe.step if step is None else step
     means = Means(args.device, args.threads, args.layout, args.anew, args.precision, args.most_unknown)
     result = ask(models, probes, step=step, out=out, means=means, records=args.each)
-    if result.lines:  # else another process tells
+    if result.lines:  # else another process prints them
         print_or_json(result.facts, result.lines, args)
 
 
 def _is_recipe(name: str) -> bool:
-    """Is it no folder, but a file or the name of a recipe?"""
     return not Path(name).is_dir() and (name.endswith(".toml") or name in flags.recipes_of("evaluate"))

@@ -1,4 +1,4 @@
-"""write a folder that others load (transformers; an ELMo: simple_elmo, AllenNLP), with a model card"""
+"""write a folder for other programs (transformers; for an ELMo simple_elmo, AllenNLP), with a model card"""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STOPPED = BEGINS_AGAIN
 def arguments(parser: Parser) -> None:
     flags.any_model(parser)
     parser.add_argument("out", metavar="FOLDER", help="where to write")
-    meaning = "of this step, 0 included; all: a folder each"
+    meaning = "the checkpoint of this step, 0 included; all: a folder per checkpoint"
     parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
-    meaning = "one of `ordsmed menus formats`; else Hugging Face's, or ELMo's"
+    meaning = "one of `ordsmed menus formats` (default: Hugging Face's, or ELMo's)"
     parser.add_argument("--to", metavar="FORMAT", help=meaning, offers=lambda: menu.entries("formats"))
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting of that format")
-    flags.card(parser, "of the model, for its card")
+    flags.card(parser, "license of the model, for its card")
     flags.anew(parser)
 
 

@@ -1,6 +1,6 @@
-"""what each family of networks can have: objectives, tasks, optimizers, layouts, files; with a family: how, or why not
+"""list what each family of networks supports (objectives, tasks, layouts, files); with a family: how or why not
 
-Asked of the code as a recipe would ask: `-` is refused, a setting must be set so.
+The table is computed by the code that checks recipes: `-` means an error, a setting means that it must be set.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ PLACE = ("inspect", 3)
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("family", nargs="?", metavar="FAMILY", help="one", offers=lambda: menu.entries("models"))
+    parser.add_argument("family", nargs="?", metavar="FAMILY", help="a family", offers=lambda: menu.entries("models"))
     shapes = parser.add_mutually_exclusive_group()
-    shapes.add_argument("--markdown", action="store_true", help="for a page")
+    shapes.add_argument("--markdown", action="store_true", help="as Markdown")
     flags.json_line(shapes)
 
 

@@ -1,4 +1,4 @@
-"""a model's best guesses for every [MASK] in a text, or in each line of standard input"""
+"""print a model's best guesses for every [MASK] in a text, or in each line of standard input"""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def arguments(parser: Parser) -> None:
     flags.any_model(parser)
     meaning = "texts with [MASK]; none: lines of standard input"
     parser.add_argument("text", nargs="*", metavar="TEXT", help=meaning)
-    parser.add_argument("--best", type=whole(1), metavar="N", default=5, help="guesses a mask (default 5)")
-    meaning = "fill all masks of a text, those it is surest of first, and print it"
+    parser.add_argument("--best", type=whole(1), metavar="N", default=5, help="guesses per mask (default 5)")
+    meaning = "fill all masks of a text, those the model is surest of first, and print it"
     parser.add_argument("--all", action="store_true", help=meaning)
-    meaning = "with --all: masks that are filled in one pass (default 1)"
+    meaning = "with --all: masks filled per pass (default 1)"
     parser.add_argument("--together", type=whole(1), metavar="N", default=1, help=meaning)
     flags.any_step(parser)
     flags.precision(parser)
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     served = is_address(args.run)
     device = "auto" if served else "cpu"
     model = open(args.run, step=args.step, device=device, precision=args.precision, threads=args.threads)
-    model.check("fill_all" if args.all and served else "fill")  # before anybody types a line
+    model.check("fill_all" if args.all and served else "fill")  # before a user types a line
     for text in filter(str.strip, args.text or lines(sys.stdin.buffer)):
         if args.all:
             print(model.fill_all(text, together=args.together), flush=True)

@@ -1,4 +1,4 @@
-"""teach a pretrained network a task: questions, classes, tags; or go on with a run's folder"""
+"""fine-tune a pretrained model on a task (questions, classes, tags), or resume a run's folder"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""a model goes on with a text, or with each line of a file or of standard input; an empty one it begins itself
+"""continue a text, or each line of a file or of standard input; a model begins an empty text itself
 
-A causal model (or a hybrid) writes token by token, a masked one by filling masks, those it is surest of first. Without
-a text, on a terminal, prompts are asked for one after the other; /help there tells more.
+A causal or hybrid model generates token by token, a masked one fills masks, those first that it is surest of. Without a
+text, on a terminal, it prompts for texts one after the other; /help there lists the commands.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ WAY = ("tokens", "temperature", "best", "share", "typical", "seed", "penalty", "
 
 def arguments(parser: Parser) -> None:
     flags.any_model(parser)
-    meaning = "texts to go on with; none: a prompt after the other, or lines of standard input"
+    meaning = "texts to continue; none: an interactive session, or lines of standard input"
     parser.add_argument("text", nargs="*", metavar="TEXT", help=meaning)
-    meaning = "at most so many new ones (default 40)"
+    meaning = "most new tokens (default 40)"
     parser.add_argument("--tokens", type=whole(1), metavar="N", default=40, help=meaning)
     meaning = "0: always the likeliest token (default 1)"
     parser.add_argument("--temperature", type=number, metavar="X", default=1.0, help=meaning)
     parser.add_argument("--greedy", action="store_true", help="always the likeliest token: --temperature 0")
-    meaning = "draw among so many of the likeliest (0: all)"
+    meaning = "draw among the N likeliest tokens (0: all)"
     parser.add_argument("--top-k", "--best", dest="best", type=whole(0), metavar="N", default=0, help=meaning)
-    meaning = "draw among the likeliest with this share together, the one that reaches it among them"
+    meaning = "draw among the likeliest tokens until their probabilities sum to this"
     parser.add_argument("--top-p", "--share", dest="share", type=number, metavar="X", default=1.0, help=meaning)
-    meaning = "draw among those with this share together whose information is nearest to the mean"
+    meaning = "draw among the most typical tokens whose probabilities sum to this (1: off)"
     parser.add_argument("--typical-p", dest="typical", type=number, metavar="X", default=1.0, help=meaning)
-    meaning = "divides scores of tokens that were there (1: no)"
+    meaning = "divide the scores of tokens that the text already has by this (1: off)"
     parser.add_argument(
         "--repetition-penalty", "--penalty", dest="penalty", type=number, metavar="X", default=1.0, help=meaning
     )
     meaning = "end a text before this; may be given several times"
     parser.add_argument("--stop", action="append", metavar="TEXT", default=[], help=meaning)
-    meaning = "of the draws (default 0); the same text whatever else is written"
+    meaning = "random seed (default 0); texts do not depend on others in the batch"
     parser.add_argument("--seed", type=whole(0), metavar="N", default=0, help=meaning)
-    parser.add_argument("--samples", type=whole(1), metavar="N", default=1, help="texts a prompt (default 1)")
-    meaning = "leave out the sign between documents that stands before each prompt, as in training and in exports"
+    parser.add_argument("--samples", type=whole(1), metavar="N", default=1, help="texts per prompt (default 1)")
+    meaning = "omit the document separator before each prompt, which is put there as in training and exports"
     parser.add_argument("--no-start", dest="start", action="store_false", help=meaning)
-    meaning = "masked models: tokens that are decided in one pass (default 1)"
+    meaning = "masked models: tokens decided per pass (default 1)"
     parser.add_argument("--together", type=whole(1), metavar="N", default=1, help=meaning)
-    meaning = "masked models: the surest first, or any (default certain)"
+    meaning = "masked models: decide the surest tokens first, or in random order (default certain)"
     parser.add_argument("--order", choices=("certain", "chance"), default="certain", help=meaning)
-    meaning = 'a prompt a line, or JSON lines (.jsonl): {"prompt": "..."}'
+    meaning = 'one prompt per line, or JSON lines (.jsonl): {"prompt": "..."}'
     parser.add_argument("--file", metavar="FILE", help=meaning)
-    meaning = "write the texts there, a line each, or JSON lines (.jsonl), whole or not at all"
+    meaning = "write the texts to this file, one per line, or JSON lines (.jsonl)"
     parser.add_argument("--out", metavar="OUT", help=meaning)
     flags.json_line(parser)
     flags.anew(parser)
-    parser.add_argument("--batch", type=whole(1), metavar="N", default=16, help="texts at once (default 16)")
-    meaning = "a prompt that holds this ends the prompts: no text is made of it"
+    parser.add_argument("--batch", type=whole(1), metavar="N", default=16, help="texts per batch (default 16)")
+    meaning = "stop at the first prompt that contains this"
     parser.add_argument("--until", metavar="TEXT", default="", help=meaning)
-    parser.add_argument("--interactive", action="store_true", help="ask for prompts, whatever standard input is")
+    parser.add_argument("--interactive", action="store_true", help="prompt for texts, whatever standard input is")
     meaning = "processes, which share every layer (tensor parallelism)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     flags.any_step(parser)
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class TextWriter:
-    """What continues texts: a network in this process, or a served model."""
+    """Continues texts, by a network in this process or a served model."""
 
     steps: Callable[[str, SamplingOptions], Iterator[str]]  # of one text, piece by piece
     texts: Callable[[list[str], SamplingOptions], Iterable[Generated]]
@@ -122,7 +122,6 @@ class TextWriter:
 
 
 def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], how: SamplingOptions) -> None:
-    """Have a served model continue the texts."""
     from ordsmed.api.model import open
     from ordsmed.use.fill import lines
     from ordsmed.use.generation.prompts import before, given
@@ -139,7 +138,7 @@ def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], how: Samplin
 
 
 def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
-    """The first process asks; others write with it."""
+    """Run an interactive session in the first process, while the others compute with it."""
     import contextlib
     import functools
 
@@ -150,29 +149,29 @@ def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
         leading.follow(network)
         return
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 (lines can be edited, and come again)
+        import readline  # noqa: F401 (enables line editing and history)
     Session(functools.partial(leading.lead, network), how, after=network.tell, until=until).run()
     leading.end(network)
 
 
 def _write(args: argparse.Namespace, writer: TextWriter, prompts: Iterator[Prompt], how: SamplingOptions) -> None:
-    """Texts of all prompts; one by itself as it is made."""
+    """Write the texts of all prompts. A single text is printed while it is generated."""
     import itertools
 
     from ordsmed.cli.output import speaks
     from ordsmed.use.generation import prompts as way
 
     json = args.json or (args.out or "").endswith(way.JSON_LINES)
-    tells, written = speaks(), way.as_json if json else way.as_line if args.out else lambda text, prompt: text.text
-    with way.line_writer(args.out if tells else None, anew=args.anew) as take:
-        size = args.batch if args.file or len(args.text) > 1 else 1  # lines of a stream are answered as they come
-        while some := list(itertools.islice(prompts, size)):
-            if len(some) == how.samples == 1 and not args.out and not json:
-                pieces = itertools.chain([some[0].text], writer.steps(some[0].text, how), ["\n"])
-                way.print_pieces(pieces if tells else (piece for piece in pieces if not piece))
+    prints, written = speaks(), way.as_json if json else way.as_line if args.out else lambda text, prompt: text.text
+    with way.line_writer(args.out if prints else None, anew=args.anew) as write_line:
+        size = args.batch if args.file or len(args.text) > 1 else 1  # lines of a stream are continued as they arrive
+        while block := list(itertools.islice(prompts, size)):
+            if len(block) == how.samples == 1 and not args.out and not json:
+                pieces = itertools.chain([block[0].text], writer.steps(block[0].text, how), ["\n"])
+                way.print_pieces(pieces if prints else (piece for piece in pieces if not piece))
                 writer.tell()
                 continue
-            texts = writer.texts([prompt.text for prompt in some], how)
+            texts = writer.texts([prompt.text for prompt in block], how)
             for number, text in enumerate(texts):
-                if tells:
-                    take(written(text, some[number // how.samples]))
+                if prints:
+                    write_line(written(text, block[number // how.samples]))

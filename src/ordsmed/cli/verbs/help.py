@@ -1,4 +1,4 @@
-"""what there is; with a verb: its words, flags and settings; with a word of the field: what it is called here
+"""list the verbs; with a verb: print its words, flags and settings; with a word of the field: its name here
 
 `ordsmed help EMA`, `ordsmed help gradient accumulation`; `ordsmed help words` lists all words. A flag of another code
 (`ordsmed help deep-init`) is looked up as `ordsmed as --find` does.
@@ -19,23 +19,23 @@ PLACE = ("inspect", 9)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "a verb, for all it takes; or a word of the field, for what it is called here"
+    meaning = "a verb, for its arguments; or a word of the field, for its name here"
     parser.add_argument("of", nargs="*", metavar="VERB|WORD", help=meaning, offers=words_of_verbs)
 
 
 def words_of_verbs() -> list[str]:
-    """`corpus stats` is two words to a shell."""
+    """Return the words of verbs, separately: `corpus stats` is two words to a shell."""
     return sorted({word for name in verb.names() for word in name.split()})
 
 
 def choices(name: str) -> list[tuple[str, str]]:
-    """Where the choices of a menu are listed, that is named by its name or the singular of it."""
+    """Return where the choices of a menu are listed, which is given by its name or the singular of it."""
     menus = [menu for menu in MENUS if name.lower() in (menu, menu.removesuffix("s"))]
     return [(menu, f"`{command('menus', menu)}` lists its choices and their settings") for menu in menus]
 
 
 def settings_called(name: str) -> list[str]:
-    """The settings that other codes call so, with the verbs whose recipes have them."""
+    """Return the settings that have this name in other codes, with the verbs whose recipes have them."""
     verbs: dict[str, list[str]] = {}
     for entry in verb.every():
         for path in entry.settings_called(name.replace("-", "_")):

@@ -1,4 +1,4 @@
-"""take over a model from files of another format: a folder that embed, export and `init` take"""
+"""convert a model of another format to a folder for embed, export and `init`"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOPPED = BEGINS_AGAIN
 def arguments(parser: Parser) -> None:
     parser.add_argument("source", metavar="FOLDER|FILE", help="a model in a format of `ordsmed menus formats`")
     parser.add_argument("out", metavar="OUT", help="the folder to write")
-    meaning = "change a setting of the model, or of what it learned (objective.generator.heads, task.labels)"
+    meaning = "change a setting of the model, or of its objective or task (objective.generator.heads, task.labels)"
     parser.add_argument("overrides", nargs="*", metavar="model.key=value", help=meaning)
     flags.anew(parser)
     flags.cache(parser)

@@ -1,10 +1,10 @@
-"""a corpus cut in passages, with a vector for each and its words, to be searched by questions
+"""build an index of a corpus for search: passages, a vector for each, and their words
 
-CORPUS is the folder or recipe of a corpus, or files of text or JSON lines. `--kind words` needs no model: give CORPUS
-OUT alone. The same command goes on where it was stopped; the folder can be moved, and holds all that it shows.
+CORPUS is the folder or recipe of a corpus, or files of text or JSON lines. `--kind words` needs no model: give only
+CORPUS OUT. The same command resumes after it was stopped. The folder can be moved, and contains all texts it shows.
 
-An index of both chooses by pseudo-questions how much vectors count in a search: not at all, if they do not help.
-INDEX alone names a finished index: its documents, weight and reranker are changed, or its files are checked.
+An index of both kinds chooses by pseudo-questions how much vectors count in a search: not at all, if they do not help.
+INDEX alone is a finished index: its documents, weight and reranker are changed, or its files are checked.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ CHANGES = ("add", "delete", "choose", "check")  # of a finished index
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "a model that embeds, a corpus, a new folder; without a model the index knows words alone; or an INDEX"
+    meaning = "a model that embeds, a corpus, a new folder; without a model the index has words only; or an INDEX"
     parser.add_argument("places", nargs="+", metavar="[MODEL] CORPUS OUT", help=meaning, offers=lambda: [FILES])
     flags.cache(parser)
-    meaning = "searched by vectors (dense), words (BM25) or both (default; without a model words)"
+    meaning = "search by vectors (dense), words (BM25) or both (default; without a model words)"
     parser.add_argument("--kind", choices=KINDS, help=meaning)
-    meaning = "tokens of a passage at most (default 200, or as many as the model reads); of words alone, words"
+    meaning = "most tokens of a passage (default 200, or as many as the model reads); without a model, words"
     parser.add_argument("--length", type=whole(8), metavar="N", help=meaning)
-    meaning = "tokens of a passage that the next one begins with (default 0)"
+    meaning = "tokens that a passage may share with the one before it (default 0)"
     parser.add_argument("--overlap", type=whole(0), metavar="N", default=0, help=meaning)
-    parser.add_argument("--no-title", action="store_true", help="titles are shown, but not read before passages")
-    meaning = "of a passage, as `embed` has it (default: as the model learned, or the mean of tokens)"
+    parser.add_argument(
+        "--no-title", action="store_true", help="do not put titles before passages; they are only shown"
+    )
+    meaning = "pooling of a passage, as in `embed` (default: as the model learned, or the mean of tokens)"
     parser.add_argument("--pool", default="", metavar="mean|first|last|words", help=meaning)
-    meaning = "passages the network reads at once (default 64)"
+    meaning = "passages per batch (default 64)"
     parser.add_argument("--batch", type=whole(1), metavar="N", default=64, help=meaning)
-    meaning = "look at every vector (default), or by a graph or cells of faiss at some: of millions; may miss some"
+    meaning = "compare every vector (default), or search millions approximately with faiss, which may miss some"
     parser.add_argument("--nearest", choices=("exact", "faiss"), default="exact", help=meaning)
-    meaning = "of the vectors in a search by both, 0 to 1 (default: chosen by pseudo-questions made of passages)"
+    meaning = "weight of vectors in a search by both, 0 to 1 (default: chosen by pseudo-questions)"
     parser.add_argument("--weight", type=number, metavar="W", help=meaning)
-    meaning = "a model that scores pairs of texts: searches use it if pseudo-questions are answered better with it"
+    meaning = "a model that scores pairs of texts; searches use it if it helps on pseudo-questions"
     parser.add_argument("--rerank", default="", metavar="RUN", help=meaning)
     _changes(parser)
     flags.anew(parser)
@@ -54,14 +56,13 @@ def arguments(parser: Parser) -> None:
 
 
 def _changes(parser: Parser) -> None:
-    """What is done with a finished index."""
-    meaning = "to INDEX: documents of files, in the place of those with the same ids"
+    meaning = "with INDEX: add documents of files, replacing those with the same ids"
     parser.add_argument("--add", nargs="+", default=[], metavar="FILE", help=meaning, offers=lambda: [FILES])
-    parser.add_argument("--delete", nargs="+", default=[], metavar="ID", help="from INDEX: documents with these ids")
-    meaning = "of INDEX: choose the weight of the vectors, and with --rerank a reranker, by pseudo-questions"
+    parser.add_argument("--delete", nargs="+", default=[], metavar="ID", help="with INDEX: delete these documents")
+    meaning = "with INDEX: choose the weight of vectors, and with --rerank a reranker, by pseudo-questions"
     parser.add_argument("--choose", action="store_true", help=meaning)
-    parser.add_argument("--check", action="store_true", help="of INDEX: read all files and compare their checksums")
-    parser.add_argument("--model", default="", metavar="RUN", help="of INDEX: where its model is now")
+    parser.add_argument("--check", action="store_true", help="with INDEX: read all files and compare their checksums")
+    parser.add_argument("--model", default="", metavar="RUN", help="with INDEX: present path of its model")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -69,16 +70,14 @@ def run(args: argparse.Namespace) -> None:
     if len(args.places) == 1:
         if not changes and not args.rerank and args.weight is None:
             wanted = "CORPUS OUT, or INDEX and --add, --delete, --choose, --rerank, --weight or --check"
-            raise RecipeError("index", f"found {args.places[0]} alone", wanted)
+            raise RecipeError("index", f"found only {args.places[0]}", wanted)
         if args.choose and args.weight is not None:
-            raise RecipeError("--choose", f"found beside --weight {args.weight:g}", "one of both")
+            raise RecipeError("--choose", f"found with --weight {args.weight:g}", "one of the two")
         _change(args)
         return
     if changes or args.model:
         option = (changes or ["--model"])[0]
-        raise RecipeError(
-            option, f"found beside {' '.join(args.places)}", "one INDEX", "give these options to an index"
-        )
+        raise RecipeError(option, f"found with {' '.join(args.places)}", "one INDEX", "give these options to an index")
     if len(args.places) > 3:
         raise RecipeError("index", f"found {len(args.places)} words", "MODEL CORPUS OUT, or CORPUS OUT")
     _make(args)
@@ -91,7 +90,7 @@ def _change(args: argparse.Namespace) -> None:
     index = open_index(args.places[0], args.model, **opening)
     if args.check:
         index.check(whole=True)
-        print_lines([f"{index.folder}: every file is as it was written"])
+        print_lines([f"{index.folder}: all files are intact"])
     if args.add or args.delete:
         index = update_index(index.folder, args.add, args.delete, model=args.model, **opening)
     if args.weight is not None:
@@ -108,8 +107,8 @@ def _make(args: argparse.Namespace) -> None:
     model = args.places[0] if len(args.places) == 3 else None
     corpus, out = args.places[-2:]
     if (kind := args.kind) and (kind == "words") != (model is None):
-        words = f"a model, {model}," if model else "CORPUS OUT alone"
-        raise RecipeError("--kind", f"found {kind} beside {words}", "MODEL CORPUS OUT; of words alone CORPUS OUT")
+        words = f"the model {model}" if model else "CORPUS OUT only"
+        raise RecipeError("--kind", f"found {kind} with {words}", "MODEL CORPUS OUT; for words CORPUS OUT")
     opening = flags.opened_as(args) if model else {}
     opened = index(
         model,

@@ -1,10 +1,10 @@
-"""from texts of yours to a model, in the time that you give: corpus, tokenizer, network, scores, Hugging Face folder
+"""make a model from your texts in a given time: corpus, tokenizer, network, scores, Hugging Face folder
 
 TEXTS are files, folders or patterns (.txt .docx .odt .pdf .epub .html .jsonl .csv .parquet, a Wikipedia dump), or a
-corpus; OUT is a new folder. It looks at the texts, measures the machine, plans, says the plan, writes it as recipes
-into OUT and does it. The same command continues where it was stopped; with more `--hours` it continues a finished
-model, too. A recipe says all of it: `ordsmed make tiny/search` makes a search engine, as `--for search` does of any
-texts.
+corpus; OUT is a new folder. The command inspects the texts, measures the machine, plans, prints the plan, writes it as
+recipes to OUT and carries it out. The same command resumes after it was stopped; with more `--hours` it continues to
+train a finished model. A recipe can replace all arguments: `ordsmed make tiny/search` makes a search engine, as `--for
+search` does of any texts.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ STOPPED = GOES_ON
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "files, folders, patterns, or the folder of a corpus; or a recipe, and key=value that change it"
+    meaning = "files, folders, patterns, or the folder of a corpus; or a recipe, and key=value to change it"
     parser.add_argument("texts", nargs="+", metavar="TEXTS|RECIPE", help=meaning, offers=_offers)
     parser.add_argument("out", nargs="?", metavar="OUT", help="a new folder", offers=lambda: [FILES])
-    meaning = "in which all is done (1), or a time as 90m; more than before continues"
+    meaning = "time for everything (1), also such as 90m; more than before continues the training"
     parser.add_argument("--hours", type=hours, metavar="H", help=meaning)
-    meaning = "fill gaps, write, embed sentences, both of the first (what --kind is for; fill), or search the texts"
+    meaning = (
+        "purpose: fill masks, write, embed sentences, both (fill and write), or search the texts (default by --kind)"
+    )
     purposes = ["fill", "write", "embed", "both", "search"]
     parser.add_argument("--for", dest="purpose", choices=purposes, default="", help=meaning)
-    meaning = "of network: modern, bert, roberta, electra, gpt2, hybrid, elmo (modern; to write gpt2, for both hybrid)"
-    parser.add_argument("--kind", default="", metavar="KIND", help=meaning)
-    meaning = "go on from this model instead: a run, a Hugging Face folder, a published name"
-    parser.add_argument("--from", dest="start", default="", metavar="MODEL", help=meaning, offers=lambda: [FILES])
-    parser.add_argument(
-        "--devices", type=whole(1), default=0, metavar="N", help="processes, one a GPU (or share of the CPU)"
+    meaning = (
+        "network: modern, bert, roberta, electra, gpt2, hybrid, elmo (default modern; to write gpt2, for both hybrid)"
     )
+    parser.add_argument("--kind", default="", metavar="KIND", help=meaning)
+    meaning = "continue from this model: a run, a Hugging Face folder, a published name"
+    parser.add_argument("--from", dest="start", default="", metavar="MODEL", help=meaning, offers=lambda: [FILES])
+    meaning = "processes, one per GPU (or share of the CPU)"
+    parser.add_argument("--devices", type=whole(1), default=0, metavar="N", help=meaning)
     parser.add_argument("--site", default="", metavar="SITE", help="a machine's layout", offers=flags.sites)
-    flags.card(parser, "of the texts and the model, for the model card")
-    parser.add_argument("--dry-run", action="store_true", help="the plan alone; nothing is written")
+    flags.card(parser, "license of the texts and the model, for the model card")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan only; nothing is written")
     flags.anew(parser)
     flags.json_line(parser)
 
@@ -67,7 +70,6 @@ def _offers() -> list[str]:
 
 
 def _request(args: argparse.Namespace) -> MakeRequest:
-    """By a recipe and what changes it, or by texts and a folder."""
     from ordsmed.maker.request import is_recipe, of_recipe, of_words
 
     words = [*args.texts, *([args.out] if args.out else [])]

@@ -1,4 +1,4 @@
-"""what a recipe can choose from; one menu or one entry: with all settings"""
+"""list what a recipe can choose from; with a menu or an entry: all settings"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACE = ("inspect", 3)
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("menu", nargs="?", metavar="MENU", help=" ".join(menu.MENUS), offers=lambda: menu.MENUS)
-    parser.add_argument("kind", nargs="?", metavar="KIND", help="one entry", offers=kinds)
+    parser.add_argument("kind", nargs="?", metavar="KIND", help="an entry of the menu", offers=kinds)
 
 
 def kinds() -> list[str]:
@@ -34,7 +34,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _check(name: str, kind: str | None) -> None:
-    """Is there such a menu, and such an entry in it?"""
     if name not in menu.MENUS:
         inside = [f"`{command('menus', choices, name)}`" for choices in menu.MENUS if name in menu.entries(choices)]
         raise RecipeError(
@@ -44,4 +43,4 @@ def _check(name: str, kind: str | None) -> None:
         return
     if "." not in kind:
         raise RecipeError(f"`{kind}`", f"is not in {name}", "", nearest(kind, menu.entries(name)))
-    menu.load(name, kind, place="menus")  # a module of one's own: what is wrong with it is told
+    menu.load(name, kind, place="menus")  # raises an error about a user's module

@@ -1,4 +1,4 @@
-"""what a fine-tuned model says of files, right answers known or not: predictions.json, .tsv, CoNLL"""
+"""write a fine-tuned model's predictions for files, labeled or not: predictions.json, .tsv, CoNLL"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def arguments(parser: Parser) -> None:
     flags.finetuned(parser)
     flags.task_files(parser, "+", "FILE... OUT")
     flags.opening(parser)
-    meaning = "score them as well, where the files say what is right"
+    meaning = "score them as well, if the files are labeled"
     parser.add_argument("--scores", action="store_true", help=meaning)
     flags.anew(parser)
 
@@ -32,6 +32,6 @@ def run(args: argparse.Namespace) -> None:
     *sources, out = files or [""]
     if not sources:
         raise RecipeError("predict", f"found one path, {out}", "RUN FILE... OUT")
-    free(out, anew=args.anew)  # before a model is opened
+    free(out, anew=args.anew)  # report an error before a model is opened
     model = open(stage(args.run, *VECTORS), **flags.opened_as(args))
     print_lines(model.predict(sources, out, overrides=overrides, anew=args.anew, scores=args.scores).lines)

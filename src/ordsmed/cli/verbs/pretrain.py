@@ -1,4 +1,4 @@
-"""train a network: a new run from a recipe, or go on with a run's folder"""
+"""pretrain a model from a recipe, or resume a run's folder"""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def run(args: argparse.Namespace) -> None:
             print_lines(summary(folder))
             tell_next(folder)
     elif folder and speaks():
-        print_lines([f"{folder}: done; {folder}/loss.svg shows its course"])
+        print_lines([f"{folder}: done; {folder}/loss.svg is its learning curve"])
         tell_next(folder)

@@ -1,4 +1,4 @@
-"""`make` on the documentation of this Python: a first model in a few minutes"""
+"""run `make` on the documentation of this Python, for a first model in a few minutes"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STOPPED = GOES_ON
 
 
 def arguments(parser: Parser) -> None:
-    """None."""
+    """Add no arguments."""
 
 
 def run(args: argparse.Namespace) -> None:

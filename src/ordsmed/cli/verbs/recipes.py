@@ -1,6 +1,6 @@
-"""the built-in recipes; with a name: its text, to begin your own with; with another word: those that have it
+"""list the built-in recipes; with a name: print it, to start your own from; with another word: list matching names
 
-`ordsmed recipes electra-small > mine.toml`, then `ordsmed pretrain mine.toml`: it works from any folder.
+`ordsmed recipes electra-small > mine.toml`, then `ordsmed pretrain mine.toml`: this works in any folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
 PLACE = ("inspect", 3)
-OF_A_MACHINE = "-dgx"  # in the name of a recipe that is another one on a machine of the papers
+
+OF_A_MACHINE = "-dgx"  # in names of recipes for a machine of a paper
 GROUPS = {
     "tiny": "to try, on Python's documentation",
     "laptop": "`ordsmed pretrain laptop/NAME`",
@@ -35,9 +36,9 @@ GROUPS = {
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "print this one; or list those whose names have this word"
+    meaning = "print this recipe; or list those whose names have this word"
     parser.add_argument("name", nargs="?", metavar="NAME|WORD", help=meaning, offers=flags.recipes_and_files)
-    parser.add_argument("--all", action="store_true", help="list those of single machines, too")
+    parser.add_argument("--all", action="store_true", help="list recipes for single machines as well")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -51,13 +52,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
-    """By their folders, each with what it is."""
     from ordsmed.base.run import find_recipe, recipe_text
     from ordsmed.cli.verb import of_recipes
 
     verbs = of_recipes()
     hidden = [name for name in names if OF_A_MACHINE in name and not everything]
-    hidden = [] if hidden == names else hidden  # the word means them
+    hidden = [] if hidden == names else hidden  # the user searched for them
     for folder, members in itertools.groupby(
         sorted(set(names) - set(hidden), key=_place), lambda name: _place(name)[1]
     ):
@@ -69,18 +69,19 @@ def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
         yield ""
     if hidden:
         words = f" {word}" if word else ""
-        yield f"{many(len(hidden), 'recipe')} of single machines (DGX) hidden; `ordsmed recipes{words} --all` lists all"
-    yield "`ordsmed recipes NAME` prints one, to begin your own with"
+        title = f"{many(len(hidden), 'recipe')} for single machines (DGX) hidden"
+        yield f"{title}; `ordsmed recipes{words} --all` lists all"
+    yield "`ordsmed recipes NAME` prints one, to start your own from"
 
 
 def _place(name: str) -> tuple[int, str, str]:
-    """In the order of the work."""
+    """Return a sort key that follows the order of the work."""
     folder = name.split("/")[0]
     return (list(GROUPS).index(folder) if folder in GROUPS else len(GROUPS)), folder, name
 
 
 def _is_name(name: str) -> bool:
-    """Is a recipe called so, by its folder and name or as a verb takes it; or is it a file?"""
+    """Return whether this is the name of a recipe, with or without its folder, or a file."""
     from ordsmed.cli.verb import names
 
     verbs = [verb for verb in names() if f"{verb}/{name}" in flags.recipes_of()]
@@ -88,7 +89,7 @@ def _is_name(name: str) -> bool:
 
 
 def _find(name: str) -> Path:
-    """A recipe by its name, with or without its folder (trainings first); or a file."""
+    """Return the path of a recipe, given with or without its folder (trainings first), or of a file."""
     from ordsmed.base.errors import RecipeError
     from ordsmed.base.run import find_recipe
 

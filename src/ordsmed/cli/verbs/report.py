@@ -1,4 +1,4 @@
-"""one page about runs: losses, scores, recipes, cost; also as Markdown and JSON, live, or sent to a tracker"""
+"""write a page about runs: losses, scores, recipes, cost; also as Markdown and JSON, live, or sent to a tracker"""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ PLACE = ("inspect", 2)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "runs, folders that hold runs, or what `bench` left: its folder, NAME.json, measurements.jsonl"
+    meaning = "runs, folders with runs, or results of `bench`: its folder, NAME.json, measurements.jsonl"
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
     parser.add_argument("--out", metavar="FILE", help="the page (report.html)", offers=lambda: [FILES])
-    meaning = "write it as Markdown, with a statement of data and compute"
+    meaning = "write it as Markdown, with a statement on data and compute"
     parser.add_argument("--markdown", metavar="FILE", help=meaning, offers=lambda: [FILES])
-    meaning = "write all its numbers, and the curves"
+    meaning = "write all its numbers and curves"
     parser.add_argument("--json", metavar="FILE", help=meaning, offers=lambda: [FILES])
-    meaning = "what a device burns, for the energy"
+    meaning = "power of a device in watts, for the energy"
     parser.add_argument("--watts", type=whole(1), default=0, metavar="W", help=meaning)
-    parser.add_argument("--title", metavar="TEXT", default="", help="of the page (the run's name)")
-    parser.add_argument("--author", metavar="NAME", default="", help="who is named under the title (nobody)")
-    meaning = "serve it on this machine while runs go on; Ctrl-C ends"
+    parser.add_argument("--title", metavar="TEXT", default="", help="title of the page (default: the run's name)")
+    parser.add_argument("--author", metavar="NAME", default="", help="author to print under the title")
+    meaning = "serve it on this machine during the runs; Ctrl-C ends"
     parser.add_argument("--watch", action="store_true", help=meaning)
-    parser.add_argument("--port", type=whole(1, 65535), metavar="N", help="of --watch; left out: one that is free")
-    meaning = "send runs to a tracker instead, those under way too"
+    parser.add_argument("--port", type=whole(1, 65535), metavar="N", help="with --watch: port (default: a free one)")
+    meaning = "send runs to a tracker instead, including running ones"
     parser.add_argument("--to", metavar="TRACKER", help=meaning, offers=lambda: menu.entries("trackers"))
-    parser.add_argument("--project", metavar="NAME", default="ordsmed", help="of --to (ordsmed)")
-    meaning = "of --to: write here what can be sent later, or looked at there"
+    parser.add_argument("--project", metavar="NAME", default="ordsmed", help="with --to: project (ordsmed)")
+    meaning = "with --to: write files here, to be sent later or viewed locally"
     parser.add_argument("--offline", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
 
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     written = args.out or args.markdown or args.json
     if args.to and (args.watch or written):
         wanted = "--to alone, with --project and --offline"
-        raise UsageError("report", "--to beside what is written or served", wanted, "give two commands")
+        raise UsageError("report", "--to with an output or --watch", wanted, "give two commands")
     if args.offline and not args.to:
         raise UsageError("report", "--offline without --to", "both, or neither", "name a tracker with --to")
     if args.to:

@@ -1,4 +1,4 @@
-"""the official numbers of a file of predictions, whoever made it"""
+"""score a file of predictions, written by any program, with the official metrics"""
 
 from __future__ import annotations
 

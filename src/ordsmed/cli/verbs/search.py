@@ -1,8 +1,8 @@
-"""the passages of an index that answer a question: by vectors, by words, or by both
+"""find the passages of an index that answer a question: by vectors, by words, or by both
 
-The score is what passages are ranked by: with --kind both the weighted mean of both scores (of an index without a
-weight the sum of 1 / (60 + rank) over both rankings), with dense a cosine, with words BM25's, with a reranker its own.
-Without --kind, --weight and --rerank an index is searched as it chose when it was made.
+Passages are ranked by their score. With --kind both it is the weighted mean of both scores (in an index without a
+weight the sum of 1 / (60 + rank) over both rankings), with dense a cosine, with words BM25, with a reranker its score.
+Without --kind, --weight and --rerank an index is searched in the way that was chosen when it was made.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ PLACE = ("use", 4)
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("index", metavar="INDEX", help="a folder of `ordsmed index`")
-    parser.add_argument(
-        "questions", nargs="*", metavar="QUESTION", help="what is looked for; several are several searches"
-    )
+    meaning = "a question; several are separate searches"
+    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=meaning)
     flags.cache(parser)
-    parser.add_argument("--file", default="", metavar="FILE", help="questions, one a line; -: standard input")
-    parser.add_argument("-k", "--best", type=whole(1), metavar="N", default=5, help="passages of each (default 5)")
-    meaning = "by vectors, by words, or by both (default: as the index chose, else all that it has)"
+    parser.add_argument("--file", default="", metavar="FILE", help="questions, one per line; -: standard input")
+    parser.add_argument("-k", "--best", type=whole(1), metavar="N", default=5, help="passages per question (default 5)")
+    meaning = "search by vectors, by words, or by both (default: as chosen for the index, else by what it has)"
     parser.add_argument("--kind", choices=("both", "dense", "words"), default="", help=meaning)
-    meaning = "of the vectors in a search by both, from 0 to 1 (default: the index's)"
+    meaning = "weight of vectors in a search by both, 0 to 1 (default: the index's)"
     parser.add_argument("--weight", type=number, metavar="W", help=meaning)
-    meaning = "a model that scores pairs of texts orders the first ones anew"
+    meaning = "rerank the first passages with a model that scores pairs of texts"
     parser.add_argument("--rerank", default="", metavar="RUN", help=meaning)
-    parser.add_argument("--no-rerank", action="store_true", help="search without the reranker that the index chose")
-    parser.add_argument("--top", type=whole(1), metavar="N", default=0, help="how many it orders (default 50)")
-    meaning = "documents whose field fits alone: KEY=VALUE, or != < <= > >=, as year>=1990; several have to hold"
+    parser.add_argument("--no-rerank", action="store_true", help="search without the reranker of the index")
+    parser.add_argument("--top", type=whole(1), metavar="N", default=0, help="passages to rerank (default 50)")
+    meaning = "only documents whose field fits: KEY=VALUE, or != < <= > >=, such as year>=1990; all given must hold"
     parser.add_argument("--where", action="append", default=[], metavar="KEY=VALUE", help=meaning)
-    meaning = "where the model of the index is now, if not where it was"
+    meaning = "present path of the index's model, if it has moved"
     parser.add_argument("--model", default="", metavar="RUN", help=meaning)
-    parser.add_argument("--whole", action="store_true", help="show passages whole")
+    parser.add_argument("--whole", action="store_true", help="print whole passages")
     flags.json_line(parser)
     flags.any_step(parser)
     flags.device(parser)
@@ -53,21 +52,22 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.use.index.told import as_line, asked, lines
 
     if bool(args.questions) == bool(args.file):
-        raise RecipeError("search", "found questions and --file" if args.file else "found no question", "one of both")
+        problem = "found questions and --file" if args.file else "found no question"
+        raise RecipeError("search", problem, "questions or --file")
     opening = flags.opened_as(args)
     index = open_index(args.index, args.model, **opening)
     if args.weight is not None:
         check_weight(args.weight, args.kind or index.recipe.kind)
         index = index.weighted(args.weight)
     if args.rerank and args.no_rerank:
-        raise RecipeError("--no-rerank", "found beside --rerank", "one of both")
+        raise RecipeError("--no-rerank", "found with --rerank", "one of the two")
     for note in index.notes(args.kind, args.rerank):
         say(note)
     rescoring = reranker(args.rerank, **{**opening, "step": None}) if args.rerank else False if args.no_rerank else None
     for block in asked(args.questions, args.file, sys.stdin.buffer):
         how = {"kind": args.kind, "rerank": rescoring, "top": args.top, "where": args.where}
-        every = index.search_all(block, args.best, **how)
-        for question, hits in zip(block, every, strict=True):
+        all_hits = index.search_all(block, args.best, **how)
+        for question, hits in zip(block, all_hits, strict=True):
             if args.json:
                 print(as_line(question, hits), flush=True)
             else:

@@ -1,4 +1,4 @@
-"""a recipe or a run: settings, size, cost; two of them: how they differ; --step: which documents a step saw"""
+"""print a recipe or run: settings, size, cost; two of them: their difference; --step: the documents of a step"""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def arguments(parser: Parser) -> None:
     parser.add_argument(
         "other", nargs="*", metavar="RECIPE|RUN|key.path=value", help=meaning, offers=flags.recipes_and_files
     )
-    meaning = "tell which documents this step of the run saw"
+    meaning = "print which documents this step of the run saw"
     parser.add_argument("--step", type=whole(1), metavar="N", help=meaning)
-    meaning = "mesh, batch arithmetic and memory on --devices"
+    meaning = "print mesh, batch arithmetic and memory on --devices"
     parser.add_argument("--layout", nargs="?", const="", metavar="RxSxT", help=meaning)
-    parser.add_argument("--settings", action="store_true", help="of a run: its settings as well")
-    parser.add_argument("--all", action="store_true", help="also the settings that are at their defaults")
+    parser.add_argument("--settings", action="store_true", help="for a run: print its settings as well")
+    parser.add_argument("--all", action="store_true", help="print defaults as well")
     flags.devices(parser)
     flags.cache(parser)
 

@@ -1,4 +1,4 @@
-"""machines that are known: state, GPUs, how jobs and software come; with a name: all of one"""
+"""list the known machines: state, GPUs, jobs, software; with a name: all facts of one"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PLACE = ("machines", 1)
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", nargs="?", metavar="SITE", help="one of them, or a TOML file", offers=flags.sites)
+    parser.add_argument("name", nargs="?", metavar="SITE", help="a known site, or a TOML file", offers=flags.sites)
     flags.json_line(parser)
 
 

@@ -1,7 +1,7 @@
-"""a site's file against the machine one stands on: what Slurm, accounts and modules say otherwise
+"""compare the file of a site with this machine: what Slurm, accounts and modules report differently
 
-On a login node: asks sinfo, sacctmgr, module and `sbatch --test-only`; nothing is queued or written.
-Exit status 1 where anything differs from the file.
+On a login node it runs sinfo, sacctmgr, module and `sbatch --test-only`; nothing is queued or written. The exit status
+is 1 if anything differs from the file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ PLACE = ("machines", 2)
 
 def arguments(parser: Parser) -> None:
     offers = lambda: [*flags.sites(), FILES]  # noqa: E731
-    parser.add_argument("name", metavar="SITE", help="one that is known, or a TOML file", offers=offers)
-    meaning = "who pays; where the site asks for one, jobs are tested with it alone"
+    parser.add_argument("name", metavar="SITE", help="a known site, or a TOML file", offers=offers)
+    meaning = "account to charge; if the site requires one, jobs are only tested with it"
     parser.add_argument("--account", default="", metavar="NAME", help=meaning)
     flags.json_line(parser)
 

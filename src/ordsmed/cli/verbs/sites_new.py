@@ -1,4 +1,4 @@
-"""write a machine's file from what its Slurm and modules say, to be checked by you"""
+"""write the file of a site from what Slurm and the modules of this machine report, for you to check"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLACE = ("machines", 2)
 
 
 def arguments(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="what to call it: NAME.toml is written here")
+    parser.add_argument("name", metavar="NAME", help="its name: NAME.toml is written to the current folder")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -19,5 +19,5 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.base.screen import command, command_lines
 
     path = write(args.name)
-    title = f"{path}: written; read it, mend it, name its sources"
+    title = f"{path}: written; check it, correct it, name its sources"
     print_lines([title, *command_lines("next", command("sites", path))])

@@ -1,4 +1,4 @@
-"""how steady a training is: a run a seed, mean and deviation; two recipes: compared seed by seed"""
+"""measure how much a training varies with its seed: mean and deviation; or compare two recipes seed by seed"""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ STOPPED = GOES_ON
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "of pretrain or finetune, or the folder of a study"
+    meaning = "a recipe of pretrain or finetune, or the folder of a study"
     offers = lambda: [*flags.recipes_of("pretrain"), *flags.recipes_of("finetune"), FILES]  # noqa: E731
     parser.add_argument("name", metavar="RECIPE|FOLDER", help=meaning, offers=offers)
     meaning = "a second one to compare, or settings to change in each"
     parser.add_argument("other", nargs="*", metavar="RECIPE|FOLDER|key.path=value", help=meaning, offers=offers)
-    meaning = "1..5 or 1,2,7; left out: those of the recipe or folder, or 1..5"
+    meaning = "1..5 or 1,2,7 (default: those of the recipe or folder, or 1..5)"
     parser.add_argument("--seeds", type=seeds, metavar="SEEDS", help=meaning)
-    meaning = "runs at a time; left out: one a GPU, on a CPU one to two cores"
+    meaning = "runs at a time (default: one per GPU, or per two cores of a CPU)"
     parser.add_argument("--workers", type=whole(1, 1024), metavar="N", default=0, help=meaning)
-    meaning = "processes of each run, one a GPU (or share of the CPU)"
+    meaning = "processes of each run, one per GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
-    meaning = "what runs are compared by; left out: the task's score, or validation, or loss"
+    meaning = "metric to compare runs by (default: the task's score, or validation, or loss)"
     parser.add_argument("--metric", default="", metavar="NAME", help=meaning)
     flags.yes(parser)
     flags.anew(parser)
@@ -48,5 +48,5 @@ def run(args: argparse.Namespace) -> None:
         lines = pages.compared_lines(result)
     else:
         result = stability(args.name, words, how)
-        lines = [results.ended(result), f"{result['folder']}/stability.md has each seed, stability.html their courses"]
+        lines = [results.ended(result), f"{result['folder']}/stability.md has each seed, stability.html their curves"]
     print_or_json(result, lines, args)

@@ -1,7 +1,7 @@
-"""how surprising each word of texts is to a model, in bits; to all checkpoints of a run, if so asked
+"""print how surprising each word of texts is to a model, in bits, or to all checkpoints of a run
 
-A text is an argument, or a line of standard input. Any language model is read: a causal one from left to right, a
-masked one hides each token by itself, an ELMo from both sides (`--way` says otherwise).
+A text is an argument, or a line of standard input. Any language model works: a causal one reads from left to right, a
+masked one predicts each token with that token masked, an ELMo reads from both sides (`--way` changes this).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def arguments(parser: Parser) -> None:
     flags.any_model(parser)
     meaning = "texts; none: lines of standard input"
     parser.add_argument("text", nargs="*", metavar="TEXT", help=meaning)
-    meaning = "causal, masked, word (a token and what its word has right of it), detect, forward, backward, mean"
+    meaning = "causal, masked, word (mask a token and the rest of its word), detect, forward, backward, mean"
     parser.add_argument("--way", metavar="WAY", default="", help=meaning, offers=lambda: flags.WAYS)
-    parser.add_argument("--tokens", action="store_true", help="of each token, not of each word")
-    parser.add_argument("--tsv", action="store_true", help=f"a line each, tab-separated: {', '.join(HEAD)}")
-    meaning = "of this checkpoint, not the last; several as 0,100,200; all: each that is kept"
+    parser.add_argument("--tokens", action="store_true", help="print tokens, not words")
+    parser.add_argument("--tsv", action="store_true", help=f"one tab-separated line each: {', '.join(HEAD)}")
+    meaning = "use this checkpoint, not the last; several as 0,100,200; all: every checkpoint"
     parser.add_argument("--step", type=flags.steps_or_all, metavar="N|N,N|all", help=meaning)
     flags.device(parser)
     flags.precision(parser)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     how = {name: getattr(args, name) for name in ("device", "precision", "threads")}
     single = args.step if isinstance(args.step, int) else None
     model = open(args.run, step=single, **how)
-    model.check("score")  # before anybody types a line
+    model.check("score")  # before a user types a line
     texts: Iterator[str] = filter(str.strip, args.text or lines(sys.stdin.buffer))
     if args.tsv:
         print(*HEAD, sep="\t")
@@ -55,21 +55,20 @@ def run(args: argparse.Namespace) -> None:
         for number, text in enumerate(texts, 1):
             _tell(model.step, number, model.score(text, way=args.way), args)
         return
-    every = [*texts]
+    all_texts = [*texts]
     for at_step in model.at_steps(args.step):
-        for number, scored in enumerate(at_step.score(every, way=args.way), 1):
+        for number, scored in enumerate(at_step.score(all_texts, way=args.way), 1):
             _tell(at_step.step, number, scored, args)
 
 
 def _tell(step: int | None, number: int, scored: Scored, args: argparse.Namespace) -> None:
-    """A text and its surprisal, in the form that is asked for."""
     parts = scored.tokens if args.tokens else scored.words
     if args.json:
         print(json.dumps({"step": step, **dataclasses.asdict(scored)}), flush=True)
     elif args.tsv:
-        for place, part in enumerate(parts, 1):
+        for position, part in enumerate(parts, 1):
             cells = (part.start, part.end, "" if part.bits is None else repr(part.bits), part.text.strip())
-            print("" if step is None else step, number, place, *cells, sep="\t")
+            print("" if step is None else step, number, position, *cells, sep="\t")
     else:
         of = "" if step is None else f"step {step:,}, "
         bits = sum(part.bits or 0 for part in scored.tokens)

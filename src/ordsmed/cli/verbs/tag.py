@@ -1,4 +1,4 @@
-"""a tag for each word of a text, from a fine-tuned model: of typed texts, a file's lines or -"""
+"""predict a tag for each word with a fine-tuned model, for typed texts, a file's lines or -"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACE = ("use", 1)
 
 def arguments(parser: Parser) -> None:
     flags.finetuned(parser)
-    flags.typed(parser, "TEXT", "texts, whose words white space separates; files of lines")
+    flags.typed(parser, "TEXT", "texts with words separated by white space, or files of lines")
     flags.opening(parser)
     flags.json_line(parser)
 

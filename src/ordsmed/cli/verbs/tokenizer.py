@@ -1,4 +1,4 @@
-"""train a tokenizer on a corpus, or take over one you have"""
+"""train a tokenizer on a corpus, or import one"""
 
 from __future__ import annotations
 

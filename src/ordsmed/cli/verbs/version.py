@@ -1,4 +1,4 @@
-"""which version this is: its commit, and a digest of its code"""
+"""print the version with its commit and a digest of its code"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""look at this machine before a long job: what is ok, a warning or an error, each with its remedy
+"""check this machine before a long job: what is ok, a warning or an error, each with a remedy
 
-With --devices, or under srun or torchrun, all machines are compared and sums over them are checked for values:
+With --devices, or under srun or torchrun, all machines are compared, and the results of sums over them are checked:
     srun -N2 --ntasks-per-node=4 ordsmed doctor --site olivia
-Exit status 1 where anything is an error.
+The exit status is 1 if there is an error.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PLACE = ("machines", 3)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "compare with what is known of it (see `sites`)"
+    meaning = "compare with the known facts of this site (see `sites`)"
     parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help=meaning, offers=flags.sites)
-    meaning = "so many processes here, one a GPU (or share of the CPU)"
+    meaning = "start so many processes here, one per GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     flags.device(parser)
-    parser.add_argument("--account", metavar="NAME", default="", help="who pays; left out: what Slurm is told")
-    meaning = "that a rank may keep the others waiting (default 60)"
+    parser.add_argument("--account", metavar="NAME", default="", help="account to charge (default: that of Slurm)")
+    meaning = "time that a rank may let the others wait (default 60)"
     parser.add_argument("--patience", type=whole(1), metavar="SECONDS", default=60, help=meaning)
     flags.json_line(parser)
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
         from ordsmed.cli.recipes import without
 
         sys.exit(start(without(args.words, "--devices"), args.devices))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of the others if a rank is lost
     from ordsmed.machines.doctor.doctor import doctor
     from ordsmed.machines.doctor.outcome import Outcome
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
 
     def ending(report: dict[str, Any]) -> None:
         count = [sum(check["state"] == state for check in report["checks"]) for state in ("ok", "warning", "error")]
-        print(json.dumps(report) if args.json else "{} ok, {} to be looked at, {} wrong".format(*count), flush=True)
+        print(json.dumps(report) if args.json else "{} ok, {} warnings, {} errors".format(*count), flush=True)
 
     state = doctor(
         site=args.site, device=args.device, account=args.account, patience=args.patience, show=show, ending=ending

@@ -1,4 +1,4 @@
-"""how long a training takes, here or on a cluster: hours, energy, memory, each a range; scaling; published times"""
+"""estimate hours, energy and memory of a training, here or on a cluster, each as a range; scaling; published times"""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ PLACE = ("machines", 4)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "of pretrain or finetune, or a run's folder"
+    meaning = "a recipe of pretrain or finetune, or a run's folder"
     offers = lambda: [*flags.recipes_of(), FILES]  # noqa: E731
     parser.add_argument("name", nargs="?", metavar="RECIPE|RUN", help=meaning, offers=offers)
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="change a setting")
-    meaning = "left out: this machine; see `sites`"
+    meaning = "see `sites` (default: this machine)"
     parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help=meaning, offers=flags.sites)
-    parser.add_argument("--nodes", type=whole(1), default=1, metavar="N", help="(1)")
-    parser.add_argument("--gpus", type=whole(0), metavar="N", help="a node; left out: all it has")
-    meaning = "time some steps of it here first, which makes its data where they lack"
+    parser.add_argument("--nodes", type=whole(1), default=1, metavar="N", help="number of nodes (1)")
+    parser.add_argument("--gpus", type=whole(0), metavar="N", help="GPUs per node (default: all)")
+    meaning = "time some steps of it here first, which makes missing data"
     parser.add_argument("--measure", action="store_true", help=meaning)
-    meaning = "what `bench` wrote (work/bench/measurements.jsonl), or a folder of that and of reports of `validate`"
+    meaning = (
+        "a file of `bench` (work/bench/measurements.jsonl), or a folder of such files and of reports of `validate`"
+    )
     parser.add_argument("--measurements", metavar="FILE", help=meaning)
-    meaning = "weak and strong scaling of a file's rates (docs/clusters.md), or of what `bench` wrote"
+    meaning = "weak and strong scaling of the rates in a file (docs/clusters.md), or in a file of `bench`"
     parser.add_argument("--scaling", metavar="FILE", help=meaning)
-    parser.add_argument("--claims", action="store_true", help="published training times beside estimates")
-    parser.add_argument("--markdown", action="store_true", help="those as a table for a page")
+    parser.add_argument("--claims", action="store_true", help="published training times next to estimates")
+    parser.add_argument("--markdown", action="store_true", help="with --claims: as a Markdown table")
     flags.json_line(parser)
 
 
@@ -52,9 +54,14 @@ def run(args: argparse.Namespace) -> None:
         from ordsmed.machines.cluster.estimate import estimate
 
         whole = estimate(
-            args.name, args.overrides, site=args.site, nodes=args.nodes, a_node=args.gpus, measure=args.measure,
+            args.name,
+            args.overrides,
+            site=args.site,
+            nodes=args.nodes,
+            a_node=args.gpus,
+            measure=args.measure,
             file=Path(args.measurements) if args.measurements else None,
-        )  # fmt: skip
+        )
         if args.json:
             print_or_json(whole.facts(), [], args)
         else:

@@ -1,9 +1,9 @@
-"""Ordsmed on a machine, in the way its site takes software: written, and with --yes done; or a bundle of wheels
+"""install ordsmed on a machine as its site requires: write scripts, or with --yes run them; or collect wheels
 
-ordsmed install --site saga --prefix P --yes             beside what stands in P already
-ordsmed install --list --prefix P                        what stands there: when, from what, by whom
-ordsmed install --default 0.3.0 --prefix P               validates that one, then all users get it
-ordsmed install --rollback --prefix P                    the default before it again
+ordsmed install --site saga --prefix P --yes             next to other installations in P
+ordsmed install --list --prefix P                        list them: when, from what, by whom
+ordsmed install --default 0.3.0 --prefix P               validate this one, then make it the default of all users
+ordsmed install --rollback --prefix P                    return to the previous default
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ FLAVORS = ("venv", "module", "eessi", "tykky", "apptainer", "overlay", "docker",
 
 def arguments(parser: Parser) -> None:
     parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help="see `sites`", offers=flags.sites)
-    meaning = f"{', '.join(FLAVORS)}; left out: as the site does"
+    meaning = f"{', '.join(FLAVORS)} (default: that of the site)"
     parser.add_argument("--by", metavar="WAY", default="", help=meaning, offers=lambda: list(FLAVORS))
-    meaning = "where software goes; left out: work/software/SITE"
+    meaning = "folder of installations (default: work/software/SITE)"
     parser.add_argument("--prefix", metavar="FOLDER", default="", help=meaning)
-    meaning = "in place of the site's; more than once"
+    meaning = "module to load, instead of the site's; may be given several times"
     parser.add_argument("--module", metavar="NAME", action="append", default=[], help=meaning)
-    parser.add_argument(
-        "--image", metavar="NAME", default="", help="that holds PyTorch, for apptainer, overlay and docker"
-    )
+    meaning = "image with PyTorch, for apptainer, overlay and docker"
+    parser.add_argument("--image", metavar="NAME", default="", help=meaning)
     parser.add_argument("--extras", metavar="A,B", default="", help="optional parts: parquet, corpora, ...")
-    parser.add_argument("--python", metavar="3.12", default="", help="left out: python3 of the machine")
-    meaning = "a checkout or wheel of ordsmed; left out: this one"
+    parser.add_argument(
+        "--python", metavar="3.12", default="", help="version of Python (default: the machine's python3)"
+    )
+    meaning = "a checkout or wheel of ordsmed (default: this one)"
     parser.add_argument("--source", metavar="PATH", default="", help=meaning)
     meaning = "collect wheels for the site here; nothing is installed"
     parser.add_argument("--bundle", metavar="FOLDER", default="", help=meaning)
     meaning = "install from such a bundle, without a network"
     parser.add_argument("--from", metavar="FOLDER", dest="collected", default="", help=meaning)
-    meaning = "scripts; left out: work/install/SITE-WAY"
+    meaning = "folder of scripts (default: work/install/SITE-WAY)"
     parser.add_argument("--out", metavar="FOLDER", default="", help=meaning)
-    parser.add_argument("--yes", action="store_true", help="do it; without, it is written only")
+    parser.add_argument("--yes", action="store_true", help="run the scripts; without it they are only written")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--list", action="store_true", help="what is installed below --prefix, and which is the default")
     meaning = "validate what is installed below --prefix, then make it the default"
@@ -85,11 +86,11 @@ def run(args: argparse.Namespace) -> None:
         print_lines(command_lines("next", command("install", "--default", work.name, "--prefix", work.prefix)))
 
 
-SHARED = ("--prefix", "--json", "--list", "--default", "--rollback")  # flags of what concerns all installations
+SHARED = ("--prefix", "--json", "--list", "--default", "--rollback")  # flags for existing installations
 
 
 def _side_by_side(args: argparse.Namespace) -> None:
-    """What stands below a prefix, and which of it is the default."""
+    """List the installations below a prefix, or change the default one."""
     from pathlib import Path
 
     from ordsmed.base.arguments import UsageError
@@ -99,7 +100,7 @@ def _side_by_side(args: argparse.Namespace) -> None:
     flag = "--list" if args.list else "--default" if args.default else "--rollback"
     flags_given = [word.partition("=")[0] for word in args.words if word.startswith("--")]
     if foreign := next((word for word in flags_given if word not in SHARED), None):
-        raise UsageError("install", f"{foreign} beside {flag}", "one of them", "installing is a command of its own")
+        raise UsageError("install", f"{foreign} with {flag}", "one of them", "installing is a separate command")
     if not args.prefix:
         raise UsageError("install", f"{flag} without --prefix", f"`{command('install', flag, '--prefix', 'FOLDER')}`")
     prefix = Path(args.prefix).expanduser().absolute()
@@ -109,7 +110,6 @@ def _side_by_side(args: argparse.Namespace) -> None:
         return
     show = (lambda line: None) if args.json else (lambda line: print(line, flush=True))
     facts = default.change(prefix, args.default, show) if args.default else default.go_back(prefix)
-    before = f", which was {facts['before']}" if facts["before"] else ""
-    print_or_json(
-        facts, [f"{prefix / records.DEFAULT} is {facts['default']} now{before}", f"validated: {facts['report']}"], args
-    )
+    before = f" (before: {facts['before']})" if facts["before"] else ""
+    title = f"{prefix / records.DEFAULT} is now {facts['default']}{before}"
+    print_or_json(facts, [title, f"validated: {facts['report']}"], args)

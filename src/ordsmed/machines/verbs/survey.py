@@ -1,4 +1,4 @@
-"""codes that pretrain such models: who keeps them, what they need, on how many machines they run"""
+"""compare projects that pretrain such models: maintainers, requirements, on how many machines they run"""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PLACE = ("inspect", 5)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "next to each reported time what `estimate` says for our recipe on the same devices, or why it cannot"
+    meaning = "add what `estimate` says for our recipe on the devices of each reported time, or why it cannot"
     parser.add_argument("--estimates", action="store_true", help=meaning)
     shapes = parser.add_mutually_exclusive_group()
-    shapes.add_argument("--markdown", action="store_true", help="as a table for a page")
+    shapes.add_argument("--markdown", action="store_true", help="as a Markdown table")
     flags.json_line(shapes)
 
 

@@ -1,11 +1,11 @@
-"""one fixed list on every machine: tokens, rows and losses to the number, runs that are killed, layouts, speeds
+"""run one fixed list of checks on every machine: tokens, rows and exact losses, killed runs, layouts, speeds
 
-    ordsmed validate --out work/validate                     report.json, junit.xml and report.md in that folder
+    ordsmed validate --out work/validate                     writes report.json, junit.xml and report.md
     srun -N2 --ntasks-per-node=4 ordsmed validate --site olivia
-    ordsmed validate --compare work/march work/april         what is red that was green, or slower
-    ordsmed validate --collect reports --page systems.html   all reports below: systems, versions, dates, what changed
+    ordsmed validate --compare work/march work/april         what fails that passed before, or is slower
+    ordsmed validate --collect reports --page systems.html   all reports: systems, versions, dates, changes
     ordsmed validate --reframe work/reframe --site saga --site lumi      a ReFrame test at 1, 2, 4 and 16 nodes
-Exit status 1 where anything is wrong, or has become so.
+The exit status is 1 if a check fails, or fails now.
 """
 
 from __future__ import annotations
@@ -27,29 +27,27 @@ PLACE = ("machines", 4)
 
 
 def arguments(parser: Parser) -> None:
-    meaning = "of the report (default work/validate)"
+    meaning = "folder of the report (default work/validate)"
     parser.add_argument("--out", metavar="FOLDER", default="work/validate", help=meaning)
-    parser.add_argument("--quick", action="store_true", help="two losses of each family in place of ten")
-    meaning = "so many processes here, one a GPU (or share of the CPU)"
+    parser.add_argument("--quick", action="store_true", help="check two losses of each family instead of ten")
+    meaning = "start so many processes here, one per GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     flags.device(parser)
-    meaning = "whose name stands in the report (see `sites`)"
-    meaning += "; with --reframe as often as there are systems"
+    meaning = "name of the site for the report (see `sites`); with --reframe once per system"
     parser.add_argument(
         "--site", metavar="SITE[:PARTITION]", action="append", default=[], help=meaning, offers=flags.sites
     )
-    meaning = "that a rank may keep the others waiting (default 60)"
+    meaning = "time that a rank may let the others wait (default 60)"
     parser.add_argument("--patience", type=whole(1), metavar="SECONDS", default=60, help=meaning)
-    parser.add_argument("--compare", nargs=2, metavar="REPORT", help="an older one and a newer one, by their folders")
-    meaning = "one table of all reports in these folders, or below: systems, versions, dates, and what changed"
+    parser.add_argument("--compare", nargs=2, metavar="REPORT", help="folders of an older and a newer report")
+    meaning = "one table of all reports in and below these folders: systems, versions, dates, changes"
     parser.add_argument("--collect", nargs="+", metavar="FOLDER", help=meaning, offers=lambda: [FILES])
     parser.add_argument("--markdown", action="store_true", help="with --collect: as Markdown")
-    parser.add_argument(
-        "--page", metavar="FILE", help="with --collect: write it as a page, too", offers=lambda: [FILES]
-    )
-    meaning = "with --compare and --collect: per cent that a figure may be slower (default 20)"
+    meaning = "with --collect: write it as a page as well"
+    parser.add_argument("--page", metavar="FILE", help=meaning, offers=lambda: [FILES])
+    meaning = "with --compare and --collect: tolerance of speeds in per cent (default 20)"
     parser.add_argument("--slower", type=whole(1, 99), metavar="N", default=20, help=meaning)
-    parser.add_argument("--reframe", metavar="FOLDER", default="", help="write files for ReFrame there, ask nothing")
+    parser.add_argument("--reframe", metavar="FOLDER", default="", help="write files for ReFrame there, check nothing")
     flags.json_line(parser)
 
 
@@ -69,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         from ordsmed.cli.recipes import without
 
         sys.exit(start(without(args.words, "--devices"), args.devices))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a lost rank is told in a line, not in the others' stacks
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of the others if a rank is lost
     from ordsmed.cli.output import speaks
     from ordsmed.machines.suite import report
     from ordsmed.machines.suite.validate import validate
@@ -93,13 +91,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _refuse(args: argparse.Namespace) -> None:
-    """Flags that do not go together."""
-    deeds = [name for name in ("collect", "compare", "reframe") if getattr(args, name)]
-    if deeds[1:]:
-        raise UsageError("validate", f"--{deeds[0]} and --{deeds[1]}", "one of them", "give two commands")
+    actions = [name for name in ("collect", "compare", "reframe") if getattr(args, name)]
+    if actions[1:]:
+        raise UsageError("validate", f"--{actions[0]} and --{actions[1]}", "one of them", "give two commands")
     if args.site[1:] and not args.reframe:
         problem = f"found {len(args.site)} sites, of one machine"
-        raise UsageError("--site", problem, "one", "several are for --reframe")
+        raise UsageError("--site", problem, "one site", "several need --reframe")
     for name in ("quick", "devices", "site") if args.collect else ():
         if getattr(args, name):
             raise UsageError(f"--{name}", "found with --collect, which runs nothing", "one of them", "leave it out")

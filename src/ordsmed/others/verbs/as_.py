@@ -1,9 +1,9 @@
-"""a command line of another code, unmodified: it becomes recipes, which are printed or performed
+"""run an unmodified command line of another code: it is converted to recipes, which are printed or run
 
 ordsmed as megatron pretrain_bert.py --num-layers 24 ...
-ordsmed as megatron --install FOLDER          # their programs by name: `bash scripts/pretrain_bert.sh` goes on
-ordsmed as megatron pretrain_bert.py --flags  # where each flag goes
-ordsmed as --find max-preds                   # where a flag goes, whosever it is
+ordsmed as megatron --install FOLDER          # programs of the same names: `bash scripts/pretrain_bert.sh` works
+ordsmed as megatron pretrain_bert.py --flags  # what each flag becomes
+ordsmed as --find max-preds                   # what a flag becomes, in any code
 """
 
 from __future__ import annotations
@@ -20,26 +20,23 @@ from ordsmed.cli.output import print_lines
 
 PLACE = ("make", 9)
 STOPPED = GOES_ON
-SHOW = "ORDSMED_RECIPE"  # 1: a script that calls this shows what it would do
-ALONE = ("predict",)  # verbs of one process: where a launcher started several, the first does them
-OTHERS_BEHIND = 2  # words; what comes behind them is read by the program's own rules
+SHOW = "ORDSMED_RECIPE"  # environment variable; 1: a script that calls this prints its recipes only
+ALONE = ("predict",)  # verbs of a single process; if a launcher started several, the first runs them
+OTHERS_BEHIND = 2  # words; those after them are parsed by the rules of the other program
 
 
 def arguments(parser: Parser) -> None:
     from ordsmed.others.translate import program
 
-    meaning = f"whose command line it is: {', '.join(program.names())}"
-    parser.add_argument(
-        "code", nargs="?", metavar="CODE", help=f"{meaning}; left out: all are told", offers=program.names
-    )
-    parser.add_argument(
-        "program", nargs="?", metavar="PROGRAM ...", help="original, and its flags; left out: all are told"
-    )
-    parser.add_argument("--recipe", action="store_true", help="print the recipes and perform nothing")
-    parser.add_argument("--flags", action="store_true", help="print where each flag of the program goes")
-    meaning = "print where flags go whose names hold this: of the code, or of all"
+    meaning = f"the other code: {', '.join(program.names())} (without it: list all)"
+    parser.add_argument("code", nargs="?", metavar="CODE", help=meaning, offers=program.names)
+    meaning = "its program and flags (without it: list all programs)"
+    parser.add_argument("program", nargs="?", metavar="PROGRAM ...", help=meaning)
+    parser.add_argument("--recipe", action="store_true", help="print the recipes and run nothing")
+    parser.add_argument("--flags", action="store_true", help="print what each flag of the program becomes")
+    meaning = "print what flags become whose names contain this, in the code or in all codes"
     parser.add_argument("--find", metavar="WORD", nargs=argparse.REMAINDER, help=meaning)
-    parser.add_argument("--install", metavar="FOLDER", help="write files of their programs' names, which call this")
+    parser.add_argument("--install", metavar="FOLDER", help="write scripts with the programs' names that call this")
 
 
 def look_up(word: str) -> list[str]:
@@ -57,7 +54,8 @@ def run(args: argparse.Namespace) -> None:
 
     if args.find is not None:
         if len(args.find) != 1:
-            raise UsageError("--find", f"found {len(args.find)} words behind it", "one: a flag's name, or a part of it")
+            problem = f"found {len(args.find)} words after it"
+            raise UsageError("--find", problem, "one: a flag's name, or a part of it")
         print_lines(page.find(args.find[0], [args.code] if args.code else program.names()))
         return
     if not args.code:
@@ -97,16 +95,16 @@ def run(args: argparse.Namespace) -> None:
             ):
                 _perform(words)
         if values.place.rank == 0:
-            with alone():  # the others are done, and may be gone
+            with alone():  # the other processes are done, and may have ended
                 for step in part.after:
                     step()
 
 
 def _perform(words: list[str]) -> None:
-    """Run a command of `ordsmed`; a verb that started processes, all of which are done, is done."""
+    """Run a command of `ordsmed`. A SystemExit without an error is ignored, as of verbs that start processes."""
     name = verb.named(words)
     entry = verb.find(name)
-    if name == "pretrain":  # what their command line says is theirs to know: what makes no sense is told
+    if name == "pretrain":  # follow the user's command line even if its plan is questionable; warnings are printed
         words = [*words, "--yes"]
     args = entry.parser().read(words[len(name.split()) :])
     args.words = words
@@ -115,6 +113,6 @@ def _perform(words: list[str]) -> None:
     except SystemExit as ended:
         if ended.code:
             raise
-    except Stopped as run:  # or one that stopped where its words say
+    except Stopped as run:  # a planned stop is no error
         if run.by:
             raise

@@ -1,8 +1,8 @@
-"""models asked over HTTP, by OpenAI's and Hugging Face's clients, by curl, and by ordsmed.open from another machine
+"""serve models over HTTP, for clients of OpenAI and Hugging Face, curl, and ordsmed.open on another machine
 
-A browser is shown a page to try them. Each model has a name: the last part of its folder, or NAME=RUN. `GET /` lists
-the models, what each can do and every path, `GET /openapi.json` describes the requests. Only this machine is listened
-to, unless --host says otherwise.
+A browser gets a page to try them. The name of a model is the last part of its folder, or NAME of NAME=RUN. `GET /`
+lists the models with what they can do and all paths, `GET /openapi.json` describes the requests. Only clients on this
+machine can connect, unless --host says otherwise.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def arguments(parser: Parser) -> None:
     meaning = "runs, imports, Hugging Face folders or published names; NAME=RUN names one"
     parser.add_argument("models", nargs="+", metavar="RUN", help=meaning)
     flags.cache(parser)
-    meaning = "default 8000; 0: one that is free"
+    meaning = "port (default 8000; 0: a free one)"
     parser.add_argument("--port", type=whole(0, 65535), metavar="N", default=8000, help=meaning)
-    meaning = "an address of this machine to listen to (default 127.0.0.1: this machine alone)"
+    meaning = "address of this machine to listen on (default 127.0.0.1: this machine only)"
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=meaning)
-    meaning = "a file whose first line is the token that clients have to send"
+    meaning = "a file whose first line is the token that clients must send"
     parser.add_argument("--token-file", metavar="FILE", help=meaning)
     flags.serving(parser)
 

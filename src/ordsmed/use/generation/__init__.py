@@ -1,1 +1,1 @@
-"""Generation: how a model writes text: what is chosen, going on token by token, unmasking, prompts in and texts out."""
+"""Text generation: sampling options, token-by-token continuation, filling of masks, prompts, interactive sessions."""

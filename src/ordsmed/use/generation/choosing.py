@@ -1,9 +1,9 @@
-"""Choosing: scores of all tokens, a row a text -> the next token of each.
+"""Choose the next token of each text from the scores of all tokens.
 
-scores -> penalty -> / temperature -> the best k -> the likeliest, or the most typical, that make a share -> draw
+    scores -> penalty -> / temperature -> top k -> top p or typical p -> draw
 
-Of texts with the same key, the same step draws the same token, whatever else is in the batch: noise is hashed from key,
-step and token, and a draw moves only where two tokens are all but equal (learn/sampling.py).
+Texts with the same key draw the same token at the same step, whatever else is in the batch. The noise is hashed from
+key, step and token, so a draw changes only where two tokens are almost equally likely (learn/sampling.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ordsmed.use.generation.options import SamplingOptions
 
 
 def choose(scores: Tensor, how: SamplingOptions, keys: NDArray[np.uint64], steps: NDArray[np.int64]) -> Tensor:
-    """The next token of each row, [R, V] -> [R]."""
+    """Return the next token of each row, [R, V] -> [R]."""
     if how.greedy:
         return torch.from_numpy(scores.numpy().argmax(1)) if scores.device.type == "cpu" else scores.argmax(1)
     scores = scores / how.temperature
@@ -36,22 +36,22 @@ def choose(scores: Tensor, how: SamplingOptions, keys: NDArray[np.uint64], steps
 
 
 def penalized(scores: Tensor, seen: Tensor, penalty: float | Tensor) -> Tensor:
-    """Scores of tokens that a text holds already, divided (below 0: multiplied) by the penalty (Keskar et al. 2019).
+    """Return scores in which tokens that a text already has are divided (below 0: multiplied) by the penalty.
 
-    The penalty is that of all rows, or of each, [R, 1].
+    This is the repetition penalty of Keskar et al. (2019). `penalty` is one number, or one per row [R, 1].
     """
     return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
-# On a CPU numpy finds, parts and sorts numbers many times faster than torch does.
+# On a CPU, NumPy takes maxima, partitions and sorts many times faster than PyTorch.
 
 
 def _least_of_best(scores: Tensor, count: int) -> Tensor:
-    """The score of the last of so many that are the best, [R, 1]."""
+    """Return the lowest of the `count` best scores of each row, [R, 1]."""
     if scores.device.type != "cpu":
         return scores.topk(count, 1).values[:, -1:]
-    place = scores.shape[1] - count
-    return torch.from_numpy(np.partition(scores.numpy(), place, 1)[:, place, None])
+    position = scores.shape[1] - count
+    return torch.from_numpy(np.partition(scores.numpy(), position, 1)[:, position, None])
 
 
 def _typical(scores: Tensor, share: float) -> Tensor:
@@ -68,9 +68,9 @@ def _typical(scores: Tensor, share: float) -> Tensor:
 
 
 def _least_of_share(scores: Tensor, share: float) -> Tensor:
-    """The score of the token that reaches the share, [R, 1]: it is the last one in, as in transformers and Megatron.
+    """Return the score of the token with which each row reaches `share`, [R, 1].
 
-    GPT-2's own code leaves it out.
+    That token is included, as in transformers and Megatron. The original GPT-2 code excludes it.
     """
     if scores.device.type == "cpu":
         ordered = torch.from_numpy(np.sort(scores.numpy(), 1)).flip(1)

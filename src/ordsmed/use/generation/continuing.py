@@ -1,9 +1,9 @@
-"""Continuing: a causal model goes on with texts, several at once, token by token, keeping keys and values.
+"""Generation by causal models: continue several texts at once, token by token, with a cache of keys and values.
 
-"Once upon a"  ->  <end> Once upon a  ->  time  ->  there  ->  was ...
+    "Once upon a"  ->  <end> Once upon a  ->  time  ->  there  ->  was ...
 
-Rows of a batch end at different places: shorter ones stand behind padding, which nobody sees, and who has ended leaves.
-A row that is longer than the model's window slides: its last tokens are read anew, as the beginning of a row.
+Rows of a batch have different lengths. Shorter rows are padded on the left, the padding is masked, and finished rows
+leave the batch. A row longer than the model's window slides: its last tokens are read again as the beginning of a row.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ordsmed.use.generation.choosing import choose, penalized
 from ordsmed.use.generation.network import WritingNetwork
 from ordsmed.use.generation.options import Ending, SamplingOptions
 
-STATES = 256  # of a prompt's tokens, of which the scores of all that may follow are made at once
-HELD = 12  # characters of the last word that may change yet: pieces that are put together, signs that move up to it
+STATES = 256  # positions of a prompt scored at once over the whole vocabulary
+HELD = 12  # last characters that may still change when the next tokens are decoded: joined tokens, moved punctuation
 
 
 @dataclass(frozen=True)
 class TokenLog:
-    """A token, how likely it was, and what was likelier: natural logarithms of probabilities."""
+    """The log probability of a token, and the likeliest tokens at its position with their log probabilities."""
 
     token: int
-    log: float | None  # None: nothing stands before it that would tell it
+    log: float | None  # None: it is the first token
     likeliest: tuple[tuple[int, float], ...]
 
 
@@ -39,16 +39,16 @@ class TokenLog:
 class TextRow:
     prompt: str
     sample: int
-    ids: list[int]  # with the sign before it
-    given: int  # so many were there
+    ids: list[int]  # start token, prompt and new tokens
+    given: int  # tokens before the new ones
     how: SamplingOptions
-    lead: int = 0  # the first of them that no prompt has
-    begin: int = 0  # the first token that is seen
+    lead: int = 0  # tokens before the prompt
+    begin: int = 0  # first token inside the window
     ended: Ending | None = None
-    text: str = ""  # of the continuation, when it has ended
-    alternatives: int | None = None  # so many of the likeliest are noted of each token; None: nothing is noted
+    text: str = ""  # the continuation, once it has ended
+    alternatives: int | None = None  # likeliest tokens logged per position; None: no log
     logs: list[TokenLog] = field(default_factory=list)
-    echoed: bool = False  # are those of the prompt noted, too?
+    echoed: bool = False  # whether tokens of the prompt are logged as well
     prompt_logs: list[TokenLog] = field(default_factory=list)
 
     @property
@@ -62,35 +62,33 @@ class TextRow:
 
 @dataclass
 class Continuation:
-    """Rows that are written together, a token of each a step; others may join between two steps, and rows may leave."""
+    """Rows that are generated together, one token per step. Between two steps rows may join or leave."""
 
     network: WritingNetwork
     rows: list[TextRow]
     cache: Cache | None = None
-    seen: Tensor | None = field(default=None)  # [R, V]: which tokens a text holds, where that matters
+    seen: Tensor | None = field(default=None)  # [R, V]: tokens that each text has, if there is a repetition penalty
     joining: list[TextRow] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[list[TextRow]]:
-        """The rows that got a token, or ended, after every step; until all have ended."""
+        """Yield, after every step, the rows that got a token or ended, until all rows have ended."""
         while self.rows or self.joining:
             yield self.step()
 
     def join(self, rows: Sequence[TextRow]) -> None:
-        """More rows, from the next step on."""
         self.joining += rows
 
     def leave(self, rows: Sequence[TextRow]) -> None:
-        """These are not gone on with."""
         self.joining = [row for row in self.joining if row not in rows]
         self._keep([number for number, row in enumerate(self.rows) if row not in rows])
 
     def step(self) -> list[TextRow]:
-        """A token of each; the rows that got one, or ended."""
+        """Generate a token for each row, and return the rows that got one or ended."""
         words = self._words(self._scores())
-        done = [self._put(row, word) for row, word in zip(self.rows, words.tolist(), strict=True)]
+        ended = [self._put(row, word) for row, word in zip(self.rows, words.tolist(), strict=True)]
         stepped = self.rows
-        if any(done):
-            self._keep([number for number, over in enumerate(done) if not over])
+        if any(ended):
+            self._keep([number for number, is_ended in enumerate(ended) if not is_ended])
         return stepped
 
     def _keep(self, numbers: list[int]) -> None:
@@ -105,7 +103,7 @@ class Continuation:
         self.seen = None if self.seen is None else self.seen.index_select(0, at)
 
     def _put(self, row: TextRow, word: int) -> bool:
-        """A row's next token; has it ended?"""
+        """Append a token to a row, and return whether the row has ended."""
         if word == self.network.end:
             row.ended = "end"
         else:
@@ -119,45 +117,45 @@ class Continuation:
         return row.ended is not None
 
     def _scores(self) -> Tensor:
-        """Of what may follow each row, those that join behind the others."""
+        """Return the scores of each row's next token. Joining rows are appended to the batch."""
         longest, joining = self.network.longest, self.joining
-        self.joining, more = [], None
+        self.joining, joining_scores = [], None
         if self.cache is None or any(len(row.ids) - row.begin > longest for row in self.rows):
             self.rows = [*self.rows, *joining]
             self.seen = None if joining else self.seen
             scores, self.cache = self._read(self.rows)
             return scores
-        if joining:  # before the others go on: what is wrong with them changes nothing
-            more, cache = self._read(joining)
+        if joining:  # first, so that an error in them leaves the other rows unchanged
+            joining_scores, cache = self._read(joining)
         tokens = torch.tensor([row.ids[-1:] for row in self.rows], device=self.network.device)
         positions = torch.tensor([[len(row.ids) - row.begin - 1] for row in self.rows], device=self.network.device)
         documents = None if self.cache.documents is None else torch.ones_like(tokens)
         scores = self.network.next_scores(tokens, positions, documents, self.cache)
-        if more is not None:
+        if joining_scores is not None:
             self.cache.join(cache)
             self.rows, self.seen = [*self.rows, *joining], None
-            scores = torch.cat([scores, more])
+            scores = torch.cat([scores, joining_scores])
         return scores
 
     def _read(self, rows: Sequence[TextRow]) -> tuple[Tensor, Cache]:
-        """Rows from their beginning, or from where their windows begin now: scores of what follows, and the cache."""
+        """Read rows from the beginning of their windows. Return the next tokens' scores and the cache."""
         for row in rows:
             self._slide(row)
         parts = [row.ids[row.begin :] for row in rows]
-        most = max(map(len, parts))
-        tokens = torch.tensor([[0] * (most - len(part)) + part for part in parts], device=self.network.device)
-        lead = torch.tensor([[most - len(part)] for part in parts], device=self.network.device)
-        places = torch.arange(most, device=self.network.device)
-        documents = (places >= lead).long() if lead.any() else None
+        longest = max(map(len, parts))
+        tokens = torch.tensor([[0] * (longest - len(part)) + part for part in parts], device=self.network.device)
+        lead = torch.tensor([[longest - len(part)] for part in parts], device=self.network.device)
+        positions = torch.arange(longest, device=self.network.device)
+        documents = (positions >= lead).long() if lead.any() else None
         cache = Cache(self.network.trained.settings.layers)
-        states = self.network.states(tokens, (places - lead).clamp(min=0), documents, cache)
+        states = self.network.states(tokens, (positions - lead).clamp(min=0), documents, cache)
         for row, begin, of_row in zip(rows, lead[:, 0].tolist(), states, strict=True):
             if row.echoed and not row.made:
                 row.prompt_logs = self._prompt_logs(row, of_row[begin:])
         return self.network.scores(states[:, -1]), cache
 
     def _prompt_logs(self, row: TextRow, states: Tensor) -> list[TokenLog]:
-        """Of each token of a prompt, from the states of those before it."""
+        """Return the logs of a prompt's tokens, from the states of the tokens before them."""
         logs, count = [TokenLog(row.ids[0], None, ())], row.alternatives or 0
         for begin in range(0, len(row.ids) - 1, STATES):
             words = row.ids[begin + 1 : begin + 1 + STATES]
@@ -165,7 +163,7 @@ class Continuation:
         return logs[row.lead :]
 
     def _slide(self, row: TextRow) -> None:
-        """Where a row is longer than the window: see its last tokens alone, with room for what is still wanted."""
+        """Move the window if the row is too long, to leave room for the tokens that are still wanted."""
         longest = self.network.longest
         if len(row.ids) - row.begin <= longest:
             return
@@ -190,7 +188,7 @@ class Continuation:
         return words
 
     def _chosen(self, scores: Tensor) -> Tensor:
-        """The next token of each row, those chosen at once whose options are alike."""
+        """Return the next token of each row. Rows with equal sampling options are drawn together."""
         alike = defaultdict[tuple[float, ...], list[int]](list)
         for number, row in enumerate(self.rows):
             alike[row.how.temperature, row.how.best, row.how.share, row.how.typical].append(number)
@@ -205,7 +203,7 @@ class Continuation:
 
 
 def _logs(scores: Tensor, words: Sequence[int], count: int) -> list[TokenLog]:
-    """How likely tokens were among all [N, V], and which were the likeliest."""
+    """Return the log probabilities of `words`, and of the `count` likeliest tokens, from scores [N, V]."""
     logs = scores.float().log_softmax(1)
     top = logs.topk(min(count, logs.shape[1]))
     chosen = logs[torch.arange(len(words)), list(words)].tolist()
@@ -216,7 +214,7 @@ def _logs(scores: Tensor, words: Sequence[int], count: int) -> list[TokenLog]:
 
 
 def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
-    """Rows of all prompts, each as often as samples are wanted."""
+    """Return the rows of all prompts, one per sample."""
     rows = []
     for prompt in prompts:
         ids = network.trained.tokenizer.encode(prompt)
@@ -226,12 +224,12 @@ def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[s
 
 
 def rows_of_ids(how: SamplingOptions, prompt: str, ids: Sequence[int], lead: int = 0) -> list[TextRow]:
-    """Those of a prompt whose tokens are known: as many as samples are wanted."""
+    """Return the rows of a tokenized prompt, one per sample."""
     return [TextRow(prompt, sample, [*ids], len(ids), how, lead) for sample in range(how.samples)]
 
 
 def _lead(network: WritingNetwork, how: SamplingOptions, ids: Sequence[int]) -> list[int]:
-    """The sign before a prompt, as documents have it in training, if it has not been written there."""
+    """Return the start token that documents have in training, unless the prompt already begins with it."""
     if network.opening is None or not how.start or list(ids[:1]) == [network.opening]:
         return []
     if ids and not network.trained.tokenizer.begins_texts:
@@ -242,7 +240,7 @@ def _lead(network: WritingNetwork, how: SamplingOptions, ids: Sequence[int]) -> 
 
 
 def continued(network: WritingNetwork, row: TextRow) -> str:
-    """What stands behind the prompt so far."""
+    """Return the text generated after the prompt."""
     if not row.made:
         return ""
     tokenizer = network.trained.tokenizer
@@ -250,8 +248,8 @@ def continued(network: WritingNetwork, row: TextRow) -> str:
 
 
 def stable_length(network: WritingNetwork, how: SamplingOptions, text: str) -> int:
-    """How many characters of a text that grows will not change any more, and are no beginning of a stop string."""
-    size = len(text.rstrip("\N{REPLACEMENT CHARACTER}"))  # of a character of which bytes are missing
+    """Return how many characters will not change as the text grows and cannot begin a stop string."""
+    size = len(text.rstrip("\N{REPLACEMENT CHARACTER}"))  # decoded from an incomplete character
     for stop in how.stop:
         size = min(size, len(text) - next((n for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n])), 0))
     if network.trained.tokenizer.rewrites:

@@ -1,9 +1,9 @@
-"""Leading: of several processes the first one asks for prompts, and all write, each with its part of every layer.
+"""Generation in several processes: rank 0 reads prompts, and all ranks compute, each with its part of every layer.
 
-rank 0    a prompt, or nothing more -> all      write a step, was it ended? -> all      write a step ...
-rank n    follow: the prompt, step by step with the first
+    rank 0    a prompt, or None at the end -> all      one step; interrupted? -> all      next step ...
+    rank n    follow: receive the prompt, then compute step by step with rank 0
 
-A Ctrl-C must not tear one process out of what all compute together: it is looked at between two steps.
+Ctrl-C is only acted on between two steps, because one process must not leave a computation that all take part in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ordsmed.use.generation.options import SamplingOptions
 
 
 def lead(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[str]:
-    """A text in pieces, of one process or of all; who is asked to end it says so to all."""
+    """Yield a text in pieces, written by this process or by all. After Ctrl-C, rank 0 stops the text on every rank."""
     if network.ranks.world == 1:
         yield from steps(network, prompt, how, sample)
         return
@@ -36,29 +36,29 @@ def lead(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int
 
 
 def end(network: WritingNetwork) -> None:
-    """No prompt comes any more."""
+    """Signal to the other ranks that no more prompts follow."""
     first_alone(network.ranks, lambda: None)
 
 
 def follow(network: WritingNetwork) -> None:
-    """Write what the first process is asked for, until nothing more comes."""
+    """Compute every prompt that rank 0 sends, until it sends no more."""
     with _held_back():
         while (request := first_alone(network.ranks, _nothing)) is not None:
             prompt, how, sample = request
             options = SamplingOptions(**how | {"stop": tuple(how["stop"])})
-            with contextlib.suppress(OrdsmedError):  # the first one tells it
+            with contextlib.suppress(OrdsmedError):  # rank 0 reports it
                 for _ in steps(network, prompt, options, sample):
                     if first_alone(network.ranks, _nothing):
                         break
 
 
 def _nothing() -> Any:
-    """What who follows has to say."""
+    """Return None: only the value of rank 0 is used."""
 
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[list[int]]:
-    """Ctrl-C ends nothing in here; how often it was heard."""
+    """Block Ctrl-C, and yield a list that gets an entry for each one received."""
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Network: what of a trained model writes: scores of the next token, or of gaps; in one process or split over some."""
+"""The network that generates: scores of the next token or of masks, in one process or split over several."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.mesh.parallel import split_layers
 from ordsmed.weights.trained import HALVES, Trained, can_multiply
 
-PATIENCE = 600.0  # seconds in which processes meet
-ROWS = 16  # for how many a word table is laid out
+PATIENCE = 600.0  # seconds to wait until all processes have joined
+ROWS = 16  # rows that the packed embedding matrix is optimized for
 
 
 @dataclass(frozen=True)
 class WritingNetwork:
-    """A network and its token head, ready to be asked."""
-
     trained: Trained
     model: Any
     head: Any
-    notes: dict[str, bool] = field(default_factory=dict)  # what is to be told, and was it not yet?
-    kept: dict[str, Tensor] = field(default_factory=dict)
+    notes: dict[str, bool] = field(default_factory=dict)  # notes by name, and whether they are still to be printed
+    kept: dict[str, Tensor] = field(default_factory=dict)  # cached tensors by name
 
     @property
     def device(self) -> torch.device:
@@ -40,65 +38,68 @@ class WritingNetwork:
 
     @property
     def ranks(self) -> Ranks:
-        """One process, or those that each hold a part of every layer."""
+        """Return this process's ranks: a single process, or several with a part of every layer each."""
         return self.trained.ranks
 
     @property
     def end(self) -> int | None:
-        """The sign that ends a text."""
+        """Return the token that ends a text."""
         return self.trained.tokenizer.separator
 
     @property
     def opening(self) -> int | None:
-        """The sign before a text."""
+        """Return the token before a text."""
         return self.trained.opening
 
     @property
     def longest(self) -> int:
-        """How many tokens it sees at once."""
+        """Return how many tokens the network sees at once."""
         return int(self.trained.settings.longest())
 
     def note_it_slides(self) -> None:
-        """A text is longer than what is seen at once; `tell` says so when no line is half written."""
+        """Note that a text exceeds the window; `tell` prints it later, after the current line of output."""
         self.notes.setdefault("slides", True)
 
     def note_the_start(self) -> None:
-        """The sign before a prompt is one that a folder of others does not speak of."""
+        """Note that prompts get a start token that a Hugging Face folder does not mention."""
         foreign = (self.trained.folder / "config.json").is_file()
         if foreign and "add_bos_token" not in self.trained.tokenizer.config:
             self.notes.setdefault("start", True)
 
     def tell(self) -> None:
-        """What was noted while texts were written; once, however often it happens."""
+        """Print each note that arose during generation once."""
         if self.notes.get("start"):
             self.notes["start"] = False
             sign = self.trained.tokenizer.piece(self.opening or 0)
-            say(f"{sign} is put before each prompt, which its folder does not ask for; --no-start leaves it out")
+            say(f"{sign} is put before each prompt, although the folder does not require it; --no-start omits it")
         if self.notes.get("slides"):
             self.notes["slides"] = False
             say(f"a text is longer than the model's window of {self.longest:,} tokens: the window slides along")
 
     @torch.inference_mode()
     def next_scores(self, tokens: Tensor, positions: Tensor, documents: Tensor | None, cache: Cache) -> Tensor:
-        """Of what may follow each row, [R, T] -> [R, V]."""
+        """Return the scores of each row's next token, [R, T] -> [R, V]."""
         return self.scores(self.states(tokens, positions, documents, cache)[:, -1])
 
     @torch.inference_mode()
     def states(self, tokens: Tensor, positions: Tensor, documents: Tensor | None, cache: Cache) -> Tensor:
-        """Of each token, [R, T] -> [R, T, D]."""
+        """Return the hidden states of all tokens, [R, T] -> [R, T, D]."""
         with self.trained.within():
             hidden: Tensor = self.model(tokens, positions, documents, cache=cache)
             return hidden
 
     @torch.inference_mode()
     def scores(self, states: Tensor) -> Tensor:
-        """Of what may follow tokens with these states, [S, D] -> [S, V]."""
+        """Return the scores of the tokens that follow these states, [S, D] -> [S, V]."""
         with self.trained.within():
             return self._scores(states)
 
     @torch.inference_mode()
     def gap_scores(self, ids: Sequence[int], gaps: Sequence[int]) -> Tensor:
-        """Of what may stand in some gaps of one row, [T] -> [G, V]; a hybrid is asked at the place before each."""
+        """Return the scores of tokens for the gaps of a row, [T] -> [G, V].
+
+        A hybrid model predicts a gap from the position before it.
+        """
         tokens, shifted = torch.tensor([ids], device=self.device), self.trained.objective.shifted
         both = {"documents": torch.ones_like(tokens), "causal": torch.zeros(1, dtype=torch.bool)} if shifted else {}
         both = {name: value.to(self.device) for name, value in both.items()}
@@ -115,7 +116,7 @@ class WritingNetwork:
         return token_scores(states, self._words(), head.bias, vocabulary)
 
     def _words(self) -> Tensor:
-        """The word table; with 16 bits as it was cast once."""
+        """Return the embedding matrix, cast once and cached if the precision is 16 bits."""
         words: Tensor = self.head.words.weight
         if self.trained.precision not in HALVES or self.ranks.world > 1:
             return words
@@ -124,9 +125,9 @@ class WritingNetwork:
         return self.kept["words"]
 
     def _packed(self) -> Tensor | None:
-        """The word table as a CPU's library lays it out for its products, made once; None: it is used as it stands.
+        """Return the embedding matrix in oneDNN's packed layout, or None if it cannot be used.
 
-        For a few rows laying it out anew, as a plain product does, takes longer than the product.
+        It is packed once, because for a few rows packing takes longer than the product itself.
         """
         able = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and torch.backends.mkldnn.is_available()
         if not able or self.device.type != "cpu" or self.ranks.world > 1 or self.trained.precision in HALVES:
@@ -137,7 +138,7 @@ class WritingNetwork:
 
 
 def writing(trained: Trained) -> WritingNetwork:
-    """The network of a model that writes: token by token, or by filling; an ELECTRA's generator."""
+    """Return the generating network of a model; for an ELECTRA, the network of its generator."""
     check(trained)
     networks = (network.modules for network in trained.objective.networks().values() if "head" in network.modules)
     modules = next(networks)
@@ -145,28 +146,28 @@ def writing(trained: Trained) -> WritingNetwork:
 
 
 def fills(trained: Trained) -> bool:
-    """Does it write by filling gaps, and not token by token?"""
+    """Return whether the model generates by filling masks, not token by token."""
     return not trained.continues
 
 
 def check(trained: Trained) -> None:
-    """Refuse a model that writes no text, with what can be asked of it."""
+    """Raise an error if the model cannot generate, with a remedy that fits the model."""
     trained.check_heads()
     if trained.settings.capabilities.state:
-        remedy = "`ordsmed embed` takes it"
-        raise RecipeError(trained.folder, "is an ELMo: it writes no texts", "a causal or a masked model", remedy)
+        remedy = "`ordsmed embed` makes vectors with it"
+        raise RecipeError(trained.folder, "is an ELMo, which cannot generate", "a causal or a masked model", remedy)
     if not any("head" in network.modules for network in trained.objective.networks().values()):
         inner = trained.folder / "generator"
-        remedy = f"`{command('generate', inner)}` asks its generator" if inner.is_dir() else ""
+        remedy = f"use its generator: `{command('generate', inner)}`" if inner.is_dir() else ""
         wanted = "a model trained with clm, hybrid, mlm or diffusion"
         raise RecipeError(trained.folder, "has no head that predicts tokens", wanted, remedy)
     if fills(trained) and trained.tokenizer.mask is None:
-        raise RecipeError(trained.folder, "its tokenizer has no mask to be filled", "[MASK] or <mask> among its pieces")
+        raise RecipeError(trained.folder, "its tokenizer has no mask token", "[MASK] or <mask> in its vocabulary")
 
 
 @contextlib.contextmanager
 def together(trained: Trained) -> Iterator[WritingNetwork]:
-    """The network of a model; of several processes each holds a part of every layer (tensor parallelism)."""
+    """Yield the generating network. Of several processes, each gets a part of every layer (tensor parallelism)."""
     network, world = writing(trained), trained.ranks.world
     if world > 1:
         can_multiply(trained, trained.precision, trained.device, world)
@@ -179,12 +180,13 @@ def together(trained: Trained) -> Iterator[WritingNetwork]:
         yield replace(network, trained=replace(trained, ranks=ranks))
         well = True
     except RunError as error:
-        error.echo = not ranks.first  # who ended says why, or had nobody to tell
+        error.echo = not ranks.first  # the first rank reports the error
         raise
     except RuntimeError as error:
         if world == 1:
             raise
-        lost = RunError(f"rank {ranks.rank}", f"lost the others: {str(error).splitlines()[0][:120]}", "all of them")
+        problem = f"lost the connection to the others: {str(error).splitlines()[0][:120]}"
+        lost = RunError(f"rank {ranks.rank}", problem, "all ranks")
         lost.echo = not ranks.first
         raise lost from None
     finally:

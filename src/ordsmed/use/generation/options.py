@@ -1,4 +1,4 @@
-"""Options of what is written: how long, how the next token is chosen, where a text ends; and what comes of it."""
+"""Options of generation (length, sampling, stop strings) and the generated text."""
 
 from __future__ import annotations
 
@@ -9,30 +9,26 @@ from typing import Literal
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 
-FLAGS = {
-    "best": "--best (--top-k)",
-    "share": "--share (--top-p)",
-    "typical": "--typical-p",
-}  # where a flag has two names
-Ending = Literal["end", "stop", "tokens"]  # the model's end sign, a stop string, as many tokens as were asked for
+FLAGS = {"best": "--best (--top-k)", "share": "--share (--top-p)", "typical": "--typical-p"}  # as users write them
+Ending = Literal["end", "stop", "tokens"]  # the model's end token, a stop string, or the limit of tokens was reached
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """How the next token is chosen, and when a text is done."""
+    """How the next token is chosen, and when a text ends."""
 
-    tokens: int = 40  # at most so many
-    temperature: float = 1.0  # 0: always the likeliest
-    best: int = 0  # among so many; 0: all
-    share: float = 1.0  # among the likeliest that together have this share, the one that reaches it among them
-    typical: float = 1.0  # among those with this share whose information is nearest to the mean (Meister et al. 2023)
+    tokens: int = 40  # most new tokens
+    temperature: float = 1.0  # 0: always the likeliest token
+    best: int = 0  # top-k: draw among the k likeliest tokens; 0: all
+    share: float = 1.0  # top-p: draw among the likeliest tokens until their probabilities reach this sum
+    typical: float = 1.0  # draw among the most typical tokens until they reach this sum (Meister et al. 2023)
     seed: int = 0
-    penalty: float = 1.0  # what a token's score is lessened by when it stands in the text already; 1: nothing
-    stop: tuple[str, ...] = ()  # a text ends before one of these
-    samples: int = 1  # texts a prompt
-    together: int = 1  # of who writes by filling: tokens that are decided in one pass
-    order: Literal["certain", "chance"] = "certain"  # of the same: which of them
-    start: bool = True  # of who goes on: does a prompt stand behind the sign between documents, where it has one?
+    penalty: float = 1.0  # repetition penalty of tokens that the text already has; 1: none
+    stop: tuple[str, ...] = ()  # a text ends before the first of these strings
+    samples: int = 1  # texts per prompt
+    together: int = 1  # models that fill masks: tokens decided per pass
+    order: Literal["certain", "chance"] = "certain"  # models that fill masks: which tokens are decided first
+    start: bool = True  # causal models: put the document separator, if the model has one, before a prompt
 
     def __post_init__(self) -> None:
         for name, good, wanted in (
@@ -49,32 +45,29 @@ class SamplingOptions:
         ):
             if not good:
                 value = getattr(self, name)
-                shown = "an empty one" if name == "stop" else value
+                shown = "an empty string" if name == "stop" else value
                 raise RecipeError(FLAGS.get(name, f"--{name}"), f"found {shown}", wanted)
 
     @property
     def greedy(self) -> bool:
-        """Is nothing left to chance?"""
         return self.temperature == 0
 
     def stopped(self, text: str) -> str | None:
-        """A text up to the first of the stop strings; None: it holds none."""
-        places = [place for stop in self.stop if (place := text.find(stop)) >= 0]
-        return text[: min(places)] if places else None
+        """Return the text up to the first stop string, or None if it has none."""
+        positions = [position for stop in self.stop if (position := text.find(stop)) >= 0]
+        return text[: min(positions)] if positions else None
 
     def key(self, prompt: str, sample: int) -> int:
-        """What the draws of one text are hashed from: neither its place in a batch nor what else is written."""
+        """Return the key of a text's random draws. It does not depend on the batch that the text is in."""
         return chance.key("text", self.seed, prompt, sample)
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A text and how the model goes on with it."""
-
     prompt: str
     continuation: str
-    sample: int = 0  # which of several
-    tokens: int = 0  # so many are new
+    sample: int = 0  # its number among the samples of the prompt
+    tokens: int = 0  # new tokens
     ended: Ending = "tokens"
 
     @property

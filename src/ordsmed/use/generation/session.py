@@ -1,7 +1,7 @@
-"""Session: a terminal in which a prompt follows the other, and settings change between them.
+"""An interactive terminal session: prompts, and commands that change sampling settings.
 
-> Once upon a            the text goes on, as it is made; Ctrl-C ends the text, not the session
->                        an empty line: the model begins by itself
+> Once upon a            the text continues while it is generated; Ctrl-C ends the text, not the session
+>                        an empty line: the model begins
 > /temperature 0.8       a setting; /help lists them; /quit or Ctrl-D ends
 """
 
@@ -18,40 +18,38 @@ from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.use.generation.prompts import before, checked, print_pieces
 
 NAMES = {"top-k": "best", "top-p": "share", "typical-p": "typical", "repetition-penalty": "penalty"}
+INTEGERS = dict.fromkeys(("tokens", "best", "seed", "samples", "together"), int)
 KINDS: dict[str, Callable[[str], Any]] = {
-    "tokens": int, "temperature": float, "best": int, "share": float, "typical": float, "seed": int, "penalty": float,
-    "samples": int, "together": int, "order": str,
-}  # fmt: skip
-HELP = """a line is a prompt; an empty one: the model begins; //text for a prompt that begins with a slash
-  /tokens N         at most so many new ones
-  /temperature X    0: always the likeliest; /greedy does the same
-  /best N           (/top-k) draw among so many of the likeliest; 0: all
-  /share X          (/top-p) draw among the likeliest with this share together
-  /typical X        (/typical-p) draw among the most typical with this share together
-  /penalty X        (/repetition-penalty) tokens that were there are less likely; 1: no
-  /stop TEXT        texts end before it; without TEXT: nowhere
-  /seed N           of the next text; each one adds 1
-  /samples N        texts a prompt
-  /together N, /order certain|chance   of models that fill: tokens a pass, and which
-  /settings         what they are now
-  /quit             or Ctrl-D: ends; Ctrl-C ends a text"""
+    **INTEGERS,
+    **dict.fromkeys(("temperature", "share", "typical", "penalty"), float),
+    "order": str,
+}
+HELP = """a line is a prompt; for an empty one the model begins; write //text for a prompt that begins with a slash
+  /tokens N         most new tokens
+  /temperature X    0: always the likeliest token, like /greedy
+  /best N           (/top-k) draw among the N likeliest tokens; 0: all
+  /share X          (/top-p) draw among the likeliest tokens whose probabilities sum to X
+  /typical X        (/typical-p) draw among the most typical tokens whose probabilities sum to X
+  /penalty X        (/repetition-penalty) makes tokens of the text less likely; 1: off
+  /stop TEXT        texts end before it; without TEXT: no stop string
+  /seed N           seed of the next text; each text adds 1
+  /samples N        texts per prompt
+  /together N, /order certain|chance   models that fill masks: tokens per pass, and which come first
+  /settings         print the settings
+  /quit             or Ctrl-D: end the session; Ctrl-C ends a text"""
 
 
 @dataclass
 class Session:
-    """Asks for prompts and writes texts until nobody wants any more."""
-
-    write: Callable[[str, SamplingOptions, int], Iterable[str]]  # a prompt and which of its samples -> pieces of text
+    write: Callable[[str, SamplingOptions, int], Iterable[str]]  # prompt, options, number of the sample -> pieces
     how: SamplingOptions
     ask: Callable[[str], str] = input
     tell: Callable[[str], None] = field(default=print)
-    after: Callable[[], None] = field(default=lambda: None)  # when a text stands whole
-
-    until: str = ""  # a line that holds this ends it too
+    after: Callable[[], None] = field(default=lambda: None)  # called after each text
+    until: str = ""  # a line that contains this also ends the session
 
     def run(self) -> None:
-        """Until /quit or the end of the input."""
-        self.tell(f"a prompt, or /help; {f'{self.until}, ' if self.until else ''}/quit or Ctrl-D ends")
+        self.tell(f"type a prompt or /help; {f'{self.until}, ' if self.until else ''}/quit or Ctrl-D ends")
         for line in before(self.until, self._lines()):
             try:
                 if line.startswith("/") and not line.startswith("//"):
@@ -93,7 +91,7 @@ class Session:
         self.how = dataclasses.replace(self.how, seed=self.how.seed + 1)
 
     def _obey(self, words: list[str]) -> str:
-        """What a line behind a slash says; settings are changed."""
+        """Run a command, the words after a slash, and return its name."""
         name, value = (words[0] if words else "help"), (words[1].strip() if words[1:] else "")
         name = NAMES.get(name, name)
         if name in ("quit", "exit", "q"):
@@ -110,7 +108,7 @@ class Session:
             self._change(name, self._number(name, value))
         else:
             like = near(name, [*KINDS, *NAMES, "stop", "help", "settings", "quit"])
-            self.tell(f"/{name}: no such setting; {f'did you mean /{like[0]}?' if like else '/help lists them'}")
+            self.tell(f"/{name}: no such command; {f'did you mean /{like[0]}?' if like else '/help lists them'}")
         return name
 
     def _number(self, name: str, value: str) -> Any:
@@ -122,7 +120,7 @@ class Session:
     def _change(self, name: str, value: Any) -> None:
         if value is None:
             wanted = "a whole number" if KINDS[name] is int else "a number"
-            self.tell(f"/{name}: wanted {wanted}, as /{name} {getattr(self.how, name)}")
+            self.tell(f"/{name}: wanted {wanted}, such as /{name} {getattr(self.how, name)}")
             return
         self.how = dataclasses.replace(self.how, **{name: value})
         self.tell(f"{name} {getattr(self.how, name)}")

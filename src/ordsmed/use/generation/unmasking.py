@@ -1,10 +1,10 @@
-"""Unmasking: who sees both sides writes by filling masks, those it is surest of first.
+"""Generation by models that see both sides: fill masks in several passes, those the model is surest of first.
 
-the [MASK] sat on the [MASK]  ->  the cat sat on the [MASK]  ->  the cat sat on the mat
+    the [MASK] sat on the [MASK]  ->  the cat sat on the [MASK]  ->  the cat sat on the mat
 
-After each pass the gaps that are left are asked anew, so that words agree with each other. To write a text, as many
-masks as tokens are wanted are put behind the prompt, between the signs that rows had in training. In an order by chance
-(and with a temperature of 1) that draws from what masked diffusion has learned; the surest first is LLaDA's way.
+Each pass scores the remaining masks again, so that the words agree with each other. To write a text, masks are appended
+to the prompt, one per wanted token, inside the special tokens that rows had in training. A random order with
+temperature 1 samples from the distribution that masked diffusion learned. The surest first is the method of LLaDA.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ SUREST = SamplingOptions(temperature=0)
 
 
 def fill_all(trained: Trained, text: str, how: SamplingOptions = SUREST) -> str:
-    """A text with all its masks filled."""
     check(trained, 1)
     network, tokenizer = writing(trained), trained.tokenizer
     ids = framed(tokenizer, text, ends=trained.objective.shifted)
-    gaps = [place for place, number in enumerate(ids) if number == tokenizer.mask]
+    gaps = [position for position, number in enumerate(ids) if number == tokenizer.mask]
     if not gaps:
-        raise RecipeError(repr(text[:40]), "no mask in the text", "one or more [MASK]")
+        raise RecipeError(repr(text[:40]), "has no mask", "one or more [MASK]")
     if len(ids) > network.longest:
         wanted = f"at most {network.longest:,}"
         raise RecipeError(repr(text[:40]), f"found {many(len(ids), 'token')}", wanted, "shorten it")
@@ -43,9 +42,9 @@ def fill_all(trained: Trained, text: str, how: SamplingOptions = SUREST) -> str:
 
 
 def put_in(tokenizer: Tokenizer, text: str, words: Sequence[int | None]) -> str:
-    """A text with pieces in the place of its masks, else as it was; a piece that goes on with a word joins it.
+    """Return a text with its masks replaced by tokens, and nothing else changed. None keeps a mask.
 
-    None: this mask stays.
+    A token that continues a word is joined to it.
     """
     mask = tokenizer.piece(tokenizer.mask or 0)
     whole, *parts = text.replace(MASK, mask).split(mask)
@@ -59,9 +58,9 @@ def put_in(tokenizer: Tokenizer, text: str, words: Sequence[int | None]) -> str:
 
 
 def filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[list[int]]:
-    """The ids of a prompt and of what a model that fills gaps writes behind it, up to the first gap, after each pass.
+    """Yield, after each pass, the ids of the prompt and of the text after it up to the first unfilled mask.
 
-    At last exactly as many are new as are asked for.
+    The last ids have exactly the requested number of new tokens.
     """
     if not how.start:
         raise RecipeError("--no-start", f"found with {network.trained.folder}, which fills masks", "a causal model")
@@ -83,7 +82,6 @@ def filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: i
 
 
 def written(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Generated:
-    """A prompt and the whole of what follows it."""
     *_, ids = filled(network, prompt, how, sample)
     text = behind(network, prompt, ids)
     if (short := how.stopped(text)) is not None:
@@ -92,7 +90,7 @@ def written(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: 
 
 
 def behind(network: WritingNetwork, prompt: str, ids: Sequence[int]) -> str:
-    """What stands behind a prompt, of the ids of both."""
+    """Return the text after the prompt, from the ids of both."""
     tokenizer = network.trained.tokenizer
     return tokenizer.decode([*ids]).removeprefix(tokenizer.decode([*ids[: len(tokenizer.encode(prompt))]]))
 
@@ -100,7 +98,6 @@ def behind(network: WritingNetwork, prompt: str, ids: Sequence[int]) -> str:
 def unmasked(
     network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], how: SamplingOptions, key: int
 ) -> list[int]:
-    """A row whose gaps are filled."""
     *_, (row, _) = passes(network, ids, gaps, how, key)
     return row
 
@@ -108,23 +105,23 @@ def unmasked(
 def passes(
     network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], how: SamplingOptions, key: int
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """A row after every pass, in which so many gaps are filled, and those that are left; no sign is put into one."""
-    row, left, turn = list(ids), list(gaps), 0
-    signs = torch.tensor(sorted(network.trained.tokenizer.special), device=network.device, dtype=torch.int64)
+    """Yield the row and its remaining gaps after every pass. No gap is filled with a special token."""
+    row, left, pass_number = list(ids), list(gaps), 0
+    special = torch.tensor(sorted(network.trained.tokenizer.special), device=network.device, dtype=torch.int64)
     while left:
-        scores = network.gap_scores(row, left).index_fill(1, signs, -torch.inf)
+        scores = network.gap_scores(row, left).index_fill(1, special, -torch.inf)
         if how.penalty != 1:
             seen = torch.zeros_like(scores, dtype=torch.bool)
             seen[:, [number for place, number in enumerate(row) if place not in left]] = True
             scores = penalized(scores, seen, how.penalty)
-        keys = chance.bits(chance.key("pass", key, turn), np.asarray(left))
+        keys = chance.bits(chance.key("pass", key, pass_number), np.asarray(left))
         words = choose(scores, how, keys, np.asarray(left))
         if how.order == "chance":
-            height = torch.from_numpy(chance.unit(keys, 1))
+            priority = torch.from_numpy(chance.unit(keys, 1))
         else:
-            height = scores.softmax(1).gather(1, words[:, None])[:, 0]
-        chosen: list[int] = height.topk(min(how.together, len(height))).indices.tolist()
+            priority = scores.softmax(1).gather(1, words[:, None])[:, 0]
+        chosen: list[int] = priority.topk(min(how.together, len(priority))).indices.tolist()
         for number in chosen:
             row[left[number]] = int(words[number])
-        left, turn = [gap for gap in left if row[gap] == network.trained.tokenizer.mask], turn + 1
+        left, pass_number = [gap for gap in left if row[gap] == network.trained.tokenizer.mask], pass_number + 1
         yield row, left

@@ -1,1 +1,1 @@
-"""Index: the passages of a corpus as vectors and as words, in files; asked by questions."""
+"""Search index: the passages of a corpus with their vectors and inverted word lists, stored in files."""

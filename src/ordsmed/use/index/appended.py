@@ -1,4 +1,4 @@
-"""Files that grow while an index is made, and go on at a length that was noted after a kill: rows (.npy) and bytes."""
+"""Files that grow while an index is made, rows (.npy) or bytes. After a kill they resume at the last noted length."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 
-HEAD = 128  # bytes before the rows of an array, as NumPy pads them
+HEAD = 128  # bytes of a .npy header, as NumPy pads it
 
 
 class GrowingFile:
-    """Bytes, one after the other."""
+    """A file of bytes to which data is appended."""
 
     head = 0
 
     def __init__(self, path: Path, size: int = 0) -> None:
-        """Opened behind the first `size` bytes, which stood when it was kept."""
+        """Open the file after its first `size` bytes, those of the last `keep`, and drop the rest."""
         self.path = path
         with files.survive_disk(path):
             there = path.stat().st_size - self.head if path.exists() else 0
             if there < size:
-                raise DataError(path, f"{max(there, 0):,} bytes", f"{size:,}, as it was left", "add --anew")
+                raise DataError(path, f"{max(there, 0):,} bytes", f"at least {size:,}", "start again with --anew")
             self.file: BinaryIO = path.open("r+b" if path.exists() else "w+b")
             self.file.truncate(size + self.head)
             self.file.seek(size + self.head)
@@ -38,7 +38,7 @@ class GrowingFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whatever ended it; of a full disk was told."""
+        """Close the file. Errors are ignored here, because a full disk was reported when it was written."""
         with contextlib.suppress(OSError):
             self.file.close()
 
@@ -48,19 +48,18 @@ class GrowingFile:
         self.size += len(data)
 
     def keep(self) -> int:
-        """How many bytes stand on the disk now."""
+        """Flush the file to the disk and return its length in bytes."""
         with files.survive_disk(self.path):
             self.file.flush()
             os.fsync(self.file.fileno())
         return self.size
 
     def finish(self) -> None:
-        """Nothing more is added."""
         self.keep()
 
 
 class GrowingRows(GrowingFile):
-    """Rows of one shape and type; the file is a .npy once it is closed."""
+    """Rows of one shape and type. The file is a valid .npy once it is finished."""
 
     head = HEAD
 
@@ -85,7 +84,7 @@ class GrowingRows(GrowingFile):
 
 
 class Noted:
-    """What of growing files stands, in a file of its own; of another work nothing is taken."""
+    """A file with the synced lengths of growing files. Notes of another run, with another mark, are ignored."""
 
     def __init__(self, path: Path, mark: str) -> None:
         self.path, self.mark = path, mark
@@ -93,7 +92,7 @@ class Noted:
         self.facts: dict[str, int] = table.get("facts", {}) if table.get("mark") == mark else {}
 
     def keep(self, growing: Mapping[str, GrowingFile], **facts: int) -> None:
-        """All of them on the disk first, then how long they are."""
+        """Sync all files, then write their lengths and `facts`."""
         sizes = {name: file.keep() for name, file in growing.items()}
         self.facts |= {**sizes, **facts}
         files.write_json(self.path, {"mark": self.mark, "facts": self.facts})

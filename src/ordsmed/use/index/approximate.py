@@ -1,9 +1,8 @@
-"""Approximate search by faiss, for indexes whose vectors are too many to look at each.
+"""Approximate nearest-neighbour search with faiss, for indexes too large to compare every vector.
 
-    vectors.npy -> HNSW (a graph), of many passages IVF (cells) -> vectors.faiss; recall against exact search is told
+    vectors.npy -> HNSW (a graph) or, for many passages, IVF (cells) -> vectors.faiss
 
-How far a question is looked for is doubled until RECALL of what exact search finds is found; what is found has the
-scores that exact search gives.
+The search effort is doubled until RECALL of the exact results are found. Results are returned with exact scores.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from ordsmed.base.say import say
 from ordsmed.use.index.nearest import Best, nearest
 
 NAME = "vectors.faiss"
-MANY = 500_000  # passages: from so many on cells, which take less memory and time to make than a graph
-LINKS = 32  # of a passage in the graph
-BLOCK = 1 << 14  # vectors that are put in at once
-LEARNED = 64  # vectors a cell that cells are learned from
-SAMPLE, BEST = 200, 10  # passages that recall is told by, and how many nearest ones of each
+MANY = 500_000  # passages from which on cells are used: they need less memory and time to build than a graph
+LINKS = 32  # links per passage in the graph
+BLOCK = 1 << 14  # vectors added at once
+LEARNED = 64  # training vectors per cell
+SAMPLE, BEST = 200, 10  # passages that recall is measured with, and nearest passages of each
 RECALL = 0.98
-DEPTH = 128  # how far a question is looked for, at least: so many candidates of a graph
+DEPTH = 128  # initial search effort of a graph: number of candidates
 Vectors = NDArray[Any]
 Floats = NDArray[np.float32]
 
 
 class FaissIndex(Protocol):
-    """What is asked of an index of the library."""
+    """The methods of a faiss index that are used here."""
 
     ntotal: int
 
     def search(self, questions: Floats, most: int) -> tuple[Floats, NDArray[np.int64]]:
-        """Scores and numbers of rows [Q, K]; -1 where fewer are found."""
+        """Return scores and row numbers [Q, K], with number -1 where fewer rows are found."""
 
 
 def faiss_here(place: object) -> ModuleType:
-    """The library."""
+    """Import and return faiss, or raise an error if it is not installed."""
     try:
         import faiss
     except ImportError:
@@ -54,7 +53,7 @@ def faiss_here(place: object) -> ModuleType:
 
 
 class NearVectors:
-    """The index of faiss over the vectors of a folder, and how far it looks."""
+    """A faiss index over the vectors of a folder, with its search effort."""
 
     def __init__(self, index: FaissIndex, vectors: Vectors, effort: int) -> None:
         self.index, self.vectors, self.effort = index, vectors, effort
@@ -63,7 +62,7 @@ class NearVectors:
 
     @staticmethod
     def made(folder: Path, vectors: Vectors) -> dict[str, float]:
-        """Made and written; how far is looked, and the recall of that."""
+        """Build and write the index of a folder. Return its search effort and recall."""
         faiss, cells = faiss_here("nearest"), _cells(len(vectors))
         kind = f"IVF{cells},SQfp16" if cells else f"HNSW{LINKS},SQfp16"
         index = faiss.index_factory(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
@@ -80,20 +79,20 @@ class NearVectors:
 
     @staticmethod
     def of(folder: Path, vectors: Vectors, effort: int) -> NearVectors:
-        """One that was made."""
         faiss, path = faiss_here(folder), folder / NAME
         try:
             index = faiss.read_index(str(path))
         except RuntimeError:
-            raise DataError(path, "cannot be read", "an index of faiss", "make the index again") from None
+            raise DataError(path, "cannot be read", "a faiss index", "make the index again") from None
         if index.ntotal != len(vectors):
             raise DataError(path, f"{index.ntotal:,} passages", f"{len(vectors):,}", "make the index again")
         return NearVectors(index, vectors, effort)
 
     def search(self, questions: torch.Tensor, most: int) -> Best:
-        """Of questions [Q, D] the best rows that it comes upon, with exact scores, best first; of equal ones the first.
+        """Return the exact scores and numbers of the rows found for questions [Q, D], best first.
 
-        Where cells that are looked at hold too few, numbers are -1.
+        Of rows with equal scores, the one with the lower number comes first. Numbers are -1 where the searched cells
+        have too few rows.
         """
         name, reach = ("nprobe", self.effort) if self.cells else ("efSearch", max(self.effort, 2 * most))
         self.parameters.set_index_parameter(self.index, name, reach)
@@ -105,12 +104,12 @@ class NearVectors:
         return scores.gather(1, order), rows.gather(1, order)
 
     def fit(self) -> float:
-        """Look as far as RECALL wants; returns what that gives."""
+        """Increase the effort until RECALL is reached, and return the measured recall."""
         questions = torch.from_numpy(_wide(self.vectors[_evenly(len(self.vectors), SAMPLE)]))
         best = min(BEST, len(self.vectors))
         least = nearest(self.vectors, questions, best)[0][:, -1:]
         most = self.cells or len(self.vectors)
-        while True:  # equal ones count alike
+        while True:  # rows with equal scores count equally
             recall = float((self.search(questions, best)[0] >= least - 1e-6).float().mean())
             if recall >= RECALL or self.effort >= most:
                 return recall
@@ -122,7 +121,6 @@ def _cells(count: int) -> int:
 
 
 def _evenly(count: int, most: int) -> NDArray[np.int64]:
-    """At most so many rows, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
 
 

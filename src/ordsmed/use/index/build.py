@@ -1,12 +1,12 @@
-"""The verb `index`: a corpus -> passages -> vectors by a model, inverted lists of words -> a folder to search in.
+"""The verb `index`: build a search index from a corpus and a model that embeds.
 
-texts.bin, passages.npy, documents.jsonl, documents.npy    the texts, and where passages and documents stand in them
-vectors.npy                                                a vector a passage, of length 1, in 16 bits
-tokens.npy                                                 or one a token (late interaction), and where passages end
-vectors.faiss                                              with `nearest = "faiss"`: how they are searched quickly
-words/                                                     of each word its passages (text/bm25.py)
+    texts.bin, passages.npy, documents.jsonl, documents.npy    the texts, and the positions of passages and documents
+    vectors.npy                                                a vector per passage, of length 1, in 16 bits
+    tokens.npy                                                 for late interaction: the end of each passage's vectors
+    vectors.faiss                                              with `nearest = "faiss"`: the index of faiss
+    words/                                                     inverted lists for BM25 (text/bm25.py)
 
-Each step goes on where it was killed. Until the last one is done the folder is none that opens.
+Each step resumes after a kill. The folder can only be opened after the last step.
 """
 
 from __future__ import annotations
@@ -40,77 +40,72 @@ from ordsmed.use.token_encoder import TokenEncoder
 
 Kind = Literal["both", "dense", "words"]
 BLOCK = 1 << 20  # characters of documents that are cut at once
-EVERY = 5.0  # seconds after which what is done is kept
+EVERY = 5.0  # seconds between two notes of the progress
 CUTTING, READING = "cut.kept", "vectors.kept"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Indexing:
-    """From a corpus, and a model that embeds, to an index."""
-
     verb: ClassVar[str] = "index"
     HOW: ClassVar[tuple[str, ...]] = ("batch",)
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("nearest",)
-    encoder: ClassVar[TextEncoder | TokenEncoder | None] = None  # the model, opened by who asks
+    encoder: ClassVar[TextEncoder | TokenEncoder | None] = None  # set by `make`
 
     corpus: str
     "folder or recipe of a corpus, or files of text or JSON lines"
     model: str = ""
-    "what makes the vectors; empty: the index knows words alone"
+    "model that makes the vectors; empty: the index is searched by words only"
     kind: Kind = "both"
-    "searched by vectors (dense), by words (BM25), or by both"
+    "search by vectors (dense), by words (BM25), or by both"
     length: int = 200
-    "tokens of a passage, its title counted; of an index of words alone, words"
+    "longest passage with its title, in tokens; in words if there is no model"
     overlap: int = 0
-    "tokens at the end of a passage with which the next one begins again"
+    "tokens that a passage may share with the one before it"
     title: bool = True
-    "is a document's title read before each of its passages?"
+    "put a document's title before each of its passages"
     pool: str = ""
-    "of a passage: the mean of its words, or of all tokens, signs too: first, last, tokens; empty: as learned, or mean"
+    "pooling of a passage: words (mean of words), or first, last, tokens (mean) of all tokens; empty: learned, or mean"
     nearest: Literal["exact", "faiss"] = "exact"
-    "every vector is looked at, or by a graph or cells of faiss some alone: of millions, which may miss some"
+    "compare every vector, or search millions of vectors approximately with faiss, which may miss some"
     batch: int = 64
-    "passages that the network reads at once"
+    "passages per batch of the network"
     out: str | None = None
-    "folder of the result"
+    "folder of the index"
 
     def __post_init__(self) -> None:
         at_least(self, length=8, overlap=0, batch=1)
         if 2 * self.overlap > self.length:
             raise ValueError(f"overlap: found {self.overlap}; wanted at most half of the length, {self.length // 2}")
         if (self.kind == "words") == bool(self.model):
-            wanted = "none, which --kind words needs" if self.model else "a model, or --kind words"
+            wanted = "none with --kind words" if self.model else "a model, or --kind words"
             raise ValueError(f"model: found {self.model or 'none'} with --kind {self.kind}; wanted {wanted}")
         if self.nearest == "faiss" and not self.model:
             raise ValueError("nearest: found faiss with --kind words; wanted vectors to search")
 
     def make(self, encoder: TextEncoder | TokenEncoder | None, *, anew: bool = False) -> Path:
-        """The finished folder, made, or gone on with, under its lock."""
+        """Build the index, or resume building it, and return its folder."""
         object.__setattr__(self, "encoder", encoder)
         if encoder and self.length > (longest := longest_of(encoder)):
-            problem, wanted = f"found {self.length}", f"at most {longest}, which {self.model} reads at once"
+            problem, wanted = f"found {self.length}", f"at most {longest}, the most that {self.model} reads at once"
             raise RecipeError("--length", problem, wanted)
         if self.nearest == "faiss":
             if isinstance(encoder, TokenEncoder):
-                raise RecipeError(
-                    "--nearest", "found faiss for vectors of tokens", "exact, which MaxSim is searched by"
-                )
+                raise RecipeError("--nearest", "found faiss for vectors of tokens", "exact, as MaxSim requires")
             faiss_here("--nearest")
         self._check_standing(anew=anew)
         return run.made(self, anew=anew)
 
     def _check_standing(self, *, anew: bool) -> None:
-        """Refuse a finished index of something else."""
         folder = run.place(self, "")
         if anew or not run.finished(folder, self.verb) or run.fits(Run(folder), self):
             return
         before, now = run.essence(run.read_recipe(Indexing, folder)), run.essence(self)
         changed = [f"{key} {before.get(key)}, found {now[key]}" for key in now if before.get(key) != now[key]]
-        problem = "was made with " + changed[0] if changed else "was made of another corpus, or by another model"
-        raise RecipeError(folder, problem, "", "name another folder, or add --anew: it moves this one aside")
+        problem = "was made with " + changed[0] if changed else "was made from another corpus, or by another model"
+        raise RecipeError(folder, problem, "", "name another folder, or add --anew, which moves this one aside")
 
     def stamp(self) -> object:
-        """The documents, and the model by its content."""
+        """Return the stamps of the documents and of the model's weights."""
         return [IndexedTexts.of(self.corpus).stamp(), self.encoder.key() if self.encoder else ""]
 
     def perform(self, run: Run) -> dict[str, Any]:
@@ -133,68 +128,64 @@ class Indexing:
         return {**facts, "checksums": checksums(run.path)}
 
     def tidy(self, run: Run) -> None:
-        """What was noted on the way goes when all stands."""
         for name in (CUTTING, READING):
             (run.path / name).unlink(missing_ok=True)
 
     def _cut(self, folder: Path, texts: IndexedTexts, measure: Measure, mark: str) -> dict[str, Any]:
-        """The first step: documents to passages."""
-        noted, cut = Noted(folder / CUTTING, mark), PassageCutting(self.length, self.overlap, self.title)
+        noted, cutting = Noted(folder / CUTTING, mark), PassageCutting(self.length, self.overlap, self.title)
         if not noted["whole"]:
             bar = Progress("cut", texts.count or 0, "documents", done=noted["documents"])
-            with PassageWriter(folder, noted) as store, bar:
-                kept = time.monotonic()
+            with PassageWriter(folder, noted) as writer, bar:
+                last_note = time.monotonic()
                 for block in blocks(texts.documents(noted["documents"])):
-                    for document, spans in zip(block, cut.passages(block, measure), strict=True):
-                        store.add(document, spans)
-                    bar.add(len(block), many(store.passages.count, "passage"))
-                    if time.monotonic() - kept > EVERY:
-                        store.keep()
-                        kept = time.monotonic()
-                if not store.passages.count:
-                    raise DataError(texts.name, "holds no text to index", "documents with words")
-                store.finish()
+                    for document, spans in zip(block, cutting.passages(block, measure), strict=True):
+                        writer.add(document, spans)
+                    bar.add(len(block), many(writer.passages.count, "passage"))
+                    if time.monotonic() - last_note > EVERY:
+                        writer.keep()
+                        last_note = time.monotonic()
+                if not writer.passages.count:
+                    raise DataError(texts.name, "has no text to index", "documents with words")
+                writer.finish()
         return {"documents": noted["documents"], "passages": noted["count"]}
 
     def _read_tokens(self, folder: Path, stored: StoredPassages, encoder: TokenEncoder, mark: str) -> int:
-        """The second step: passages to vectors of their tokens; both files grow together."""
         noted, width = Noted(folder / READING, mark), encoder.width
         growing = GrowingRows(folder / "vectors.npy", (width,), "float16", noted["vectors"])
         growing_ends = GrowingRows(folder / "tokens.npy", (), "int64", noted["ends"])
         with growing as rows, growing_ends as ends, Progress("index", len(stored), "passages", done=ends.count) as bar:
-            kept = time.monotonic()
+            last_note = time.monotonic()
             for read in encoder.token_rows(stored.read_as(self.title, ends.count)):
                 ends.put(rows.count + read.starts[1:])
                 rows.put(read.vectors)
                 bar.add(len(read))
-                if time.monotonic() - kept > EVERY:
+                if time.monotonic() - last_note > EVERY:
                     noted.keep({"vectors": rows, "ends": ends})
-                    kept = time.monotonic()
+                    last_note = time.monotonic()
             rows.finish()
             ends.finish()
         noted.keep({}, vectors=rows.size, ends=ends.size)
         return width
 
     def _read(self, folder: Path, stored: StoredPassages, encoder: TextEncoder, mark: str) -> int:
-        """The second step: passages to vectors."""
         noted = Noted(folder / READING, mark)
         width = noted["width"] or encoder.width
         growing = GrowingRows(folder / "vectors.npy", (width,), "float16", noted["vectors"])
         with growing as rows, Progress("index", len(stored), "passages", done=growing.count) as bar:
-            kept = time.monotonic()
+            last_note = time.monotonic()
             for vectors in encoder.vectors(stored.read_as(self.title, rows.count)):
                 rows.put(vectors)
                 bar.add(len(vectors))
-                if time.monotonic() - kept > EVERY:
+                if time.monotonic() - last_note > EVERY:
                     noted.keep({"vectors": rows}, width=width)
-                    kept = time.monotonic()
+                    last_note = time.monotonic()
             rows.finish()
         noted.keep({}, width=width, vectors=rows.size)
         return int(width)
 
 
 class PassageWriter:
-    """Texts, and where passages and documents stand in them."""
+    """Writer of texts and records, and of the positions of passages and documents in them."""
 
     def __init__(self, folder: Path, noted: Noted) -> None:
         self.noted, self.number = noted, noted["documents"]
@@ -217,7 +208,7 @@ class PassageWriter:
             file.__exit__(*error)
 
     def add(self, document: Document, spans: list[tuple[int, int]]) -> None:
-        """A document, whole, and its passages: its number, bytes of the texts, characters of its own."""
+        """Append a document and its passages, which are given in characters."""
         begins = self.texts.size
         self.documents.put(np.array([self.records.size]))
         self.records.add(json.dumps(record_of(document), ensure_ascii=False).encode() + b"\n")
@@ -226,7 +217,7 @@ class PassageWriter:
         self.number += 1
 
     def copy(self, old: StoredPassages, document: int, rows: NDArray[np.int64]) -> None:
-        """A document of another index, with the rows of its passages and the text that they hold."""
+        """Append a document of another index with the given rows of its passages."""
         begins, ends = (int(rows[0, 1]), int(rows[:, 2].max())) if len(rows) else (0, 0)
         shift = self.texts.size - begins
         self.passages.put(np.column_stack([np.full(len(rows), self.number), rows[:, 1:3] + shift, rows[:, 3:]]))
@@ -245,17 +236,22 @@ class PassageWriter:
 
 
 def _placed(text: str, spans: list[tuple[int, int]], begins: int, number: int) -> np.ndarray:
-    """Rows of passages: where they stand in bytes is counted from the one before."""
-    rows, at, byte = [], 0, begins
+    """Return the rows of passages: document number, begin and end in bytes, begin and end in characters.
+
+    Bytes are counted from the passage before, so that no text is encoded twice.
+    """
+    rows, last_begin, byte_begin = [], 0, begins
     for begin, end in spans:
-        byte += len(text[at:begin].encode()) if begin >= at else -len(text[begin:at].encode())
-        rows.append((number, byte, byte + len(text[begin:end].encode()), begin, end))
-        at = begin
+        byte_begin += (
+            len(text[last_begin:begin].encode()) if begin >= last_begin else -len(text[begin:last_begin].encode())
+        )
+        rows.append((number, byte_begin, byte_begin + len(text[begin:end].encode()), begin, end))
+        last_begin = begin
     return np.array(rows, np.int64).reshape(-1, 5)
 
 
 def blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Documents, as many at a time as have BLOCK characters."""
+    """Yield documents in lists of about BLOCK characters."""
     block, size = list[Document](), 0
     for document in documents:
         block.append(document)

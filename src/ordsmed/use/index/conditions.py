@@ -1,9 +1,9 @@
-"""Conditions: which documents a search may find, by their fields: `year>=1990`, `lang=no`, `author.name!=Ibsen`.
+"""Conditions on the fields of documents that a search may return: `year>=1990`, `lang=no`, `author.name!=Ibsen`.
 
-A condition is KEY OPERATOR VALUE, with = != < <= > or >=; all that are given have to hold. A key is a field of the
-record, `id`, `title` or `url`, or a path into nested fields. What reads as a number is compared as a number, anything
-else as text, so dates as 2024-05-01 have their order. Of a list any element may fit; `!=` holds where none is equal. A
-missing field fits `!=` alone.
+A condition is KEY OPERATOR VALUE with one of = != < <= > >=, and all given conditions must hold. A key is a field of
+the record, `id`, `title` or `url`, or a path into nested fields. Values are compared as numbers if both are numbers,
+else as text, so dates such as 2024-05-01 sort correctly. A list fits if any element does; `!=` fits if no element is
+equal. A missing field fits only `!=`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ COMPARED = {
 
 @dataclass(frozen=True)
 class Condition:
-    """What a field has to be."""
-
     key: str
     operator: str
     value: str
@@ -42,11 +40,10 @@ class Condition:
     @staticmethod
     def of(text: str) -> Condition:
         if not (match := FORM.fullmatch(text)):
-            raise RecipeError("--where", f"found {text}", "KEY=VALUE, or with != < <= > >=, as year>=1990")
+            raise RecipeError("--where", f"found {text}", "KEY=VALUE, or with != < <= > >=, such as year>=1990")
         return Condition(*match.groups())
 
     def fits(self, value: object) -> bool:
-        """Does a field's value fit?"""
         if isinstance(value, list):
             return (all if self.operator == "!=" else any)(map(self.fits, value))
         if value is None or isinstance(value, Mapping):
@@ -54,13 +51,13 @@ class Condition:
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if NUMBER.fullmatch(text) and NUMBER.fullmatch(self.value):
             return bool(COMPARED[self.operator](float(text), float(self.value)))
-        if isinstance(value, int | float):  # a number has no order among texts
+        if isinstance(value, int | float):  # numbers and texts have no common order
             return self.operator == "!=" or (self.operator == "=" and text == self.value)
         return bool(COMPARED[self.operator](text, self.value))
 
 
 def fitting(conditions: Sequence[str], records: Iterable[Mapping[str, Any]]) -> NDArray[np.bool_]:
-    """Return of each record whether all conditions hold; a key that no record has is refused."""
+    """Return which records meet all conditions, or raise an error if no record has a key."""
     wanted = [Condition.of(text) for text in conditions]
     known, unseen, result = dict[str, None](), {condition.key for condition in wanted}, list[bool]()
     for record in records:
@@ -75,7 +72,6 @@ def fitting(conditions: Sequence[str], records: Iterable[Mapping[str, Any]]) -> 
 
 
 def _field(record: Mapping[str, Any], key: str) -> object:
-    """The value of a field, or what a path of fields leads to; None: there is none."""
     if key in record:
         return record[key]
     head, dot, rest = key.partition(".")

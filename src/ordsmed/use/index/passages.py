@@ -1,10 +1,10 @@
-"""Passages: documents cut between sentences, each passage as long as a length in tokens allows.
+"""Cut documents into passages between sentences, up to a length in tokens.
 
-    sentences of 30, 50, 90, 40 tokens, length 100, overlap 50  ->  30 50 | 50 | 90 | 40 would be cut as
-    [0, 2), [2, 3), [3, 4): the next passage begins with what of the last one fits in the overlap
+    sentences of 60, 30, 40, 40 tokens, length 100, overlap 50  ->  passages of sentences [0, 2), [1, 3), [2, 4)
 
-Where the rest of a paragraph does not fit, and half of the length is used, a passage ends before the paragraph. A
-sentence that is longer than the length is cut between words.
+The next passage begins with the last sentences of the previous one that fit in the overlap. A passage ends before a new
+paragraph if the rest of that paragraph does not fit and half of the length is used. A sentence longer than the length
+is cut between words.
 """
 
 from __future__ import annotations
@@ -21,21 +21,15 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 class Measure(Protocol):
-    """How long texts are."""
-
-    def __call__(self, texts: Sequence[str]) -> list[int]:
-        """Of each text its length."""
+    def __call__(self, texts: Sequence[str]) -> list[int]: ...
 
 
 def in_words(texts: Sequence[str]) -> list[int]:
-    """By the words that a search for words counts."""
     return [len(words_of(text)) for text in texts]
 
 
 @dataclass(frozen=True)
 class InTokens:
-    """By the tokens of a model."""
-
     tokenizer: Tokenizer
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
@@ -45,24 +39,22 @@ class InTokens:
 
 @dataclass(frozen=True)
 class Sentence:
-    """From one character of a document to another."""
-
-    begin: int
+    begin: int  # in characters of the document
     end: int
-    length: int
-    opens: bool  # does it begin a paragraph?
+    length: int  # as measured
+    opens: bool  # whether it begins a paragraph
 
 
 @dataclass(frozen=True)
 class PassageCutting:
-    """How documents are cut."""
+    """Length and overlap of passages, and whether the title counts."""
 
     length: int
     overlap: int
     title: bool
 
     def passages(self, documents: Sequence[Document], measure: Measure) -> list[list[tuple[int, int]]]:
-        """Of each document where its passages begin and end, white space left out."""
+        """Return the begin and end of each document's passages in characters, without white space."""
         spans = [list(_sentences(document)) for document in documents]
         texts = [d.text[a:b] for d, of_one in zip(documents, spans, strict=True) for a, b, _ in of_one]
         lengths = iter(measure(texts))
@@ -81,18 +73,18 @@ class PassageCutting:
 
 
 def title_of(document: Document) -> str:
-    """What stands above its passages."""
+    """Return the title that is put before the document's passages."""
     return " ".join(str(document.meta.get("title") or "").split())
 
 
 def read_as(title: str, text: str) -> str:
-    """A passage as it is read: one line, below its title unless it begins with that."""
+    """Return a passage as it is read: on one line, after its title unless it already begins with it."""
     line = " ".join(text.split())
     return line if line.startswith(title) else f"{title} {line}"
 
 
 def _sentences(document: Document) -> Iterator[tuple[int, int, bool]]:
-    """Those that say something; a new line opens a paragraph."""
+    """Yield the begin and end of sentences that are not blank, and whether each follows a line break."""
     text, begin = document.text, 0
     for end in document.ends or rules(text):
         blank = re.compile(r"\s*").match(text, begin, end)
@@ -103,20 +95,20 @@ def _sentences(document: Document) -> Iterator[tuple[int, int, bool]]:
 
 
 def _fitting(text: str, sentence: Sentence, room: int, measure: Measure) -> Iterator[Sentence]:
-    """The sentence, or where it is too long its halves, cut at the word nearest to the middle, and so on."""
+    """Yield the sentence, or its halves if it is too long, cut at the space nearest to the middle."""
     begin, end = sentence.begin, sentence.end
     if sentence.length <= room or end - begin < 2:
         yield sentence
         return
     middle = (begin + end) // 2
     blanks = [match.start() for match in re.compile(r"\s+").finditer(text, begin + 1, end - 1)]
-    at = min(blanks, key=lambda place: abs(place - middle), default=middle)
+    at = min(blanks, key=lambda blank: abs(blank - middle), default=middle)
     for a, b, opens in ((begin, at, sentence.opens), (at, end, False)):
         yield from _fitting(text, Sentence(a, b, measure([text[a:b]])[0], opens), room, measure)
 
 
 def _runs(sentences: Sequence[Sentence], room: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """From which sentence to which each passage goes."""
+    """Yield the first and the end sentence of each passage."""
     begin, used = 0, 0
     paragraphs = _paragraph_lengths(sentences)
     for at, sentence in enumerate(sentences):
@@ -133,7 +125,6 @@ def _runs(sentences: Sequence[Sentence], room: int, overlap: int) -> Iterator[tu
 
 
 def _paragraph_lengths(sentences: Sequence[Sentence]) -> list[int]:
-    """From each sentence to the end of its paragraph."""
     lengths = [sentence.length for sentence in sentences]
     for at in reversed(range(len(sentences) - 1)):
         if not sentences[at + 1].opens:

@@ -1,4 +1,7 @@
-"""Rerank: a question and a passage scored, by a model that learned numbers, or two classes, of pairs, or by MaxSim."""
+"""Reranking: score pairs of question and passage with a cross-encoder or by MaxSim.
+
+A cross-encoder is a model that was fine-tuned on pairs, for a number or for two classes.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,20 @@ from ordsmed.use.predict import Classified, classified
 from ordsmed.weights import weights
 from ordsmed.weights.trained import Trained, opened
 
-AT_ONCE = 256  # pairs
-REMEDY = "`ordsmed index INDEX --rerank RUN` measures another, `search --no-rerank` does without"
-SIGNS = 4  # around two texts, at most
+AT_ONCE = 256  # pairs per batch
+REMEDY = "measure the new model: `ordsmed index INDEX --rerank RUN`; or search with --no-rerank"
+SIGNS = 4  # special tokens of a pair, at most
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """What scores pairs of texts, how many passages of a question it orders, and how much its scores weigh."""
-
     scores: Rescoring
-    top: int
-    weight: float = 1.0
+    top: int  # passages of a question that it orders
+    weight: float = 1.0  # of its scores; the scores of the search get 1 - weight
 
     @staticmethod
     def opened(folder: Path, facts: dict[str, Any], opening: dict[str, Any]) -> Reranker:
-        """The one that an index describes; refused once its model is another."""
+        """Open the reranker that an index describes, or raise an error if its model has changed."""
         with run.at_home(folder):
             trained = opened(facts["model"], **{**opening, "step": None})
         if reranker_key(trained) != facts["key"]:
@@ -43,31 +44,34 @@ class Reranker:
 
 
 def reranker_key(trained: Trained) -> str:
-    """16 hexadecimal digits: equal where a model gives the same scores."""
+    """Return 16 hexadecimal digits that are equal for models that give the same scores."""
     return value_key([trained.kind, weights.digest(own_tensors(trained.objective)), trained.tokenizer.fingerprint], 16)
 
 
 def check_reranker(trained: Trained) -> None:
-    """Refuse a model that does not give pairs one score."""
+    """Raise an error unless the model gives a pair of texts one score."""
     labels = trained.objective.labels if isinstance(trained.objective, Task) else ("",)
     if not getattr(trained.learned, "pairs", False) or trained.bare or len(labels) not in (0, 2):
-        wanted = "a model that learned numbers, or two classes, of pairs"
+        wanted = "a model fine-tuned on pairs, for a number or two classes"
         raise RecipeError(trained.folder, "does not score pairs of texts", wanted)
 
 
 def pair_scores(trained: Trained, questions: Sequence[str], texts: Sequence[str]) -> list[float]:
-    """The number that a pair is given, or the probability of its second class of two."""
+    """Return the score of each pair: the predicted number, or the probability of the second of two classes."""
     check_reranker(trained)
     scores: list[float] = []
-    for at in range(0, len(texts), AT_ONCE):
-        some = questions[at : at + AT_ONCE]
-        results = classified(trained, some, _fitting(trained, some, texts[at : at + AT_ONCE]))
+    for begin in range(0, len(texts), AT_ONCE):
+        block = questions[begin : begin + AT_ONCE]
+        results = classified(trained, block, _fitting(trained, block, texts[begin : begin + AT_ONCE]))
         scores += [pair_score(result) for result in results]
     return scores
 
 
 def _fitting(trained: Trained, questions: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """As much of each text as is read beside its question, or by itself: of passages that is their front."""
+    """Return the beginning of each text that fits next to its question, as a cross-encoder cuts passages.
+
+    For late interaction, texts are read alone and returned as they are.
+    """
     if isinstance(trained.objective, LateInteraction):
         return [*texts]
     sizes = [len(ids) for ids in trained.tokenizer.encode_batch(questions)]

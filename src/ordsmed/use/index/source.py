@@ -1,4 +1,4 @@
-"""IndexedTexts: which documents are indexed: those of a corpus, or of files of text and JSON lines."""
+"""The documents that an index is made of: those of a corpus, or of text and JSON lines files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ READERS = {"": "text", ".txt": "text", ".text": "text", ".md": "text", ".jsonl":
 
 @dataclass(frozen=True)
 class IndexedTexts:
-    """Documents in their order, which is the same whenever they are read."""
+    """Documents in an order that is the same at every reading."""
 
     name: str
     corpus: Path | None  # the folder of a finished corpus
-    files: tuple[tuple[str, tuple[str, ...]], ...] = ()  # else of a reader its files
+    files: tuple[tuple[str, tuple[str, ...]], ...] = ()  # without a corpus: pairs of a reader's name and its files
 
     @staticmethod
     def of(name: str) -> IndexedTexts:
@@ -43,26 +43,25 @@ class IndexedTexts:
             reader = READERS.get(Path(PACKED.sub("", path.name)).suffix.lower())
             if reader is None:
                 remedy = "make a corpus of it first: `ordsmed help corpus`"
-                raise DataError(path, "is no text and no JSON lines", "a corpus, .txt or .jsonl", remedy)
+                raise DataError(path, "is neither text nor JSON lines", "a corpus, .txt or .jsonl", remedy)
             groups.setdefault(reader, []).append(str(path))
         return IndexedTexts(name, None, tuple((reader, tuple(paths)) for reader, paths in sorted(groups.items())))
 
     def stamp(self) -> object:
-        """What the documents depend on."""
         if self.corpus:
             return Run(self.corpus).status["fingerprint"]
         return [[reader, read.stamp([Path(path) for path in paths])] for reader, paths in self.files]
 
     @property
     def count(self) -> int | None:
-        """How many there are; None: that is not known before they are read."""
+        """Return the number of documents, or None if it is unknown until they are read."""
         if self.corpus is None:
             return None
         status = Run(self.corpus).status
         return sum(status.get(split, {}).get("documents", 0) for split in SPLITS)
 
     def documents(self, first: int = 0) -> Iterator[Document]:
-        """From the one of this number on; parts of a corpus that stand before it are not read."""
+        """Yield the documents from number `first` on. Whole parts of a corpus before it are not read."""
         left = first
         for portion, count in self._portions():
             if count is not None and count <= left:
@@ -75,7 +74,7 @@ class IndexedTexts:
                     yield document
 
     def _portions(self) -> Iterator[tuple[Iterator[Document], int | None]]:
-        """Documents, and how many of them, where that is known."""
+        """Yield iterators of documents, each with its number of documents if that is known."""
         if self.corpus is None:
             for reader, paths in self.files:
                 yield menu.load("corpora", reader)(path=_one_or_all(paths)).documents(), None
@@ -92,14 +91,14 @@ def _one_or_all(paths: Sequence[str]) -> str | tuple[str, ...]:
 
 
 def name_of(document: Document) -> str:
-    """As its source calls it."""
+    """Return the id that the document has in its source."""
     return str(
         next((document.meta[key] for key in ("_id", "id") if document.meta.get(key) not in (None, "")), document.id)
     )
 
 
 def record_of(document: Document) -> dict[str, Any]:
-    """What an index keeps of a document beside its text: id, title, address, and all other fields under `meta`."""
+    """Return the fields of a document that an index keeps: id, title, url, and all others under `meta`."""
     meta = {key: value for key, value in document.meta.items() if key not in ("_id", "id", "title")}
     url = meta.pop("url") if isinstance(meta.get("url"), str) else ""
     about = {"id": name_of(document), "title": title_of(document), "url": url, "meta": meta}

@@ -1,4 +1,4 @@
-"""StoredPassages: passages as their files have them, read one by one; nothing of them stays in memory."""
+"""The passages and documents of an index, read from memory-mapped files one at a time."""
 
 from __future__ import annotations
 
@@ -17,30 +17,28 @@ from ordsmed.use.index.conditions import fitting
 from ordsmed.use.index.passages import read_as
 
 REMEDY = "make the index again"
-MASKS = 64
+MASKS = 64  # cached results of conditions
 
 
 @dataclass(frozen=True)
 class IndexedPassage:
-    """A part of a document."""
-
-    document: int
-    id: str  # of the document, as its source calls it
+    document: int  # its number
+    id: str  # the document's id in its source
     title: str
     url: str
     text: str
-    start: int  # characters of the document
+    start: int  # in characters of the document
     end: int
     meta: dict[str, Any] = field(default_factory=dict, hash=False)  # all other fields of the document's record
 
 
 class StoredPassages:
-    """Those of a folder, by number."""
+    """The passages of an index folder, by number."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.rows = files.mapped(folder / "passages.npy", "where passages stand", REMEDY)
-        self.starts = files.mapped(folder / "documents.npy", "where documents stand", REMEDY)
+        self.rows = files.mapped(folder / "passages.npy", "the positions of passages", REMEDY)
+        self.starts = files.mapped(folder / "documents.npy", "the positions of documents", REMEDY)
         self.masks: dict[tuple[str, ...], NDArray[np.bool_]] = {}
         self.texts, self.records = _bytes_of(folder / "texts.bin"), _bytes_of(folder / "documents.jsonl")
 
@@ -54,7 +52,7 @@ class StoredPassages:
         return IndexedPassage(document, name, title, url, self._text(begin, end), start, stop, record.get("meta", {}))
 
     def record(self, document: int) -> dict[str, Any]:
-        """What is known of a document: `id`, `title`, `url`, and its other fields under `meta`."""
+        """Return the record of a document: `id`, `title`, `url`, and all other fields under `meta`."""
         try:
             record = json.loads(self.record_bytes(document))
         except ValueError:
@@ -64,12 +62,11 @@ class StoredPassages:
         return record
 
     def record_bytes(self, document: int) -> bytes:
-        """The line of JSON of a document."""
         end = int(self.starts[document + 1]) if document + 1 < len(self.starts) else len(self.records)
         return self.records[int(self.starts[document]) : end].tobytes()
 
     def allowed(self, conditions: tuple[str, ...]) -> NDArray[np.bool_]:
-        """Of each passage whether its document fits all conditions; at most MASKS answers are kept."""
+        """Return which passages belong to documents that meet all conditions. MASKS results are cached."""
         mask = self.masks.get(conditions)
         if mask is None:
             records = (self.record(document) for document in range(len(self.starts)))
@@ -80,7 +77,7 @@ class StoredPassages:
         return mask
 
     def check(self) -> None:
-        """Refuse texts and records that are shorter than their passages and documents say."""
+        """Raise an error if the texts or records are shorter than the passages and documents require."""
         wanted = int(self.rows[-1, 2]) if len(self.rows) else 0
         if len(self.texts) < wanted:
             raise DataError(self.folder / "texts.bin", f"{len(self.texts):,} bytes", f"{wanted:,} or more", REMEDY)
@@ -88,13 +85,13 @@ class StoredPassages:
             self.record(len(self.starts) - 1)
 
     def read_as(self, title: bool, first: int = 0) -> Iterator[str]:
-        """From this number on, as they are read: below their title."""
-        known, above = -1, ""
+        """Yield the passages from number `first` on as a model reads them: after their title."""
+        previous, heading = -1, ""
         for number in range(first, len(self)):
             document, begin, end = map(int, self.rows[number, :3])
-            if title and document != known:
-                known, above = document, str(self.record(document).get("title", ""))
-            yield read_as(above, self._text(begin, end))
+            if title and document != previous:
+                previous, heading = document, str(self.record(document).get("title", ""))
+            yield read_as(heading, self._text(begin, end))
 
     def _text(self, begin: int, end: int) -> str:
         if not 0 <= begin <= end <= len(self.texts):
@@ -106,4 +103,4 @@ def _bytes_of(path: Path) -> np.ndarray:
     try:
         return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
     except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror}", "a file of an index", REMEDY) from None
+        raise DataError(path, f"cannot be read: {error.strerror}", "a readable file", REMEDY) from None

@@ -1,10 +1,10 @@
-"""Documents added to an index, replaced and deleted, without reading again those that stay.
+"""Add, replace and delete documents of an index. Remaining passages are not embedded again.
 
-    old files, without the documents that go  +  passages and vectors of new documents  ->  update-1/, update-2/ ...
+    old files without deleted documents  +  passages and vectors of new documents  ->  update-1/, update-2/ ...
 
-The new files stand in a folder of their own until `status.json` names it, in one write; then the old files go. A kill
-leaves the old index or the new one, and a process that has the old one open keeps it. All words are counted again, and
-faiss's graph is made again; the disk holds both states for a while.
+The new files are written to a folder of their own. A single write of `status.json` activates it, then the old files are
+deleted. A kill leaves the old or the new index, and a process that has the old index open can still use it. All words
+are counted again and the faiss index is built again. For a while the disk holds both states.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ordsmed.use.index.source import IndexedTexts, name_of
 from ordsmed.use.index.stored import StoredPassages
 from ordsmed.use.token_encoder import TokenEncoder
 
-ROWS = 1 << 14  # vectors that are copied at once
+ROWS = 1 << 14  # vectors copied at once
 PREFIX = "update-"
 
 
 def update(index: OpenIndex, add: Sequence[str] = (), delete: Sequence[str] = ()) -> OpenIndex:
-    """Return the index with documents added, in the place of those with the same ids, and others deleted."""
+    """Delete documents, add others, and return the new index. New documents replace those with the same id."""
     folder = index.folder
     sources = [IndexedTexts.of(name) for name in add]
     with run.locked(folder):
-        index = OpenIndex.of(folder, index.model, index.opening)  # as it is now that nobody else changes it
+        index = OpenIndex.of(folder, index.model, index.opening)  # its state under the lock
         _clean(folder, index.facts.get("data", ""))
         number = index.facts.get("updates", 0) + 1
         data = folder / f"{PREFIX}{number}"
@@ -66,14 +66,14 @@ def update(index: OpenIndex, add: Sequence[str] = (), delete: Sequence[str] = ()
 def _write(
     index: OpenIndex, data: Path, sources: Sequence[IndexedTexts], delete: Sequence[str]
 ) -> tuple[dict[str, Any], int]:
-    """Write the files of the new state; its facts, and how many old documents are gone."""
+    """Write the files of the new state. Return its facts and the number of old documents that are gone."""
     old, recipe = index.passages, index.recipe
     stays = _staying(old, {name_of(document) for texts in sources for document in texts.documents()}, delete)
     passages = np.flatnonzero(stays[old.rows[:, 0]])
     documents = _write_texts(index, data, stays, sources)
     stored = StoredPassages(data)
     if not len(stored):
-        raise DataError(index.folder, "would hold no passage any more", "an index of some text", "delete its folder")
+        raise DataError(index.folder, "would have no passages left", "a document to keep", "or delete the folder")
     facts: dict[str, Any] = {"documents": documents, "passages": len(stored)}
     if recipe.model:
         _write_vectors(index, data, stored, passages)
@@ -86,18 +86,18 @@ def _write(
 
 
 def _staying(old: StoredPassages, replaced: set[str], delete: Sequence[str]) -> NDArray[np.bool_]:
-    """Of each old document whether it stays; an id that is to be deleted and is not there is refused."""
+    """Return which old documents stay, or raise an error if an id to delete does not exist."""
     names = [str(old.record(number).get("id", "")) for number in range(len(old.starts))]
     known = set(names)
     if absent := next((name for name in delete if name not in known), None):
-        remedy = meant(absent, known) or "`search --json` shows the ids of what is found"
+        remedy = meant(absent, known) or "`search --json` prints the ids of documents"
         raise RecipeError("--delete", f"found {absent}, but no document has this id", "ids of documents", remedy)
     gone = replaced | {*delete}
     return np.array([name not in gone for name in names], bool)
 
 
 def _write_texts(index: OpenIndex, data: Path, stays: NDArray[np.bool_], sources: Sequence[IndexedTexts]) -> int:
-    """Records, texts and passages of what stays, then of what is new; how many documents these are."""
+    """Write records, texts and passages of old, then of new documents. Return the number of documents."""
     old, recipe = index.passages, index.recipe
     bounds = np.searchsorted(old.rows[:, 0], np.arange(len(stays) + 1))
     cutting = PassageCutting(recipe.length, recipe.overlap, recipe.title)
@@ -114,7 +114,7 @@ def _write_texts(index: OpenIndex, data: Path, stays: NDArray[np.bool_], sources
 
 
 def _write_vectors(index: OpenIndex, data: Path, stored: StoredPassages, kept: NDArray[np.int64]) -> None:
-    """Vectors of passages that stay, copied, then those of new passages, by the model."""
+    """Copy the vectors of passages that stay, then compute those of new passages."""
     new = stored.read_as(index.recipe.title, len(kept)) if len(kept) < len(stored) else iter(())
     with GrowingRows(data / "vectors.npy", index.vectors.shape[1:], "float16") as rows:
         if index.tokens is None:
@@ -129,7 +129,7 @@ def _write_vectors(index: OpenIndex, data: Path, stored: StoredPassages, kept: N
 
 
 def _write_tokens(index: OpenIndex, data: Path, rows: GrowingRows, kept: NDArray[np.int64], new: Iterator[str]) -> None:
-    """The same of an index with a vector a token."""
+    """Copy the token vectors of passages that stay, then compute those of new passages."""
     assert index.tokens is not None
     starts = index.tokens.starts
     with GrowingRows(data / "tokens.npy", (), "int64") as ends:
@@ -144,7 +144,7 @@ def _write_tokens(index: OpenIndex, data: Path, rows: GrowingRows, kept: NDArray
 
 
 def _clean(folder: Path, data: str) -> None:
-    """Remove the files of every state but the one that is named: of a former one, or of an update that was killed."""
+    """Remove the files of every state except `data`: those of an earlier state or of a killed update."""
     for path in folder.glob(f"{PREFIX}*"):
         if path.name != data:
             shutil.rmtree(path, ignore_errors=True)
