@@ -24,6 +24,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "AGENTS.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "docs/**.md",
 ]  # not what commands write
 exclude_patterns = [".*", "build", "dist", "src", "tests", "work", "shared"]

@@ -21,6 +21,7 @@ import ordsmed
 from ordsmed.base import measurements
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.screen import markdown
+from ordsmed.machines.cluster import claims
 
 HERE = Path(__file__).parent
 RATES = Path(ordsmed.__file__).parent / "measure/bench/published.toml"
@@ -129,6 +130,14 @@ def _rates() -> Iterator[str]:
         ])  # fmt: skip
 
 
+def reported_times() -> str:
+    """Training times that others reported, next to what is estimated for our recipes: no file beside it holds them."""
+    head = """\
+As `ordsmed estimate --claims` prints them, with sources and rates: on the same devices, of our nearest recipe, at a
+share of the devices' stated peak."""
+    return "\n".join(["", "### Reported training times\n", f"{head}\n", *claims.markdown(), ""])
+
+
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:] or [HERE / "results", HERE / "results.md"])
-    target.write_text(page(source), encoding="utf-8")
+    target.write_text(page(source) + reported_times(), encoding="utf-8")

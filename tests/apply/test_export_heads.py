@@ -8,14 +8,18 @@ import pytest
 import torch
 
 from kit.families import close, shaken
+from kit.language_models import tokenizer
 from kit.makers import SPECIAL
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.learn.objectives.rtd import Generator, Rtd
 from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import electra
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, weights
 from ordsmed.weights.export import export
+from ordsmed.weights.formats.huggingface import HuggingFace
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained import Trained, open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 WORDS = 60
@@ -133,8 +137,30 @@ def test_a_generator_that_stays_behind_is_told(tmp_path, capsys):
     theirs(tmp_path / "hub/generator", "ElectraForMaskedLM")
     same_there(model, export(tmp_path / "hub", tmp_path / "out"))
     assert f"`ordsmed export {tmp_path}/hub/generator OUT` writes it as well" in capsys.readouterr().err
+    (tmp_path / "hub/generator").rename(tmp_path / "elsewhere")
     with pytest.raises(RecipeError, match="without the one that made them"):
         take_over(tmp_path / "hub", tmp_path / "ours")
+
+
+@pytest.mark.parametrize("share", ["embeddings", "words", "none"])
+def test_an_electra_that_was_exported_comes_back_whole(tmp_path, share):
+    """Both networks, bit for bit, with what they share; a generator next to it by its name is found too."""
+    learned = Rtd(share=share, generator=Generator(width=16, layers=1, heads=2, inner=24))
+    network = electra.Electra(width=32, layers=2, heads=2, positions=32, embedding=16)
+    words, first = tokenizer(tmp_path / "words"), tmp_path / "small-discriminator"
+    run = Trained(shaken(learned.build(network, words)).eval(), words, network, tmp_path, learned=learned)
+    first.mkdir()
+    HuggingFace().write(run, first)
+    take_over(first, tmp_path / "ours")
+    (first / "generator").rename(tmp_path / "small-generator")
+    take_over(first, tmp_path / "again")
+    wanted = own_tensors(run.objective)
+    for name in ("ours", "again"):
+        found = open_model(tmp_path / name)
+        assert (found.learned.share, found.learned.generator) == (share, learned.generator)
+        tensors = own_tensors(found.objective)
+        assert tensors.keys() == wanted.keys()
+        assert all(torch.equal(tensors[name], wanted[name]) for name in wanted)
 
 
 def test_a_tokenizer_that_is_not_the_networks_is_refused(tmp_path):

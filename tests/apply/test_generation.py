@@ -73,13 +73,16 @@ def test_first_the_temperature_then_the_best_then_the_share() -> None:
     assert drawn(temperature=0.5, best=2, share=0.72).keys() == {1}
 
 
-def test_what_is_filtered_is_what_transformers_filters() -> None:
-    """Temperature, top-k and top-p leave the same tokens, with the same shares."""
+@pytest.mark.parametrize("typical", [1.0, 0.4, 0.75])
+def test_what_is_filtered_is_what_transformers_filters(typical: float) -> None:
+    """Temperature, top-k, top-p and typical-p leave the same tokens, with the same shares."""
     import transformers as t
 
     scores = torch.randn(6, 300, generator=torch.Generator().manual_seed(3)) * 3
-    how = SamplingOptions(temperature=0.7, best=60, share=0.8)
+    how = SamplingOptions(temperature=0.7, best=60, share=0.8, typical=typical)
     kept = t.TopPLogitsWarper(0.8)(None, t.TopKLogitsWarper(60)(None, scores / 0.7))
+    if typical < 1:
+        kept = t.TypicalLogitsWarper(typical)(None, kept)
     keys, left = np.full(6, 5, np.uint64), kept.isfinite()
     seen = torch.zeros_like(left)
     for step in range(600):

@@ -405,6 +405,15 @@ def test_a_model_of_pairs_reranks_and_makes_no_index(place, tmp_path):
     classified = ordsmed.open(models["fits"]).classify(["the old newt"] * 6, texts)
     scores = sorted(((result.number, hit.number) for result, hit in zip(classified, plain, strict=True)), reverse=True)
     assert [(pytest.approx(hit.score, abs=1e-6), hit.number) for hit in hits] == scores[:3]
+    asked, index = list[int](), ordsmed.open_index(place / "made")
+
+    def rescore(questions, texts):
+        asked.append(len(texts))
+        return [0.0] * len(texts)
+
+    index.search("the old newt", 3, rerank=rescore)
+    index.search_all(["the old newt"], 3, rerank=rescore)
+    assert asked == [min(opened.TOP, len(index))] * 2
     behind = ordsmed.search(place / "made", "the old newt", 6, rerank=models["fits"], top=2)
     assert behind[2:] == plain[2:]
     assert {hit.number for hit in behind[:2]} == {hit.number for hit in plain[:2]}

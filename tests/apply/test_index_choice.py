@@ -15,6 +15,7 @@ from kit.task_models import task_models
 from ordsmed import cli
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
+from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.text.bm25 import Bm25
 from ordsmed.use.index import choice
 from ordsmed.use.index.choice import PseudoQuestions, SearchChoice, SearchTrial, cautious, helps
@@ -100,6 +101,57 @@ def test_a_reranker_is_used_where_it_helps_and_left_out_where_it_harms() -> None
     assert "reranker: not used" in worse.lines()[1]
 
 
+@pytest.mark.parametrize(("questions", "measured"), [(39, 0), (40, 40), (100, 100)])
+def test_fewer_questions_than_two_halves_need_decide_nothing(questions: int, measured: int) -> None:
+    made, asked = trial([0], [3], questions), list[str]()
+
+    def rescore(texts: list[str], others: list[str]) -> list[float]:
+        asked.extend(texts)
+        return [0.0] * len(texts)
+
+    chosen = made.rerank(made.choose(), [str(n) for n in range(questions)], str, rescore)
+    assert (chosen.questions, len(asked)) == (measured, measured * choice.TOPS[-1])
+    assert (made.choose(0.3).weight, made.choose(0.3).by_hand, made.choose(0.3).questions) == (0.3, True, measured)
+
+
+def test_one_kind_of_ranking_alone_is_its_own_choice() -> None:
+    made = trial([3], [1])
+    vectors, words = SearchTrial(made.dense, [], made.wanted), SearchTrial([], made.words, made.wanted)
+    assert vectors.choose() == SearchChoice(1.0, questions=100, scores={"vectors": 25.0})
+    assert words.choose() == SearchChoice(0.0, questions=100, scores={"words": 50.0})
+    assert words.choose().lines() == ["search: MRR@10 on 100 pseudo-questions: words 50.0"]
+    assert made.by_weight(1.0).tolist() == vectors.by_weight(1.0).tolist() == [0.25] * 100
+
+
+def test_passages_of_a_document_count_as_one_and_the_eleventh_document_not_at_all() -> None:
+    documents = np.array([5, 5, 6, 7, *range(10, 20)])
+    made = SearchTrial([], [], [7, 19, 5], documents)
+    order = np.arange(len(documents))
+    assert [made.reciprocal(n, order) for n in range(3)] == [1 / 3, 0.0, 1.0]
+    assert made.reciprocal(1, order[4:]) == 0.1
+
+
+def test_scores_of_a_reranker_are_mixed_as_shares_of_their_range() -> None:
+    old, new = np.array([8.0, 4.0, 6.0]), np.array([-1.0, 1.0, -1.0])
+    for weight in (0.0, 0.25, 1.0):
+        wanted = [(1 - weight) * a + weight * b for a, b in ((1.0, 0.0), (0.0, 1.0), (0.5, 0.0))]
+        assert choice.mixed_scores(old, new, weight).tolist() == pytest.approx(wanted)
+    assert choice.mixed_scores(old[:1], new[:1], 0.5).tolist() == [0.0]
+    assert choice.mixed_scores(old[:0], new[:0], 0.5).tolist() == []
+    assert choice.reordered(np.array([7, 8, 9]), old, new, 2, 1.0).tolist() == [8, 7, 9]
+    assert choice.reordered(np.array([7, 8, 9]), old, new, 3, 0.25).tolist() == [7, 9, 8]
+
+
+def test_vectors_of_tokens_of_some_texts_stand_behind_those_of_others() -> None:
+    def rows(first: int, *sizes: int) -> TokenRows:
+        starts = np.cumsum([0, *sizes])
+        return TokenRows(first + np.arange(starts[-1], dtype=np.float32)[:, None], starts)
+
+    joined = choice._joined_rows(rows(0, 2, 1), rows(10, 1, 3, 2), np.array([2, 0]))
+    assert joined.vectors[:, 0].tolist() == [0, 1, 2, 14, 15, 10]
+    assert joined.starts.tolist() == [0, 2, 3, 5, 6]
+
+
 def test_pseudo_questions_are_not_in_their_passages(place: Path) -> None:
     index = ordsmed.open_index(place / "made")
     made = PseudoQuestions.of(index.passages, True)
@@ -116,6 +168,10 @@ def test_an_untrained_model_is_searched_by_words(place: Path, capsys: pytest.Cap
     index = ordsmed.open_index(place / "made")
     assert index.weight == 0
     assert index.facts["choice"]["words"] > index.facts["choice"]["vectors"] + 20
+    assert index.notes("", "run") == [
+        f"run: not known to help in this index; `ordsmed index {index.folder} --rerank run` measures that"
+    ]
+    assert index.notes("words", "") == []
     texts = [read_as("", index.passages[n].text) for n in range(len(index))]
     numbers, scores = Bm25.of(texts).search("ban dot kerk", 5)
     hits = index.search("ban dot kerk", 5)
@@ -149,6 +205,7 @@ def test_an_index_keeps_a_reranker_that_helps(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = task_models(task_files(tmp_path))
+    monkeypatch.setattr(choice, "RERANKED", 2 * choice.FEWEST)
     index = ordsmed.index(place / "bert", place / "texts.jsonl", tmp_path / "made", length=30, rerank=models["fits"])
     assert "reranker" not in index.facts
     assert "reranker: not used; with it" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks.pairs import TextPairs
 from ordsmed.nn.model import own_tensors
 from ordsmed.nn.models import bert
-from ordsmed.use.index import checksums, update
+from ordsmed.use.index import checksums, stored, update
 from ordsmed.use.index.conditions import Condition, fitting
 from ordsmed.use.index.opened import OpenIndex
 from ordsmed.weights.foreign import Networks
@@ -246,3 +246,34 @@ def test_all_files_are_read_on_demand(place: Path, tmp_path: Path, monkeypatch: 
     index = ordsmed.open_index(tmp_path / "index")
     with pytest.raises(DataError, match=r"texts.bin: is damaged: checksum"):
         index.check(whole=True)
+
+
+def test_a_few_answers_to_conditions_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passages = ordsmed.open_index(place / "of-words").passages
+    monkeypatch.setattr(stored, "MASKS", 2)
+    kept = [(passages.allowed((f"year!={1990 + n}",)), len(passages.masks))[1] for n in range(5)]
+    assert kept == [1, 2, 1, 2, 1]
+    assert passages.allowed(("year!=1994",)) is passages.masks["year!=1994",]
+
+
+@pytest.mark.parametrize("data", ["update-1", None])
+def test_an_index_that_changes_while_it_is_opened_is_opened_again(
+    data: str | None, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is damaged is not."""
+    folder = shutil.copytree(place / "of-words", tmp_path / "index")
+    seen: list[object] = []
+
+    def check(index: OpenIndex) -> None:
+        seen.append(index.facts.get("data"))
+        if len(seen) == 1:
+            Run(folder).set(data=data)
+            raise DataError(folder, "is damaged")
+
+    monkeypatch.setattr(OpenIndex, "check", check)
+    if data:
+        assert OpenIndex.of(folder).facts["data"] == data
+    else:
+        with pytest.raises(DataError, match="is damaged"):
+            OpenIndex.of(folder)
+    assert seen == ([None, data] if data else [None])

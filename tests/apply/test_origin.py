@@ -12,9 +12,12 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.run import Run
 from ordsmed.learn.objective import fresh
+from ordsmed.learn.objectives import mlm
 from ordsmed.nn.model import own_tensors
+from ordsmed.nn.models import modern
 from ordsmed.weights import weights
 from ordsmed.weights.export import export
+from ordsmed.weights.foreign import Networks
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import open_model
 
@@ -121,3 +124,16 @@ def test_weights_go_only_under_the_tokenizer_they_learned_with(tiny_run: Any, pl
     for place in ("weights", "hub"):
         with pytest.raises((RecipeError, DataError), match=r"numbers \d+ pieces otherwise than the data"):
             Origin.of(places[place]).load_into(run.objective, other)
+
+
+@pytest.mark.parametrize(
+    ("step", "theta", "hide"),
+    [(0, 2e4, 0.3), (4, 2e4, 0.3), (5, 2e4, 0.4), (7, 2e4, 0.4), (8, 8e4, 0.3), (10, 8e4, 0.3), (99, 8e4, 0.3)],
+)
+def test_a_network_is_as_the_phase_of_a_step_has_it(step: int, theta: float, hide: float, tmp_path: Path) -> None:
+    """What a phase changed of the network stays so; what it changed of the objective ends with it."""
+    usual = Networks(objective=mlm.Mlm(hide=0.3), model=modern.ModernBert(width=16, layers=1, heads=2))
+    first, second = {"steps": 4, "model": {"theta": 2e4}}, {"steps": 3, "objective": {"hide": 0.4}}
+    recipe = {"phase": [first, second, {"steps": 3, "model": {"theta": 8e4}}]}
+    found = Origin("run", tmp_path, FolderKind.PRETRAINING)._in_phase(usual, recipe, step)
+    assert (found.model.theta, found.objective.hide) == (theta, hide)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
 import pytest
 
 from ordsmed.base.errors import DataError, RecipeError
+from ordsmed.learn.embedding import outputs
 from ordsmed.learn.score import spans
+from ordsmed.learn.tasks.tag import Tag
 from ordsmed.use.score import score
 
 GOLD = "Rome\tB-LOC\nsees\tO\nAnn\tB-PER\nLee\tI-PER\n\n"
@@ -105,3 +108,16 @@ def test_null_odds_of_other_questions_are_not_used(tmp_path: Path, capsys: pytes
 def test_an_unknown_task_is_refused_with_the_near_name() -> None:
     with pytest.raises(RecipeError, match=r"squad-1\.1"):
         score("squad-1.2", ["a"], "b")
+
+
+def test_how_many_are_scored_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = tmp_path / "data.tsv", tmp_path / "said.txt"
+    data.write_text("text\tlabel\ngood\ta\nbad\tb\nworse\t\n")
+    said.write_text("a\na\nb\n")
+    assert score("classify", [str(data)], said)["accuracy"] == 50
+    assert "scored: 2 records of 3; the right answer of the others is not known\n" in capsys.readouterr().err
+    gold = tmp_path / "gold.conll"
+    gold.write_text(GOLD + "Rome\t\n\n" + GOLD)
+    assert Tag().count_scored(Tag().records([str(gold)])) == 2
+    pairs = SimpleNamespace(gold=np.array([1.0, np.nan]))
+    assert outputs.count_scored(pairs, by_scores=True) == 1  # type: ignore[arg-type]

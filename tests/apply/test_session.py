@@ -80,7 +80,8 @@ def test_ctrl_c_ends_the_text_and_not_the_session(asked: list[Any], capsys: pyte
     [
         ("/temperature 0.5", {"temperature": 0.5}), ("/greedy", {"temperature": 0.0}), ("/tokens 7", {"tokens": 7}),
         ("/best 4", {"best": 4}), ("/top-k 5", {"best": 5}), ("/share 0.4", {"share": 0.4}),
-        ("/top-p 0.3", {"share": 0.3}), ("/repetition-penalty 1.2", {"penalty": 1.2}), ("/seed 9", {"seed": 9}),
+        ("/top-p 0.3", {"share": 0.3}), ("/typical-p 0.2", {"typical": 0.2}),
+        ("/repetition-penalty 1.2", {"penalty": 1.2}), ("/seed 9", {"seed": 9}),
         ("/samples 2", {"samples": 2}), ("/stop æ ", {"stop": ("æ",)}), ("/stop \\n", {"stop": ("\n",)}),
         ("/together 3", {"together": 3}), ("/order chance", {"order": "chance"}),
     ],
@@ -112,7 +113,7 @@ def test_stop_strings_add_up_and_go(asked: list[Any]) -> None:
         ("/xyz", "/xyz: no such command; /help lists them"),
         ("/", "/temperature X    0: always the likeliest"),
         ("/help", "/quit             or Ctrl-D: end the session"),
-        ("/settings", "tokens 40, temperature 1.0, best 0, share 1.0, seed 0, penalty 1.0, stop ()"),
+        ("/settings", "tokens 40, temperature 1.0, best 0, share 1.0, typical 1.0, seed 0, penalty 1.0, stop ()"),
         ("a\udcff", "invalid UTF-8 at character 2; wanted UTF-8 text"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), "invalid UTF-8 at byte 1 of the line; wanted UTF-8 text"),
     ],

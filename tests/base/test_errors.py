@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 
 import pytest
 
-from ordsmed.base import errors
-from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, near, nearest
+from ordsmed.base import errors, files
+from ordsmed.base.errors import DataError, Lost, OrdsmedError, RecipeError, RunError, near, nearest
 
 
 @pytest.mark.parametrize(
@@ -65,3 +67,42 @@ def test_of_many_names_a_few_are_listed() -> None:
     names = [f"{n:02}-name" for n in range(errors.MANY + 1)]
     assert nearest("xyz", names[:-1]) == "there are: " + ", ".join(names[:-1])
     assert nearest("xyz", names) == "there are: " + ", ".join(names[:10]) + " ... and 31 others"
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "processes: the system starts no more of them"),
+        (RuntimeError("RuntimeError: can't start new thread"), "the system starts no more of them"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "process 7 was killed"),
+        (RuntimeError("DataLoader worker (pid(s) 7, 8) exited unexpectedly"), "process 7, 8 was killed"),
+        (BlockingIOError(errno.EAGAIN, "write could not complete without blocking"), ""),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ""),
+    ],
+)
+def test_a_lost_process_is_told_apart_from_other_errors(error: Exception, found: str) -> None:
+    with pytest.raises(Lost if found else type(error)) as raised, errors.lost_processes():
+        raise error
+    assert found in str(raised.value)
+    assert Lost.status == 75, "which a job tries again"
+
+
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [
+        (OSError("libcudart.so.12: cannot open shared object file: No such file or directory"), "a library"),
+        (ImportError("/lib/libstdc++.so.6: version `GLIBCXX_3.4.29' not found (required by x.so)"), "a library"),
+        (OSError(errno.EIO, os.strerror(errno.EIO)), "disk"),
+        (OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "processes"),
+    ],
+)
+def test_a_refusal_of_the_system_names_its_place(error: Exception, place: str) -> None:
+    with pytest.raises(RunError) as raised, files.in_a_line():
+        raise error
+    assert raised.value.place == place
+    assert str(error).removeprefix("[Errno 5] ").removeprefix("[Errno 11] ") in str(raised.value)
+
+
+def test_a_module_that_is_not_installed_is_no_broken_library() -> None:
+    with pytest.raises(ModuleNotFoundError), files.in_a_line():
+        raise ModuleNotFoundError("No module named 'x'")

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from ordsmed.base import menu
+from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import RecipeError
+from ordsmed.cli import verb
 from ordsmed.nn.models import bert
 
 SAMPLE = '''"""A head line
@@ -205,13 +207,23 @@ def test_a_class_settings_goes_on_with_a_line_of_advice(
 
 @pytest.mark.parametrize("name", menu.MENUS)
 def test_entries_are_the_files(name: str) -> None:
-    files = {p.stem for p in menu.folder_of(name).glob("*.py")} - {"__init__"}
+    files = {p.stem for folder in menu.folders_of(name) for p in folder.glob("*.py")} - {"__init__"}
     assert set(menu.entries(name)) == files != set()
     for kind in menu.entries(name):
         chosen: Any = menu.load(name, kind)
         module = importlib.import_module(menu.module_of(name, kind))
         assert chosen is menu.choice(module)
         assert [line.name for line in menu.lines(module.__name__)] == [f.name for f in dataclasses.fields(chosen)]
+
+
+def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(menu, "PACKAGES", menu.PACKAGES | {"corpora": ("corpus",), "verbs": ("cli",)})
+    with pytest.raises(
+        RecipeError, match=r"`web` is of the add-on ordsmed\.web, which is not installed; install the whole"
+    ):
+        menu.load("corpora", "web", place="source.kind")
+    with pytest.raises(UsageError, match=r"`corpus addresses`: is a command of the add-on ordsmed\.web, which is not"):
+        verb.find("corpus addresses")
 
 
 def test_kind_of() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -13,11 +17,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore
 
-from ordsmed.base import ranks
+from ordsmed.base import meeting, ranks
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import devices, memory
-from ordsmed.base.ranks import Place, Ranks, connect, prepare, rendezvous
+from ordsmed.base.ranks import Place, Ranks, connect, prepare, rendezvous, word_of_attempt
 from ordsmed.base.workers import worker_pool
 
 
@@ -87,7 +92,8 @@ def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(dist, "init_process_group", group)
     monkeypatch.setattr(ranks.ending, "connected", lambda: asked.update(noted=True))
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
-    monkeypatch.setattr(ranks, "word_of_attempt", lambda store, own, until: f"word of {store}")
+    monkeypatch.setattr(ranks, "word_of_attempt", lambda store, own, until, line: f"word of {store}")
+    monkeypatch.setattr(ranks, "resolve", lambda address, rank: asked.update(resolved=address))
     return asked
 
 
@@ -100,7 +106,7 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
     assert not {"backend", "noted"} & set(met)  # a watch stands before they are connected
     assert connect(found, patience) == replace(found, limit=timedelta(seconds=2 * patience))
     assert (met["patience"], met["where"], met["named"]) == (timedelta(seconds=waits), "gpu001:4567", "gpu001:4567")
-    assert not met["keeps"]
+    assert (met["keeps"], met["resolved"]) == (False, "gpu001")
     assert met["env"] == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
     assert (met["backend"], met["rank"], met["world_size"]) == (backend, 3, 4)
     assert met["timeout"] == timedelta(seconds=2 * patience)
@@ -108,6 +114,66 @@ def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device
     assert met["noted"]
     assert found.store == ("word of store", "store")
     assert met["store"] == ("groups", found.store)
+
+
+@pytest.mark.parametrize("local", [0, 1])
+def test_a_master_address_that_is_not_known_is_reported_by_one_process_of_each_machine(
+    met: dict[str, Any], monkeypatch: pytest.MonkeyPatch, local: int
+) -> None:
+    def look_up(*_: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(ranks, "resolve", meeting.resolve)
+    monkeypatch.setattr(meeting, "RESOLVING", 0.3)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    place = Place(4 + local, 8, local, 4, "gpu001", 99)
+    found = f"found gpu001, which rank {4 + local} could not look up in 0.3 s (Name or service not known)"
+    with pytest.raises(RunError, match=rf"^MASTER_ADDR: {re.escape(found)}.*; set MASTER_ADDR to another") as error:
+        rendezvous(Ranks(torch.device("cpu"), 4 + local, 8, place=place), 600.0)
+    assert error.value.echo == bool(local)
+    assert "where" not in met, "nobody connects to it"
+
+
+def test_a_name_that_is_known_late_is_waited_for_and_a_silent_server_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def look_up(address: str, port: None) -> list[str]:
+        asked.append(address)
+        if len(asked) < 3:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(meeting, "RESOLVING", 1.0)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    meeting.resolve("late", 1)
+    assert asked == ["late"] * 3
+    silent = threading.Event()
+    monkeypatch.setattr(meeting, "RESOLVING", -0.9)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: silent.wait())
+    with pytest.raises(RunError, match="the name server does not answer"):
+        meeting.resolve("silent", 1)
+    silent.set()
+
+
+def test_who_waits_for_slow_processes_says_so_every_minute(
+    met: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(meeting, "LINE", 0.2)
+    monkeypatch.setattr(ranks, "word_of_attempt", word_of_attempt)
+    monkeypatch.setattr(ranks, "_has", lambda store, rank, word: False)
+    monkeypatch.setattr(dist, "PrefixStore", lambda word, store: HashStore())
+    monkeypatch.setattr(dist, "TCPStore", lambda *_, **__: time.sleep(0.7) or HashStore())
+    for rank, local in ((0, 0), (4, 0), (5, 1)):
+        place = Place(rank, 6, local, 4, "gpu001", 99)
+        with pytest.raises(RunError, match="did not come"):
+            rendezvous(Ranks(torch.device("cpu"), rank, 6, place=place), 1.0, least=1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert {line.partition(" (")[0] for line in lines} == {
+        "ordsmed: rank 0: waits for the first rank at gpu001:99",
+        "ordsmed: rank 0: waits for rank 1, 2, 3, 4, 5",
+        "ordsmed: rank 4: waits for the first rank at gpu001:99",
+    }
+    assert len(lines) > len({line.partition(" (")[0] for line in lines}), "again and again"
 
 
 def test_one_process_meets_nobody(met: dict[str, Any]) -> None:

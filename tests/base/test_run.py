@@ -216,7 +216,7 @@ def test_what_failed_is_done_again_by_the_folder_too(deeds: Any) -> None:
     with pytest.raises(OSError, match="no luck"):
         obtain(deeds.Deed, "a.toml", ["text=fail"])
     folder = Path("work/deed/a")
-    assert Run(folder).status["state"] == "running"
+    assert (Run(folder).status["state"], Run(folder).status["why"]) == ("failed", "no luck")
     with pytest.raises(OSError, match="no luck"):
         obtain(deeds.Deed, str(folder))
     assert performed() == 2

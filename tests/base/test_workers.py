@@ -17,7 +17,7 @@ import pytest
 
 from ordsmed.base import workers
 from ordsmed.base.ending import TO_STOP
-from ordsmed.base.errors import DataError, RecipeError, RunError
+from ordsmed.base.errors import DataError, Lost, RecipeError
 from ordsmed.base.workers import WorkerProcess, _in_order, worker_pool
 
 
@@ -63,7 +63,7 @@ def test_as_many_processes_as_a_machine_takes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_killed_worker_is_told() -> None:
-    with pytest.raises(RunError, match="a worker process: was killed"), worker_pool(2) as spread:
+    with pytest.raises(Lost, match="a worker process: was killed, perhaps"), worker_pool(2) as spread:
         list(spread(die, ((n,) for n in range(9))))
 
 

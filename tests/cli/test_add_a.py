@@ -328,7 +328,7 @@ def test_what_gives_no_documents_is_one_line(
         run("corpus", "my_lab/corpus.toml")
     (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ordsmed: ")]
     assert told.startswith(f"ordsmed: my_lab.{said}")
-    assert told.endswith("; mend the source or step")
+    assert told.endswith("; fix the source or step")
 
 
 def test_where_a_module_is_looked_for(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

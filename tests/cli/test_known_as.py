@@ -37,7 +37,7 @@ def is_here(code: str) -> bool:
 
 
 def of(setting: str) -> str:
-    return menu.folder_of(MENU_OF[setting]).relative_to(menu.HOUSE).as_posix().replace("/", ".")
+    return menu.folders_of(MENU_OF[setting])[0].relative_to(menu.HOUSE).as_posix().replace("/", ".")
 
 
 def entries(setting: str) -> list[str]:
@@ -113,6 +113,9 @@ def test_all_words_are_listed_and_others_refused(capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert all(names.split(", ")[0] in printed for names, _ in words.rows())
     with pytest.raises(SystemExit):
+        main(["help", "run_squad.shh"])
+    assert "no such verb or word" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
         main(["help", "distilation"])
     message = " ".join(capsys.readouterr().err.split())
     assert "`distilation`: no such verb or word; " in message
@@ -131,6 +134,15 @@ def test_all_words_are_listed_and_others_refused(capsys: pytest.CaptureFixture[s
 def test_names_of_other_codes_lead_to_settings(word: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["help", word])
     assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["deep-init", "fp32-embedding", "cache-dir", "lazy-loader", "lazy loader"])
+def test_flags_of_other_codes_are_found_by_help_as_by_find(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["as", "--find", word.replace(" ", "-")])
+    wanted = capsys.readouterr().out
+    main(["help", *word.split()])
+    assert capsys.readouterr().out == wanted
+    assert f"--{word.replace(' ', '-')}" in wanted
 
 
 def test_every_setting_of_other_codes_is_found_by_help() -> None:

@@ -20,9 +20,9 @@ from ordsmed.base.screen import markdown
 from ordsmed.cli import flags, recipes
 from ordsmed.cli import verb as verbs
 from ordsmed.corpus.pairs import Pairing
-from ordsmed.text.web.urls import Rules
 from ordsmed.use.embed import Form
 from ordsmed.use.predict import Evaluated, Predicted
+from ordsmed.web.urls import Rules
 
 LINES, BOTH = ["made"], Evaluated({"f1": 1.5}, ["made"])
 PREDICTED = Predicted(Path("out"), {}, LINES)
@@ -57,10 +57,10 @@ REHEARSED = (None, ["the plan"])
 
 # the words, the deed, what it answers, what it is given
 HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
-    ("fetch", "text.web.fetch_tables.listing", LINES, (), {}),
-    ("fetch a b", "text.web.fetch.fetch", LINES, (["a", "b"],), FETCHED),
+    ("fetch", "web.fetch_tables.listing", LINES, (), {}),
+    ("fetch a b", "web.fetch.fetch", LINES, (["a", "b"],), FETCHED),
     ("fetch a --out o --mirror m --allow-missing --private --timeout 1.5 --slowest 7 --attempts 9",
-     "text.web.fetch.fetch", LINES, (["a"],),
+     "web.fetch.fetch", LINES, (["a"],),
      {"out": "o", "mirror": "m", "allow_missing": True, "private": True, "timeout": 1.5, "slowest": 7, "attempts": 9}),
     ("corpus r seed=1 --part 1/2", "corpus.pipeline.partly", LINES, ("r", ["seed=1"]), {"part": "1/2", "until": None}),
     ("corpus r --until read", "corpus.pipeline.partly", LINES, ("r", []), {"part": None, "until": "read"}),
@@ -77,10 +77,10 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
      " --seed 3 --anew", "corpus.pairs.write_pairs", LINES,
      (["a", "b"], "out", Pairing({"cloze": 2.0, "title": 1.0}, 90, 4, 8, 0.0, ("t", "u"), "test", 3)), {"anew": True}),
     ("corpus presplit a out --anew", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
-    ("corpus addresses a b out", "text.web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
+    ("corpus addresses a b out", "web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
      {"private": False, "anew": False}),
     ("corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
-     "text.web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
+     "web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
      {"private": True, "anew": True}),
     ("evaluate r", "use.predict.evaluate", BOTH, (None, [], []), {"most_unknown": 0.1}),
     ("evaluate r f task.length=9 g=1", "use.predict.evaluate", BOTH, (None, ["f", "g=1"], ["task.length=9"]),

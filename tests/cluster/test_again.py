@@ -108,6 +108,14 @@ def test_an_error_of_its_own_ends_the_job(tmp_path: Path, status: int, line: str
     assert (cluster.lost(), cluster.asked(), len(cluster.lines("ran"))) == ([], [], 1)
 
 
+@pytest.mark.parametrize(("status", "again"), [(143, True), (138, True), (129, True), (130, False), (141, False)])
+def test_a_run_that_was_told_to_save_is_sent_in_again(tmp_path: Path, status: int, again: bool) -> None:
+    """By SIGTERM, SIGUSR1 or SIGHUP; Ctrl-C and a reader that went away end it."""
+    cluster = Cluster(tmp_path)
+    assert cluster.run((status, "")) == status
+    assert (cluster.asked(), cluster.lost()) == (["requeue 7"] if again else [], [])
+
+
 def test_what_ended_well_is_done(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     assert cluster.run() == 0

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.identity import identity
 from ordsmed.base.launch import site, slurm
 from ordsmed.cli import main
 from ordsmed.machines.cluster import sent, submit
+from ordsmed.machines.cluster.estimate import estimate
 from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.nn import varlen
 from ordsmed.tell.show.show import read
 
 ROOT = Path(__file__).parents[2]
@@ -276,6 +279,37 @@ def test_a_precision_that_the_gpu_lacks_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"layout.precision: found bf16, which P100 has no units for; wanted fp32 or"):
         text("tiny/bert", "layout.precision=bf16", site="saga", account="x")
     assert "layout.precision=auto" in text("tiny/bert", "layout.precision=auto", site="saga", account="x")
+    with pytest.raises(RecipeError, match=r"layout.fp8: found true, which A100-80 has no units for"):
+        text("tiny/bert", "layout.precision=auto", "layout.fp8=true", site="saga:a100", account="x")
+
+
+@pytest.mark.parametrize(
+    ("where", "precision", "wanted"),
+    [
+        ("saga:accel", "fp32", "want bf16 or fp16 (here: fp32)"),
+        ("power9", "fp16", "want compute capability 8.0 (V100: 7.0)"),
+        ("ex3:dgx2q", "fp16", "want compute capability 8.0 (V100-32: 7.0)"),
+        ("lumi", "bf16", "want a GPU of NVIDIA's"),
+        ("saga:a100", "bf16", "attention: flash kernels for texts of any length"),
+    ],
+)
+def test_auto_is_planned_for_the_card_of_the_site(
+    where: str, precision: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(varlen, "has_windows", lambda: True)
+    place = site.find(where)
+    plan = submit.checked("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
+    assert plan.precision() == [f"layout.precision: auto, which takes {precision}"]
+    assert wanted in plan.attention()[0]
+    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, a_node=1).precision == precision
+
+
+def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
+    words = ["layout.precision=auto", "model.lstm=fast"]
+    for where, lacks in ("saga:a100", True), ("power9", False):
+        lines = submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
 
 
 def test_a_model_that_no_gpu_of_the_site_holds_is_refused() -> None:
@@ -405,6 +439,28 @@ def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
     shown = capsys.readouterr().out
     assert "left the queue; work/x is done; lost n1 (1 of 3 tries)" in shown
     assert "sacct: Slurm accounting storage is disabled: of jobs that left the queue the folder says how they" in shown
+
+
+def test_what_a_job_waits_for_or_ended_by_is_shown(
+    cluster: str, sbatch: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last line of its log, behind which Slurm may say more; one that trains on writes others."""
+    sbatch("sbatch", NEXT)
+    sbatch("squeue", 'printf "41|FAILED|None\\n42|RUNNING|None\\n43|RUNNING|None\\n44|COMPLETED|None\\n"')
+    written = replace(prepare("tiny/bert", ["out=work/x"], Wish(site=cluster)), data=())
+    waits = "ordsmed: rank 0: waits for n2 (rank 1) (60 of 600 s)"
+    logs = {
+        "41": "ordsmed: MASTER_ADDR: found n1, which\nsrun: error: n2: task 1: Exited with exit code 1\n",
+        "42": f"on cpu\n{waits}\n",
+        "43": f"{waits}\nstep 5\n",
+        "44": f"{waits}\n",
+    }
+    for number, log in logs.items():
+        assert sent.queue(written) == [number]
+        (folder / f"work/jobs/pretrain-tiny-bert-1-{number}.log").write_text(log)
+    assert [job["last"] for job in sent.sent()[0]] == ["MASTER_ADDR: found n1, which", waits[9:], "", ""]
+    main(["submit", "--status"])
+    assert f"41: MASTER_ADDR: found n1, which\n42: {waits[9:]}\n" in capsys.readouterr().out
 
 
 def test_tasks_of_an_array_are_counted(sbatch: Any) -> None:

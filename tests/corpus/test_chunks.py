@@ -168,7 +168,9 @@ def test_a_chunk_that_stands_is_kept_nowhere_else_and_whole(tmp_path: Path) -> N
     made = chunks.Chunk(stem, 0, cleaning.Facts(documents=1))
     assert len(made.index) == 1
     made.facts.documents = 2
-    with pytest.raises(DataError, match=r"00000-00000.npy: 1 entries; wanted 2; remove the folder `steps`, go on"):
+    with pytest.raises(
+        DataError, match=r"00000-00000.npy: 1 entries; wanted 2; remove the folder `steps`, and run the command again"
+    ):
         _ = made.index
 
 
@@ -318,7 +320,7 @@ def test_documents_that_quote_held_out_text_are_told_and_dropped(
         (Document(3), "gives a Document whose text is 3; wanted a str"),  # type: ignore[arg-type]
         (Document("a", id=4), "gives a Document whose id is 4; wanted a str"),  # type: ignore[arg-type]
         (Document("a", meta=[]), r"gives a Document whose meta is \[\]; wanted a dict"),  # type: ignore[arg-type]
-        (ValueError("broken feed"), "documents: ValueError: broken feed; mend the source or step"),
+        (ValueError("broken feed"), "documents: ValueError: broken feed; fix the source or step"),
     ],
 )
 def test_what_a_source_gives_that_is_no_document_is_named(given: Any, said: str) -> None:
@@ -350,7 +352,7 @@ def test_a_step_gives_a_text_or_none(tmp_path: Path) -> None:
         def clean(self, text: str, meta: dict[str, Any]) -> Any:
             return len(text)
 
-    with pytest.raises(DataError, match="id 1: TypeError: gives 4, an int; wanted the text as it should be, or None"):
+    with pytest.raises(DataError, match="id 1: TypeError: gives 4, an int; wanted the cleaned text, or None"):
         cleaning._clean(
             Document("text", id="id 1"), Work(clean=(Wrong(),)), ["wrong", "tidy"], cleaning.Facts(steps=[[0] * 5] * 2)
         )

@@ -18,7 +18,7 @@ from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.base.run import Run, obtain
 from ordsmed.corpus import chunks, cleaning, write
 from ordsmed.corpus import sources as corpus_sources
-from ordsmed.corpus.folder import SPLITS, documents, parts
+from ordsmed.corpus.folder import SPLITS, PartWriter, documents, parts
 from ordsmed.corpus.pipeline import Corpus, partly
 
 pytestmark = pytest.mark.long
@@ -92,16 +92,23 @@ def test_the_same_bits_whoever_works(sources: Path, tmp_path: Path, monkeypatch:
     assert bits(obtain(Corpus, three)) == bits(alone)
 
 
-def test_the_same_bits_on_two_processes_and_on_an_engine(sources: Path, tmp_path: Path) -> None:
-    """Here chunks have their real size, for processes of their own know of no other."""
+@pytest.mark.parametrize("more", ["", "most_words = 30000\n"])
+def test_the_same_bits_on_two_processes_and_on_an_engine(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    """Here chunks have their real size, for processes of their own know of no other. None is written by this one."""
     distributed = pytest.importorskip("distributed")
-    alone = obtain(Corpus, recipe(tmp_path, "one", SETTINGS.format(sources)), ["processes=1"])
-    two = obtain(Corpus, recipe(tmp_path, "two", SETTINGS.format(sources)), ["processes=2"])
+    text = more + "shard = 20000\n" + SETTINGS.format(sources)
+    alone = obtain(Corpus, recipe(tmp_path, "one", text), ["processes=1"])
+    assert len(list((alone / "train").iterdir())) > 5
+    monkeypatch.setattr(PartWriter, "write", None)
+    two = obtain(Corpus, recipe(tmp_path, "two", text), ["processes=2"])
     assert bits(two) == bits(alone)
-    how = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    assert Run(two).status["train"] == Run(alone).status["train"]
+    how = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**how) as cluster:
         engine = f'engine="{cluster.scheduler_address}"'
-        many = obtain(Corpus, recipe(tmp_path, "many", SETTINGS.format(sources)), [engine])
+        many = obtain(Corpus, recipe(tmp_path, "many", text), [engine])
     assert bits(many) == bits(alone)
 
 
@@ -334,7 +341,8 @@ def test_a_damaged_chunk_is_named(sources: Path, tmp_path: Path) -> None:
     (index,) = (tmp_path / "one" / "steps").glob("read-*/00000-00000.npy")
     index.write_bytes(index.read_bytes()[:200])
     with pytest.raises(
-        DataError, match=r"00000-00000.npy: truncated, or not a .npy file: .*; remove the folder `steps`, go on"
+        DataError,
+        match=r"0.npy: truncated, or not a .npy file: .*; remove the folder `steps`, and run the command again",
     ):
         obtain(Corpus, name)
 

@@ -126,7 +126,7 @@ def write(path: Path, text: str) -> Path:
         ("a.json", '{"a": 1}\n{"b": ', "a.json:2: column 7: the file stops"),
         ("a.jsonl", '{"a": 1}\n{"b": ', "a.jsonl:2: column 7: the file stops"),
         ("a.json", "[" * 200_000, "a.json:1: bad JSON"),
-        ("a.parquet", "PAR1", "is an archive or no plain text"),
+        ("a.parquet", "PAR1", "is an archive or not plain text"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(name: str, text: str, said: str, tmp_path: Path) -> None:

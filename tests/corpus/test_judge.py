@@ -57,14 +57,31 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A judge of two classes, one of numbers, and texts of both kinds that neither has seen."""
     folder = tmp_path_factory.mktemp("judges")
     table = lines(folder / "rows.jsonl", [{"text": body, "label": kind} for kind, body in rows(400)])
-    learn([table], str(folder / "classes"), JudgeLearning(bits=12))
+    said = learn([table], str(folder / "classes"), JudgeLearning(bits=12))
     answers = [{"text": body, "said": f"Well. Score: {4 if kind == 'prose' else 1}."} for kind, body in rows(400)]
     table = lines(folder / "answers.jsonl", [*answers, {"text": "x", "said": "I cannot tell."}])
-    learn([table], str(folder / "numbers"), JudgeLearning(bits=12, label="said", pattern=r"Score: (\d)"))
+    said += learn([table], str(folder / "numbers"), JudgeLearning(bits=12, label="said", pattern=r"Score: (\d)"))
+    (folder / "said.txt").write_text("\n".join(said))
     lines(
         folder / "new.jsonl", [{"text": f"{body} {n}", "kind": kind} for n, (kind, body) in enumerate(rows(200, 1000))]
     )
     return folder
+
+
+def test_the_step_that_is_proposed_keeps_the_better_half_of_the_scale(lab: Path) -> None:
+    steps = re.findall(r"clean = \[(.*)\]", (lab / "said.txt").read_text())
+    assert steps == [
+        f'{{ kind = "judge", run = "{lab}/classes", label = "advert", least = 0.5 }}',
+        f'{{ kind = "judge", run = "{lab}/numbers", least = 2.5 }}',
+    ]
+
+
+@pytest.mark.parametrize("length", [0, 1, linear.PART - 1, linear.PART, linear.PART + 1, 2 * linear.PART])
+def test_the_parts_of_a_text_are_all_of_it(length: int) -> None:
+    body = "abcdefg"[:7] * (length // 7 + 1)
+    parts = [*linear.parts(body[:length])]
+    assert "".join(parts) == body[:length]
+    assert len(parts) == max(1, -(-length // linear.PART))
 
 
 @pytest.fixture
@@ -254,13 +271,13 @@ def test_a_language_model_judges_by_bits(models: dict[str, str], tmp_path: Path)
 
 
 WRONG = [
-    ({"run": "nowhere"}, "found nowhere, where there is none; wanted a folder of"),
+    ({"run": "nowhere"}, "found nowhere, which is none of these; wanted a folder of"),
     ({"run": "{lab}/classes"}, "judge.label: missing; .* knows classes; wanted one of advert, prose"),
     ({"run": "{lab}/classes", "label": "pros"}, "found `pros`; wanted one of advert, prose; did you mean `prose`"),
     ({"run": "{lab}/classes", "label": "prose", "least": 1.5}, "found 1.5, so that nothing is kept; wanted at most 1"),
     ({"run": "{lab}/numbers", "most": 0.5}, "found 0.5, so that nothing is kept; wanted at least 1"),
-    ({"run": "{gpt2}", "weight": "score"}, "found score beside .*, a language model; wanted a judge whose scores"),
-    ({"run": "{gpt2}", "label": "good"}, "found `good`; wanted none: it tells a number"),
+    ({"run": "{gpt2}", "weight": "score"}, "found score with .*, a language model; wanted scores with a lowest"),
+    ({"run": "{gpt2}", "label": "good"}, "found `good`; wanted none: it predicts a number"),
     ({"run": "{bert}"}, "does not multiply|wanted a causal model"),
     ({"run": "{tag}"}, "was fine-tuned for tag, not for classes"),
     ({"run": "{pairs}"}, "was fine-tuned for classify, not for classes or a number of one text"),
@@ -281,7 +298,7 @@ def test_what_is_no_judge_is_refused(step: dict[str, Any], wanted: str, lab: Pat
     [
         ({"best": 0}, "judge: best: found 0.0; wanted a share above 0"),
         ({"best": 0.001, "sample": 100}, "keeps nothing of a sample of 100"),
-        ({"best": 0.5, "least": 0.1}, "found beside least or most"),
+        ({"best": 0.5, "least": 0.1}, "found together with least or most"),
         ({"least": 0.5, "most": 0.1}, "nothing is kept"),
     ],
 )
@@ -293,7 +310,7 @@ def test_thresholds_that_keep_nothing_are_refused(table: dict[str, Any], wanted:
 @pytest.mark.parametrize(
     ("source", "how", "wanted"),
     [
-        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "one label alone, `x`"),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], {}, "only one label, `x`"),
         (
             [{"text": "a", "label": ""}, {"text": "b", "label": "x"}] * 3,
             {"pattern": "y"},
@@ -309,10 +326,10 @@ def test_bad_tables_are_refused(source: Any, how: Any, wanted: str, tmp_path: Pa
 
 
 def test_what_stands_is_kept(lab: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="stands; wanted a new folder"):
+    with pytest.raises(RecipeError, match="exists; wanted a new folder"):
         learn(["x"], str(lab / "classes"), JudgeLearning())
     (tmp_path / "mine").mkdir()
-    with pytest.raises(RecipeError, match="stands"):
+    with pytest.raises(RecipeError, match="exists"):
         learn(["x"], str(tmp_path / "mine"), JudgeLearning(), anew=True)
     (lab / "broken").mkdir()
     files.write_json(lab / "broken" / "status.json", Run(lab / "classes").status)

@@ -21,7 +21,7 @@ def test_sentences_stand_on_lines(tmp_path: Path) -> None:
     got = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
     assert got == [{"text": "One.\nTwo?\nThree and\nfour.", "url": "é"}, {"text": ""}]
     assert told[0] == f"{target}: 2 documents"
-    with pytest.raises(RecipeError, match="stands"):
+    with pytest.raises(RecipeError, match="exists"):
         loose.presplit(str(source), str(target))
     again = tmp_path / "c.json"
     loose.presplit(str(target), str(again))
@@ -70,9 +70,9 @@ def test_splits_that_cannot_be(tmp_path: Path) -> None:
     source = tmp_path / "train.json"
     source.write_text('{"text": "x"}\n{"text": "y"}\n{"text": "z"}\n')
     for how, wanted in (({"dev": 1.5}, "shares that leave"), ({"dev": 0.6, "test": 0.3}, "more than are held out"),
-                        ({}, "is a file that is read")):  # fmt: skip
+                        ({}, "is one of the files that are read")):  # fmt: skip
         with pytest.raises(OrdsmedError, match=wanted):
             loose.split([str(source)], str(tmp_path), **how, anew=True)
-    with pytest.raises(RecipeError, match="is a file that is read"):
+    with pytest.raises(RecipeError, match="is one of the files that are read"):
         loose.presplit(str(source), str(source), anew=True)
     assert [path.name for path in tmp_path.iterdir()] == ["train.json"]

@@ -431,7 +431,7 @@ def damaged(kind: str, path: Path, rows: np.ndarray) -> None:
         ("swapped", "(2, 128) '>u4'; wanted 2 signatures of 128 '<u4'"),
         ("shape", "(2, 64) '<u4'"),
         ("rows", "(1, 128) '<u4'"),
-        ("seed", "another signature than that of document 0"),
+        ("seed", "not the signature of document 0"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_named(kind: str, said: str, tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_from_a_recipe_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     folder = obtain(Corpus, str(recipe))
     assert Run(folder).status["replaced"] == 1
-    assert "1 place replaced" in capsys.readouterr().err
+    assert "1 sequence replaced" in capsys.readouterr().err
     made = (folder / "train" / "00000.jsonl").stat().st_mtime_ns
     assert obtain(Corpus, str(recipe)) == folder
     assert (folder / "train" / "00000.jsonl").stat().st_mtime_ns == made
@@ -278,8 +278,8 @@ def test_the_report_tells_the_licence_that_the_status_tells(tmp_path: Path, lice
     found = obtain(Corpus, str(tmp_path / "x.toml"))
     assert Run(found).status.get("licence") == licence
     page = (found / "report.md").read_text()
-    assert f"Language: {'en' if licence else 'not said'}. License: {licence or 'not said'}." in page
-    assert f"| text | all | {licence or 'not said'} |" in page
+    assert f"Language: {'en' if licence else 'not specified'}. License: {licence or 'not specified'}." in page
+    assert f"| text | all | {licence or 'not specified'} |" in page
 
 
 def test_what_a_recipe_says_can_be_taken_back(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_what_stands_is_replaced_only_if_asked_and_ours(corpus: Path, tmp_path: 
     presplit(str(corpus), str(out), anew=True)
     assert (out / "train.jsonl").read_bytes() == first
     (out / "mine.txt").write_text("dear")
-    with pytest.raises(OrdsmedError, match=r"holds mine.txt"):
+    with pytest.raises(OrdsmedError, match=r"contains mine.txt"):
         presplit(str(corpus), str(out), anew=True)
     assert sorted(p.name for p in out.iterdir()) == ["mine.txt", "train.jsonl", "validation.jsonl"]
 
@@ -149,7 +149,7 @@ def test_where_it_cannot_be_written_nothing_is_left(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for wrong in (corpus, tmp_path):
-        with pytest.raises(OrdsmedError, match="is, or holds, the corpus"):
+        with pytest.raises(OrdsmedError, match="is or contains the corpus"):
             presplit(str(corpus), str(wrong), anew=True)
     with pytest.raises(OrdsmedError, match=r"absent: no such folder"):
         presplit(str(tmp_path / "absent"), str(tmp_path / "out"))

@@ -175,7 +175,7 @@ def test_stop_words_are_set_by_language() -> None:
         ({"limits": {"nb": {"newlines": 1}}}, "found nb.newlines; wanted one of ended_lines"),
         ({"rules": ["newlines"]}, "rules: found newlines; wanted one of ended_lines"),
         ({"tail": 1}, "tail: found 1.0"),
-        ({"tail": 0.1, "sample": 50}, "by which no threshold can be set; wanted 100 or more"),
+        ({"tail": 0.1, "sample": 50}, "too few to set thresholds; wanted 100 or more"),
     ],
 )
 def test_bad_thresholds_are_refused(table: dict[str, Any], wanted: str) -> None:

@@ -90,12 +90,12 @@ def test_the_page_of_a_corpus(facts: dict[str, Any], tmp_path: Path) -> None:
         "| train | 1,200 | 3,400 | 500,000 | 2,500,000 | 2,600,000 |",
         "| validation | 1 | 2 | 3 | 40 | 50 |",
         "All splits: 500,003 words: 0.02% of English Wikipedia (2,500 M), 0.06% of BookCorpus (800 M).",
-        "Language: en. License: not said.",
+        "Language: en. License: not specified.",
         "| ratios | 1,580 | 20 | 10 | 37.50% | lost 6, digits 4 |",
         "| tidy | 1,570 | 1 | 0 | 0.00% |  |",
         "Files that are not in UTF-8: 1 in cp1252, 2 in utf-16.",
         "| ratios | 10 |", "| duplicates | 11 |", "| near | 2 |", "| empty | 6 |",
-        "| places of invalid UTF-8 replaced | 5 |", "| lines or documents cut | 4 |",
+        "| sequences of invalid UTF-8 replaced | 5 |", "| lines or documents cut | 4 |",
         "- 1,234 like a:7: a:8 (0.76), b|9 (1.00)", "  > Some words", "- a:1: 'some words'",
     ):  # fmt: skip
         assert line in lines, line
@@ -104,7 +104,7 @@ def test_the_page_of_a_corpus(facts: dict[str, Any], tmp_path: Path) -> None:
     assert [[cell.strip() for cell in row.split("|")[2:-1]] for row in table] == [
         ["against", "no licence of ours", "0 bytes", "7", ""],
         ["all", "CC0", "2 MB", "800", "2,500 M words"],
-        ["test", "not said", "500 bytes", "500", ""],
+        ["test", "not specified", "500 bytes", "500", ""],
     ]
 
 
@@ -114,8 +114,8 @@ def test_a_licence_that_is_said_is_that_of_sources_that_tell_none(facts: dict[st
     lines = (tmp_path / "report.md").read_text().split("\n")
     at = lines.index("| kind | for | license | size | documents | published size |")
     cells = [row.replace("\\|", "or").split("|")[3].strip() for row in lines[at + 2 :][:3]]
-    assert cells == ["not said", "CC0 or MIT", "own"]
-    assert "Language: not said. License: own." in lines
+    assert cells == ["not specified", "CC0 or MIT", "own"]
+    assert "Language: not specified. License: own." in lines
 
 
 def test_a_page_of_a_corpus_of_which_all_is_there_says_so(facts: dict[str, Any], tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_the_lines_of_the_end(facts: dict[str, Any], capsys: pytest.CaptureFixtu
         "train: 1,200 documents, 3,400 sentences, 500,000 words",
         "validation: 1 document, 2 sentences, 3 words",
         "left out: 10 ratios, 11 duplicates, 2 near, 6 empty, 6 late, 5 redirects",
-        "invalid UTF-8: 5 places replaced by U+FFFD",
+        "invalid UTF-8: 5 sequences replaced by U+FFFD",
         "not in UTF-8: 1 in cp1252, 2 in utf-16",
-        "cut: 4 times a line or document was too long for one",
+        "cut: 4 lines or documents that were too long",
     ]
     report.tell({**facts, "dropped": {"duplicates": 0}, "left_out": {}, "replaced": 0, "cut": 0, "encodings": {}})
     assert len(capsys.readouterr().err.splitlines()) == 2

@@ -155,7 +155,7 @@ def test_no_file_is_empty_where_documents_are_few(tmp_path: Path) -> None:
     name = corpus(tmp_path, "few", invented("few", 8, 40))
     shards([name], str(tmp_path / "out"), train=5, test=3, fraction=0.01)
     assert [len(documents) for documents in held(tmp_path / "out").values()] == [1] * 8
-    with pytest.raises(DataError, match="8 documents for 9 shards; wanted a document a shard"):
+    with pytest.raises(DataError, match="8 documents for 9 shards; wanted at least one document per shard"):
         shards([name], str(tmp_path / "other"), train=5, test=4)
     assert not list(tmp_path.glob("*other*"))
 
@@ -278,7 +278,7 @@ def test_a_document_more_or_a_file_that_is_shorter_is_noticed(
     monkeypatch.undo()
     (tmp_path / "a.txt").write_text("short")
     found = [deed.Shard("a.txt", 1, 1, 6)]
-    with pytest.raises(RunError, match=r"a\.txt: is shorter than what was written to it"):
+    with pytest.raises(RunError, match=r"a\.txt: is shorter than the data written to it"):
         deed._compare(tmp_path, [np.array([1], np.uint32)], found)
 
 

@@ -189,6 +189,35 @@ def test_blocks_do_not_show(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert (small.folder / name).read_bytes() == (whole.folder / name).read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["wordpiece", "words"])
+def test_the_same_bytes_on_an_engine(place: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Its workers read and encode the lines; this process writes what comes back."""
+    distributed = pytest.importorskip("distributed")
+    (place / "some.toml").write_text(f'corpus = "novels"\n[tokenizer]\nkind = "{kind}"\nsize = 90\n')
+    monkeypatch.setattr(encode, "BLOCK", 700)
+    alone = obtained(corpus="novels", tokenizer="some.toml", out="alone", processes=1)
+    how = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with distributed.LocalCluster(**how) as cluster:
+        monkeypatch.setattr(encode, "_encoder", None)
+        many = obtained(corpus="novels", tokenizer="some.toml", out="many", engine=cluster.scheduler_address)
+    found, wanted = (
+        {path.name: path.read_bytes() for path in stored.folder.iterdir() if path.suffix in (".bin", ".idx", ".npy")}
+        for stored in (many, alone)
+    )
+    assert found == wanted
+    assert {"train.bin", "validation.idx"} < set(wanted)
+    assert Run(many.folder).status["fingerprint"] == Run(alone.folder).status["fingerprint"]
+
+
+def test_a_line_that_is_no_document_is_named_by_its_number(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "BLOCK", 100)
+    path = place / "novels/train/00001.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:5], b"nonsense\n", *lines[6:]]))
+    with pytest.raises(DataError, match=r"novels/train/00001\.jsonl:6: .*; wanted one document a line"):
+        obtained(corpus="novels", tokenizer="pieces.toml", out="x", processes=1)
+
+
 KILLED = """
 import time
 from pathlib import Path
@@ -263,7 +292,7 @@ def test_an_encoding_that_is_killed_goes_on(place: Path, monkeypatch: pytest.Mon
         left -= 1
         if left < 0:
             raise KeyboardInterrupt
-        seen.append((str(block.path), block.first))
+        seen.append((str(block.path), block.start))
         return inner(how, block)
 
     monkeypatch.setattr(encode, "_encode", stopped)
@@ -388,7 +417,7 @@ def test_what_is_shown_on_the_way(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_how_many_processes_a_corpus_is_worth(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     real = encode.worker_pool
-    monkeypatch.setattr(encode, "worker_pool", lambda processes: asked.append(processes) or real(1))
+    monkeypatch.setattr(encode, "worker_pool", lambda processes, engine: asked.append(processes) or real(1))
     monkeypatch.setattr(encode, "cores", lambda: 6)
     size = sum(path.stat().st_size for path in (place / "novels/train").iterdir())
     for number, share in enumerate((size + 1, size // 4, 100)):
@@ -406,12 +435,12 @@ def test_it_is_kept_every_few_seconds(place: Path, monkeypatch: pytest.MonkeyPat
 
     class Store:
         def keep(self, **note: Any) -> None:
-            assert note == {"at": {"file": "a", "byte": 7, "line": 2}, "text": 9, "words": 0}
+            assert note == {"at": {"file": "a", "byte": 7}, "text": 9, "words": 0}
             kept.append(now)
 
     one = encode.KeptEncoding(place, "key", None)
     for now in (101.0, 105.0, 105.5, 110.0, 110.5, 110.6, 120.0):  # noqa: B007
-        one.now_and_then(Store(), encode.LinePosition("a", 7, 2), 9)  # type: ignore[arg-type]
+        one.now_and_then(Store(), encode.LinePosition("a", 7), 9)  # type: ignore[arg-type]
     assert kept == [105.5, 110.6, 120.0]
 
 

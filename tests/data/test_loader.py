@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gc
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.processes import alive
 from ordsmed.base.ending import TO_STOP
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.batch_sizes import BatchSizes
@@ -215,3 +217,20 @@ def test_this_process_hears_what_came_meanwhile() -> None:
 def test_as_many_micro_batches_as_are_left() -> None:
     """Processes that make batches ahead make no more than these."""
     assert [len(MicroBatches(Counted(), Share(6, 2), first, 7)) for first in (0, 5, 7)] == [21, 6, 0]
+
+
+def test_of_processes_that_cannot_all_be_started_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[int]()
+    fork = os.fork
+
+    def limited() -> int:
+        if started:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if pid := fork():
+            started.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", limited)
+    with pytest.raises(BlockingIOError):
+        next(load(Counted(), Share(6, 2), 2, 6, workers=2, device=CPU))
+    assert [alive(pid) for pid in started] == [False]

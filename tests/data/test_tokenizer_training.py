@@ -68,7 +68,7 @@ def test_what_is_learned_from(tmp_path: Path) -> None:
     cut = TrainingTexts(place, 95)
     assert [len(text) for text in cut] == [90]
     assert [len(text) for text in TrainingTexts(place, 45)] == [45], "the last is cut"
-    with pytest.raises(DataError, match=r"holds no training documents; wanted train/00000\.jsonl"):
+    with pytest.raises(DataError, match=r"has no training documents; wanted train/00000\.jsonl"):
         TrainingTexts(corpus(tmp_path / "d", train=[]), None)
 
 

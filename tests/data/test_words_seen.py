@@ -99,6 +99,14 @@ def test_long_documents_have_their_own_words(tmp_path: Path) -> None:
     assert len(long.words) == len(long.starts) - 1
 
 
+def test_a_document_of_exactly_the_limit_is_long(tmp_path: Path) -> None:
+    store = Store.open(make_store(tmp_path / "store") / "train")
+    for limit in sorted(set(np.diff(store.document_starts).tolist()))[:3]:
+        lengths = np.diff(LongDocuments.of(store, limit).document_starts)
+        assert lengths.min() == limit
+        assert len(lengths) == sum(np.diff(store.document_starts) >= limit)
+
+
 def test_a_store_without_words_is_not_counted(tmp_path: Path) -> None:
     assert WordsSeen.of(rows("packed", Source.of(DOCUMENTS))) is None
     store = make_store(tmp_path / "store", documents=3)

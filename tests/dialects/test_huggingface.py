@@ -890,6 +890,28 @@ def test_classes_leave_what_theirs_leave(small: Path) -> None:
 
 
 @pytest.mark.long
+def test_losses_of_numbers_are_in_the_unit_of_transformers(small: Path) -> None:
+    """With a rate of nearly 0 all losses are those of the model that is left, in a whole batch."""
+    rows = [f"the {'cat' if n % 3 else 'mat'} sat,rain fell,{n / 2 + 3}" for n in range(12)]
+    (small / "n.csv").write_text("\n".join(["sentence1,sentence2,label", *rows, ""]))
+    main(["as", CODE, GLUE, *(word for word in LEARNS if word != "--do_predict"), "--learning_rate=1e-30",
+          "--per_device_train_batch_size=12", "--train_file=n.csv", "--validation_file=n.csv", "--logging_steps=1",
+          "--eval_strategy=epoch"])  # fmt: skip
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(small / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(small / "out")
+    pairs = [row.split(",")[:2] for row in rows]
+    labels = torch.tensor([float(row.split(",")[2]) for row in rows])
+    loss = model(**tokenizer(pairs, padding=True, return_tensors="pt"), labels=labels).loss.item()
+    whole = json.loads((small / "out" / "all_results.json").read_text())
+    history = json.loads((small / "out" / "trainer_state.json").read_text())["log_history"]
+    assert [whole["eval_loss"], whole["eval_mse"]] == pytest.approx([loss] * 2, rel=1e-4)
+    assert [one["eval_loss"] for one in history if "eval_loss" in one] == pytest.approx([loss] * 2, rel=1e-4)
+    losses = [whole["train_loss"], *(one["loss"] for one in history if "loss" in one)]
+    assert losses == pytest.approx([loss] * 3, rel=0.1), "with dropout"
+
+
+@pytest.mark.long
 def test_xnli_leaves_what_theirs_leaves(small: Path, entailed: Path) -> None:
     main(["as", CODE, XNLI, *LEARNS, "--data_dir=x", "--language=de"])
     whole = json.loads((small / "out" / "all_results.json").read_text())

@@ -12,6 +12,7 @@ from kit.dialects import called, changes, resolved
 from ordsmed.base import snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
+from ordsmed.base.machine.devices import Card
 from ordsmed.cli import main
 from ordsmed.others.dialects import nvidia
 from ordsmed.others.translate import install, perform
@@ -369,11 +370,24 @@ def test_so_many_steps_are_learned_in_this_call(tmp_path: Path, monkeypatch: pyt
     assert called(CODE, "run_pretraining.py", *BASE, "--steps_this_run", "-1").environment == {}
 
 
-def test_where_their_container_has_another_precision_it_is_said() -> None:
+@pytest.mark.parametrize(
+    ("card", "precision"), [(None, "fp32"), (Card("V100", (7, 0)), "fp32"), (Card("A100", (8, 0)), "tf32")]
+)
+def test_without_amp_it_is_tf32_where_the_card_has_it(
+    card: Card | None, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvidia, "card_of", lambda device: card)
     for program, words in ("run_pretraining.py", BASE), ("run_tf_squad.py", SQUAD_BASE):
-        notes = [[note for note in called(CODE, program, *words, *more).notes if "TF32" in note]
-                 for more in ([], ["--amp"], ["layout.precision=tf32"])]  # fmt: skip
-        assert [len(own) for own in notes] == [1, 0, 0]
+        calls = [called(CODE, program, *words, *more) for more in ([], ["--amp"], ["layout.precision=fp32"])]
+        assert [len([note for note in call.notes if "TF32" in note]) for call in calls] == [1, 0, 0]
+        made = [call.recipes[call.verb]["layout"].get("precision") for call in calls]
+        assert made == [precision, "fp16", "fp32"]
+    for word in "--no_cuda", 'layout.device="cpu"':
+        assert called(CODE, "run_tf_squad.py", *SQUAD_BASE, word).recipes["finetune"]["layout"]["precision"] == "fp32"
+
+
+def test_the_original_s_document_calls_a_program_otherwise() -> None:
+    assert find(CODE, "inference.py") is find(CODE, "inference") is find(CODE, "run_inference.py")
 
 
 def test_a_flag_of_a_checkpoint_with_nothing_behind_it_means_the_latest() -> None:

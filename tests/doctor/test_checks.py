@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 
 from ordsmed.base.errors import RunError
 from ordsmed.base.launch.site import Destination, find
@@ -195,6 +196,20 @@ def test_what_a_site_says(check: Check, state: str, changes: dict[str, Any], tex
 def test_a_process_that_has_the_cores_of_its_job(env: dict[str, str], sound: Host) -> None:
     one = asked(job.cores, dataclasses.replace(sound, env=env, cores=8))
     assert (one.state, one.words) == ("ok", "8 for this process")
+
+
+def test_a_broken_safetensors_is_an_error(sound: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that does not work, a run does not start with it either."""
+    assert asked(software.checkpoints, sound).state == "ok"
+    for name, broken in (("save", lambda tensors: b"half"), ("save_file", None), ("load", lambda data: {})):
+        with monkeypatch.context() as patch:
+            if broken:
+                patch.setattr(safetensors.torch, name, broken)
+            else:
+                patch.delattr(safetensors.torch, name)
+            found = asked(software.checkpoints, sound)
+            assert (found.state, "safetensors cannot write checkpoints: " in found.text) == ("error", True)
+            assert "pip install --force-reinstall" in found.remedy
 
 
 def test_a_module_is_the_remedy_where_a_site_has_one(sound: Host) -> None:

@@ -86,7 +86,7 @@ def test_no_better_than_guessing_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         assert no_better("f1", scores, guessing) == ""
     (tmp_path / "scores.json").write_text('{"f1": 39.2, "guessing": {"f1": 45.1}}')
     said = {"tags": ["O"]}
-    settings = SimpleNamespace(paths=lambda _: ["dev"], record="f1", details=lambda *_: [])
+    settings = SimpleNamespace(paths=lambda _: ["dev"], record="f1", details=lambda *_: [], count_scored=len)
     model = SimpleNamespace(settings=settings, trained=SimpleNamespace(folder=tmp_path))
     monkeypatch.setattr(predict, "open_task", lambda *_, **__: model)
     monkeypatch.setattr(predict, "_own_files", lambda _, paths: paths)

@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).with_name("constants.json")
 HOUSE = Path(__file__).parents[2] / "src" / "ordsmed"
 FREE = """
     use/answer: AROUND | use/typed_texts: AT_ONCE | use/elmo_reader: WINDOW WORDS | use/embed: HELD_LINES HELD_BYTES
-    use/readers: TOKENS | use/vectors: GROUP | base/errors: MANY | text/web/http: BLOCK
+    use/readers: TOKENS | use/vectors: GROUP | base/errors: MANY | web/http: BLOCK
     use/generate: BATCH | use/generation/continuing: HELD | use/generation/network: ROWS | nn/attention: ROOM FAR
     base/machine/speed: PATIENCE SHORT LEAST LARGEST | base/machine/threads: LOOK
     corpus/corpora/parquet: PART BATCH
@@ -27,10 +27,10 @@ FREE = """
     nn/loss: DEVICE_SCORES PITCH | train/mesh/compiler: LIMIT
     learn/question_answering/outputs: BLOCK | learn/tagging/inputs: AT_ONCE | corpus/chunks: OVERHEAD
     corpus/sources: BUNDLE | corpus/cleaning: KEPT SEARCHED EXAMPLES
-    text/web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
+    web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
     base/chart: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST PANEL PANEL_BOTTOM
     corpus/signatures: BATCH | corpus/buckets: RUN PART
-    corpus/similar: PAIRS | text/web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
+    corpus/similar: PAIRS | web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
     corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | tell/show/stats: BLOCK TOP
     text/markup/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
     train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import sys
 import tomllib
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,10 +55,24 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_tree_of_the_design_is_the_tree() -> None:
     page = (ROOT / "docs/design/README.md").read_text(encoding="utf-8")
-    picture = page[page.index("    cli  ") :].partition("\n\n")[0]
+    picture = page[page.index("    serve  ") : page.index("The upper four")]
     wings = {p.parent.name for p in (ROOT / "src/ordsmed").glob("*/__init__.py")}
     assert set(re.findall(r"^ {4}(\w+)", picture, re.MULTILINE)) == wings
-    assert all(len((ROOT / "src/ordsmed" / wing / "README.md").read_text("utf-8").splitlines()) < 30 for wing in wings)
+    readmes = {wing: (ROOT / "src/ordsmed" / wing / "README.md").read_text("utf-8") for wing in wings}
+    assert all(len(readme.partition("## Reasons")[0].splitlines()) < 30 for readme in readmes.values())
+    assert len(page.splitlines()) <= 150
+
+
+def test_the_first_contribution_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, test = re.findall(
+        r"^```python\n(.*?)^```", (ROOT / "docs/first-contribution.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    module = types.ModuleType("ordsmed.corpus.cleaners.spaces")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(step, module.__dict__)
+    namespace: dict[str, Any] = {}
+    exec(test, namespace)
+    namespace["test_hard_spaces_become_plain"]()
 
 
 def test_paths_in_the_readme_exist() -> None:

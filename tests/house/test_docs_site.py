@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAP = ROOT / "docs/README.md"
-PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "AGENTS", "CHANGELOG")),
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "AGENTS", "CHANGELOG", "SECURITY")),
          *sorted(ROOT.glob("docs/**/*.md"))]  # fmt: skip
 
 

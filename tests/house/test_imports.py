@@ -21,7 +21,7 @@ HOUSE = menu.HOUSE
 FLOORS = {  # each wing with its rooms, from the ground up; the wing's name among them: the files in the wing itself
     "base": ("base machine", "binary launch"),
     "nn": ("nn kernels", "models"),
-    "text": ("text", "markup labelled web tokenizers"),
+    "text": ("text", "markup labelled tokenizers"),
     "corpus": ("corpus cleaners", "corpora"),
     "data": ("data",),
     "learn": ("score", "learn", "classification embedding question_answering tagging", "objectives tasks optimizers"),
@@ -30,13 +30,15 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "use": ("use generation index",),
     "measure": ("likelihood", "babylm vectors", "probes judges", "bench evaluation"),
     "tell": ("show report", "stability trackers"),
-    "machines": ("doctor", "cluster install suite"),
-    "others": ("translate", "dialects"),
     "api": ("api",),
-    "serve": ("serve", "protocols"),
     "maker": ("maker", "speedrun"),
     "cli": ("cli", "verbs"),
+    "web": ("web", "corpora verbs"),
+    "machines": ("doctor", "cluster install suite", "verbs"),
+    "others": ("translate", "dialects", "verbs"),
+    "serve": ("serve", "protocols", "verbs"),
 }
+ADD_ONS = ("web", "machines", "others", "serve")  # the core never imports them, and they do not import each other
 WINGS = list(FLOORS)
 FLOOR = {
     (wing, room): (WINGS.index(wing), height)
@@ -45,7 +47,12 @@ FLOOR = {
     for room in rooms.split()
 }
 MENUS = (*menu.MENUS, verb.MENU, program.MENU, send.MENU, call.MENU)
-MENU_FILES = [p for name in menu.MENUS for p in sorted(menu.folder_of(name).glob("*.py")) if not p.stem.startswith("_")]
+MENU_FILES = [
+    p
+    for name in menu.MENUS
+    for p in sorted(q for folder in menu.folders_of(name) for q in folder.glob("*.py"))
+    if not p.stem.startswith("_")
+]
 
 
 def name_of(path: Path) -> str:
@@ -107,6 +114,24 @@ def test_imports_point_down() -> None:
     assert offenders(astray) == {}
 
 
+def test_add_ons_stand_alone() -> None:
+    """The core imports none of them, and none imports another; commands and sources find them through the menus."""
+
+    def wrong(path: Path) -> list[str]:
+        own = room_of(name_of(path))[0]
+        return [name for name in ours(path) if room_of(name)[0] in ADD_ONS and room_of(name)[0] != own]
+
+    assert offenders(wrong) == {}
+
+
+def test_the_choices_of_add_ons_are_named_for_those_who_have_the_core_alone() -> None:
+    for name, packages in menu.ADD_ONS.items():
+        for package, kinds in packages.items():
+            folder = menu.HOUSE / package / name
+            assert sorted(kinds) == sorted(p.stem for p in folder.glob("*.py") if p.stem != "__init__")
+            assert package in ADD_ONS
+
+
 def test_no_circles() -> None:
     left = {name: ours(path) & set(MODULES) for name, path in MODULES.items()}
     while left:
@@ -116,12 +141,12 @@ def test_no_circles() -> None:
 
 
 def test_models_know_nothing_of_other_processes() -> None:
-    for path in menu.folder_of("models").glob("*.py"):
+    for path in menu.folders_of("models")[0].glob("*.py"):
         assert not any(name.startswith("torch.distributed") for name in imports(path)), path
         assert "distributed" not in path.read_text(encoding="utf-8"), path
 
 
-ENTRANCE = [*sorted((HOUSE / "cli").rglob("*.py"))]
+ENTRANCE = [*sorted((HOUSE / "cli").rglob("*.py")), *sorted(HOUSE.glob("*/verbs/*.py"))]
 
 
 def heavy(path: Path) -> list[str]:

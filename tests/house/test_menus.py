@@ -45,8 +45,8 @@ KNOWN = {  # these may only become fewer
     "text/tokenizer.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "train/training.py": {"adamw": USUAL},
     "data/words_seen.py": {"babylm": "numbers of words, which an evaluation of others asks for"},
-    "text/web/fetch.py": {"tag": "what a server calls a file's version"},
-    "text/web/download.py": {"tag": "what a server calls a file's version"},
+    "web/fetch.py": {"tag": "what a server calls a file's version"},
+    "web/download.py": {"tag": "what a server calls a file's version"},
 }
 
 
@@ -55,7 +55,7 @@ def test_no_machine_names_a_choice() -> None:
     entries = {entry for name in MENUS for entry in menu.entries(name)} - WORDS
     named = defaultdict(set)
     for path in FILES:
-        if path.parent in map(menu.folder_of, (*menu.MENUS, verb.MENU, program.MENU, call.MENU)):
+        if any(path.parent in menu.folders_of(name) for name in (*menu.MENUS, verb.MENU, program.MENU, call.MENU)):
             continue
         for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in entries:

@@ -14,12 +14,12 @@ from ordsmed.cli import verb
 from ordsmed.others.translate.program import Flag, Program
 from ordsmed.tell.report.send import RunTracker
 
-ENTRIES = [(name, kind) for name in menu.WINGS for kind in menu.entries(name)]
+ENTRIES = [(name, kind) for name in menu.PACKAGES for kind in menu.entries(name)]
 
 
 def test_every_menu_says_what_it_asks_for() -> None:
-    assert set(offers.WANTED) == set(menu.WINGS)
-    for name in (*menu.WINGS, "callbacks"):
+    assert set(offers.WANTED) == set(menu.PACKAGES)
+    for name in (*menu.PACKAGES, "callbacks"):
         assert (Path(__file__).parents[2] / offers.page(name).removesuffix(" shows one")).is_file()
     assert len(ENTRIES) > 100
 

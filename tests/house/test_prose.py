@@ -42,7 +42,6 @@ MOST = {
     "docs/coming-from/google.md": 1,
     "docs/coming-from/megatron.md": 6,
     "docs/coming-from/nvidia.md": 3,
-    "docs/design/README.md": 8,
     "docs/evaluation.md": 2,
     "docs/finetuning.md": 2,
     "docs/formats.md": 1,

@@ -121,6 +121,18 @@ def test_each_way_is_written_or_refused(name: str) -> None:
     assert count >= (1 if one else 2)
 
 
+def test_a_modulefile_does_what_comes_before_its_modules() -> None:
+    made = rendered("olivia", "module")
+    assert made
+    module = next(text for name, text in made.items() if name.endswith(".lua"))
+    used = module.index('prepend_path("MODULEPATH", "/cluster/work/support/temporary_modules")')
+    assert used < module.index("depends_on(")
+    assert "-- first" not in module
+    beside = rendered("saga:a100", "module", modules=("PyTorch/2",))
+    assert beside
+    assert any("-- first: module --force swap StdEnv Zen2Env" in text for text in beside.values())
+
+
 @pytest.mark.long
 def test_every_script_passes_shellcheck(folder: Path) -> None:
     if not (checker := shutil.which("shellcheck") or os.environ.get("SHELLCHECK", "")):
@@ -172,6 +184,7 @@ def test_a_site_says_its_own_index(folder: Path) -> None:
     ({"site": "saga", "extras": ("parqet",)}, "--extras: found parqet; did you mean `parquet`"),
     ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2.1.2-foss-2022b",)}, "older toolchains"),
     ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2-foss",)}, "one as EasyBuild names it"),
+    ({"site": "saga", "bundle": "none", "source": "."}, "--source: found with --from, whose bundle holds its own"),
     ({"site": "saga", "bundle": "none"}, "--from: none holds no bundle.json"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(wish: dict[str, Any], message: str) -> None:
@@ -185,6 +198,8 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
     said = capfd.readouterr().out
     assert "PyTorch of GCC/13, PyTorch/2.8.0" in said
+    steps = [line for line in said.splitlines() if line.startswith("== ")]
+    assert len(steps) == len(set(steps)), "a step of several commands is printed once"
     installed, title, after = said.splitlines()[-3:]
     assert installed == f"installed: module use {folder}/soft/modulefiles; module load ordsmed/{NAME}"
     assert (title, after) == ("next:", f"    ordsmed install --default {NAME} --prefix {folder}/soft")

@@ -116,6 +116,27 @@ def test_the_life_of_an_installation(site: Path, capfd: pytest.CaptureFixture[st
     assert [row.split("|")[1].strip() for row in rows] == ["default", ""]
 
 
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("git"), reason="no git")
+def test_the_steps_of_a_dockerfile_make_an_ordsmed(site: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("hatchling")
+    for name, line in {
+        "docker": f'exec {sys.executable} {ROOT}/tests/kit/run_dockerfile.py {site} "$@"',
+        "df": "echo; echo none 1 1 999999999 1% /",
+    }.items():
+        Path("bin", name).write_text(f"#!/bin/sh\n{line}\n")
+        Path("bin", name).chmod(0o755)
+    words = ["--by", "docker", "--image", "held/torch", "--source", str(wheel(site / "0.3.0", "0.3.0"))]
+    assert status("--site", "here.toml", *words, "--yes") == 0, capfd.readouterr().err
+    code = identity_of(site / "0.3.0/src/ordsmed")
+    inside = ["bin/docker", "run", "--rm", "ordsmed:x"]
+    run = subprocess.run([*inside, "ordsmed", "version"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout.strip()) == (0, f"ordsmed {code}, code {code.digest}")
+    module = "import ordsmed, torch; print(ordsmed.__file__)"
+    run = subprocess.run([*inside, "python", "-c", module], capture_output=True, text=True)
+    assert run.stdout.startswith(f"{site}/image/opt/ordsmed/venv/lib/"), run.stderr
+
+
 def installed(site: Path, release: str) -> str:
     """Install one, and what it says of itself."""
     assert status("--site", "here.toml", "--source", str(wheel(site / release, release)), "--yes") == 0

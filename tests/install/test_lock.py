@@ -14,9 +14,12 @@ from kit.lock import files_of, wanted
 from ordsmed.base.errors import DataError
 from ordsmed.machines.doctor.host import within
 from ordsmed.machines.install import lock
+from ordsmed.machines.install.plan import InstallWish, decide
 
 ROOT = Path(__file__).parents[2]
-LINE = re.compile(r"([\w-]+)==([\w.]+)( ; python_version in '[\d. ]+')?((?: --hash=sha256:[0-9a-f]{64})+)")
+LINE = re.compile(
+    r"([\w-]+)==([\w.]+)( ; (?:python_version|platform_machine) in '[\w. ]+')?((?: --hash=sha256:[0-9a-f]{64})+)"
+)
 CORE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 OTHERS = [name for name in CORE if not name.startswith("torch")]
 
@@ -87,6 +90,25 @@ def test_a_package_of_one_python_alone_says_so() -> None:
     only = next(entry for entry in lock.packages() if entry.pythons == ("3.11",))
     assert f"{only.name}=={only.version} ; python_version in '3.11' --hash" in lines([only.name])[only.name]
     assert lines([only.name], "x86_64", "3.12") == {}
+
+
+def test_what_a_marker_leaves_out_on_a_processor_is_not_in_its_lines() -> None:
+    """Of what is installed here: what every package wants on Power 9, in turn, and nothing else."""
+    markers = pytest.importorskip("packaging.requirements")
+    assert "platform_machine in 'x86_64 aarch64'" in lines(["huggingface-hub"])["hf-xet"]
+    assert ";" not in lines(["huggingface-hub"], "x86_64")["hf-xet"]
+    assert "hf-xet" not in lines(["huggingface-hub"], "ppc64le")
+    power9 = decide(InstallWish("power9", "venv"))
+    assert "hf-xet" not in "".join(power9.lock_files().values())
+    assert "hf-xet" not in [entry.name for entry in power9.pinned]
+    environment = {"platform_machine": "ppc64le", "extra": ""}
+    there, waiting = set[str](), [lock.normal(root) for root in power9.roots]
+    while waiting:
+        if (name := waiting.pop()) not in there:
+            there.add(name)
+            listed = map(markers.Requirement, metadata.requires(name) or ())
+            waiting += [lock.normal(one.name) for one in listed if not one.marker or one.marker.evaluate(environment)]
+    assert set(lines(power9.roots, "ppc64le", f"3.{sys.version_info.minor}")) == there - {lock.TORCH, lock.WITH_TORCH}
 
 
 @pytest.mark.parametrize(("wheel", "fits"), [

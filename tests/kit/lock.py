@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.markers import Marker
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
@@ -24,6 +26,7 @@ from ordsmed.machines.install import bundle, lock  # noqa: E402
 
 KIND = "application/vnd.pypi.simple.v1+json"
 OF_GPUS = re.compile("nvidia|cuda|triton|extra ==")  # what the wheels of PyTorch's own indexes bring
+ELSEWHERE = "ppc64le"  # a processor without wheels: what is not wanted there is not to be built
 NOT_PINNED = (lock.TORCH, lock.WITH_TORCH)
 HEAD = """# What every installation is pinned by: `make lock` writes this file.
 # {packages} packages for Python {pythons} on Linux ({arches}).
@@ -78,14 +81,25 @@ def _is_wanted(wheel: str) -> bool:
     return fits and not re.search(r"-cp3\d+t-", wheel)
 
 
-def needs_of(package: dict[str, Any], there: dict[str, str]) -> list[str]:
-    """The packages of one resolution that a package of it names."""
+def needs_of(package: dict[str, Any], there: dict[str, str], arch: str = "") -> list[str]:
+    """The packages of one resolution that a package of it names; `arch`: those that it wants on that processor."""
     names = set()
     for line in package.get("requires_dist", ()):
         requirement, _, when = line.partition(";")
-        if "extra ==" not in when and (name := lock.normal(requirement)) in there:
+        wanted = not arch or not when.strip() or Marker(when).evaluate({"platform_machine": arch, "extra": ""})
+        if "extra ==" not in when and wanted and (name := lock.normal(requirement)) in there:
             names.add(name)
     return sorted(names)
+
+
+def reached(roots: list[str], needs: dict[str, set[str]]) -> set[str]:
+    """Return the names that roots need, in turn."""
+    waiting, names = [lock.normal(root) for root in roots], set[str]()
+    while waiting:
+        if (name := waiting.pop()) not in names:
+            names.add(name)
+            waiting += needs.get(name, ())
+    return names
 
 
 def made() -> str:
@@ -93,6 +107,7 @@ def made() -> str:
     requirements = [line for line in wanted() if lock.normal(line) not in NOT_PINNED]
     with_torch = [line.partition(";")[0] for line in metadata.requires(lock.TORCH) or () if not OF_GPUS.search(line)]
     entries: dict[tuple[str, str], dict[str, Any]] = {}
+    elsewhere: dict[str, set[str]] = {}
     for python in lock.PYTHONS:
         for arch in lock.ARCHES:
             print(f"lock: Python {python}, {arch}", flush=True)
@@ -102,6 +117,7 @@ def made() -> str:
                 name = lock.normal(package["name"])
                 entry = entries.setdefault((name, package["version"]), {"needs": set(), "pythons": set()})
                 entry["needs"] |= set(needs_of(package, there))
+                elsewhere.setdefault(name, set()).update(needs_of(package, there, ELSEWHERE))
                 entry["pythons"].add(python)
     pins = dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     torch = [lock.normal(line) for line in with_torch]
@@ -111,10 +127,12 @@ def made() -> str:
     text += (
         f'\n[[package]]\nname = "{lock.TORCH}"\nversion = "{pins[lock.TORCH]}"\nneeds = {json.dumps(sorted(torch))}\n'
     )
+    everywhere = reached(requirements + with_torch, elsewhere)
     for (name, version), entry in sorted(entries.items()):
         text += f'\n[[package]]\nname = "{name}"\nversion = "{version}"\nneeds = {json.dumps(sorted(entry["needs"]))}\n'
         if pythons := [python for python in lock.PYTHONS if python in entry["pythons"]]:
             text += f"pythons = {json.dumps(pythons)}\n" if len(pythons) < len(lock.PYTHONS) else ""
+        text += f"arches = {json.dumps(lock.ARCHES)}\n" if name not in everywhere else ""
         text += "[package.files]\n"
         text += "".join(f'"{file}" = "{digest}"\n' for file, digest in files_of(where, name, version).items())
     return text

@@ -29,10 +29,11 @@ class Running:
 @contextlib.contextmanager
 def running(
     models: Mapping[str, Path | str], *, access: Any = None, batch: BatchLimits | None = None,
-    checkpoints: bool = False, indexes: Sequence[str] = (), **limits: Any,
+    checkpoints: bool = False, indexes: Sequence[str] = (), connections: Mapping[str, int] | None = None, **limits: Any,
 ) -> Iterator[Running]:  # fmt: skip
     """Serves these, by their names, until the block ends."""
     from ordsmed.serve.app import Access, Door
+    from ordsmed.serve.connections import ConnectionLimits
     from ordsmed.serve.graceful import GracefulServer
     from ordsmed.serve.server import listening
 
@@ -41,7 +42,8 @@ def running(
     searched = open_indexes(indexes, opened)
     service = Service(opened, Batcher(batch), limited, indexes=searched, checkpoints=checkpoints)
     listener = listening("127.0.0.1", 0)
-    server = GracefulServer.of(lambda closing: Door(service, access or Access(), closing).app(), 1_000)
+    most = ConnectionLimits(**(connections or {}), metrics=service.metrics)
+    server = GracefulServer.of(lambda closing: Door(service, access or Access(), closing).app(), most)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     service.batcher.start()
     thread.start()

@@ -149,11 +149,11 @@ def test_long_sentences_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("text", "column", "said"),
     [
-        ("x O\nis\n", -1, ":2: 1 column; wanted 2 as in line 1; mend"),
+        ("x O\nis\n", -1, ":2: 1 column; wanted 2 as in line 1; fix"),
         ("x O\nis VBZ O\n", -1, ":2: 3 columns; wanted 2"),
         ("x O\n# a b\n", -1, ":2: 3 columns; wanted 2"),
         ("\nx O\n", 3, ":2: 2 columns, the words in column 1; wanted column 3, that of the tags"),
-        ("x\n", -1, ":1: 1 column, the words in column 1; wanted column -1, that of the tags, beside it"),
+        ("x\n", -1, ":1: 1 column, the words in column 1; wanted column -1, that of the tags, next to it"),
         ("x O\n", "upos", ":1: 2 columns; wanted CoNLL-U for upos; or name a column by its number"),
         ("x _\n", 2, ": no word has a tag in column 2"),
         ("# a\n\n", 2, ": no words"),
@@ -224,8 +224,8 @@ def test_sentences_without_a_tag_teach_nothing(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.csv.txt", "x,O\n", ": commas between its columns, by its name; wanted a word and its tag a line"),
-        ("a.txt", ' \ufeff\n{"data": []}\n', ": JSON; wanted a word and its tag a line"),
+        ("a.csv.txt", "x,O\n", ": commas between its columns, by its name; wanted a word and its tag per line"),
+        ("a.txt", ' \ufeff\n{"data": []}\n', ": JSON; wanted a word and its tag per line"),
         ("a.txt", '{"text": "a"}\n{"text": "b"}\n', ": JSON"),
         ("a.txt", '[\n{"text": "a"}]', ": JSON"),
         ("a.txt", "It rains.\tO\nIt is wet.\tO\nSun\tO\n", ": 2 of 3 words are several words, as `It rains.`"),
@@ -247,11 +247,11 @@ def test_what_is_told_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     assert not said("y O\n\n" + "x O\n" * 500, 2)
     assert "a sentence of 501 words ends in line 503" in said("y O\n\n" + "x O\n" * 501 + "\nz O\n" * 3, 2)
-    assert "2 columns, none of them 3: what is right is not known" in said("x O\n", 3, tagged=False)
+    assert "2 columns, none of them 3: the correct tags are unknown" in said("x O\n", 3, tagged=False)
     assert not said("x\n", 2, tagged=False)
     assert not said("x _\n", 2, tagged=False), "what is to be told needs no tags"
     one = "1\tx" + "\t_" * 8 + "\n"
     assert "1 sentence begins without a blank line" in said(one * 2, "upos", tagged=False)
     assert not said(f"{one}\n{one}", "upos", tagged=False)
     assert "1 line beginning with # taken" in said("x O\n\n# a b\ny O\n", 2)
-    assert "1 places of invalid UTF-8 replaced" in said("\udcff O\n", 2, errors="replace")
+    assert "1 sequences of invalid UTF-8 replaced" in said("\udcff O\n", 2, errors="replace")

@@ -107,14 +107,14 @@ def test_empty_sides_are_left_out_and_repeated_pairs_told(tmp_path: Path, capsys
     assert len(read_pairs(path)) == 1000
     told = "".join(capsys.readouterr())
     assert f"{path}: left out 2 of 1,002 pairs with an empty side; the first: line 1" in told
-    assert "1 pair stands 10 times or more: 999 rows say nothing new; that of line 2 stands 1,000 times" in told
+    assert "1 pair occurs 10 times or more, 999 rows too many; the pair of line 2 occurs 1,000 times" in told
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([{"anchor": "a"}], r"has `anchor`; wanted `anchor` and `positive`, or two columns of text"),
-        ([{"anchor": "a", "positive": ""}], r"an empty side in every pair \(1\); wanted one pair"),
+        ([{"anchor": "a", "positive": ""}], r"an empty side in every pair \(1\); wanted at least one pair"),
         ([{"anchor": "a", "positive": 3}], r"jsonl:1: `positive` is int 3; wanted a text"),
         ([{"anchor": "a", "positive": "b", "score": "high"}], r":1: `score` is high; wanted a number"),
         ([{"anchor": "a", "positive": "b", "score": float("nan")}], r":1: "),

@@ -175,7 +175,7 @@ def without(key: str) -> dict[str, Any]:
 BAD = {
     "cut in a string": ('[\n{"id": "a", "conte', r"a\.json:2: column 13: the file stops in the middle"),
     "cut after a value": ('{"data": [{"id": 1}', r"a\.json:1: column 20: the file stops in the middle"),
-    "no JSON": ("id,question\n1,Who?", r"a\.json:1: no JSON: .*; wanted SQuAD"),
+    "no JSON": ("id,question\n1,Who?", r"a\.json:1: not JSON: .*; wanted SQuAD"),
     "bad in the middle": ('{"data":\n [1,, 2]}', r"a\.json:2: column 5: bad JSON"),
     "deep": ("[" * 100_000, "bad JSON"),
     "empty": ("", "0 questions"),
@@ -191,8 +191,8 @@ BAD = {
     "a name for a mark": (json.dumps(record(is_impossible="no")), "`is_impossible` is 'no'"),
     "a share for an id": (json.dumps(record(id=0.5)), "`id` is a float"),
     "texts for answers": (json.dumps(record(answers=["May"])), r"answers: \['May'\]"),
-    "a column short": (json.dumps(record(answers=COLUMNS | {"text": ["a", "b"]})), "of one length"),
-    "no column": (json.dumps(record(answers={"text": 5})), "of one length"),
+    "a column short": (json.dumps(record(answers=COLUMNS | {"text": ["a", "b"]})), "of equal lengths"),
+    "no column": (json.dumps(record(answers={"text": 5})), "of equal lengths"),
     "a text for a place": (json.dumps(record(answers=[{"text": "May", "answer_start": "39"}])), "answer_start: '39'"),
 }
 

@@ -79,6 +79,9 @@ def test_csv_gives_back_what_was_written(rows: list[tuple[str, int]], tmp_path_f
         ('"two\nlines, of text",1\n', ""),
         ('"Dear all,\nwrite",1\n"two\nlines, of text",1\n', ""),
         ('"a,\nb,\nc,",1\n', ""),
+        ('"She said ""yes"",\nand left",1\n', ""),
+        ('"yes, or\nno",1\n' * 5, ""),
+        ('a,1\n"good,1\nfine",1\n"good,1\nfine",1\n' + "a,1\n" * 9, "line 3 to 4"),
     ],
 )
 def test_rows_between_two_quotes_are_told(
@@ -86,7 +89,7 @@ def test_rows_between_two_quotes_are_told(
 ) -> None:
     made(tmp_path, "a.csv", f"sentence,label\n{rows}")
     said = capsys.readouterr().err
-    assert (f"the first goes from {told}: is a quote too many there?" in said) if told else not said
+    assert (f"the first goes from {told}: check it for an extra quote" in said) if told else not said
 
 
 def test_csv_parted_by_semicolons(tmp_path: Path) -> None:
@@ -172,7 +175,7 @@ def test_a_few_broken_rows_are_left_out_and_told(tmp_path: Path, capsys: pytest.
     assert "left out 2 of 40 rows; the first: line 9 has 3 columns, not 2" in capsys.readouterr().err
     rows[8] = "alone"
     said = complaint(tmp_path, "a.tsv", "\n".join(["sentence\tlabel", *rows]))
-    assert said.startswith("a.tsv:9: 3 columns, not 2; so it is, or alike, in 3 of 40 rows")
+    assert said.startswith("a.tsv:9: 3 columns, not 2; 3 of 40 rows are wrong")
     objects = [json.dumps({"sentence": "a", "label": 1})] * 30 + ['{"sentence": "b"}']
     assert len(made(tmp_path, "a.jsonl", "\n".join(objects))) == 30
     assert "line 31 has no `label`" in capsys.readouterr().err
@@ -180,7 +183,7 @@ def test_a_few_broken_rows_are_left_out_and_told(tmp_path: Path, capsys: pytest.
 
 def test_an_empty_text_stays_and_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert made(tmp_path, "a.tsv", "sentence\tlabel\n \t1\nb\t0\n").columns["text"] == [" ", "b"]
-    assert "a.tsv:2: `sentence` is empty, in 1 of 2 rows; they stay" in capsys.readouterr().err
+    assert "a.tsv:2: `sentence` is empty, in 1 of 2 rows; they are kept" in capsys.readouterr().err
     assert made(tmp_path, "b.tsv", "sentence\na\n\nb\n\n", {"text": "sentence"}).columns["text"] == ["a", "", "b"]
 
 
@@ -200,13 +203,13 @@ def test_a_column_that_is_not_there(tmp_path: Path, columns: Any, how: Any, said
 
 
 def test_files_that_hold_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert complaint(tmp_path, "a.tsv", "") == "a.tsv: no rows; wanted one at least"
-    assert complaint(tmp_path, "a.tsv", "sentence\tlabel\n\n") == "a.tsv: no rows; wanted one at least"
+    assert complaint(tmp_path, "a.tsv", "") == "a.tsv: no rows; wanted at least one"
+    assert complaint(tmp_path, "a.tsv", "sentence\tlabel\n\n") == "a.tsv: no rows; wanted at least one"
     assert complaint(tmp_path, "a.csv", "label,label\n1,2\n", {"t": "label"}).startswith(
         "a.csv: 2 columns are called `label`"
     )
     assert complaint(tmp_path, "a.txt", "x").startswith(
-        "a.txt: a name without a known ending; wanted one that ends in .tsv"
+        "a.txt: a name without a known suffix; wanted one that ends in .tsv"
     )
     assert "byte 18: invalid UTF-8" in complaint(tmp_path, "a.tsv", b"sentence\tlabel\nok \xff\t1\n")
     with read.tallied() as tally:
@@ -218,7 +221,7 @@ def test_files_that_hold_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[
     made(tmp_path, "a.json", b'[{"sentence": "ok \xff", "label": 1}]', errors="replace")
     said = capsys.readouterr().err
     assert [
-        said.count(f"a.{kind}: 1 places of invalid UTF-8 replaced by U+FFFD") for kind in ("tsv", "csv", "json")
+        said.count(f"a.{kind}: 1 sequences of invalid UTF-8 replaced by U+FFFD") for kind in ("tsv", "csv", "json")
     ] == [1] * 3
     with pytest.raises(DataError, match="no such file"):
         table(tmp_path / "none.csv", BOTH)
@@ -591,7 +594,7 @@ def test_csv_of_all_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     two = '"x,1\ny",1\n'
     made(tmp_path, "a.csv", f"sentence,label\n{two}{two}")
     said = " ".join(capsys.readouterr().err.split())
-    assert "2 rows seem to hold others between two quotes; the first goes from line 2 to 3: is a quote" in said
+    assert "2 rows seem to contain other rows between two quotes; the first goes from line 2 to 3: check it for" in said
     assert len(made(tmp_path, "a.csv", f'sentence,label\n{two}"a\nb",1\n')) == 2
     assert not capsys.readouterr().err, "where other texts have several lines too"
     rows = "sentence,label\n" + "a,1\n" * 30 + "b\n"

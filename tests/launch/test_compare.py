@@ -88,6 +88,9 @@ def test_a_machine_that_is_as_the_file_says(machine: Any) -> None:
         "network: whether nodes of jobs reach the internet; `ordsmed doctor` in a job tells"
     ]
     assert report["unknown"] == []
+    assert not any(line.startswith("mend a copy of ") for line in compare.lines(report))
+    report["differs"] = report["same"]
+    assert [*compare.lines(report)][-1] == "mend a copy of mine.toml, and name that by --site"
 
 
 def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
@@ -150,16 +153,22 @@ def test_what_cannot_be_asked_is_told(machine: Any, monkeypatch: pytest.MonkeyPa
 def test_images_and_what_runs_them(machine: Any, tmp_path: Path) -> None:
     image = tmp_path / "images/torch-2.9.sif"
     image.parent.mkdir()
-    (tmp_path / "images/torch-2.10.sif").touch()
+    for number in range(8):
+        (tmp_path / f"images/torch-2.1{number}.sif").touch()
+    (tmp_path / "images/zlib.txt").touch()
     (tmp_path / "mine.toml").write_text(f'container = "{image}"\nruntime = "apptainer"\n{MINE}')
     (tmp_path / "slurm/bin").mkdir(parents=True)
     (tmp_path / "slurm/bin/singularity").touch(0o755)
     lines = told(machine())
-    assert f"container: {image} is not there; there are torch-2.10.sif" in lines
+    named = ", ".join(f"torch-2.1{number}.sif" for number in range(2, 8))
+    assert f"container: {image} is not there; there are {named}" in lines
     if not shutil.which("apptainer"):
         assert 'runtime: apptainer in the file, singularity here; write `runtime = "singularity"`' in lines
     image.touch()
     assert f"container: {image} is there" in told(machine(), "same")
+    for path in image.parent.iterdir():
+        path.unlink()
+    assert f"container: {image} is not there; {image.parent} has no image" in told(machine())
 
 
 def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:

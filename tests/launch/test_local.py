@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -134,3 +135,19 @@ def test_a_signal_is_passed_on_once_and_is_no_failure(
     assert len(seen) == 2
     assert [(tmp_path / f"heard{rank}").read_text() for rank in range(2)] == ["x", "x"]
     assert signal.getsignal(number) == before
+
+
+def test_ranks_end_when_another_cannot_be_started(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts("time.sleep(600)")
+    started, real = list[Any](), local._process
+
+    def begin(words: Sequence[str], rank: int, *how: Any) -> subprocess.Popen[bytes]:
+        if rank:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        started.append(real(words, rank, *how))
+        return started[-1]
+
+    monkeypatch.setattr(local, "_process", begin)
+    with pytest.raises(BlockingIOError):
+        local.start(["pretrain", "x"], 2)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]

@@ -134,3 +134,10 @@ def test_without_a_teacher_nothing_is_other() -> None:
         clm.Clm().build(gpt2.Gpt2(width=8, layers=1, heads=1), tokenizer),
     )
     assert [(objective.teacher, objective.teaching_flops(3, 4)) for objective in objectives] == [(None, 0)] * 2
+
+
+def test_half_of_the_loss_is_the_distance_to_all_scores_unless_it_is_said() -> None:
+    own, theirs = inputs(0, 4, bias=True), inputs(1, 6, bias=False)
+    usual = teacher.taught_loss(teacher.Teacher("run"), own, theirs)
+    said = teacher.taught_loss(teacher.Teacher("run", share=0.5, temperature=1.0, top=WORDS), own, theirs)
+    torch.testing.assert_close(usual, said)

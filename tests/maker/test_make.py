@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,8 @@ from ordsmed.data.encode import Encoding
 from ordsmed.maker import closing, request
 from ordsmed.maker import make as making
 from ordsmed.maker import plan as planning
+from ordsmed.maker.session import Clock
+from ordsmed.train.fitting import TooShort
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +108,58 @@ def test_a_folder_of_before_a_setting_was_added_goes_on(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "out: is finished, with --hours 1; more hours continue it\n"
     with pytest.raises(RecipeError, match="ordsmed export out/model out/hugging-face --licence MIT --anew"):
         making.make("texts", "out", licence="MIT")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("One river met the river at a river.", "One [MASK] met the river at a river."),
+        ("Most of it was new.", "Most of [MASK] was new."),
+        ("The cat's cat sat.", "The cat's [MASK] sat."),
+        ("It's 1984.", None),
+    ],
+)
+def test_one_word_of_an_example_is_masked(sentence: str, shown: str | None) -> None:
+    """Where it stands for the first time as a word of its own, and a piece."""
+    pieces = {" river", " it", " cat"}
+    model = SimpleNamespace(
+        trained=SimpleNamespace(tokenizer=SimpleNamespace(encode=lambda word: [1] if word in pieces else [1, 2])),
+        fill=lambda text, best: SimpleNamespace(masks=[[SimpleNamespace(text="sea", probability=0.25)] * best]),
+    )
+    lines = closing._filled(model, sentence)  # type: ignore[arg-type]
+    assert [line.strip() for line in lines[:1]] == ([shown] if shown else [])
+    if shown:
+        assert lines[1].split("   ")[2] == ", ".join(["sea 25%"] * closing.GUESSES)
+
+
+def test_hours_that_leave_too_little_for_training_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a training that is stopped says how all of it goes on; a mistake of it stays what it is."""
+
+    def ending(error: Exception) -> None:
+        def end(*_: object, **how: float) -> None:
+            deadlines.append(how["deadline"])
+            raise error
+
+        monkeypatch.setattr(making.training, "pretrain", end)
+
+    deadlines: list[float] = []
+    asked = request.MakeRequest(("texts",), "out", 0.5)
+    place = run.Run(Path("out"))
+    Path("out/model").mkdir(parents=True)
+    clock = Clock(place)
+    clock.before = 600.0
+    short = TooShort("--deadline", "found 1", "100")
+    short.seconds = 900.0
+    ending(short)
+    with pytest.raises(
+        RecipeError, match=r"^--hours: 0.5 are too few: 10 min are used, and training needs 15 min more"
+    ):
+        making._perform(asked, place, clock)
+    left = 1_800 - 600 - planning.closing_seconds(asked)
+    assert deadlines == pytest.approx([left], abs=5)
+    ending(RecipeError("model.toml: rate", "found 2"))
+    with pytest.raises(RecipeError, match=r"^model.toml: rate: found 2"):
+        making._perform(asked, place, clock)
 
 
 @pytest.mark.long
@@ -246,3 +302,118 @@ def test_one_held_out_sentence_has_no_neighbor() -> None:
     embeds = SimpleNamespace(embed=lambda texts, **how: [SimpleNamespace(vectors=np.ones(4)) for _ in texts])
     assert closing._neighbors(embeds, ["alone"], ["alone"]) == []  # type: ignore[arg-type]
     assert len(closing._neighbors(embeds, ["one", "two"], ["one"])) == 2  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a command does, in order, without doing it."""
+    done: list[str] = []
+    plan = SimpleNamespace(lines=lambda: ["  texts"], recipes={"model": {"steps": 3}}, seconds=60.0)
+    longer = SimpleNamespace(lines=lambda: ["  more"], write=lambda place: done.append("extended"))
+    monkeypatch.setattr(planning, "plan", lambda asked: done.append("planned") or plan)
+    monkeypatch.setattr(making.more_hours, "plan_more", lambda asked, place, used: done.append("longer") or longer)
+    monkeypatch.setattr(making, "_perform", lambda asked, place, clock: done.append("performed"))
+    return done
+
+
+def test_a_command_plans_once_and_continues_with_the_same_or_more_hours(
+    done: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    making.make("texts", "out", hours=0.5)
+    place = run.Run(Path("out"))
+    assert done == ["planned", "performed"]
+    assert "plan:\n  texts\nmodel.toml in out: the plan as recipes" in capsys.readouterr().err
+    assert place.status["planned"] == {"seconds": 60.0, "lines": ["  texts"]}
+    assert place.status["written"] == {"model": making.files.checksum(Path("out/model.toml"))}
+    making.make("texts", "out", hours=0.5)  # it was killed
+    assert done[2:] == ["performed"]
+    making.make("texts", "out", hours=1.0)
+    assert done[3:] == ["longer", "extended", "performed"]
+    assert (place.status["request"]["hours"], place.status["planned"]["seconds"]) == (1.0, 3_600.0)
+    assert "plan:\n  more\n" in capsys.readouterr().err
+    place.set(state="done")
+    making.make("texts", "out", hours=1.0)
+    making.make("texts", "out", hours=0.5)  # what is done has enough
+    assert done[6:] == []
+    assert capsys.readouterr().err.count("out: is finished, with --hours 1; more hours continue it\n") == 2
+    making.make("texts", "out", hours=2.0)
+    assert done[6:] == ["longer", "extended", "performed"]
+    assert place.status["state"] == "running"
+    making.rehearse(request.MakeRequest(("texts",), "out", 3.0))
+    assert done[9:] == ["longer"]
+    making.rehearse(request.MakeRequest(("texts",), "out", 3.0), anew=True)
+    making.make("texts", "out", hours=3.0, anew=True)
+    assert done[10:] == ["planned", "planned", "performed"]
+    assert len([*Path().glob("out*")]) == 2, "the one before is aside"
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"purpose": "write"}, r"out: was begun with --for fill; found write; name another OUT, or add --anew"),
+        ({"texts": ["more"]}, r"out: was begun with TEXTS texts; found more; name another OUT"),
+        ({"hours": 0.1}, r"--hours 0.5; found 0.1; the same or more hours continue it, or name another OUT$"),
+        ({"title": "Mine"}, r"^--title: out was begun with another one; wanted the same command; once it is made, `"),
+    ],
+)
+def test_another_request_in_the_same_folder_is_refused(
+    done: list[str], changes: dict[str, Any], complaint: str
+) -> None:
+    Path("more").mkdir()
+    making.make("texts", "out", hours=0.5)
+    with pytest.raises(RecipeError, match=complaint):
+        making.make(**{"texts": "texts", "out": "out", "hours": 0.5, **changes})
+    assert done == ["planned", "performed"]
+
+
+def test_the_end_shows_scores_examples_and_commands(
+    tiny_run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a model that fills gaps; folders for others and the page are made elsewhere."""
+    folder = Path("out")
+    folder.mkdir()
+    shutil.copytree(tiny_run.folder / "corpus", folder / "corpus")
+    written: list[Any] = []
+    monkeypatch.setattr(closing, "export", lambda *places, **named: written.append(named) or places[1])
+    monkeypatch.setattr(closing.report, "write", lambda folders, **named: written.append((folders, named)))
+    monkeypatch.setattr(closing, "WORDS", (1, 100))
+    asked = request.MakeRequest(("texts",), "out", title="Mine", language="en", licence="MIT")
+    facts = closing.close(asked, folder, tiny_run.bert, Clock(run.Run(folder)), 90)
+    assert written == [
+        {"name": "out", "title": "Mine", "language": "en", "licence": "MIT"},
+        (["out"], {"out": "out/report.html", "title": "Mine"}),
+    ]
+    status = run.Run(tiny_run.bert).status
+    assert (facts["validation"], facts["unigram"]) == (status["validation"], status["unigram"])
+    assert facts["lines"][0].startswith(f"loss on held-out text {status['validation']:.3f}; guessing by frequency")
+    assert facts["scores"]["pseudo_perplexity"] > 1
+    words = [line.strip() for line in facts["lines"]]
+    assert any(line.startswith("pseudo-perplexity on ") for line in words)
+    at = next(n for n, line in enumerate(words) if line.startswith("all of it took"))
+    assert words[at - 1] == "out/hugging-face: for Hugging Face's transformers; out/report.html: the page"
+    said = " ".join(words[at:])
+    for command in (
+        "ordsmed fill out ",
+        "ordsmed show out",
+        "ordsmed pretrain out/model.toml out=out/longer --deadline 90s",
+    ):
+        assert command in said
+    assert "ordsmed generate" not in said
+
+
+@pytest.mark.parametrize(
+    ("purpose", "can", "commands"),
+    [
+        ("fill", ("fill", "generate", "embed"), ["fill", "show", "pretrain"]),
+        ("both", ("fill", "generate", "embed"), ["fill", "generate", "show", "pretrain"]),
+        ("write", ("generate", "embed"), ["generate", "show", "pretrain"]),
+        ("embed", ("embed",), ["embed", "show", "pretrain"]),
+    ],
+)
+def test_commands_to_try_next_are_those_that_the_model_can(purpose: str, can: Any, commands: list[str]) -> None:
+    sentences = ["one two three four five", "six"]
+    lines = closing._next(SimpleNamespace(can=can), purpose, Path("out"), sentences, 9)  # type: ignore[arg-type]
+    found = [line.split()[1] for line in lines if line.split()[0] == "ordsmed"]
+    assert found == commands
+    said = "\n".join(lines)
+    assert ("'one two [MASK] five'" in said, "'one two three'" in said) == ("fill" in can, purpose in ("both", "write"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,57 @@ def test_the_hours_that_are_named_are_enough(hours: float, purpose: Any) -> None
     enough = planning.hours_for(asked, hours * 3600)
     left = enough * 3600 - planning.closing_seconds(MakeRequest(("texts",), "out", enough, purpose))
     assert hours * 3600 <= left <= 1.2 * hours * 3600 + 60
+
+
+@pytest.fixture
+def place(tiny_run: Any) -> run.Run:
+    """The folder of a command that is done, with a small trained model."""
+    shutil.copytree(tiny_run.bert, "out/model")
+    shutil.copytree(tiny_run.folder / "encode-bert", "out/data")
+    place = run.Run(Path("out"))
+    asked = asdict(MakeRequest(("texts",), "out", 0.5))
+    place.set(verb="make", state="done", request=asked, planned={"lines": []}, seconds=1_200.0)
+    return place
+
+
+@pytest.mark.parametrize(("purpose", "state"), [("fill", "done"), ("search", "done"), ("fill", "running")])
+def test_the_plan_of_a_finished_model_says_what_stays_and_what_is_trained(
+    place: run.Run, purpose: Any, state: str
+) -> None:
+    """Its end comes once more, in a share of what is left, if it was there: else in that of all hours."""
+    place.set(state=state)
+    asked, left = MakeRequest(("texts",), "out", 1.0, purpose), 2_400.0
+    plan = more_hours.plan_more(asked, place, 3_600 - left)
+    assert isinstance(plan, LongerPlan)
+    ending = planning.closing_seconds(asked, left if state == "done" else 0.0)
+    assert plan.seconds == pytest.approx(left - ending)
+    facts, tokens = plan.facts(), run.Run(Path("out/data")).status["train"]["tokens"]
+    read = [phase["steps"] * phase["batch"] * phase["length"] for phase in facts["phases"]]
+    assert (facts["from_step"], facts["finished"], len(read), read[0]) == (12, True, 3, 8 * 4 * 32)
+    assert facts["passes"] == plan.passes == pytest.approx(sum(read) / tokens)
+    assert (facts["seconds"], facts["used"], facts["training"]) == (3_600.0, 1_200.0, plan.seconds)
+    screen = "\n".join(plan.lines())
+    loss = run.Run(Path("out/model")).status["validation"]
+    assert f"kept       {more_hours.KEPT}; the model continues from step 12, validation loss {loss:.3f}" in screen
+    assert f"about {plan.extension.steps:,} steps more, of 4 rows of 64 tokens: {plan.passes:.3g} times" in screen
+    assert " of 1 h, of which 20 min are used; on " in screen
+    assert (planning.SEARCHED in screen, planning.CLOSED in screen) == (purpose == "search", purpose == "fill")
+    assert "the finished model stays until the longer training is at least as good" in screen
+    assert "over so little text teach little" in screen
+    few = replace(plan, passes=plan.most_passes, extension=replace(plan.extension, finished=False))
+    assert few._notes() == []
+    plan.write(place)
+    again = [*more_hours.LEARNED_FROM_PAIRS, *more_hours.BUILT] if purpose == "search" else None
+    assert place.status.get("replaces") == again
+    assert run.Run(Path("out/model")).status["state"] == "stopped"
+
+
+def test_hours_that_are_too_few_for_more_steps_name_enough(place: run.Run) -> None:
+    asked = MakeRequest(("texts",), "out", 0.4)
+    with pytest.raises(
+        RecipeError, match=r"^--hours: 0.4 are too few: 24 min are used, .*; wanted ([\d.]+) or more"
+    ) as error:
+        more_hours.plan_more(asked, place, 0.4 * 3600)
+    named = re.search(r"wanted ([\d.]+) or more", str(error.value))
+    assert named
+    assert isinstance(more_hours.plan_more(replace(asked, hours=float(named[1])), place, 0.4 * 3600), LongerPlan)

@@ -19,6 +19,7 @@ from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.maker import networks
 from ordsmed.maker import plan as planning
 from ordsmed.maker import recipes as written
+from ordsmed.maker.learning import Scope
 from ordsmed.maker.networks import families
 from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import TextSurvey
@@ -28,15 +29,28 @@ from ordsmed.train.pretrain.recipe import Pretraining
 RECIPES: dict[str, Any] = {"corpus": Corpus, "tokenizer": TokenizerTraining, "data": Encoding, "model": Pretraining}
 
 
-@pytest.fixture
-def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "texts").mkdir()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts that no test changes."""
+    folder = tmp_path_factory.mktemp("texts")
     for number in range(4):
-        (tmp_path / f"texts/{number}.txt").write_text(prose(200, seed=number))
+        (folder / f"{number}.txt").write_text(prose(200, seed=number))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def survey(folder: Path) -> TextSurvey:
+    return planning.texts.survey(planning.texts.input_texts((str(folder),), "out"))
+
+
+@pytest.fixture
+def texts(folder: Path, survey: TextSurvey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder that is surveyed once for all tests."""
     (tmp_path / "out").mkdir()
+    monkeypatch.setattr(planning.texts, "survey", lambda found: survey)
     monkeypatch.setattr(planning, "_speed", lambda device, processes: 1e11)
     monkeypatch.setattr(planning, "TRIALS", 0)
-    return str(tmp_path / "texts")
+    return str(folder)
 
 
 @pytest.mark.parametrize("kind", families())
@@ -89,17 +103,53 @@ def test_little_text_is_read_with_patience_and_by_causal_models_with_dropout(
     assert not table.get("patience") or 1 / table["validate"] > 2 * table["patience"]
 
 
-def test_of_much_text_a_portion_is_read(texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    survey = planning.texts.survey
-
-    def large(found: Any) -> TextSurvey:
-        known = survey(found)
-        return replace(known, characters=1e11, words=1.6e10, documents=1e8, seconds=1.0)
-
-    monkeypatch.setattr(planning.texts, "survey", large)
+def test_of_much_text_a_portion_is_read(
+    texts: str, survey: TextSurvey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = replace(survey, characters=1e11, words=1.6e10, documents=1e8, seconds=1.0)
+    monkeypatch.setattr(planning.texts, "survey", lambda found: large)
     plan = planning.plan(MakeRequest((texts,), str(tmp_path / "out"), 1.0))
     assert 0 < plan.recipes["corpus"]["portion"] < 0.05
     assert any("of the text is read" in note for note in plan.notes)
+
+
+class Reached(Exception):
+    """The plan came as far as the choice of a network."""
+
+
+@pytest.mark.parametrize("purpose", ["fill", "search"])
+def test_training_gets_the_time_that_nothing_else_needs(
+    texts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purpose: Any
+) -> None:
+    """As much as is left when preparing took longer than planned, and a tenth of the hours at least."""
+    asked, seconds = MakeRequest((texts,), str(tmp_path / "out"), 10.0, purpose), list[float]()
+
+    def choose(request: MakeRequest, scope: Scope) -> None:
+        seconds.append(scope.seconds)
+        raise Reached
+
+    monkeypatch.setattr(planning, "fresh", choose)
+    for used in (0.0, 3_600.0, 30_000.0, 50_000.0):
+        with pytest.raises(Reached):
+            planning.plan(asked, used=used)
+    left = 36_000 - planning.closing_seconds(asked)
+    assert seconds == pytest.approx([left, left - 3_600, max(left - 30_000, 3_600), 3_600], abs=60)
+
+
+@pytest.mark.parametrize(
+    ("characters", "part"), [(40_000, 500), (1_000_000, 2_500), (3_000_000, 7_500), (9_000_000, 8_000)]
+)
+def test_few_documents_are_cut_into_parts_of_which_twenty_are_held_out(
+    texts: str, survey: TextSurvey, tmp_path: Path, characters: float, part: int
+) -> None:
+    asked, held_out = MakeRequest((texts,), str(tmp_path / "out"), 1.0), 0.05
+    inputs, known = (
+        planning.texts.input_texts(asked.texts, asked.out),
+        replace(survey, characters=characters, words=1e5),
+    )
+    for documents, longest in ((1, part), (20 / held_out - 1, part), (20 / held_out, None)):
+        table = written._corpus(asked, inputs, replace(known, documents=documents), 1.0)
+        assert (table["validation"], table.get("longest")) == (held_out, longest)
 
 
 @pytest.mark.parametrize(("timed", "width"), [(2e3, 64), (1e6, 128)])

@@ -205,9 +205,9 @@ BOMB = '<?xml version="1.0"?><!DOCTYPE b [<!ENTITY a "aaaa"><!ENTITY c "&a;&a;&a
         (HEAD + page(1, "&#0;") + FOOT, "after 0 whole pages: reference to invalid character number"),
         (
             HEAD + page(1).replace("<ns>0", "<ns>a: b") + FOOT,
-            "after 0 whole pages: the namespace 'a: b' is no number; wanted",
+            "after 0 whole pages: the namespace 'a: b' is not a number; wanted",
         ),
-        (HEAD.replace('"6"', '"x"') + FOOT, "after 0 whole pages: the namespace 'x' is no number; wanted"),
+        (HEAD.replace('"6"', '"x"') + FOOT, "after 0 whole pages: the namespace 'x' is not a number; wanted"),
         ('<?xml version="1.0" encoding="klingon"?>' + HEAD + FOOT, "the unknown encoding `klingon`"),
     ],
 )
@@ -253,7 +253,7 @@ def test_wikiextractor_json(tmp_path: Path) -> None:
         '{"text":' + "[" * 100_000: "nested too deeply",
     }.items():
         path.write_text('{"id": "2", "url": "", "title": "B", "text": ""}\n' + bad)
-        with pytest.raises(DataError, match=rf"wiki_00:2: no page as JSON: {said}"):
+        with pytest.raises(DataError, match=rf"wiki_00:2: not a page as JSON: {said}"):
             taken(path)
 
 

@@ -210,7 +210,7 @@ def test_broken_books_are_named(tmp_path: Path) -> None:
     whole = written(path, {"a.xhtml": "<p>x</p>"}).read_bytes()
     for data in (b"", b"no zip", whole[: len(whole) // 2], whole.replace(b"OEBPS/a.xhtml", b"OEBPS/b.xhtml", 1)):
         path.write_bytes(data)
-        assert complaint(path).startswith(": is no whole epub: ")
+        assert complaint(path).startswith(": is not a complete epub: ")
     assert complaint(written(path, {"a": ""}, more={"META-INF/container.xml": "<container/>"})).startswith(
         ": has no `package`"
     )

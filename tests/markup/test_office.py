@@ -104,6 +104,18 @@ def test_an_open_document(tmp_path: Path, body: str, wanted: list[str]) -> None:
     assert office.paragraphs(odt(tmp_path / "a.odt", body)) == ({"title": "A letter", "author": "A. B."}, wanted)
 
 
+def with_password(path: Path) -> Path:
+    """Mark all members of an archive as encrypted."""
+    data = bytearray(path.read_bytes())
+    for header, flags in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
+        at = data.find(header)
+        while at >= 0:
+            data[at + flags] |= 1
+            at = data.find(header, at + 1)
+    path.write_bytes(data)
+    return path
+
+
 def test_what_locks_or_explodes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><x>&b;</x>'
     locked = {"META-INF/manifest.xml": "<m><encryption-data/></m>"}
@@ -111,11 +123,12 @@ def test_what_locks_or_explodes_is_refused(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "no.odt").write_bytes(b"no zip")
     for path, wrong in (
         (tmp_path / "old.docx", "is encrypted, or a .doc file"),
-        (tmp_path / "no.odt", "is no whole odt: File is not a zip file"),
+        (tmp_path / "no.odt", "is not a complete odt: File is not a zip file"),
         (archive(tmp_path / "a.docx", {"x": ""}), "has no `_rels/.rels`; wanted a docx"),
         (docx(tmp_path / "b.docx", "", **{"word/styles.xml": bomb}), "styles.xml: declares entities"),
         (docx(tmp_path / "c.docx", "<w:p>"), "document.xml: is broken: mismatched tag"),
         (odt(tmp_path / "d.odt", "", **locked), "is encrypted"),
+        (with_password(docx(tmp_path / "e.docx", "")), "e.docx: is encrypted; wanted a docx without a password"),
         (tmp_path / "none.odt", "no such file"),
     ):
         with pytest.raises(DataError) as caught:

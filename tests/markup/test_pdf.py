@@ -12,7 +12,7 @@ import pytest
 
 from ordsmed.base.errors import DataError, RunError
 from ordsmed.text import read
-from ordsmed.text.markup import pdf, zipped
+from ordsmed.text.markup import page_lines, pdf, zipped
 from ordsmed.text.markup.page_lines import PageLine, paragraphs
 
 pytest.importorskip("pypdf")
@@ -41,6 +41,60 @@ def test_lines_become_paragraphs() -> None:
     assert paragraphs([page("- one of the things that were in the house", "- two")]) == [
         "- one of the things that were in the house", "- two",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "gap", "ends"),
+    [
+        ("x" * 99 + ".", "Next", 1.0, False),
+        ("x" * 74 + ".", "Next", 1.0, False),
+        ("x" * 73 + ".", "Next", 1.0, True),  # short, and a sentence ends
+        ("x" * 60, "Next", 1.0, False),
+        ("x" * 59, "Next", 1.0, True),  # very short
+        ("x" * 59, "next", 1.0, False),
+        ("x" * 59, "\u201cnext", 1.0, False),
+        ("x" * 100, "Next", page_lines.GAP, False),
+        ("x" * 100, "next", page_lines.GAP + 0.01, True),
+        ("x" * 99 + ".", "Next", 0.0, True),  # on top of a page
+        ("x" * 99 + ".", "next", 0.0, False),
+        ("x" * 20, "Next", -0.1, False),
+        ("x" * 20 + "-", "Next", 1.0, False),
+        ("x" * 20 + "-", "Next", 1.5, True),
+        ("x" * 99 + ".", "- next", 1.0, True),
+        ("x" * 74, "- next", 1.0, True),
+        ("x" * 75, "- next", 1.0, False),
+        ("- " + "x" * 90, "- next", 1.0, True),
+    ],
+)
+def test_where_a_paragraph_ends(line: str, after: str, gap: float, ends: bool) -> None:
+    """At the limits of each rule; a full line has 100 characters."""
+    assert page_lines._ends(PageLine(line, 50, 700, 10), PageLine(after, 50, 688, 10), gap, 100) == ends
+
+
+@pytest.mark.parametrize(
+    ("stop", "x", "size", "ends"),
+    [
+        (".", 57, 10, False),
+        (".", 57.1, 10, True),
+        ("x", 57.1, 10, False),
+        ("x", 50, 10.8, False),
+        ("x", 50, 10.9, True),
+    ],
+)
+def test_an_indent_and_another_size_end_a_paragraph(stop: str, x: float, size: float, ends: bool) -> None:
+    first, after = PageLine("x" * 99 + stop, 50, 700, 10), PageLine("Next", x, 688, size)
+    assert page_lines._ends(first, after, 1.0, 100) == ends
+    assert page_lines._ends(after, first, 1.0, 4) == (size == 10.9)
+
+
+@pytest.mark.parametrize(("count", "pages", "left"), [(1, 3, 1), (2, 3, 2), (3, 3, 0), (3, 9, 0), (2, 2, 0), (1, 1, 1)])
+def test_lines_at_the_edge_of_three_pages_are_running_heads(count: int, pages: int, left: int) -> None:
+    """Of all pages where there are two; the third line of a page is none."""
+    inner = [[f"a{n}", f"b{n}", "THE MILL", *(f"{letter}{n}" for letter in "cde")] for n in range(20, 20 + pages)]
+    made = [page("TOP 3" if n < count else f"{'xyzuvwabc'[n]} top", *lines) for n, lines in enumerate(inner)]
+    found = [[line.text for line in lines] for lines in page_lines.without_heads(made)]
+    assert sum("TOP 3" in lines for lines in found) == left
+    assert sum("THE MILL" in lines for lines in found) == pages
 
 
 def test_a_paragraph_goes_on_over_pages_and_columns() -> None:
@@ -169,3 +223,9 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     code = f"from ordsmed.text.markup import pdf; pdf._content = lambda _: bytes(8 << 30); pdf.main({str(path)!r}, '9')"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "needs more than 3 GB of memory" in told.stdout
+
+
+def test_parts_of_a_word_at_the_end_of_a_line_are_no_words() -> None:
+    lines = ["The well-known gun-", "smoke of a mill-", "stream runs.", "smoke"]
+    assert page_lines._words(lines) == {"the", "well-known", "well", "known", "of", "a", "runs", "smoke"}
+    assert page_lines._words(lines[:-1]) == {"the", "well-known", "well", "known", "of", "a", "runs"}

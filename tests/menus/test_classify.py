@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -554,3 +555,34 @@ def test_a_scale_that_does_not_begin_at_0(tmp_path: Path) -> None:
     assert labels.tolist() == [0.0, 1.0, 0.25]
     told = settings.predictions(train, None, {"number": np.array([0.0, 1.0, 0.25, -0.5], np.float32)})  # type: ignore[arg-type]
     assert told.values == [1.0, 5.0, 2.0, -1.0]
+
+
+def completed(folder: Path, gold: list[Any], **settings: Any) -> Classify:
+    path = folder / "train.jsonl"
+    path.write_text("".join(json.dumps({"text": "w1", "label": label}) + "\n" for label in gold))
+    made = Classify(**settings)
+    return made.complete(made.records([str(path)], learning=True))
+
+
+def test_numbers_are_not_learned_as_classes_in_silence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = [number / 8 for number in range(12)]
+    with pytest.raises(DataError, match=r"12 different labels, all numbers, as 0.125, in 20 rows; .*task.number=true"):
+        completed(tmp_path, [*many, *many[:8]])
+    assert completed(tmp_path, many, number=True).scale == (0, 1.375)
+    assert completed(tmp_path, many, labels=tuple(map(str, many))).labels[1] == "0.125"
+    capsys.readouterr()
+    assert len(completed(tmp_path, many * 2).labels) == 12
+    said = capsys.readouterr().err
+    assert (
+        "12 different labels, all numbers, as 0.125: they are learned as classes; `task.number=true` predicts" in said
+    )
+    for classes in ([*range(20)], ["a", 0.5], [1.0, 2.0], ["01", "1"], ["1_0", "10"], [-1, 1]):
+        completed(tmp_path, classes)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 1.0], [0, "1", "1.0"], [0, 1, True], [False, 0, 1], ["1.00", 1, 0]])
+def test_labels_that_mean_the_same_are_refused(tmp_path: Path, labels: list[object]) -> None:
+    with pytest.raises(DataError, match=r"labels `.*` and `.*` mean the same; wanted each label written one way"):
+        completed(tmp_path, labels)
+    completed(tmp_path, labels, labels=("0", "1"))

@@ -73,7 +73,7 @@ def spoil(place: Path, change: Any) -> None:
         (lambda one: one.update(samples=7), r"shard\.00001\.mds: is damaged: .* bytes of 1 sample"),
         (lambda one: one["raw_data"].update(basename="gone.mds"), r"gone\.mds: no such file"),
         (lambda one: one["column_names"].__setitem__(3, "body"), r"has no text in `text`; wanted one of id \(str\)"),
-        (lambda one: one["column_sizes"].__setitem__(1, 800), r"is damaged: `n` reaches over its sample"),
+        (lambda one: one["column_sizes"].__setitem__(1, 800), r"is damaged: `n` extends beyond its sample"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, change: Any, told: str) -> None:
@@ -87,8 +87,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
     place = folder(tmp_path / "data")
     path = place / "shard.00000.mds"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"shard\.00000\.mds: is damaged: .*; wanted a whole dataset of Mosaic's"):
+    with pytest.raises(DataError, match=r"shard\.00000\.mds: is damaged: .*; wanted a complete dataset of Mosaic"):
         list(Mds(str(place)).documents())
     (place / "index.json").unlink()
-    with pytest.raises(DataError, match=r"holds no index\.json"):
+    with pytest.raises(DataError, match=r"contains no index\.json"):
         Mds(str(place)).pieces()

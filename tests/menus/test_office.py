@@ -45,8 +45,8 @@ def test_a_corpus_names_broken_files(tmp_path: Path, capsys: pytest.CaptureFixtu
     folder = obtain(Corpus, "office", [*words, f"out={tmp_path}/out"])
     assert sum(len(list(documents(path))) for name in ("train", "validation") for path in parts(folder, name)) == 6
     assert "left out: " in (said := capsys.readouterr().err)
-    assert "broken.docx: is no whole docx" in said
-    with pytest.raises(DataError, match=r"broken\.docx: is no whole docx"):
+    assert "broken.docx: is not a complete docx" in said
+    with pytest.raises(DataError, match=r"broken\.docx: is not a complete docx"):
         obtain(Corpus, "office", [*words, "broken=refuse", f"out={tmp_path}/refused"])
 
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer as Pipeline
 
 from kit.language_models import elmo_made, made
 from kit.task_files import LABELS, task_files
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli.next_steps import next_steps
-from ordsmed.learn.tasks import classify, squad, tag
+from ordsmed.learn.tasks import classify, pairs, squad, tag
 from ordsmed.learn.upper_layers import Top
 from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.use.embed import Form, embedded
 from ordsmed.weights.export import export
-from ordsmed.weights.formats import onnx
+from ordsmed.weights.formats import huggingface, onnx, sentence_transformers
 from ordsmed.weights.trained import Trained
 
 SHAPE: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 40}
@@ -39,7 +42,7 @@ def test_a_graph_says_what_the_network_says(family: str, tmp_path: Path) -> None
     form = onnx.Onnx(output="states" if family == "modern" else "scores")
     form.check(trained)
     form.write(trained, tmp_path / "out")
-    graph, network = session(tmp_path / "out"), onnx.GraphNetwork(trained, scores=form.output == "scores")
+    graph, network = session(tmp_path / "out"), onnx.GraphNetwork(trained, form.output)
     facts = json.loads((tmp_path / "out/onnx.json").read_text())
     assert facts["inputs"] == [entry.name for entry in graph.get_inputs()]
     assert facts["outputs"] == [entry.name for entry in graph.get_outputs()]
@@ -79,7 +82,7 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_heads_of_tasks_are_given_each_row_without_its_padding(name: str, tmp_path: Path) -> None:
     task, outputs = TASKS[name]
-    network = onnx.GraphNetwork(of_task(task, tmp_path), scores=True)
+    network = onnx.GraphNetwork(of_task(task, tmp_path), "scores")
     assert network.outputs == outputs
     rows = network.rows(4, 20, seed=3)
     with torch.no_grad():
@@ -89,6 +92,66 @@ def test_heads_of_tasks_are_given_each_row_without_its_padding(name: str, tmp_pa
             for whole, one in zip(together, alone, strict=True):
                 found = whole[number] if one.shape[1:] == whole.shape[1:] else whole[number, :size]
                 assert found.numpy() == pytest.approx(one[0].numpy(), abs=1e-5)
+
+
+VECTORS = {
+    "mean": pairs.TextPairs(length=32),
+    "first, any length": pairs.TextPairs(length=32, pool="first", normalize=False),
+    "last": pairs.TextPairs(length=32, pool="last"),
+    "sparse": pairs.TextPairs(length=32, head="sparse"),
+    "not learned": classify.Classify(labels=LABELS, length=32),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_vectors_of_texts_are_those_of_embed(name: str, tmp_path: Path) -> None:
+    trained, texts = of_task(VECTORS[name], tmp_path), ["w1 w2 w3", "w9", "w4 w5 w80 w90 w2"]
+    form = onnx.Onnx(output="vectors")
+    form.check(trained)
+    network = onnx.GraphNetwork(trained, form.output)
+    encodings = trained.tokenizer.pipeline.encode_batch(texts)
+    longest = max(map(len, encodings))
+    rows = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+    padded = {
+        key: torch.tensor([[*getattr(row, part), *[0] * (longest - len(row))] for row in encodings])
+        for key, part in rows.items()
+    }
+    with torch.no_grad():
+        [found] = network(**padded)
+    wanted = np.stack([each.vectors for each in embedded(trained, texts, Form(of="sentences"))])
+    if name == "not learned":
+        wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    assert network.outputs == ["sentence_embedding"]
+    assert found.numpy() == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "output", "pipeline"),
+    [
+        ("first, any length", "vectors", "sentence-similarity"),
+        ("first, any length", "states", "feature-extraction"),
+        ("not learned", "vectors", "sentence-similarity"),
+        ("not learned", "scores", "text-classification"),
+    ],
+)
+def test_the_card_names_the_pipeline_of_the_graph(name: str, output: Any, pipeline: str, tmp_path: Path) -> None:
+    task = VECTORS[name]
+    task = replace(task, query="query: ") if isinstance(task, pairs.TextPairs) else task
+    trained, form = of_task(task, tmp_path), onnx.Onnx(output=output)
+    (out := tmp_path / "out").mkdir()
+    form.write(trained, out)
+    facts, usage = json.loads((out / "onnx.json").read_text()), form.usage("out", out, trained)
+    assert (usage.pipeline, 0 < facts["difference"] < 1e-4) == (pipeline, True)
+    network = onnx.GraphNetwork(trained, output)
+    rows = network.rows(5, 16, seed=2)  # as long as the vectors are wide
+    [found] = session(out).run(None, {key: tensor.numpy() for key, tensor in rows.items()})
+    with torch.no_grad():
+        wanted = network(**rows)[0].numpy()
+    inside = rows["attention_mask"].bool().numpy() if output == "states" else slice(None)
+    assert found[inside] == pytest.approx(wanted[inside], abs=1e-4)
+    assert ("Write `query: ` before a query." in usage.how) == ((name, output) == ("first, any length", "vectors"))
+    assert facts["longest"] == (32 if name != "not learned" and output == "vectors" else 40)
 
 
 @pytest.mark.long
@@ -101,6 +164,7 @@ def test_eight_bits_are_written_beside_and_the_card_tells_their_difference(
     assert facts["int8"]["difference"] > facts["difference"]
     card = (out / "README.md").read_text()
     assert "library_name: onnx" in card
+    assert "pipeline_tag: fill-mask" in card
     assert f"{facts['int8']['same_first_choice']:.1%} of places" in card
     [code] = [part.partition("```")[0] for part in card.split("```python\n")[1:]]
     names: dict[str, Any] = {}
@@ -123,6 +187,9 @@ def test_what_no_graph_has_is_refused(tmp_path: Path) -> None:
     joint = of_task(squad.Squad(version="2.0", head="joint", length=32), tmp_path / "joint")
     with pytest.raises(RecipeError, match="has a joint head, which no graph has"):
         onnx.Onnx().check(joint)
+    tokens = of_task(pairs.TextPairs(length=32, head="multi-vector"), tmp_path / "tokens")
+    with pytest.raises(RecipeError, match="has no vectors of texts"):
+        onnx.Onnx(output="vectors").check(tokens)
     with pytest.raises(ValueError, match="opset: found 11; wanted 18 or more"):
         onnx.Onnx(opset=11)
 
@@ -134,3 +201,23 @@ def test_without_the_libraries_a_line_says_what_to_install(
     with pytest.raises(RecipeError, match=r"onnxruntime is not installed; pip install 'ordsmed\[onnx\]'"):
         export(tiny_run.bert, tmp_path / "out", to="onnx")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
+def test_folders_for_other_programs_encode_alike(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A causal model's tokenizer puts the sign before each text in all of them, and names it."""
+    trained = made(family, tmp_path / "run")
+    monkeypatch.setattr(onnx, "_draw", lambda *_: None)
+    monkeypatch.setattr(onnx, "compared", lambda *_: (0.0, 1.0))
+    read = []
+    for form in (huggingface.HuggingFace(), onnx.Onnx(), sentence_transformers.SentenceTransformers()):
+        folder = tmp_path / type(form).__name__
+        folder.mkdir()
+        form.write(trained, folder)
+        described = json.loads((folder / "tokenizer_config.json").read_text())
+        pipeline = Pipeline.from_file(str(folder / "tokenizer.json"))
+        ids = [pipeline.encode("the newt").ids, pipeline.encode("the", "newt").ids]
+        read.append((ids, *(described.get(key) for key in ("bos_token", "eos_token", "add_bos_token"))))
+    assert read[1:] == read[:1] * 2
+    if family == "gpt2":
+        assert read[0][0][0] == [trained.opening, *trained.tokenizer.encode("the newt")]

@@ -158,6 +158,18 @@ def test_cautious_adamw(flavour: Any, cautious: Any) -> None:
     assert cautious == "decay" or min(left_out) < 1 == max(left_out)
 
 
+@pytest.mark.parametrize("how", [how for how in EVERY if getattr(how, "cautious", "") == "decay"], ids=str)
+def test_cautious_decay_leaves_rows_without_gradient_to_the_bit(how: Any) -> None:
+    network = Net()
+    before = network.words.weight.detach().clone()
+    give(network, torch.Generator().manual_seed(1))
+    assert network.words.weight.grad is not None
+    network.words.weight.grad[2:] = 0.0
+    take(how.build(groups(network)), 0.1)
+    assert torch.equal(network.words.weight[2:], before[2:])
+    assert not torch.equal(network.words.weight[:2], before[:2])
+
+
 @pytest.mark.parametrize("adapt", ["all", "matrices", "decayed"])
 @pytest.mark.parametrize("correct", [True, False])
 @pytest.mark.parametrize("clamp", [None, (0.5, 1.5)])

@@ -96,13 +96,13 @@ def test_each_task_reads_its_own_files_alone(read: Read, folder: Path, kind: str
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("spans", "nest.json", r"JSON; wanted a word and its tag a line"),
-        ("spans", "table.csv", r"\.csv: commas .*; wanted a word and its tag a line"),
+        ("spans", "nest.json", r"JSON; wanted a word and its tag per line"),
+        ("spans", "table.csv", r"\.csv: commas .*; wanted a word and its tag per line"),
         ("spans", "other.conll", r"other\.conll:1: the tag VERB; wanted O, .*task\.column"),
         ("words", "table.tsv", r"6 of 7 words .* several words, as `rain falls in the night`; wanted a word and"),
         ("words", "words.conll", r"none of its 4 tags was learned, .*O \(2\).*; wanted tags such as NOUN, VERB; name"),
         ("classify", "other.tsv", r"none of its 6 labels was learned, .*`entailment`; wanted bad, fine; .*task\.label"),
-        ("classify", "nest.json", r"a list under `data`, as SQuAD's questions; wanted an object a row"),
+        ("classify", "nest.json", r"a list under `data`, as SQuAD's questions; wanted one object per row"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_them(read: Read, kind: str, name: str, said: str) -> None:

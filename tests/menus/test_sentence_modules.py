@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from numpy.typing import NDArray
 
 import ordsmed
 from ordsmed.api.model import open as open_model
-from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.learn.task import Embedding, LateInteraction, Reranking, TextVectors
 from ordsmed.learn.tasks.pairs import TextPairs
+from ordsmed.nn.models import bert
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.weights.export import export
+from ordsmed.weights.formats.sentence_transformers import SentenceTransformers
 from ordsmed.weights.importing import take_over
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.sentence_modules import vectors_of
@@ -224,3 +228,28 @@ def test_vectors_are_those_of_sentence_transformers(
             encoders = (theirs.encode, ""), (theirs.encode_query, "query"), (theirs.encode_document, "passage")
             for encode, prompt in encoders:
                 assert vectors(place, prompt) == pytest.approx(encode(TEXTS), abs=1e-5)
+
+
+VALUES = {"query": "q: ", "passage": "p: ", "length": 8, "pool": "last", "normalize": False, "similarity": "dot"}
+TAKEN = {  # settings that a folder may be given, by what its model learned of sentences
+    Reranking: (),
+    LateInteraction: ("query", "passage"),
+    "sparse": ("query", "passage", "length"),
+    "dense": (*VALUES,),
+    None: (*VALUES,),
+}
+
+
+@pytest.mark.parametrize("learned", TAKEN, ids=str)
+def test_each_setting_that_a_folder_cannot_have_is_refused(learned: Any, tmp_path: Path) -> None:
+    base = learned if isinstance(learned, type) else Embedding if learned else object
+    objective: Any = type("Learned", (base,), {"shifted": False})()
+    objective.vectors = TextVectors("mean", True, {"query": "", "passage": ""}, 32, sparse=learned == "sparse")
+    trained = SimpleNamespace(objective=objective, settings=bert.Bert(), kind="bert", causal=False, folder=tmp_path)
+    for name, value in VALUES.items():
+        form = SentenceTransformers(**{name: value})
+        if name in TAKEN[learned]:
+            form.check(trained)  # type: ignore[arg-type]
+        else:
+            with pytest.raises(RecipeError, match=r"^--set: found"):
+                form.check(trained)  # type: ignore[arg-type]

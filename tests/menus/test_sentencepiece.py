@@ -209,12 +209,12 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path) -> None:
         "a SentencePiece model of the type word": model_bytes(PIECES, kind=3),
         "a SentencePiece model of the type char": model_bytes(PIECES, kind=4),
         "it is cut off|a field of .* bytes where": whole[:50],
-        "it lacks how texts are normalized": whole[: whole.index(b"identity") - 4],
-        "no whole SentencePiece model": b"\x80\x02}q\x00.",
+        "it has no normalizer": whole[: whole.index(b"identity") - 4],
+        "not a complete SentencePiece model": b"\x80\x02}q\x00.",
         "has the piece 's' twice": model_bytes([*PIECES, ("s", -1.0)]),
-        "puts the sign of a blank behind words": model_bytes(PIECES, suffix=1),
-        "has 2 pieces for what is unknown; wanted one": model_bytes([*PIECES, ("<what>", 0.0, 2)]),
-        "writes no sign for a blank": model_bytes(PIECES, normalizer={5: 0}),
+        "marks spaces after words": model_bytes(PIECES, suffix=1),
+        "has 2 unknown pieces; wanted one": model_bytes([*PIECES, ("<what>", 0.0, 2)]),
+        "does not mark spaces": model_bytes(PIECES, normalizer={5: 0}),
     }
     for said, data in cases.items():
         with pytest.raises(DataError, match=said):
@@ -230,7 +230,9 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path) -> None:
 def test_another_kind_is_refused(model: Any, number: int, tmp_path: Path) -> None:
     path = written(tmp_path, model_bytes(PIECES, kind=number))
     other = "bpe" if number == 2 else "unigram"
-    with pytest.raises(DataError, match=f'is a {other} model; wanted {model}; leave `model` out, or say "{other}"'):
+    with pytest.raises(
+        DataError, match=f'is a {other} model; wanted {model}; leave `model` out, or set it to "{other}"'
+    ):
         sentencepiece.SentencePiece(model=model, file=str(path)).load()
     made = sentencepiece.SentencePiece(file=str(path)).load()
     assert made is not None

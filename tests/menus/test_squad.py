@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -359,7 +360,7 @@ def test_where_to_refuse_is_tried_at_every_odds() -> None:
     assert official.fitted_threshold(given, texts, {"a": 0, "b": 3, "c": 0, "d": -4}) == -5
 
 
-def test_settings_that_cannot_be() -> None:
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
     for bad in (
         {"length": 1},
         {"beam": 0},
@@ -376,6 +377,16 @@ def test_settings_that_cannot_be() -> None:
         Squad().build(BERT, tokenizer_of(BERT))
     with pytest.raises(RecipeError, match="no dev files"):
         Squad(version="2.0", threshold="dev").complete(QuestionRecords.of([]))
+    answered = {"id": "1", "question": "where ?", "answers": [{"text": "w1", "answer_start": 0}]}
+    for name, more, refused in (("all", {}, True), ("some", {"answers": [], "is_impossible": True}, False)):
+        path = tmp_path / f"{name}.json"
+        asked_of = [answered, {**answered, "id": "2", **more}]
+        path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "w1 w2", "qas": asked_of}]}]}))
+        settings = Squad(version="2.0", threshold="dev", dev=str(path))
+        refusal = pytest.raises(RecipeError, match="every question of the dev files has an answer")
+        with refusal if refused else contextlib.nullcontext():
+            settings.records(settings.paths("dev"))
+        assert len(settings.records([str(path)], learning=True)) == 2
     with pytest.raises(RecipeError, match="threshold"):
         decode(Squad, {"threshold": "best"}, "recipe")
     for threshold in ("dev", -2.75, 1):

@@ -421,7 +421,7 @@ def test_pairs_of_conllu_are_no_tags(tmp_path: Path) -> None:
     path = tmp_path / "a.conllu"
     path.write_text(NAMES)
     kept = "upos, deprel, misc:name, misc:SpaceAfter"
-    wanted = f"whose last column is MISC: pairs, and no tags; wanted one of {kept}; name it, as in `task.column=upos`"
+    wanted = f"whose last column is MISC: pairs, not tags; wanted one of {kept}; name it, as in `task.column=upos`"
     for start in (lambda: Tag().records([str(path)]), lambda: score("tag", [str(path)], path)):
         with pytest.raises(DataError, match=re.escape(wanted)):
             start()

@@ -13,10 +13,10 @@ import pytest
 
 from kit.web_server import Answer, Server, serving
 from ordsmed.base.errors import DataError
-from ordsmed.corpus.corpora import web
 from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.text.web.pages import Page, Pages, part_path
+from ordsmed.web.corpora import web
+from ordsmed.web.pages import Page, Pages, part_path
 
 PROSE = "The old bridge was mended in spring, and carts crossed the brown river again before the hay was in."
 HTML = {"Content-Type": "text/html; charset=utf-8"}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from ordsmed.base.ranks import Ranks
 from ordsmed.nn import varlen
 from ordsmed.nn.models import bert, elmo, gpt2, modern
 from ordsmed.train.mesh.attention import way
@@ -50,24 +51,25 @@ def test_the_way_in_a_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # a login node, which has no GPU itself
-    (line,) = way(network, Layout(**layout), device, lengths)
+    (line,) = way(network, Layout(**layout), Ranks(device), lengths)
     assert line.startswith("attention: ")
     assert said in line
 
 
 def test_rows_of_both_kinds_and_old_gpus_have_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    (line,) = way(PLAIN, Layout(precision="fp16"), GPU, [128], mixed=True)
+    (line,) = way(PLAIN, Layout(precision="fp16"), Ranks(GPU), [128], mixed=True)
     assert line.endswith(f"({FLASH} want rows that are all read one way)")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
-    (line,) = way(PLAIN, Layout(precision="fp16"), GPU, [128])
-    assert line.endswith("want compute capability 8.0 (here: 7.0))")
+    (line,) = way(PLAIN, Layout(precision="fp16"), Ranks(GPU), [128])
+    assert line.endswith("want compute capability 8.0 (some GPU: 7.0))")
 
 
 def test_what_has_no_attention_says_nothing() -> None:
     network: Any = elmo.Elmo()
-    assert way(network, Layout(), CPU, [128]) == []
+    assert way(network, Layout(), Ranks(CPU), [128]) == []
 
 
 ATTENDS = "attention: torch's kernel; texts one by one"

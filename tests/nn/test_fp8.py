@@ -156,6 +156,7 @@ def test_a_layout_that_cannot_be(how: dict[str, Any], complaint: str) -> None:
 def test_a_gpu_that_cannot(
     monkeypatch: pytest.MonkeyPatch, arch: tuple[int, int], hip: str | None, complaint: str
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: arch)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     monkeypatch.setattr(torch.version, "hip", hip)

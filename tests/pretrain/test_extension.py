@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base import settings, snapshots
+from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run, read_recipe
 from ordsmed.learn.phases import Phase, total
 from ordsmed.train.deadline import Deadline
@@ -24,6 +25,7 @@ from ordsmed.train.pretrain.recipe import Pretraining
 
 Recipe = Callable[..., Path]
 EXACT = ("step", "loss", "rate", "norm")
+seconds_of_a_step = extension._seconds_of_a_step  # below, the fixture replaces it
 
 
 @pytest.fixture(autouse=True)
@@ -152,3 +154,18 @@ def test_the_weights_of_the_better_end_are_left(recipe: Recipe, monkeypatch: pyt
     pretrain(str(folder))
     assert (folder / "weights/model.safetensors").read_bytes() == kept
     assert Run(folder).status["step"] == 8
+
+
+def test_a_step_takes_the_median_of_the_last_ones_with_the_whole_batch() -> None:
+    phases = [Phase(steps=99, length=16, batch=batch, rate=1.0) for batch in (8, 4)]
+    recipe: Any = SimpleNamespace(phase=phases)
+
+    def line(seconds: float, phase: int = 1, rows: int = 8) -> dict[str, Any]:
+        return {"seconds": seconds, "phase": phase, "rows": rows}
+
+    assert seconds_of_a_step(recipe, [line(1.0), line(9.0), line(3.0)]) == 3.0
+    assert seconds_of_a_step(recipe, [line(3.0, 2, 1)]) == 12.0, "a batch that grows has a quarter of its rows"
+    last = [line(2.0) for _ in range(extension.MEASURED)]
+    assert seconds_of_a_step(recipe, [*[line(9.0)] * 999, *last]) == 2.0
+    with pytest.raises(DataError, match="tells of no step"):
+        seconds_of_a_step(recipe, [])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from kit.damage import OTHERS, changed, places, written
+from kit.damage import OTHERS, changed, damages, places, written
 from kit.planted_runs import plant, plant_trials, step_line
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
@@ -42,21 +42,19 @@ def run(tmp_path: Path) -> Path:
 def test_any_value_of_a_file_may_be_another(run: Path, name: str) -> None:
     file = run / name
     whole = json.loads(file.read_text())
-    for at in places(whole):
-        for other in OTHERS:
-            if at != ("verb",) or not isinstance(other, str):  # of another verb: no run
-                file.write_text(json.dumps(changed(whole, at, other)))
-                written(run)
+    for at, other in damages(whole):
+        if at != ("verb",) or not isinstance(other, str):  # of another verb: no run
+            file.write_text(json.dumps(changed(whole, at, other)))
+            written(run)
 
 
 def test_any_value_of_a_recipe_may_be_another(run: Path) -> None:
     whole = settings.read(run / "recipe.toml")
     others: list[Any] = ["x", -1, float("inf"), float("nan"), [], {"a": [1]}, [{}]]
-    for at in places(whole):
-        for other in others:
-            if at or isinstance(other, dict):
-                (run / "recipe.toml").write_text(tomli_w.dumps(changed(whole, at, other)))
-                written(run)
+    for at, other in damages(whole, others):
+        if at or isinstance(other, dict):
+            (run / "recipe.toml").write_text(tomli_w.dumps(changed(whole, at, other)))
+            written(run)
 
 
 def test_any_value_of_a_line_may_be_another(tmp_path: Path) -> None:

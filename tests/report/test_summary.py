@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kit.planted_runs import falling, plant
-from ordsmed.tell.report import content, page, report, samples, summary, tables
+from ordsmed.tell.report import content, page, ranking, report, samples, summary, tables
 
 STORE = {"mine": {"fingerprint": "f", "train": {"tokens": 900, "documents": 5, "words": 500_000},
                   "validation": {"tokens": 9},
@@ -159,3 +159,27 @@ def test_three_steps_are_the_first_the_middle_and_the_last() -> None:
     assert samples.three([0, 600, 800]) == [0, 600, 800]
     assert samples.three([5]) == [5]
     assert samples.three([]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("score", "values", "sentence"),
+    [
+        ("validation", {"a": (3.0, 1)}, ""),
+        ("validation", {"a": (3.0, 2)}, "2 runs of one recipe (a): mean validation loss 3.0000."),
+        ("validation", {"a": (3.0, 1), "b": (2.5, 1)}, "loss is b: 2.5000, 0.5000 less than a."),
+        (
+            "validation",
+            {"a": (3.0, 1), "b": (2.5, 3), "c": (4.0, 1)},
+            "(mean of 3 runs), 0.5000 less than a; the last is c with",
+        ),
+        ("f1", {"a": (30.0, 1), "b": (25.0, 1)}, "the best by f1 is a: 30.00, 5 more than b."),
+        ("squared_error", {"a": (3.0, 1), "b": (2.5, 1)}, "the best by squared_error is b: 2.5"),
+    ],
+)
+def test_the_best_of_recipes_is_the_lowest_loss_or_the_highest_score(
+    score: str, values: dict[str, tuple[float, int]], sentence: str
+) -> None:
+    found = ranking._line("mlm", score, [ranking.RankedRecipe(name, *value) for name, value in values.items()])
+    assert sentence in found
+    assert bool(found) == bool(sentence)
+    assert (f"Of {len(values)} that learned mlm" in found) == (len(values) > 1)

@@ -73,7 +73,7 @@ def test_what_is_refused_says_where_and_what(served: Running) -> None:
         ("/brt/fill-mask", '{"inputs": "[MASK]"}'): (404, "model: no model `brt`; did you mean `bert`?"),
         ("/gpt2/fill-mask", '{"inputs": "[MASK]"}'): (400, "gpt2: is a causal model (gpt2)"),
         ("/embed", '{"inputs": []}'): (422, "an empty batch; wanted a text or more"),
-        ("/embed", '{"inputs": "a", "truncate": true}'): (422, "truncate: is not done here"),
+        ("/embed", '{"inputs": "a", "truncate": "yes"}'): (422, "$.truncate: expected `bool | null`, got `str`"),
         ("/bert/predict", '{"inputs": "a"}'): (424, "bert: cannot classify: it is a bert"),
         ("/v1/embeddings", '{"input": "a", "model": "brt"}'): (404, "model: no model `brt`"),
         ("/v1/completions", '{"prompt": "a", "suffix": "b"}'): (400, "suffix: is not done here"),
@@ -233,9 +233,9 @@ def test_too_little_memory_for_a_thread_is_told(served: Running, monkeypatch: py
 
 
 def test_slow_clients_are_let_go_of(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    from ordsmed.serve import graceful
+    from ordsmed.serve import connections
 
-    monkeypatch.setattr(graceful, "HEADERS", 0.3)
+    monkeypatch.setattr(connections, "HEADERS", 0.3)
     with running({"bert": folders["bert"]}, arrival=0.3) as served:
         address = ("127.0.0.1", int(served.url.rpartition(":")[2]))
         head = b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{"
@@ -341,7 +341,15 @@ def test_clients_that_ask_at_once_get_what_they_get_alone(served: Running) -> No
     alone = [model.embed(text, of="sentences").vectors for text in texts]
     writer = ordsmed.open(f"{served.url}/gpt2")
     how = [
-        {"tokens": 3 + n % 9, "seed": n, "temperature": n % 3, "penalty": 1 + n % 2, "best": n % 4} for n in range(24)
+        {
+            "tokens": 3 + n % 9,
+            "seed": n,
+            "temperature": n % 3,
+            "penalty": 1 + n % 2,
+            "best": n % 4,
+            "typical": 1 - n % 2 / 2,
+        }
+        for n in range(24)
     ]
     written = [writer.generate(texts[n][: 3 + n], **how[n]) for n in range(24)]  # type: ignore[call-overload]
     with ThreadPoolExecutor(24) as pool:

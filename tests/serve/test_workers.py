@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import itertools
 import os
@@ -222,7 +223,7 @@ def test_counts_of_a_worker_that_died_go_on() -> None:
     one, two = seats(2)
     metrics = [ServerMetrics(), ServerMetrics()]
     for seat, counts in zip((one, two), metrics, strict=True):
-        counts.gauges = {"queue_items": lambda: 0, "batch_size": lambda: 0}
+        counts.gauges |= {"queue_items": lambda: 0, "batch_size": lambda: 0}
         counts.share(seat)
         counts.add_request("/score", 200, 0.02)
     two.row["pid"] = 0
@@ -249,6 +250,18 @@ def test_half_a_text_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seat.row.read("problem") == b""
     seat.row.write("problem", b"again")
     assert seat.row.read("problem") == b"again"
+
+
+def test_no_worker_is_forked_once_the_server_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And signals, which wait while a worker is forked, are let in again."""
+    keeper = WorkerKeeper(SharedMemory(1), [workers.Child()])
+    forks: list[int] = []
+    monkeypatch.setattr(workers.os, "fork", lambda: forks.append(1) or 1 << 22)
+    for stop in (1, 0):
+        keeper.shared["stop"] = stop
+        assert keeper._start(0) is None
+        assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        assert (len(forks), keeper.children[0].pid) == ((0, 0) if stop else (1, 1 << 22))
 
 
 def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +292,29 @@ def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.Mon
     keeper.failed = ["worker 2 was ended by SIGKILL"]
     with pytest.raises(RunError, match="SIGKILL while the server stopped: what it had accepted is lost"):
         keeper.check()
+
+
+def test_a_worker_that_cannot_be_started_again_is_tried_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of processes is reached for a while: the others serve on. Before all serve it is an error."""
+    keeper, told, tries = WorkerKeeper(SharedMemory(1)), list[str](), list[int]()
+
+    def fork() -> int:
+        tries.append(len(tries))
+        if len(tries) < 3:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return 7
+
+    monkeypatch.setattr(workers.os, "fork", fork)
+    monkeypatch.setattr(workers, "say", told.append)
+    keeper.children = [workers.Child()]
+    with pytest.raises(BlockingIOError):
+        keeper._start(0)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "it hears signals again"
+    keeper.children[0].began = 1.0
+    assert keeper._start(0) is None
+    assert told == ["worker 1 cannot be started (Resource temporarily unavailable); it is tried again in 1 s"]
+    assert keeper._start(0) is None
+    assert keeper.children[0].pid == 7
 
 
 def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ def test_what_is_no_finished_corpus_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OrdsmedError, match="is the folder of a `encode`"):
         stats(str(tmp_path))
     run.Run(tmp_path).set(verb="corpus", fingerprint="x")
-    with pytest.raises(OrdsmedError, match="holds no training documents"):
+    with pytest.raises(OrdsmedError, match="has no training documents"):
         stats(str(tmp_path))
 
 

@@ -142,10 +142,10 @@ def test_what_is_counted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_extended() -> None:
     whole = Tokenizer(vocabulary.words({"<S>": 0, "</S>": 1, "<UNK>": 2, "a": 3}, split="spaces", lowercase=False))
     with pytest.raises(
-        DataError, match="a wordlevel model is not extended; wanted WordPiece, byte-level BPE or a unig"
+        DataError, match="a wordlevel model cannot be extended; wanted WordPiece, byte-level BPE or a unig"
     ):
         extended(whole, ["a"], 1, 1)
     own = gpt2()
     own.about["pre_tokenizer"] = None
-    with pytest.raises(DataError, match="a bpe model without words is not extended"):
+    with pytest.raises(DataError, match="a bpe model without words cannot be extended"):
         extended(own, ["a"], 1, 1)

@@ -141,6 +141,6 @@ def test_what_is_told() -> None:
     moved = Descent({0: 1, 1: 1}, {2: [1, 2], 3: [1, 2], 4: [1], 5: [1] * 7}, [6])
     assert moved.counts() == {"kept": 2, "mean of 1": 1, "mean of 2": 2, "mean of 7": 1, "new": 1}
     assert moved.describe() == (
-        "2 pieces kept, 4 begin as the mean of the old pieces that spell them (1: 1, 2: 2, 5 and more: 1), "
-        "1 that none spells are drawn as the old ones lie"
+        "2 pieces kept, 4 start as the mean of the old pieces that spell them (1: 1, 2: 2, 5 and more: 1), "
+        "1 start from the statistics of the old pieces"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from ordsmed.learn.optimizers import adamw
 from ordsmed.nn.models import bert
 from ordsmed.nn.shards import Box
 from ordsmed.train import checkpoint
+from ordsmed.weights import boxes
 
 
 def learned(seed: int, state: torch.Tensor, vocabulary: int = 50) -> tuple[Any, Any, Any]:
@@ -84,6 +86,107 @@ def test_so_many_of_those_that_hold_the_same_write_it(tmp_path: Path, writers: i
     again.state = {}
     checkpoint.restore(path, again, optimizer, parts, rank_of(0, 1), {})
     assert all(torch.equal(tensor, objective.state_dict()[name]) for name, tensor in again.state_dict().items())
+
+
+class Opened:
+    """Stands for a file of a checkpoint, or a slice of it; notes how many bytes are read from the file."""
+
+    def __init__(self, real: Any, read: Counter[str], name: str) -> None:
+        self.real, self.read, self.name = real, read, name
+
+    def get_slice(self, name: str) -> Opened:
+        return Opened(self.real.get_slice(name), self.read, self.name)
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        return self._noted(self.real.get_tensor(name))
+
+    def __getitem__(self, at: Any) -> torch.Tensor:
+        return self._noted(self.real[at])
+
+    def _noted(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.read[self.name] += tensor.nbytes
+        return tensor
+
+
+def cut(tensors: dict[str, torch.Tensor], rank: int, world: int) -> tuple[dict[str, torch.Tensor], dict[str, Box]]:
+    """A rank's rows of every tensor; scalars are the first rank's."""
+    rows = {name: len(tensor) // world for name, tensor in tensors.items() if tensor.ndim}
+    parts = {name: tensors[name][rank * n : (rank + 1) * n].clone() for name, n in rows.items()}
+    where = {name: Box(tuple(tensors[name].shape), (rank * n, 0), (n, 4)) for name, n in rows.items()}
+    scalars = {name: tensor for name, tensor in tensors.items() if not tensor.ndim and rank == 0}
+    return parts | scalars, where | {name: Box((), (), ()) for name in scalars}
+
+
+@pytest.mark.parametrize("world", [32, 8, 64])
+def test_a_rank_opens_the_files_that_hold_its_part_and_reads_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: int
+) -> None:
+    """Of a checkpoint of 32 ranks, whatever the layout of the resumed run; without an index it opens them all."""
+    torch.manual_seed(0)
+    whole = {f"exp_avg/{n}": torch.randn(64, 4) for n in range(3)} | {"step/0": torch.tensor(7.0)}
+    for rank in reversed(range(32)):
+        writer = checkpoint.CheckpointWriter(tmp_path, rank_of(rank, 32), 3, background=False, token="x")
+        writer.writing = range(32)
+        writer._work(5, {"model": cut(whole, rank, 32), "optimizer": cut(whole, rank, 32)}, {})
+        assert writer.complaint is None
+    path = tmp_path / "step-000000005"
+    assert checkpoint.damage(path) == ""
+    read, real = Counter[str](), boxes._opened
+    monkeypatch.setattr(boxes, "_opened", lambda file: Opened(real(file), read, file.name))
+    for rank in (0, world - 1):
+        read.clear()
+        stored = boxes.Boxes(path, "optimizer")
+        parts, where = cut(whole, rank, world)
+        for name, part in parts.items():
+            assert torch.equal(stored.read(name, where[name] if part.ndim else None), part)
+        first = 32 * rank // world
+        files = {f"optimizer-{first + n + 1:05d}-of-00032.safetensors" for n in range(max(1, 32 // world))}
+        assert (set(read), {file.name for file in stored.opened}) == (files, files)
+        assert read.total() == sum(part.nbytes for part in parts.values())
+    (path / snapshots.INDEX).unlink()
+    monkeypatch.setattr(boxes, "_opened", real)
+    old = boxes.Boxes(path, "optimizer")
+    assert len(old.opened) == 32
+    assert torch.equal(old.read("exp_avg/1"), whole["exp_avg/1"])
+
+
+@pytest.mark.parametrize(("shape", "files"), [((512, 1, 1), 16), ((64, 8, 1), 128)])
+def test_hundreds_of_ranks_that_hold_the_same_leave_few_files(shape: tuple[int, int, int], files: int) -> None:
+    """Every tensor once; which ranks write is known to all, and they are spread over the machines."""
+    split = frozenset(["shard"]) if shape[1] > 1 else frozenset[str]()
+    held = [checkpoint.TensorPiece(str(n), torch.ones(8), Box((8,), (0,), (8,)), split) for n in range(154)]
+    held += [checkpoint.TensorPiece("step", torch.ones(()), Box((), (), ()))]
+    written, known, writing = Counter[str](), set[tuple[int, ...]](), list[int]()
+    for rank in range(512):
+        place = Ranks(torch.device("cpu"), rank, 512, shape=shape)
+        writer = checkpoint.CheckpointWriter(Path("x"), place, 3, background=False, token="x")
+        shares = set[Any]()
+        tensors, _ = writer._copied(iter(held), shares)
+        written.update(list(tensors))
+        writing += [rank] if tensors else []
+        if rank % 100 == 0:
+            known.add(tuple(n for n in range(512) if writer._writes(n, shares)))
+    assert known == {tuple(writing)}
+    assert len(writing) == files
+    assert max(Counter(rank // 8 for rank in writing).values()) == shape[1], "of a machine with eight GPUs"
+    assert written == {**{str(n): shape[1] for n in range(154)}, "step": 1}
+
+
+def test_an_index_that_is_damaged_is_told(tmp_path: Path) -> None:
+    objective, optimizer, parts = learned(0, torch.zeros(1, 1))
+    for rank in (1, 0):
+        writer = checkpoint.CheckpointWriter(tmp_path, rank_of(rank, 2), 3, background=True, token="x")
+        writer.save(5, objective, optimizer, parts, {}, scaler={})
+    assert writer.outcome(give_up=False) is None
+    path = tmp_path / "step-000000005"
+    index = path / snapshots.INDEX
+    text = index.read_text()
+    index.write_text(text.replace("F32", "F16"))
+    assert checkpoint.damage(path) == "index.json is damaged"
+    index.write_text(text)
+    snapshots.strip(path)
+    assert (checkpoint.damage(path, ["model"]), index.exists()) == ("", False)
+    assert boxes.read_whole(path).keys() >= checkpoint.own_tensors(objective).keys()
 
 
 def test_the_rank_whose_part_lacks_is_named(tmp_path: Path) -> None:
@@ -152,7 +255,7 @@ def test_a_step_that_is_saved_again_takes_the_place_of_the_first(tmp_path: Path)
 def test_what_goes_on_learning_does_not_reach_what_is_written(tmp_path: Path) -> None:
     objective, optimizer, parts = learned(0, torch.ones(1, 1))
     writer = checkpoint.CheckpointWriter(tmp_path, rank_of(0, 1), 3, background=True, token="x")
-    kinds = writer._copied(checkpoint._weights(objective, writer.ranks, {}))[0]
+    kinds = writer._copied(checkpoint._weights(objective, writer.ranks, {}), set())[0]
     with torch.no_grad():
         for part in parts:
             part.local.add_(1)
@@ -271,9 +374,9 @@ def test_rows_of_padding_are_not_written(monkeypatch: pytest.MonkeyPatch, start:
     """A table of 12 rows of which 6 count, four on each rank."""
     monkeypatch.setattr(checkpoint, "box_of", lambda tensor: Box((12, 2), (start, 0), (4, 2)))
     own = torch.arange(8.0).view(4, 2)
-    piece = checkpoint._piece("words", own, own, rank_of(0, 3), 6)
+    piece = checkpoint._piece("words", own, own, 6)
     assert (piece.box, piece.tensor.tolist()) == (Box((6, 2), (start, 0), (kept, 2)), own[:kept].tolist())
-    whole = checkpoint._piece("words", own, own, rank_of(0, 3), None)
+    whole = checkpoint._piece("words", own, own, None)
     assert (whole.box.shape, len(whole.tensor)) == ((12, 2), 4)
 
 
@@ -313,9 +416,10 @@ def test_who_holds_the_same_shares_the_writing(split: tuple[str, ...], copies: i
         to_local=None, device_mesh=SimpleNamespace(mesh_dim_names=names), placements=[place(name) for name in names]
     )
     ranks = [Ranks(torch.device("cpu"), rank, 12, shape=(2, 3, 2)) for rank in range(12)]
-    assert [checkpoint._copies(tensor, each) for each in ranks] == [(copies, number) for number in numbers]
-    plain = torch.zeros(1)
-    assert checkpoint._copies(plain, ranks[7]) == (12, 7)
+    kept = checkpoint._split_of(tensor)
+    assert kept == set(split)
+    assert [checkpoint._copies(kept, each) for each in ranks] == [(copies, number) for number in numbers]
+    assert checkpoint._copies(checkpoint._split_of(torch.zeros(1)), ranks[7]) == (12, 7)
 
 
 def test_carried_state_of_ranks_are_neighbours() -> None:

@@ -163,6 +163,8 @@ def test_the_first_rank_decides(recipe: Recipe, speeds: SimpleNamespace, monkeyp
 def test_a_gpu_has_units_for_16_bits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arch: tuple[int, int], chosen: str
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: arch)
     plan: Any = Planned(Made(Layout(precision="auto")))
     assert fastest.with_fastest_precision(plan).recipe.layout.precision == chosen

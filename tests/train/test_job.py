@@ -109,3 +109,21 @@ def test_a_job_is_put_together_as_its_recipe_says(monkeypatch: pytest.MonkeyPatc
     assert objective.training
     assert (made.precision, made.state.losses.guard.window) == ("said", 7)
     assert bool(made.began_with) == (new and rank == 0)
+
+
+def test_moments_are_forgotten_by_a_new_phase_that_rewarms_alone(recipe: Recipe) -> None:
+    second = "[[phase]]\nsteps = 6\nlength = 16\nbatch = 4\nrate = 1e-3\nwarmup = 2\nrewarm = true"
+    job = job_of(recipe(extra=second), "model.width=16", "model.layers=1")
+    for group in job.optimizer.param_groups:
+        for weight in group["params"]:
+            weight.grad = torch.ones_like(weight)
+    job.optimizer.step()
+
+    def remembers() -> set[bool]:
+        return {bool(value.any()) for state in job.optimizer.state.values() for value in state.values()}
+
+    for index, new in ((0, True), (1, False), (0, False)):
+        job.begin_phase(index, new=new)
+        assert remembers() == {True}, (index, new)
+    job.begin_phase(1, new=True)
+    assert remembers() == {False}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kit.makers import change, job_of
+from ordsmed.base import settings
 from ordsmed.base.errors import RunError
 from ordsmed.train import checkpoint, saving
 from ordsmed.train.saving import Saving
@@ -28,8 +29,14 @@ def told(recipe: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.Monkey
         found = iter(outcomes)
         nothing = lambda *_, **__: None  # noqa: E731
         made.writer = SimpleNamespace(  # type: ignore[assignment]
-            wait_for_own=nothing, outcome=lambda give_up: next(found), forget=nothing, save=nothing, complaint=None
+            wait_for_own=nothing,
+            outcome=lambda give_up: next(found),
+            forget=nothing,
+            save=nothing,
+            complaint=None,
+            thread=object(),
         )
+        made.proven = True
         return made
 
     return make
@@ -43,6 +50,26 @@ def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: 
     assert capsys.readouterr().err.count("here: no space; wanted some; free some; the run goes on") == 4
     with pytest.raises(RunError, match="here: no space"):
         saved.wait()
+
+
+def test_a_run_whose_first_checkpoint_fails_stops_at_once(told: Callable[..., Saving]) -> None:
+    """And no later than that; a run that has one, or was told so, trains on."""
+    saved = told(None, FULL)
+    saved.proven = False
+    saved.writer.thread = None
+    with pytest.raises(RunError, match=r"here: the run's first checkpoint: no space; .*`layout.unsaved=true` trains"):
+        saved.save(4)
+    saved = told(None, FULL, FULL)
+    saved.proven = False
+    change(saved.job, recipe=settings.decode(type(saved.job.recipe), settings.override(
+        settings.plain(saved.job.recipe), ["layout.unsaved=true"]), "x"))  # fmt: skip
+    saved.writer.thread = None
+    saved.save(4)
+    assert (saved.failures, saved.proven) == (1, False)
+    saved = told(None, None)
+    saved.proven = False
+    saved.save(4)
+    assert saved.proven
 
 
 def test_the_last_checkpoint_must_stand(told: Callable[..., Saving]) -> None:
@@ -67,6 +94,38 @@ def test_a_checkpoint_says_where_in_the_run_it_is(recipe: Callable[..., Path], t
     found: Any = checkpoint.latest(tmp_path / "checkpoints", place=tmp_path)
     assert found[1]["step"] == 4
     assert {key: found[1][key] for key in places[4]} == places[4]
+
+
+def test_checkpoints_stay_for_each_reason_alone(told: Callable[..., Saving], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A revision, the best, the end before an extension, one that a hand named."""
+    saved = told()
+    monkeypatch.setattr(type(saved.job.recipe), "is_revision", lambda recipe, step: step == 1)
+    monkeypatch.setattr(
+        type(saved.job.recipe), "best_of", lambda recipe, lines: max((x["step"] for x in lines), default=0)
+    )
+    monkeypatch.setattr(saving, "steps", lambda folder: [1, 2, 3, 4, 5])
+    monkeypatch.setattr(saving.snapshots, "labels", lambda path: ["mine"] if path.name.endswith("4") else [])
+    saved.job.state.validations[:] = [{"step": 2}, {"step": 9}]  # whose checkpoint is gone
+    saved.job.state.ends.append(3)
+    assert [step for step in range(1, 10) if saved._is_kept(step)] == [1, 2, 3, 4]
+
+
+def test_ranks_that_are_slow_are_looked_for_ever_less_often(told: Callable[..., Saving], tmp_path: Path) -> None:
+    pauses: list[float] = []
+    writer = checkpoint.CheckpointWriter(tmp_path, told().job.ranks, 2, background=False)
+
+    def wait(pause: float) -> bool:
+        pauses.append(pause)
+        if len(pauses) == 12:
+            (tmp_path / "done-0.json").write_text('{"model": "1f"}')
+        return False
+
+    writer.given_up = SimpleNamespace(wait=wait)  # type: ignore[assignment]
+    assert writer._sums(tmp_path / "step", tmp_path) == {"model": "1f"}
+    assert pauses[:5] == [0.02 * 2**n for n in range(5)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == checkpoint.LOOK
+    assert not (tmp_path / "done-0.json").exists()
 
 
 class Board:

@@ -157,6 +157,15 @@ def test_a_folder_is_deleted_with_what_a_kill_left_of_the_one_before(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_examples_of_a_program_outlive_a_folder_that_is_deleted(tmp_path: Path) -> None:
+    (tmp_path / "run/examples").mkdir(parents=True)
+    (tmp_path / "run/examples/train-1.jsonl").touch()
+    (tmp_path / "run/status.json").touch()
+    session._remove(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").rglob("*")] == ["examples", "train-1.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_who_comes_to_a_folder_goes_on_begins_or_is_refused(job: Callable[..., Job], tmp_path: Path) -> None:
     recipe, folder, words = job().recipe, tmp_path / "run", ["tiny/bert"]
 

@@ -11,6 +11,7 @@ import pytest
 
 from kit.clocks import set_time
 from ordsmed.base import run
+from ordsmed.base.errors import Lost
 from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
 from ordsmed.train import several
@@ -226,3 +227,28 @@ def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
     failed = group.make(lambda one, left: told.append(one.name))
     assert (told, list(failed)) == ([], ["seed-1"])
     assert "seed-1 failed: stopped before its end (ORDSMED_STOP_AT); the same command" in capsys.readouterr().err
+
+
+def test_a_run_whose_process_was_killed_is_tried_again(
+    tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of its own, and a signal that asked it to stop, are no such thing; nor is it tried for ever."""
+    ends = {"seed-1": [-signal.SIGKILL, Lost.status, 0], "seed-2": [1], "seed-3": [128 + signal.SIGKILL] * 3}
+    made, told = planned(tmp_path, seeds=(1, 2, 3)), list[str]()
+    for one in made:
+        one.folder.mkdir(parents=True)
+        run.Run(one.folder).set(state="done")
+    real = several.start
+
+    def start(one: PlannedRun, *place: Any) -> Any:
+        one.said.touch()
+        process = real(one, *place)
+        process.returncode = ends[one.name].pop(0)  # type: ignore[attr-defined]
+        return process
+
+    monkeypatch.setattr(several, "start", start)
+    monkeypatch.setattr(PlannedRun, "done", property(lambda one: not ends[one.name]))
+    group = Trials(folder=tmp_path, recipe=made[0].recipe, runs=tuple(made), plan=FinetuningPlan)  # type: ignore[arg-type]
+    failed = group.make(lambda one, left: told.append(one.name))
+    assert (told, sorted(failed), ends) == (["seed-1"], ["seed-2", "seed-3"], {name: [] for name in ends})
+    assert "seed-3 was killed: it goes on (attempt 3 of 3)" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ import pytest
 
 from kit.processes import KIT, PATIENT, Process
 from ordsmed.base.ending import STOP_AT, TO_STOP
+from ordsmed.base.errors import Lost
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 
@@ -76,6 +78,47 @@ def test_alone(start: Callable[..., Process], tmp_path: Path, name: str, workers
     again = start(words, **{STOP_AT: str(step + MORE)})
     assert again.wait() == 0, again.said
     assert checkpoint.steps(folder / "checkpoints")[-1] == step + MORE
+
+
+def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Process], tmp_path: Path) -> None:
+    """It ends as if it had been killed itself, which a job tries again, and the same command resumes it."""
+    folder, words = tmp_path / "run", ("layout.workers=2", "save=2", "log=1")
+    process = start(*words)
+    process.until((folder / "metrics.jsonl").exists)
+    process.until(lambda: checkpoint.steps(folder / "checkpoints"))
+    killed = process.ranks[0]
+    os.kill(killed, signal.SIGKILL)
+    assert process.wait() == Lost.status
+    (complaint,) = (line for line in process.said.splitlines() if line.startswith("ordsmed: "))
+    assert complaint.startswith(f"ordsmed: a process that makes rows: process {killed} was killed"), complaint
+    status = Run(folder).status
+    assert (status["state"], f"ordsmed: {status['why']}") == ("failed", complaint)
+    step = checkpoint.steps(folder / "checkpoints")[-1]
+    again = start(*words, **{STOP_AT: str(step + MORE)})
+    assert again.wait() == 0, again.said
+    assert "why" not in Run(folder).status
+
+
+@pytest.mark.parametrize(("rank", "saved"), [(0, False), (1, False), (0, True)])
+def test_while_processes_meet_a_signal_ends_them(
+    start: Callable[..., Process], tmp_path: Path, rank: int, saved: bool
+) -> None:
+    """The run's command goes on only with what was done before."""
+    if saved:
+        (tmp_path / "run" / "checkpoints" / "step-000000004").mkdir(parents=True)
+        (tmp_path / "run" / "status.json").write_text('{"verb": "pretrain", "state": "stopped"}')
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
+    fault = 'before(ranks, "_first_store", lambda *_: mark("connecting"))'
+    process = start(RANK=str(rank), WORLD_SIZE="2", FAULT=fault, **place)
+    process.until((tmp_path / "connecting").exists)
+    time.sleep(0.5)  # it waits inside torch by then
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM, process.said
+    if rank == 0:
+        title = "finished work is kept, resume with" if saved else "nothing was kept, start again with"
+        assert f"ordsmed: stopped; {title}:\n    ordsmed pretrain " in process.said
 
 
 @pytest.mark.long

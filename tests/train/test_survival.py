@@ -522,7 +522,7 @@ else: {late.get(where, "pass")}
         assert rank == 0 or any(re.search(named, line) for line in lines), process.said
         for line in lines:
             assert re.search(f"{named}|{gone}", line), process.said
-            assert line.endswith("start the same command again: the run goes on from its last checkpoint")
+            assert line.endswith("start the same command again to resume from the last checkpoint")
         if alive_still:
             wanted = f"at step 10, {where}; wanted a step within 6 s of all 2"
             assert any(wanted in line for line in lines), process.said
@@ -743,6 +743,14 @@ before(safetensors.torch, "save_file", refuse)
     (line,) = complaints(process.said)
     assert "cannot write: Read-only file system" in line
     assert "no checkpoint stands" in line
+
+
+def test_a_broken_safetensors_ends_a_run_before_its_first_step(start: Start, tmp_path: Path) -> None:
+    process = start(tmp_path / "broken", fault="import safetensors.torch; del safetensors.torch.save_file")
+    assert process.wait() == 1
+    (line,) = complaints(process.said)
+    assert "safetensors: cannot write checkpoints: cannot import name 'save_file'" in line
+    assert not (tmp_path / "broken" / "metrics.jsonl").exists()
 
 
 MANY = ("save=0", "validate=0", "phase[1].steps=60", "log=10")

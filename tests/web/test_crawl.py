@@ -24,11 +24,11 @@ from kit.clocks import set_time
 from kit.processes import PATIENT
 from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base.errors import DataError
-from ordsmed.text.web import crawl as crawling
-from ordsmed.text.web import http
-from ordsmed.text.web import pages as keeping
-from ordsmed.text.web.crawl import Crawl, crawl
-from ordsmed.text.web.pages import LOG, Page, Pages, laid_out, lay_out, part_path
+from ordsmed.web import crawl as crawling
+from ordsmed.web import http
+from ordsmed.web import pages as keeping
+from ordsmed.web.crawl import Crawl, crawl
+from ordsmed.web.pages import LOG, Page, Pages, laid_out, lay_out, part_path
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 HOSTS = ("127.0.0.1", "127.1", "127.0.1", "2130706433")  # four names of one server
@@ -87,8 +87,8 @@ def test_nothing_is_asked_for_twice(server: Server, tmp_path: Path) -> None:
     server.pages = {"/a": page("a"), "/b": page("b"), "/none": Answer(status=404)}
     urls = [server.url(path) for path in ("/a", "/none", "/a", "/b")]
     urls.append(urls[0].replace("http:", "https:"))
-    assert crawl(urls, tmp_path, how()) == {"got": 2, "HTTP 404": 1, "stood already": 2}
-    assert crawl([*urls, server.url("/c")], tmp_path, how()) == {"HTTP 404": 1, "stood already": 5}
+    assert crawl(urls, tmp_path, how()) == {"got": 2, "HTTP 404": 1, "already there": 2}
+    assert crawl([*urls, server.url("/c")], tmp_path, how()) == {"HTTP 404": 1, "already there": 5}
     assert Counter(request.path for request in server.asked) == {"/a": 1, "/b": 1, "/none": 1, "/c": 1}
     assert stored(tmp_path, [*urls[:2], server.url("/new")]) == (["<p>a</p>"], {"HTTP 404": 1, "not downloaded": 1})
 
@@ -365,7 +365,7 @@ def test_what_may_pass_is_tried_again_but_not_for_ever(server: Server, tmp_path:
 CRAWL = """
 import sys
 from pathlib import Path
-from ordsmed.text.web.crawl import Crawl, crawl
+from ordsmed.web.crawl import Crawl, crawl
 if sys.argv[2] == "full":
     import resource, signal
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -408,10 +408,10 @@ def test_killed_in_the_middle_it_goes_on(server: Server, tmp_path: Path) -> None
     server.pages["/end"] = page("/end")
     with start(tmp_path / "pages", urls) as process:
         said, told = process.communicate(timeout=PATIENT)
-    assert said == "[('got', 2), ('stood already', 9)]\n"
+    assert said == "[('got', 2), ('already there', 9)]\n"
     told = " ".join(told.split())  # lines are wrapped
-    assert "20 bytes of a page that is not whole or not in the log, cut off" in told
-    assert "outcomes.jsonl: its last line is not whole, cut off" in told
+    assert "20 bytes of a page that is incomplete or not in the log, cut off" in told
+    assert "outcomes.jsonl: its last line is incomplete, cut off" in told
     assert gzip.decompress(part.read_bytes()).count(b"WARC/1.0") == len(paths)  # nothing half written is left
     asked = Counter(request.path for request in server.asked)
     assert asked == {**dict.fromkeys(paths, 1), "/end": 1, "/hang": 2}  # what was on its way, no other
@@ -427,7 +427,7 @@ def test_two_processes_in_one_folder(server: Server, tmp_path: Path) -> None:
     urls = [server.url(f"/{n}") for n in range(5)]
     processes = [start(tmp_path / "pages", urls) for _ in range(2)]
     said = [process.communicate(timeout=PATIENT)[0] for process in processes]
-    assert sorted(said) == ["[('got', 5)]\n", "[('stood already', 5)]\n"]
+    assert sorted(said) == ["[('got', 5)]\n", "[('already there', 5)]\n"]
     assert len(server.asked) == 5
 
 
@@ -441,7 +441,7 @@ def test_a_full_disk_keeps_what_was_finished(server: Server, tmp_path: Path) -> 
     assert 0 < kept < 9
     assert len(stored(tmp_path / "pages", urls)[0]) == kept
     asked = len(server.asked)
-    assert crawl(urls, tmp_path / "pages", how()) == {"stood already": kept, "got": 9 - kept}
+    assert crawl(urls, tmp_path / "pages", how()) == {"already there": kept, "got": 9 - kept}
     assert len(server.asked) == asked + 9 - kept
     assert stored(tmp_path / "pages", urls)[0] == [f"<p>{n}{noise}{n}</p>" for n in range(9)]
 
@@ -454,8 +454,8 @@ def test_a_part_that_is_gone_is_downloaded_again(server: Server, tmp_path: Path,
     for gone in (0, 2):  # the second time it is the last
         part_path(tmp_path, gone).unlink()
         assert stored(tmp_path, urls) == (["<p>2</p>"], {"not downloaded": 1})
-        assert crawl(urls, tmp_path, how()) == {"got": 1, "stood already": 1}
-        assert "in the log alone" in capsys.readouterr().err
+        assert crawl(urls, tmp_path, how()) == {"got": 1, "already there": 1}
+        assert "in the log only" in capsys.readouterr().err
         assert stored(tmp_path, urls) == (["<p>1</p>", "<p>2</p>"], {})
     assert sorted(path.name for path in tmp_path.glob("pages-*")) == ["pages-00001.warc.gz", "pages-00003.warc.gz"]
 
@@ -466,7 +466,7 @@ def test_damage_is_told_with_its_place(server: Server, tmp_path: Path) -> None:
     part = part_path(tmp_path, 0)
     whole = part.read_bytes()
     part.write_bytes(whole[:60] + b"??" + whole[62:])
-    with pytest.raises(DataError, match=r"pages-00000\.warc\.gz: byte 0: no whole page .*; remove pages-00000"):
+    with pytest.raises(DataError, match=r"pages-00000\.warc\.gz: byte 0: no complete page .*; remove pages-00000"):
         stored(tmp_path, [server.url("/1")])
     (tmp_path / LOG).write_text('{"url": "http://a.org/"}\n')
     with pytest.raises(DataError, match=r"outcomes\.jsonl:1: is damaged: .*; remove that line"):

@@ -12,9 +12,9 @@ import pytest
 from kit.clocks import set_time
 from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
-from ordsmed.text.web import crawl as crawling
-from ordsmed.text.web.crawl import Crawl, crawl
-from ordsmed.text.web.pages import LOG
+from ordsmed.web import crawl as crawling
+from ordsmed.web.crawl import Crawl, crawl
+from ordsmed.web.pages import LOG
 
 HTML = {"Content-Type": "text/html"}
 OK, BUSY, GONE = Answer(b"<p>", headers=HTML), Answer(status=503), Answer(status=404)
@@ -92,7 +92,7 @@ def test_after_an_answer(
         ([b"User-agent: *\nCrawl-delay: 2.5"], [2.5, 2.5], "got"),
         ([BUSY, BUSY, BUSY, b""], [2, 4, 1, 0], "HTTP 503"),
         ([Answer(raw=b"\0 no HTTP\r\n\r\n")], [1, 0], "garbage instead of HTTP"),
-        ([Answer(b"", headers={"Content-Encoding": "br"})], [1, 0], "Content-Encoding br was not asked for"),
+        ([Answer(b"", headers={"Content-Encoding": "br"})], [1, 0], "Content-Encoding br was not requested"),
         ([Answer(status=399)], [1, 1], "got"),
         ([Answer(status=499)], [1, 1], "got"),
     ],

@@ -28,10 +28,10 @@ from kit.web_server import Answer, Request, Server, serving
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.text import read
-from ordsmed.text.web import download, fetch_tables
-from ordsmed.text.web import fetch as module
-from ordsmed.text.web.fetch import fetch
-from ordsmed.text.web.fetch_tables import find, listing
+from ordsmed.web import download, fetch_tables
+from ordsmed.web import fetch as module
+from ordsmed.web.fetch import fetch
+from ordsmed.web.fetch_tables import find, listing
 
 TEXT = bytes(range(256)) * 40  # 10,240 bytes
 
@@ -80,7 +80,7 @@ def test_a_file_comes_once_and_is_recorded(server: Server) -> None:
     server.pages = {"/a.txt": TEXT, "/b": b""}
     row = {"path": "in/a.txt", "url": server.url("/a.txt"), "size": len(TEXT), "sha256": sha256(TEXT).upper()}
     name = table(row, {"path": "b", "url": server.url("/b")})
-    assert bring(name) == ["out/mine: 2 got (10.2 kB), 0 stood already"]
+    assert bring(name) == ["out/mine: 2 fetched (10.2 kB), 0 already there"]
     assert Path("out/mine/in/a.txt").read_bytes() == TEXT
     assert left() == ["b", "in/a.txt"]
     assert read.files("out/mine") == [Path("out/mine/b"), Path("out/mine/in/a.txt")], "a corpus of the folder"
@@ -88,10 +88,10 @@ def test_a_file_comes_once_and_is_recorded(server: Server) -> None:
     assert [bool(line) for line in lines] == [True, True, False], "a line a file"
     record = json.loads(lines[0])
     assert (record["path"], record["size"], record["sha256"]) == ("in/a.txt", len(TEXT), sha256(TEXT))
-    assert bring(name) == ["out/mine: 0 got (0 bytes), 2 stood already"]
+    assert bring(name) == ["out/mine: 0 fetched (0 bytes), 2 already there"]
     assert len(server.asked) == 2
     os.utime("out/mine/in/a.txt", (1, 1))  # another time, the same bytes
-    assert bring(name) == ["out/mine: 0 got (0 bytes), 2 stood already"]
+    assert bring(name) == ["out/mine: 0 fetched (0 bytes), 2 already there"]
     assert len(server.asked) == 2
 
 
@@ -117,15 +117,17 @@ def test_a_file_that_stood_there_is_taken_if_it_can_be_checked(server: Server) -
     Path("out/mine/a").write_bytes(TEXT)
     row = {"path": "a", "url": server.url("/a")}
     assert "nothing says where it is from" in str(complaint(table(row)))
-    assert bring(table(row | {"md5": hashlib.md5(TEXT).hexdigest()})) == ["out/mine: 0 got (0 bytes), 1 stood already"]
-    assert bring(table(row)) == ["out/mine: 0 got (0 bytes), 1 stood already"]
+    assert bring(table(row | {"md5": hashlib.md5(TEXT).hexdigest()})) == [
+        "out/mine: 0 fetched (0 bytes), 1 already there"
+    ]
+    assert bring(table(row)) == ["out/mine: 0 fetched (0 bytes), 1 already there"]
     assert server.asked == []
 
 
 def test_what_was_cut_off_is_gone_on_with(server: Server) -> None:
     server.pages = {"/a": [Answer(TEXT, cut=4000), Answer(TEXT, cut=3000), TEXT]}
     assert bring(table({"path": "a", "url": server.url("/a"), "sha256": sha256(TEXT)})) == [
-        "out/mine: 1 got (10.2 kB), 0 stood already"
+        "out/mine: 1 fetched (10.2 kB), 0 already there"
     ]
     assert [request.headers["Range"] for request in server.asked] == [None, "bytes=4000-", "bytes=7000-"]
     assert server.asked[1].headers["If-Range"] == f'"{sha256(TEXT)[:12]}"'
@@ -216,14 +218,14 @@ def test_bad_servers_have_a_reason(server: Server, page: Answer, reason: str) ->
         table({"path": "a", "url": server.url("/a")}), timeout=0.4 if page.wait or page.drip else 60, attempts=2
     )
     assert isinstance(error, RunError)
-    assert str(error) == f"{server.url('/a')}: {reason}; `--allow-missing` goes on without it"
+    assert str(error) == f"{server.url('/a')}: {reason}; `--allow-missing` continues without it"
 
 
 @pytest.mark.long
 def test_how_slow_a_server_may_be_is_told(server: Server) -> None:
     server.pages = {"/a": Answer(TEXT[:60], drip=0.02), "/b": Answer(TEXT, wait=0.1)}
     rows = [{"path": name, "url": server.url(f"/{name}")} for name in "ab"]
-    assert bring(table(*rows), timeout=0.8, slowest=5) == ["out/mine: 2 got (10.3 kB), 0 stood already"]
+    assert bring(table(*rows), timeout=0.8, slowest=5) == ["out/mine: 2 fetched (10.3 kB), 0 already there"]
     assert "too slow" in str(complaint(table(rows[0], name="slow"), timeout=0.5, slowest=100, attempts=1))
     assert server.count("/a") == 2
     for wrong in ({"timeout": 0.0}, {"timeout": float("nan")}, {"slowest": -1}, {"attempts": 0}):
@@ -237,7 +239,10 @@ def test_a_host_that_hangs_costs_its_time_for_few_files(server: Server) -> None:
     rows = [{"path": str(n), "url": server.url(f"/{n}")} for n in range(9)]
     other = {"path": "ok", "url": server.url("/ok", "127.0.0.2").replace("127.0.0.2", "localhost")}
     told = bring(table(*rows, other), timeout=0.4, attempts=1, allow_missing=True)[0]
-    assert told == "out/mine: 2 got (20.5 kB), 0 stood already, 8 left out (timed out: 5, not asked: its host hangs: 3)"
+    assert (
+        told
+        == "out/mine: 2 fetched (20.5 kB), 0 already there, 8 left out (timed out: 5, not requested: its host hangs: 3)"
+    )
     assert len(server.asked) == 7
 
 
@@ -249,10 +254,10 @@ def test_without_a_network_the_way_out_is_told(server: Server, monkeypatch: pyte
     with monkeypatch.context() as offline:
         offline.setattr(socket, "getaddrinfo", no_network)
         said = str(complaint(name))
-        for word in ("no such host", "a network?", "https_proxy", "--mirror", "--allow-missing"):
+        for word in ("no such host", "check the network", "https_proxy", "--mirror", "--allow-missing"):
             assert word in said
         said = str(complaint(name, allow_missing=True))  # nothing got is no success
-        assert said.startswith("out/mine: nothing was got: 1 left out (no such host: 1); is there a network?")
+        assert said.startswith("out/mine: nothing was fetched: 1 left out (no such host: 1); check the network")
         assert "https_proxy" in said
         assert "--mirror" in said
         assert "--allow-missing" not in said
@@ -261,7 +266,7 @@ def test_without_a_network_the_way_out_is_told(server: Server, monkeypatch: pyte
         offline.setenv("http_proxy", "http://proxy.test:3128")
         assert "the proxy proxy.test: no such host" in str(complaint(name))
     found = str(complaint(table({"path": "a", "url": server.url("/gone")}), allow_missing=True))
-    assert found == "out/mine: nothing was got: 1 left out (HTTP 404: 1)"
+    assert found == "out/mine: nothing was fetched: 1 left out (HTTP 404: 1)"
 
 
 def test_private_addresses_are_refused_unless_asked_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +275,7 @@ def test_private_addresses_are_refused_unless_asked_for(server: Server, monkeypa
     assert error.found == "private address 127.0.0.1"
     assert "--private" in error.remedy
     assert server.asked == []
-    monkeypatch.setattr("ordsmed.text.web.http.public", lambda address: str(address) == "127.0.0.1")
+    monkeypatch.setattr("ordsmed.web.http.public", lambda address: str(address) == "127.0.0.1")
     server.pages = {"/a": Answer(status=302, headers={"Location": "http://10.0.0.1/"})}
     error = complaint(table({"path": "a", "url": server.url("/a")}), private=False)
     assert error.found == "private address 10.0.0.1"
@@ -345,10 +350,10 @@ def test_a_list_of_addresses(server: Server) -> None:
     name = table(lists=(server.url("/list"), "more.txt"))
     error = complaint(name, attempts=2)
     assert "HTTP 403: 1, HTTP 404: 1, an address that is neither http nor https: 1, connection refused: 1" in str(error)
-    assert f"4 are there and stay; the first: {server.url('/3')}: HTTP 403" in str(error)
+    assert f"4 are there and are kept; the first: {server.url('/3')}: HTTP 403" in str(error)
     assert server.count("/3") == 2
     told = bring(name, attempts=1, allow_missing=True, timeout=0.2)
-    assert told[0].startswith("out/mine: 0 got (0 bytes), 4 stood already, 4 left out (")
+    assert told[0].startswith("out/mine: 0 fetched (0 bytes), 4 already there, 4 left out (")
     books = [name for name in left() if name.endswith("-book.txt")]
     assert sorted(Path("out/mine", name).read_bytes() for name in books) == [b"one", b"two"]
     assert server.count("/1/book.txt") == 1
@@ -392,7 +397,7 @@ def test_a_mirror(server: Server) -> None:
     for place in places:
         Path(place).parent.mkdir(parents=True)
         Path(place).write_bytes(TEXT)
-        assert bring(name, mirror="mirror") == ["out/mine: 1 got (10.2 kB), 0 stood already"]
+        assert bring(name, mirror="mirror") == ["out/mine: 1 fetched (10.2 kB), 0 already there"]
         Path(place).write_bytes(b"other")
         shutil.rmtree("out")
         assert f"wanted {sha256(TEXT)}" in str(complaint(name, mirror="mirror"))
@@ -412,6 +417,24 @@ def test_a_mirror(server: Server) -> None:
     Path("mirror/mine/sums").write_text(f"{hashlib.md5(TEXT).hexdigest()}  b")
     Path("mirror/mine/b.txt").write_bytes(TEXT)
     bring(name, mirror="mirror")
+
+
+@pytest.mark.parametrize("name", ["openwebtext-urls-jp", "openwebtext-urls-eu"])
+def test_lists_without_an_address_come_from_a_mirror(server: Server, name: str) -> None:
+    wanted = rf"urls.txt: no address of it is known; `--mirror FOLDER` takes it from FOLDER/{name}/urls.txt"
+    with pytest.raises(RunError, match=wanted):
+        fetch([name])
+    Path("m").joinpath(name).mkdir(parents=True)
+    with pytest.raises(RunError, match=r"urls\.txt: not in the mirror"):
+        fetch([name], mirror="m")
+    Path("m", name, "urls.txt").write_text("https://example.org/a\n")
+    assert fetch([name], mirror="m") == [f"work/fetch/{name}: 1 got (22 bytes), 0 stood already"]
+    assert fetch([name]) == [f"work/fetch/{name}: 0 got (0 bytes), 1 stood already"]
+    assert Path("work/fetch", name, "urls.txt").read_text() == "https://example.org/a\n"
+    server.pages = {"/m/": TEXT}  # an index of the mirror is not the list
+    assert "HTTP 404" in str(complaint(name, mirror=server.url("/m")))
+    server.pages = {f"/m/{name}/urls.txt": TEXT}
+    assert bring(name, mirror=server.url("/m")) == [f"out/{name}: 1 got (10.2 kB), 0 stood already"]
 
 
 def test_archives_are_unpacked_once(server: Server) -> None:
@@ -447,7 +470,7 @@ def test_a_table_names_places_in_its_folder_only() -> None:
             module.File(url="http://x.org/", **row)
 
 
-RUN = "import sys; from ordsmed.text.web.fetch import fetch; print(*fetch([sys.argv[1]], out='out', private=True))"
+RUN = "import sys; from ordsmed.web.fetch import fetch; print(*fetch([sys.argv[1]], out='out', private=True))"
 
 
 def started(name: str) -> subprocess.Popen[bytes]:
@@ -476,7 +499,7 @@ def test_two_processes_fetch_each_file_once(server: Server) -> None:
     together.set()
     assert [process.wait(PATIENT) for process in both] == [0, 0]
     assert Path("out.txt").read_text().splitlines() == [
-        "out/mine: 2 got (20.5 kB), 0 stood already", "out/mine: 0 got (0 bytes), 2 stood already",
+        "out/mine: 2 fetched (20.5 kB), 0 already there", "out/mine: 0 fetched (0 bytes), 2 already there",
     ]  # fmt: skip
     assert len(server.asked) == 2
 
@@ -492,7 +515,7 @@ def test_after_a_kill_it_goes_on(server: Server) -> None:
     process.wait(PATIENT)
     begun = part.stat().st_size
     server.pages["/b"] = Answer(large)
-    assert bring(name) == ["out/mine: 1 got (3.07 MB), 1 stood already"]
+    assert bring(name) == ["out/mine: 1 fetched (3.07 MB), 1 already there"]
     assert server.asked[-1].headers["Range"] == f"bytes={begun}-"
     assert Path("out/mine/b").read_bytes() == large
     assert server.count("/a") == 1
@@ -512,7 +535,7 @@ def test_a_full_disk_keeps_what_is_done(server: Server, monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(files, "sync", full)
         assert "cannot write: No space left on device" in str(complaint(name))
-    assert bring(name) == ["out/mine: 1 got (10.2 kB), 1 stood already"]
+    assert bring(name) == ["out/mine: 1 fetched (10.2 kB), 1 already there"]
     assert server.count("/a") == 1
 
 
@@ -522,8 +545,8 @@ def test_a_record_that_was_cut_off(server: Server) -> None:
     with Path("out/mine/.fetched.jsonl").open("ab") as record:
         record.write(b'{"path": "c", "ur')
     name = table(*({"path": key, "url": server.url(f"/{key}")} for key in "ab"))
-    assert bring(name) == ["out/mine: 1 got (1 byte), 1 stood already"]
-    assert bring(name) == ["out/mine: 0 got (0 bytes), 2 stood already"]
+    assert bring(name) == ["out/mine: 1 fetched (1 byte), 1 already there"]
+    assert bring(name) == ["out/mine: 0 fetched (0 bytes), 2 already there"]
 
 
 def test_names_and_what_they_stand_for() -> None:
@@ -536,12 +559,13 @@ def test_names_and_what_they_stand_for() -> None:
             find(wrong)
     lines = listing()
     assert [line.split()[0] for line in lines] == [
-        "books", "glue", "lambada", "openwebtext", "squad", "wikipedia-XX", "wikitext", "xnli",
+        "books", "glue", "lambada", "openwebtext", "openwebtext-urls-eu", "openwebtext-urls-jp", "squad",
+        "wikipedia-XX", "wikitext", "xnli",
     ]  # fmt: skip
     assert lines[3].split()[1:3] == ["12.9", "GB"]
-    assert lines[4].split()[1:5] == ["81.6", "MB", "and", "more"]
-    assert lines[5].split()[1] == "?"
-    assert "more" not in lines[5].partition(":")[0]
+    assert lines[6].split()[1:5] == ["81.6", "MB", "and", "more"]
+    assert lines[7].split()[1] == "?"
+    assert "more" not in lines[7].partition(":")[0]
 
 
 @pytest.mark.parametrize("name", [path.stem for path in fetch_tables._shipped().values()])
@@ -552,7 +576,7 @@ def test_shipped_tables_are_sound(name: str) -> None:
     assert found.file or found.list
     assert len({file.path for file in found.file}) == len({file.url for file in found.file}) == len(found.file)
     for file in found.file:
-        assert file.url.startswith("https://")
+        assert file.url.startswith("https://") or (not file.url and "mirror" in found.title)
         for kind, length in (("sha256", 64), ("sha1", 40), ("md5", 32)):
             digest = getattr(file, kind)
             assert digest is None or (len(digest) == length and int(digest, 16) > 0)
@@ -564,7 +588,7 @@ def test_a_megabyte_is_worth_new_attempts(server: Server) -> None:
         server.pages = {f"/{gained}": [Answer(large, cut=gained), large]}
         name = table({"path": str(gained), "url": server.url(f"/{gained}")}, name=f"t{gained}")
         if asked == 2:
-            assert bring(name, attempts=1) == [f"out/t{gained}: 1 got (1.1 MB), 0 stood already"]
+            assert bring(name, attempts=1) == [f"out/t{gained}: 1 fetched (1.1 MB), 0 already there"]
         else:
             assert "answer was cut off; try again later" in str(complaint(name, attempts=1))
         assert server.count(f"/{gained}") == asked
@@ -597,10 +621,10 @@ def test_a_body_that_trickles(monkeypatch: pytest.MonkeyPatch) -> None:
             yield bytes(size)
 
     good = [(10.0, 1), (0.5, 1049), (9.0, 0), (2.0, 1100)]  # 1,050 bytes in 10.5 s, then 1,100 in 11 s
-    assert [len(block) for block in download._lively(comes(*good), way)] == [1, 1049, 0, 1100]
+    assert [len(block) for block in download._check_speed(comes(*good), way)] == [1, 1049, 0, 1100]
     for bad in ([(10.5, 1049)], [(10.5, 9999), (10.1, 1009)], [(9.0, 500), (1.5, 549)]):
         with pytest.raises(module.Failed, match="too slow") as caught:
-            list(download._lively(comes(*bad), way))
+            list(download._check_speed(comes(*bad), way))
         assert caught.value.again
 
 
@@ -671,30 +695,30 @@ def test_names_of_listed_files_stay_from_version_to_version() -> None:
 
 def test_a_list_that_cannot_be_had_and_other_ways_to_go_wrong(server: Server) -> None:
     name = table(lists=(server.url("/list"),))
-    assert str(complaint(name)).startswith(f"{server.url('/list')}: HTTP 404; `--allow-missing` goes on without it")
-    assert str(complaint(name, allow_missing=True)) == "out/mine: nothing was got: 1 left out (HTTP 404: 1)"
+    assert str(complaint(name)).startswith(f"{server.url('/list')}: HTTP 404; `--allow-missing` continues without it")
+    assert str(complaint(name, allow_missing=True)) == "out/mine: nothing was fetched: 1 left out (HTTP 404: 1)"
     server.pages = {f"/{n}": Answer(status=n) for n in (400, 401, 402, 405, 406, 410)} | {"/ok": TEXT}
     rows = [{"path": path[1:], "url": server.url(path)} for path in server.pages]
     told = bring(table(*rows, rows[0] | {"path": "again"}), allow_missing=True)
     reasons = "HTTP 400: 2, HTTP 401: 1, HTTP 402: 1, HTTP 405: 1, HTTP 406: 1"
-    assert told == [f"out/mine: 1 got (10.2 kB), 0 stood already, 7 left out ({reasons})"]
+    assert told == [f"out/mine: 1 fetched (10.2 kB), 0 already there, 7 left out ({reasons})"]
     wrong = {"path": "bad", "url": server.url("/ok"), "size": 3}
     said = str(complaint(table(wrong, rows[0])))
-    reasons = "not what it should be: 1, HTTP 400: 1"
-    assert said.startswith(f"out/mine: 2 files could not be fetched ({reasons}), 0 are there and stay; the first:")
+    reasons = "not as expected: 1, HTTP 400: 1"
+    assert said.startswith(f"out/mine: 2 files could not be fetched ({reasons}), 0 are there and are kept; the first:")
     with pytest.raises(RecipeError, match=r"--timeout: found inf; wanted seconds, more than 0"):
         bring(table(rows[-1]), timeout=float("inf"))
-    assert bring(table(rows[-1]), attempts=1, slowest=0) == ["out/mine: 0 got (0 bytes), 1 stood already"]
+    assert bring(table(rows[-1]), attempts=1, slowest=0) == ["out/mine: 0 fetched (0 bytes), 1 already there"]
 
 
 def test_tables_of_one_s_own(server: Server) -> None:
     server.pages = {"/a": TEXT, "/b": b"b"}
     one, two = (table({"path": key, "url": server.url(f"/{key}")}, name=f"my.{key}") for key in "ab")
     assert bring(one, two) == [
-        "out/my.a: 1 got (10.2 kB), 0 stood already",
-        "out/my.b: 1 got (1 byte), 0 stood already",
+        "out/my.a: 1 fetched (10.2 kB), 0 already there",
+        "out/my.b: 1 fetched (1 byte), 0 already there",
     ]
-    with pytest.raises(RecipeError, match="no table of addresses and no file"):
+    with pytest.raises(RecipeError, match="not a fetch table or a file"):
         bring(one, "none")
     with pytest.raises(DataError, match=r"none: no such folder; wanted a mirror: a folder or an address; name another"):
         bring(one, mirror="none")

@@ -23,9 +23,9 @@ import pytest
 from kit.clocks import set_time
 from kit.web_server import Answer, Server, serving
 from ordsmed import __version__
-from ordsmed.text.web import http
-from ordsmed.text.web.hosts import in_ascii
-from ordsmed.text.web.http import Failed, Refused, Reply, get, retry
+from ordsmed.web import http
+from ordsmed.web.hosts import in_ascii
+from ordsmed.web.http import Failed, Refused, Reply, get, retry
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_chunks(server: Server) -> None:
         (Answer(status=301), "bad redirect", False),
         (Answer(status=302, headers={"Location": "http://[::1"}), "bad redirect", False),
         (Answer(status=302, headers={"Location": "ftp://x.org/"}), "redirect to an address that is neither", False),
-        (Answer(b"x", headers={"Content-Encoding": "br"}), "Content-Encoding br was not asked for", False),
+        (Answer(b"x", headers={"Content-Encoding": "br"}), "Content-Encoding br was not requested", False),
         (Answer(b"no gzip", headers={"Content-Encoding": "gzip"}), "bad compressed data", False),
     ],
 )  # fmt: skip
@@ -353,7 +353,7 @@ def test_a_proxy_is_asked_and_private_names_stay_refused(server: Server, monkeyp
     server.pages["/direct"] = b"direct"
     assert read(server.url("/direct")) == b"direct"
     monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
-    assert failure("http://no-such-host.invalid/").reason == "http_proxy is no http:// address"
+    assert failure("http://no-such-host.invalid/").reason == "http_proxy is not an http:// address"
 
 
 def test_retry_waits_and_gives_up() -> None:

@@ -13,8 +13,8 @@ import pytest
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
 from ordsmed.text.markup import warc
-from ordsmed.text.web import pages as module
-from ordsmed.text.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, laid_out, lay_out, part_path
+from ordsmed.web import pages as module
+from ordsmed.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, laid_out, lay_out, part_path
 
 URL = "http://a.org/"
 
@@ -176,7 +176,11 @@ def test_what_a_kill_left_is_cut_off(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (part_path(tmp_path, 0).read_bytes(), (tmp_path / LOG).read_bytes()) == (whole, told)
     assert not part_path(tmp_path, 1).exists()
     said = " ".join(capsys.readouterr().err.split())
-    for line in ("its last line is not whole", "00000.warc.gz: 4 bytes of a page", "00001.warc.gz: 22 bytes of a page"):
+    for line in (
+        "its last line is incomplete",
+        "00000.warc.gz: 4 bytes of a page",
+        "00001.warc.gz: 22 bytes of a page",
+    ):
         assert line in said
     (tmp_path / LOG).write_bytes(b'{"url": "http://b')
     with Pages(tmp_path):
@@ -190,5 +194,5 @@ def test_pages_are_checked_when_they_are_read(tmp_path: Path) -> None:
     lay_out([URL], tmp_path, tmp_path / "order-x.bin")
     assert [page.body for page in laid_out(tmp_path / "order-x.bin")] == [b"\r\n\r\nx\r\n\r\n"]
     part_path(tmp_path, 0).unlink()
-    with pytest.raises(DataError, match=r"byte 0: no whole page .*; remove pages-00000\.warc\.gz: its pages are"):
+    with pytest.raises(DataError, match=r"byte 0: no complete page .*; remove pages-00000\.warc\.gz; its pages are"):
         list(laid_out(tmp_path / "order-x.bin"))

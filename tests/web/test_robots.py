@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ordsmed.text.web import robots
+from ordsmed.web import robots
 
 
 def allowed(text: str, *paths: str, name: str = "ordsmed") -> list[bool]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.text.web.unpack import inside, unpack
+from ordsmed.web.unpack import inside, unpack
 
 TEXT = bytes(range(256)) * 40
 
@@ -87,7 +87,7 @@ def test_nothing_else_is_replaced_and_nothing_lies_there_before_it_is_noted(tmp_
     assert list(tmp_path.iterdir()) == [archive]
     (tmp_path / "to").mkdir()
     (tmp_path / "to/y").write_bytes(b"mine")
-    with pytest.raises(DataError, match=r"to/y: stands here, and a.zip has a file of that name"):
+    with pytest.raises(DataError, match=r"to/y: exists, and a.zip has a file of that name"):
         spread(archive)
     assert lying(tmp_path / "to") == {"y": b"mine"}
 
@@ -96,18 +96,18 @@ def test_nothing_else_is_replaced_and_nothing_lies_there_before_it_is_noted(tmp_
 def evil_archives() -> dict[str, tuple[bytes, str]]:
     whole = packed_zip({"a": TEXT})
     return {
-        "up.zip": (packed_zip({"good": b"g", "../evil": b"e"}), "holds '../evil'"),
-        "root.zip": (packed_zip({"/evil": b"e"}), "holds '/evil'"),
+        "up.zip": (packed_zip({"good": b"g", "../evil": b"e"}), "contains '../evil'"),
+        "root.zip": (packed_zip({"/evil": b"e"}), "contains '/evil'"),
         "back.zip": (packed_zip({"..\\evil": b"e"}), "below its folder only"),
-        "drive.zip": (packed_zip({"C:evil": b"e"}), "holds 'C:evil'"),
-        "link.zip": (packed_zip({"evil": b"/etc"}, evil=stat.S_IFLNK), "holds a link"),
+        "drive.zip": (packed_zip({"C:evil": b"e"}), "contains 'C:evil'"),
+        "link.zip": (packed_zip({"evil": b"/etc"}, evil=stat.S_IFLNK), "contains a link"),
         "bomb.zip": (packed_zip({"evil": bytes(9 << 20)}), "more than 100 times its size"),
         "cut.zip": (packed_zip(MEMBERS)[:-30], "cannot be unpacked"),
         "torn.zip": (whole[:60] + b"torn" + whole[64:], "cannot be unpacked"),
-        "up.tar.gz": (packed_tar({"../evil": b"e"}), "holds '../evil'"),
-        "link.tar.gz": (packed_tar({"evil": b""}, tarfile.SYMTYPE), "holds a link or device"),
-        "hard.tar.gz": (packed_tar({"evil": b""}, tarfile.LNKTYPE), "holds a link or device"),
-        "pipe.tar.gz": (packed_tar({"evil": b""}, tarfile.FIFOTYPE), "holds a link or device"),
+        "up.tar.gz": (packed_tar({"../evil": b"e"}), "contains '../evil'"),
+        "link.tar.gz": (packed_tar({"evil": b""}, tarfile.SYMTYPE), "contains a link or device"),
+        "hard.tar.gz": (packed_tar({"evil": b""}, tarfile.LNKTYPE), "contains a link or device"),
+        "pipe.tar.gz": (packed_tar({"evil": b""}, tarfile.FIFOTYPE), "contains a link or device"),
         "cut.tar.gz": (packed_tar({"a": os.urandom(3000)})[:-900], "cannot be unpacked"),
         "no.tar.gz": (b"no archive", "cannot be unpacked"),
         "cut.gz": (gzip.compress(TEXT)[:-9], "is cut off"),

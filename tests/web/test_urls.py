@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from kit.makers import digest_of
 from ordsmed import cli
 from ordsmed.base.errors import DataError
-from ordsmed.text.web import urls
-from ordsmed.text.web.urls import Rules, addresses, is_private, number, spelled, write_list
+from ordsmed.web import urls
+from ordsmed.web.urls import Rules, addresses, is_private, number, spelled, write_list
 
 
 def chosen(path: Path, *rows: str, private: bool = False, **rules: Any) -> tuple[list[str], dict[str, int]]:

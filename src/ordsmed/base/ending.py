@@ -17,6 +17,7 @@ STOP_AT = "ORDSMED_STOP_AT"  # environment variable of rank 0: the step after wh
 TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # signals that make a run save and stop
 ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # those that Python does not turn into an exception
 _connected = False
+_nothing_done = False  # this command was ended before it, or one before it, did anything
 _status: int | None = None  # exit status if `last` has to end the process at once; None: a normal end
 
 
@@ -42,11 +43,17 @@ def connected() -> None:
     _connected = True
 
 
+def nothing_done() -> None:
+    """Note that this command ends before anything was done, so that no one is told to resume it."""
+    global _nothing_done
+    _nothing_done = True
+
+
 @contextlib.contextmanager
 def noted() -> Iterator[None]:
     """Record the exit status for `last`, if the command connects to other processes."""
-    global _connected, _status
-    _connected, _status, status = False, None, 1
+    global _connected, _nothing_done, _status
+    _connected, _nothing_done, _status, status = False, False, None, 1
     try:
         yield
         status = 0
@@ -97,12 +104,13 @@ def side_by_side() -> list[str]:
 
 def stopped(verb: str, words: Sequence[str], after: str = "") -> str:
     """Return the lines to print after a stop. `after` says whether the verb resumes or starts again."""
-    if after == GOES_ON:
+    if after == GOES_ON and not _nothing_done:
         again = [word for word in words if word != "--anew"]  # it would start from the beginning
         lines = command_lines(
             "stopped; finished work is kept, resume with", command(*verb.split(), *again, *side_by_side())
         )
         return "\n".join(lines)
-    if after == BEGINS_AGAIN:
-        return "\n".join(command_lines("stopped; nothing was kept, start again with", command(*verb.split(), *words)))
+    if after:
+        title = "stopped; nothing was kept, start again with"
+        return "\n".join(command_lines(title, command(*verb.split(), *words, *side_by_side())))
     return "stopped"

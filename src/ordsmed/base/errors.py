@@ -10,8 +10,11 @@ OrdsmedError
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class OrdsmedError(Exception):
@@ -50,6 +53,36 @@ class Lost(RunError):
     """One of several processes died or hangs, and reported no error. Another attempt may succeed."""
 
     status = 75  # EX_TEMPFAIL of sysexits.h: a temporary failure
+
+
+DEAD_WORKER = r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal|exited unexpectedly)"
+NO_PROCESS = (os.strerror(errno.EAGAIN), "can't start new thread")  # what a failed fork or start of a thread says
+
+
+def lost_process(error: BaseException) -> Lost | None:
+    """Return `error` as one line if a process that makes rows was killed, or none could be started; else None."""
+    words = str(error).strip()
+    if isinstance(error, RuntimeError) and (dead := re.search(DEAD_WORKER, words)):
+        remedy = "give the run more memory or fewer `layout.workers`; the same command goes on from the last checkpoint"
+        problem = f"process {dead[1]} was killed, perhaps because memory was full"
+        return Lost("a process that makes rows", problem, "", remedy)
+    no_fork = isinstance(error, OSError) and (error.errno, error.strerror) == (errno.EAGAIN, NO_PROCESS[0])
+    no_thread = isinstance(error, RuntimeError) and (words == NO_PROCESS[0] or NO_PROCESS[1] in words)
+    if no_fork or no_thread:
+        remedy = "raise `ulimit -u`, or take fewer `processes`, `--devices` or `layout.workers`; then start it again"
+        return Lost("processes", f"the system starts no more of them ({NO_PROCESS[0]})", "", remedy)
+    return None
+
+
+@contextlib.contextmanager
+def lost_processes() -> Iterator[None]:
+    """Raise the death of a process that this one started, and a limit of processes, as `Lost`."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        if lost := lost_process(error):
+            raise lost from error
+        raise
 
 
 MANY = 40  # most names to list in a message

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
-from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
+from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError, lost_process
 from ordsmed.base.say import many, say
 
 if TYPE_CHECKING:
@@ -207,14 +207,29 @@ def refusal(error: OSError, path: Path | None = None) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def in_a_line() -> Iterator[None]:
-    """Turn an OSError anywhere in this block into one line, except for a closed pipe."""
+    """Turn an error of the system, such as a full disk or a limit of processes, into one line; not a closed pipe."""
     try:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except (OSError, ImportError, RuntimeError) as error:
+        if named := lost_process(error) or unloadable(error):
+            raise named from error
+        if not isinstance(error, OSError):
+            raise
         problem, remedy = refusal(error)
         raise RunError(error.filename or "disk", problem, "", remedy) from error
+
+
+def unloadable(error: BaseException) -> RunError | None:
+    """Return `error` as one line if a shared library cannot be loaded; None: it is another error."""
+    words = (str(error).splitlines() or [""])[0]
+    if not isinstance(error, ImportError) and getattr(error, "errno", 0) is not None:  # the loader sets no number
+        return None
+    if not re.search(r"\.so\b|shared object|undefined symbol|not found \(required by", words):
+        return None
+    remedy = "load the module that holds it, or install the package anew (`ordsmed doctor` looks at the others)"
+    return RunError("a library", f"cannot be loaded: {words}", "", remedy)
 
 
 def unwritable(error: BaseException | None) -> bool:

@@ -23,14 +23,27 @@ from ordsmed.base.say import say
 
 HOUSE = Path(__file__).parent.parent
 ELSEWHERE = "; elsewhere "  # in a setting's help, before its names in other codes
+INSTALL = "install the whole of ordsmed, not its core alone"
 UNMARKED = "Settings"  # former class name of choices without the base class, which users' modules may still have
 NAMES = "corpora cleaners tokenizers models objectives tasks optimizers formats probes judges"
 MENUS = tuple(NAMES.split())
-WINGS = {
-    "corpora": "corpus", "cleaners": "corpus", "tokenizers": "text", "models": "nn", "objectives": "learn",
-    "tasks": "learn", "optimizers": "learn", "formats": "weights", "probes": "measure", "judges": "measure",
-    "trackers": "tell", "dialects": "others", "verbs": "cli", "protocols": "serve",
+PACKAGES = {  # where the files of a menu are; the core's package first, then those of add-ons
+    "corpora": ("corpus", "web"), "cleaners": ("corpus",), "tokenizers": ("text",), "models": ("nn",),
+    "objectives": ("learn",), "tasks": ("learn",), "optimizers": ("learn",), "formats": ("weights",),
+    "probes": ("measure",), "judges": ("measure",), "trackers": ("tell",), "dialects": ("others",),
+    "verbs": ("cli", "web", "machines", "others", "serve"), "protocols": ("serve",),
 }  # fmt: skip
+ADD_ONS: dict[
+    str, dict[str, tuple[str, ...]]
+] = {  # the choices that add-ons have: named where the add-on is not installed
+    "corpora": {"web": ("web",)},
+    "verbs": {
+        "web": ("corpus_addresses", "fetch"),
+        "machines": ("doctor", "estimate", "install", "submit", "survey", "validate"),
+        "others": ("as_",),
+        "serve": ("serve",),
+    },
+}
 _advised: set[str] = set()
 
 
@@ -65,12 +78,23 @@ class Nested:
     kinds: tuple[str, ...] = ()  # the kinds of a menu that have it, if not all do
 
 
-def folder_of(menu: str) -> Path:
-    return HOUSE / WINGS[menu] / menu
+def folders_of(menu: str) -> list[Path]:
+    """Return the folders that hold the files of a menu."""
+    return [HOUSE / package / menu for package in PACKAGES[menu]]
 
 
 def entries(menu: str) -> list[str]:
-    return sorted(path.stem for path in folder_of(menu).glob("*.py") if not path.stem.startswith("_"))
+    """Return the kinds that the folders of a menu offer."""
+    return sorted(kind for folder in folders_of(menu) for kind in _kinds_in(folder))
+
+
+def _kinds_in(folder: Path) -> list[str]:
+    return [path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")]
+
+
+def missing_add_on(menu: str, kind: str) -> str:
+    """Return the add-on that has a choice, or "": a choice is missing where its add-on is not installed."""
+    return next((package for package, kinds in ADD_ONS.get(menu, {}).items() if kind in kinds), "")
 
 
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
@@ -78,6 +102,8 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
     if kind in entries(menu):
         return choice(opened(menu, kind))
     place = place or f"{menu} kind"
+    if add_on := missing_add_on(menu, kind):
+        raise RecipeError(place, f"`{kind}` is of the add-on ordsmed.{add_on}, which is not installed", "", INSTALL)
     if "." not in kind:
         instead = next(answers("kinds", kind, [menu]), "") or nearest(kind, entries(menu))
         raise RecipeError(place, f"`{kind}` is not in {menu}", "", instead)
@@ -134,12 +160,14 @@ def kind_of(settings: object) -> str:
     """Return the kind of settings, as recipes name it."""
     module = type(settings).__module__
     place, _, kind = module.rpartition(".")
-    return kind if place in {f"ordsmed.{WINGS[menu]}.{menu}" for menu in MENUS} else module
+    known = {f"ordsmed.{package}.{menu}" for menu in MENUS for package in PACKAGES[menu]}
+    return kind if place in known else module
 
 
 def module_of(menu: str, kind: str) -> str:
     """Return the module of a kind: one of this package, or a user's own."""
-    return f"ordsmed.{WINGS[menu]}.{menu}.{kind}" if kind in entries(menu) else kind
+    package = next((package for package in PACKAGES[menu] if kind in _kinds_in(HOUSE / package / menu)), "")
+    return f"ordsmed.{package}.{menu}.{kind}" if package else kind
 
 
 def headline(module: str) -> str:

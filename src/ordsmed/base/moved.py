@@ -9,7 +9,7 @@ from typing import Any, cast
 
 NOW = {  # old -> new name below `ordsmed`, also for submodules; the longest matching name counts
     "apply": "use", "binary": "base.binary", "launch": "base.launch",
-    "labelled": "text.labelled", "markup": "text.markup", "tokenizers": "text.tokenizers", "web": "text.web",
+    "labelled": "text.labelled", "markup": "text.markup", "tokenizers": "text.tokenizers", "text.web": "web",
     "cleaners": "corpus.cleaners", "corpora": "corpus.corpora", "models": "nn.models",
     "objectives": "learn.objectives", "optimizers": "learn.optimizers", "score": "learn.score", "tasks": "learn.tasks",
     "formats": "weights.formats", "nn.boxes": "weights.boxes", "nn.foreign": "weights.foreign",
@@ -23,6 +23,7 @@ NOW = {  # old -> new name below `ordsmed`, also for submodules; the longest mat
     "trackers": "tell.trackers", "cluster": "machines.cluster", "doctor": "machines.doctor",
     "install": "machines.install", "suite": "machines.suite", "dialects": "others.dialects",
     "translate": "others.translate", "command": "cli", "verbs": "cli.verbs",
+    "corpus.corpora.web": "web.corpora.web", "corpora.web": "web.corpora.web",
 }  # fmt: skip
 CALLED = ("pretrain", "finetune")  # functions of `ordsmed`, which a module of the same name would hide
 

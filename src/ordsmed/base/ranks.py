@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -25,7 +26,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ordsmed.base import ending, errors
 from ordsmed.base.errors import Lost, OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import devices, memory
+from ordsmed.base.machine.devices import Card
 from ordsmed.base.machine.threads import stay_on_socket, threads_of
+from ordsmed.base.meeting import WaitingLine, interruptible, resolve
 from ordsmed.base.say import many, speak
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ class Ranks:
     mesh: DeviceMesh = None  # type: ignore[assignment]  # None: a single process, as for the next two
     data_group: ProcessGroup = None  # type: ignore[assignment]  # ranks with other rows: one of each tensor group
     store: Store = None  # type: ignore[assignment]  # a key-value store that all ranks share
+    card: Card | None = None  # the GPU of a site that is planned for; None: that of this machine
     limit: timedelta = timedelta(0)  # timeout of collectives, if longer than torch's default
 
     @property
@@ -236,11 +240,18 @@ def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Rank
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local)}
     os.environ |= {"MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port)}
     seconds = max(patience, least)
-    place = f"rank {ranks.rank} at {ranks.place.address}:{ranks.place.port}"
+    place = f"rank {ranks.rank} at {_address(ranks.place)}"
+    line = WaitingLine(ranks.rank, seconds, silent=ranks.place.local != 0)
+    try:
+        resolve(ranks.place.address, ranks.rank)
+    except RunError as error:
+        error.echo = ranks.place.local != 0  # one process of each machine reports it
+        raise
     try:
         with answered_within(2 * seconds, ranks):
-            store = _first_store(ranks.place, timedelta(seconds=seconds))
-            store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds), store)
+            connecting = functools.partial(_first_store, ranks.place, timedelta(seconds=seconds))
+            store = interruptible(connecting, lambda: line.tell(lambda: f"the first rank at {_address(ranks.place)}"))
+            store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds, line), store)
     except Absent as absent:
         problem = f"{in_words(absent.ranks, os.environ)} did not connect within {seconds:g} s"
         complaint = Lost(place, problem, many(ranks.world, "process"), ABSENT)
@@ -252,6 +263,10 @@ def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Rank
             raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
         raise Lost(place, f"could not connect: {_line(error)}", f"{many(ranks.world, 'process')}") from None
     return dataclasses.replace(ranks, store=store)
+
+
+def _address(place: Place) -> str:
+    return f"{place.address}:{place.port}"
 
 
 def _first_store(place: Place, limit: timedelta) -> Store:
@@ -338,7 +353,7 @@ class Absent(RuntimeError):
         self.ranks, self.echo = ranks, echo
 
 
-def word_of_attempt(store: Store, ranks: Ranks, until: float) -> str:
+def word_of_attempt(store: Store, ranks: Ranks, until: float, line: WaitingLine | None = None) -> str:
     """Return a word that only the processes of this attempt share. Rank 0 draws it and sends it to the others.
 
     torchrun keeps its store with all its contents when it restarts, and counts restarts per machine, so keys need such
@@ -350,6 +365,8 @@ def word_of_attempt(store: Store, ranks: Ranks, until: float) -> str:
     missing = list(range(1, ranks.world))
     while (missing := [rank for rank in missing if not _has(store, rank, drawn)]) and time.monotonic() < until:
         time.sleep(pause)
+        if line:
+            line.tell(lambda: in_words(missing, os.environ))
     store.set(f"met/{drawn}", json.dumps(missing))
     if missing:
         time.sleep(10 * pause)  # rank 0 has the store, and the others must read it first
@@ -422,11 +439,10 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
     if ranks.first:
         try:
             answer: dict[str, Any] = {"is": act()}
-        except OrdsmedError as error:
-            answer = {"error": [type(error).__name__, *error.__reduce__()[1]]}
-            raise
         except BaseException as error:
-            answer = {"error": ["RunError", "rank 0", _line(error), "", ""]}
+            named = error if isinstance(error, OrdsmedError) else errors.lost_process(error)
+            failed = named or RunError("rank 0", _line(error))
+            answer = {"error": [type(failed).__name__, *failed.__reduce__()[1]]}
             raise
         finally:
             ranks.store.set(key, json.dumps(answer))

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ordsmed.base import files, menu, settings, stages
-from ordsmed.base.errors import MANY, DataError, RecipeError, RunError, meant, nearest
+from ordsmed.base.ending import Stopped
+from ordsmed.base.errors import MANY, DataError, OrdsmedError, RecipeError, RunError, meant, nearest
 from ordsmed.base.folder import EXAMPLES, RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.identity import identity
 from ordsmed.base.keys import value_key
@@ -127,12 +128,27 @@ class Run:
     def begin(self, recipe: Recipe, **facts: object) -> None:
         """Write the recipe, the status and the environment before the work begins."""
         self.check_place()
-        known = {"verb": recipe.verb, "state": "running", "fingerprint": fingerprint(recipe), **self._where(), **facts}
+        begun = {"verb": recipe.verb, "state": "running", "why": None, "fingerprint": fingerprint(recipe)}
+        known: dict[str, object] = {**begun, **self._where(), **facts}
         with files.survive_disk(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         self.set(**known)  # the status first: it marks the folder as one that may be made again
         files.write_text(self.path / RECIPE, settings.write(recipe))
         files.write_json(self.path / "environment.json", environment())
+
+    @contextlib.contextmanager
+    def failure_noted(self) -> Iterator[None]:
+        """Write into `status.json` how the work in here ended, if it did not end well."""
+        try:
+            yield
+        except Stopped:
+            raise  # which has noted its step
+        except (Exception, KeyboardInterrupt) as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            reason = {} if stopped else {"why": str(error) or type(error).__name__}
+            with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
+                self.set(state="stopped" if stopped else "failed", **reason)
+            raise
 
     def check_place(self) -> None:
         """Raise an error if the folder cannot be made or written to, or has files of something else."""
@@ -428,7 +444,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
             _whole[str(folder.resolve())] = run.status["fingerprint"]
             return folder
         run.begin(recipe, began=time.time())
-        with logged(folder / "log.txt"):
+        with run.failure_noted(), logged(folder / "log.txt"):
             facts = recipe.perform(run)
         _announced.add(folder.resolve())
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)

@@ -2,7 +2,8 @@
 
     checkpoints/step-000000500/  state.json  {"step": 500, ..., "checksums": {"model.safetensors": "1a2b3c4d", ...}}
 
-Of several processes, each writes its own files: model-00002-of-00004.safetensors, optimizer-...
+Of several processes, each writes its own files: model-00002-of-00004.safetensors, optimizer-...; index.json says which
+of them holds what.
 """
 
 import shutil
@@ -15,6 +16,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import many, say
 
 KINDS = ("model", "optimizer")
+INDEX = "index.json"  # which file of several holds what
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -57,8 +59,9 @@ def strip(path: Path) -> None:
     moments = [name for name in state["checksums"] if kind_of(name) != KINDS[0]]
     if moments:
         kept = {name: total for name, total in state["checksums"].items() if name not in moments}
-        files.write_json(path / "state.json", {**state, "checksums": kept})
-        for name in moments:
+        rest = {key: value for key, value in state.items() if key != "index"}  # it names files that go
+        files.write_json(path / "state.json", {**rest, "checksums": kept})
+        for name in (INDEX, *moments):
             (path / name).unlink(missing_ok=True)
 
 
@@ -98,7 +101,10 @@ def labels(path: Path) -> list[str]:
 def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:
     """Return what is wrong with the files of these kinds in a snapshot, or an empty string."""
     try:
-        sums = files.read_table(path / "state.json")["checksums"]
+        state = files.read_table(path / "state.json")
+        sums = state["checksums"]
+        if "index" in state and files.checksum(path / INDEX) != state["index"]:
+            return f"{INDEX} is damaged"
         if {kind_of(name) for name in sums} < set(kinds):
             return "state.json has no " + " or ".join(sorted(set(kinds) - {kind_of(name) for name in sums}))
         for name in (n for n in sums if kind_of(n) in kinds):

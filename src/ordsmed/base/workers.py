@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from ordsmed.base.ending import TO_STOP
-from ordsmed.base.errors import RecipeError, RunError
+from ordsmed.base.errors import Lost, RecipeError, RunError
 from ordsmed.base.machine.host import most_processes
 
 PATIENCE = 0.1  # seconds until a signal is handled
@@ -47,9 +47,9 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
         with _dask(engine) if engine else _pool(processes) as (executor, workers):
             yield lambda function, tasks: _in_order(executor, function, tasks, workers)
     except BrokenProcessPool:
-        problem = "was killed, perhaps because memory ran out"
-        remedy = "give it more memory or use fewer `processes`, then resume with the same command"
-        raise RunError("a worker process", problem, "", remedy) from None
+        problem = "was killed, perhaps because memory was full"
+        remedy = "give it more memory or take fewer `processes`; the same command goes on"
+        raise Lost("a worker process", problem, "", remedy) from None
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):
             problem = f"{type(error).__name__}: {error}"

@@ -6,6 +6,7 @@ Its docstring is what `ordsmed help` prints of it. Further names of the file are
     RECIPE = "ordsmed.data.encode:Encoding"           the settings of its recipe, if it takes one
     STOPPED = GOES_ON                                 or BEGINS_AGAIN: what the same command does after it was stopped
     OTHERS_BEHIND = 2                                 words after so many (and flags before them) belong to others
+    def look_up(word) -> list[str]                    what `ordsmed help WORD` prints of a word that nothing else knows
 
 and the functions `arguments(parser)` and `run(args)`. Only `run` imports what is slow to import.
 """
@@ -40,6 +41,7 @@ class Verb:
     arguments: Callable[[Parser], None]
     run: Callable[[argparse.Namespace], None]
     others_behind: int = 0
+    look_up: Callable[[str], list[str]] | None = None
 
     def own(self, words: Sequence[str]) -> list[str]:
         """Return the words that this verb parses itself."""
@@ -105,6 +107,10 @@ def name_of(stem: str) -> str:
 def find(name: str) -> Verb:
     stem = next((stem for stem in menu.entries(MENU) if name_of(stem) == name), None)
     if stem is None:
+        for add_on, stems in menu.ADD_ONS[MENU].items():
+            if name in map(name_of, stems):
+                problem = f"is a command of the add-on ordsmed.{add_on}, which is not installed"
+                raise UsageError(f"`{name}`", problem, "", menu.INSTALL)
         raise UsageError(f"`{name}`", "no such verb", "", _instead(name))
     module = menu.opened(MENU, stem)
     group, order = module.PLACE
@@ -113,7 +119,18 @@ def find(name: str) -> Verb:
     stopped = getattr(module, "STOPPED", "")
     behind = getattr(module, "OTHERS_BEHIND", 0)
     doc = (module.__doc__ or "").strip()
-    return Verb(name, doc, FORMER.get(group, group), order, place, stopped, module.arguments, module.run, behind)
+    return Verb(
+        name,
+        doc,
+        FORMER.get(group, group),
+        order,
+        place,
+        stopped,
+        module.arguments,
+        module.run,
+        behind,
+        getattr(module, "look_up", None),
+    )
 
 
 def every() -> list[Verb]:

@@ -1,1 +1,1 @@
-"""From sources to documents: cleaned in chunks, deduplicated, held out, split, reported."""
+"""Build a corpus from sources: cleaned in chunks, deduplicated, split, reported."""

@@ -1,8 +1,9 @@
-"""Buckets of documents that agree in a band of their signatures, out of run files sorted by key.
+"""Buckets of documents whose signatures agree in a band, from run files sorted by key.
 
-A bucket holds the documents that agree in all `rows` bins of a band. There are as many rows as leave a pair at the
-threshold found with probability SURE or more: 5 rows and 25 bands at 0.7 and 128, which find 0.99 of the pairs at
-0.7, 0.9999 at 0.8, and offer 1 of 17 pairs at 0.3 in vain. Documents of one signature (or one key) count as one.
+A bucket holds the documents that agree in all `rows` bins of a band. The number of rows is as large as possible while a
+pair at the threshold is found with probability SURE: for 0.7 and 128 permutations 25 bands of 5 rows, which find 0.99
+of the pairs at 0.7 and 0.9999 at 0.8, and compare 1 of 17 pairs at 0.3 in vain. Documents with equal signatures (or
+keys) count as one.
 """
 
 import os
@@ -22,13 +23,13 @@ from ordsmed.corpus.signatures import EMPTY, ODD, Array, Near, signatures
 Text = Callable[[int], str]
 
 RUN = 1 << 17  # documents of a run file
-RUNS = 128  # run files at most: each task opens all of them, and of very many documents there are very many tasks
-PART = 1 << 21  # entries of a band that a task holds
+RUNS = 128  # most run files, because each of very many tasks opens all of them
+PART = 1 << 21  # most entries of a band in a task
 
 
 @dataclass(frozen=True)
 class MatchingWork:
-    """What every task knows."""
+    """Data that every task needs."""
 
     folder: Path
     how: Near
@@ -40,7 +41,7 @@ class MatchingWork:
 
     @property
     def exact(self) -> int:
-        """Lanes of a run file in which equal means the same: the words' key, the whole signature."""
+        """Return the number of lanes of a run file in which equal keys mean duplicates: words and whole signatures."""
         return self.keyed + self.signed
 
     @property
@@ -51,7 +52,7 @@ class MatchingWork:
         return np.load(self.folder / f"{name}.npy", mmap_mode="r")
 
     def create(self, name: str, kind: str, shape: tuple[int, int]) -> Array:
-        """An array in a file, to be filled; the disk's room is taken at once: a full one is told here."""
+        """Create an array in a file. Its disk space is allocated at once, so that a full disk raises an error here."""
         path = self.folder / f"{name}.npy"
         with path.open("wb") as file:
             np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
@@ -60,7 +61,7 @@ class MatchingWork:
 
 
 def ranked(total: int, preference: Array | None, against: int, scratch: Path, keys: Array | None) -> Array:
-    """The documents in order of preference; written down with each one's rank, and the keys."""
+    """Return the documents in order of preference. Store them, the rank of each, and the keys."""
     if total > EMPTY:
         raise DataError("near duplicates", f"{many(total, 'document')}", f"at most {EMPTY:,}", "divide the corpus")
     order = np.arange(total, dtype="<u4")
@@ -76,7 +77,7 @@ def ranked(total: int, preference: Array | None, against: int, scratch: Path, ke
 
 
 def runs_of(files: Sequence[Path], counts: Sequence[int]) -> list[tuple[int, int, list[Path], list[int]]]:
-    """Files put together to runs: number, first document, files, their counts."""
+    """Group files into runs: number, first document, files and their counts."""
     runs, first, start, size = list[tuple[int, int, list[Path], list[int]]](), 0, 0, 0
     enough = max(RUN, -(-sum(counts) // RUNS))
     for end, count in enumerate(counts, 1):
@@ -88,7 +89,7 @@ def runs_of(files: Sequence[Path], counts: Sequence[int]) -> list[tuple[int, int
 
 
 def write_run(work: MatchingWork, run: int, first: int, files: list[Path], counts: list[int]) -> None:
-    """One run's lanes, each sorted by key, and a byte of every number of its signatures."""
+    """Write a run: its lanes, each sorted by key, and one byte of every number of its signatures."""
     count = sum(counts)
     keys = work.create(f"run-{run}", "<u8", (work.lanes, count))
     ranks = work.create(f"ranks-{run}", "<u4", (work.lanes, count))
@@ -98,7 +99,7 @@ def write_run(work: MatchingWork, run: int, first: int, files: list[Path], count
     at = 0
     for path, size in zip(files, counts, strict=False):
         for rows in _rows(path, size, first + at, work):
-            # the hash of the whole signature, and that of each band
+            # the hash of the whole signature, then one per band
             columns = np.ascontiguousarray(rows.T).astype(np.uint64)
             bands, width = work.how.bands()
             hashes = [_fold(columns[band * width : band * width + width]) for band in range(bands)]
@@ -110,24 +111,23 @@ def write_run(work: MatchingWork, run: int, first: int, files: list[Path], count
         order = np.argsort(keys[lane], kind="stable")
         keys[lane], ranks[lane] = keys[lane][order], rank[order]
     for name in ("run", "ranks", "bytes"):
-        sync(work.folder / f"{name}-{run}.npy")  # with what was written through the arrays
+        sync(work.folder / f"{name}-{run}.npy")  # writes through the memory maps, too
 
 
 def _rows(path: Path, count: int, first: int, work: MatchingWork) -> Iterator[Array]:
-    """The signatures of a file, some thousands at a time, if they are what they should be."""
-    wanted, remedy = f"{count:,} signatures of {work.how.permutations} '<u4'", "make the signatures again"
+    """Yield the signatures of a file, some thousands at a time, after checking them."""
+    wanted, remedy = f"{count:,} signatures of {work.how.permutations} '<u4'", "compute the signatures again"
     rows = mapped(path, wanted, remedy)
     if rows.dtype.str != "<u4" or rows.shape != (count, work.how.permutations):
         raise DataError(path, f"{rows.shape} '{rows.dtype.str}'", wanted, remedy)
     if count and work.text and (signatures([work.text(first)], work.how)[0] != rows[0]).any():
         settings = f"shingle {work.how.shingle} and seed {work.how.seed}"
-        problem = f"another signature than that of document {first:,} by {settings}"
+        problem = f"not the signature of document {first:,} with {settings}"
         raise DataError(path, problem, "signatures of these texts", remedy)
     yield from (np.ascontiguousarray(rows[start : start + 4096]) for start in range(0, count, 4096))
 
 
 def _fold(columns: Iterable[Array]) -> Array:
-    """One hash of several columns."""
     hashed: Array = np.ones(1, np.uint64)
     for column in columns:
         hashed = (hashed ^ column) * ODD
@@ -136,7 +136,7 @@ def _fold(columns: Iterable[Array]) -> Array:
 
 
 def twins(work: MatchingWork, total: int, map_in_order: MapInOrder) -> Array:
-    """For each rank the best one of the same key or signature."""
+    """Return for each rank the best rank with an equal key or signature."""
     twin = np.arange(total, dtype="<u4")
     for lane in range(work.exact):
         np.save(work.folder / "state.npy", (twin == np.arange(total, dtype="<u4")).astype(np.uint8))
@@ -147,20 +147,19 @@ def twins(work: MatchingWork, total: int, map_in_order: MapInOrder) -> Array:
 
 
 def parts_of_keys(total: int) -> list[tuple[int, int]]:
-    """Parts of the range of keys: enough for many processes, and none too large."""
+    """Divide the range of keys into parts: enough for many processes, and none too large."""
     parts = max(min(16, 1 + (total >> 16)), 1 + total // PART)
     return [(part, parts) for part in range(parts)]
 
 
 def _equal(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array]:
-    """Ranks that equal a better one in this lane."""
     group, rank = buckets(work, lane, part, parts, work.open("state"))
     first = firsts(group)
     return rank[~first], rank[first][np.cumsum(first) - 1][~first]
 
 
 def buckets(work: MatchingWork, lane: int, part: int, parts: int, state: Array) -> tuple[Array, Array]:
-    """Keys that several documents share, and those documents: sorted by key, then rank."""
+    """Return the keys that several documents share, and these documents, sorted by key and rank."""
     key, rank = _entries(work, lane, part, parts, state)
     order = np.argsort(key, kind="stable")
     key, rank = key[order], rank[order]
@@ -186,7 +185,7 @@ def _entries(work: MatchingWork, lane: int, part: int, parts: int, state: Array)
 
 
 def firsts(group: Array) -> Array:
-    """Where a new group begins."""
+    """Return True where a new group begins."""
     first = np.ones(len(group), bool)
     first[1:] = group[1:] != group[:-1]
     return first

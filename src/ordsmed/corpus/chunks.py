@@ -1,17 +1,17 @@
-"""The first step of a corpus, `read`: every document read, cleaned and cut into sentences by itself.
+"""The first step of a corpus, `read`: read, clean and split every document into sentences.
 
     source -> pieces (files) -> raw documents, in order -> chunks of some megabytes -> refined, cleaned, sentences found
-                                                           -> 00002-00017.jsonl   one document a line
-                                                              00002-00017.npy     its hash, its draw, its sizes (INDEX)
-                                                              00002-00017.near.npy   MinHash signatures, if wanted
-                                                              00002-00017.json    what happened; written last
-                                                              .00002-00017/0-412  while it is made: what some of its
-                                                                                  raw documents became (_save)
-                                                           -> 00002.whole         how many chunks the piece has
+                                                           -> 00002-00017.jsonl   one document per line
+                                                              00002-00017.npy     hash, draw and sizes of each (INDEX)
+                                                              00002-00017.near.npy   MinHash signatures, if requested
+                                                              00002-00017.json    the counts; written last
+                                                              .00002-00017/0-412  while the chunk is incomplete: the
+                                                                                  result of some raw documents (_save)
+                                                           -> 00002.whole         number of chunks of the piece
 
-What a chunk holds follows from the source alone, so it does not matter who makes it, when, or beside how many others. A
-chunk whose .json stands is never made again; a piece of which all stand is not even read again. What is done of a chunk
-is kept every few seconds (KEPT), so that slow cleaning goes on within it.
+The content of a chunk depends on the source only, not on the process that makes it, the time, or the number of
+processes. A chunk whose .json exists is not made again; a piece whose chunks all exist is not read again. Work on a
+chunk is saved every few seconds (KEPT), so that slow cleaning resumes within it.
 """
 
 from __future__ import annotations
@@ -43,22 +43,20 @@ from ordsmed.text.document import Document
 from ordsmed.text.read import Tally, tallied
 
 CHUNK = 8_000_000  # characters of raw documents
-VERSION = 3  # of what a chunk holds: those of another are made again
-OVERHEAD = 500  # characters that a document counts beside its own
-REMEDY = "remove the folder `steps`, go on"
+VERSION = 3  # version of the chunk format; chunks of other versions are made again
+OVERHEAD = 500  # characters added to the length of each document
+REMEDY = "remove the folder `steps`, and run the command again"
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """One finished chunk."""
-
-    stem: str  # its files' path without their endings
+    stem: str  # path of its files without suffixes
     source: int
     facts: Facts
 
     @property
     def index(self) -> np.ndarray:
-        """An entry a document, read again each time: a map of every chunk would hold a file open for each."""
+        """Return an entry per document. It is read each time: mapping every chunk would keep a file open for each."""
         entries = np.array(read_index(self.stem)) if self.facts.documents else np.zeros(0, INDEX)
         if len(entries) != self.facts.documents:
             raise DataError(f"{self.stem}.npy", f"{len(entries):,} entries", f"{self.facts.documents:,}", REMEDY)
@@ -66,7 +64,6 @@ class Chunk:
 
 
 def read_index(stem: str) -> np.ndarray:
-    """The entries of a chunk's documents."""
     path = Path(f"{stem}.npy")
     entries: np.ndarray = files.mapped(path, "the entries of a chunk", REMEDY)
     if entries.dtype != INDEX:
@@ -75,7 +72,7 @@ def read_index(stem: str) -> np.ndarray:
 
 
 class Reading:
-    """The step's folder, and what is still to do in it."""
+    """The folder of the step, and the work left to do in it."""
 
     def __init__(self, steps: Path, sources: Sequence[CorpusSource], work: Work) -> None:
         portions = [[s.portion, s.longest] if s.portion < 1 or s.longest else [] for s in sources]
@@ -94,7 +91,7 @@ class Reading:
         self.bundles = [(number, bundle) for number, source in enumerate(sources) for bundle in source.bundles()]
 
     def run(self, map_in_order: MapInOrder, workers: int, part: tuple[int, int] = (0, 1)) -> None:
-        """Make the chunks that are missing: all, or those of this part of so many."""
+        """Make the missing chunks: all, or those of this part of several."""
         with files.survive_disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         total = sum(source.settings.size() for source in self.sources)
@@ -103,7 +100,6 @@ class Reading:
                 shown.add(bytes / 1e6, notes=[f"(kept every {cleaning.KEPT:.0f} s)"])
 
     def chunks(self) -> list[Chunk]:
-        """The finished ones, in the order of the sources."""
         chunks = []
         for piece, (source, _) in enumerate(self.bundles):
             for number in range(_length(self.folder, piece) or 0):
@@ -113,9 +109,9 @@ class Reading:
         return chunks
 
     def _tasks(self, total: int, workers: int, part: tuple[int, int], shown: Progress) -> Iterator[ChunkTask]:
-        """Large bundles are read here and their chunks worked on elsewhere; a small bundle is one task.
+        """Yield tasks. Large bundles are read here and their chunks processed elsewhere; a small bundle is one task.
 
-        A part of an array takes whole bundles, and of large ones every n-th chunk, n being how many parts there are.
+        A part of a job array gets whole bundles, and every n-th chunk of large ones, for n parts.
         """
         mine, parts = part
         large = total / (4 * workers * parts)
@@ -145,7 +141,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class RawBatch:
-    """Raw documents, and what was counted while they were read."""
+    """Raw documents, and counts of their reading."""
 
     documents: list[Document]
     replaced: int
@@ -156,7 +152,7 @@ class RawBatch:
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """A chunk to make of these documents; or a whole bundle to read and make chunks of."""
+    """A chunk to make from these documents, or a whole bundle to read and make chunks from."""
 
     folder: Path
     work: Work
@@ -166,11 +162,11 @@ class ChunkTask:
     number: int = 0
     batch: RawBatch | None = None
     bytes: int = 0
-    "that were read for this batch"
+    "bytes that were read for this batch"
 
 
 def _work(task: ChunkTask) -> int:
-    """Returns the bytes that were read for it."""
+    """Do a task. Return the bytes that were read for it."""
     if task.batch:
         _make(task.folder, task.work, task.source, task.piece, task.number, task.batch)
         return task.bytes
@@ -184,7 +180,7 @@ def _work(task: ChunkTask) -> int:
 
 
 def _batches(documents: Iterator[Document], tally: Tally) -> Iterator[RawBatch]:
-    """Raw documents in batches; at least one, so that what was counted has a place."""
+    """Yield raw documents in batches, at least one, so that no counts are lost."""
     batch: list[Document] = []
     size = 0
     for document in documents:
@@ -205,7 +201,7 @@ def _batch(documents: list[Document], tally: Tally) -> RawBatch:
 
 
 def _make(folder: Path, work: Work, source: CorpusSource, piece: int, number: int, batch: RawBatch) -> None:
-    """Refine, clean, cut into sentences, and write; the facts last."""
+    """Refine, clean and split the documents of a chunk, and write it; the counts last."""
     stem = _stem(folder, piece, number)
     whole, fresh = _kept(stem, work), CleanedBatch(work.nothing())
     for some in refined(batch.documents[whole.raw :], work, source):
@@ -230,27 +226,28 @@ def _make(folder: Path, work: Work, source: CorpusSource, piece: int, number: in
 
 
 def _beside(stem: str) -> Path:
-    """Where a chunk is kept while it is made."""
     path = Path(stem)
     return path.with_name(f".{path.name}")
 
 
 def _keep(stem: str, some: CleanedBatch, at: int) -> None:
-    """Write down what came since the last time; its name tells which raw documents it was."""
+    """Save the results since the last save. The file's name contains the range of raw documents."""
     head, lines = json.dumps(some.facts.__dict__).encode(), b"".join(some.lines)
     arrays = {"facts": np.frombuffer(head, np.uint8), "lines": np.frombuffer(lines, np.uint8)}
     arrays |= {"index": some.entries()} if some.index else {}
     arrays |= {"signed": np.concatenate(some.signed)} if some.signed else {}
-    with contextlib.suppress(RunError):  # a full disk stops the chunk itself; another process may have ended it
+    # on a full disk writing the chunk itself fails; or another process has finished the chunk
+    with contextlib.suppress(RunError):
         _beside(stem).mkdir(exist_ok=True)
         with files.writing(_beside(stem) / f"{at}-{at + some.raw}") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _kept(stem: str, work: Work) -> CleanedBatch:
-    """What was kept of a chunk by whoever worked on it."""
+    """Return the saved results of an incomplete chunk."""
     whole, ends = CleanedBatch(work.nothing()), dict[int, int]()
-    ended = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)  # by another process; or damaged
+    # finished by another process, or damaged
+    ended = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
     with contextlib.suppress(*ended):
         for path in _beside(stem).iterdir():
             if not path.name.startswith("."):
@@ -279,7 +276,6 @@ def _exists(folder: Path, piece: int, number: int) -> bool:
 
 
 def _length(folder: Path, piece: int) -> int | None:
-    """How many chunks a piece has, if it was read to its end."""
     path = folder / f"{piece:05d}.whole"
     return int(files.read_json(path)) if path.exists() else None
 

@@ -1,6 +1,6 @@
-"""What becomes of documents, each by itself: refined, cleaned, searched for held-out text, cut into sentences, counted.
+"""Process documents one by one: refine, clean, search for held-out text, split into sentences, count.
 
-raw documents -> source.refine -> steps of cleaning, tidy -> held-out text? -> sentences -> CleanedBatch
+raw documents -> source.refine -> cleaning steps, tidy -> held-out text? -> sentences -> CleanedBatch
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ordsmed.text.clean import Form, tidy
 from ordsmed.text.document import Document
 from ordsmed.text.read import tallied
 
-KEPT = 2.0  # seconds of work on a chunk after which it is kept: more is not lost when it is killed
+KEPT = 2.0  # seconds of work on a chunk after which it is saved; a kill loses no more
 SEARCHED = 100_000  # characters searched for held-out text at once
-EXAMPLES = 20  # of documents that a report shows
+EXAMPLES = 20  # documents shown in a report
 INDEX = np.dtype(
     [("key", "<u8"), ("draw", "<u8"), ("at", "<u8")]
     + [(name, "<i4") for name in ("sentences", "words", "characters", "bytes")]
@@ -39,7 +39,7 @@ INDEX = np.dtype(
 
 @dataclass(frozen=True)
 class Work:
-    """What is done to every document by itself."""
+    """Settings for processing each document."""
 
     clean: tuple[Any, ...] = ()
     normalise: Form = "NFC"
@@ -48,22 +48,22 @@ class Work:
     seed: int = 0
     near: Near | None = None
     held_out: str | None = None
-    "file of n-grams of texts that are held out; what contains one is dropped"
+    "file of n-grams of held-out texts; documents that contain one are dropped"
 
     def names(self) -> list[str]:
-        """The cleaning steps, as the report names them: the second of a kind is `length 2`."""
+        """Return the names of the cleaning steps in the report. The second step of a kind is `length 2`."""
         kinds = [*(menu.kind_of(step) for step in self.clean), "tidy"]
         nth = [kinds[: at + 1].count(kind) for at, kind in enumerate(kinds)]
         return [f"{kind} {n}" if n > 1 else kind for kind, n in zip(kinds, nth, strict=True)]
 
     def nothing(self) -> Facts:
-        """The facts of no document."""
+        """Return empty facts."""
         return Facts(steps=[[0] * 5 for _ in self.names()])
 
 
 @dataclass
 class Facts:
-    """What happened to the documents of a chunk, or of several."""
+    """Counts of what happened to the documents of one or more chunks."""
 
     read: int = 0
     documents: int = 0
@@ -73,19 +73,19 @@ class Facts:
     steps: list[list[int]] = field(default_factory=list)
     "of each cleaning step: documents in, changed, dropped, characters before, characters after"
     encodings: Counter[str] = field(default_factory=Counter)
-    "of files that are not in UTF-8"
+    "number of files by encoding, except UTF-8"
     held_out: list[str] = field(default_factory=list)
-    "some documents that contain held-out text, and where"
+    "some documents that contain held-out text, with the words"
 
     def add(self, facts: Facts) -> None:
-        """What happened to others as well."""
+        """Add the counts of other documents."""
         self.read += facts.read
         self.documents += facts.documents
         self.replaced += facts.replaced
         self.cut += facts.cut
         self.left_out.update(facts.left_out)
         self.encodings.update(facts.encodings)
-        if facts.steps:  # a source without a chunk has none
+        if facts.steps:  # a source without chunks has no steps
             before = self.steps or [[0] * 5 for _ in facts.steps]
             self.steps = [list(map(sum, zip(*both, strict=True))) for both in zip(before, facts.steps, strict=True)]
         self.held_out = (self.held_out + facts.held_out)[:EXAMPLES]
@@ -93,26 +93,26 @@ class Facts:
 
 @dataclass
 class CleanedBatch:
-    """What some raw documents of a chunk became."""
+    """The result for some raw documents of a chunk."""
 
     facts: Facts
     raw: int = 0
     lines: list[bytes] = field(default_factory=list)
-    "many in one, and beside them their entries and signatures"
+    "blocks of many lines, with an array of index entries and one of signatures for each"
     index: list[np.ndarray] = field(default_factory=list)
     signed: list[np.ndarray] = field(default_factory=list)
     since: float = field(default_factory=time.monotonic)
-    "when the last of it was kept"
+    "time at which it was created"
 
     def entries(self) -> np.ndarray:
-        """All entries, their positions counted from the first line."""
+        """Return all index entries with byte offsets from the first line."""
         index = np.concatenate(self.index)
         ends = np.cumsum([len(lines) for lines in self.lines])
         index["at"] += np.repeat(np.append(np.uint64(0), ends[:-1].astype("<u8")), [len(part) for part in self.index])
         return index
 
     def add(self, batch: CleanedBatch) -> None:
-        """What the next ones became."""
+        """Append the results for the next documents."""
         self.facts.add(batch.facts)
         self.raw += batch.raw
         self.lines += batch.lines
@@ -121,7 +121,7 @@ class CleanedBatch:
 
 
 def refined(documents: list[Document], work: Work, source: CorpusSource) -> Iterator[CleanedBatch]:
-    """Some raw documents after others refined, cleaned, compared with what is held out, and cut into sentences."""
+    """Refine, clean and filter raw documents, and split them into sentences. Yield results every few documents."""
     names, split = work.names(), _split_with(work.sentences)
     batch, kept, size, since = CleanedBatch(work.nothing()), list[Document](), 0, time.monotonic()
     for number, raw in enumerate(documents, 1):
@@ -149,7 +149,7 @@ def refined(documents: list[Document], work: Work, source: CorpusSource) -> Iter
 
 
 def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -> bool:
-    """Clean a text and count what each step does; False where one drops it."""
+    """Clean a document and count what each step does. Return False if a step drops it."""
     if work.sentences == "given":
         _unfold(document)
     for name, step, counts in zip(names, [*work.clean, None], facts.steps, strict=True):
@@ -157,7 +157,7 @@ def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -
         with naming(f"{name}: {document.id}"), tallied() as tally:
             after = tidy(before, work.normalise) if step is None else step.clean(before, document.meta)
             if not isinstance(after, str | None):
-                wanted = "the text as it should be, or None"
+                wanted = "the cleaned text, or None"
                 raise TypeError(f"gives {after!r:.60}, {with_article(type(after).__name__)}; wanted {wanted}")
         for reason, count in tally.left_out.items():
             facts.left_out[f"{name}: {reason.partition(': ')[2] or reason}"] += count
@@ -176,7 +176,6 @@ def _clean(document: Document, work: Work, names: Sequence[str], facts: Facts) -
 
 
 def _without(held_out: HeldOut, documents: list[Document], facts: Facts) -> list[Document]:
-    """The documents that quote nothing of what is held out."""
     kept, ends = [], np.cumsum([len(document.text) for document in documents]) // SEARCHED
     borders = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(documents)]
     some = (held_out.search([d.text for d in documents[a:b]]) for a, b in pairwise(borders))
@@ -196,7 +195,7 @@ def _grams(path: str) -> HeldOut:
 
 
 def _line(document: Document) -> bytes:
-    """A document as it stands in a file; a file's name that is no UTF-8 may stand in its id."""
+    """Encode a document as a line. A file name in its id may be invalid UTF-8."""
     import msgspec
 
     document.id = document.id.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -216,7 +215,7 @@ def _indexed(documents: Sequence[Document], lines: Sequence[bytes], seed: int) -
 
 
 def digest(text: str, seed: int) -> tuple[int, int, int]:
-    """Of a text's words: a hash that tells equal ones, a number that decides on their split, and how many they are."""
+    """Return a hash of a text's words to find duplicates, a number that decides its split, and the word count."""
     words = text.split()
     key = seed.to_bytes(16, "little", signed=True)
     hashed = hashlib.blake2b(" ".join(words).encode(), digest_size=16, key=key).digest()
@@ -237,11 +236,11 @@ def _split_with(name: str) -> Callable[[Document], None]:
 
 
 def _unfold(document: Document) -> None:
-    """The sentences that a source gives become lines, which cleaning leaves apart."""
+    """Turn the sentences that a source gives into lines, which cleaning does not join."""
     if not document.ends:
         wanted = "a source that does, such as conllu"
         raise DataError(document.id, "its source gives no sentences", wanted, 'sentences = "rules"')
     record = sentences.record(document)
     document.text, _ = record.pop("text"), record.pop("id")
-    record.get(sentences.BETWEEN, {}).pop(sentences.WITHIN, None)  # positions that cleaning may move
+    record.get(sentences.BETWEEN, {}).pop(sentences.WITHIN, None)  # offsets that cleaning may change
     document.meta = record

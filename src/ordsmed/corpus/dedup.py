@@ -1,7 +1,7 @@
-"""The second step of a corpus: which documents are duplicates of which.
+"""The second step of a corpus: find duplicates.
 
-chunks -> hashes, signatures -> near.find -> Matched: who is dropped, for whom    (given texts and other corpora come
-                                                                                    first in the numbering and stay)
+chunks -> hashes, signatures -> near.find -> Matched: which documents are dropped    (given texts and other corpora have
+                                                                                      the lowest numbers and are kept)
 """
 
 from collections.abc import Sequence
@@ -20,42 +20,39 @@ from ordsmed.corpus.signatures import Near
 from ordsmed.corpus.sources import CorpusSource
 from ordsmed.text.document import Document
 
-FIXED = ("validation", "test", "against")  # purposes of documents that no duplicate displaces
-GROUPS = 20  # of duplicates that a report shows
+FIXED = ("validation", "test", "against")  # purposes of sources whose documents are never dropped
+GROUPS = 20  # groups of duplicates in the report
 EXCERPT = 160  # characters
 
 
 @dataclass(frozen=True)
 class Matched:
-    """The duplicates of a corpus."""
-
     dropped: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    "running numbers of the documents that go, sorted"
+    "sorted numbers of the dropped documents, counted over all chunks"
     exact: int = 0
     near: int = 0
     few: int = 0
-    "that too few sources have"
+    "documents that too few sources contain"
     sources: dict[str, int] = field(default_factory=dict)
-    "by how many sources have them or one like them, the documents that are no duplicates"
+    "number of kept documents, by how many sources contain them or a near duplicate"
     agreeing: np.ndarray | None = None
-    "how many sources that are, of each document; 0: it is a duplicate, or was given; None: nobody wants to know"
+    "this number of sources for each document; 0: a duplicate or a given text; None: not requested"
     groups: list[dict[str, Any]] = field(default_factory=list)
-    "the largest: who is kept, how many are like it, some of them, an excerpt"
+    "the largest groups: the kept document, the number of duplicates, some of them, an excerpt"
 
 
 class Library:
-    """Documents of chunks by their running number; light enough to travel to other processes."""
+    """Reads documents of chunks by their number. It is small enough to send to other processes."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.stems = [chunk.stem for chunk in chunks]
         self.starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
 
     def __call__(self, number: int) -> str:
-        """A document's text."""
+        """Return the text of a document."""
         return self.document(number).text
 
     def document(self, number: int) -> Document:
-        """A document."""
         import msgspec
 
         which = int(np.searchsorted(self.starts, number, "right")) - 1
@@ -67,7 +64,10 @@ class Library:
 def match(
     folder: Path, chunks: Sequence[Chunk], sources: Sequence[CorpusSource], how: Near | None, map_in_order: MapInOrder
 ) -> Matched:
-    """Find duplicates of what was read to this folder: of words, and near ones where that is wanted; once."""
+    """Find the duplicates of the documents in this folder, exact ones and, if `how` is set, near ones.
+
+    The result is stored next to the folder, and read from there when it exists.
+    """
     chunks = [chunk for chunk in chunks if chunk.facts.documents]
     key = value_key([folder.name, settings.plain(how, essence=True)], 12)
     scratch = folder.with_name(f"match-{key}")
@@ -75,7 +75,7 @@ def match(
         agreeing = np.load(scratch / "agreeing.npy") if how and how.into else None
         return Matched(np.load(scratch / "dropped.npy"), agreeing=agreeing, **files.read_json(scratch / "matched.json"))
     with files.survive_disk(scratch):
-        scratch.mkdir(parents=True, exist_ok=True)  # with what a search left that was killed
+        scratch.mkdir(parents=True, exist_ok=True)  # it may hold the files of a search that was killed
     keys = np.concatenate([np.zeros(0, "<u8"), *(chunk.index["key"] for chunk in chunks)])
     fixed = sum(chunk.facts.documents for chunk in chunks if sources[chunk.source].purpose in FIXED)
     library = Library(chunks)
@@ -105,12 +105,12 @@ def match(
     if counted is not None:
         with files.writing(scratch / "agreeing.npy") as file:
             np.save(file, counted)
-    files.write_json(scratch / "matched.json", facts)  # last: it vouches for the others
+    files.write_json(scratch / "matched.json", facts)  # last, because it marks the other files as complete
     return Matched(dropped, agreeing=counted, **facts)
 
 
 def _agreement(duplicates: near.Duplicates, sources: np.ndarray) -> np.ndarray:
-    """In how many sources each document or one that was dropped for it stands; 0 of those that were dropped."""
+    """Return in how many sources each kept document or a duplicate of it occurs; 0 for dropped documents."""
     width, kept = int(sources.max(initial=0)) + 1, duplicates.kept.astype(np.int64)
     of_dropped = sources[duplicates.numbers]
     pairs = np.unique((kept * width + of_dropped)[of_dropped != sources[kept]])

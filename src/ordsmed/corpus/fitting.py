@@ -1,8 +1,8 @@
-"""Cleaning steps that look at a sample of the corpus before it is cleaned, to set their thresholds by it.
+"""Cleaning steps that set their thresholds on a sample of the corpus before it is cleaned.
 
-sources -> the documents whose hashes are least -> refined, the steps before -> step.fitted(documents) -> the step
+sources -> the documents with the smallest hashes -> refined, earlier steps -> step.fitted(documents) -> the step
 
-The same sample is drawn wherever it is drawn. Of what is larger than READ bytes as much is read, evenly of all parts.
+Every process draws the same sample. Of sources larger than READ bytes only that much is read, evenly from all parts.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ordsmed.corpus.sources import CorpusSource, naming
 from ordsmed.text.document import Document
 from ordsmed.text.read import tallied
 
-READ = 1_000_000_000  # bytes of the sources
-LEAST = 1_000_000  # of each part
-HASHED = 1000  # characters by which a document is drawn
+READ = 1_000_000_000  # bytes read of all sources
+LEAST = 1_000_000  # bytes read of each part
+HASHED = 1000  # characters that determine a document's hash
 
 
 class CleaningStep(Protocol):
-    """A cleaning step; those of the menu without `sampled` and `fitted` need no sample."""
+    """The interface of a cleaning step. Only steps that need a sample have `sampled` and `fitted`."""
 
     def sampled(self) -> int:
-        """How many documents it is to be set by; 0: it is as it is."""
+        """Return the number of documents needed to set the step; 0: none."""
 
     def fitted(self, documents: Sequence[Document]) -> CleaningStep:
-        """The step as these documents, cleaned by the steps before, set it."""
+        """Return the step set on these documents, which earlier steps have cleaned."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text as it should be, or None: the document is dropped."""
+        """Return the cleaned text, or None to drop the document."""
 
 
 def fitted(steps: Path, clean: Sequence[Any], sources: Sequence[CorpusSource]) -> tuple[Any, ...]:
-    """The steps, those that set themselves by a sample set; once, for it stands in a file then."""
+    """Return the steps, those that need a sample set on it. The result is stored in a file for the next call."""
     chosen: list[Any] = []
     for step in clean:
         if count := step.sampled() if hasattr(step, "sampled") else 0:
@@ -60,7 +60,7 @@ def _once(
     documents = list(_cleaned(sample(sources, count), before))
     settled = step.fitted(documents)
     set_ = changes([step], [settled]) or [f"{name}: nothing"]
-    say(f"set by {many(len(documents), 'document')}: {set_[0]}")
+    say(f"set on a sample of {many(len(documents), 'document')}: {set_[0]}")
     with files.survive_disk(path):
         steps.mkdir(parents=True, exist_ok=True)
     files.write_json(path, {key: value for key, value in settings.plain(settled).items() if key != "kind"})
@@ -68,7 +68,7 @@ def _once(
 
 
 def changes(before: Sequence[Any], after: Sequence[Any]) -> list[str]:
-    """What the sample set of each step that it set, in a line."""
+    """Return a line for each step that the sample set, with the settings that changed."""
     lines = []
     for step, new in zip(before, after, strict=True):
         was = settings.plain(step)
@@ -78,7 +78,6 @@ def changes(before: Sequence[Any], after: Sequence[Any]) -> list[str]:
 
 
 def _cleaned(documents: Sequence[tuple[CorpusSource, Document]], steps: Sequence[CleaningStep]) -> Iterator[Document]:
-    """Those that the steps before keep, as they leave them."""
     for source, raw in documents:
         with tallied():
             document = source.refine(raw)
@@ -93,14 +92,14 @@ def _cleaned(documents: Sequence[tuple[CorpusSource, Document]], steps: Sequence
 
 
 def sample(sources: Sequence[CorpusSource], count: int) -> list[tuple[CorpusSource, Document]]:
-    """So many raw documents of all sources, those whose hashes are least."""
+    """Return `count` raw documents of all sources, those with the smallest hashes."""
     parts = [(source, bundle) for source in sources for bundle in source.bundles()]
     most = max(READ // max(len(parts), 1), LEAST)
     least: list[tuple[int, int, CorpusSource, Document]] = []
     number, total = 0, sum(min(source.size(bundle), most) for source, bundle in parts)
-    with Progress("sample", total / 1e6, "MB") as shown, tallied() as counted:
+    with Progress("sample", total / 1e6, "MB") as progress, tallied() as counted:
         for source, bundle in _thinned(parts):
-            begun = counted.bytes
+            before = counted.bytes
             for document in source.read(bundle):
                 number += 1
                 draw = text_number(f"{document.id}\n{document.text[:HASHED]}")
@@ -108,12 +107,12 @@ def sample(sources: Sequence[CorpusSource], count: int) -> list[tuple[CorpusSour
                     heapq.heappush(least, (-draw, -number, source, document))
                 elif -draw > least[0][0]:
                     heapq.heapreplace(least, (-draw, -number, source, document))
-                if counted.bytes - begun >= most:
+                if counted.bytes - before >= most:
                     break
-            shown.add((counted.bytes - begun) / 1e6)
+            progress.add((counted.bytes - before) / 1e6)
     return [(source, document) for _, _, source, document in sorted(least, key=lambda entry: -entry[1])]
 
 
 def _thinned(parts: Sequence[Any]) -> Iterator[Any]:
-    """Parts from all over, as many as READ bytes allow."""
+    """Yield evenly spaced parts, as many as READ bytes allow."""
     yield from parts[:: max(math.ceil(len(parts) * LEAST / READ), 1)]

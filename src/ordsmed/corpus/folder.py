@@ -35,10 +35,13 @@ class Count:
 
 
 class PartWriter:
-    """One split's part files; `again`: parts that stand from a writing that was killed are left as they are."""
+    """One split's part files, from that of number `first` on.
 
-    def __init__(self, folder: Path, shard: int, *, again: bool = False) -> None:
-        self.folder, self.shard, self.again = folder, shard, again
+    `again`: parts that stand from a writing that was killed are left as they are.
+    """
+
+    def __init__(self, folder: Path, shard: int, *, again: bool = False, first: int = 0) -> None:
+        self.folder, self.shard, self.again, self.first = folder, shard, again, first
         self.count, self.parts, self.checksums = Count(), dict[str, int](), dict[str, str]()
         self.file: IO[bytes] | None = None
         self.documents = self.bytes = self.sum = 0  # of the part that is being written
@@ -83,6 +86,13 @@ class PartWriter:
         count.characters += characters
         count.bytes += text
 
+    def take(self, part: PartWriter) -> None:
+        """Add what another writer wrote, perhaps in another process."""
+        for name, value in vars(part.count).items():
+            setattr(self.count, name, getattr(self.count, name) + value)
+        self.parts |= part.parts
+        self.checksums |= part.checksums
+
     def close(self) -> None:
         """Make the part that is being written whole."""
         if not self.documents:
@@ -102,7 +112,7 @@ class PartWriter:
 
     @property
     def _name(self) -> str:
-        return f"{len(self.parts):05d}.jsonl"
+        return f"{self.first + len(self.parts):05d}.jsonl"
 
     @property
     def _beside(self) -> Path:

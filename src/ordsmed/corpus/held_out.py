@@ -1,17 +1,17 @@
-"""Held-out text: evaluation data as hashes of runs of words, and whether a document quotes any of it.
+"""Decontamination: hashes of runs of words in evaluation data, and whether a document contains any of them.
 
     evaluation files -> entries -> words -> hashes of every 13 words in a row -> HeldOut, sorted 64-bit numbers
     document -> words -> hashes of every 13 words in a row -> the first one held out, or None
 
-A word is a run of letters, digits and marks, case-folded; all else only parts words. An ideograph or kana is a word.
-Thai and its kin put no space between words: there a phrase counts as one. An entry of fewer words than a run, but of
-`shortest` or more, is looked for as a whole; one that is shorter still is left out and counted, if it has five words.
+A word is a case-folded run of letters, digits and marks, or a single ideograph or kana. Scripts such as Thai put no
+spaces between words: there a phrase counts as one word. An entry with fewer words than a run, but at least `shortest`,
+is matched as a whole. A shorter one is left out, and counted if it has at least five words.
 
-Entries are, by the file's name (.gz, .bz2, .xz and .zst are unpacked first):
+Entries depend on the name of the file (.gz, .bz2, .xz and .zst are unpacked first):
 
     .json, .jsonl, .ndjson     every string at any depth (not keys)
-    .tsv, .csv                 every field; quotes count in .csv alone
-    .conllu, .conll, .iob      the sentences: `# text =` where it stands, else the forms
+    .tsv, .csv                 every field; quotes count only in .csv
+    .conllu, .conll, .iob      the sentences: `# text =` if given, else the forms
     anything else              the lines
 """
 
@@ -36,11 +36,11 @@ from ordsmed.text.labelled.tables import LONGEST_FIELD
 
 Array = np.ndarray[Any, Any]
 
-SHORTEST = 8  # words of an entry that is looked for as a whole
-TOLD = 5  # words that make an entry: names, labels and numbers are none
-BLOCK = 1 << 18  # characters turned into words at once
-GATHER = 1 << 20  # hashes held before they are made unique
-MARK = 0x6F72647331  # first number of a saved file: its kind and version
+SHORTEST = 8  # least words of an entry that is matched as a whole
+TOLD = 5  # least words of a counted entry; names, labels and numbers are shorter
+BLOCK = 1 << 18  # characters split into words at once
+GATHER = 1 << 20  # hashes collected before duplicates are removed
+MARK = 0x6F72647331  # first number of a saved file, for its format and version
 ODD = np.uint64(chance.GOLDEN)
 INVERSE = np.uint64(pow(int(ODD), -1, 1 << 64))
 IDEOGRAPHS = [(0x2E80, 0x3000), (0x3005, 0x3008), (0x3021, 0x302A), (0x3040, 0x3100), (0x31F0, 0x3200)]
@@ -50,14 +50,14 @@ PLANES = 0x20000  # from here on nearly all codes are ideographs
 
 @dataclass(frozen=True)
 class Decontaminate:
-    """Drop documents that quote evaluation data."""
+    """Settings for dropping documents that contain evaluation data."""
 
     paths: str | list[str]
     "evaluation files, folders or patterns: JSON, JSON lines, TSV, CSV, CoNLL or text, also packed"
     words: int = 13
-    "a document is dropped if so many words in a row stand in an evaluation file too"
+    "a document is dropped if it shares this many words in a row with an evaluation file"
     shortest: int = SHORTEST
-    "words; an entry shorter than `words` is looked for as a whole, down to this length"
+    "least number of words of an entry that is shorter than `words` and matched as a whole"
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -67,41 +67,41 @@ class Decontaminate:
             raise ValueError(f"words: found {problem}; wanted 1 <= shortest <= words <= 255")
 
     def grams(self) -> HeldOut:
-        """What the files hold out."""
+        """Return the hashes of the evaluation files."""
         return grams(self.paths, self.words, self.shortest)
 
 
 @dataclass(frozen=True)
 class Hit:
-    """What a document quotes."""
+    """The words that a document shares with evaluation data."""
 
     words: str
-    "the words, case-folded, with what stands between them"
+    "the words, case-folded, with the text between them"
     number: int
-    "how many words stand before them in the document"
+    "number of words before them in the document"
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Hashes of runs of words that no document may hold."""
+    """Hashes of runs of words that no document may contain."""
 
     hashes: Array
     "sorted '<u8'"
     words: int
-    "of a run"
+    "words in a run"
     shortest: int
-    "words of the shortest entry looked for as a whole"
+    "least words of an entry that is matched as a whole"
     entries: int = 0
     "strings, fields, sentences or lines of five words or more in the evaluation files"
     short: int = 0
-    "of these, how many were left out as too short"
+    "how many of these were left out because they are too short"
 
     def hits(self, text: str) -> Hit | None:
-        """The first run of words that is held out."""
+        """Return the first run of words that is held out, or None."""
         return self.search([text])[0]
 
     def search(self, texts: Sequence[str]) -> list[Hit | None]:
-        """The same for many texts, which is far faster for short ones: about 100,000 characters at once are best."""
+        """Do this for many texts, which is much faster for short ones; best with about 100,000 characters per call."""
         hits: list[Hit | None] = [None] * len(texts)
         if not len(self.hashes):
             return hits
@@ -119,15 +119,15 @@ class HeldOut:
         return hits
 
     def save(self, path: Path) -> None:
-        """As .npy of '<u8': five numbers, then the hashes."""
+        """Write a .npy of '<u8': five numbers, then the hashes."""
         head = [MARK, self.words, self.shortest, self.entries, self.short]
         with writing(path) as file:
             np.save(file, np.concatenate([np.array(head, np.uint64), self.hashes]).astype("<u8"))
 
     @staticmethod
     def load(path: Path) -> HeldOut:
-        """What was saved; the hashes stay in the file, so that many processes share them."""
-        wanted, remedy = "held-out hashes", "make them again"
+        """Open a saved file. The hashes are memory-mapped, so that many processes share them."""
+        wanted, remedy = "held-out hashes", "compute them again"
         numbers = mapped(path, wanted, remedy)
         if numbers.dtype.str != "<u8" or numbers.ndim != 1 or len(numbers) < 5 or numbers[0] != MARK:
             raise DataError(path, f"other numbers ('{numbers.dtype.str}')", wanted, remedy)
@@ -135,23 +135,23 @@ class HeldOut:
 
     @cached_property
     def _shift(self) -> np.uint64:
-        """All but the leading bits: these have 16 to 32 patterns for each hash, 64 thousand to 64 million in all."""
+        """Number of bits to shift a hash by to get its leading bits, which have 16 to 32 patterns per hash."""
         return np.uint64(64 - min(max(len(self.hashes).bit_length() + 4, 16), 26))
 
     @cached_property
     def _sieve(self) -> Array:
-        """Which leading bits occur: a look into a small table spares most searches."""
+        """A table of the leading bits that occur. A lookup in it avoids most binary searches."""
         sieve = np.zeros(1 << (64 - int(self._shift)), bool)
         sieve[(self.hashes >> self._shift).astype(np.int64)] = True
         return sieve
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the table, which is quickly made again."""
+        """Leave out the table, which is quickly computed again."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def grams(paths: str | Sequence[str], n: int = 13, shortest: int = SHORTEST) -> HeldOut:
-    """All runs of `n` words of evaluation files, and shorter entries as a whole."""
+    """Return all runs of `n` words of evaluation files, and shorter entries as a whole."""
     entries = short = waiting = 0
     hashes = [np.empty(0, "<u8")]
     for batch in _batches(entry for path in read.files(paths) for entry in _entries(path)):
@@ -177,7 +177,6 @@ def _batches(entries: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _gathered(entries: list[str], longest: int, shortest: int) -> tuple[Array, list[Array]]:
-    """How many words each entry has, and what is held out of them."""
     _, hashed, owner, _, _ = _joined(entries)
     sizes = np.bincount(owner, minlength=len(entries))
     hashes = []
@@ -193,14 +192,14 @@ def _gathered(entries: list[str], longest: int, shortest: int) -> tuple[Array, l
 
 
 def _joined(texts: Sequence[str]) -> tuple[str, Array, Array, Array, Array]:
-    """Texts put together, and their words: hash, in which text, where each begins and ends."""
+    """Join texts, and return their words: hashes, the text of each, where each begins and ends."""
     hashed, starts, ends = _words(text := "\n".join(texts))
     first = np.cumsum([0] + [len(text) + 1 for text in texts])  # the character at which each text begins
     return text, hashed, np.searchsorted(first, starts, "right") - 1, starts, ends
 
 
 def _words(text: str) -> tuple[Array, Array, Array]:
-    """The words of a case-folded text: their hashes, where they begin, where they end."""
+    """Return the hashes, starts and ends of the words of a case-folded text."""
     blocks, start = [(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))], 0
     while start < len(text):
         stop = start + BLOCK
@@ -224,7 +223,7 @@ def _hash(text: str) -> tuple[Array, Array, Array]:
         starts, ends = np.sort(np.append(starts, alone)), np.sort(np.append(ends, alone + 1))
     if not len(starts):
         return np.empty(0, np.uint64), starts, ends
-    # the sum of value * ODD ** place, divided by ODD ** start: the same wherever the word stands
+    # the sum of value * ODD ** position, divided by ODD ** start, does not depend on the position of the word
     values = _values()[codes & (PLANES - 1)] * _powers(ODD)[: len(codes)] * (kinds[1:-1] > 0)
     return chance.mix(np.add.reduceat(values, starts) * _powers(INVERSE)[starts]), starts, ends
 
@@ -237,7 +236,7 @@ def _codes(text: str) -> Array:
 
 @cache
 def _kinds() -> Array:
-    """Of every code: 0 parts words, 1 is part of a word, 2 is a word."""
+    """Return the class of every code point: 0 separates words, 1 is part of a word, 2 is a word."""
     kinds = np.array([unicodedata.category(chr(code))[0] in "LNM" for code in range(PLANES)] + [True], np.uint8)
     for start, stop in [*IDEOGRAPHS, (PLANES, PLANES + 1)]:
         kinds[start:stop] *= 2
@@ -246,7 +245,6 @@ def _kinds() -> Array:
 
 @cache
 def _values() -> Array:
-    """Of every code a random number."""
     return chance.mix(np.arange(1, PLANES + 1, dtype=np.uint64))
 
 
@@ -258,7 +256,7 @@ def _powers(base: np.uint64) -> Array:
 
 
 def _runs(hashed: Array, shortest: int, longest: int) -> Iterator[tuple[int, Array]]:
-    """For every length the hashes of all runs of so many words."""
+    """Yield each length with the hashes of all runs of this many words."""
     runs = np.zeros(len(hashed), np.uint64)
     for length in range(1, min(longest, len(hashed)) + 1):
         count = len(hashed) - length + 1
@@ -271,20 +269,18 @@ def _runs(hashed: Array, shortest: int, longest: int) -> Iterator[tuple[int, Arr
 
 
 def _entries(path: Path) -> Iterator[str]:
-    """What a file holds out, entry by entry."""
     packed = path.suffix.lower() in (".gz", ".bz2", ".xz", ".zst")
     suffix = (path.with_suffix("") if packed else path).suffix.lower()
     return _READERS.get(suffix, read.lines)(path)
 
 
 def _json(path: Path) -> Iterator[str]:
-    """One value, or one a line."""
     for _, value in json_values(path, None):
         yield from _strings(value)
 
 
 def _strings(value: object) -> Iterator[str]:
-    """All strings of a JSON value, at any depth, without a stack of generators."""
+    """Yield all strings of a JSON value, at any depth, without recursion."""
     waiting: list[object] = [value]
     while waiting:
         value = waiting.pop()
@@ -302,18 +298,17 @@ def _tsv(path: Path) -> Iterator[str]:
 
 
 def _csv(path: Path) -> Iterator[str]:
-    csv.field_size_limit(LONGEST_FIELD)  # one for the whole process, which tables may have set
+    csv.field_size_limit(LONGEST_FIELD)  # the limit is global, and tables may have set it
     rows = csv.reader(line + "\n" for line in read.lines(path))
     try:
         for row in rows:
             yield from row
     except csv.Error as error:
-        place, remedy = f"{path}:{rows.line_num}", "mend it, or name it .tsv or .txt"
+        place, remedy = f"{path}:{rows.line_num}", "fix it, or rename it to .tsv or .txt"
         raise DataError(place, f"bad CSV: {error}", "fields of RFC 4180", remedy) from None
 
 
 def _conll(path: Path) -> Iterator[str]:
-    """Sentences, told apart by blank lines."""
     text, forms = "", list[str]()
     for line in read.lines(path):
         if line.startswith("# text ="):
@@ -328,7 +323,7 @@ def _conll(path: Path) -> Iterator[str]:
 
 
 def _form(line: str) -> list[str]:
-    """The word of a line: its second field of the ten of CoNLL-U, else its first."""
+    """Return the word of a line: the second field of CoNLL-U's ten, else the first."""
     fields = line.split("\t") if "\t" in line else line.split()
     if len(fields) != 10:
         return [] if line.startswith(("# ", "-DOCSTART-")) else [fields[0], " "]

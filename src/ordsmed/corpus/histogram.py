@@ -1,4 +1,4 @@
-"""Histograms of lengths in powers of two: counted, drawn with block characters, or as an SVG.
+"""Histograms of lengths in powers of two, as counts, as lines of block characters, or as SVG.
 
 [1, 3, 3, 9]  ->  0: 0, 1: 1, 2-3: 2, 4-7: 0, 8-15: 1  ->  1    ████         25.0 %
                                                            2-3  ████████     50.0 %
@@ -17,18 +17,18 @@ BLOCKS = " ▏▎▍▌▋▊▉"
 
 
 def count(numbers: NDArray[np.int64]) -> Counts:
-    """How many numbers fall into each bin: 0, 1, 2-3, 4-7 ..."""
+    """Return how many numbers are in each bin: 0, 1, 2-3, 4-7 ..."""
     return np.bincount(np.frexp(numbers.astype(np.float64))[1], minlength=BINS)
 
 
 def named(counts: Counts) -> dict[str, int]:
-    """From the first bin that holds something to the last."""
+    """Return the counts from the first to the last bin that is not empty, by name."""
     filled = np.flatnonzero(counts)
     return {_name(n): int(counts[n]) for n in range(filled[0], filled[-1] + 1)} if len(filled) else {}
 
 
 def lines(counts: Counts, wide: int = 0) -> list[str]:
-    """A line a bin, for a terminal of so many columns; 0: as wide as they like."""
+    """Return one line per bin, for a terminal of `wide` columns; 0: no limit."""
     bins = named(counts)
     most, total = max(bins.values(), default=1), max(int(counts.sum()), 1)
     pad = max(map(len, bins), default=0)
@@ -37,7 +37,7 @@ def lines(counts: Counts, wide: int = 0) -> list[str]:
 
 
 def svg(panels: Mapping[str, Mapping[str, Counts]]) -> str:
-    """A panel a quantity, a color a split: the share of its documents, or sentences, in each bin."""
+    """Return an SVG with a panel per quantity and a color per split: shares of documents or sentences per bin."""
     return chart.histograms(panels, lambda bin: _name(bin).split("-")[0])
 
 

@@ -1,8 +1,9 @@
-"""A linear judge of documents learned from labeled ones: a table, answers of a model, or texts of each label.
+"""Train a linear quality classifier of documents from a table of labels, from answers of a model, or from texts per
+label.
 
 annotated.jsonl  {"text": "...", "answer": "... Score: 4"}  --label answer --pattern 'Score: (\\d)'
-good=work/corpus/textbooks random=work/corpus/web           positives against random
-->  OUT/linear.npz, status.json: labels, how well it does on documents held out
+good=work/corpus/textbooks random=work/corpus/web           positives against random documents
+->  OUT/linear.npz, status.json: labels, and scores on documents held out
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from ordsmed.text import read
 from ordsmed.text.labelled import tables
 
 LINES = {".json", ".jsonl", ".ndjson"}
-LOST = 0.5  # share of rows whose label may be none of a pattern's
+LOST = 0.5  # largest share of rows without a label
 
 
 @dataclass(frozen=True)
 class JudgeLearning:
-    """How a judge is learned."""
+    """Settings for training a classifier."""
 
     text: str = "text"
     label: str = "label"
@@ -57,20 +58,20 @@ class JudgeLearning:
 
 
 def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = False) -> list[str]:
-    """Learn one of these documents, and leave it in a folder."""
+    """Train a classifier on the documents of `sources` and write it to a folder. Return lines to print."""
     target = Path(out)
     if target.exists() and not (anew and kind_of_folder(target) is FolderKind.JUDGE):
         remedy = "name another" + ("" if anew else ", or add --anew: it moves this judge aside")
-        raise RecipeError(target, "stands", "a new folder", remedy)
+        raise RecipeError(target, "exists", "a new folder", remedy)
     texts, gold = _sampled(_labeled(sources, how), how)
     labels = _sorted(Counter(gold))
     if len(labels) < 2:
-        raise DataError(sources[0], f"one label alone, `{gold[0]}`" if gold else "no label", "two or more")
+        raise DataError(sources[0], f"only one label, `{gold[0]}`" if gold else "no label", "two or more")
     numbers = np.array([labels.index(label) for label in gold])
     dev = np.array([text_number(f"{how.seed}\n{text}") < how.dev * 2**64 for text in texts])
-    lacking = [label for n, label in enumerate(labels) if not ((numbers == n) & ~dev).any()]
-    if lacking or not dev.any():
-        place = lacking[0] if lacking else "the documents held out"
+    missing = [label for n, label in enumerate(labels) if not ((numbers == n) & ~dev).any()]
+    if missing or not dev.any():
+        place = missing[0] if missing else "the documents held out"
         raise DataError(place, "no document", "more documents of each label", "or another --dev")
     began, rest = time.monotonic(), np.flatnonzero(~dev)
     model = linear.learn(
@@ -83,7 +84,7 @@ def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = 
         model.save(folder)
         status = {"verb": FolderKind.JUDGE.value, "state": "done", "labels": list(labels), "documents": dict(counts)}
         files.write_json(folder / STATUS, {**status, "scores": facts, "seconds": round(time.monotonic() - began, 1)})
-    lines = [f"{target}: learned from {many(len(rest), 'document')}, judged on {many(int(dev.sum()), 'other')}"]
+    lines = [f"{target}: trained on {many(len(rest), 'document')}, evaluated on {many(int(dev.sum()), 'other')}"]
     by = f", label = {_quoted(labels[0])}" if linear.ends(labels) is None else ""
     threshold = 0.5 if by else sum(linear.ends(labels) or ()) / 2
     step = f'{{ kind = "judge", run = {_quoted(out)}{by}, least = {threshold:g} }}'
@@ -92,7 +93,6 @@ def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = 
 
 
 def _labeled(sources: Sequence[str], how: JudgeLearning) -> Iterator[tuple[str, str]]:
-    """Label and text of every document: of the tables, and of `LABEL=PATH`."""
     for source in sources:
         label, sign, path = source.partition("=")
         if sign and not Path(source).exists():
@@ -104,7 +104,7 @@ def _labeled(sources: Sequence[str], how: JudgeLearning) -> Iterator[tuple[str, 
 
 def _of_table(path: Path, how: JudgeLearning) -> Iterator[tuple[str, str]]:
     if kind_of_folder(path.parent) is FolderKind.CORPUS:
-        raise RecipeError(path, "is of a corpus, whose documents have no labels", f"LABEL={path.parent}")
+        raise RecipeError(path, "is part of a corpus, whose documents have no labels", f"LABEL={path.parent}")
     rows_of = tables.table(path, {"text": how.text, "label": how.label})
     rows = [
         (_label(label, how), text)
@@ -116,13 +116,12 @@ def _of_table(path: Path, how: JudgeLearning) -> Iterator[tuple[str, str]]:
         problem = f"{len(rows) - len(kept):,} of {many(len(rows), 'row')} without a label"
         left_out = f"{problem}; the first: `{rows_of.columns['label'][first][:60]}`"
         if len(kept) < (1 - LOST) * len(rows):
-            raise DataError(rows_of.place(first), left_out, "a label in most rows", "look at --label and --pattern")
+            raise DataError(rows_of.place(first), left_out, "a label in most rows", "check --label and --pattern")
         say(f"{path}: left out {left_out}")
     yield from kept
 
 
 def _label(cell: str, how: JudgeLearning) -> str:
-    """What a cell, or an answer, says."""
     if not how.pattern:
         return " ".join(cell.split())
     match = re.search(how.pattern, cell)
@@ -130,7 +129,6 @@ def _label(cell: str, how: JudgeLearning) -> str:
 
 
 def _texts(path: str, how: JudgeLearning) -> Iterator[str]:
-    """The documents of a corpus, of JSON lines, or of text files with a blank line between them."""
     if kind_of_folder(path) is FolderKind.CORPUS:
         for part in folders.parts(Path(path), "train"):
             yield from (document.text for document in folders.documents(part))
@@ -142,7 +140,7 @@ def _texts(path: str, how: JudgeLearning) -> Iterator[str]:
 
 
 def _sampled(labeled: Iterable[tuple[str, str]], how: JudgeLearning) -> tuple[list[str], list[str]]:
-    """Texts and labels, of each label at most so many: those whose hashes are least. Equal texts count once."""
+    """Return texts and labels, at most `how.most` of each label: those with the smallest hashes, each text once."""
     kept: dict[str, list[tuple[int, str]]] = {}
     for label, text in labeled:
         of_label = kept.setdefault(label, [])
@@ -156,13 +154,12 @@ def _sampled(labeled: Iterable[tuple[str, str]], how: JudgeLearning) -> tuple[li
 
 
 def _sorted(labels: Iterable[str]) -> tuple[str, ...]:
-    """As numbers where all are."""
     names = sorted(labels)
     return tuple(names if linear.ends(names) is None else sorted(names, key=float))
 
 
 def _scored(shares: np.ndarray, gold: np.ndarray, labels: Sequence[str]) -> tuple[dict[str, Any], list[list[str]]]:
-    """How often it is right, and of each label precision and recall, in per cent."""
+    """Return accuracy, and precision and recall of each label, in percent."""
     likeliest, rows, by = shares.argmax(1), [["label", "documents", "precision", "recall"]], dict[str, list[float]]()
     for n, label in enumerate(labels):
         right = int(((likeliest == n) & (gold == n)).sum())

@@ -3,8 +3,9 @@
     "Buy now! 3 for 2"  ->  buy | now | ! | 0 | for | 0 | buy now | now ! | ...  ->  buckets  ->  mean of their weights
                             + bias  ->  softmax  ->  {"advert": 0.97, "prose": 0.03}
 
-A token is a run of letters (lower case), of digits (all alike, so that lengths count), of signs, a line end, or one
-ideograph. It is what fastText's classifier is with as many dimensions as labels; everything is numpy, bytes at a time.
+A token is a run of letters (lower case), of digits (all digits are equal, so only their number counts), of symbols, a
+line end, or one ideograph. The model is fastText's classifier with as many dimensions as labels. It is implemented in
+numpy on the bytes of many characters at a time.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ Numbers = NDArray[np.uint64]
 Floats = NDArray[np.float32]
 
 WEIGHTS = "linear.npz"
-VERSION = 1  # of how texts become buckets
-PART = 1 << 14  # characters hashed at once, whose powers stay in the processor's cache
-TOGETHER = 64  # documents of a step of learning
-RATE = 0.5  # of Adagrad, whose first step moves a weight by so much
+VERSION = 1  # version of the hashing of texts to buckets
+PART = 1 << 14  # characters hashed at once, so that the powers stay in the processor's cache
+TOGETHER = 64  # documents in a training step
+RATE = 0.5  # learning rate of Adagrad: its first step changes a weight by this much
 _BLANK, _LETTER, _DIGIT, _SIGN, _LINE, _IDEOGRAPH, _INNER = range(7)
 
 
 def _kinds() -> NDArray[np.uint8]:
-    """The kind of every byte of UTF-8; those within a character begin nothing."""
+    """Return the class of every byte of UTF-8. Continuation bytes never begin a token."""
     kinds = np.full(256, _SIGN, np.uint8)
     kinds[:33], kinds[10], kinds[127] = _BLANK, _LINE, _BLANK
     for code in range(128):
@@ -49,7 +50,6 @@ def _kinds() -> NDArray[np.uint8]:
 
 
 def _begins() -> NDArray[np.bool_]:
-    """Of every byte before and byte: does a token begin with the second?"""
     kinds = _kinds()
     before, here = kinds[:, None], kinds[None, :]
     same = (before == here) | ((before == _INNER) & (here == _LETTER))
@@ -58,7 +58,7 @@ def _begins() -> NDArray[np.bool_]:
 
 
 def _values() -> Numbers:
-    """A number for every byte; digits are alike, blanks nothing."""
+    """Return a number for every byte; digits are equal, white space is 0."""
     kinds, values = _kinds(), chance.bits(chance.key("linear", VERSION), np.arange(256))
     values[kinds == _DIGIT] = values[ord("0")]
     values[kinds == _BLANK] = 0
@@ -72,7 +72,6 @@ _PAIR, _LAST = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xBF58476D1CE4E5B9)
 
 @functools.cache
 def _powers() -> tuple[Numbers, Numbers]:
-    """Powers of the base and of its inverse, modulo 2^64."""
     count, powers = 4 * PART + 1, []
     for base in (_BASE, pow(_BASE, -1, 1 << 64)):
         row, number = np.empty(count, np.uint64), 1
@@ -84,7 +83,7 @@ def _powers() -> tuple[Numbers, Numbers]:
 
 
 def tokens(text: str) -> Numbers:
-    """A number for every token of a part of a text, in their order: a polynomial of its bytes, by sums over all."""
+    """Return a hash of every token of a part of a text, in order: a polynomial of its bytes, by cumulative sums."""
     data = np.frombuffer(text.lower().encode("utf-8", "surrogatepass"), np.uint8)
     if not len(data):
         return np.zeros(0, np.uint64)
@@ -105,7 +104,7 @@ def tokens(text: str) -> Numbers:
 
 
 def buckets(text: str, bits: int) -> NDArray[np.int64]:
-    """Where the weights of a part's words, and of its pairs of words, stand."""
+    """Return the indices of the weights of a part's words and pairs of words."""
     words = tokens(text)
     both = np.concatenate([words, words[:-1] * _PAIR + words[1:]])
     both ^= both >> np.uint64(29)
@@ -114,13 +113,13 @@ def buckets(text: str, bits: int) -> NDArray[np.int64]:
 
 
 def parts(text: str) -> Iterator[str]:
-    """A text in parts that are hashed at once; a word at a border is two."""
+    """Yield parts of a text that are hashed at once. A word across a border counts as two."""
     return (text[at : at + PART] for at in range(0, max(len(text), 1), PART))
 
 
 @dataclass(frozen=True)
 class Linear:
-    """Labels, and what every bucket says of them."""
+    """The labels, and the weights of every bucket."""
 
     labels: tuple[str, ...]
     weights: Floats  # [buckets, labels]
@@ -131,7 +130,7 @@ class Linear:
         return len(self.weights).bit_length() - 1
 
     def probabilities(self, text: str) -> list[float]:
-        """Of each label; of a page of some thousand characters, so that every call of numpy counts."""
+        """Return the probability of each label. Pages have a few thousand characters, so every numpy call matters."""
         logits, bits, count = [0.0] * len(self.labels), self.bits, 0
         for part in parts(text):
             at = buckets(part, bits)
@@ -166,17 +165,17 @@ class Linear:
         if linear.weights.shape != shape or shape[0] & (shape[0] - 1) or linear.bias.shape != shape[1:]:
             raise DataError(path, f"weights of shape {list(linear.weights.shape)}", wanted, remedy)
         if version != VERSION:
-            raise DataError(path, f"hashed as version {version} did", f"version {VERSION}", remedy)
+            raise DataError(path, f"hashed by version {version}", f"version {VERSION}", remedy)
         return linear
 
 
 def stamp(folder: Path) -> str:
-    """What tells one from another."""
+    """Return a hash that identifies the classifier."""
     return bytes_key((folder / WEIGHTS).read_bytes(), 16)
 
 
 def ends(labels: Sequence[str]) -> tuple[float, float] | None:
-    """The lowest and the highest, where all labels are numbers, of which a document's is then expected."""
+    """Return the lowest and the highest label if all are numbers, so that a document gets an expected value."""
     try:
         numbers = [float(label) for label in labels]
     except ValueError:
@@ -192,7 +191,7 @@ def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class HashedDocuments:
-    """Documents as buckets, end to end, and the number of each one's label."""
+    """Documents as concatenated buckets, and the number of each one's label."""
 
     buckets: NDArray[np.int32]
     ends: NDArray[np.int64]
@@ -205,7 +204,7 @@ class HashedDocuments:
         return HashedDocuments(np.concatenate(rows), ends, np.array(gold))
 
     def some(self, chosen: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The buckets of some documents, and how many each has."""
+        """Return the buckets of some documents, and their number for each."""
         begins = np.where(chosen > 0, self.ends[chosen - 1], 0)
         sizes = self.ends[chosen] - begins
         rows = [self.buckets[a:b] for a, b in zip(begins, self.ends[chosen], strict=True)]
@@ -215,7 +214,7 @@ class HashedDocuments:
 def learn(
     texts: Sequence[str], gold: Sequence[int], labels: Sequence[str], *, bits: int, epochs: int, seed: int
 ) -> Linear:
-    """Weights by Adagrad, so many times over the documents, drawn anew each time; every label weighs the same."""
+    """Train with Adagrad for `epochs` passes in random order. Every label has the same total weight."""
     examples, count = HashedDocuments.of(texts, gold, bits), len(labels)
     linear = Linear(tuple(labels), np.zeros((1 << bits, count), np.float32), np.zeros(count, np.float32))
     squares, bias_squares = np.zeros_like(linear.weights), np.zeros(count, np.float32)
@@ -236,7 +235,7 @@ def learn(
 
 
 def _errors(linear: Linear, rows: NDArray[np.int32], sizes: NDArray[np.int64], gold: NDArray[np.int64]) -> Floats:
-    """The probabilities of each document less what is right."""
+    """Return the predicted probabilities of each document minus the one-hot labels."""
     sums = np.concatenate([np.zeros((1, len(linear.labels))), np.cumsum(linear.weights[rows], 0, np.float64)])
     ends = np.cumsum(sizes)
     shares = softmax((sums[ends] - sums[ends - sizes]) / np.maximum(sizes, 1)[:, None] + linear.bias)
@@ -245,7 +244,6 @@ def _errors(linear: Linear, rows: NDArray[np.int32], sizes: NDArray[np.int64], g
 
 
 def _step(weights: Floats, squares: Floats, at: NDArray[Any], gradient: NDArray[Any]) -> None:
-    """One of Adagrad's, of the rows that have a gradient."""
     total = squares[at] + (gradient * gradient).astype(np.float32)
     squares[at] = total
     weights[at] -= (RATE * gradient / np.sqrt(total + 1e-12)).astype(np.float32)

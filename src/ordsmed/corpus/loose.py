@@ -1,9 +1,9 @@
-"""Files of JSON lines as they stand: sentences put a line each, or lines shared out over fixed splits.
+"""Process JSON lines without building a corpus: write one sentence per line, or divide lines into fixed splits.
 
 presplit  {"text": "One. Two.", "url": "u"}  ->  {"text": "One.\\nTwo.", "url": "u"}
-split     a.json, b.json  ->  OUT/train.json, dev.json, test.json, and beside each which file and line it was (.map)
+split     a.json, b.json  ->  OUT/train.json, dev.json, test.json, each with the file and line of origin (.map)
 
-Lines are read as a stream, twice where they are shared out, and keep their order.
+Lines are read as a stream, twice for a split, and keep their order.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ NAMES = ("train", "dev", "test")
 
 
 def presplit(source: str, target: str, *, key: str = "text", anew: bool = False) -> list[str]:
-    """Write TARGET, a line a document: sentences on lines of its text, its other keys as they were."""
+    """Write TARGET, one document per line: one sentence per line of its text, its other keys unchanged."""
     import msgspec
 
     path, count, encode = Path(target), 0, msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ def presplit(source: str, target: str, *, key: str = "text", anew: bool = False)
     with files.writing(path, keep=True) as out:
         for place, line in _lines(sources):
             record = _record(line, place, key)
-            # a text with a sentence a line, line ends of its own being ends of sentences too
+            # line ends in the text also end sentences
             text = record[key]
             sentences = Document(text, rules(text)).sentences()
             record[key] = "\n".join(" ".join(whole.split()) for sentence in sentences if (whole := sentence.strip()))
@@ -47,14 +47,14 @@ def presplit(source: str, target: str, *, key: str = "text", anew: bool = False)
 def split(
     sources: Sequence[str], out: str, *, dev: float = 0.05, test: float = 0.0, seed: int = 0, anew: bool = False
 ) -> list[str]:
-    """Write OUT/train.json, dev.json and test.json with their maps: each line in one of them, by chance."""
+    """Write OUT/train.json, dev.json and test.json with their maps. Each line is assigned at random."""
     if not (0 <= dev < 1 and 0 <= test < 1 and dev + test < 1):
         raise RecipeError("--dev", f"found {dev:g} and --test {test:g}", "shares that leave some to train on")
     paths, target = [path for source in sources for path in read.files(source)], Path(out)
     total = sum(1 for _ in _lines(paths))
     sizes = [math.ceil(dev * total), math.ceil(test * total)]
     if sum(sizes) >= total:
-        raise DataError(paths[0], many(total, "line"), "more than are held out", "give more, or smaller shares")
+        raise DataError(paths[0], many(total, "line"), "more than are held out", "give more lines, or smaller shares")
     order = np.argsort(chance.bits(chance.key("split", seed), np.arange(total)), kind="stable")
     where = np.zeros(total, dtype=np.uint8)
     where[order[: sizes[0]]] = 1
@@ -78,13 +78,13 @@ def split(
 
 def _may_write(path: Path, sources: Sequence[Path], anew: bool) -> None:
     if any(source.resolve() == path.resolve() for source in sources):
-        raise RecipeError(path, "is a file that is read", "another place to write")
+        raise RecipeError(path, "is one of the files that are read", "another file to write")
     if path.is_dir() or (path.exists() and not anew):
-        raise RecipeError(path, "stands", "a file to write", "name another, or add --anew: it moves this one aside")
+        raise RecipeError(path, "exists", "a file to write", "name another, or add --anew: it moves this one aside")
 
 
 def _numbered(paths: Sequence[Path]) -> Iterator[tuple[int, int, str]]:
-    """Each line that is not blank, with the numbers of its file and of the line in it, from 0."""
+    """Yield file number, line number (both from 0) and text of each line that is not blank."""
     for number, path in enumerate(paths):
         for at, line in enumerate(read.lines(path, longest=LONGEST)):
             if line and not line.isspace():
@@ -102,7 +102,7 @@ def _record(line: str, place: str, key: str) -> dict[str, Any]:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         problem = str(error)
-        raise DataError(place, f"bad JSON: {problem[:1].lower()}{problem[1:]}", "one JSON object a line") from None
+        raise DataError(place, f"bad JSON: {problem[:1].lower()}{problem[1:]}", "one JSON object per line") from None
     if not isinstance(record, dict) or not isinstance(record.get(key), str):
         keys = ", ".join(sorted(record)[:8]) if isinstance(record, dict) else type(record).__name__
         raise DataError(place, f"no text under `{key}`; keys: {keys}", f"a string under `{key}`", "name its --key")

@@ -1,14 +1,13 @@
-"""Near duplicates by MinHash and LSH, out of core: which documents are so like a better one that they are dropped.
+"""Find near duplicates with MinHash and LSH, out of core: which documents are so similar to a better one that they go.
 
-    texts -> signatures (.npy, a row a document: signatures.py) -> run files: for each band of a row its (key, rank),
-    sorted by key -> buckets of one key, band after band (buckets.py) -> pairs -> estimate, or exact where that is too
-    close to call -> in order of preference: dropped if and only if similar to a kept one (similar.py) -> Duplicates
+    texts -> signatures (.npy, a row per document: signatures.py) -> run files: (key, rank) for each band of a row,
+    sorted by key -> buckets of equal keys, band after band (buckets.py) -> pairs -> estimate, or exact if uncertain
+    -> in order of preference: dropped if and only if similar to a kept document (similar.py) -> Duplicates
 
-Memory: in the calling process 32 bytes a document (a preference given in memory counts in) and 40 a similar pair while
-they are merged; in each task 60 bytes for each of at most 2 million entries of a band, or 40 for each of the
-documents of a run (RUN, the RUNSth part of all, or one file, whichever has more). On disk, in `folder` while it works:
-12 bytes a band and one a permutation for each document, 450 by default. Opens of files grow as the documents, as each
-task opens RUNS runs at most; a pair is walked once when it is found.
+Memory: the calling process takes 32 bytes per document (including a preference) and 40 per similar pair. Each task
+takes 60 bytes for each of at most 2 million entries of a band, or 40 for each document of a run (RUN documents, the
+RUNSth part of all, or one file, whichever is largest). Disk, in `folder` during the search: 12 bytes per band and one
+per permutation for each document, 450 by default. Each task opens at most RUNS runs. A pair is compared once.
 """
 
 import contextlib
@@ -31,29 +30,29 @@ from ordsmed.corpus.buckets import PART, RUN, RUNS, MatchingWork, Text, firsts, 
 from ordsmed.corpus.signatures import VERSION, Array, Near
 from ordsmed.corpus.similar import PIVOTS, SimilarPairs, similar_pairs, split
 
-Result = tuple[Array, ...] | None  # of a task
+Result = tuple[Array, ...] | None  # result of a task
 
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What is dropped, sorted by number; the arrays lie in files of the folder."""
+    """The dropped documents, sorted by number. The arrays are memory-mapped files of the folder."""
 
     numbers: Array
-    "documents to drop"
+    "numbers of the documents to drop"
     kept: Array
     "for each, the kept document it is similar to"
     similarity: Array
-    "and how similar: 1.0 for one key or signature"
+    "similarity of the two; 1.0 for equal keys or signatures"
 
 
 @dataclass(frozen=True)
 class Group:
-    """A kept document and what was dropped for it."""
+    """A kept document and the documents dropped because of it."""
 
     kept: int
     size: int
     members: list[tuple[int, float]]
-    "some of the dropped: number and similarity, the least similar first"
+    "number and similarity of some dropped documents, the least similar first"
 
 
 def find(
@@ -68,16 +67,17 @@ def find(
     keys: Array | None = None,
     against: int = 0,
 ) -> Duplicates:
-    """Which documents to drop; they are numbered through the files.
+    """Return which documents to drop. Documents are numbered through the files.
 
-    files: signatures, each a .npy of [count, permutations] '<u4'; none: only equal `keys` are duplicates.
-    preference: int64 for each document, such as its length: the highest is kept, of equals the first. Without it, and
-    where `how.keep` says so, the first is.
-    text: the text of a number; it is read to check the files and where an estimate is too close to the threshold.
-    Without it, estimates decide.
-    spread: an ordered parallel map over tuples of arguments; it pickles them, `text` among them, for other processes.
-    keys: 64-bit hashes of the documents' words.
-    against: so many documents at the front are preferred to all others and never dropped.
+    Args:
+        files: signatures, each a .npy of [count, permutations] '<u4'; none: only equal `keys` are duplicates.
+        preference: int64 for each document, such as its length: the highest is kept, among equals the first. Without
+            it, or if `how.keep` says so, the first is kept.
+        text: returns the text of a number. It is read to check the files and if an estimate is uncertain. Without it,
+            estimates decide.
+        map_in_order: an ordered parallel map over tuples of arguments; it pickles them, including `text`.
+        keys: 64-bit hashes of the documents' words.
+        against: this many documents at the front are preferred to all others and never dropped.
     """
     with survive_disk(folder):
         stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()]
@@ -97,7 +97,6 @@ def find(
 
 
 def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against: int) -> Duplicates:
-    """Each dropped document with the kept one most similar to it, written down."""
     total = len(order)
     target, similarity = np.arange(total, dtype="<u4"), np.ones(total, "<f4")
     worse, better = split(pairs.pairs)
@@ -117,7 +116,7 @@ def _found(folder: Path, order: Array, twin: Array, pairs: SimilarPairs, against
 
 
 def groups(duplicates: Duplicates, limit: int, members: int = 5) -> list[Group]:
-    """The documents for which most were dropped, at most `limit` of them."""
+    """Return the kept documents with the most duplicates, at most `limit`."""
     kept, sizes = np.unique(duplicates.kept, return_counts=True)
     biggest = np.lexsort((kept, -sizes))[:limit]
     return [_group(duplicates, int(kept[n]), int(sizes[n]), members) for n in biggest]
@@ -129,11 +128,11 @@ def _group(duplicates: Duplicates, kept: int, size: int, members: int) -> Group:
     return Group(kept, size + 1, [(int(duplicates.numbers[n]), float(duplicates.similarity[n])) for n in at])
 
 
-# ---- going on where a search was killed: it is gone through again, and what tasks gave is taken from their files
+# ---- resuming a killed search: it runs again, but finished tasks read their results from files
 
 
 def _scratch(folder: Path, inputs: list[Any]) -> Path:
-    """The folder of this search; what another one left goes."""
+    """Return the folder of this search. Files of a different search are deleted."""
     scratch, key = folder / "near", bytes_key(repr([VERSION, RUN, RUNS, PART, PIVOTS, *inputs]).encode())
     mark = scratch / "search"
     if not mark.exists() or mark.read_text(encoding="utf-8") != key:
@@ -148,7 +147,7 @@ def _sum(numbers: Array | None) -> int | None:
 
 
 def _remembering(map_in_order: MapInOrder, scratch: Path) -> MapInOrder:
-    """A spread whose tasks leave what they gave, so that the same task, counted from the start, is not done again."""
+    """Return a map whose tasks store their results, so that a resumed search does not repeat finished tasks."""
     calls = itertools.count()
 
     def again(function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
@@ -163,8 +162,7 @@ def _remembering(map_in_order: MapInOrder, scratch: Path) -> MapInOrder:
 def _remembered(
     path: Path, function: Callable[..., tuple[Array, ...] | None], *task: object
 ) -> tuple[Array, ...] | None:
-    """What the task gives, or gave."""
-    cut_off = (FileNotFoundError, ValueError, EOFError, zipfile.BadZipFile)  # then it is done again
+    cut_off = (FileNotFoundError, ValueError, EOFError, zipfile.BadZipFile)  # missing or damaged: run the task again
     with contextlib.suppress(*cut_off), path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
         return tuple(kept[name] for name in kept.files) or None
     result = function(*task)

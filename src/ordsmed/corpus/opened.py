@@ -1,4 +1,4 @@
-"""Finished corpora, as the verbs that read them see them: found by a name, walked with a bar, never written over."""
+"""Open finished corpora by name, read their documents with a progress bar, and prepare output folders."""
 
 import contextlib
 import re
@@ -14,7 +14,6 @@ from ordsmed.text.document import Document
 
 
 def read_documents(title: str, sources: Sequence[Path]) -> Iterator[Document]:
-    """The documents of part files, with a bar that moves."""
     sizes = [path.stat().st_size / 1e6 for path in sources]
     with Progress(title, sum(sizes), "MB") as bar:
         for path, size in zip(sources, sizes, strict=True):
@@ -23,31 +22,31 @@ def read_documents(title: str, sources: Sequence[Path]) -> Iterator[Document]:
 
 
 def corpus_folder(name: str) -> Path:
-    """The finished corpus that a name stands for: a folder, or a recipe, made once."""
+    """Return the folder of a finished corpus: a folder, or the result of a recipe, built if missing."""
     if "/" in name and not Path(name).exists():
         raise RecipeError(name, "no such folder", "the folder or recipe of a corpus")
     folder = run.obtain(Corpus, name)
     if not parts(folder, "train"):
-        raise DataError(folder, "holds no training documents", "train/00000.jsonl, ...", "make the corpus again")
+        raise DataError(folder, "has no training documents", "train/00000.jsonl, ...", "make the corpus again")
     return folder
 
 
 @contextlib.contextmanager
 def making(target: Path, sources: Sequence[Path], pattern: str, *, anew: bool) -> Iterator[Path]:
-    """A folder that takes its place when all went well; what stands is replaced if its files are named as `ours`."""
+    """Yield a folder that becomes `target` on success. Replace an existing one if its files match `pattern`."""
     check(target, sources, pattern, anew=anew)
     with files.making(target, keep=True) as folder:
         yield folder
 
 
 def check(target: Path, sources: Sequence[Path], pattern: str, *, anew: bool) -> None:
-    """Refuse to write over anything that is not to be replaced."""
+    """Raise RecipeError if the target exists and must not be replaced."""
     if any(target.resolve() in (s.resolve(), *s.resolve().parents) for s in sources):
-        raise RecipeError(target, "is, or holds, the corpus that is read", "another folder")
+        raise RecipeError(target, "is or contains the corpus that is read", "another folder")
     if target.is_file():
         raise RecipeError(target, "is a file", "a folder to write")
     names = sorted(path.name for path in target.iterdir()) if target.exists() else []
     if strange := [name for name in names if not re.fullmatch(pattern, name)]:
-        raise RecipeError(target, f"holds {strange[0]}, which this command did not write", "a new folder")
+        raise RecipeError(target, f"contains {strange[0]}, which this command did not write", "a new folder")
     if names and not anew:
-        raise RecipeError(target, "stands", "a new folder", "name another, or add --anew: it moves this one aside")
+        raise RecipeError(target, "exists", "a new folder", "name another, or add --anew: it moves this one aside")

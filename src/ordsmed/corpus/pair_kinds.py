@@ -1,12 +1,12 @@
-"""Kinds of pairs: what a document's own text says belongs together, where nobody has labeled anything.
+"""Kinds of text pairs that can be drawn from unlabeled documents.
 
     title       its title - its first passage              cloze      a sentence - the passage it is taken from
-    paragraphs  a paragraph - the next one                 crops      two parts of a passage, drawn apart
-    questions   a question, or a heading that asks - what follows it
+    paragraphs  a paragraph - the next one                 crops      two random parts of a passage
+    questions   a question, or a heading that is one - the text after it
 
-A document is cut into passages between sentences, and each passage gives one pair, of a kind that is drawn by its
-share among those that it can give. So no two positives of a document overlap, and a rare kind is taken where there is
-one. Cloze: Lee et al. 2019, who leave the sentence in its passage once in ten times; crops: Izacard et al. 2022.
+A document is split into passages between sentences, and each passage gives one pair. Its kind is drawn by the shares of
+the kinds that the passage can give. So no two positives of a document overlap, and rare kinds are used where they are
+possible. Cloze: Lee et al. 2019, who leave the sentence in its passage one time in ten. Crops: Izacard et al. 2022.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ordsmed.text.counting import words
 from ordsmed.text.document import Document
 from ordsmed.text.sentences import rules
 
-LEFT_IN = 0.1  # how often a sentence of cloze stays in its passage
-CROP = (0.1, 0.5)  # of a passage's words
-ASKING = 3  # words of a question
+LEFT_IN = 0.1  # probability that a sentence of cloze stays in its passage
+CROP = (0.1, 0.5)  # range of a crop's share of the passage's words
+ASKING = 3  # least words of a question
 MARKS = ("?", "？", "؟")
-DRAWS = 8  # numbers of chance that a passage has
+DRAWS = 8  # random numbers per passage
 
 
 @dataclass(frozen=True)
 class PassageSentence:
     text: str
     words: int
-    opens: bool  # a paragraph?
+    opens: bool  # whether it begins a paragraph
 
 
 Passage = Sequence[PassageSentence]
@@ -44,26 +44,26 @@ class DrawnPair:
 
     anchor: str
     positive: str
-    source: str  # its kind
+    source: str  # the kind
     document: str
-    passages: int = field(default=1, compare=False)  # that it is made of
+    passages: int = field(default=1, compare=False)  # number of passages used
 
 
 @dataclass(frozen=True)
 class PairSource:
-    """A passage of a document, and what pairs are made of beside it."""
+    """A passage of a document, and the other data from which pairs are made."""
 
     passage: Passage
-    title: str  # of the document, where this is its first passage
-    behind: Passage  # the next one
-    shortest: int  # words of either side
-    draws: list[float]  # from 0 to below 1
+    title: str  # title of the document if this is its first passage
+    behind: Passage  # the next passage
+    shortest: int  # least words of each side
+    draws: list[float]  # random numbers in [0, 1)
 
 
 def pairs_of(
     document: Document, name: str, shares: dict[str, float], length: int, shortest: int, seed: int
 ) -> Iterator[DrawnPair | None]:
-    """A pair for each passage, or None where it is too short for any kind that has a share."""
+    """Yield a pair for each passage, or None if it is too short for all kinds with a share."""
     passages = _passages([*_sentences(document, length)], length)
     title, at = str(document.meta.get("title") or "").strip(), 0
     while at < len(passages):
@@ -76,7 +76,7 @@ def pairs_of(
 
 
 def _drawn(spot: PairSource, name: str, shares: dict[str, float], draws: Sequence[float]) -> DrawnPair | None:
-    """Of the first kind that the passage can give, in an order by shares and chance (Efraimidis and Spirakis 2006)."""
+    """Return a pair of the first possible kind, in a random order weighted by shares (Efraimidis and Spirakis 2006)."""
     keys = {kind: draw ** (1 / shares[kind]) for kind, draw in zip(KINDS, draws, strict=True) if shares.get(kind)}
     for kind in sorted(keys, key=lambda kind: -keys[kind]):
         if sides := KINDS[kind](spot):
@@ -85,7 +85,7 @@ def _drawn(spot: PairSource, name: str, shares: dict[str, float], draws: Sequenc
     return None
 
 
-# ---- kinds: anchor, positive and how many passages they are made of
+# ---- kinds: anchor, positive and number of passages used
 
 
 Sides = tuple[str, str, int] | None
@@ -97,7 +97,7 @@ def _title(spot: PairSource) -> Sides:
 
 
 def _paragraphs(spot: PairSource) -> Sides:
-    """Two in a row of one passage; where it has but one, that and the next passage."""
+    """Return two consecutive paragraphs of the passage, or the passage and the next one if it is a single paragraph."""
     inner = _cut(spot.passage)
     sides = inner if len(inner) > 1 else [spot.passage, spot.behind]
     rows = [n for n in range(len(sides) - 1) if min(_size(sides[n]), _size(sides[n + 1])) >= spot.shortest]
@@ -157,7 +157,7 @@ KINDS: dict[str, Callable[[PairSource], Sides]] = {
 
 
 def _sentences(document: Document, length: int) -> Iterator[PassageSentence]:
-    """Those that are longer than a passage are cut between words."""
+    """Yield the sentences. One that is longer than a passage is cut between words."""
     parts = (document if document.ends else Document(document.text, rules(document.text))).sentences()
     for number, part in enumerate(parts):
         text = " ".join(part.split())
@@ -169,7 +169,7 @@ def _sentences(document: Document, length: int) -> Iterator[PassageSentence]:
 
 
 def _passages(sentences: Passage, length: int) -> list[Passage]:
-    """At most so many words each; before a paragraph from half of them on, if it would not fit."""
+    """Group sentences into passages of at most `length` words. A paragraph that does not fit may begin one."""
     passages: list[list[PassageSentence]] = []
     room = 0
     for paragraph in _cut(sentences):
@@ -186,7 +186,6 @@ def _passages(sentences: Passage, length: int) -> list[Passage]:
 
 
 def _cut(sentences: Passage) -> list[Passage]:
-    """Into paragraphs."""
     begins = [n for n, sentence in enumerate(sentences) if sentence.opens or not n]
     return [sentences[a:b] for a, b in zip(begins, [*begins[1:], len(sentences)], strict=True)]
 
@@ -196,5 +195,5 @@ def _size(sentences: Passage) -> int:
 
 
 def _text(sentences: Passage) -> str:
-    """Paragraphs on lines."""
+    """Join sentences to a text with a paragraph per line."""
     return "\n".join(" ".join(sentence.text for sentence in paragraph) for paragraph in _cut(sentences))

@@ -1,11 +1,11 @@
-"""Pairs without labels: texts of a corpus that belong together, to train vectors of texts on, as JSON lines.
+"""Make unlabeled pairs of texts from a corpus or from two parallel files, as JSON lines for training embeddings.
 
-    corpus -> passages -> a pair each, of a kind that is drawn (pair_kinds.py)   |  two files, line by line
-      -> none that quotes a test set, none whose anchor came before -> positives signed -> near duplicates -> OUT
+    corpus -> passages -> a pair each, of a random kind (pair_kinds.py)   |  two files, line by line
+      -> no pairs that contain test data, no repeated anchors -> signatures of positives -> near duplicates -> OUT
 
     {"anchor": "When did it rain?", "positive": "It rained all May.", "document": "books/a:3", "source": "questions"}
 
-What may be dropped stands in a folder beside OUT until all is known; about 40 bytes a pair stay in memory.
+Pairs that may still be dropped are kept in a folder next to OUT until all are known. Memory is about 40 bytes per pair.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from ordsmed.corpus.signatures import Near, signatures
 from ordsmed.text import read
 from ordsmed.text.seen import Seen
 
-TOGETHER = 1 << 10  # pairs that are looked at at once
+TOGETHER = 1 << 10  # pairs processed at once
 SHORT, QUOTED, AGAIN, ALIKE, OVER, BLANK = (
     "passage too short for a pair",
     "pair quoting a file of --against",
-    "pair with an anchor that came before",
-    "pair with a positive nearly that of another",
+    "pair with a repeated anchor",
+    "pair with a positive nearly equal to another",
     "pair over --most",
     "line with an empty side",
 )
@@ -48,13 +48,13 @@ SHORT, QUOTED, AGAIN, ALIKE, OVER, BLANK = (
 
 @dataclass(frozen=True)
 class Pairing:
-    """Which pairs are made, and which of them are kept."""
+    """Settings for making and filtering pairs."""
 
     shares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 1.0))
     length: int = 150  # words of a passage
-    shortest: int = 5  # words of a side that is no title and no question
+    shortest: int = 5  # least words of a side, except titles and questions
     most: int | None = None
-    near: float = 0.7  # Jaccard similarity from which on the later positive is dropped; 0: none is
+    near: float = 0.7  # Jaccard similarity from which the later positive is dropped; 0: keep all
     against: tuple[str, ...] = ()
     split: str = "train"
     seed: int = 0
@@ -76,17 +76,17 @@ class Pairing:
             raise RecipeError("--near", f"found {self.near:g}", "from 0 (keep all) to 1")
 
     def check_lines(self) -> None:
-        """Refuse what says how a corpus is cut, where two files are paired line by line."""
+        """Raise RecipeError for options that apply only to a corpus."""
         for name, flag in (("shares", "kinds"), ("length",) * 2, ("shortest",) * 2, ("split",) * 2):
             if getattr(self, name) != getattr(Pairing(), name):
                 raise RecipeError(f"--{flag}", "found with two files, whose lines are the pairs", "a corpus")
 
 
 def write_pairs(sources: Sequence[str], out: str, how: Pairing, *, anew: bool = False) -> list[str]:
-    """Write OUT, whole or not at all: of a corpus, or of two files line by line; lines that tell of it."""
+    """Write OUT completely or not at all, from a corpus, or from two files line by line. Return lines to print."""
     target, paths = Path(out), [Path(source) for source in sources]
     if target.is_dir() or (target.exists() and not anew):
-        raise RecipeError(target, "stands", "a file to write", "name another, or add --anew: it moves this one aside")
+        raise RecipeError(target, "exists", "a file to write", "name another, or add --anew: it moves this one aside")
     if len(paths) > 2 or (len(paths) == 2 and not all(path.is_file() for path in paths)):
         raise RecipeError("corpus pairs", f"found {', '.join(sources)}", "a corpus, or two files, line by line")
     held_out = Decontaminate(list(how.against)).grams() if how.against else None
@@ -133,12 +133,11 @@ def _of_corpus(folder: Path, how: Pairing, dropped: Counter[str]) -> Iterator[Dr
 
 
 def _by_lines(first: Path, second: Path, dropped: Counter[str]) -> Iterator[DrawnPair]:
-    """Translations: a line of each file."""
     lines = zip_longest(read.lines(first), read.lines(second))
     for number, (anchor, positive) in enumerate(lines, 1):
         if anchor is None or positive is None:
             short, long = (first, second) if anchor is None else (second, first)
-            raise DataError(short, f"ends at line {number - 1:,}, but {long} goes on", "as many lines in both")
+            raise DataError(short, f"ends at line {number - 1:,}, but {long} continues", "as many lines in both")
         if anchor.strip() and positive.strip():
             yield DrawnPair(anchor.strip(), positive.strip(), "translation", f"{first.name}:{number}")
         else:
@@ -147,10 +146,10 @@ def _by_lines(first: Path, second: Path, dropped: Counter[str]) -> Iterator[Draw
 
 @dataclass(frozen=True)
 class Waiting:
-    """Pairs in a file of their own, of which some will go."""
+    """Pairs in a temporary file, of which some will be dropped."""
 
     path: Path
-    starts: np.ndarray  # bytes, of each and behind the last
+    starts: np.ndarray  # byte offset of each, and the end of the last
     signed: list[Path]
     counts: list[int]
 
@@ -181,7 +180,7 @@ class Waiting:
             return str(json.loads(self._line(file, number))["positive"])
 
     def kept(self, how: Pairing, folder: Path, dropped: Counter[str]) -> np.ndarray:
-        """The numbers of those that stay, in their order."""
+        """Return the numbers of the pairs that are kept, in order."""
         stays = np.ones(len(self), bool)
         if how.near and len(self):
             alike = Near(threshold=how.near, keep="first")
@@ -196,7 +195,7 @@ class Waiting:
         return numbers
 
     def write(self, numbers: np.ndarray, target: Path) -> tuple[Counter[str], int]:
-        """These as they are; how many of each kind, and of how many documents."""
+        """Write these pairs. Return the number of each kind, and the number of documents."""
         kinds, documents = Counter[str](), set[int]()
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -219,7 +218,6 @@ class Waiting:
 
 
 def _clean(block: Sequence[DrawnPair], held_out: HeldOut | None, dropped: Counter[str]) -> list[DrawnPair]:
-    """Those that quote nothing that is held out, on either side."""
     if held_out is None:
         return list(block)
     hits = held_out.search([side for pair in block for side in (pair.anchor, pair.positive)])
@@ -229,7 +227,7 @@ def _clean(block: Sequence[DrawnPair], held_out: HeldOut | None, dropped: Counte
 
 
 def _first(pair: DrawnPair, seen: Seen, dropped: Counter[str]) -> bool:
-    """Is it the first of its anchor? Two that ask the same would be each other's wrong answers."""
+    """Return whether this anchor is new. Two pairs with the same anchor would be each other's wrong negatives."""
     new = seen.add(text_number(" ".join(pair.anchor.casefold().split())))
     dropped[AGAIN] += not new
     return new

@@ -184,9 +184,9 @@ class Corpus:
                 problem = "no documents at all" + (f"; left out: {source}" if source else "")
                 raise DataError(self._named(), problem, "at least one text", "look at `source`")
             matched = self.match(reading, chunks, map_in_order)
-        noted = (self.near.into, matched.agreeing) if self.near and matched.agreeing is not None else None
-        how = (self.shares, self.shard, self.most_words, noted)
-        writers, sample = write(run.path, chunks, sources, matched.dropped, *how)
+            noted = (self.near.into, matched.agreeing) if self.near and matched.agreeing is not None else None
+            how = (self.shares, self.shard, map_in_order, self.most_words, noted)
+            writers, sample = write(run.path, chunks, sources, matched.dropped, *how)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if sample is not None:
             facts["beyond"] = {"documents": sample.documents, "words": sample.words}

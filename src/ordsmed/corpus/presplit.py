@@ -1,11 +1,10 @@
-"""Presplit: a corpus folder as JSON lines in which each sentence is a line of the text, as in Megatron's first step.
+"""Export a corpus folder as JSON lines with one sentence per line of the text, the format of Megatron's first step.
 
     {"text": "One. Two.\\nThree.", "ends": [4, 9, 16], "id": "a:1", "meta": {"url": "..."}}
       ->  {"text": "One.\\nTwo.\\nThree.", "id": "a:1", "url": "...", "between": {"\\n": [2]}}
 
-Where something else than a space stood between two sentences, `between` says what and where, so that source `jsonl`
-with `sentences = "presplit"` gives the very documents again. A document's own keys `text`, `id`, `between` and `meta`
-stand under `meta`.
+`between` holds separators of sentences other than a space, so that source `jsonl` with `sentences = "presplit"` gives
+exactly the same documents. Metadata with the names `text`, `id`, `between` and `meta` is written under `meta`.
 """
 
 from collections.abc import Sequence
@@ -19,14 +18,14 @@ from ordsmed.text.sentences import record
 
 
 def presplit(folder: str, out: str, *, anew: bool = False) -> list[str]:
-    """Write OUT/train.jsonl, validation.jsonl and test.jsonl, as far as the corpus has them; lines that tell of it."""
+    """Write OUT/train.jsonl, validation.jsonl and test.jsonl, if the corpus has them. Return lines to print."""
     source, target = corpus_folder(folder), Path(out)
-    with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as place:
+    with making(target, [source], r"(train|validation|test)\.jsonl", anew=anew) as temporary:
         part_files = {split: parts(source, split) for split in SPLITS}
-        counts = {split: _write(place / f"{split}.jsonl", paths) for split, paths in part_files.items() if paths}
+        counts = {split: _write(temporary / f"{split}.jsonl", paths) for split, paths in part_files.items() if paths}
     lines = [f"{target}/{split}.jsonl: {many(count, 'document')}" for split, count in counts.items()]
-    if lacking := [split for split in SPLITS if split not in counts]:
-        lines.append(f"no documents in the corpus's {' and '.join(lacking)}")
+    if missing := [split for split in SPLITS if split not in counts]:
+        lines.append(f"no documents in the corpus's {' and '.join(missing)}")
     return [*lines, "to read it: source.kind=jsonl source.id_key=id sentences=presplit"]
 
 

@@ -1,9 +1,10 @@
-"""Published rules on documents: their thresholds, set by hand or by the corpus itself, and words as they count them.
+"""Rules of papers for documents: their thresholds, set by hand or from the corpus, and words as these papers count
+them.
 
     "It's John's (well-known) U.S. shop."  ->  It 's John 's ( well - known ) U.S. shop .
 
-The codes of these papers count words as spaCy's English tokenizer makes them. These here are made by the same kinds of
-rules, without its lists: affixes of signs, clitics, infixes between letters, abbreviations. Of writing without spaces
+The code of these papers counts words with spaCy's English tokenizer. This one uses the same kinds of rules without its
+word lists: prefixes and suffixes of symbols, clitics, infixes between letters, abbreviations. In scripts without spaces
 every ideograph is a word.
 """
 
@@ -22,10 +23,10 @@ from ordsmed.base.say import many, say
 from ordsmed.text.document import Document
 from ordsmed.text.read import tally
 
-FEWEST = 100  # documents of a language by which thresholds are set
-UNTOLD = "und"  # what a document is in whose language nobody said
-LONGEST = 200  # characters without white space that are taken apart by all rules
-DIGITS = 4  # of a threshold that is set, behind the point
+FEWEST = 100  # least documents of a language from which thresholds are set
+UNTOLD = "und"  # language of a document without a language
+LONGEST = 200  # characters without white space to which all rules apply
+DIGITS = 4  # decimals of a threshold
 
 _SIGN = r"[^\w\s]|_"
 _OPENS = re.compile(rf"\.\.+|…+|(?:{_SIGN})")
@@ -48,13 +49,12 @@ _ABBREVIATIONS = frozenset(_NAMED.split())
 
 
 def words(text: str) -> list[str]:
-    """Words and signs, in their order."""
+    """Return words and symbols, in order."""
     return [word for run in text.split() for word in _parts(run)]
 
 
 @functools.lru_cache(1 << 17)
 def _parts(run: str) -> tuple[str, ...]:
-    """What stands between white space, in parts."""
     if run.isalpha() and not (_IDEOGRAPH.search(run) or run.lower() == "cannot"):
         return (run,)
     if len(run) > LONGEST:
@@ -98,13 +98,13 @@ _TERMINALS = """21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d-83e 964-965 104
 
 @functools.cache
 def stops() -> tuple[str, ...]:
-    """The signs that end a sentence, of all scripts."""
+    """Return the characters of all scripts that end a sentence."""
     ranges = (code.partition("-") for code in _TERMINALS.split())
     return tuple(chr(code) for first, _, last in ranges for code in range(int(first, 16), int(last or first, 16) + 1))
 
 
 def count_sentences(parts: Iterable[str]) -> int:
-    """Of words and signs: a sentence begins with the first word behind a stop that is a part by itself."""
+    """Count the sentences in words and symbols. A sentence begins with the first word after a separate stop."""
     count, ended = 0, True
     for part in parts:
         if len(part) == 1 and part in stops():
@@ -115,7 +115,7 @@ def count_sentences(parts: Iterable[str]) -> int:
 
 
 def is_sign(word: str) -> bool:
-    """Is there nothing but punctuation in it?"""
+    """Return whether a word consists of punctuation only."""
     return not any(char.isalnum() or not _is_punctuation(char) for char in word)
 
 
@@ -127,7 +127,7 @@ def _is_punctuation(char: str) -> bool:
 
 
 def repeated(parts: Sequence[str]) -> tuple[int, int]:
-    """How many of them stood before, and their characters."""
+    """Return how many parts occurred before, and their characters."""
     seen, count, characters = set[str](), 0, 0
     for part in parts:
         if part in seen:
@@ -138,26 +138,26 @@ def repeated(parts: Sequence[str]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class PublishedRules:
-    """Thresholds of a paper; other ones for a language, said or found on a sample of the corpus."""
+    """Base class for the rules of a paper: thresholds, per language if needed, set by hand or on a sample."""
 
     tail: float = 0.0
-    "share of the documents of a language beyond each threshold, which is set so on a sample; 0: as they are said here"
+    "set thresholds on a sample so that this share of a language's documents breaks each; 0: use the given thresholds"
     rules: tuple[str, ...] = ()
-    "those that `tail` sets; none said: all"
+    "rules whose thresholds `tail` sets; default: all"
     sample: int = 5000
-    "documents of that sample"
+    "number of documents in that sample"
     limits: dict[str, dict[str, float]] = field(default_factory=dict)
-    'of a language, by meta["language"], thresholds that are others: limits.nb.new_lines = 0.4'
+    'other thresholds for a language (meta["language"]): limits.nb.new_lines = 0.4'
 
-    LEAST: ClassVar[frozenset[str]] = frozenset()  # rules whose measure is to be no lower; the others: no higher
+    LEAST: ClassVar[frozenset[str]] = frozenset()  # rules with a lower bound; the others have an upper bound
     RULES: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         at_least(self, "at least {}", sample=1, **dict.fromkeys(self.RULES, 0))
         if not 0 <= self.tail < 1:
-            raise ValueError(f"tail: found {self.tail}; wanted a share from 0, below 1")
+            raise ValueError(f"tail: found {self.tail}; wanted a share of at least 0 and below 1")
         if self.tail and self.sample < FEWEST:
-            raise ValueError(f"sample: found {self.sample}, by which no threshold can be set; wanted {FEWEST} or more")
+            raise ValueError(f"sample: found {self.sample}, too few to set thresholds; wanted {FEWEST} or more")
         named = [("rules", rule, rule) for rule in self.rules]
         named += [("limits", f"{name}.{rule}", rule) for name, limits in self.limits.items() for rule in limits]
         for place, written, rule in named:
@@ -165,14 +165,14 @@ class PublishedRules:
                 raise ValueError(f"{place}: found {written}; wanted one of {', '.join(self.RULES)}")
 
     def measures(self, text: str, language: str) -> Iterator[tuple[str, float]]:
-        """What the rules look at, in their order."""
+        """Yield rules and their values for a text, in order."""
         raise NotImplementedError
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         return self.bounded(self.prepared(text), meta)
 
     def bounded(self, text: str, meta: dict[str, Any]) -> str | None:
-        """A text that keeps all rules; None, counted by the first that it breaks."""
+        """Return the text if it keeps all rules. Otherwise count the first broken rule and return None."""
         language = language_of(meta)
         limits = self.limits.get(language, {})
         for rule, value in self.measures(text, language):
@@ -183,18 +183,18 @@ class PublishedRules:
         return text
 
     def prepared(self, text: str) -> str:
-        """What the rules look at of a text."""
+        """Return the part of a text to which the rules apply."""
         return text
 
     def sampled(self) -> int:
         return self.sample if self.tail else 0
 
     def fitted(self, documents: Sequence[Document]) -> Self:
-        """With thresholds beyond which that share of the documents of each language lies."""
+        """Return a copy with thresholds that the share `tail` of the documents of each language breaks."""
         limits = dict(self.limits)
         for language, texts in by_language(documents).items():
             if len(texts) < FEWEST:
-                say(f"{kind_of(self)}: {language}: {many(len(texts), 'document')} of a sample set nothing")
+                say(f"{kind_of(self)}: {language}: {many(len(texts), 'document')} in a sample are too few")
             else:
                 limits[language] = self._of_language(texts, language) | self.limits.get(language, {})
         return replace(self, tail=0.0, limits=limits)
@@ -214,12 +214,12 @@ class PublishedRules:
 
 
 def language_of(meta: Mapping[str, Any]) -> str:
-    """The language of a document, as far as it is known."""
+    """Return the language of a document, or "und" if unknown."""
     return str(meta.get("language", UNTOLD))
 
 
 def by_language(documents: Iterable[Document]) -> dict[str, list[str]]:
-    """The texts of each language."""
+    """Return the texts of each language."""
     texts = defaultdict[str, list[str]](list)
     for document in documents:
         texts[language_of(document.meta)].append(document.text)
@@ -227,7 +227,7 @@ def by_language(documents: Iterable[Document]) -> dict[str, list[str]]:
 
 
 def frequent(texts: Iterable[str], least: float, fewest: int) -> list[str]:
-    """The words that make up so much of texts, or the most frequent: those that prose cannot do without."""
+    """Return the words with a share of at least `least`, or the `fewest` most frequent ones if these are more."""
     counts = Counter(word.lower() for text in texts for word in words(text) if word.isalpha())
     total = sum(counts.values())
     order = sorted(counts, key=lambda word: (-counts[word], word))

@@ -1,4 +1,4 @@
-"""What happened to a corpus: facts for `status.json`, lines for a person, and the page `report.md`."""
+"""Report what happened to a corpus: facts for `status.json`, lines for the terminal, and the page `report.md`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from ordsmed.corpus.dedup import Matched
 from ordsmed.corpus.folder import PartWriter
 from ordsmed.corpus.sources import CorpusSource
 
-PUBLISHED = {"English Wikipedia": 2_500_000_000, "BookCorpus": 800_000_000}  # words, as BERT's paper counts them
+PUBLISHED = {"English Wikipedia": 2_500_000_000, "BookCorpus": 800_000_000}  # words, according to BERT's paper
 
 
 def facts(
@@ -25,7 +25,7 @@ def facts(
     matched: Matched,
     writers: Mapping[str, PartWriter],
 ) -> dict[str, Any]:
-    """What `status.json` keeps."""
+    """Return the facts for `status.json`."""
     entries, whole = [], Facts()
     for number, source in enumerate(sources):
         of_source = Facts()
@@ -54,7 +54,7 @@ def facts(
 
 
 def most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The most frequent first; of equals by name, for they may have been met in any order."""
+    """Return the counts, largest first. Equal counts are sorted by name, to be reproducible."""
     return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
@@ -63,7 +63,7 @@ def _why(reasons: Mapping[str, int]) -> str:
 
 
 def gone(facts: Mapping[str, Any]) -> str:
-    """What became of the documents that are not there, in a phrase; empty if all are."""
+    """Return a phrase with the numbers of dropped documents and the reasons; empty if none were dropped."""
     return ", ".join(
         f"{count:,} {reason}" for t in ("dropped", "left_out") for reason, count in facts[t].items() if count
     )
@@ -74,7 +74,7 @@ def _counted(encodings: Mapping[str, int]) -> str:
 
 
 def tell(facts: Mapping[str, Any]) -> None:
-    """The lines that a person sees at the end."""
+    """Print the summary at the end."""
     for name in ("train", "validation", "test"):
         count = facts[name]
         if count["documents"]:
@@ -82,15 +82,15 @@ def tell(facts: Mapping[str, Any]) -> None:
     if phrase := gone(facts):
         say(f"left out: {phrase}")
     if facts["replaced"]:
-        say(f"invalid UTF-8: {many(facts['replaced'], 'place')} replaced by U+FFFD")
+        say(f"invalid UTF-8: {many(facts['replaced'], 'sequence')} replaced by U+FFFD")
     if encodings := facts.get("encodings"):
         say(f"not in UTF-8: {_counted(encodings)}")
     if facts["cut"]:
-        say(f"cut: {facts['cut']:,} times a line or document was too long for one")
+        say(f"cut: {facts['cut']:,} lines or documents that were too long")
 
 
 def write(folder: Path, title: str, facts: Mapping[str, Any]) -> None:
-    """The page `report.md`."""
+    """Write the page `report.md`."""
     files.write_text(folder / "report.md", "\n".join([f"# {title}", "", *_page(facts)]) + "\n")
 
 
@@ -100,7 +100,7 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     ]
     sources = []
     for s in facts["sources"]:
-        licence = s["licence"] or (s["purpose"] != "against" and facts.get("licence")) or "not said"
+        licence = s["licence"] or (s["purpose"] != "against" and facts.get("licence")) or "not specified"
         published = f"{s['published'] / 1e6:,.0f} M words" if s["published"] else ""
         sources.append([s["kind"], s["purpose"] or "all", licence, size(s["bytes"]), f"{s['documents']:,}", published])
     steps = [
@@ -110,8 +110,11 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     words = sum(facts[name]["words"] for name in ("train", "validation", "test"))
     shares = ", ".join(f"{words / count:.2%} of {name} ({count / 1e6:,.0f} M)" for name, count in PUBLISHED.items())
     whole = f"All splits: {many(words, 'word')}: {shares}."
-    lines = ["## What there is", "", *markdown(["split", *COUNTED], splits), "", whole]
-    lines += ["", f"Language: {facts.get('language') or 'not said'}. License: {facts.get('licence') or 'not said'}."]
+    lines = ["## Contents", "", *markdown(["split", *COUNTED], splits), "", whole]
+    lines += [
+        "",
+        f"Language: {facts.get('language') or 'not specified'}. License: {facts.get('licence') or 'not specified'}.",
+    ]
     head = ["kind", "for", "license", "size", "documents", "published size"]
     lines += ["", "## Sources", "", *markdown(head, sources)]
     head = ["step", "documents", "changed", "dropped", "characters lost", "why dropped"]
@@ -120,21 +123,26 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
     gone = [
         [reason, f"{count:,}"] for reason, count in [*facts["dropped"].items(), *facts["left_out"].items()] if count
     ]
-    gone += [["places of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
+    gone += [["sequences of invalid UTF-8 replaced", f"{facts['replaced']:,}"]] if facts["replaced"] else []
     gone += [["lines or documents cut", f"{facts['cut']:,}"]] if facts["cut"] else []
     if encodings := facts.get("encodings"):
         lines += ["", "## Encodings", "", f"Files that are not in UTF-8: {_counted(encodings)}."]
     lines += ["", "## Left out", "", *(markdown(["what", "documents"], gone) if gone else ["Nothing."])]
     if len(sources_of := facts["duplicates"].get("sources", {})) > 1:
         rows = [[number, f"{count:,}"] for number, count in sources_of.items()]
-        lines += ["", "## Documents by how many sources have them", "", *markdown(["sources", "documents"], rows)]
+        lines += [
+            "",
+            "## Documents by the number of sources that contain them",
+            "",
+            *markdown(["sources", "documents"], rows),
+        ]
     if groups := facts["duplicates"]["groups"]:
         lines += ["", "## The largest groups of duplicates", ""]
         for group in groups:
             members = ", ".join(f"{name} ({share:.2f})" for name, share in group["members"])
             lines += [f"- {group['size']:,} like {group['kept']}: {members}", f"  > {group['excerpt']}"]
     if examples := facts["held_out"]:
-        lines += ["", "## Documents that hold evaluation data", "", *(f"- {line}" for line in examples)]
+        lines += ["", "## Documents that contain evaluation data", "", *(f"- {line}" for line in examples)]
     return lines
 
 
@@ -150,7 +158,6 @@ def _source(source: CorpusSource, facts: Facts) -> dict[str, Any]:
 
 
 def _reasons(whole: Facts, name: str) -> dict[str, int]:
-    """Why a step dropped documents, where it told: "language: sv" is no other document than the step's own."""
     reasons = [(reason, count) for reason, count in most(whole.left_out) if reason.startswith(f"{name}: ")]
     for reason, _ in reasons:
         del whole.left_out[reason]

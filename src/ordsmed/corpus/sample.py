@@ -1,13 +1,13 @@
-"""A sample of so many words, in an order that hangs on the texts alone: not on files, machines or processes.
+"""A sample with a given number of words, in an order that depends on the texts only, not on files, machines or
+processes.
 
-entries of all chunks -> by their draws, a number from each document's words -> each split until it has its words
+entries of all chunks -> sorted by a number drawn from each document's words -> each split until it has its words
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,18 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class DrawnSample:
-    """Which documents are written, and in which order."""
+    """The documents to write, in order."""
 
-    chunk: NDArray[np.int64]  # of each document
-    at: NDArray[np.uint64]  # the byte where it begins there
+    chunk: NDArray[np.int64]  # index of each document's chunk
+    at: NDArray[np.uint64]  # byte offset in the chunk
     side: NDArray[np.int64]
-    counts: NDArray[np.int64]  # its sentences, words, characters and bytes
-    documents: int  # that are left out
-    words: int  # that these have
+    counts: NDArray[np.int64]  # sentences, words, characters and bytes
+    documents: int  # number of documents left out
+    words: int  # words in the documents left out
 
     @staticmethod
     def of(chunks: Sequence[Chunk], kept: Sequence[Bools], borders: np.ndarray, most: Sequence[int]) -> DrawnSample:
-        """Of documents that are kept; `most`: words of each side."""
+        """Draw from the documents that are kept. `most` is the number of words of each side."""
         chunk = np.concatenate([np.full(int(keep.sum()), n) for n, keep in enumerate(kept)])
         entries = np.concatenate([part.index[keep] for part, keep in zip(chunks, kept, strict=True)])
         order = np.lexsort((entries["key"], entries["draw"]))
@@ -43,10 +43,3 @@ class DrawnSample:
         counts = np.stack([entries[name] for name in ("sentences", "words", "characters", "bytes")], 1)
         left = int((~fits).sum())
         return DrawnSample(chunk[fits], entries["at"][fits], side[fits], counts[fits], left, int(words[~fits].sum()))
-
-
-def line(chunk: Chunk, at: int) -> bytes:
-    """A document as its chunk has it."""
-    with Path(f"{chunk.stem}.jsonl").open("rb") as file:
-        file.seek(at)
-        return file.readline()

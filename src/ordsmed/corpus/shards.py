@@ -1,12 +1,12 @@
-"""Shards: the documents of corpora, shared out over many text files of equal length, for training and tests.
+"""Write the documents of corpora to many text files of equal length, for training and tests.
 
     corpus folders -> sentences of every document -> each document to the emptiest shard, the longest ones first
-                   -> read again, side by side    -> train-00000-of-00256.txt ... test-00000-of-00256.txt, manifest.json
+                   -> read again, interleaved     -> train-00000-of-00256.txt ... test-00000-of-00256.txt, manifest.json
 
-A sentence a line, an empty line between documents; a line break inside a sentence becomes a space. Every corpus is
-spread over all shards, as far as its documents go; what the corpora hold out for validation and test stays out unless
-it is asked for, and is told. Source
-`text` with `sentences = "lines"` reads OUT/train-*.txt. About 14 bytes a document are kept, and HELD bytes of text.
+Files have one sentence per line and an empty line between documents. A line break inside a sentence becomes a space.
+Every corpus is spread over all shards, as far as it has enough documents. Validation and test splits of the corpora are
+left out, and reported, unless requested. Source `text` with `sentences = "lines"` reads OUT/train-*.txt. Memory is
+about 14 bytes per document and HELD bytes of text.
 """
 
 import heapq
@@ -25,15 +25,15 @@ from ordsmed.base.say import many
 from ordsmed.corpus.folder import SPLITS, documents, parts
 from ordsmed.corpus.opened import corpus_folder, making, read_documents
 
-HELD = 64 << 20  # bytes of text that wait for their files; these are opened one at a time, however many there are
+HELD = 64 << 20  # bytes of buffered text; files are opened one at a time, because there may be very many
 OURS = r"(train|test)-\d+-of-\d+\.txt|manifest\.json"
 MOST = 1 << 16  # shards
-_LONGEST = (1 << 28) - 1  # sentences of a document that are told apart when documents are put in order
+_LONGEST = (1 << 28) - 1  # larger numbers of sentences count as equal when documents are sorted
 
 
 @dataclass
 class Shard:
-    """One file and what it holds."""
+    """A file and its counts."""
 
     name: str
     documents: int = 0
@@ -41,33 +41,39 @@ class Shard:
     bytes: int = 0
 
 
-Sizes = NDArray[np.uint32]  # sentences of every document of a corpus
+Sizes = NDArray[np.uint32]  # number of sentences of every document of a corpus
 Assignment = NDArray[np.uint16]  # the shard of every document
 
 
 def shards(
-    folders: Sequence[str], out: str, *, train: int, test: int, fraction: float = 0.1, splits: str = "train",
+    folders: Sequence[str],
+    out: str,
+    *,
+    train: int,
+    test: int,
+    fraction: float = 0.1,
+    splits: str = "train",
     anew: bool = False,
-) -> list[str]:  # fmt: skip
-    """Write OUT, whole or not at all; lines that tell of it. The same corpora give the same files."""
+) -> list[str]:
+    """Write OUT completely or not at all. Return lines to print. The same corpora give the same files."""
     _check(train, test, fraction)
     named = [word.strip() for word in (",".join(SPLITS) if splits == "all" else splits).split(",")]
     if not set(named) <= set(SPLITS):
         raise RecipeError("--splits", f"found {splits}", f"some of {','.join(SPLITS)}, or all")
     chosen = [split for split in SPLITS if split in named]
     sources, target = [corpus_folder(folder) for folder in folders], Path(out)
-    with making(target, sources, OURS, anew=anew) as place:
+    with making(target, sources, OURS, anew=anew) as temporary:
         sizes = [np.fromiter(map(len, _texts(source, chosen, "count")), np.uint32) for source in sources]
         assignment = _assign(sizes, [(train, 1 - fraction if test else 1.0), (test, fraction)], target)
         files_to_write = [
             Shard(f"{kind}-{i:05d}-of-{n:05d}.txt") for kind, n in (("train", train), ("test", test)) for i in range(n)
         ]
-        _write(place, sources, chosen, assignment, files_to_write)
-        _compare(place, sizes, files_to_write)
-        files.write_json(place / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, files_to_write)})
+        _write(temporary, sources, chosen, assignment, files_to_write)
+        _compare(temporary, sizes, files_to_write)
+        files.write_json(temporary / "manifest.json", {"splits": chosen, **_manifest(sources, sizes, files_to_write)})
     by_kind = {kind: [shard for shard in files_to_write if shard.name.startswith(kind)] for kind in ("train", "test")}
     lines = [_describe(target, kind, kept) for kind, kept in by_kind.items() if kept]
-    return [*lines, _spoken_of(sources, chosen)]
+    return [*lines, _describe_splits(sources, chosen)]
 
 
 def _check(train: int, test: int, fraction: float) -> None:
@@ -77,8 +83,7 @@ def _check(train: int, test: int, fraction: float) -> None:
         raise RecipeError("--fraction", f"{fraction}", "a share of the sentences between 0 and 1")
 
 
-def _spoken_of(sources: list[Path], chosen: list[str]) -> str:
-    """Which splits the documents are of, and what the others hold."""
+def _describe_splits(sources: list[Path], chosen: list[str]) -> str:
     counts = {split: sum(_documents(source, split) for source in sources) for split in SPLITS if split not in chosen}
     out = ", ".join(f"{split} ({many(count, 'document')})" for split, count in counts.items() if count)
     return f"of the corpora's splits: {', '.join(chosen)}" + (
@@ -92,7 +97,6 @@ def _documents(source: Path, split: str) -> int:
 
 
 def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str]]:
-    """The sentences of every document of some splits of a corpus."""
     paths = [part for split in splits for part in parts(source, split)]
     for document in read_documents(f"{doing} {source.name}", paths):
         if sentences := [stripped for sentence in document.sentences() if (stripped := sentence.strip())]:
@@ -100,7 +104,6 @@ def _texts(source: Path, splits: Sequence[str], doing: str) -> Iterator[list[str
 
 
 def _lines(sentences: list[str]) -> str:
-    """A sentence a line, whatever line ends stood in it."""
     text = "\n".join(sentences)
     if len(text.splitlines()) != len(sentences):
         text = "\n".join(" ".join(sentence.splitlines()) for sentence in sentences)
@@ -108,15 +111,15 @@ def _lines(sentences: list[str]) -> str:
 
 
 def _assign(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path) -> list[Assignment]:
-    """The shard of every document: the one it leaves emptiest, measured by what each may hold.
+    """Return the shard of every document: the emptiest one, relative to its capacity.
 
-    The corpus with the longest document goes first, so that the short ones of the others even out what it leaves.
+    The corpus with the longest document goes first, so that short documents of the others fill the gaps.
     """
     left, empty = sum(map(len, sizes)), sum(number for number, _ in sides)
     if left < empty:
-        remedy = "ask for fewer shards, or make the corpus anew with shorter documents"
+        remedy = "request fewer shards, or build the corpus again with shorter documents"
         raise DataError(
-            target, f"{many(left, 'document')} for {many(empty, 'shard')}", "a document a shard at least", remedy
+            target, f"{many(left, 'document')} for {many(empty, 'shard')}", "at least one document per shard", remedy
         )
     heaps, first = list[tuple[list[tuple[int, int]], float]](), 0  # (sentences, shard), the emptiest first
     for number, share in sides:
@@ -136,7 +139,7 @@ def _assign(sizes: list[Sizes], sides: Sequence[tuple[int, float]], target: Path
 
 
 def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
-    """Number and size of every document: the largest first, equal ones in order."""
+    """Yield number and size of every document, the largest first, equal ones in order."""
     order = (_LONGEST - np.minimum(sizes, _LONGEST)).astype(np.uint64) << np.uint64(36)
     order |= np.arange(len(sizes), dtype=np.uint64)
     order.sort()
@@ -148,7 +151,6 @@ def _longest_first(sizes: Sizes) -> Iterator[tuple[int, int]]:
 def _write(
     folder: Path, sources: list[Path], splits: list[str], assignment: list[Assignment], shards: list[Shard]
 ) -> None:
-    """Every document to its shard, the corpora side by side."""
     waiting, size = [bytearray() for _ in shards], 0
     for corpus, number, sentences in _side_by_side(sources, splits, assignment):
         place = int(assignment[corpus][number])
@@ -169,7 +171,7 @@ def _write(
 def _side_by_side(
     sources: list[Path], splits: list[str], assignment: list[Assignment]
 ) -> Iterator[tuple[int, int, list[str]]]:
-    """Corpus, number and sentences of every document: the corpora are walked so that all end together."""
+    """Yield corpus, number and sentences of every document, interleaved so that all corpora end together."""
 
     def walked(corpus: int) -> Iterator[tuple[float, int, int, list[str]]]:
         count = len(assignment[corpus])
@@ -182,7 +184,6 @@ def _side_by_side(
 
 
 def _empty(folder: Path, waiting: list[bytearray], shards: list[Shard]) -> None:
-    """What waits goes to its files."""
     for shard, text in zip(shards, waiting, strict=True):
         if text:
             with files.survive_disk(folder), (folder / shard.name).open("ab") as file:
@@ -192,16 +193,15 @@ def _empty(folder: Path, waiting: list[bytearray], shards: list[Shard]) -> None:
 
 
 def _compare(folder: Path, sizes: list[Sizes], shards: list[Shard]) -> None:
-    """Everything that was counted stands in the files."""
     counted = (sum(map(len, sizes)), sum(int(of_one.sum()) for of_one in sizes))
     if counted != (sum(s.documents for s in shards), sum(s.sentences for s in shards)):
         raise _changed(folder)
     if short := [s.name for s in shards if (folder / s.name).stat().st_size != s.bytes]:
-        raise RunError(folder / short[0], "is shorter than what was written to it", "", "look at the disk; begin again")
+        raise RunError(folder / short[0], "is shorter than the data written to it", "", "check the disk; start again")
 
 
 def _changed(path: Path) -> RunError:
-    return RunError(path, "its documents changed while they were read", "a finished corpus", "begin again")
+    return RunError(path, "its documents changed while they were read", "a finished corpus", "start again")
 
 
 def _manifest(sources: list[Path], sizes: list[Sizes], shards: list[Shard]) -> dict[str, Any]:

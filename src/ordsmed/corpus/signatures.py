@@ -1,12 +1,14 @@
-"""Signatures by MinHash: what a text is compared by with very many others, and when two are near duplicates.
+"""MinHash signatures: compare each text with very many others, and define near duplicates.
 
-A text is case-folded, and only its letters, digits and marks are looked at: copies that differ by white space and
-punctuation alone are equal. (Of a text without any, all but white space counts.) A shingle is `shingle` units in a row;
-a letter is one unit, an ideograph, kana or Hangul syllable three, so that 7 units are 7 letters or 3 ideographs. A text
-too short for one shingle is one shingle. A signature is a one-permutation MinHash: a 64-bit hash of each shingle names
-one of `permutations` bins, which keeps the least; an empty bin copies another's, the first that is not empty in an
-order of its own. The share of bins in which two signatures agree estimates the Jaccard similarity of the sets of
-shingles, with a standard error of about sqrt(J (1 - J) / permutations): 0.04 at 0.7 and 128.
+A text is case-folded and reduced to its letters, digits and marks, so copies that differ only in white space and
+punctuation are equal. (A text without letters is reduced to its characters other than white space.) A shingle is a run
+of `shingle` units. A letter is one unit; an ideograph, kana or Hangul syllable is three, so 7 units are 7 letters or 3
+ideographs. A text shorter than a shingle is one shingle.
+
+A signature is a one-permutation MinHash: a 64-bit hash of each shingle selects one of `permutations` bins, and each bin
+keeps its smallest hash. An empty bin copies the first filled bin in an order of its own. The share of equal bins of two
+signatures estimates the Jaccard similarity of their sets of shingles, with a standard error of about sqrt(J (1 - J) /
+permutations): 0.04 for J = 0.7 and 128 permutations.
 """
 
 import unicodedata
@@ -21,36 +23,36 @@ from ordsmed.base import chance
 
 Array = np.ndarray[Any, Any]
 
-SURE = 0.985  # the least probability that a pair at the threshold shares a bucket
-ERRORS = 2  # standard errors from the threshold within which it is too close to call
-BATCH = 1 << 16  # characters hashed at once: they stay in the processor's cache
+SURE = 0.985  # least probability that a pair at the threshold shares a bucket
+ERRORS = 2  # estimates within this many standard errors of the threshold are uncertain
+BATCH = 1 << 16  # characters hashed at once, so that they stay in the processor's cache
 EMPTY = 0xFFFFFFFF  # a bin without a shingle
 WIDE = 0x2E80  # the first code of East Asian writing
 ODD = np.uint64(chance.GOLDEN)
-VERSION = 2  # of signatures: what was signed by another is signed anew
+VERSION = 2  # of the signatures; those of other versions are computed again
 BLANK, SIGN, LETTER = range(3)
 
 
 @dataclass(frozen=True)
 class Near:
-    """When two documents are so similar that only the better one is kept."""
+    """Settings for near duplicates, of which only the better document is kept."""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("sources", "into")
 
     threshold: float = 0.7
-    "Jaccard similarity of their sets of shingles from which on the lesser document is dropped"
+    "Jaccard similarity of the sets of shingles; of a pair with at least this value one document is dropped"
     shingle: int = 7
-    "letters of a shingle, digits and marks among them; an ideograph counts as three"
+    "letters, digits and marks of a shingle; an ideograph counts as three"
     permutations: int = 128
-    "numbers of a signature: four times as many halve the error of the estimate"
+    "numbers in a signature; four times as many halve the error of the estimate"
     keep: Literal["longest", "first"] = "longest"
     "which document of a group is kept"
     sources: int = 1
-    "least number of the corpus's sources that have the document or one like it; what fewer have is dropped"
+    "documents are dropped unless at least this many sources contain them or a near duplicate"
     into: str = ""
-    "name in a document's meta of the number of sources that have it or one like it; empty: it is not kept"
+    "key in a document's meta for the number of sources that contain it or a near duplicate; empty: not stored"
     seed: int = 0
-    "of the hashes"
+    "seed of the hashes"
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
@@ -65,7 +67,7 @@ class Near:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted from {least} to {most}")
 
     def bands(self) -> tuple[int, int]:
-        """Bands, and rows of each: the most rows that find a pair at the threshold surely enough."""
+        """Return the number of bands and of rows per band: the most rows that find a pair at the threshold."""
         for rows in range(self.permutations, 1, -1):
             bands = self.permutations // rows
             if 1 - (1 - self.threshold**rows) ** bands >= SURE:
@@ -73,12 +75,12 @@ class Near:
         return self.permutations, 1
 
     def doubt(self) -> float:
-        """How near to the threshold an estimate settles nothing."""
+        """Return the distance from the threshold within which an estimate is uncertain."""
         return float(ERRORS * (self.threshold * (1 - self.threshold) / self.permutations) ** 0.5)
 
 
 def signatures(texts: Sequence[str], how: Near) -> Array:
-    """A row of `permutations` '<u4' for each text; the same on any machine and in any company."""
+    """Return a row of `permutations` '<u4' for each text. It does not depend on the machine or on the other texts."""
     least = np.full(len(texts) * how.permutations, EMPTY, "<u4")
     bins = np.uint64(how.permutations)
     for rows, hashes in _hashed(texts, how):
@@ -91,12 +93,12 @@ def signatures(texts: Sequence[str], how: Near) -> Array:
 
 
 def jaccard(first: str, second: str, how: Near) -> float:
-    """The similarity of two texts, exactly."""
+    """Return the exact similarity of two texts."""
     return overlap(shingles(first, how), shingles(second, how))
 
 
 def _hashed(texts: Iterable[str], how: Near) -> Iterator[tuple[Array, Array]]:
-    """The shingles of many texts in batches: whose they are, and their hashes."""
+    """Yield the shingles of many texts in batches: the index of their text, and their hashes."""
     rows, pieces, length = list[int](), list[Array](), 0
     for row, piece in _pieces(texts, how.shingle):
         rows.append(row)
@@ -110,7 +112,7 @@ def _hashed(texts: Iterable[str], how: Near) -> Iterator[tuple[Array, Array]]:
 
 
 def _pieces(texts: Iterable[str], shingle: int) -> Iterator[tuple[int, Array]]:
-    """Codes of letters: a long text in pieces that overlap by a shingle, a short one filled up to a shingle."""
+    """Yield codes of letters: long texts in pieces that overlap by a shingle, short ones padded to a shingle."""
     for row, text in enumerate(texts):
         codes = _units(text)
         if len(codes) < shingle:
@@ -129,9 +131,9 @@ def _units(text: str) -> Array:
 
 @cache
 def _kinds() -> Array:
-    """For every code: white space and controls, punctuation and symbols, or all others, which count as letters."""
+    """Return the class of every code point: blank (white space, controls), sign (punctuation, symbols) or letter."""
     kinds = np.full(0x110000, LETTER, np.uint8)
-    for code in (*range(0x20000), *range(0xE0000, 0xE0100)):  # ideographs and private ones lie between and behind
+    for code in (*range(0x20000), *range(0xE0000, 0xE0100)):  # other ranges are ideographs and private use
         kind = unicodedata.category(chr(code))
         if kind[0] in "PZS" or kind in ("Cc", "Cf"):
             kinds[code] = SIGN if kind[0] in "PS" else BLANK
@@ -157,7 +159,7 @@ def _hash(rows: list[int], pieces: list[Array], how: Near) -> tuple[Array, Array
 
 
 def _fill(rows: Array) -> None:
-    """Give every empty bin the number of the first bin, in its own order, that is not empty."""
+    """Give every empty bin the number of the first filled bin in its own order."""
     empty = rows == EMPTY
     row, column = np.nonzero(empty)
     order = _orders(rows.shape[1])
@@ -165,14 +167,13 @@ def _fill(rows: Array) -> None:
         if not len(row):
             return
         source = order[column, n]
-        there = ~empty[row, source]
-        rows[row[there], column[there]] = rows[row[there], source[there]]
-        row, column = row[~there], column[~there]
+        filled = ~empty[row, source]
+        rows[row[filled], column[filled]] = rows[row[filled], source[filled]]
+        row, column = row[~filled], column[~filled]
 
 
 @cache
 def _orders(bins: int) -> Array:
-    """For each bin an order of all bins."""
     drawn = chance.mix(np.arange(1, bins * bins + 1, dtype=np.uint64) * ODD).reshape(bins, bins)
     return np.argsort(drawn, axis=1, kind="stable")
 

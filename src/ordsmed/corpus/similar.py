@@ -1,13 +1,15 @@
-"""Similar pairs: who in a bucket is so like a better one that it is dropped.
+"""Find similar pairs in buckets, and decide which documents are dropped.
 
-Documents are ranked by preference; ranks, not numbers, stand in the run files. The search goes over the bands one
-after another: buckets hold only documents not dropped so far, which keeps template pages and mirrors cheap. In a bucket
-the best is compared with all others, then the best of those that are not similar, and so on, PIVOTS times at most: so
-of a bucket of more than PIVOTS documents that are not similar the others are compared with the best PIVOTS only. An
-estimate within ERRORS standard errors of the threshold is settled by the texts; a document that was found apart by them
-EXACT times is one of many of a template, and is dropped only for an estimate that needs no text. Who is dropped follows
-from all similar pairs found so far. One that was dropped comes back when the one it is similar to is dropped itself; it
-is compared anew, until nothing changes. So the outcome is that of taking documents one by one.
+Documents are ranked by preference, and run files contain ranks. The bands are searched one after another. Buckets hold
+only documents that are not dropped so far, which makes template pages and mirrors cheap. In a bucket the best document
+is compared with all others, then the best of the remaining ones, and so on, at most PIVOTS times.
+
+An estimate within ERRORS standard errors of the threshold is decided by the texts. A document whose texts were compared
+EXACT times without success is one of many copies of a template; it is dropped only by an estimate that needs no text.
+
+The dropped documents follow from all similar pairs found so far. A dropped document comes back if the one it is similar
+to is dropped itself. It is then compared again, until nothing changes. The outcome is the same as taking documents one
+by one.
 """
 
 import numpy as np
@@ -17,19 +19,19 @@ from ordsmed.base.workers import MapInOrder
 from ordsmed.corpus.buckets import MatchingWork, buckets, firsts, parts_of_keys
 from ordsmed.corpus.signatures import Array, overlap, shingles
 
-PIVOTS = 64  # kept documents of one bucket with which its others are compared
-EXACT = 4  # of these, with how many by their texts, where the estimate is too close to call
+PIVOTS = 64  # documents of a bucket with which the others are compared
+EXACT = 4  # how many of these comparisons may use the texts, if the estimate is uncertain
 PAIRS = 1 << 14  # pairs estimated at once
-BLOCK = 1 << 18  # pairs taken apart at once
-WAVES = 64  # of changes that follow from changes
-KEPT, FRESH = 1, 2  # 0: dropped, or the twin of another
+BLOCK = 1 << 18  # pairs converted at once
+WAVES = 64  # rounds of changes that follow from changes, before all pairs are walked through
+KEPT, FRESH = 1, 2  # states of a document; 0: dropped, or a twin
 
 
 class SimilarPairs:
-    """Similar pairs of ranks, worse << 32 | better, sorted; and who is dropped: whoever is similar to one that is not.
+    """Sorted similar pairs of ranks, worse << 32 | better, and the dropped ranks: those similar to a rank that is kept.
 
-    Taken by rank that is settled from the best on. Pairs that are added change it for a few, those change it for a few
-    who are worse, and so on; where that goes on for too long, all are walked through by rank.
+    Whether a rank is dropped depends only on better ranks. New pairs change it for a few ranks, these change it for a
+    few worse ranks, and so on. If this takes too many rounds, all pairs are walked through in order of rank.
     """
 
     def __init__(self, total: int) -> None:
@@ -66,7 +68,7 @@ class SimilarPairs:
         self.dropped = np.frombuffer(dropped, bool)
 
     def _similar_to_kept(self, ranks: Array) -> Array:
-        """Of ranks that are the worse of a pair or more: is one of the better ones kept?"""
+        """Return for each rank, which is the worse one of a pair, whether one of its better ones is kept."""
         better, starts = _partners(self.pairs, ranks)
         return np.logical_or.reduceat(~self.dropped[better], starts) if len(ranks) else np.zeros(0, bool)
 
@@ -76,7 +78,7 @@ def split(pairs: Array) -> tuple[Array, Array]:
 
 
 def _partners(pairs: Array, ranks: Array) -> tuple[Array, Array]:
-    """The second ones of all pairs of which the first is one of these ranks, and where those of each rank begin."""
+    """Return the second ranks of all pairs whose first is one of `ranks`, and where those of each rank begin."""
     low, high = (np.searchsorted(pairs, (ranks.astype("<u8") + np.uint64(n)) << np.uint64(32)) for n in (0, 1))
     sizes = high - low
     starts = np.cumsum(sizes) - sizes
@@ -88,14 +90,14 @@ def _joined(worse: Array, better: Array) -> Array:
 
 
 def similar_pairs(work: MatchingWork, twin: Array, map_in_order: MapInOrder) -> SimilarPairs:
-    """All similar pairs that matter: among those kept in the end there is none."""
+    """Return the similar pairs. No two documents that are kept in the end are a similar pair."""
     total = len(twin)
     alone = twin == np.arange(total, dtype="<u4")
     pairs_so_far, apart = SimilarPairs(total), np.empty(0, "<u8")
-    fresh = alone  # not yet compared with all that are kept now
+    fresh = alone  # not yet compared with all documents that are kept now
     while fresh.any():
         again = np.zeros(total, bool)
-        with Progress("match", work.lanes - work.exact, "bands") as shown:
+        with Progress("match", work.lanes - work.exact, "bands") as progress:
             for lane in range(work.exact, work.lanes):
                 kept = alone & ~pairs_so_far.dropped
                 np.save(work.folder / "state.npy", kept.astype(np.uint8) + (kept & fresh))  # 0, KEPT or FRESH
@@ -106,13 +108,13 @@ def similar_pairs(work: MatchingWork, twin: Array, map_in_order: MapInOrder) -> 
                 again |= pairs_so_far.dropped
                 for pairs, _, _ in new:
                     again[split(pairs)[0]] = True
-                shown.add(1, notes=["(kept as it goes)"])
+                progress.add(1, notes=["(saved continuously)"])
         fresh = again & alone & ~pairs_so_far.dropped
     return pairs_so_far
 
 
 def _compare(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Array, Array, Array]:
-    """Similar pairs of a band's buckets with their similarity, and pairs whose texts were found not to be similar."""
+    """Return the similar pairs of a band's buckets, their similarity, and the pairs whose texts are not similar."""
     state = work.open("state")
     group, rank = buckets(work, lane, part, parts, state)
     compare = PairComparison(work)
@@ -135,7 +137,6 @@ def _compare(work: MatchingWork, lane: int, part: int, parts: int) -> tuple[Arra
 
 
 def _worth(group: Array, rank: Array, state: Array) -> tuple[Array, Array]:
-    """Buckets of two or more, at least one of them fresh."""
     if not len(group):
         return group, rank
     starts = np.flatnonzero(firsts(group))
@@ -146,7 +147,7 @@ def _worth(group: Array, rank: Array, state: Array) -> tuple[Array, Array]:
 
 
 class PairComparison:
-    """Which pairs of ranks are similar: by their signatures, or by their texts where these settle nothing."""
+    """Compares pairs of ranks by their signatures, or by their texts if the estimate is uncertain."""
 
     def __init__(self, work: MatchingWork) -> None:
         self.work = work
@@ -156,7 +157,6 @@ class PairComparison:
         self.unlike = list[int]()
 
     def __call__(self, worse: Array, better: Array, *, exactly: bool) -> tuple[Array, Array]:
-        """Whether each pair is similar, and how much."""
         how = self.work.how
         similarity = np.empty(len(worse), "<f4")
         for start in range(0, len(worse), PAIRS):
@@ -174,7 +174,7 @@ class PairComparison:
         return like, similarity
 
     def _tried(self, ranks: Array) -> Array:
-        """With how many others each was compared by its text, in vain."""
+        """Return with how many others each rank was compared by its text without success."""
         first = _joined(ranks, np.zeros(1, "<u4"))
         return np.searchsorted(self.apart, first + np.uint64(1 << 32)) - np.searchsorted(self.apart, first)
 
@@ -185,7 +185,7 @@ class PairComparison:
         return self.apart[np.minimum(np.searchsorted(self.apart, pairs), len(self.apart) - 1)] == pairs
 
     def _estimate(self, worse: Array, better: Array) -> Array:
-        """The share of equal numbers, less those whose bytes agree by chance."""
+        """Return the share of equal numbers, corrected for bytes that agree by chance."""
         equal = (self._bytes(worse) == self._bytes(better)).sum(1, dtype=np.int64) / self.work.how.permutations
         return (equal * 256 - 1) / 255
 
@@ -198,7 +198,7 @@ class PairComparison:
         return rows
 
     def _exact(self, worse: Array, better: Array) -> list[float]:
-        """SimilarPairs come sorted by bucket, so that the better one is the same for many in a row."""
+        """Return the exact similarities. Pairs are sorted by bucket, so many in a row have the same better document."""
         assert self.work.text
         similarities, last, shingles_of_better = list[float](), -1, np.empty(0)
         for w, b in zip(self.order[worse].tolist(), self.order[better].tolist(), strict=True):

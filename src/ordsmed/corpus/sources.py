@@ -1,4 +1,4 @@
-"""Sources of a corpus: bundles of pieces that can be read by themselves, and documents that are what they should be."""
+"""Read sources as bundles of pieces that can be read independently, and check the documents."""
 
 import contextlib
 import math
@@ -16,27 +16,27 @@ from ordsmed.text.read import tally
 from ordsmed.text.source import FileSource, Piece, Source
 
 BUNDLE = 8_000_000  # bytes of small files that are read together
-LARGE = 1_000_000  # bytes of a file of which a portion is read where not all is wanted
+LARGE = 1_000_000  # of a file with more bytes only a portion is read, if `portion` is below 1
 
 Bundle = tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
 class CorpusSource:
-    """Where documents come from, and what they are for."""
+    """A source of documents, and what they are used for."""
 
     settings: Source
     purpose: str = ""
-    "'': to be split; validation, test: given for that; against: documents like these are dropped elsewhere"
+    "'': split into train, validation and test; validation, test: only that; against: duplicates of these are dropped"
     portion: float = 1.0
-    "share of its bytes that is read: of large files the first of them, and as large a share of the small files"
+    "share of the bytes that is read: the beginning of each large file, and the same share of the small files"
     longest: int = 0
-    "characters; a longer document becomes several, cut at line ends; 0: as they are"
+    "characters; a longer document is cut into several at line ends; 0: no limit"
     skips_broken: bool = False
-    "a file that cannot be read is named, counted and left out from there on; else it is refused"
+    "report and count a broken file and skip the rest of it; else raise an error"
 
     def bundles(self) -> list[Bundle]:
-        """What can be read by itself: pieces, small ones several together; [()] where the source is all of a piece."""
+        """Return what can be read independently: pieces, small ones together; [()] if the source cannot be divided."""
         if not hasattr(self.settings, "pieces"):
             return [()]
         bundles, room = list[list[Piece]](), 0
@@ -49,7 +49,7 @@ class CorpusSource:
         return [tuple(bundle) for bundle in bundles]
 
     def _pieces(self) -> list[Piece]:
-        """Those that are read; of small ones a share, drawn by their paths, and at least one."""
+        """Return the pieces to read: the large ones and a share of the small ones, chosen by path; at least one."""
         pieces = cast(FileSource, self.settings).pieces()
         if self.portion >= 1:
             return pieces
@@ -60,14 +60,13 @@ class CorpusSource:
         return sum(map(_size, bundle)) if bundle else int(self.settings.size())
 
     def read(self, bundle: Bundle) -> Iterator[Document]:
-        """Raw documents, in order."""
+        """Yield raw documents, in order."""
         with naming(f"{menu.kind_of(self.settings)}: documents"):
             streams = map(self._read_piece, bundle) if bundle else [self.settings.documents()]
             for document in chain.from_iterable(streams):
                 yield from self._parts(_checked(document))
 
     def _parts(self, document: Document) -> Iterator[Document]:
-        """A document that is not too long as it is, another in parts of whole lines."""
         if not self.longest or len(document.text) <= self.longest:
             yield document
             return
@@ -82,7 +81,7 @@ class CorpusSource:
             yield Document("\n".join(lines), id=f"{document.id}#{number}", meta=dict(document.meta))
 
     def _read_piece(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a piece, as far as it is to be read and can be."""
+        """Yield the documents of a piece, up to the portion to read or the place where the file is broken."""
         counted = tally()
         last = self.portion * _size(piece) if self.portion < 1 and _size(piece) >= LARGE else math.inf
         begins = counted.bytes
@@ -98,7 +97,7 @@ class CorpusSource:
             counted.left_out["broken files, from where they break"] += 1
 
     def refine(self, document: Document) -> Document | None:
-        """The slow half for one of them."""
+        """Do the source's slow work on a document. Return None if it is left out."""
         if not hasattr(self.settings, "refine"):
             return document
         with naming(f"{menu.kind_of(self.settings)}: {document.id}"):
@@ -107,23 +106,22 @@ class CorpusSource:
 
 
 def is_refined(settings: Source) -> bool:
-    """Is what it reads no text yet, but markup?"""
+    """Return whether the source's raw documents are markup instead of text."""
     return getattr(type(settings), "refine", FileSource.refine) is not FileSource.refine
 
 
 @contextlib.contextmanager
 def naming(place: str) -> Iterator[None]:
-    """What code of users raises, as one line that names the place; our own errors name theirs."""
+    """Turn exceptions of user code into a DataError that names the place."""
     try:
         yield
     except (OrdsmedError, OSError, MemoryError):
         raise
     except Exception as error:
-        raise DataError(place, f"{type(error).__name__}: {error}", "", "mend the source or step") from error
+        raise DataError(place, f"{type(error).__name__}: {error}", "", "fix the source or step") from error
 
 
 def _checked(document: object) -> Document:
-    """What code of users gives as a document."""
     if not isinstance(document, Document):
         raise TypeError(
             f"gives {document!r:.60}, {with_article(type(document).__name__)}; wanted an ordsmed.text.document.Document"

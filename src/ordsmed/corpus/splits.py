@@ -1,4 +1,4 @@
-"""Which documents are held out: shares of a corpus, by a number that is drawn from each document's words.
+"""Splits: which documents are validation and test data, by a number drawn from each document's words.
 
 "949,50,1" -> Shares(validation=0.05, test=0.001) -> borders -> draw < first: validation; < second: test; else train
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Shares:
-    """How much of a corpus is held out."""
+    """The shares of validation and test documents."""
 
     validation: float = 0.01
     test: float = 0.0
@@ -22,14 +22,16 @@ class Shares:
     def __post_init__(self) -> None:
         for name in ("validation", "test"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}; wanted a share from 0 up to below 1")
+                raise ValueError(f"{name}: found {getattr(self, name)}; wanted a share of at least 0 and below 1")
         if self.validation + self.test >= 1:
             problem = f"{self.validation} and test {self.test}"
             raise ValueError(f"validation: found {problem}; wanted less than 1 together: the rest is trained on")
 
     @classmethod
     def read(cls, text: str, exact: bool) -> Shares:
-        """Proportions of train, validation and test; where they sum to less than 1, the next one is the rest."""
+        """Parse proportions of train, validation and test. If the first sum to less than 1, the next one is the
+        rest.
+        """
         wanted = 'one to three proportions such as "949,50,1" or "0.9,0.1"'
         try:
             numbers = [float(word) for word in re.split("[,/]", text)]
@@ -44,16 +46,16 @@ class Shares:
         return cls(numbers[1] / total, numbers[2] / total, exact)
 
     def without(self, *, validation: bool, test: bool) -> Shares:
-        """The shares where one is given by other texts: the rest keep their proportions."""
+        """Return the shares if validation or test is given by other texts. The other shares keep their proportions."""
         left = 1 - validation * self.validation - test * self.test
         return replace(
             self, validation=0.0 if validation else self.validation / left, test=0.0 if test else self.test / left
         )
 
     def borders(self, draws: np.ndarray) -> tuple[int, int]:
-        """Draws below the first fall to validation, below the second to test; equal ones fall on one side.
+        """Return two numbers: draws below the first are validation, draws below the second test.
 
-        One document at least falls to a split that has a share, as long as others are left to train on.
+        A split with a share gets at least one document, if others are left for training.
         """
         values = np.unique(draws)
         if not len(values):

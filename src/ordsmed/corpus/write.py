@@ -1,12 +1,15 @@
 """The third step of a corpus: what is no duplicate written to its splits.
 
-chunks without the dropped -> the side of each draw -> train/, validation/, test/
+chunks without the dropped -> the side of each draw -> part files, side by side -> train/, validation/, test/
 """
 
 import contextlib
+import itertools
 import json
 import shutil
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +20,20 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.run import STEPS
 from ordsmed.base.say import Progress
-from ordsmed.corpus.chunks import REMEDY, Chunk
+from ordsmed.base.workers import MapInOrder
+from ordsmed.corpus.chunks import REMEDY, Chunk, read_index
 from ordsmed.corpus.dedup import FIXED
 from ordsmed.corpus.folder import SPLITS, PartWriter
 from ordsmed.corpus.sample import DrawnSample
-from ordsmed.corpus.sample import line as line_of
 from ordsmed.corpus.sources import CorpusSource
 from ordsmed.corpus.splits import Shares
 from ordsmed.text.document import Document
 
 SIDES = ("validation", "test", "train")
 Noted = tuple[str, np.ndarray]  # a name, and a number for each document
+COUNTS = ("sentences", "words", "characters", "bytes")
+# a document that is written: its chunk, where it begins there, its bytes there and as written, the number noted in it
+ROW = np.dtype([(name, "<i8") for name in ("chunk", "at", "size", "written", "number", *COUNTS)])
 
 
 def write(
@@ -37,13 +43,15 @@ def write(
     dropped: np.ndarray,
     shares: Shares,
     shard: int,
+    map_in_order: MapInOrder,
     most_words: int = 0,
     noted: Noted | None = None,
 ) -> tuple[dict[str, PartWriter], DrawnSample | None]:
     """Every document that is not dropped to its split, in the order of the sources; or a sample, in that of its draws.
 
-    Parts that stand whole from a writing of the very same that was killed stay. `noted`: the name of a number that
-    goes into the meta of each document, and the numbers; 0: into none.
+    Part files are planned here, and written side by side. Those that stand whole from a writing of the very same that
+    was killed stay. `noted`: the name of a number that goes into the meta of each document, and the numbers; 0: into
+    none.
     """
     kept = _kept(chunks, dropped)
     split = [pair for pair in zip(chunks, kept, strict=True) if sources[pair[0].source].purpose not in FIXED]
@@ -53,41 +61,151 @@ def write(
     again = _resumes(out, [_named(chunks), borders.tolist(), shard, *more], dropped)
     most = [int(shares.validation * most_words), int(shares.test * most_words), most_words]
     sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, most) if most_words else None
-    starts = np.cumsum([0, *map(len, kept)])[:-1].tolist()
-    firsts = {chunk.stem: first for chunk, first in zip(chunks, starts, strict=True)}
-    writers = {name: PartWriter(out / name, shard, again=again) for name in SPLITS}
+    purposes = [sources[chunk.source].purpose for chunk in chunks]
+    rows = _rows(chunks, kept, _sized(chunks, kept, noted, map_in_order), borders, purposes)
+    if sample is not None:
+        numbers = np.array([n for n, purpose in enumerate(purposes) if purpose not in FIXED], np.int64)
+        rows = _sampled(rows, sample, numbers, purposes)
+    writers = {name: PartWriter(out / name, shard) for name in SPLITS}
+    tasks = _tasks(rows, writers, [chunk.stem for chunk in chunks], again, noted[0] if noted else "")
     total = sum(Path(f"{chunk.stem}.jsonl").stat().st_size for chunk in chunks if chunk.facts.documents)
-    with contextlib.ExitStack() as stack, Progress("write", total / 1e6, "MB") as shown:
-        for writer in writers.values():
-            stack.enter_context(writer)
-        for chunk, keep in zip(chunks, kept, strict=True):
-            purpose = sources[chunk.source].purpose
-            of_chunk = (noted[0], noted[1][firsts[chunk.stem] :][: len(keep)]) if noted else None
-            if purpose != "against" and chunk.facts.documents and (purpose or sample is None):
-                shown.add(_write(writers, chunk, keep, borders, purpose, of_chunk) / 1e6)
-        if sample is not None:
-            _write_sample(writers, [chunk for chunk, _ in split], sample, noted, firsts)
+    with Progress("write", total / 1e6, "MB") as shown:
+        for name, part, size in map_in_order(_write_part, tasks):
+            writers[name].take(part)
+            shown.add(size / 1e6)
     return writers, sample
 
 
-def _write_sample(
-    writers: dict[str, PartWriter],
+def _sized(
+    chunks: Sequence[Chunk], kept: Sequence[np.ndarray], noted: Noted | None, map_in_order: MapInOrder
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Of each chunk's documents the bytes in the chunk, those that are written, and the number that is noted."""
+    starts = np.cumsum([0, *map(len, kept)])
+    name, numbers = noted or ("", np.zeros(starts[-1], np.int64))
+    parts = [numbers[first:last] for first, last in itertools.pairwise(starts.tolist())]
+    tasks = (
+        (chunk.stem, np.flatnonzero(part), part[part != 0], name) for chunk, part in zip(chunks, parts, strict=True)
+    )
+    changed = map_in_order(_changed_sizes, (task for task in tasks if len(task[1])))
+    for chunk, part in zip(chunks, parts, strict=True):
+        ends = [Path(f"{chunk.stem}.jsonl").stat().st_size] if chunk.facts.documents else []
+        sizes = np.diff(np.append(chunk.index["at"].astype(np.int64), ends))
+        written = sizes.copy()
+        if len(rows := np.flatnonzero(part)):
+            written[rows] = next(changed)
+        yield sizes, written, part
+
+
+def _changed_sizes(stem: str, rows: np.ndarray, numbers: np.ndarray, name: str) -> list[int]:
+    """The bytes of some of a chunk's documents with a number in the meta of each."""
+    at = read_index(stem)["at"][rows].tolist()
+    with Path(f"{stem}.jsonl").open("rb") as file:
+        sizes = []
+        for place, number in zip(at, numbers.tolist(), strict=True):
+            file.seek(place)
+            sizes.append(len(_with(file.readline(), name, number)))
+        return sizes
+
+
+def _rows(
     chunks: Sequence[Chunk],
-    sample: DrawnSample,
-    noted: Noted | None,
-    firsts: dict[str, int],
-) -> None:
-    """Its documents, in its order."""
-    rows = (sample.chunk.tolist(), sample.at.tolist(), sample.side.tolist(), sample.counts.tolist())
-    for number, at, side, counts in zip(*rows, strict=True):
-        chunk = chunks[number]
-        line = line_of(chunk, at)
-        if not line.endswith(b"\n"):
-            raise DataError(f"{chunk.stem}.jsonl", f"no document at byte {at:,}", "a whole chunk", REMEDY)
-        if noted:
-            document = firsts[chunk.stem] + int(np.searchsorted(chunk.index["at"], at))
-            line = _with(line, noted[0], int(noted[1][document]))
-        writers[SIDES[side]].write(line, *counts)
+    kept: Sequence[np.ndarray],
+    sized: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    borders: np.ndarray,
+    purposes: Sequence[str],
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of each chunk the documents that are kept, and the split of each (a number of SIDES)."""
+    for number, (chunk, keep, (sizes, written, noted)) in enumerate(zip(chunks, kept, sized, strict=True)):
+        index, rows = chunk.index, np.zeros(len(keep), ROW)
+        rows["chunk"], rows["size"], rows["written"], rows["number"] = number, sizes, written, noted
+        for name in ("at", *COUNTS):
+            rows[name] = index[name]
+        purpose = purposes[number]
+        side = np.searchsorted(borders, index["draw"], "right")
+        if purpose in SIDES:
+            side[:] = SIDES.index(purpose)
+        if purpose != "against":
+            yield rows[keep], side[keep]
+
+
+def _sampled(
+    rows: Iterable[tuple[np.ndarray, np.ndarray]], sample: DrawnSample, numbers: np.ndarray, purposes: Sequence[str]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Given texts as they are, then the documents of a sample in its order; `numbers`: the chunks it was drawn from."""
+    drawn, sides = [np.zeros(0, ROW)], [np.zeros(0, np.int64)]
+    for some, side in rows:
+        if len(some) and purposes[some["chunk"][0]]:
+            yield some, side
+        else:
+            drawn.append(some)
+            sides.append(side)
+    every, side = np.concatenate(drawn), np.concatenate(sides)
+    order = np.lexsort((every["at"], every["chunk"]))
+    place = _keys(every["chunk"][order], every["at"][order])
+    wanted = _keys(numbers[sample.chunk], sample.at)
+    at = order[np.searchsorted(place, wanted)]
+    yield every[at], sample.side
+
+
+def _keys(chunk: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """A number for each document: its chunk, and where it begins there (a chunk has some megabytes)."""
+    return (np.asarray(chunk, np.uint64) << np.uint64(40)) | np.asarray(at, np.uint64)
+
+
+def _tasks(
+    rows: Iterable[tuple[np.ndarray, np.ndarray]],
+    writers: Mapping[str, PartWriter],
+    stems: Sequence[str],
+    again: bool,
+    name: str,
+) -> Iterator[tuple[Any, ...]]:
+    """The part files of all splits, as soon as it is known which documents each has."""
+    waiting = {side: np.zeros(0, ROW) for side in SIDES}
+    count = Counter[str]()
+
+    def cut(side: str, last: bool) -> Iterator[tuple[Any, ...]]:
+        whole, first, shard = waiting[side], 0, writers[side].shard
+        ends = np.cumsum(whole["written"])
+        while first < len(whole):
+            before = int(ends[first - 1]) if first else 0
+            end = max(first + 1, int(np.searchsorted(ends, before + shard, "right")))
+            if end == len(whole) and not last:
+                break
+            part = whole[first:end]
+            used = {number: stems[number] for number in np.unique(part["chunk"]).tolist()}
+            yield side, writers[side].folder, count[side], again, part, used, name
+            count[side], first = count[side] + 1, end
+        waiting[side] = whole[first:]
+
+    for some, side in rows:
+        for number in np.unique(side).tolist():
+            waiting[SIDES[number]] = np.concatenate([waiting[SIDES[number]], some[side == number]])
+            yield from cut(SIDES[number], last=False)
+    for split in SIDES:
+        yield from cut(split, last=True)
+
+
+def _write_part(
+    split: str, folder: Path, number: int, again: bool, rows: np.ndarray, stems: Mapping[int, str], name: str
+) -> tuple[str, PartWriter, int]:
+    """Write one part file of a split; return the split, the part, and the bytes it was made of."""
+    with PartWriter(folder, sys.maxsize, again=again, first=number) as writer, contextlib.ExitStack() as stack:
+        opened, file = -1, None
+        for chunk, at, size, written, noted, *counts in rows.tolist():
+            if not writer.wants(written):
+                writer.add(written, *counts)
+                continue
+            path = Path(f"{stems[chunk]}.jsonl")
+            if chunk != opened:
+                stack.close()
+                opened, file = chunk, stack.enter_context(path.open("rb"))
+            assert file
+            file.seek(at)
+            line = file.read(size)
+            if len(line) != size or line.find(b"\n") != size - 1:
+                raise DataError(path, f"no document at byte {at:,}", "a whole chunk", REMEDY)
+            writer.write(_with(line, name, noted) if noted else line, *counts)
+    return split, writer, int(rows["size"].sum())
 
 
 def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
@@ -117,35 +235,6 @@ def _resumes(out: Path, inputs: list[Any], dropped: np.ndarray) -> bool:
         mark.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(mark, key)
     return False
-
-
-def _write(
-    writers: dict[str, PartWriter],
-    chunk: Chunk,
-    keep: np.ndarray,
-    borders: np.ndarray,
-    purpose: str,
-    noted: Noted | None,
-) -> int:
-    """One chunk's documents; returns its bytes."""
-    index = chunk.index
-    name, numbers = (noted[0], noted[1].tolist()) if noted else ("", [0] * len(index))
-    sides = np.searchsorted(borders, index["draw"], "right").tolist()
-    path = Path(f"{chunk.stem}.jsonl")
-    ends = [*index["at"].tolist()[1:], path.stat().st_size]
-    with path.open("rb") as file:
-        for entry, end, kept, side, number in zip(index.tolist(), ends, keep.tolist(), sides, numbers, strict=True):
-            _, _, at, *counts = entry
-            writer = writers[purpose or SIDES[side]]
-            if kept and not number and not writer.wants(end - at):
-                writer.add(end - at, *counts)
-            elif kept:
-                file.seek(at)
-                line = file.readline()
-                if at + len(line) != end or not line.endswith(b"\n"):
-                    raise DataError(path, f"no document at byte {at:,}", "a whole chunk", REMEDY)
-                writer.write(_with(line, name, number) if number else line, *counts)
-    return ends[-1]
 
 
 def _with(line: bytes, name: str, number: int) -> bytes:

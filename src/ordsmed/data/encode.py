@@ -1,7 +1,7 @@
 """The verb `encode`: a corpus folder and a tokenizer -> a store of ids for each split.
 
 train/00000.jsonl -> blocks of lines -> sentences -> ids, lengths, sequences a document -> train.bin, train.idx
-                     (one process, or several for a large corpus; written in order by the first)
+                     (one process, several for a large corpus, or a Dask cluster; written in order by the first)
 
 With a vocabulary of whole words, ids are those of a lexicon, which also has the words that the vocabulary lacks.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -53,7 +54,7 @@ class Encoding:
     """From a corpus, or records of examples, and a tokenizer to stores of ids."""
 
     verb: ClassVar[str] = "encode"
-    HOW: ClassVar[tuple[str, ...]] = ("processes", "most_unknown")
+    HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "most_unknown")
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("records", "validation_records")
 
     corpus: str = ""
@@ -66,6 +67,8 @@ class Encoding:
     "share of all tokens that may be unknown to the tokenizer; more is refused; of whole words any"
     processes: int | None = None
     "that encode side by side; not said: one a core, fewer for a small corpus"
+    engine: str | None = None
+    "address (or file) of a Dask scheduler whose workers share this folder and the corpus; instead of processes"
     records: str | list[str] = ""
     "in place of a corpus: TFRecords of BERT's or ELECTRA's examples, or ids as nanoGPT's .bin; files, patterns"
     validation_records: str | list[str] = ""
@@ -163,9 +166,9 @@ class Encoding:
         unknown_word = lexicon.unknown if lexicon else None
         with (
             StoreWriter(prefix, tokenizer.vocabulary, unknown_word, key=kept.key, words=True) as store,
-            worker_pool(processes) as map_in_order,
+            worker_pool(processes, self.engine) as map_in_order,
         ):
-            total, at = kept.since(store), LinePosition(**store.note.get("at", {}))
+            total, at = kept.since(store), LinePosition.of(store.note.get("at", {}))
             passed = sum(path.stat().st_size for path in paths[: _index(paths, at)]) + at.byte
             with Progress(prefix.name, size / 1e6, "MB", done=passed / 1e6) as shown:
                 for encoded in map_in_order(_encode, ((how, block) for block in _blocks(paths, at))):
@@ -198,7 +201,11 @@ class LinePosition:
 
     file: str = ""
     byte: int = 0
-    line: int = 0
+
+    @staticmethod
+    def of(note: Mapping[str, Any]) -> LinePosition:
+        """Of what was kept; older versions kept the number of the line as well."""
+        return LinePosition(note.get("file", ""), note.get("byte", 0))
 
 
 class KeptEncoding:
@@ -286,12 +293,25 @@ def read_store(name: str) -> Encoded:
 
 @dataclass(frozen=True)
 class PartLines:
-    """Some lines of a part file."""
+    """Some lines of a part file; the process that encodes them reads them."""
 
     path: Path
-    first: int  # line number
-    lines: list[bytes]
-    end: int  # byte behind them
+    start: int  # byte
+    end: int
+    checked: bool  # is the whole file held against its checksum first?
+
+    def read(self) -> list[bytes]:
+        if self.checked:
+            check(self.path)
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return io.BytesIO(file.read(self.end - self.start)).readlines()
+
+    def place(self, number: int) -> str:
+        """Where the line of this number among them stands: `train/00000.jsonl:12`."""
+        with self.path.open("rb") as file:
+            before = file.read(self.start).count(b"\n")
+        return f"{self.path}:{before + number + 1}"
 
 
 @dataclass(frozen=True)
@@ -321,15 +341,15 @@ class LineEncoder:
         self.decode = msgspec.json.Decoder(Document).decode
 
     def __call__(self, block: PartLines) -> EncodedLines:
-        documents = [self._document(block, number) for number in range(len(block.lines))]
+        documents = [self._document(block, number, line) for number, line in enumerate(block.read())]
         pieces = [d.sentences() if self.sentences else [d.text] for d in documents]
         ids, lengths = self.words.encode([sentence for piece in pieces for sentence in piece])
         ids, strangers = self.words.strangers(ids)
         sequences = np.fromiter(map(len, pieces), np.int64, len(pieces))
         text = sum(len(d.text) if d.text.isascii() else len(d.text.encode()) for d in documents)
-        end = LinePosition(block.path.name, block.end, block.first + len(block.lines))
+        end = LinePosition(block.path.name, block.end)
         words = np.concatenate([self._words(document) for document in documents])
-        return EncodedLines(ids, strangers, lengths, sequences, words, text, sum(map(len, block.lines)), end)
+        return EncodedLines(ids, strangers, lengths, sequences, words, text, block.end - block.start, end)
 
     def _words(self, document: Document) -> Ints:
         """How many words begin in each sequence."""
@@ -338,14 +358,13 @@ class LineEncoder:
             return np.asarray([len(begins)])
         return np.diff(np.searchsorted(begins, document.ends), prepend=0)
 
-    def _document(self, block: PartLines, number: int) -> Document:
+    def _document(self, block: PartLines, number: int, line: bytes) -> Document:
         import msgspec
 
         try:
-            document: Document = self.decode(block.lines[number])
+            document: Document = self.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            place = f"{block.path}:{block.first + number}"
-            raise DataError(place, str(error), "one document a line", "make the corpus again") from None
+            raise DataError(block.place(number), str(error), "one document a line", "make the corpus again") from None
         return document
 
 
@@ -363,15 +382,17 @@ def _index(paths: list[Path], at: LinePosition) -> int:
 
 
 def _blocks(paths: list[Path], at: LinePosition) -> Iterator[PartLines]:
-    """Lines behind a place, some at a time."""
+    """Lines behind a place, some at a time; with the first of a file its checksum is checked."""
     for path in paths[_index(paths, at) :]:
-        check(path)
+        begin = start = at.byte if path.name == at.file else 0
+        size = path.stat().st_size
         with path.open("rb") as file:
-            first = at.line if path.name == at.file else 1
-            file.seek(at.byte if path.name == at.file else 0)
-            while lines := file.readlines(BLOCK):
-                yield PartLines(path, first, lines, file.tell())
-                first += len(lines)
+            while start < size:
+                file.seek(start + BLOCK)
+                file.readline()
+                end = min(file.tell(), size)
+                yield PartLines(path, start, end, checked=start == begin)
+                start = end
 
 
 def _lexicon(folder: Path, tokenizer: Tokenizer) -> contextlib.AbstractContextManager[LexiconWriter | None]:

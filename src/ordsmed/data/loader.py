@@ -9,6 +9,7 @@ follows from its number alone.
 import contextlib
 import gc
 import multiprocessing
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ordsmed.base.workers import end_by_parent, started_deaf
 from ordsmed.data.batch import Batch
@@ -90,13 +92,34 @@ def load(
     else:
         how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
         # by processes that go on making them when the group of this one is asked to stop
-        with started_deaf(forked=multiprocessing.get_start_method() == "fork"), _garbage_kept():
+        forked = multiprocessing.get_start_method() == "fork"
+        with _all_or_none(), started_deaf(forked=forked), _garbage_kept():
             ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **how))
     for step in range(first, steps):
         batches: list[Batch] = []
         while len(batches) < share.accumulation_at(step) and not (batches and stop()):
             batches.append(next(ready))
         yield batches
+
+
+@contextlib.contextmanager
+def _all_or_none() -> Iterator[None]:
+    """Kill the processes started in here if one of them cannot be started.
+
+    The others do not hear a signal that asks to stop, and this process would wait for them when it ends.
+    """
+    before = multiprocessing.active_children()
+    try:
+        yield
+    except BaseException as error:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if isinstance(half := frame.f_locals.get("self"), _MultiProcessingDataLoaderIter):
+                half._shutdown = True  # or torch prints a traceback when it deletes the half-made iterator
+        for process in multiprocessing.active_children():
+            if process not in before:
+                process.kill()
+                process.join()
+        raise
 
 
 @contextlib.contextmanager

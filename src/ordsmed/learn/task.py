@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
@@ -261,6 +261,10 @@ class Files:
             raise RecipeError(place, f"a value that is no text and no number ({error})", "texts and numbers") from None
         return "jsonl", "\n".join(lines) + "\n", {}
 
+    def count_scored(self, records: Sized) -> int:
+        """Return how many of the records have a right answer that they are scored by."""
+        return len(records)
+
     def counted(self, train: Features, features: Features) -> object:
         """Return predictions by counting the words of each class, a second baseline; None if there is none."""
         return None
@@ -296,6 +300,9 @@ class TypedTask(Protocol[R, P]):
 
     def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
         """Return examples that a program holds as a file, as `Files` has it."""
+
+    def count_scored(self, records: R) -> int:
+        """Return how many records are scored, as `Files` has it."""
 
     def counted(self, train: Features, features: Features) -> P | None:
         """Return predictions by counting words, as `Files` has them: none."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ordsmed.base.machine.devices import Card, card_of
 from ordsmed.nn.context import Context
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
@@ -39,13 +40,13 @@ def use_fp8(block: nn.Module) -> int:
     return len(fit)
 
 
-def lacks_fp8(device: torch.device) -> str:
-    """Why this device cannot; empty: it can."""
-    if device.type == "cuda":
-        if torch.version.hip is not None:
-            return "was not tried on GPUs of AMD, whose 8 bits are others"
-        if torch.cuda.get_device_capability(device) < (8, 9):
-            return f"{torch.cuda.get_device_name(device)} has no units for; Ada, Hopper and later have"
+def lacks_fp8(device: torch.device, card: Card | None = None) -> str:
+    """Return why the device, or the `card` of a site, cannot multiply in 8 bits; empty: it can."""
+    card = (card or card_of(device)) if device.type == "cuda" else None
+    if card and card.amd:
+        return "was not tried on GPUs of AMD, whose 8 bits are others"
+    if card and card.capability < (8, 9):
+        return f"{card.name} has no units for; Ada, Hopper and later have"
     return ""
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ordsmed.base.machine.devices import Card, card_of
+
 MOST = 65_535  # texts that the kernels take at once: as many as CUDA counts blocks to one side
 WIDEST = 256  # numbers of a head
 HALF = (torch.bfloat16, torch.float16)
@@ -90,11 +92,15 @@ def bounds(documents: Tensor) -> Tensor | None:
     return torch.cat([starts, starts.new_tensor([documents.numel()])])
 
 
-def why_not(device: torch.device, dtype: torch.dtype, head: int) -> str:
-    """Why these kernels cannot be had, told after "want"; empty: they can. `head`: numbers of a head."""
+def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Card | None = None) -> str:
+    """Return why these kernels cannot run, to be read after "want"; empty: they can.
+
+    `head`: numbers of a head; `card`: the GPU of a site, where a job for it is planned.
+    """
     if device.type != "cuda":
         return f"a GPU (here: {device.type})"
-    if torch.version.hip is not None:
+    card = card or card_of(device)
+    if card.amd if card else torch.version.hip is not None:
         return "a GPU of NVIDIA's, for those of others know no windows"
     if dtype not in HALF:
         return f"bf16 or fp16 (here: {str(dtype).removeprefix('torch.').replace('float32', 'fp32')})"
@@ -102,8 +108,8 @@ def why_not(device: torch.device, dtype: torch.dtype, head: int) -> str:
         return f"heads of at most {WIDEST} numbers, a multiple of 8 (here: {head})"
     if not has_windows():
         return f"torch 2.11 or later (here: {torch.__version__})"
-    if torch.cuda.is_available() and (arch := torch.cuda.get_device_capability(device)) < SINCE:
-        return f"compute capability {SINCE[0]}.{SINCE[1]} (here: {arch[0]}.{arch[1]})"
+    if card and card.capability < SINCE:
+        return "compute capability {}.{} ({}: {}.{})".format(*SINCE, card.name, *card.capability)
     return ""
 
 

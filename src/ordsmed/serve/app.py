@@ -122,16 +122,19 @@ class Door:
         self._check_access(request, public=endpoint.public)
         if self.closing() and not endpoint.public:
             raise Refusal("closing", "the server is stopping")
+        if request.scope.get("state", {}).get("crowded") and not endpoint.public:
+            raise Refusal("crowded", "all connections are busy")
         body = await self._body(request) if endpoint.request is not None else b""
         parameters = {name: str(value) for name, value in request.path_params.items()}
         name = parameters.pop("model_name", "").removeprefix("models/").strip("/")
-        call = ServedCall(self.service, name, endpoint.read(body), parameters)
+        call = ServedCall(self.service, name, endpoint.read(body), parameters, request.headers.get("user-agent", ""))
         result = await _while_connected(request, asyncio.ensure_future(endpoint.run(call)))
-        if isinstance(result, Response):
-            return result
-        encode = msgspec.json.encode
-        written = await asyncio.to_thread(encode, result) if isinstance(result, list) else encode(result)
-        return Response(written, media_type="application/json")
+        if not isinstance(result, Response):
+            encode = msgspec.json.encode
+            written = await asyncio.to_thread(encode, result) if isinstance(result, list) else encode(result)
+            result = Response(written, media_type="application/json")
+        result.headers.update(call.headers)
+        return result
 
     def _check_access(self, request: Request, *, public: bool) -> None:
         host = request.headers.get("host", "")
@@ -226,7 +229,7 @@ def refused(refusal: Refusal, protocol: ServedProtocol) -> Response:
     headers = {"retry-after": str(AGAIN[refusal.kind])} if refusal.kind in AGAIN else {}
     if refusal.kind == "token":
         headers["www-authenticate"] = "Bearer"
-    if refusal.kind in ("large", "slow"):  # what is left of the body is not read
+    if refusal.kind in ("large", "slow", "crowded"):  # what is left of the body is not read
         headers["connection"] = "close"
     return Response(msgspec.json.encode(form.body), form.status, headers, "application/json")
 

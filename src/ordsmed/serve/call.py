@@ -29,6 +29,7 @@ from ordsmed.use.generation.network import WritingNetwork, writing
 from ordsmed.use.generation.options import SamplingOptions
 
 MENU = "protocols"
+LISTED = 100  # truncated inputs that a header lists
 Result = TypeVar("Result")
 Prompt = str | list[int]  # a list: its tokens, read as they are
 
@@ -86,6 +87,14 @@ class ServedCall:
     name: str  # of the model, from the path; empty: none is named there
     request: Any  # as the endpoint's type has it; None: it has no body
     parameters: dict[str, str] = field(default_factory=dict)  # of the path
+    agent: str = ""  # the client's program, as its User-Agent header names it
+    headers: dict[str, str] = field(default_factory=dict)  # of the answer
+
+    def report_truncated(self, numbers: Sequence[int]) -> None:
+        """Add a header that lists the inputs, counted from 0, of which a part was not read."""
+        if len(numbers):
+            more = f", and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
+            self.headers["x-truncated-inputs"] = ", ".join(map(str, numbers[:LISTED])) + more
 
     def model(self, method: str, name: str = "") -> ServedModel:
         """The model that is meant: of the path, else the name in the request, else the first that can do this."""
@@ -185,10 +194,15 @@ class Endpoint:
         return msgspec.json.Decoder(self.request)
 
     def read(self, body: bytes) -> object:
-        """The body as its type; what is wrong with it is told by its place."""
+        """Return the body as its type, or refuse it and name the place of the mistake.
+
+        A field that is null counts as absent: clients send null for what their user left out.
+        """
         if self.request is None:
             return None
         try:
+            if b"null" in body:
+                body = msgspec.json.encode(_without_nulls(msgspec.json.decode(body)))
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
             raise _mismatch(str(error), self.request) from None
@@ -270,6 +284,13 @@ def _characters(item: object) -> int:
     if isinstance(item, str):
         return len(item) + 1
     return sum(map(_characters, item)) if isinstance(item, tuple | list) else 0
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a JSON value without the fields that are null, at any depth."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _mismatch(message: str, request: object) -> Refusal:

@@ -14,20 +14,18 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 
-import h11
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ordsmed.base.say import say
+from ordsmed.serve.connections import ConnectionLimits, PatientProtocol
 from ordsmed.serve.workers import Worker
 
 GRACE = 0.25  # seconds in which clients hear that the server stops; and again, in which the last connections are taken
 LAST = 2.0  # seconds in which a connection on which nothing is asked may still ask, and is answered
-LINGER = 2.0  # seconds in which what is left of a request is read after its answer
-HEADERS = 20.0  # seconds in which a connection has to send the head of a request
 SO_ATTACH_FILTER = 26  # which Python has no name for
 NO_SYN = (  # of the classic BPF, of a TCP packet: (operation, if true, if false, value)
     (0x30, 0, 0, 13),  # the byte of its flags
@@ -35,57 +33,6 @@ NO_SYN = (  # of the classic BPF, of a TCP packet: (operation, if true, if false
     (0x06, 0, 0, 0),  # then it is dropped
     (0x06, 0, 0, 0xFFFFFFFF),
 )
-
-
-class PoliteTransport:
-    """A transport that, closed with an answer, reads on: what is left unread makes the system take the answer back."""
-
-    def __init__(self, transport: asyncio.Transport, conn: h11.Connection) -> None:
-        self._transport, self._conn = transport, conn
-        self.lingers = False
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        return self.lingers or self._transport.is_closing()
-
-    def close(self) -> None:
-        if self._conn.their_state is not h11.SEND_BODY:
-            self._transport.close()
-        elif not self.is_closing():
-            self.lingers = True
-            self._transport.write_eof()
-            self._transport.resume_reading()
-            asyncio.get_running_loop().call_later(LINGER, self._transport.close)
-
-
-class PatientProtocol(H11Protocol):
-    """HTTP/1.1 of a client that may be slow, but not for good."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(PoliteTransport(transport, self.conn))  # type: ignore[arg-type]
-        self._watch = self.loop.call_later(HEADERS, self._look)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._watch.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.transport.is_closing():
-            super().data_received(data)
-
-    @property
-    def silent(self) -> bool:
-        """Is nothing asked on it?"""
-        return self.cycle is None or self.cycle.response_complete
-
-    def _look(self) -> None:
-        """Who has begun no request by now, or has half a head waiting, is let go of."""
-        if self.cycle is None or (self.cycle.response_complete and self.conn.trailing_data[0]):
-            self.transport.close()
-        else:
-            self._watch = self.loop.call_later(HEADERS, self._look)
 
 
 class GracefulServer(uvicorn.Server):
@@ -97,7 +44,7 @@ class GracefulServer(uvicorn.Server):
 
     @staticmethod
     def of(
-        make: Callable[[Callable[[], bool]], Starlette], connections: int, worker: Worker | None = None
+        make: Callable[[Callable[[], bool]], Starlette], limits: ConnectionLimits, worker: Worker | None = None
     ) -> GracefulServer:
         """`make` is given what says whether the server stops, and gives the application."""
         server: GracefulServer
@@ -105,18 +52,19 @@ class GracefulServer(uvicorn.Server):
         server = GracefulServer(
             uvicorn.Config(
                 app,
-                http=PatientProtocol,
+                http=partial(PatientProtocol, limits=limits),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_level="warning",
                 access_log=False,
-                limit_concurrency=connections,
                 server_header=False,
                 timeout_keep_alive=75,
                 backlog=1 if worker else 2_048,  # so many connections are taken at once
             )
         )
         server.worker = worker
+        limits.raise_open_files()
+        limits.metrics.gauges["connections"] = lambda: len(server.server_state.connections)
         return server
 
     @contextlib.contextmanager

@@ -23,6 +23,7 @@ class MetricCounts(msgspec.Struct):
     batches: int = 0
     items: int = 0
     batch_seconds: float = 0.0
+    closed: dict[str, int] = {}  # connections that were closed for others, by why
 
     def add(self, more: MetricCounts) -> None:
         for key, count in more.requests.items():
@@ -31,6 +32,8 @@ class MetricCounts(msgspec.Struct):
         self.total_seconds += more.total_seconds
         self.batches, self.items = self.batches + more.batches, self.items + more.items
         self.batch_seconds += more.batch_seconds
+        for reason, count in more.closed.items():
+            self.closed[reason] = self.closed.get(reason, 0) + count
 
 
 class ServerMetrics:
@@ -38,7 +41,7 @@ class ServerMetrics:
 
     def __init__(self) -> None:
         self.counts = MetricCounts()
-        self.gauges: dict[str, Callable[[], int]] = {}  # what is looked up when it is asked for
+        self.gauges: dict[str, Callable[[], int]] = {"connections": lambda: 0}  # what is looked up when it is asked for
         self._worker: Worker | None = None
         self._lock = threading.Lock()
 
@@ -62,6 +65,11 @@ class ServerMetrics:
             self.counts.batch_seconds += seconds
             self._tell()
 
+    def add_closed(self, reason: str) -> None:
+        with self._lock:
+            self.counts.closed[reason] = self.counts.closed.get(reason, 0) + 1
+            self._tell()
+
     def _tell(self) -> None:
         if self._worker:
             self._worker.row.write("metrics", msgspec.json.encode(self.counts))
@@ -77,6 +85,7 @@ class ServerMetrics:
                 counts.add(msgspec.json.decode(text, type=MetricCounts))
             gauges["queue_items"] += sum(row["waiting"] for row in worker.others)
             gauges["batch_size"] += sum(row["computing"] for row in worker.others)
+            gauges["connections"] += sum(row["connections"] for row in worker.others)
             gauges["workers"] = 1 + sum(row["ready"] for row in worker.others)
         return "\n".join(self._lines(counts, gauges)) + "\n"
 
@@ -95,5 +104,8 @@ class ServerMetrics:
         for name, value in (("batches", counts.batches), ("batch_items", counts.items)):
             yield f"# TYPE ordsmed_{name}_total counter\nordsmed_{name}_total {value}"
         yield f"# TYPE ordsmed_batch_seconds_total counter\nordsmed_batch_seconds_total {counts.batch_seconds:.6f}"
+        yield "# TYPE ordsmed_connections_closed_total counter"
+        for reason, count in sorted(counts.closed.items()):
+            yield f'ordsmed_connections_closed_total{{reason="{reason}"}} {count}'
         for name, value in gauges.items():
             yield f"# TYPE ordsmed_{name} gauge\nordsmed_{name} {value}"

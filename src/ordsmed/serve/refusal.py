@@ -19,9 +19,10 @@ STATUS = {  # of HTTP, where a protocol has no other
     "broken": 500,  # a mistake of the server's
     "memory": 503,
     "closing": 503,
+    "crowded": 503,  # there are too many connections
     "late": 504,  # the deadline has passed
 }
-AGAIN = {"busy": 1, "closing": 5, "memory": 5}  # seconds after which it may be tried once more
+AGAIN = {"busy": 1, "crowded": 1, "closing": 5, "memory": 5}  # seconds after which it may be tried once more
 
 
 class Refusal(Exception):

@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
+from ordsmed.base.errors import OrdsmedError
+from ordsmed.data.examples import longest_first
 from ordsmed.learn.task import Embedding, LateInteraction, reader
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import Refusal
+from ordsmed.use.embed import Form, reader_of
 from ordsmed.use.readers import blank_texts
 
 Vectors = NDArray[np.float32]
+PROMPTS = {None: "", "query": "query", "passage": "passage", "document": "passage"}  # names in requests -> ours
+
+
+class Truncation(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a request says of texts that are longer than the model reads, and of the prompt before each."""
+
+    truncate: bool | None = None  # None: as the path does for all
+    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
+    prompt_name: Literal["query", "passage", "document"] | None = None
+
+    @property
+    def left(self) -> bool:
+        return self.truncation_direction.lower() == "left"
+
+    @property
+    def prompt(self) -> str:
+        return PROMPTS[self.prompt_name]
 
 
 async def sentence_vectors(
-    call: ServedCall, served: ServedModel, texts: Sequence[str], *, unit: bool, dimensions: int | None = None
+    call: ServedCall,
+    served: ServedModel,
+    texts: Sequence[str],
+    *,
+    unit: bool,
+    dimensions: int | None = None,
+    cutting: Truncation | None = None,
 ) -> Vectors:
     """A vector a text [N, D]; `dimensions`: the first of them; `unit`: of length 1 then."""
+    cutting = cutting or Truncation()
     width = served.model.trained.settings.width * (2 if served.model.trained.settings.capabilities.state else 1)
     if dimensions is not None and not call.service.pool and is_sparse(served):
         problem = f"found {dimensions:,} of a model whose vectors are sparse, a number for each piece of its vocabulary"
@@ -29,9 +58,11 @@ async def sentence_vectors(
     if dimensions is not None and not 1 <= dimensions <= width:
         raise Refusal("invalid", f"found {dimensions:,}", f"1 to {width:,}, the model's width", place="dimensions")
     refuse_blank(served, texts)
-    embedded = await call.compute(
-        served, "embed", [(text,) for text in texts], of="sentences", layers=top_layer(served), pool=call.service.pool
-    )
+    call.check_size([(text,) for text in texts])
+    items = [(text,) for text in fit_texts(call, served, texts, cutting)]
+    prompt = {"prompt": cutting.prompt} if cutting.prompt else {}
+    how = {"of": "sentences", "layers": top_layer(served), "pool": call.service.pool, **prompt}
+    embedded = await call.compute(served, "embed", items, **how)
     vectors: Vectors = np.stack([result.vectors for result in embedded])[:, :dimensions]
     return units(vectors) if unit else vectors
 
@@ -87,16 +118,70 @@ async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[st
     return await call.compute(served, "embed", [(text,) for text in texts], **options)
 
 
-def refuse_long(served: ServedModel, items: Sequence[tuple[object, ...]], remedy: str = "truncate=true cuts") -> None:
-    """Refuse texts, or pairs of them, that a classifier would cut off: only who asks for that is to have it."""
+def fit_pairs(
+    call: ServedCall,
+    served: ServedModel,
+    items: Sequence[tuple[str, ...]],
+    cutting: Truncation,
+    remedy: str = "truncate=true cuts",
+) -> list[tuple[str, ...]]:
+    """Return texts, or pairs of them, as a classifier reads them, and report those that it cuts.
+
+    Long ones are refused unless the request allows truncation. The model itself cuts the end.
+    """
     trained = served.model.trained
     text_reader, longest = reader(trained.tokenizer, trained.settings), trained.learned.length
-    columns = [text_reader.pieces([str(text) for text in column]) for column in zip(*items, strict=True)]
-    joined = [np.diff(pieces.starts) for pieces in columns]
-    if isinstance(trained.objective, LateInteraction):  # each text is read by itself
-        sizes = np.max(joined, 0) + text_reader.frame.joint(two=False)
-    else:
-        sizes = sum(joined) + text_reader.frame.joint(two=len(columns) == 2)
-    if items and (most := int(np.max(sizes))) > longest:
-        problem = f"found {most:,} tokens, of text {int(np.argmax(sizes)) + 1}"
+    columns = [text_reader.pieces(column) for column in zip(*items, strict=True)]
+    sizes = [np.diff(pieces.starts) for pieces in columns]
+    apart = isinstance(trained.objective, LateInteraction)  # each text is read by itself
+    room = longest - text_reader.frame.joint(two=len(columns) == 2 and not apart)
+    total = np.max(sizes, 0) if apart else sum(sizes)
+    long = np.flatnonzero(total > room).tolist()
+    if long and not cutting.truncate:
+        problem = f"found {int(np.max(total)) + longest - room:,} tokens, of text {int(np.argmax(total)) + 1}"
         raise Refusal("invalid", problem, f"at most {longest:,}, which the model learned", remedy, "inputs")
+    call.report_truncated(long)
+    fitted = [*items]
+    for number in long if cutting.left else ():
+        counts = [size[number : number + 1] for size in sizes]
+        kept = [room] * len(counts) if apart else longest_first(counts[0], counts[-1] * (len(counts) - 1), room)
+        lefts = [pieces.left[pieces.of(number)] for pieces in columns]
+        texts = zip(items[number], lefts, kept, strict=False)
+        fitted[number] = tuple(_last_tokens(text, left.tolist(), int(np.max(keep))) for text, left, keep in texts)
+    return fitted
+
+
+def fit_texts(call: ServedCall, served: ServedModel, texts: Sequence[str], cutting: Truncation) -> list[str]:
+    """Return texts as the model reads them for a vector of each, and report those of which it reads a part.
+
+    Long ones are refused where the request forbids truncation. The model itself cuts the end.
+    """
+    form = Form(of="sentences", layers=top_layer(served), pool=call.service.pool, prompt=cutting.prompt)
+    try:
+        text_reader = reader_of(served.model.trained, form.for_model(served.model.trained))
+    except OrdsmedError as error:
+        raise Refusal.of(error, served.hidden) from None
+    room = getattr(text_reader, "room", None)
+    if room is None or form.pool == "words":  # the whole text is read, in windows
+        return [*texts]
+    encode, fitted, long = served.model.trained.tokenizer.plain.encode, [*texts], []
+    for number, text in enumerate(texts):
+        if len(text) * 4 > room and len(offsets := encode(text, add_special_tokens=False).offsets) > room:
+            long.append(number)
+            if cutting.truncate is False:
+                problem = f"found {len(offsets):,} tokens, of text {number + 1}"
+                raise Refusal("invalid", problem, f"at most {room:,}", "truncate=true cuts", "inputs")
+            if cutting.left:
+                fitted[number] = _last_tokens(text, [begin for begin, _ in offsets], room)
+    call.report_truncated(long)
+    return fitted
+
+
+def _last_tokens(text: str, begins: Sequence[int], count: int) -> str:
+    """Return the end of a text, from the first whole word among its last `count` tokens; `begins`: of each token."""
+    if len(begins) <= count:
+        return text
+    rest = text[begins[-count] if count else len(text) :]
+    blank = re.search(r"\s", rest)
+    inside_word = text[: len(text) - len(rest)][-1:].strip() and rest[:1].strip()
+    return rest[blank.start() :] if inside_word and blank and rest[blank.start() :].strip() else rest

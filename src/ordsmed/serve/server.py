@@ -34,6 +34,7 @@ class ServerOptions:
     admin: bool = False
     workers: int = 1  # processes
     connections: int = 1_000  # at once
+    by_address: int = 500  # of these, from one address
     queue: int = 4_096  # items that may wait
     seconds: float = 120.0  # of a request
     items: int = 2_048  # of a request
@@ -109,6 +110,7 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
     from ordsmed.serve.app import Access, Door
     from ordsmed.serve.batcher import Batcher, BatchLimits
     from ordsmed.serve.call import ServerLimits, Service
+    from ordsmed.serve.connections import ConnectionLimits
     from ordsmed.serve.graceful import GracefulServer
     from ordsmed.serve.indexes import open_indexes
     from ordsmed.serve.models import ServedModels
@@ -121,7 +123,8 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
         models, batcher, limits, indexes=indexes, pool=options.pool, checkpoints=options.checkpoints, worker=worker
     )
     access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
-    connections = max(1, options.connections // options.workers)
+    total, by_address = (max(1, most // options.workers) for most in (options.connections, options.by_address))
+    connections = ConnectionLimits(total, by_address, metrics=service.metrics)
     server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), connections, worker)
     batcher.start()
     if worker is None or worker.first:

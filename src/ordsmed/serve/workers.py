@@ -146,6 +146,11 @@ class Child:
     ticked: int = 0  # its last tick, and when the parent saw that it was a new one
     seen: float = 0.0
 
+    def delay(self, seconds: float) -> None:
+        """Set when it is started again: in so many seconds, but LONGEST at most."""
+        self.wait = min(seconds, LONGEST)
+        self.due = time.monotonic() + self.wait
+
 
 @dataclass
 class WorkerKeeper:
@@ -190,7 +195,15 @@ class WorkerKeeper:
         if self.shared["stop"]:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
             return None
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            if not child.began:  # the server does not listen yet, or not with all its workers
+                raise
+            child.delay(max(1.0, 2 * child.wait))
+            say(f"worker {number + 1} cannot be started ({error.strerror}); it is tried again in {child.wait:g} s")
+            return None
         if pid == 0:
             end_with_parent()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -214,8 +227,7 @@ class WorkerKeeper:
                 raise SystemExit(status if status > 0 else 1)  # it has said why
             child = self.children[number]
             alive = time.monotonic() - child.began
-            child.wait = 0.0 if alive > SOON else min(max(1.0, 2 * child.wait), LONGEST)
-            child.due = time.monotonic() + child.wait
+            child.delay(0.0 if alive > SOON else max(1.0, 2 * child.wait))
             when = f"in {child.wait:g} s" if child.wait else "now"
             say(f"worker {number + 1} {_how(status)} after {alive:.0f} s; it is started anew {when}")
         for number, child in enumerate(self.children):

@@ -1,15 +1,16 @@
-"""BM25: passages ranked by the words that they share with a question, and rankings fused by their reciprocal ranks.
+"""BM25: rank passages by the words they share with a question, and fuse rankings by reciprocal rank.
 
     from ordsmed.text.bm25 import Bm25, fused
 
-    Bm25.of(passages).search("which newts swim?", 10)  ->  their numbers, best first, and scores
+    Bm25.of(passages).search("which newts swim?", 10)  ->  numbers of passages, best first, and their scores
     fused([numbers of one search, numbers of another])  ->  numbers, best first, and scores (Cormack et al. 2009)
-    blended((numbers, cosines), (numbers, scores), 0.3)  ->  the same, by scores of which the cosines weigh 0.3
+    blended((numbers, cosines), (numbers, scores), 0.3)  ->  the same, from scores; the cosines have weight 0.3
 
-Scores are Lucene's: a word of a passage is worth ln(1 + (N - n + 0.5) / (n + 0.5)) f / (f + k1 (1 - b + b l / L)),
-n of N passages having it, f times in this one, of l words where the average is L. Words are lower-case runs of letters,
-digits and marks; where a script has no blanks, each letter. While it is made it takes about 20 bytes for every
-different word of every passage, then 8, which may stay in files.
+Scores are Lucene's. A word of a passage scores ln(1 + (N - n + 0.5) / (n + 0.5)) f / (f + k1 (1 - b + b l / L)): n of N
+passages contain it, f is its count in this passage, l the length of the passage in words, and L the average length.
+Words are lower-case runs of letters, digits and marks; in scripts without spaces every letter is a word. Building the
+index takes about 20 bytes of memory for each different word of each passage, and the index 8, which may be mapped from
+files.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from ordsmed.base import files
 from ordsmed.text.counting import UNSPACED
 
 Array = NDArray[Any]
-BLOCK = 1 << 22  # words that are counted at once
-EDGE = 100  # passage whose cosine counts nothing
+BLOCK = 1 << 22  # words counted at once
+EDGE = 100  # rank of the passage whose cosine is scaled to 0
 
 
 @dataclass(frozen=True)
 class Bm25:
-    """For every word the passages that have it, and what it is worth in each."""
+    """An index that lists, for every word, the passages that contain it and the word's score in each."""
 
     words: dict[str, int]
-    starts: Array  # of each word, in the two below
+    starts: Array  # offset of each word's entries in `passages` and `weights`
     passages: Array
     weights: Array
-    count: int  # of all passages
+    count: int  # number of passages
 
     @staticmethod
     def of(texts: Iterable[str], k1: float = 1.2, b: float = 0.75) -> Bm25:
@@ -60,18 +61,22 @@ class Bm25:
         return Bm25(words, starts, passage[order], weights[order], len(lengths))
 
     def scores(self, question: str) -> NDArray[np.float32]:
-        """Of every passage; a word that is said twice counts twice."""
+        """Return the score of every passage. A word that occurs twice in the question counts twice."""
         result = np.zeros(self.count, np.float32)
         for word in words_of(question):
             if (number := self.words.get(word)) is not None:
-                its = slice(self.starts[number], self.starts[number + 1])
-                result[self.passages[its]] += self.weights[its]
+                entries = slice(self.starts[number], self.starts[number + 1])
+                result[self.passages[entries]] += self.weights[entries]
         return result
 
     def search(
         self, question: str, most: int, allowed: NDArray[np.bool_] | None = None
     ) -> tuple[Array, NDArray[np.float32]]:
-        """At most so many passages, of those `allowed`, that share a word with it: numbers, best first, and scores."""
+        """Return the numbers of at most `most` passages that share a word with the question, best first, and their
+        scores.
+
+        `allowed` restricts the search to the passages at which it is True.
+        """
         scores = self.scores(question)
         if allowed is not None:
             scores[~allowed] = 0
@@ -80,7 +85,7 @@ class Bm25:
         return best, scores[best]
 
     def save(self, folder: Path) -> None:
-        """As files of a folder."""
+        """Write the index as files of a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("starts", "passages", "weights"):
             with files.writing(folder / f"{name}.npy") as file:
@@ -89,23 +94,23 @@ class Bm25:
 
     @staticmethod
     def load(folder: Path) -> Bm25:
-        """What was saved; numbers stay in their files."""
+        """Open a saved index. Its arrays are memory-mapped."""
         table = files.read_json(folder / "bm25.json")
         words = {word: number for number, word in enumerate(table["words"])}
         starts, passages, weights = (
-            files.mapped(folder / f"{name}.npy", "an array of BM25", "make it again")
+            files.mapped(folder / f"{name}.npy", "an array of BM25", "build the index again")
             for name in ("starts", "passages", "weights")
         )
         return Bm25(words, starts, passages, weights, table["passages"])
 
 
 def _blocks(texts: Iterable[str], words: dict[str, int], lengths: array[int]) -> Iterator[Array]:
-    """Word, passage and how often it is there [3, N], some passages at a time; new words and lengths are added."""
+    """Yield arrays [3, N] of word, passage and count for blocks of passages. Extend `words` and `lengths`."""
     numbers, first = array("I"), 0
     for text in texts:
-        begun = len(numbers)
+        before = len(numbers)
         numbers.extend(words.setdefault(word, len(words)) for word in words_of(text))
-        lengths.append(len(numbers) - begun)
+        lengths.append(len(numbers) - before)
         if len(numbers) >= BLOCK:
             yield _counted(numbers, lengths, first)
             numbers, first = array("I"), len(lengths)
@@ -120,20 +125,20 @@ def _counted(numbers: array[int], lengths: array[int], first: int) -> Array:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, as they are counted."""
+    """Return the words of a text in lower case, as the index counts them."""
     return _pattern().findall(text.lower())
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """A letter of a script without blanks, or a run of others; each with its marks, which `\\w` leaves out."""
+    """Match a letter of a script without spaces, or a run of other letters, with marks (not in `\\w`)."""
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
     alone = "".join("-".join(chr(int(end, 16)) for end in part.split("-")) for part in UNSPACED.split())
     return re.compile(rf"[{alone}][{marks}]*|(?:[^\W_{alone}]|[{marks}])+")
 
 
 def top(scores: Array, most: int) -> Array:
-    """The places of the highest, best first; of equal ones the first."""
+    """Return the indices of the `most` highest scores, best first. Among equal scores the first ones win."""
     at = np.arange(len(scores))
     if most < len(scores):
         edge = np.partition(scores, -most)[-most] if most else np.inf
@@ -143,15 +148,16 @@ def top(scores: Array, most: int) -> Array:
 
 
 def fused(rankings: Sequence[Sequence[int] | Array], k: float = 60.0) -> tuple[Array, Array]:
-    """What several rankings find together: each gives 1 / (k + rank); of equal sums the first that is named."""
+    """Fuse rankings by the sums of 1 / (k + rank). Return numbers and sums, best first; ties keep their first order."""
     return _summed(rankings, [1 / (k + np.arange(1, len(ranking) + 1)) for ranking in rankings])
 
 
 def blended(dense: Sequence[Array], words: Sequence[Array], weight: float) -> tuple[Array, Array]:
-    """What a search by vectors and one by words find together, numbers and scores of each, by their weighted scores.
+    """Combine a search by vectors and one by words, each (numbers, scores), into numbers and weighted scores, best
+    first.
 
-    A cosine counts from 0, the score of the hundredth passage, to 1, the first's: where all texts are alike, as to a
-    model that learned little, the size of cosines says nothing. BM25's counts as its share of the best.
+    Cosines are scaled so that the hundredth passage gets 0 and the first 1, because their size says nothing if a model
+    learned little and finds all texts alike. BM25 scores are divided by the best one.
     """
     near, far = (dense[1][[0, min(len(dense[1]), EDGE) - 1]] if len(dense[1]) else np.zeros(2)).astype(np.float64)
     alike = np.clip((dense[1] - far) / ((near - far) or 1), 0, 1)
@@ -160,7 +166,6 @@ def blended(dense: Sequence[Array], words: Sequence[Array], weight: float) -> tu
 
 
 def _summed(rankings: Sequence[Sequence[int] | Array], shares: Sequence[Array]) -> tuple[Array, Array]:
-    """Sums of shares by the number that has them, the largest first."""
     members = np.concatenate([np.asarray(ranking, np.int64) for ranking in rankings])
     numbers, first, at = np.unique(members, return_index=True, return_inverse=True)
     sums = np.bincount(at, np.concatenate(shares))

@@ -1,4 +1,4 @@
-"""Cleaning that changes no word: canonical characters, no control characters, tidy white space; lines stay lines."""
+"""Cleaning that changes no word: Unicode normalization, no control characters, tidy white space; line ends are kept."""
 
 import re
 import unicodedata
@@ -15,7 +15,9 @@ _EDGES = re.compile(r" ?\n[ \n]*")
 
 
 def tidy(text: str, form: Form = "NFC") -> str:
-    """Controls dropped, runs of blanks made one, line edges trimmed, empty lines dropped; NFC where wanted."""
+    """Drop control characters and empty lines, trim lines, collapse white space, and normalize to NFC if `form` is
+    NFC.
+    """
     if form == "NFC" and not text.isascii() and not unicodedata.is_normalized("NFC", text):
         text = unicodedata.normalize("NFC", text)
     text = _CONTROLS.sub("", _BREAKS.sub("\n", text))

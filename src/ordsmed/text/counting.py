@@ -1,14 +1,15 @@
-"""Words of a text in any script, counted all at once.
+"""Find the words of a text in any script with a few vectorized operations.
 
-Words stand between white space, as `str.split` finds them; of Chinese, Japanese and Thai, which have none, every letter
-is one, and punctuation beside them is none.
+Words are separated by white space, as in `str.split`. Chinese, Japanese and Thai write no spaces: each of their letters
+is a word, and punctuation next to them is not.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-_OTHER, _SPACE, _LETTER, _MARK, _SIGN = range(5)  # _LETTER: a word by itself; _SIGN: none beside such letters
-UNSPACED = (  # letters of scripts that put no blank between words
+# _LETTER: a word by itself; _MARK: never part of a word; _SIGN: not part of a word next to a _LETTER
+_OTHER, _SPACE, _LETTER, _MARK, _SIGN = range(5)
+UNSPACED = (  # letters of scripts without spaces between words, as ranges of hexadecimal code points
     "3005 3007 3041-3096 30a1-30fa 30fc 31f0-31ff 3400-4dbf 4e00-9fff f900-faff ff66-ff9f 20000-323af"
     " e01-e2e e30 e32-e33 e40-e46"
 )
@@ -33,21 +34,21 @@ _ASCII = bytes(KINDS[:256] == _SPACE)
 
 
 def words(text: str) -> NDArray[np.int64]:
-    """The places at which words begin, one after another."""
+    """Return the offsets at which words begin, in rising order."""
     if text.isascii():
-        blank = np.frombuffer(b"\x01" + text.encode().translate(_ASCII), np.bool_)
-        return np.flatnonzero(blank[:-1] > blank[1:])
+        is_space = np.frombuffer(b"\x01" + text.encode().translate(_ASCII), np.bool_)
+        return np.flatnonzero(is_space[:-1] > is_space[1:])
     kinds = KINDS[np.frombuffer(text.encode("utf-32-le"), "<u4")]
-    alone = kinds == _LETTER
-    apart = kinds == _SPACE
-    if alone.any():
-        unspaced, punctuation = alone | (kinds == _MARK), kinds == _SIGN
-        for _ in range(2):  # signs come in pairs: "……", "”。"
+    is_letter = kinds == _LETTER
+    separates = kinds == _SPACE
+    if is_letter.any():
+        unspaced, punctuation = is_letter | (kinds == _MARK), kinds == _SIGN
+        for _ in range(2):  # punctuation comes in pairs: "……", "”。"
             neighbors = np.zeros(len(kinds), np.bool_)
             neighbors[1:] |= unspaced[:-1]
             neighbors[:-1] |= unspaced[1:]
             unspaced |= neighbors & punctuation
-        apart |= unspaced
-    begins = ~apart
-    begins[1:] &= apart[:-1]
-    return np.flatnonzero(begins | alone)
+        separates |= unspaced
+    begins = ~separates
+    begins[1:] &= separates[:-1]
+    return np.flatnonzero(begins | is_letter)

@@ -1,8 +1,8 @@
-"""Which encoding bytes are in: what their marks, zeros and escapes say, or a careful guess by the letters of languages.
+"""Detect the encoding of bytes by byte order marks, zeros and escapes, or guess it from the letters of known languages.
 
     b"\\xff\\xfeH\\0e\\0" -> "utf-16"    b"\\x1b$B..." -> "iso2022_jp"    b"...\\xe5 v\\xe6re" -> "cp1252"    else None
 
-A guess is only made where one encoding gives what people write and no other does; a few lines may not be enough.
+The guess is made only if one encoding gives letters that people write and no other does. A few lines may not be enough.
 """
 
 import codecs
@@ -10,10 +10,10 @@ import re
 from collections import Counter
 from itertools import pairwise
 
-SAMPLE = 1 << 16  # bytes that are looked at
+SAMPLE = 1 << 16  # bytes that are examined
 AUTO = "auto"
-FEWEST = 8  # bytes beyond ASCII that tell another alphabet
-LEAST, AHEAD = 0.6, 0.08  # how well the best must fit, and how much better than the next
+FEWEST = 8  # bytes outside ASCII needed to detect a non-Latin alphabet
+LEAST, AHEAD = 0.6, 0.08  # least score of the best encoding, and its least distance to the second best
 
 _MARKS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -26,7 +26,7 @@ _HZ = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
 _RUN = re.compile(rb"[\x80-\xff]+")
 _NEUTRAL = frozenset("‘’‚“”„«»‹›–—…•·°§©®™£€\u00a0\u00ad¡¿º、。，．・「」『』（）？！：；\u3000")
 
-# Letters that texts of a language are mostly made of, beside ASCII's; and the share of them that is usual.
+# The letters outside ASCII that are frequent in a language, and their usual share of all letters outside ASCII.
 _CENTRAL = ("ąćęłńóśźż", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "áéíóöőúüű", "ăâîşţ", "čćđšž")
 _LATIN = {
     "cp1252": ("æøåéèêòôóäöü", "åäöé", "áðéíóúýþæö", "äöüßé", "éèêëàâçîïôùûœæ", "áéíóúñü", "ãõáéíóúâêôàç", "àèéìíòóùú",
@@ -46,7 +46,7 @@ _OTHER = {
     "cp949": ("이다는을의에가고하지은를한로도기사어리자인시그나대해있서수", 0.3),
 }  # fmt: skip
 _WIDE = {name: [_OTHER[of] for of in ("euc_jp", "gb18030", "cp950", "cp949")] for name in ("utf-16-le", "utf-16-be")}
-_NEARLY = (  # encodings that differ in a few letters alone, and bytes that tell the second
+_VARIANTS = (  # pairs of encodings that differ in a few letters, and bytes that indicate the second
     ("koi8-r", "koi8-u", re.compile(rb"[\xa4\xa6\xa7\xad\xb4\xb6\xb7\xbd][\xc0-\xff]|[\xc0-\xff][\xa4\xa6\xa7\xad]")),
     ("cp1252", "iso8859-15", re.compile(rb"[\xa4\xbc\xbd\xbe][A-Za-z\xc0-\xff]|[A-Za-z\xc0-\xff][\xa6\xa8\xb8\xbd]")),
 )
@@ -54,7 +54,7 @@ _C1 = re.compile(rb"[\x80-\x9f]")
 
 
 def known(name: str) -> str:
-    """The name of an encoding of text, as Python spells it; ValueError where there is none of this name."""
+    """Return Python's name of a text encoding, or "auto". Raise ValueError for an unknown name."""
     if name == AUTO:
         return name
     try:
@@ -65,7 +65,7 @@ def known(name: str) -> str:
 
 
 def marked(sample: bytes) -> str | None:
-    """UTF-8, -16 or -32 by the mark at the beginning, UTF-16 by its zeros or by the other signs that no text has."""
+    """Detect UTF-8, -16 or -32 by a byte order mark, or UTF-16 by its bytes. Return None if neither is found."""
     for mark, name in _MARKS:
         if sample.startswith(mark):
             return name
@@ -77,7 +77,10 @@ def marked(sample: bytes) -> str | None:
 
 
 def _utf_16(sample: bytes) -> str | None:
-    """Which order of bytes it would be: of the halves of its signs one is zero, or a block of few (\x04: Cyrillic)."""
+    """Return the UTF-16 byte order that the sample may have, or None.
+
+    In UTF-16 one half of most characters is zero or the number of a Unicode block (\\x04: Cyrillic).
+    """
     halves = {"utf-16-be": Counter(sample[0 : len(sample) // 2 * 2 : 2]), "utf-16-le": Counter(sample[1::2])}
     name = max(halves, key=lambda half: halves[half][0])
     zeros, fewer = sorted((half[0] for half in halves.values()), reverse=True)
@@ -88,9 +91,10 @@ def _utf_16(sample: bytes) -> str | None:
     )
     if block < 0x20 and 6 * count > len(sample) // 2 and 1.1 * (count + zeros) > len(sample) // 2:
         return name if 50 * zeros > len(sample) or block not in b"\t\n\r" else None
-    if 50 * zeros < len(sample):  # a line end has one in every script
+    if 50 * zeros < len(sample):  # line ends contain a zero byte in every script
         return None
-    if 4 * zeros < len(sample) and _is_utf_8(sample):  # only ASCII in UTF-16 is that too, and half of it zeros
+    # UTF-16 is valid UTF-8 only if all is ASCII, and then half of the bytes are zero
+    if 4 * zeros < len(sample) and _is_utf_8(sample):
         return None
     return name
 
@@ -104,7 +108,7 @@ def _is_utf_8(sample: bytes) -> bool:
 
 
 def escaped(sample: bytes) -> str | None:
-    """An encoding of Japanese, Korean or Chinese that is written in ASCII: by its escapes."""
+    """Detect encodings of Japanese, Korean or Chinese that use only ASCII bytes, by their escape sequences."""
     for pattern, name in _ESCAPES:
         if b"\x1b" in sample and pattern.search(sample):
             return name
@@ -118,7 +122,7 @@ def escaped(sample: bytes) -> str | None:
 
 
 def guess(sample: bytes, whole: bool) -> str | None:
-    """The encoding of a text that begins so; None: it cannot be told. `whole`: there is no more of it."""
+    """Return the encoding of a text that begins with `sample`, or None if unclear. `whole`: the sample is the text."""
     if sure := marked(sample) or escaped(sample):
         return sure
     text = codecs.utf_8_decode(sample, "replace", whole)[0]
@@ -127,7 +131,7 @@ def guess(sample: bytes, whole: bool) -> str | None:
         return "utf-8"
     runs = _RUN.findall(sample)
     length = sum(map(len, runs))
-    latin = length < 1.8 * len(runs)  # letters of other alphabets stand beside one another
+    latin = length < 1.8 * len(runs)  # letters of non-Latin alphabets are next to one another
     if not latin and length < FEWEST:
         return None
     fits, elsewhere = [], {name: [fit] for name, fit in _OTHER.items()}
@@ -140,25 +144,25 @@ def guess(sample: bytes, whole: bool) -> str | None:
     if not fits or fits[0][0] < LEAST:
         return None
     rest = [fit[0] for fit in fits[1:] if fit[2] != fits[0][2]]
-    return _nearly(fits[0][1], sample) if fits[0][0] - max(rest, default=0.0) >= AHEAD else None
+    return _variant(fits[0][1], sample) if fits[0][0] - max(rest, default=0.0) >= AHEAD else None
 
 
-def _nearly(name: str, sample: bytes) -> str:
-    """The encoding itself, or the one beside it that has letters where this one has signs."""
-    for usual, similar, pattern in _NEARLY:
+def _variant(name: str, sample: bytes) -> str:
+    """Return `name`, or its variant that has letters where `name` has symbols, if the sample contains these letters."""
+    for usual, similar, pattern in _VARIANTS:
         if name == usual and pattern.search(sample) and not (usual == "cp1252" and _C1.search(sample)):
             return similar
     return name
 
 
 def _cased(read: str) -> float:
-    """1 where capitals stand as people write them, less where they follow small letters: KOI8 is ISO 8859-7 so."""
+    """Return 1, or less if many capitals follow small letters, as in KOI8 read as ISO 8859-7."""
     turns = sum(a > "\x7f" and a.islower() and b.isupper() for a, b in pairwise(read))
     return 1 - min(1.0, 10 * turns / max(1, sum(character > "\x7f" for character in read)))
 
 
 def _share(counts: Counter[str], alphabet: str, usual: float) -> float:
-    """How well signs fit a language."""
+    """Return how well the characters fit a language: the share of its letters over the usual share, at most 1."""
     known = sum(count for character, count in counts.items() if character in alphabet)
     return min(known / counts.total() / usual, 1.0) if counts else 1.0
 

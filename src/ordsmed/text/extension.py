@@ -1,10 +1,10 @@
-"""Extension: pieces that save most tokens over texts, added to a tokenizer whose own pieces keep their numbers.
+"""Extension: add the pieces that save most tokens over texts to a tokenizer, whose pieces keep their ids.
 
-    hemoglobin -> hem ##og ##lo ##bin, 900 times    one piece more, `hemoglobin`, saves 2,700 tokens
+    hemoglobin -> hem ##og ##lo ##bin, 900 times    one more piece, `hemoglobin`, saves 2,700 tokens
 
-Byte-level BPE gets merges behind its own, WordPiece and unigram whole runs of pieces. Text in which no new piece comes
-to stand is cut as before: WordPiece takes the longest piece, merges are tried in their order, and a new piece of a
-unigram model scores a little better than those it replaces.
+Byte-level BPE gets merges after its own; WordPiece and unigram get whole runs of pieces. Text without a new piece is
+cut as before: WordPiece takes the longest piece, merges are applied in order, and a new piece of a unigram model scores
+a little better than the pieces it replaces.
 """
 
 import copy
@@ -19,14 +19,14 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 from ordsmed.text.tokenizer import Tokenizer
 
-MOST = 4_000_000  # different runs of letters between blanks that are counted; the rarest are let go beyond
-WORDS = 400_000  # different words of several pieces that pieces are chosen by: the most frequent
-RUN = 12  # pieces that one new piece replaces at most
+MOST = 4_000_000  # different space-separated words that are counted; the rarer half is dropped when there are more
+WORDS = 400_000  # most frequent different words of several pieces from which pieces are chosen
+RUN = 12  # most pieces that one new piece replaces
 BETTER = 0.1  # by how much a new piece of a unigram model scores better than those it replaces
 
 
 class Candidate(NamedTuple):
-    """A piece that may be added; of a merge with what is joined."""
+    """A piece that may be added, and for a merge the two pieces it joins."""
 
     piece: str
     joined: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
 
 @dataclass
 class Cut:
-    """A word as it is cut now, and how often it stands in the texts."""
+    """A word as it is cut now, and its count in the texts."""
 
     pieces: list[str]
     count: int
@@ -42,9 +42,9 @@ class Cut:
 
 @dataclass
 class Chooser:
-    """Takes the best candidate, cuts the words that have it anew, and so on."""
+    """Greedy choice of pieces: take the best candidate, cut the words that contain it again, and repeat."""
 
-    merges: bool  # pairs alone are joined
+    merges: bool  # join pairs of pieces only
     prefix: str  # of pieces inside words
     known: set[str]
     words: list[Cut]
@@ -59,7 +59,7 @@ class Chooser:
         heapq.heapify(self.heap)
 
     def next(self, least: int) -> tuple[Candidate, list[str]] | None:
-        """The candidate that saves most tokens and stands often enough, and what it replaces."""
+        """Return the best candidate that occurs at least `least` times, and the pieces it replaces, or None."""
         while self.heap:
             gain, candidate = heapq.heappop(self.heap)
             now = self.gains.get(candidate, 0)
@@ -68,13 +68,13 @@ class Chooser:
             if now != -gain:
                 heapq.heappush(self.heap, (-now, candidate))
                 continue
-            stands = sum(self.words[number].count for number in self.holders[candidate])
-            if stands >= least:
+            occurrences = sum(self.words[number].count for number in self.holders[candidate])
+            if occurrences >= least:
                 return candidate, self._take(candidate)
         return None
 
     def _take(self, candidate: Candidate) -> list[str]:
-        """Cut every word that has it anew; what it replaced where it stands most often."""
+        """Cut every word that contains the candidate again. Return the pieces that it replaces most often."""
         self.known.add(candidate.piece)
         replaced: Counter[tuple[str, ...]] = Counter()
         changed: set[Candidate] = set()
@@ -83,7 +83,7 @@ class Chooser:
             changed |= self._count(number, -1)
             pieces, at = [], 0
             while at < len(word.pieces):
-                run = next((n for n, option in self._from(word.pieces, at) if option == candidate), 1)
+                run = next((n for n, option in self._runs(word.pieces, at) if option == candidate), 1)
                 if run > 1:
                     replaced[tuple(word.pieces[at : at + run])] += word.count
                 pieces.append(candidate.piece if run > 1 else word.pieces[at])
@@ -98,10 +98,10 @@ class Chooser:
         return list(max(replaced.items(), key=lambda entry: (entry[1], entry[0]))[0])
 
     def _count(self, number: int, sign: int) -> set[Candidate]:
-        """Count what a word would save, or take it out again; the candidates that it has."""
+        """Add the tokens that a word's candidates would save (`sign` -1: subtract them). Return these candidates."""
         word, candidates = self.words[number], set[Candidate]()
         for at in range(len(word.pieces)):
-            for run, candidate in self._from(word.pieces, at):
+            for run, candidate in self._runs(word.pieces, at):
                 self.gains[candidate] += sign * (run - 1) * word.count
                 candidates.add(candidate)
         for candidate in candidates:
@@ -111,8 +111,8 @@ class Chooser:
                 self.holders[candidate].discard(number)
         return candidates
 
-    def _from(self, pieces: list[str], at: int) -> Iterator[tuple[int, Candidate]]:
-        """The runs of pieces that begin at a place, each with how many they are."""
+    def _runs(self, pieces: list[str], at: int) -> Iterator[tuple[int, Candidate]]:
+        """Yield the runs of pieces that begin at index `at`: their number of pieces and the candidate."""
         text = pieces[at]
         for end in range(at + 1, min(at + (2 if self.merges else RUN), len(pieces))):
             text += pieces[end].removeprefix(self.prefix)
@@ -120,13 +120,14 @@ class Chooser:
 
 
 def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> Tokenizer:
-    """The tokenizer with at most so many pieces more, each of which stands so often in the texts at least."""
+    """Return the tokenizer with up to `count` more pieces that each occur at least `least` times in the texts."""
     steps = old.about["pre_tokenizer"]
     merges, scored = "merges" in old.model, isinstance(old.model.get("vocab"), list)
     longest = "max_input_chars_per_word" in old.model  # WordPiece
     if steps is None or not (longest or scored or (merges and old.byte_level)):
-        wanted = "WordPiece, byte-level BPE or a unigram model, which cut words apart first"
-        raise DataError("tokenizer", f"a {old.kind} model{'' if steps else ' without words'} is not extended", wanted)
+        wanted = "WordPiece, byte-level BPE or a unigram model that splits text into words first"
+        problem = f"a {old.kind} model{'' if steps else ' without words'} cannot be extended"
+        raise DataError("tokenizer", problem, wanted)
     words = _counted(old, texts)
     characters = _alphabet(old, words, least)[:count] if longest else []
     cut = _cut(_with(old, characters), words)
@@ -140,13 +141,12 @@ def extended(old: Tokenizer, texts: Iterable[str], count: int, least: int) -> To
     larger = _with(old, characters, added)
     say(
         f"{len(characters) + len(added):,} pieces added, {len(characters):,} of them letters: "
-        f"words of several pieces were {before:,} tokens, and are {after:,} now"
+        f"words of several pieces were {before:,} tokens and are now {after:,}"
     )
     return larger
 
 
 def _counted(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
-    """The words of texts as the model gets them, in bounded memory."""
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(text.split())
@@ -155,7 +155,7 @@ def _counted(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
     words: Counter[str] = Counter()
     pipeline = tokenizer.pipeline
     for chunk, count in chunks.items():
-        text = f" {chunk}"  # as inside a text
+        text = f" {chunk}"  # a space before it, as inside a text
         if pipeline.normalizer is not None:
             text = pipeline.normalizer.normalize_str(text)
         for word, _ in pipeline.pre_tokenizer.pre_tokenize_str(text):
@@ -164,24 +164,24 @@ def _counted(tokenizer: Tokenizer, texts: Iterable[str]) -> Counter[str]:
 
 
 def _alphabet(tokenizer: Tokenizer, words: Counter[str], least: int) -> list[str]:
-    """Pieces of single letters that words need to be known at all, the most frequent first."""
+    """Return the missing single-character pieces without which words are unknown, the most frequent first."""
     known = tokenizer.pipeline.get_vocab(with_added_tokens=True)
-    lacking: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
     for word, count in words.items():
         at = 0
         while at < len(word):
             prefix = tokenizer.prefix if at else ""
             end = next((end for end in range(len(word), at, -1) if prefix + word[at:end] in known), at)
             if end == at:
-                lacking[prefix + word[at]] += count
+                missing[prefix + word[at]] += count
             at = max(end, at + 1)
     return [
-        piece for piece, count in sorted(lacking.items(), key=lambda entry: (-entry[1], entry[0])) if count >= least
+        piece for piece, count in sorted(missing.items(), key=lambda entry: (-entry[1], entry[0])) if count >= least
     ]
 
 
 def _cut(tokenizer: Tokenizer, words: Counter[str]) -> list[Cut]:
-    """Words of several pieces, the most frequent; those that are not known are left out."""
+    """Return the most frequent words of several pieces. Words with unknown pieces are left out."""
     cut = []
     for word, count in sorted(words.items(), key=lambda entry: (-entry[1], entry[0])):
         pieces = tokenizer.pipeline.model.tokenize(word)
@@ -193,7 +193,6 @@ def _cut(tokenizer: Tokenizer, words: Counter[str]) -> list[Cut]:
 
 
 def _with(old: Tokenizer, characters: list[str], added: Iterable[tuple[Candidate, list[str]]] = ()) -> Tokenizer:
-    """The same pipeline with more pieces behind its own."""
     from tokenizers import Tokenizer as Pipeline
 
     added = list(added)
@@ -202,7 +201,7 @@ def _with(old: Tokenizer, characters: list[str], added: Iterable[tuple[Candidate
     special = {entry["id"]: entry["content"] for entry in about["added_tokens"]}
     if isinstance(model["vocab"], list):
         scores = {piece: score for piece, score in model["vocab"]}
-        for number in range(len(model["vocab"]), old.vocabulary):  # signs that stand behind the model's own pieces
+        for number in range(len(model["vocab"]), old.vocabulary):  # special tokens after the model's pieces
             model["vocab"].append([special[number], -1e4])
         for candidate, replaced in added:
             scores[candidate.piece] = sum(scores[piece] for piece in replaced) + BETTER
@@ -219,6 +218,6 @@ def _with(old: Tokenizer, characters: list[str], added: Iterable[tuple[Candidate
     before, now = (tokenizer.pipeline.get_vocab(with_added_tokens=True) for tokenizer in (old, larger))
     moved = [piece for piece, number in before.items() if now.get(piece) != number]
     if moved or larger.vocabulary != old.vocabulary + len(names):
-        problem = f"its numbers do not stay: {moved[:3] or names[:3]}"
-        raise DataError("tokenizer", problem, "pieces numbered once each", "mend tokenizer.json")
+        problem = f"pieces would change their ids: {moved[:3] or names[:3]}"
+        raise DataError("tokenizer", problem, "one id for each piece", "fix tokenizer.json")
     return larger

@@ -1,10 +1,10 @@
-"""In which language a text is written, told offline by py3langid: probabilities that add up to 1, from samples.
+"""Identify the language of a text offline with py3langid: probabilities that add up to 1, from samples of the text.
 
     weigh("Eg veit ikkje kva ho heiter.")  ->  {"nn": 0.99, "nb": 0.004, "da": ...}
 
-Norwegian Bokmål is "nb" here and Nynorsk "nn"; "no" means both, as "zh", "ar", "ku", "uz" and "sh" mean their kin
-(FAMILIES). A long text is judged by samples from all over it, so that a foreign head or foot does not decide. The
-model is loaded once a process; it is only read, so threads may share it.
+Norwegian Bokmål is "nb" and Nynorsk "nn". "no" means both, and "zh", "ar", "ku", "uz" and "sh" also mean several
+languages (FAMILIES). A long text is identified by samples from all over it, so that a foreign header or footer does not
+decide. The model is loaded once per process and only read, so threads can share it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ hu Hungarian, is Icelandic, it Italian, ja Japanese, ko Korean, lt Lithuanian, l
 Dutch, nn Norwegian Nynorsk, no Norwegian, pl Polish, pt Portuguese, ro Romanian, ru Russian, se Northern Sami,
 sk Slovak, sl Slovenian, sr Serbian, sv Swedish, tr Turkish, uk Ukrainian, vi Vietnamese, zh Chinese
 """
-NAMES = dict(pair.split(maxsplit=1) for pair in _NAMED.split(",") if pair.strip())  # code -> name, of some
-CODE = re.compile(r"[a-z]{2,3}(?:-\w+)*")  # how a code of ISO 639 looks, with or without a region
-UNKNOWN = "und"  # the code of what cannot be told
+# code -> English name, of common languages
+NAMES = dict(pair.split(maxsplit=1) for pair in _NAMED.split(",") if pair.strip())
+CODE = re.compile(r"[a-z]{2,3}(?:-\w+)*")  # a code of ISO 639, with or without a region
+UNKNOWN = "und"  # the code of an undetermined language
 SAMPLES = 8
 
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -51,7 +52,7 @@ _LINKS = re.compile(r"(?:https?://|www\.)\S+")
 
 
 def check_code(place: str, code: str) -> None:
-    """Raise an error for what cannot be the code of a language; empty is none."""
+    """Raise RecipeError if `code` is not empty and does not look like a code of ISO 639."""
     if code and not CODE.fullmatch(code):
         meant = next((known for known, name in NAMES.items() if name.lower() == code.lower()), "")
         remedy = f"{code} is {meant}" if meant else ""
@@ -59,7 +60,7 @@ def check_code(place: str, code: str) -> None:
 
 
 def sample(text: str, characters: int) -> str:
-    """The text, or stretches from all over it that make up so many characters; without links."""
+    """Return the text, or stretches from all over it with `characters` characters in total. Links are removed."""
     if len(text) > characters:
         part, length = len(text) / SAMPLES, characters // SAMPLES
         starts = [int(part * i + (part - length) / 2) for i in range(SAMPLES)]
@@ -68,17 +69,19 @@ def sample(text: str, characters: int) -> str:
 
 
 def evidence(text: str) -> int:
-    """How much there is to tell a language from: letters, in bytes of UTF-8 (7 of Chinese are as 20 of Latin)."""
+    """Return the number of UTF-8 bytes of letters: 7 Chinese letters are as much evidence as 20 Latin ones."""
     return len("".join(_LETTERS.findall(text)).encode("utf-8", "replace"))
 
 
 def weigh(text: str) -> dict[str, float]:
-    """Languages and their probabilities, the likeliest first."""
+    """Return languages and their probabilities, the most probable first."""
     return {"nb" if label == "no" else label: chance for label, chance in _identifier().rank(text)}
 
 
 def members(codes: Iterable[str]) -> frozenset[str]:
-    """The languages that codes such as `nb`, `no`, `en-GB` or `zh_TW` stand for; ValueError for an unknown one."""
+    """Return the languages that codes such as `nb`, `no`, `en-GB` or `zh_TW` mean. Raise ValueError for an unknown
+    code.
+    """
     all_codes: set[str] = set()
     for code in codes:
         plain = re.split("[-_]", code.lower())[0]
@@ -95,5 +98,5 @@ def _identifier() -> LanguageIdentifier:
     except ImportError:
         raise RecipeError("language", "`py3langid` is not installed", "", "pip install 'ordsmed[corpora]'") from None
     identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
-    identifier.nb_ptc = identifier.nb_ptc.astype("float32")  # it stands in 16 bits, which every text would widen again
+    identifier.nb_ptc = identifier.nb_ptc.astype("float32")  # stored as float16, which every call would convert again
     return identifier

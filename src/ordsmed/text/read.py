@@ -1,12 +1,11 @@
-"""Text files read in bounded memory: found, unpacked, decoded and cut into lines.
+"""Read text files in bounded memory: expand paths, unpack, decode and split into lines.
 
     "texts", "a/*.txt.gz" -> files in sorted order -> blocks of bytes (about 1 MB) -> text -> lines without their ends
 
-Text is UTF-8, or in the encoding that a source names, or that is told by its bytes (text/encodings.py). Invalid bytes
-are refused with their place, or replaced and counted; what unpacks to far more than text does is refused. A byte order
-mark at the start is dropped; "\\r\\n" and a lone "\\r" end a line as "\\n" does; a line that passes a cap is cut at
-white space. What is read is counted in the innermost `tallied()`, so that whoever shows progress need not know the
-reader.
+Text is UTF-8, or in the encoding that a source names or detects (text/encodings.py). Invalid bytes raise an error with
+their offset, or are replaced and counted. A file that unpacks to far more than text does is refused. A byte order mark
+at the start is dropped. "\\r\\n" and a lone "\\r" end a line as "\\n" does. A line longer than a cap is cut at white
+space. What is read is counted in the innermost `tallied()`, so a progress display does not need to know the reader.
 """
 
 import codecs
@@ -31,55 +30,55 @@ from ordsmed.base.screen import command
 from ordsmed.text import encodings
 
 Errors = Literal["strict", "replace"]
-FETCHED = "work/fetch/"  # where `ordsmed fetch` puts what recipes name
-LESSONS = "lessons/"  # where docs/lessons.py puts what recipes of `tiny` name
+FETCHED = "work/fetch/"  # where `ordsmed fetch` writes the files that recipes name
+LESSONS = "lessons/"  # where docs/lessons.py writes the texts of the `tiny` recipes
 BLOCK = 1 << 20
-LONGEST = 8 << 20  # characters of one line; what is longer is cut at white space
-DENSEST = 200  # times its size a packed file may unpack to ...
-WINDOW = 1 << 26  # ... over so many bytes
-LISTED = 5  # entries of a folder that are no files, by name
+LONGEST = 8 << 20  # characters of a line; a longer one is cut at white space
+DENSEST = 200  # largest ratio of unpacked to packed bytes ...
+WINDOW = 1 << 26  # ... measured over this many unpacked bytes
+LISTED = 5  # most unread entries of a folder that are named in the message
 ARCHIVES = tuple([".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".parquet"])
-OFFICE = (".docx", ".docm", ".odt", ".pdf")  # which the source of this name reads
+OFFICE = (".docx", ".docm", ".odt", ".pdf")  # read by the corpus `office`
 
 
 class CutOff(DataError):
-    """A packed file stops before its end."""
+    """A compressed file ends too early."""
 
 
 class Density:
-    """Notices what unpacks to far more than text does: a bomb, wherever in a file it begins."""
+    """Detects compression bombs: data that unpack to far more than text does, wherever in the file they begin."""
 
     def __init__(self, place: object, densest: int, at: int = 0) -> None:
         self.place, self.densest, self.at = place, densest, at
         self.unpacked = 0
 
     def passed(self, unpacked: int, at: int) -> None:
-        """So many bytes more were unpacked; so many packed ones are read in all."""
+        """Count `unpacked` more bytes, with `at` packed bytes read so far. Raise DataError if the ratio is too high."""
         self.unpacked += unpacked
         if self.densest and self.unpacked >= WINDOW:
             if self.unpacked > self.densest * max(at - self.at, 1):
-                problem = f"unpacks to more than {self.densest:,} times its size (behind byte {self.at:,})"
-                remedy = "leave it out, or unpack it yourself; of a corpus `densest` allows more"
+                problem = f"unpacks to more than {self.densest:,} times its size (after byte {self.at:,})"
+                remedy = "leave it out, unpack it yourself, or raise `densest` of the corpus"
                 raise DataError(self.place, problem, "text", remedy)
             self.unpacked, self.at = 0, at
 
 
-@dataclass(eq=False)  # two of them are never the same, whatever they counted
+@dataclass(eq=False)  # tallies are compared by identity, not by their counts
 class Tally:
-    """What was read so far: bytes of files (packed), invalid sequences replaced, lines and documents cut.
+    """Counters of a reader: bytes of (packed) files, replaced invalid sequences, cut lines and documents.
 
-    `left_out` counts what a source made no document of, by a short name that stands in the report ("redirects").
+    `left_out` counts what a source made no document of, by a short name for the report ("redirects").
     """
 
     bytes: int = 0
     replaced: int = 0
     cut: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
-    encodings: Counter[str] = field(default_factory=Counter)  # of files and members that are not in UTF-8
+    encodings: Counter[str] = field(default_factory=Counter)  # of files and archive members that are not in UTF-8
 
 
 class _Tallies(threading.local):
-    """Of this thread, for an engine may work in several; the innermost is the last."""
+    """The tallies of this thread, the innermost last. Workers may be threads."""
 
     def __init__(self) -> None:
         self.stack = [Tally()]
@@ -101,20 +100,20 @@ def tallied() -> Iterator[Tally]:
 
 @contextlib.contextmanager
 def replacements_told(path: object) -> Iterator[None]:
-    """Say how many invalid sequences of a file were replaced while it was read."""
+    """Report how many invalid sequences of a file were replaced while it was read in this block."""
     before = tally().replaced
     yield
     if count := tally().replaced - before:
-        say(f"{path}: {count:,} places of invalid UTF-8 replaced by U+FFFD")
+        say(f"{path}: {count:,} sequences of invalid UTF-8 replaced by U+FFFD")
 
 
 def tally() -> Tally:
-    """Where a reader counts what it reads."""
+    """Return the innermost tally, in which a reader counts what it reads."""
     return _tallies.stack[-1]
 
 
 def files(paths: str | Sequence[str]) -> list[Path]:
-    """Files, folders (all their files, hidden ones left out) and patterns, in sorted order and each once."""
+    """Expand files, folders (all their files except hidden ones) and patterns into sorted files without duplicates."""
     named = [paths] if isinstance(paths, str) else list(paths)
     if not named:
         raise DataError("path", "an empty list", "files, folders or patterns", "name at least one")
@@ -122,21 +121,24 @@ def files(paths: str | Sequence[str]) -> list[Path]:
 
 
 def size(paths: Sequence[Path]) -> int:
-    """Bytes on disk of files."""
     return sum(path.stat().st_size for path in paths)
 
 
 def stamp(paths: Sequence[Path]) -> list[list[str | int]]:
-    """By what a changed file is noticed: path, size and time of the last change."""
+    """Return path, size and modification time of each file. A changed file changes the stamp."""
     return [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
 def lines(
-    path: Path, errors: Errors | None = None, *, longest: int = LONGEST, encoding: str | None = None,
+    path: Path,
+    errors: Errors | None = None,
+    *,
+    longest: int = LONGEST,
+    encoding: str | None = None,
     densest: int = DENSEST,
-) -> Iterator[str]:  # fmt: skip
-    """The lines of a text file, packed or plain, without their ends."""
-    pending: list[str] = []  # a line whose end has not come yet
+) -> Iterator[str]:
+    """Yield the lines of a text file, packed or plain, without their line ends."""
+    pending: list[str] = []  # the parts read so far of an unfinished line
     length = 0
     for text in texts(path, errors, encoding, densest):
         first, *rest = text.split("\n")
@@ -157,18 +159,22 @@ def lines(
 def texts(
     path: Path, errors: Errors | None = None, encoding: str | None = None, densest: int = DENSEST
 ) -> Iterator[str]:
-    """The text of a file in blocks, every line end a "\\n"."""
+    """Yield the text of a file in blocks. Every line end is "\\n"."""
     return decode(blocks(path, densest), path, errors, encoding, packed=path.suffix.lower() in _UNPACKERS)
 
 
 def decode(
-    raw: Iterator[bytes], place: object, errors: Errors | None = None, encoding: str | None = None, *,
+    raw: Iterator[bytes],
+    place: object,
+    errors: Errors | None = None,
+    encoding: str | None = None,
+    *,
     packed: bool = False,
-) -> Iterator[str]:  # fmt: skip
-    """The text of blocks of bytes, every line end a "\\n".
+) -> Iterator[str]:
+    """Yield the text of blocks of bytes. Every line end is "\\n".
 
-    `encoding` is a name or "auto" as a source says it; None: nobody can say it, it is UTF-8. `errors` None: strict, and
-    nobody can say otherwise.
+    `encoding` is the name or "auto" that the user set; None: it is UTF-8 and cannot be set. `errors` None: strict, and
+    it cannot be set. Error messages suggest only what the user can set.
     """
     sample, raw = _begin(raw, encodings.SAMPLE if encoding == encodings.AUTO else 4)
     known = _encoding(sample, place, encoding)
@@ -184,20 +190,20 @@ def decode(
             text, begun = text.removeprefix("\ufeff"), True
         if carriage or "\r" in text:
             text = carriage + text
-            carriage = "\r" if text.endswith("\r") and not last else ""  # its "\n" may come with the next block
+            carriage = "\r" if text.endswith("\r") and not last else ""  # the next block may begin with its "\n"
             text = text[: len(text) - len(carriage)].replace("\r\n", "\n").replace("\r", "\n")
         if text:
             yield text
 
 
 def _begin(raw: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
-    """The first bytes of something, as many as are wanted where it has them; and all of it."""
+    """Return at least the first `size` bytes (fewer if there are no more), and an iterator over all blocks."""
     first, length = list[bytes](), 0
     try:
         while length < size and (block := next(raw, None)) is not None:
             first.append(block)
             length += len(block)
-    except Exception as error:  # what came before it is text all the same
+    except Exception as error:  # the blocks before the error are read first, then it is raised again
         return b"".join(first), _and_then(first, error)
     return b"".join(first), chain(first, raw)
 
@@ -208,11 +214,11 @@ def _and_then(first: list[bytes], error: Exception) -> Iterator[bytes]:
 
 
 def _encoding(sample: bytes, place: object, declared: str | None) -> str:
-    """What a text that begins so is in; what is not in UTF-8 is counted."""
+    """Return the encoding of a text that begins with `sample`. Count it in the tally if it is not UTF-8."""
     if declared not in (None, "utf-8"):
         known = encodings.guess(sample, len(sample) < encodings.SAMPLE) if declared == encodings.AUTO else declared
         if known is None:
-            problem = "in an encoding that its letters do not tell"
+            problem = "its encoding cannot be detected"
             raise DataError(place, problem, "", 'set `encoding`, such as "cp1252"')
         if known != "utf-8":
             tally().encodings[known] += 1
@@ -226,8 +232,8 @@ def _remedy(declared: str | None, encoding: str) -> str:
     return "convert it" if declared is None else f'convert it, or set encoding = "{encoding}" or "auto"'
 
 
-def _of_another(data: bytes, declared: str | None, errors: Errors | None) -> str:
-    """What helps where text is not in UTF-8; a source that can be told an encoding is told which it looks like."""
+def _encoding_remedy(data: bytes, declared: str | None, errors: Errors | None) -> str:
+    """Return the remedy for text that is not UTF-8, with a guess of its encoding if the source has a setting for it."""
     ways = ["convert the file"]
     if declared is not None:
         guess = encodings.guess(data[: encodings.SAMPLE], whole=False)
@@ -247,7 +253,7 @@ def _from_utf8(
         try:
             text, used = _decode(data, block is None, errors, place, at, packed)
         except DataError as error:
-            raise DataError(error.place, error.found, error.wanted, _of_another(data, declared, errors)) from None
+            raise DataError(error.place, error.found, error.wanted, _encoding_remedy(data, declared, errors)) from None
         if (b"\x1b$" in data or b"~{" in data) and (encoding := encodings.escaped(data)):
             problem = f"is {encoding.upper()}, which is written in ASCII"
             raise DataError(place, problem, "text in UTF-8", _remedy(declared, encoding))
@@ -280,12 +286,12 @@ codecs.register_error("ordsmed.counted", _counted)
 
 
 def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
-    """The bytes of a file, unpacked where its name ends in .gz .bz2 .xz .zst; 0 `densest`: however much that is."""
+    """Yield the bytes of a file, unpacked if its name ends in .gz, .bz2, .xz or .zst. `densest` 0: no limit."""
     if path.name.lower().endswith(OFFICE):
         raise DataError(path, "is a document of a word processor, or a PDF", "text", "`ordsmed corpus office` reads it")
     if path.name.lower().endswith(ARCHIVES):
         remedy = "unpack it first"
-        raise DataError(path, "is an archive or no plain text", "text, or text packed as .gz .bz2 .xz .zst", remedy)
+        raise DataError(path, "is an archive or not plain text", "text, or text packed as .gz .bz2 .xz .zst", remedy)
     counted, seen, density = tally(), 0, Density(path, densest)
     unpack = _UNPACKERS.get(path.suffix.lower(), _plain)
     try:
@@ -309,7 +315,7 @@ def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
 
 
 def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) -> tuple[str, str]:
-    """Text, and which of these encodings it is in: the first that fits."""
+    """Decode data with the first of the encodings that fits. Return the text and the name of the encoding."""
     failed: list[UnicodeDecodeError] = []
     for encoding in encodings:
         try:
@@ -321,16 +327,16 @@ def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) ->
         problem = f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {reason})"
         raise DataError(place, problem, f"text in {' or '.join(encodings)}", 'convert it, or set errors = "replace"')
     text = data.decode(encodings[0], "replace").removeprefix("\ufeff")
-    tally().replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
+    tally().replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")  # U+FFFD in the file itself is text
     return text, encodings[0]
 
 
 def zstandard_blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """What a file holds that is packed by zstandard, in any number of frames; EOFError where it is cut off."""
+    """Yield the content of a zstandard file with any number of frames. Raise EOFError if it is cut off."""
     import zstandard
 
     frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-    while packed := file.read(1 << 12):  # small bites: even the densest unpack to little
+    while packed := file.read(1 << 12):  # small reads, so that even the densest data unpack to little at a time
         while packed:
             if frame.eof:
                 frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
@@ -342,23 +348,23 @@ def zstandard_blocks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def broken() -> tuple[type[Exception], ...]:
-    """What is raised where a file cannot be read or unpacked."""
+    """Return the exceptions raised when a file cannot be read or unpacked."""
     import lzma
 
     errors: tuple[type[Exception], ...] = (OSError, zlib.error, lzma.LZMAError)
-    # who has not imported it has none of its errors; a reader may be closed while it is being imported
+    # Without the import zstandard can raise no error; getattr because a reader may be closed during the import.
     error = getattr(sys.modules.get("zstandard"), "ZstdError", None)
     return (*errors, error) if error else errors
 
 
 def broken_archive() -> tuple[type[Exception], ...]:
-    """What is raised where an archive holds nonsense."""
+    """Return the exceptions raised when an archive is corrupt."""
     import struct
     import tarfile
     import zipfile
 
-    odd = (EOFError, IndexError, NotImplementedError, OverflowError, ValueError, struct.error)
-    return (tarfile.TarError, zipfile.BadZipFile, *odd, *broken())
+    corrupt = (EOFError, IndexError, NotImplementedError, OverflowError, ValueError, struct.error)
+    return (tarfile.TarError, zipfile.BadZipFile, *corrupt, *broken())
 
 
 def _expand(name: str) -> list[Path]:
@@ -383,7 +389,7 @@ def _expand(name: str) -> list[Path]:
 
 
 def _unread(path: Path) -> str:
-    """Say why an entry of a folder is not read although it is no folder; empty if it is read."""
+    """Return why an entry of a folder is not read although it is not a folder; empty if it is read."""
     if path.is_symlink() and not path.is_file():
         return "a link to a folder" if path.is_dir() else "a link that leads nowhere"
     return "" if path.is_file() or path.is_dir() else "a FIFO, socket or device"
@@ -391,14 +397,14 @@ def _unread(path: Path) -> str:
 
 @functools.cache
 def _report_unread(folder: Path, names: tuple[str, ...]) -> None:
-    """Report what is left out of a folder, once, however often its files are listed."""
+    """Report the entries of a folder that are not read, once per process."""
     if names:
         shown = [*names[:LISTED], *([f"{len(names) - LISTED:,} more"] if names[LISTED:] else [])]
         say(f"{folder}: left out: {', '.join(shown)}")
 
 
 def fetching(name: str) -> str:
-    """How to get what recipes name in the folder of `ordsmed fetch`, or of lessons; empty for a path elsewhere."""
+    """Return how to get a missing file of `ordsmed fetch` or of the lessons; empty for other paths."""
     if name.startswith(LESSONS):
         return "`python3 docs/lessons.py`, in the source of ordsmed, writes it"
     source = name.removeprefix(FETCHED).partition("/")[0] if name.startswith(FETCHED) else ""
@@ -426,7 +432,7 @@ def _decode(data: bytes, final: bool, errors: Errors | None, place: object, at: 
             problem = f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})"
             raise DataError(place, problem, "text in UTF-8") from None
     text, used = codecs.utf_8_decode(data, "replace", final)
-    tally().replaced += text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")  # U+FFFD that stood there is text
+    tally().replaced += text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")  # U+FFFD in the file itself is text
     return text, used
 
 

@@ -1,6 +1,6 @@
-"""SentencePiece's .model, read without its library, and the pipeline of `tokenizers` that gives its ids.
+"""Read SentencePiece's .model without its library, and build the `tokenizers` pipeline that gives the same ids.
 
-pieces with scores and kinds, how texts are normalized -> Unigram or BPE, behind normalizers that follow its rules
+pieces with scores and kinds, normalization rules -> Unigram or BPE after normalizers that follow the rules
 """
 
 from __future__ import annotations
@@ -26,40 +26,42 @@ if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
     from tokenizers.pre_tokenizers import PreTokenizer
 
-MODEL, LIST = "spiece.model", "spiece.vocab"  # beside a tokenizer.json that was made of them
-NAMES = (MODEL, "tokenizer.model", "sentencepiece.bpe.model", "spm.model")  # as others call it
-SPACE = "\u2581"  # as a blank is written in pieces
-NORMAL, UNKNOWN, CONTROL, OWN, UNUSED, BYTE = range(1, 7)  # kinds of pieces
+MODEL, LIST = "spiece.model", "spiece.vocab"  # next to a tokenizer.json that was made from them
+NAMES = (MODEL, "tokenizer.model", "sentencepiece.bpe.model", "spm.model")  # names that other programs use
+SPACE = "\u2581"  # a space in pieces
+# kinds of pieces; OWN: user-defined symbols
+NORMAL, UNKNOWN, CONTROL, OWN, UNUSED, BYTE = range(1, 7)
 TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 WANTED = "a SentencePiece .model, unigram or BPE"
 MASKS = ("<mask>", "[MASK]")
-NODES = 4_096  # of a table, walked at once
-RULES = 1_000  # that a pipeline may spell out beside the usual ones
-_MARK = "\U000e01ef"  # invisible; before each mark it makes `tokenizers` normalize characters one by one
-_GONE = "\U000e01ee"  # for what is left out: `tokenizers` panics where a text begins with it; and no mark joins over it
+NODES = 4_096  # nodes of the rule table that are visited at once
+RULES = 1_000  # most rules that a pipeline applies in addition to the usual ones
+_MARK = "\U000e01ef"  # invisible; before each combining mark it makes `tokenizers` normalize characters one by one
+# replaces removed characters: `tokenizers` panics if a text begins with one, and combining marks do not join across it
+_GONE = "\U000e01ee"
 _MARKED = r"(?<=[\s\S])(?=[\p{M}\x{200C}\x{200D}\x{FF9E}\x{FF9F}\x{1F3FB}-\x{1F3FF}]|(?<=\r)\n)"
 
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What a .model holds that decides about ids."""
+    """The parts of a .model that determine ids."""
 
     pieces: tuple[str, ...]
     scores: tuple[float, ...]
     kinds: tuple[int, ...]
     type: str  # unigram, bpe
     byte_fallback: bool
-    charsmap: bytes  # rules of normalization; none where texts stay as they are
-    prefix: bool  # is a blank put before a text?
-    squeeze: bool  # are blanks at the ends, and behind a blank, left out?
+    charsmap: bytes  # normalization rules; empty if texts are not normalized
+    prefix: bool  # whether a space is put before a text
+    squeeze: bool  # whether spaces at the ends and repeated spaces are dropped
 
     def names(self, *kinds: int) -> list[str]:
-        """The pieces of these kinds, in their order."""
+        """Return the pieces of these kinds, in order."""
         return [piece for piece, kind in zip(self.pieces, self.kinds, strict=True) if kind in kinds]
 
 
 def file_of(path: Path) -> Path | None:
-    """The .model that a path means: the file, the one beside its .vocab, or what a folder holds of that name."""
+    """Return the .model of a path: the file itself, the one next to a .vocab, or one with a known name in a folder."""
     if path.suffix == ".vocab":
         return path.with_suffix(".model")
     if path.suffix == ".model":
@@ -71,7 +73,6 @@ def file_of(path: Path) -> Path | None:
 
 
 def read(path: Path) -> SentencePieceModel:
-    """A .model, whole or not at all."""
     try:
         return parsed(path.read_bytes(), path)
     except OSError as error:
@@ -79,7 +80,7 @@ def read(path: Path) -> SentencePieceModel:
 
 
 def save(data: bytes, folder: Path) -> None:
-    """The .model and the list of its pieces with their scores, as SentencePiece writes them."""
+    """Write the .model, and the list of its pieces and scores in SentencePiece's format."""
     model = parsed(data, folder)
     with files.writing(folder / MODEL) as file:
         file.write(data)
@@ -88,14 +89,14 @@ def save(data: bytes, folder: Path) -> None:
 
 
 def parsed(data: bytes, place: object) -> SentencePieceModel:
-    """The bytes of a .model."""
+    """Parse the bytes of a .model. `place` names it in errors."""
     try:
         pieces, trainer, normalizer = _fields(memoryview(data))
     except (proto.Torn, UnicodeDecodeError, KeyError, TypeError, struct.error) as error:
-        raise DataError(place, f"is no whole SentencePiece model: {error}", WANTED, "copy it again") from None
+        raise DataError(place, f"is not a complete SentencePiece model: {error}", WANTED, "copy it again") from None
     if not pieces or not normalizer:
-        lacks = "pieces" if not pieces else "how texts are normalized"
-        raise DataError(place, f"is no whole SentencePiece model: it lacks {lacks}", WANTED, "copy it again")
+        missing = "pieces" if not pieces else "normalizer"
+        raise DataError(place, f"is not a complete SentencePiece model: it has no {missing}", WANTED, "copy it again")
     kind = TYPES.get(int(trainer.get(3, 1)), str(trainer.get(3)))
     names, scores, kinds = zip(*pieces, strict=True)
     _check(place, kind, names, kinds, bool(trainer.get(24)), bool(normalizer.get(5, 1)))
@@ -121,27 +122,27 @@ def _fields(data: memoryview) -> tuple[list[tuple[str, float, int]], dict[int, A
 
 
 def _check(place: object, kind: str, names: tuple[str, ...], kinds: tuple[int, ...], suffix: bool, sign: bool) -> None:
-    """Refuse what no pipeline here can do."""
+    """Raise DataError for a model that no `tokenizers` pipeline can reproduce."""
     if kind not in ("unigram", "bpe"):
         raise DataError(place, f"is a SentencePiece model of the type {kind}", "unigram or bpe", "train one of these")
     if kinds.count(UNKNOWN) != 1:
-        raise DataError(place, f"has {kinds.count(UNKNOWN)} pieces for what is unknown", "one")
+        raise DataError(place, f"has {kinds.count(UNKNOWN)} unknown pieces", "one")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(place, f"has the piece {twice[0]!r} twice", "each once")
     if suffix or not sign:
-        wrong = "puts the sign of a blank behind words" if suffix else "writes no sign for a blank"
-        raise DataError(place, wrong, f"{SPACE} before words, as SentencePiece does if not told otherwise")
+        wrong = "marks spaces after words" if suffix else "does not mark spaces"
+        raise DataError(place, wrong, f"{SPACE} before words, SentencePiece's default")
     if kind == "bpe" and UNUSED in kinds:
         raise DataError(place, "has unused pieces in a BPE model", "a model as it was trained")
 
 
 def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tuple[str, ...] = ()) -> Pipeline:
-    """The same ids by the `tokenizers` library, but for ties of unigram; more special tokens come behind."""
+    """Return a pipeline with the same ids, except for ties of unigram. `special` tokens come after the pieces."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
 
     unknown = model.kinds.index(UNKNOWN)
     if model.type == "unigram":
-        # an unused piece gets a blank before it, which no text has by then
+        # a space before an unused piece: no normalized text contains a space, so the piece never matches
         pieces = (f" {p}" if kind == UNUSED else p for p, kind in zip(model.pieces, model.kinds, strict=True))
         entries = list(zip(pieces, _scores(model), strict=True))
         tokenizer = Tokenizer(models.Unigram(entries, unknown, model.byte_fallback))
@@ -150,10 +151,14 @@ def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tu
         has_user_defined = bool(model.names(OWN))
         tokenizer = Tokenizer(
             models.BPE(
-                vocabulary, list(_merges(model)), unk_token=model.pieces[unknown], fuse_unk=True,
-                byte_fallback=model.byte_fallback, ignore_merges=has_user_defined,
+                vocabulary,
+                list(_merges(model)),
+                unk_token=model.pieces[unknown],
+                fuse_unk=True,
+                byte_fallback=model.byte_fallback,
+                ignore_merges=has_user_defined,
             )
-        )  # fmt: skip
+        )
     tokenizer.normalizer = _normalizer(model, place)
     tokenizer.pre_tokenizer = _pre_tokenizer(model)
     blank = decoders.Replace(SPACE, " ")
@@ -168,7 +173,6 @@ def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tu
 
 
 def _frame(tokenizer: Pipeline) -> None:
-    """Signs around one text and two: BERT's or RoBERTa's, where the vocabulary has them."""
     from tokenizers import processors
 
     known = tokenizer.get_vocab(with_added_tokens=True)
@@ -184,15 +188,19 @@ def _frame(tokenizer: Pipeline) -> None:
 
 
 def _scores(model: SentencePieceModel) -> Iterator[float]:
-    """What counts for the library: own pieces, which stand alone, first; bytes, which no text spells, far below."""
+    """Yield the scores for `tokenizers`. User-defined pieces, which the pre-tokenizer isolates, get the best score.
+
+    Byte pieces, which are not in texts, get a score far below all others.
+    """
     least = min((score for score, kind in zip(model.scores, model.kinds, strict=True) if kind == NORMAL), default=0.0)
     fixed = {OWN: 0.0, BYTE: least - 100.0, UNUSED: least, CONTROL: least, UNKNOWN: least}
     for score, kind in zip(model.scores, model.kinds, strict=True):
-        yield float(f"{fixed.get(kind, score):.9g}")  # float32 in so few digits that tokenizer.json reads back equal
+        # nine digits of a float32, so that tokenizer.json reads back equal
+        yield float(f"{fixed.get(kind, score):.9g}")
 
 
 def _merges(model: SentencePieceModel) -> Iterator[tuple[str, str]]:
-    """All pairs of pieces that make a piece, the best first, as SentencePiece joins whatever is in its list."""
+    """Yield all pairs of pieces that form a piece, the best first: SentencePiece merges every such pair."""
     entries = zip(model.pieces, model.scores, model.kinds, strict=True)
     usable = {piece: score for piece, score, kind in entries if kind == NORMAL}
     for piece, _ in sorted(usable.items(), key=lambda pair: -pair[1]):
@@ -202,7 +210,7 @@ def _merges(model: SentencePieceModel) -> Iterator[tuple[str, str]]:
 
 
 def _pre_tokenizer(model: SentencePieceModel) -> PreTokenizer:
-    """Blanks become signs, one before the text; own pieces stand alone; words apart where no piece spans two."""
+    """Replace spaces by U+2581, one before the text; isolate user-defined pieces; split words if no piece spans two."""
     from tokenizers import Regex, pre_tokenizers
 
     user_defined = sorted(model.names(OWN), key=len, reverse=True)
@@ -211,7 +219,7 @@ def _pre_tokenizer(model: SentencePieceModel) -> PreTokenizer:
     apart = SPACE in usable and not spans
     sign = pre_tokenizers.Metaspace(SPACE, "first" if model.prefix else "never", split=apart)
     steps: list[Any] = [sign]
-    if model.type == "unigram" and model.byte_fallback:  # what spells a byte's piece in a text is no byte
+    if model.type == "unigram" and model.byte_fallback:  # the text "<0x41>" must not match the byte piece
         steps.append(pre_tokenizers.Split(Regex("<(?=0x[0-9A-F]{2}>)"), "merged_with_previous"))
     if user_defined:
         steps.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, user_defined))), "isolated"))
@@ -224,7 +232,7 @@ def _normalizer(model: SentencePieceModel, place: object) -> Normalizer:
     replace = normalizers.Replace
     steps: list[Any] = _by_rules(model.charsmap, place) if model.charsmap else []
     doubled = [replace(Regex(rf"\A(?=[ {SPACE}])"), " ")] if model.prefix and not model.squeeze else []
-    # The sign before a text is put where nothing was left out: a blank there leads to it too.
+    # Removed characters at the start become a space, because U+2581 is only put before a text that has kept its start.
     gone = [replace(Regex(rf"\A{_GONE}+"), " ")] if model.prefix else []
     steps += [*doubled, *gone, replace(_GONE, "")] if model.charsmap else doubled
     if model.squeeze:
@@ -233,12 +241,12 @@ def _normalizer(model: SentencePieceModel, place: object) -> Normalizer:
     normalizer = normalizers.Sequence(steps)
     for name in (name.replace(SPACE, " ").strip() for name in model.names(OWN)):
         if normalizer.normalize_str(name).strip() != name:
-            raise DataError(place, f"normalizes its own piece {name!r} away", "pieces that stay as they are")
+            raise DataError(place, f"its normalization changes its own piece {name!r}", "pieces that are not changed")
     return normalizer
 
 
 def _by_rules(charsmap: bytes, place: object) -> list[Any]:
-    """Characters one by one by the table, then what it does with sequences: Unicode's composition, and the rest."""
+    """Return normalizers: the table for single characters, NFC, and explicit replacements of sequences."""
     from tokenizers import Regex, normalizers
 
     rules = rules_of(charsmap, place)
@@ -263,19 +271,18 @@ def _by_rules(charsmap: bytes, place: object) -> list[Any]:
             break
     assert best is not None
     if len(best[1]) > RULES:
-        raise DataError(place, f"has {len(best[1]):,} rules of normalization of its own", f"{RULES:,} at most")
+        raise DataError(place, f"has {len(best[1]):,} normalization rules of its own", f"{RULES:,} at most")
     longest_first = sorted(best[1].items(), key=lambda rule: (-len(rule[0]), rule[0]))
     return best[0] + [normalizers.Replace(key, value) for key, value in longest_first]
 
 
 def _class(characters: list[str]) -> str:
-    """One of these letters, for a regular expression; of none, what no text has."""
+    """Return a regular expression for one of these characters; for none, a character that no text contains."""
     return "[" + ("".join(rf"\x{{{ord(character):x}}}" for character in characters) or _GONE) + "]"
 
 
 def _unlike(normalizer: Normalizer, rules: dict[str, str]) -> dict[str, str]:
-    """The rules that a normalizer does not follow; all are asked at once."""
-    between = "\u0378"  # no character
+    between = "\u0378"  # an unassigned code point
     done = normalizer.normalize_str(between.join(rules)).split(between)
     if len(done) != len(rules):
         done = [normalizer.normalize_str(key) for key in rules]
@@ -283,7 +290,7 @@ def _unlike(normalizer: Normalizer, rules: dict[str, str]) -> dict[str, str]:
 
 
 def rules_of(charsmap: bytes, place: object) -> dict[str, str]:
-    """What becomes of which characters: the table's double array walked from its root."""
+    """Return the replacement of each character sequence, by walking the double array of the table from its root."""
     size = int.from_bytes(charsmap[:4], "little")
     texts = charsmap[4 + size :]
     rules: dict[str, str] = {}
@@ -294,10 +301,10 @@ def rules_of(charsmap: bytes, place: object) -> dict[str, str]:
             offsets, above = waiting.pop()
             children = offsets[:, None] ^ np.arange(256)
             known = units[np.minimum(children, len(units) - 1)]
-            mother, byte = np.nonzero((known & 0x800000FF == np.arange(256)) & (children < len(units)))
-            mother, byte = mother[byte > 0], byte[byte > 0]
-            child = children[mother, byte]
-            keys = [above[m] + bytes((c,)) for m, c in zip(mother.tolist(), byte.tolist(), strict=True)]
+            parent, byte = np.nonzero((known & 0x800000FF == np.arange(256)) & (children < len(units)))
+            parent, byte = parent[byte > 0], byte[byte > 0]
+            child = children[parent, byte]
+            keys = [above[m] + bytes((c,)) for m, c in zip(parent.tolist(), byte.tolist(), strict=True)]
             inner = child ^ _offset(units[child])
             for n in np.flatnonzero(units[child] >> 8 & 1).tolist():
                 first = int(units[inner[n]]) & 0x7FFFFFFF

@@ -1,6 +1,6 @@
-"""SentencePiece's own library learns a .model: from counts of words, so that it holds the same memory for any corpus.
+"""Train a SentencePiece .model with its own library, from word counts, so that memory does not grow with the corpus.
 
-texts -> words at white space, counted -> "word, tab, count" a line -> the bytes of a .model
+texts -> words at white space, counted -> "word, tab, count" per line -> the bytes of a .model
 """
 
 import io
@@ -13,27 +13,33 @@ from ordsmed.base.binary import proto
 from ordsmed.base.errors import RecipeError
 from ordsmed.text.word_counts import WordCounts
 
-WORDS = 2_000_000  # different ones that are counted and learned from, at most
-LAID_OUT = 100_000_000  # letters at most: the library lays out a word as often as it is counted, 14 bytes a letter
-LONGEST = 256  # letters of a word; a longer one, as of a script without blanks, is cut
-THREADS = 16  # the library's own number: sums, and so pieces, depend on it and on no machine
-STEP = 2.0**-7  # of scores: nine digits write them, and float32, which the library sums in, is exact up to 2^17
+WORDS = 2_000_000  # most different words that are counted
+LAID_OUT = 100_000_000  # most characters: the library repeats a word as often as its count, at 14 bytes per character
+LONGEST = 256  # characters of a word; longer ones, as in scripts without spaces, are cut
+THREADS = 16  # the library's default; fixed, because its sums and so the pieces depend on the number of threads
+STEP = 2.0**-7  # scores are multiples of it: nine digits write them, and float32 sums are exact up to 2^17
 
 
 def train(texts: Iterable[str], place: str = "tokenizer", **settings: object) -> bytes:
-    """The .model of a vocabulary, by the library's names of settings; the same texts give the same bytes."""
+    """Return the bytes of a .model trained with SentencePiece's `settings`. The same texts give the same bytes."""
     library = _library()
     counts = WordCounts(WORDS)
     for text in texts:
         counts.add(_words(text))
     if not counts.counts:
-        raise RecipeError(place, "no words to learn from", "a corpus that holds some")
+        raise RecipeError(place, "no words to learn from", "a corpus that contains some")
     written = io.BytesIO()
     try:
         library.SentencePieceTrainer.train(
-            sentence_iterator=_lines(counts.counts), model_writer=written, input_format="tsv", num_threads=THREADS,
-            minloglevel=3, hard_vocab_limit=False, max_sentence_length=1 << 16, **settings,
-        )  # fmt: skip
+            sentence_iterator=_lines(counts.counts),
+            model_writer=written,
+            input_format="tsv",
+            num_threads=THREADS,
+            minloglevel=3,
+            hard_vocab_limit=False,
+            max_sentence_length=1 << 16,
+            **settings,
+        )
     except (RuntimeError, OSError) as error:
         reason = re.sub(r"^.*\] *", "", str(error).strip().split("\n")[-1])
         raise RecipeError(place, f"SentencePiece refuses: {reason}", "settings and texts that it takes") from None
@@ -41,17 +47,18 @@ def train(texts: Iterable[str], place: str = "tokenizer", **settings: object) ->
 
 
 def _lines(counts: Mapping[str, int]) -> Iterator[str]:
-    """Words and their counts, the most frequent first; scaled down where they are too many for the library's memory."""
+    """Yield words and counts, the most frequent first, scaled down if they need too much of the library's memory."""
     share = min(1.0, LAID_OUT / sum(len(word) * count for word, count in counts.items()))
     for word, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
         yield f"{word}\t{max(1, round(count * share))}"
 
 
 def _stepped(data: bytes) -> Iterator[bytes]:
-    """The .model with each score at a whole number of steps.
+    """Yield the .model with each score rounded to a multiple of `STEP`.
 
-    Of two ways to spell a word whose sums are equal, rounding would choose, in one place so and in another otherwise;
-    exact sums are equal in float32, float64 and any order, and every program takes the first way that it finds.
+    Two ways to spell a word may have equal sums. Rounding errors would choose between them differently in different
+    programs. Sums of rounded scores are exact in float32 and float64 in any order, so every program takes the first
+    way.
     """
     for number, value in proto.fields(memoryview(data)):
         assert isinstance(value, memoryview)
@@ -79,6 +86,6 @@ def _library() -> ModuleType:
     try:
         import sentencepiece
     except ImportError:
-        remedy = "pip install 'ordsmed[sentencepiece]'; a .model that there is needs none: name it with `file`"
+        remedy = "pip install 'ordsmed[sentencepiece]'; an existing .model (`file`) does not need it"
         raise RecipeError("tokenizer", "`sentencepiece` is not installed", "", remedy) from None
     return sentencepiece

@@ -1,13 +1,14 @@
-"""Where sentences end: a text -> the offsets of its sentence ends, by rules of many languages, as given, or by a plug.
+"""Sentence splitting: a text -> the offsets of its sentence ends, by rules for many languages, by lines, or by a
+plug-in.
 
     "Dr. No left. He ran!\\nOK"  ->  [12, 20, 23]    a sentence is text[ends[i-1]:ends[i]], white space before it
 
-The last end is the text's length without its trailing white space. `rules` never looks further than a few dozen
-characters from a stop, so its time is linear whatever the text. The abbreviations stand in the tables below.
+The last end is the text's length without trailing white space. `rules` looks at a few dozen characters around each
+stop, so its time is linear in the length of any text. The tables below hold the abbreviations.
 
-Greek asks with a semicolon, which is one elsewhere: the letters before it tell. Thai and Lao close sentences with
-nothing but a blank and write blanks within them too: there a sentence is at least `PHRASE` characters, ends at a blank
-before no word that goes on, or behind a particle that closes speech. So two short ones may stay together.
+Greek uses the semicolon as a question mark; the letters before it decide. Thai and Lao end sentences with a space only,
+and use spaces inside sentences too. There a sentence has at least `PHRASE` characters and ends at a space that is not
+followed by a conjunction, or after a particle that ends speech. Two short sentences may therefore stay together.
 """
 
 import importlib
@@ -28,7 +29,7 @@ def _words(table: str) -> frozenset[str]:
     return frozenset(table.split())
 
 
-# Before a name or a number: the stop after these ends no sentence, whatever follows.
+# Abbreviations before a name or a number: the stop after them never ends a sentence.
 _LEADS = _words("""
     mr mrs ms mx dr drs prof messrs mme mmes mlle mgr msgr fr sr sra sres srta dra ing lic arq hr hrn fru frl frk adv
     cand siv mag dipl geb verw phd ph.d vs viz cf e.g i.e eg ie al approx aprox ca c.a circa resp esp incl excl ibid
@@ -40,24 +41,24 @@ _LEADS = _words("""
     проф акад ген полк أ.د κ κα κος καθ βλ δηλ π.χ λ.χ αγ
 """)
 
-# The same, where they are written with a capital: as small words they close sentences in some language.
+# The same for capitalized words only: in lower case they are words that end sentences in some language.
 _TITLES = _words("Hon Sen Gen Col Maj Capt Cpt Cmdr Cdr Lt Sgt Cpl Adm Gov Supt Insp Rev St Dn Dña Av Avda")
 
-# These may close a sentence too: it ends only where the next word is one that begins sentences.
+# Abbreviations that may end a sentence: it ends only if the next word is in `_STARTERS`.
 _CLOSERS_TOO = _words("""
     inc corp ltd co bros jr dept assn univ ave blvd rd mt ft dist est a.m p.m am pm etc et.c u.s u.k u.n u.s.a
     e.u d.c b.c a.d n.y l.a ph.d m.d b.a m.a jan feb apr jun jul aug sep sept oct nov dec okt des dez tue
     tues thu thur thurs a.s a/s gmbh s.a им см ред нач сер кон
 """)
 
-# These end a sentence where a capital follows, and none where a small letter does.
+# Abbreviations that end a sentence if a capital follows, and do not if a small letter follows.
 _TAILS = _words("""
     etc osv m.m mm m.v mv o.l ol o.a usw u.s.w o.ä u.ä f.f ff m.fl mfl jr sr usv osb enz mill milj mia stud a.c
     stk afd pers utg ehem urspr allg versch gegr gest jne yms tms puol ekr jkr f.kr e.kr т.д т.п т.о н.э
     руб коп долл тыс мин κ.λπ κλπ κ.τ.λ κτλ κ.ά κ.ο.κ
 """)
 
-# Before a number only.
+# Abbreviations only before a number: the stop between the two ends no sentence.
 _NUMBERS = _words("""
     no nos nr nrs num art arts fig figs eq sec sect ch chap vol vols p pp s ss pg pt § §§ abs bd kap pkt punkt
     rn rz abb tab núm núms n nº pag pág págs cap tit al ex ed v c d col op ver bl lnr gnr bnr kr eur usd sek dkk pr
@@ -73,16 +74,16 @@ _MONTHS = _words("""
     runde
 """)
 
-# Units, after a number: they are leads elsewhere ("г. Тверь"), and end a sentence here ("в 1990 г. Он ...").
+# Leads ("г. Тверь") that are units after a number and then end a sentence ("в 1990 г. Он ...").
 _UNITS = _words("г р с д о")
 
 _ERAS = frozenset({("v", "Chr"), ("n", "Chr"), ("av", "J"), ("apr", "J"), ("f", "Kr"), ("e", "Kr")})  # v. Chr.
 
-# After a closing quotation mark: who said it, so that the sentence goes on.
+# Verbs of speech: after a closing quotation mark they continue the sentence.
 _SPEAKS = _words("قال قالت فقال فقالت سأل سألت أجاب أجابت صاح صاحت رد ردت هتف")
 _SPEAKS_HAN = re.compile(r"(?:\w{0,4}?[说說问問喊叫笑]道|\w{0,4}?[说說问問喊]|\w{0,2}?(?:答道|回答))[，。：、！？,:]")
 
-# Words that begin sentences: after an abbreviation or an initial they tell a new sentence from a name.
+# Words that begin sentences: after an abbreviation or an initial they distinguish a new sentence from a name.
 _STARTERS = _words("""
     The This That These Those He She It We They You There Their His Her Its Our My In On At As If When While
     After Before But And Or So For From With Without However Although Though Because Since What Who Where Why
@@ -103,14 +104,13 @@ _SHUT = "\"'”’‘»«›)]}」』）》〉】*_\u200e\u200f"
 _CLOSING = f"[{re.escape(_SHUT)}]*+"
 _DASHES = ("—", "–", "-")
 _STOPS = ".!?…‼⁇⁈⁉。！？｡．।॥؟۔։።။"
-_TIGHT = frozenset("。！？｡．।॥؟۔።။")  # these stops need no white space after them
-_ASKS = ";\u037e"  # in Greek
-_THAI = (
-    "\u0e01-\u0e2e\u0e30-\u0e45\u0e47-\u0e4e\u0e81-\u0eae\u0eb0-\u0ec4\u0ec8-\u0ece"  # and Lao: no signs of repetition
-)
+_TIGHT = frozenset("。！？｡．।॥؟۔።။")  # stops that need no white space after them
+_ASKS = ";\u037e"  # Greek question marks
+# and Lao, without the repetition marks
+_THAI = "\u0e01-\u0e2e\u0e30-\u0e45\u0e47-\u0e4e\u0e81-\u0eae\u0eb0-\u0ec4\u0ec8-\u0ece"
 _CANDIDATE = re.compile(
     rf"\n|(?<=[{_THAI}]) ++(?=[{_THAI}])|((?<![{_STOPS}])[{_STOPS}]++[{_ASKS}]*+|[{_ASKS}]++)"  # 1 the stops
-    # 2 closing marks; “ closes in German, and opens behind a Chinese stop
+    # 2 closing marks; “ closes in German, and opens after a Chinese stop
     rf"({_CLOSING}(?:“(?<![。！？”]“){_CLOSING})?+(?:[ \u00a0\u202f][»)\]](?=\s|\Z))?+)"
     r"(?=(\s++)?+"  # 3 white space
     rf"((?:[-–—•·>#]++[ \u00a0]|[{re.escape(_OPEN)}—–])*+)(\w{{1,20}}+)?+)"  # 4 opening marks, 5 the next word
@@ -120,14 +120,14 @@ _WORD = re.compile(r"[^\s()\[\]{}\"'“”„«»‹›…–—,;:!?/|*_\u3000-
 _PAIR = re.compile(r"(?<!\w)(\w)\.[ \u00a0\u202f](\w)\Z")  # "z. B", "т. е"
 _GREEK = re.compile("[\u0370-\u037d\u037f-\u03ff\u1f00-\u1fff]")
 _CLOSES_SPEECH = re.compile("(?:ครับ|ค่ะ|คะ|จ้ะ|จ๊ะ|จ้า|ฮะ)\\Z")
-_GOES_ON = re.compile(
+_CONJUNCTION = re.compile(
     "และ|หรือ|ที่|ซึ่ง|อัน|เช่น|ได้แก่|โดย|ว่า|เพราะ|เพื่อ|เนื่อง|จน|ของ|ใน|จาก|ตาม|ด้วย|กับ|แก่|ต่อ|เป็น|คือ|ถึง|รวม|ตลอด|พร้อม|ไม่ว่า"
 )
 _BACK = 30  # characters looked at before a stop
 
 
 def splitter(name: str) -> Splitter:
-    """The splitter of a name in a recipe: `rules`, `lines`, `none`, `blingfire`, or `package.module:function`."""
+    """Return the splitter that a recipe names: `rules`, `lines`, `none`, `blingfire`, or `package.module:function`."""
     if name == "blingfire":
         return _blingfire()
     if ":" in name:
@@ -139,13 +139,12 @@ def splitter(name: str) -> Splitter:
 
 
 def whole(text: str) -> list[int]:
-    """The whole text is one sequence."""
+    """Return the end of the text: the whole text is one sentence."""
     end = len(text.rstrip())
     return [end] if end else []
 
 
 def by_lines(text: str) -> list[int]:
-    """Every line is a sentence."""
     ends: list[int] = []
     at = 0
     for line in text.split("\n"):
@@ -155,14 +154,14 @@ def by_lines(text: str) -> list[int]:
     return ends
 
 
-BETWEEN, OTHERS = "between", "meta"  # keys of a presplit line beside its `text` and `id`
-WITHIN, UNTOLD = "within", "untold"  # keys in `between` that are no white space
-TAKEN = frozenset(("text", "id", BETWEEN, OTHERS))  # a document's own keys of these names stand under OTHERS
+BETWEEN, OTHERS = "between", "meta"  # keys of a presplit line in addition to `text` and `id`
+WITHIN, UNTOLD = "within", "untold"  # keys in `between` that are not white space
+TAKEN = frozenset(("text", "id", BETWEEN, OTHERS))  # metadata with these names is written under OTHERS
 _CLOSED = re.compile(r"[。！？｡．][”’」』）》〉】]*\Z")
 
 
 def record(document: Document) -> dict[str, Any]:
-    """A document as an object whose text has a sentence a line: what `presplit` reads."""
+    """Return a document as an object whose text has one sentence per line, which `presplit` reads back."""
     lines, between, at = list[str](), defaultdict[str, list[int]](list), 0
     for number, sentence in enumerate(document.sentences()):
         line = sentence.lstrip()
@@ -184,12 +183,12 @@ def record(document: Document) -> dict[str, Any]:
 
 
 def presplit(text: str, meta: dict[str, Any]) -> tuple[str, list[int]]:
-    """Text and sentence ends of a document whose sentences are its lines; takes its own keys out of `meta`.
+    """Return the text and sentence ends of a document with one sentence per line. Remove the keys it uses from `meta`.
 
-    Between two lines stands what `meta["between"]` says: {"\\n": [3, 7], "": [9]} is a line end before the sentences
-    3 and 7, nothing before 9; "within" lists offsets of line ends inside sentences, "untold" that none were told apart.
-    Else a space, or nothing behind a Chinese or Japanese stop. Without that key the lines are trimmed, empty ones
-    dropped.
+    `meta["between"]` maps the white space before sentences to their numbers: {"\\n": [3, 7], "": [9]} is a line end
+    before the sentences 3 and 7, and nothing before 9. "within" lists offsets of line ends inside sentences. "untold"
+    means that the text was not split. Other sentences are separated by a space, or by nothing after a Chinese or
+    Japanese stop. Without that key the lines are trimmed and empty lines are dropped.
     """
     if isinstance(reserved := meta.get(OTHERS), dict) and reserved and TAKEN.issuperset(reserved):
         del meta[OTHERS]
@@ -202,7 +201,7 @@ def presplit(text: str, meta: dict[str, Any]) -> tuple[str, list[int]]:
 
 
 def joint(line: str) -> str:
-    """What stands behind a sentence where nothing else is said: a space, or nothing behind a stop that needs none."""
+    """Return the default separator after a sentence: a space, or nothing after a stop that needs none."""
     return "" if _CLOSED.search(line[-8:]) else " "
 
 
@@ -227,10 +226,10 @@ def _united(lines: list[str], known: dict[str, list[int]]) -> tuple[str, list[in
 
 
 def rules(text: str) -> list[int]:
-    """Sentence ends by rules: stops, what stands around them, and line ends."""
+    """Return sentence ends found by rules on stops, the characters around them, and line ends."""
     stop = len(text.rstrip())
     ends: list[int] = []
-    last = 0  # where the sentence that is being read begins
+    last = 0  # where the current sentence begins
     for match in _CANDIDATE.finditer(text, 0, stop):
         end = match.end()
         if match[1] is None:
@@ -251,66 +250,65 @@ def rules(text: str) -> list[int]:
 
 
 def _ends_here(match: re.Match[str], last: int) -> bool:
-    """Do these stops end the sentence that begins at `last`?"""
+    """Return whether the matched stops end the sentence that begins at `last`."""
     stops, shut, blank, marks, word = match.groups()
     if stops[-1] in _ASKS:
         if blank is None or not _is_greek(match, last):
             return False
         stops = "?"
     if blank is None:
-        return (stops[-1] in _TIGHT or (stops[-1] in "!?" and _amid_han(match))) and _tight(match)
+        return (stops[-1] in _TIGHT or (stops[-1] in "!?" and _amid_han(match))) and _ends_without_space(match)
     if word is None:
-        # no word follows, but a sign or the end
+        # a symbol or the end follows, not a word
         at = match.end() + len(match[3]) + len(match[4])
         return match.string[at : at + 1] not in ",;:)]}" + _STOPS
     if marks[:1] in _DASHES and word[0].islower():
         return False
     if stops == ".":
-        return _dot(match, last, word) if not shut else not (word[0].islower() or word in _SPEAKS)
+        return _dot_ends(match, last, word) if not shut else not (word[0].islower() or word in _SPEAKS)
     if word[0].islower():
         return (stops[-1] in "!?" and not shut and "." not in stops) or word in ("http", "https", "www")
     return not shut or word not in _SPEAKS
 
 
 def _ends_thai(match: re.Match[str], last: int) -> bool:
-    """Does the sentence that begins at `last` end at this blank between two letters of Thai or Lao?"""
+    """Return whether the sentence that begins at `last` ends at this space between two Thai or Lao letters."""
     text, at = match.string, match.start()
     if match.end() - at > 1 or _CLOSES_SPEECH.search(text, max(last, at - 4), at):
         return True
-    return at - last >= PHRASE and not _GOES_ON.match(text, match.end())
+    return at - last >= PHRASE and not _CONJUNCTION.match(text, match.end())
 
 
 def _is_greek(match: re.Match[str], last: int) -> bool:
-    """Is this the question mark of Greek, and no semicolon?"""
     before = match.string[max(last, match.start() - _BACK) : match.start()]
     return "\u037e" in match[1] or 2 * len(_GREEK.findall(before)) > sum(map(str.isalpha, before))
 
 
 def _amid_han(match: re.Match[str]) -> bool:
-    """Do these stops stand between two letters of Chinese or Japanese?"""
     text, start, end = match.string, match.start(), match.end()
     return "\u3040" <= text[start - 1 : start] <= "\u9fff" and "\u3040" <= text[end : end + 1] <= "\u9fff"
 
 
-def _tight(match: re.Match[str]) -> bool:
-    """After a stop that needs no space: not before a comma, nor where what follows takes up a quotation."""
+def _ends_without_space(match: re.Match[str]) -> bool:
+    """Return whether a stop that needs no space ends the sentence: not before a comma or a verb of speech."""
     text, start, end = match.string, match.start(), match.end()
     after = text[end : end + 1]
     if match[1] == "．" and text[start - 1 : start].isdigit():
         return False
-    taken_up = match[2] and ("ぁ" <= after <= "ゟ" or _SPEAKS_HAN.match(text, end))
-    return after not in "、，,；;：:" and not taken_up
+    continues = match[2] and ("ぁ" <= after <= "ゟ" or _SPEAKS_HAN.match(text, end))
+    return after not in "、，,；;：:" and not continues
 
 
-def _dot(match: re.Match[str], last: int, after: str) -> bool:
-    """A single full stop between two words: the end, an abbreviation, an initial or an ordinal?"""
+def _dot_ends(match: re.Match[str], last: int, after: str) -> bool:
+    """Return whether a full stop between two words ends the sentence, rather than an abbreviation or an ordinal."""
     text, at = match.string, match.start()
     before = text[max(last, at - _BACK) : at]
     word = before[before.rfind(" ") + 1 :]
-    if not (word.isalpha() and word[0] < "\u3000"):  # else the pattern would find the same, slowly
+    # a fast check for the common case, in which the pattern would find the same word
+    if not (word.isalpha() and word[0] < "\u3000"):
         word = _WORD.search(word)[0]  # type: ignore[index]
     low = word.lower()
-    if "\u0e01" <= word[-1:] <= "\u0e4e":  # Thai writes it behind abbreviations alone: พ.ศ. 2550
+    if "\u0e01" <= word[-1:] <= "\u0e4e":  # Thai uses the stop only in abbreviations: พ.ศ. 2550
         return len(word) - word.rfind(".") > 5 and after[0] > "9"
     if len(low) == 1 and (pair := _PAIR.search(text, max(last, at - 5), at)):
         low = f"{pair[1]}.{pair[2]}".lower()
@@ -335,7 +333,7 @@ def _dot(match: re.Match[str], last: int, after: str) -> bool:
 
 
 def _dotted(word: str) -> bool:
-    """Letters with stops between them, as in `U.S`: not a number, a date or the name of a file."""
+    """Return whether a word is letters with stops between them, as in `U.S`: not a number, a date or a file name."""
     return "." in word and not word[-1].isdigit() and max(map(len, word.split("."))) <= 3
 
 
@@ -356,7 +354,7 @@ def _blingfire() -> Splitter:
 
 
 def _plug(name: str) -> Splitter:
-    """A function of outside code; what it returns is checked."""
+    """Return a function of outside code as a splitter that checks its results."""
     module, _, attribute = name.partition(":")
     try:
         function = getattr(importlib.import_module(module), attribute)
@@ -369,7 +367,7 @@ def _plug(name: str) -> Splitter:
         steps = zip([0, *ends], ends, strict=False)
         if (ends[-1:] or [0]) != [len(text.rstrip())] or not all(isinstance(b, int) and a < b for a, b in steps):
             problem = f"returned {str(ends)[:60]}"
-            raise DataError(name, problem, f"rising end offsets, the last {len(text.rstrip())}", "mend the function")
+            raise DataError(name, problem, f"rising end offsets, the last {len(text.rstrip())}", "fix the function")
         return ends
 
     return split

@@ -1,10 +1,11 @@
-"""What a corpus of files offers, so that its work can be shared out: pieces, a quick reading, and a slow half.
+"""The interface of a corpus. Its work can be divided over processes: pieces, a fast reader, and a slow step per
+document.
 
     pieces() -> read(piece) -> raw documents, in order, quickly       (one process a piece)
                                refine(document) -> document | None    (any process: it looks at this document alone)
 
-`documents()` is both halves in one, for whoever wants the documents and nothing else. A corpus that has only
-`documents()`, `stamp()` and `size()` is read as one piece.
+`documents()` does both steps for callers that only want the documents. A corpus that has only `documents()`, `stamp()`
+and `size()` is read as one piece.
 """
 
 from collections.abc import Iterator
@@ -19,61 +20,56 @@ from ordsmed.text.document import Document
 
 @dataclass(frozen=True)
 class Piece:
-    """A file, or a part of one that can be read by itself."""
+    """A file, or a part of a file that can be read by itself."""
 
     path: Path
     start: int = 0
-    "byte at which the part begins"
+    "byte offset at which the part begins"
     stop: int | None = None
-    "byte behind its last; None: the end of the file"
+    "byte offset at which the part ends (exclusive); None: the end of the file"
     bytes: int | None = None
-    "how much there is to read, where start and stop count something else"
+    "bytes to read, if start and stop do not count bytes"
 
 
 class Source(Protocol):
-    """What every corpus of the menu has."""
+    """The methods that every corpus of the menu `corpora` has."""
 
-    def documents(self) -> Iterator[Document]:
-        """All documents, in order."""
+    def documents(self) -> Iterator[Document]: ...
 
     def stamp(self) -> object:
-        """What the documents depend on, as JSON can hold it."""
+        """Return what the documents depend on, as a value that JSON can hold. The corpus is rebuilt when it changes."""
 
-    def size(self) -> int:
-        """Bytes to read."""
+    def size(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """What corpora of files share; a file of the menu adds `read`, and `refine` where there is slow work."""
+    """Base class of corpora that read files. A subclass defines `read`, and `refine` for slow work on a document."""
 
-    LICENCE: ClassVar[str] = ""  # of what this source usually holds, for the report
-    WORDS: ClassVar[int] = 0  # published size, for the report
+    LICENCE: ClassVar[str] = ""  # of the texts that this source usually holds, for the report
+    WORDS: ClassVar[int] = 0  # published number of words, for the report
 
     path: str | list[str]
     "files, folders (all files in them) or patterns; .gz, .bz2, .xz and .zst are unpacked"
 
     def documents(self) -> Iterator[Document]:
-        """The documents of all files, in sorted order."""
         for piece in self.pieces():
             for raw in self.read(piece):
                 if (document := self.refine(raw)) is not None:
                     yield document
 
     def pieces(self) -> list[Piece]:
-        """The files, in sorted order."""
         return [Piece(path) for path in read.files(self.path)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a piece, as quickly as they can be told apart."""
+        """Yield the raw documents of a piece. This runs in one process, so it does as little work as possible."""
         raise NotImplementedError
 
     def refine(self, document: Document) -> Document | None:
-        """The slow work on one document: markup to text. None: it is left out (counted in the tally)."""
+        """Do the slow work on one document, such as extracting text from markup. Return None to leave it out."""
         return document
 
     def stamp(self) -> object:
-        """Paths, sizes and times of the files."""
         return read.stamp(read.files(self.path))
 
     def size(self) -> int:
@@ -82,20 +78,20 @@ class FileSource:
 
 @dataclass(frozen=True)
 class TextSource(FileSource):
-    """What corpora of text files share."""
+    """Base class of corpora that read text files."""
 
     errors: read.Errors = "strict"
-    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
+    "invalid UTF-8: stop with an error that names the byte (strict), or write U+FFFD for it and count it (replace)"
     encoding: str = "utf-8"
-    "of the files, such as windows-1252 or utf-16; auto: by their marks, else a careful guess, both counted"
+    "encoding of the files, such as windows-1252 or utf-16; auto: detected per file, and counted in the report"
     densest: int = read.DENSEST
-    "times its size, over 64 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
+    "largest ratio of unpacked to packed size, over 64 MB; a denser file is refused as a bomb; 0: no limit"
 
     def __post_init__(self) -> None:
         encodings.known(self.encoding)
         at_least(self, densest=0)
 
     def lines(self, path: Path, longest: int = read.LONGEST) -> Iterator[str]:
-        """The lines of a file, unpacked and decoded as the settings say."""
+        """Yield the lines of a file, unpacked and decoded according to the settings."""
         known = encodings.known(self.encoding)
         return read.lines(path, self.errors, longest=longest, encoding=known, densest=self.densest)

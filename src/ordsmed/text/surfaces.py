@@ -1,9 +1,9 @@
-"""Surfaces: what a piece writes and whether a word begins with it, whatever kind of tokenizer it is of.
+"""Surfaces: the text a piece writes and whether it begins a word, for any kind of tokenizer.
 
-    ##s  s  s   ->  goes on a word, "s"           newt  Ġnewt  ▁newt  ->  begins a word, "newt"
+    ##s  s  s   ->  continues a word, "s"           newt  Ġnewt  ▁newt  ->  begins a word, "newt"
 
-By them the pieces of one tokenizer are found among those of another (WordPiece's, byte-level, SentencePiece's), or are
-spelled by several of them. Special tokens are matched by what they do: [MASK] is <mask>.
+With surfaces, pieces of one tokenizer are found in another (WordPiece, byte-level, SentencePiece), or are spelled by
+several of its pieces. Special tokens are matched by role: [MASK] is <mask>.
 """
 
 import functools
@@ -14,54 +14,54 @@ from typing import Literal, NamedTuple
 
 from ordsmed.text.tokenizer import Tokenizer, byte_of
 
-SPACE = "\u2581"  # SentencePiece's sign of a blank
-ALIKE = {  # of the old vocabulary what may stand for a role of the new one, the best first
-    "pad": ("pad",), "unknown": ("unknown",), "start": ("start", "end"), "stop": ("stop", "end"), "mask": ("mask",),
+SPACE = "\u2581"  # how SentencePiece writes a space
+ALIKE = {  # role of the new vocabulary -> roles of the old one whose token can replace it, the best first
+    "pad": ("pad",),
+    "unknown": ("unknown",),
+    "start": ("start", "end"),
+    "stop": ("stop", "end"),
+    "mask": ("mask",),
     "end": ("end", "stop"),
-}  # fmt: skip
+}
 
 
-# pieces mark that they are inside a word (WordPiece), or that they begin one: by a byte or by SentencePiece's sign
+# How pieces mark word boundaries. inner: WordPiece's prefix inside a word; bytes, outset: a space at the beginning of a
+# word, as a byte or as SentencePiece's character; whole: every piece is a word.
 Kind = Literal["inner", "bytes", "outset", "whole"]
 
 
 class Surface(NamedTuple):
-    """What a piece writes."""
-
-    begins: bool | None  # a word; None: it stands apart from words on both sides, as BERT's punctuation does
+    begins: bool | None  # whether it begins a word; None: it is separate from the words on both sides, like punctuation
     text: bytes
 
 
 @dataclass(frozen=True)
 class Descent:
-    """What every piece of a new vocabulary comes from: one and the same old piece, several that spell it, or none."""
+    """The origin of each piece of a new vocabulary: the same old piece, several that spell it, or none."""
 
     kept: dict[int, int]  # new -> old
-    spelled: dict[int, list[int]]  # new -> old ones
-    new: list[int]  # nothing old writes them
+    spelled: dict[int, list[int]]  # new -> old pieces
+    new: list[int]  # no old pieces spell them
 
     def counts(self) -> dict[str, int]:
-        """How many of each kind: `kept`, `mean of 2`..., `new`."""
+        """Return the number of pieces of each kind: `kept`, `mean of 2`..., `new`."""
         lengths = Counter(len(pieces) for pieces in self.spelled.values())
         means = {f"mean of {length}": lengths[length] for length in sorted(lengths)}
         return {"kept": len(self.kept), **means, "new": len(self.new)}
 
     def describe(self) -> str:
-        """That in words."""
+        """Return the counts as a sentence."""
         lengths = Counter(min(len(pieces), 5) for pieces in self.spelled.values())
         of = ", ".join(f"{'5 and more' if n == 5 else n}: {lengths[n]:,}" for n in sorted(lengths))
-        means = f"{len(self.spelled):,} begin as the mean of the old pieces that spell them" + (
-            f" ({of})" if of else ""
-        )
-        return (
-            f"{len(self.kept):,} pieces kept, {means}, {len(self.new):,} that none spells are drawn as the old ones lie"
-        )
+        of = f" ({of})" if of else ""
+        means = f"{len(self.spelled):,} start as the mean of the old pieces that spell them{of}"
+        return f"{len(self.kept):,} pieces kept, {means}, {len(self.new):,} start from the statistics of the old pieces"
 
 
 def descent(old: Tokenizer, new: Tokenizer) -> Descent:
-    """Where the pieces of a new tokenizer come from in an old one."""
+    """Return how the pieces of a new tokenizer are derived from those of an old one."""
     writer = Writer(old)
-    lost = new.lowercase and not old.lowercase  # capitals
+    capitals = new.lowercase and not old.lowercase
     kept, spelled, strange = _roles(old, new), dict[int, list[int]](), list[int]()
     written = dict(surfaces(new))
     for number, surface in written.items():
@@ -69,16 +69,16 @@ def descent(old: Tokenizer, new: Tokenizer) -> Descent:
             continue
         if (same := writer.same(surface)) is not None:
             kept[number] = same
-        elif pieces := writer.spell(surface, capitals=lost):
+        elif pieces := writer.spell(surface, capitals=capitals):
             spelled[number] = pieces
         else:
             strange.append(number)
-    strange += sorted({*range(new.vocabulary)} - written.keys() - kept.keys())  # roles that the old one lacks
+    # roles that the old vocabulary does not have
+    strange += sorted({*range(new.vocabulary)} - written.keys() - kept.keys())
     return Descent(kept, spelled, strange)
 
 
 def _roles(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
-    """Special tokens by what they do; those that do nothing by their names."""
     kept: dict[int, int] = {}
     for role, number in new.roles.items():
         for like in ALIKE[role]:
@@ -93,7 +93,10 @@ def _roles(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
 
 
 def surfaces(tokenizer: Tokenizer) -> Iterator[tuple[int, Surface]]:
-    """Every piece by its number, special ones with a role left out; what text never becomes is marked by a 0 byte."""
+    """Yield the id and surface of every piece except special tokens with a role.
+
+    Pieces that never occur in text begin with a zero byte.
+    """
     surface = _reader(tokenizer)
     added = {entry["content"] for entry in tokenizer.about["added_tokens"]}
     taken = set(tokenizer.roles.values())
@@ -112,7 +115,6 @@ def _never(piece: str) -> Surface:
 
 
 def _reader(tokenizer: Tokenizer) -> Callable[[str], Surface]:
-    """How pieces of its kind are read."""
     kind = kind_of(tokenizer)
     if kind == "bytes":
         table = byte_of()
@@ -146,7 +148,7 @@ def _reader(tokenizer: Tokenizer) -> Callable[[str], Surface]:
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
-    """How its pieces tell where words begin."""
+    """Return how the tokenizer's pieces mark where words begin."""
     if tokenizer.byte_level:
         return "bytes"
     if tokenizer.prefix:
@@ -155,7 +157,7 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
 
 
 class Apart:
-    """Does the tokenizer cut words at a letter of a text, as BERT's does at punctuation and Chinese signs?"""
+    """Tests whether a tokenizer splits words at a character, as BERT's does at punctuation and Chinese characters."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.pipeline = tokenizer.pipeline
@@ -174,15 +176,14 @@ class Apart:
 
 
 class Writer:
-    """Writes surfaces by the pieces of one tokenizer."""
-
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.kind = tokenizer, kind_of(tokenizer)
         self.numbers: dict[Surface, int] = {}
         late = []
         for number, surface in surfaces(tokenizer):
             if self.kind == "outset" and tokenizer.piece(number).startswith("<0x"):
-                late.append((surface, number))  # a letter of its own is written by its piece, not by its byte
+                # a character with a piece of its own is written with it, not with its byte piece
+                late.append((surface, number))
             else:
                 self.numbers.setdefault(surface, number)
         for surface, number in late:
@@ -191,13 +192,16 @@ class Writer:
         self.letter_of = {byte: letter for letter, byte in byte_of().items()}
 
     def same(self, surface: Surface) -> int | None:
-        """The piece that writes the same at the same place of a word; what stands apart does so anywhere."""
+        """Return the piece that writes the same text at the same position of a word, or None.
+
+        Text that is separate from words may match at any position.
+        """
         ways = (surface.begins, None) if surface.begins is not None else (None, False, True)
         numbers = (self.numbers.get(Surface(begins, surface.text)) for begins in ways)
         return next((number for number in numbers if number is not None), None)
 
     def spell(self, surface: Surface, *, capitals: bool = False) -> list[int]:
-        """The pieces that write it, none where it cannot be written; with `capitals` as it is shortest with them."""
+        """Return the pieces that write a surface, or none. `capitals`: the shortest of three spellings by case."""
         if surface.text.startswith(b"\0"):
             return []
         try:
@@ -205,11 +209,10 @@ class Writer:
         except UnicodeDecodeError:
             return self._bytes(surface.begins, surface.text) if self.kind == "bytes" else []
         ways = dict.fromkeys((text, text.capitalize(), text.upper())) if capitals else (text,)
-        spelled = [pieces for way in ways if (pieces := self._spelled(surface.begins, way))]
+        spelled = [pieces for way in ways if (pieces := self._encoded(surface.begins, way))]
         return min(spelled, key=len, default=[])
 
-    def _spelled(self, begins: bool | None, text: str) -> list[int]:
-        """By the tokenizer's own way with a text."""
+    def _encoded(self, begins: bool | None, text: str) -> list[int]:
         tokenizer = self.tokenizer
         if tokenizer.pipeline.normalizer is not None:
             text = tokenizer.pipeline.normalizer.normalize_str(text)
@@ -228,7 +231,6 @@ class Writer:
         return self._known([piece.id for piece in self.tokenizer.pipeline.model.tokenize(written)]) if written else []
 
     def _words(self, begins: bool | None, text: str) -> list[int]:
-        """Each word by its longest pieces, from the left; the first may go on the word before it."""
         pieces: list[int | None] = []
         for at, (word, _) in enumerate(self.tokenizer.pipeline.pre_tokenizer.pre_tokenize_str(text)):
             inside = at == 0 and begins is False and not self.apart(word)
@@ -237,7 +239,6 @@ class Writer:
 
     @functools.cached_property
     def apart(self) -> Apart:
-        """Where its words are cut."""
         return Apart(self.tokenizer)
 
     def _longest(self, word: str, *, inside: bool) -> list[int | None]:
@@ -252,6 +253,5 @@ class Writer:
         return pieces
 
     def _known(self, pieces: list[int | None]) -> list[int]:
-        """Unless one of them is unknown."""
         known = [piece for piece in pieces if piece is not None and piece != self.tokenizer.unknown]
         return known if len(known) == len(pieces) else []

@@ -1,11 +1,11 @@
-"""Vocabulary files that users have -> a pipeline of the `tokenizers` library.
+"""Read vocabulary files of many programs into a pipeline of the `tokenizers` library.
 
-tokenizer.json                                    any pipeline, as it stands
-vocab.txt                                         WordPiece, BERT's
-vocab.txt | vocab.txt.gz    <S>, </S>, <UNK> first     whole words, ELMo's, perhaps each with a tab and its count
-vocab.json | encoder.json  + merges.txt | vocab.bpe    byte-level BPE, GPT-2's
-dict.txt                   + those two            byte-level BPE in fairseq's order, RoBERTa's
-*.model | *.vocab + that                          SentencePiece's, unigram or BPE
+tokenizer.json                                    any pipeline, unchanged
+vocab.txt                                         WordPiece, as of BERT
+vocab.txt | vocab.txt.gz    <S>, </S>, <UNK> first     whole words, as of ELMo; each may have a tab and its count
+vocab.json | encoder.json  + merges.txt | vocab.bpe    byte-level BPE, as of GPT-2
+dict.txt                   + those two            byte-level BPE in fairseq's order, as of RoBERTa
+*.model | *.vocab + *.model                       SentencePiece, unigram or BPE
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
 SIGNS = ("<S>", "</S>", "<UNK>")
 PIECES, MERGES = ("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")
 KNOWN = "tokenizer.json, vocab.txt, vocab.json (encoder.json) with merges.txt (vocab.bpe), or SentencePiece's .model"
-COUNTS = "vocab-counts.tsv"  # beside a tokenizer.json of words: each word, a tab, how often it was seen
+COUNTS = "vocab-counts.tsv"  # next to a tokenizer.json of words: each word, a tab, its count
 LISTS = (".txt", ".tsv", ".gz")
-FIRST = 10  # lines among which the signs of a word vocabulary stand
-FILLER = "!!!MAXTERMID"  # a line of Google's word vocabulary that is no word
+FIRST = 10  # lines that must contain the special tokens of a word vocabulary
+FILLER = "!!!MAXTERMID"  # a line of Google's word vocabulary that is not a word
 Split = Literal["words", "spaces"]
 
 
 class ReadingOptions(TypedDict, total=False):
-    """What settings may say of how a vocabulary is read."""
+    """Settings of a recipe that change how a vocabulary is read."""
 
     lowercase: bool | None
     strip_accents: bool | None
@@ -46,8 +46,8 @@ class ReadingOptions(TypedDict, total=False):
     special: tuple[str, ...]
 
 
-# Letters, marks, digits and what is invisible between them make words, and so do the few signs that join two of these;
-# any other sign stands alone or with its own like. A space without width (Thai, Khmer) is white space.
+# A word is letters, marks, digits and invisible characters, and the few symbols that join two of these. Any other
+# symbol is a word, alone or repeated. The zero-width space (Thai, Khmer) is white space.
 _LETTER = r"[\p{L}\p{M}\p{N}[\p{Cf}&&[^\x{200B}]]]"
 _JOINED = r"['’.,_·\x{05F3}\x{05F4}\-\x{2010}\x{2011}]"
 _SIGN = r"([^\s\p{L}\p{M}\p{N}\p{Cf}])\1*[\p{M}[\p{Cf}&&[^\x{200B}]]]*"
@@ -55,12 +55,16 @@ _WORD = f"{_LETTER}+(?:{_JOINED}{_LETTER}+)*|{_SIGN}"
 
 
 def read(
-    paths: Sequence[Path], *, lowercase: bool | None = None, strip_accents: bool | None = None,
-    split: Split | None = None, special: tuple[str, ...] = (),
-) -> Pipeline:  # fmt: skip
-    """A tokenizer from a folder, a file, or the files that belong together.
+    paths: Sequence[Path],
+    *,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    split: Split | None = None,
+    special: tuple[str, ...] = (),
+) -> Pipeline:
+    """Return the pipeline of a folder, a file, or files that belong together.
 
-    With `split`, a list holds words; `special`: tokens that come behind the pieces of a .model.
+    With `split`, the file is a list of words. `special` tokens are added after the pieces of a .model.
     """
     for path in paths:
         if not path.exists():
@@ -69,7 +73,7 @@ def read(
     without = paths[0].is_dir() and not (paths[0] / "tokenizer.json").is_file()
     if model and (without or paths[0].suffix in (".model", ".vocab")):
         if not model.exists():
-            raise DataError(paths[0], "lists pieces only", f"{model.name} beside it, which says how texts are cut")
+            raise DataError(paths[0], "lists pieces only", f"{model.name} next to it, which says how texts are cut")
         whole = sentencepiece_model.pipeline(sentencepiece_model.read(model), model, special)
         return _as_stated(whole, model, lowercase=lowercase, strip_accents=strip_accents)
     files = _gather(paths)
@@ -78,7 +82,7 @@ def read(
         return _as_stated(_whole(pipelines[0]), pipelines[0], lowercase=lowercase, strip_accents=strip_accents)
     pieces = [p for p in files if p.suffix == ".json" and p not in pipelines]
     merges = [p for p in files if p.name in MERGES or _has_merges(p)]
-    named = bool(split) and len(paths) == 1 and paths[0].is_file()  # a list of whole words, whatever its ending
+    named = bool(split) and len(paths) == 1 and paths[0].is_file()  # a list of whole words, with any suffix
     listing = [p for p in files if (p.suffix in LISTS or named) and p not in merges]
     if pieces and merges:
         return _byte_level(pieces[0], merges[0], listing[0] if listing else None)
@@ -91,13 +95,13 @@ def read(
         entries = {word: number for number, word in enumerate(_entries(listing[0])[0])}
         return words(entries, split=split or "spaces", lowercase=bool(lowercase))
     if _is_frequencies(listing[0]):
-        remedy = "put encoder.json and vocab.bpe beside it"
-        raise DataError(listing[0], "is a list of frequencies (fairseq's) and no vocabulary", KNOWN, remedy)
+        remedy = "put encoder.json and vocab.bpe next to it"
+        raise DataError(listing[0], "is a list of frequencies (fairseq's), not a vocabulary", KNOWN, remedy)
     return _wordpiece_file(listing[0], lowercase, strip_accents)
 
 
 def read_counts(paths: Sequence[Path], pipeline: Pipeline) -> list[int] | None:
-    """How often each word was seen, where a file that belongs to the vocabulary tells it."""
+    """Return the counts of the words from a file that belongs to the vocabulary, or None if there is none."""
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
     listing = [folder / COUNTS] if paths[0].is_dir() or paths[0].name == "tokenizer.json" else []
     for path in (*listing, *_gather(paths)):
@@ -111,7 +115,7 @@ def read_counts(paths: Sequence[Path], pipeline: Pipeline) -> list[int] | None:
 
 
 def words(vocabulary: Mapping[str, int], *, split: Split, lowercase: bool) -> Pipeline:
-    """A pipeline that looks whole words up; a text is cut at white space, or signs are cut off its words as well."""
+    """Return a pipeline that looks up whole words. Only `split` "words" separates punctuation from them."""
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
     pipeline = Tokenizer(models.WordLevel(dict(vocabulary), unk_token="<UNK>"))
@@ -129,7 +133,7 @@ def words(vocabulary: Mapping[str, int], *, split: Split, lowercase: bool) -> Pi
 
 
 def wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool, strip_accents: bool | None = None) -> Pipeline:
-    """BERT's pipeline over these pieces."""
+    """Return BERT's pipeline with these pieces."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     pipeline = Tokenizer(models.WordPiece(dict(vocabulary), unk_token="[UNK]", max_input_chars_per_word=100))
@@ -148,7 +152,7 @@ def wordpiece(vocabulary: Mapping[str, int], *, lowercase: bool, strip_accents: 
 def byte_level(
     vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]], *, prefix_space: bool, special: Sequence[str]
 ) -> Pipeline:
-    """GPT-2's pipeline over these pieces and merges; special tokens that the vocabulary lacks are added at its end."""
+    """Return GPT-2's pipeline with these pieces and merges. Missing special tokens are appended."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     pipeline = Tokenizer(models.BPE(dict(vocabulary), list(merges)))
@@ -160,7 +164,7 @@ def byte_level(
 
 
 def roberta(vocabulary: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> Pipeline:
-    """RoBERTa's pipeline: GPT-2's with <s> text </s>, and a <mask> that takes the space before it."""
+    """Return RoBERTa's pipeline: GPT-2's with <s> text </s>, and a <mask> that includes the space before it."""
     from tokenizers import AddedToken, processors
 
     pipeline = byte_level(vocabulary, merges, prefix_space=False, special=ROBERTA)
@@ -175,7 +179,6 @@ _HALVES = (PIECES, MERGES)
 
 
 def _gather(paths: Sequence[Path]) -> list[Path]:
-    """The vocabulary files that these paths mean: those of a folder, or a file and the half that lies beside it."""
     if len(paths) > 1:
         return list(paths)
     path = paths[0]
@@ -198,7 +201,7 @@ def _json(path: Path) -> dict[str, object]:
     except (ValueError, OSError) as error:
         raise DataError(path, f"not JSON: {error}", KNOWN) from None
     if not isinstance(table, dict):
-        raise DataError(path, "is JSON but no table", KNOWN)
+        raise DataError(path, "is JSON but not a table", KNOWN)
     return table
 
 
@@ -208,7 +211,6 @@ def _has_merges(path: Path) -> bool:
 
 
 def _first(path: Path) -> list[bytes]:
-    """The first lines of a list."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return file.read(4096).split(b"\n")[:FIRST]
@@ -217,8 +219,7 @@ def _first(path: Path) -> list[bytes]:
 
 
 def _entries(path: Path) -> tuple[list[str], list[int] | None]:
-    """The words of a list in its order, and their counts where it has them."""
-    wanted = "a word vocabulary: one word a line, perhaps a tab and its count, in UTF-8"
+    wanted = "a word vocabulary: one word per line, optionally a tab and its count, in UTF-8"
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
@@ -237,14 +238,14 @@ def _entries(path: Path) -> tuple[list[str], list[int] | None]:
         if not word or " " in word or (tab and not (count.isascii() and count.isdigit())):
             raise DataError(f"{path}:{number}", f"found {line!r}" if line else "is empty", wanted)
         if word in line_of:
-            raise DataError(f"{path}:{number}", f"{word!r} stands on line {line_of[word]} too", "every word once")
+            raise DataError(f"{path}:{number}", f"{word!r} is also on line {line_of[word]}", "every word once")
         line_of[word] = number
         if tab:
             counts.append(int(count))
-    lacks = [word for word in SIGNS if line_of.get(word, FIRST + 1) > FIRST]
-    if lacks:
+    missing = [word for word in SIGNS if line_of.get(word, FIRST + 1) > FIRST]
+    if missing:
         wanted = "<S>, </S> and <UNK> first, then words by descending frequency: the sampled softmax relies on it"
-        raise DataError(path, f"lacks {', '.join(lacks)} among its first {FIRST} lines", wanted)
+        raise DataError(path, f"{', '.join(missing)} not among its first {FIRST} lines", wanted)
     if counts and len(counts) != len(line_of):
         raise DataError(path, f"{len(counts)} counts for {len(line_of)} words", "a count for every word, or for none")
     return list(line_of), counts or None
@@ -265,12 +266,12 @@ def _whole(path: Path) -> Pipeline:
 
 
 def _as_stated(pipeline: Pipeline, path: Path, **stated: bool | None) -> Pipeline:
-    """A pipeline that came whole; refused where it treats case or accents otherwise than settings say."""
+    """Return the pipeline. Raise DataError if it treats case or accents differently from the settings."""
     normalized = pipeline.normalizer.normalize_str if pipeline.normalizer else str
     does = {"lowercase": normalized("A").endswith("a"), "strip_accents": normalized("é").endswith("e")}
     for key, value in stated.items():
         if value not in (None, does[key]):
-            problem = f"is a whole pipeline, with {key} = {str(does[key]).lower()}"
+            problem = f"is a whole pipeline with {key} = {str(does[key]).lower()}"
             remedy = f"leave tokenizer.{key} out, or name a vocab.txt"
             raise DataError(path, problem, f"{key} = {str(value).lower()}", remedy)
     return pipeline
@@ -282,10 +283,10 @@ def _wordpiece_file(path: Path, lowercase: bool | None, strip_accents: bool | No
     try:
         vocabulary = models.WordPiece.read_file(str(path))
     except Exception as error:
-        raise DataError(path, f"cannot be read: {error}", "one piece a line, in UTF-8") from None
+        raise DataError(path, f"cannot be read: {error}", "one piece per line, in UTF-8") from None
     for name in ("[UNK]", "[CLS]", "[SEP]"):
         if name not in vocabulary:
-            raise DataError(path, f"lacks {name}", "a WordPiece vocabulary, one piece a line", f"or {KNOWN}")
+            raise DataError(path, f"has no {name}", "a WordPiece vocabulary, one piece per line", f"or {KNOWN}")
     config = path.with_name("tokenizer_config.json")
     if lowercase is None and config.is_file():
         stated = _json(config).get("do_lower_case")
@@ -310,7 +311,7 @@ def _byte_level(pieces: Path, merges: Path, listing: Path | None) -> Pipeline:
 
 
 def _fairseq(path: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:
-    """RoBERTa's order: four signs, then the listed GPT-2 ids by frequency, <mask> last."""
+    """Return the ids of RoBERTa's order: four special tokens, then the listed GPT-2 ids by frequency, <mask> last."""
     names = {str(number): piece for piece, number in vocabulary.items()}
     order = list(ROBERTA)
     for number, line in enumerate(files.lines_of(path), 1):

@@ -3,6 +3,7 @@
 checkpoints/step-000000500/
   model.safetensors       every tensor of the objective, once        (several ranks: model-00001-of-00004.safetensors)
   optimizer.safetensors   `<moment>/<parameter>`
+  index.json              of several ranks: which of their files holds what, so that a rank opens only what it reads
   state.json              step, phase, versions, checksums of the files: written last, then the folder is renamed
 
 Ranks say that they are done by a small file beside their part, so that no thread of the background talks to another.
@@ -11,9 +12,11 @@ Ranks say that they are done by a small file beside their part, so that no threa
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,18 +50,33 @@ __all__ = [
 ]
 
 
+WRITERS = 16  # of the ranks that hold the same, so many share the writing of it, where a recipe says nothing
 LOOK = 0.5  # seconds between two looks at which parts stand, at most
 
 
 @dataclass(frozen=True)
 class TensorPiece:
-    """A tensor that a checkpoint keeps: what of it lies here, where that lies in the whole, and who else holds it."""
+    """A tensor that a checkpoint keeps: what of it lies here, and where that lies in the whole."""
 
     name: str
     tensor: Tensor
     box: Box
-    copies: int = 1  # ranks that hold the same
-    copy: int = 0  # which of them this one is
+    split: frozenset[str] = frozenset()  # dimensions of the mesh over which it is cut
+
+    def share(self, number: int, writers: int, ranks: Ranks) -> tuple[frozenset[str], int, int]:
+        """Return how the writing is shared: the split, among how many copies, and which of these writes it.
+
+        `number`: the tensor's in the checkpoint. All scalars are in one file, for every rank reads them.
+        """
+        sharing = min(_copies(self.split, ranks)[0], writers) if self.box.shape else 1
+        return self.split, sharing, number % sharing
+
+
+def _is_written(share: tuple[frozenset[str], int, int], ranks: Ranks) -> bool:
+    """Does this rank write a tensor whose writing is shared so? Writers are spread over the copies, so over nodes."""
+    split, sharing, writer = share
+    copies, copy = _copies(split, ranks)
+    return copy == writer * (copies // sharing)
 
 
 def threads_kept(folder: Path) -> int | None:
@@ -120,13 +138,14 @@ class CheckpointWriter:
         revision: Callable[[int], bool] = lambda step: False, writers: int = 0,
     ) -> None:  # fmt: skip
         self.folder, self.ranks, self.keep, self.background = folder, ranks, keep, background
-        self.writers = writers  # of ranks that hold the same, so many share the writing of it; 0: all
+        self.writers = writers  # of ranks that hold the same, so many share the writing of it; 0: WRITERS
         self.revision = revision  # steps whose weights are kept for good
         self.token = token or str(os.getpid())  # equal on all ranks, other than that of a run killed before
         self.thread: threading.Thread | None = None
         self.error: OrdsmedError | None = None
         self.written, self.given_up = threading.Event(), threading.Event()
         self.copies = HostCopies()
+        self.writing: Sequence[int] = ()  # ranks that write a part
 
     @property
     def complaint(self) -> list[str] | None:
@@ -147,10 +166,11 @@ class CheckpointWriter:
         self.error = None
         self.given_up.clear()
         self.written.clear()
-        kinds = {
-            KINDS[0]: self._copied(_weights(objective, self.ranks, rows)),
-            KINDS[1]: self._copied(_moments(optimizer, parts, self.ranks, rows)),
-        }
+        kinds, shares = {}, set[tuple[frozenset[str], int, int]]()
+        pieces = _weights(objective, self.ranks, rows), _moments(optimizer, parts, self.ranks, rows)
+        for kind, some in zip(KINDS, pieces, strict=True):
+            kinds[kind] = self._copied(some, shares)
+        self.writing = [rank for rank in range(self.ranks.world) if self._writes(rank, shares)]
         self.copies.wait()
         self.thread = threading.Thread(target=self._work, args=(step, kinds, facts), name="checkpoint", daemon=True)
         self.thread.start()
@@ -177,12 +197,19 @@ class CheckpointWriter:
         """What was being written stands, or was told of."""
         self.thread = self.error = None
 
-    def _copied(self, pieces: Iterator[TensorPiece]) -> tuple[dict[str, Tensor], dict[str, Box]]:
-        """This rank's share of what is held by several, on the CPU and apart from what goes on learning."""
+    def _writes(self, rank: int, shares: Collection[tuple[frozenset[str], int, int]]) -> bool:
+        """Does a rank write a part? The first one always does."""
+        return not rank or any(_is_written(share, dataclasses.replace(self.ranks, rank=rank)) for share in shares)
+
+    def _copied(
+        self, pieces: Iterator[TensorPiece], shares: set[tuple[frozenset[str], int, int]]
+    ) -> tuple[dict[str, Tensor], dict[str, Box]]:
+        """Copy this rank's share of what is held by several to the CPU; add how each piece is shared to `shares`."""
         tensors, where = {}, {}
         for number, piece in enumerate(pieces):
-            sharing = min(piece.copies, self.writers or piece.copies)
-            if number % sharing == piece.copy and (piece.tensor.numel() or not piece.box.shape):
+            share = piece.share(number, self.writers or WRITERS, self.ranks)
+            shares.add(share)
+            if _is_written(share, self.ranks) and (piece.tensor.numel() or not piece.box.shape):
                 tensors[piece.name] = self.copies.copy(piece.name, piece.tensor)
                 where[piece.name] = piece.box
         return tensors, where
@@ -210,7 +237,8 @@ class CheckpointWriter:
 
     def _write(self, partial: Path, kinds: dict[str, tuple[dict[str, Tensor], dict[str, Box]]]) -> None:
         """This rank's files, and then the word that they stand."""
-        rank, world, sums = self.ranks.rank, self.ranks.world, {}
+        rank, world = self.ranks.rank, self.ranks.world
+        sums, index = dict[str, str](), dict[str, boxes.FileIndex]()
         with files.survive_disk(partial):
             partial.mkdir(parents=True, exist_ok=True)
         for kind, (tensors, where) in kinds.items():
@@ -219,11 +247,16 @@ class CheckpointWriter:
             name = file_of(kind, rank, world)
             boxes.write(partial / name, tensors, where)
             sums[name] = files.checksum(partial / name)
-        files.write_json(partial / f"done-{rank}.json", sums)
+            index[name] = boxes.index_of(tensors, where)
+        if rank in self.writing:
+            files.write_json(partial / f"done-{rank}.json", [sums, index])
 
     def _complete(self, path: Path, partial: Path, step: int, facts: dict[str, Any]) -> None:
         """When all parts stand: the state, the name, and the oldest away."""
-        sums = self._sums(path, partial)
+        sums, index = self._parts(path, partial)
+        if self.ranks.world > 1:
+            files.write_json(partial / snapshots.INDEX, index)
+            facts = {**facts, "index": files.checksum(partial / snapshots.INDEX)}
         files.write_json(partial / "state.json", {"step": step, **facts, "checksums": sums})
         with files.survive_disk(path):
             if path.exists():
@@ -237,18 +270,23 @@ class CheckpointWriter:
                 else:
                     snapshots.remove(path_of(self.folder, old))
 
-    def _sums(self, path: Path, partial: Path) -> dict[str, str]:
-        """Checksums of all files, when all ranks say that theirs stand: the folder is listed, not asked for each."""
-        sums: dict[str, str] = {}
-        wanted, pause = {f"done-{rank}.json": rank for rank in range(self.ranks.world)}, 0.02
+    def _parts(self, path: Path, partial: Path) -> tuple[dict[str, str], dict[str, boxes.FileIndex]]:
+        """Wait for the parts of all ranks; return the checksums of all files, and what each holds.
+
+        The folder is listed, so that no file is asked for that is not there yet.
+        """
+        sums, index = dict[str, str](), dict[str, boxes.FileIndex]()
+        wanted, pause = {f"done-{rank}.json": rank for rank in self.writing}, 0.02
         while missing := wanted.keys() - os.listdir(partial):
             if self.given_up.wait(pause):
                 raise RunError(path, f"rank {min(wanted[name] for name in missing)} could not write its part")
             pause = min(2 * pause, LOOK)
         for name in wanted:
-            sums |= files.read_json(partial / name)
+            part_sums, part_index = files.read_json(partial / name)
+            sums |= part_sums
+            index |= part_index
             (partial / name).unlink()
-        return sums
+        return sums, index
 
 
 def best(
@@ -273,6 +311,31 @@ def best(
         validations = [line for line in validations if line["step"] != step]
 
 
+class SharedReading:
+    """Reading a checkpoint by ranks that hold the same: one of them reads a tensor, and the others receive it."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        shared = ranks.mesh is not None and ranks.shape[0] > 1
+        self.group = ranks.mesh.get_group(DIMENSIONS[0]) if shared else None
+        self.size, self.at, self.number = ranks.shape[0], ranks.coordinates[0], 0
+
+    def fill(self, target: Tensor, read: Callable[[], Tensor]) -> None:
+        """Put what `read` returns into `target`; ranks that hold the same call this with the same tensors in turn."""
+        reader, self.number = self.number % self.size, self.number + 1
+        if self.group is None:
+            target.copy_(read())
+        elif target.numel():
+            whole = (
+                target if target.is_contiguous() else torch.empty_like(target, memory_format=torch.contiguous_format)
+            )
+            if self.at == reader:
+                whole.copy_(read())
+            source = torch.distributed.get_global_rank(self.group, reader)
+            torch.distributed.broadcast(whole, source, group=self.group)
+            if whole is not target:
+                target.copy_(whole)
+
+
 def restore(
     path: Path,
     objective: Objective,
@@ -286,9 +349,10 @@ def restore(
     tensors = own_tensors(objective)
     shapes = {n: torch.empty(stored.shape(n), device="meta") for n in stored.stored if not n.startswith("state/")}
     weights.compare(shapes, tensors, path, padded=rows)
+    shared = SharedReading(ranks)
     with torch.no_grad():
         for name, tensor in tensors.items():
-            local(tensor).copy_(stored.read(name, box_of(tensor)))
+            shared.fill(local(tensor), functools.partial(stored.read, name, box_of(tensor)))
         for name, tensor in objective.state.items():
             share = _share_of(tensor, ranks)
             streams = stored.shape(f"state/{name}")[0] if f"state/{name}" in stored.stored else 0
@@ -296,11 +360,14 @@ def restore(
                 say(f"{path}: carries {name} of {streams} streams, now {share.shape[0]}: all of them begin anew")
                 continue
             tensor.copy_(stored.read(f"state/{name}", share))
-    restore_moments(path, optimizer, parts)
+    restore_moments(path, optimizer, parts, shared)
 
 
-def restore_moments(path: Path, optimizer: Optimizer, parts: list[LocalParameter]) -> None:
-    """The optimizer's moments, by parameter name; this rank's box of each."""
+def restore_moments(
+    path: Path, optimizer: Optimizer, parts: list[LocalParameter], shared: SharedReading | None = None
+) -> None:
+    """Put the optimizer's moments back, by parameter name; this rank's box of each."""
+    shared = shared or SharedReading(Ranks(torch.device("cpu")))
     stored = boxes.Boxes(path, KINDS[1])
     fused = {p: g.get("fused") or g.get("capturable") for g in optimizer.param_groups for p in g["params"]}
     keys: dict[str, list[str]] = {}
@@ -309,20 +376,23 @@ def restore_moments(path: Path, optimizer: Optimizer, parts: list[LocalParameter
     for part in parts:
         state, fresh = {}, optimizer.state.get(part.local, {})
         for key in keys.get(part.name, ()):
-            moment, scalar = key.partition("/")[0], not stored.shape(key)
-            value = stored.read(key, None if scalar else box_of(part.whole), over=None if scalar else fresh.get(moment))
-            # the count of steps stays on the CPU unless a fused kernel reads it
-            state[moment] = value if scalar and not fused[part.local] else value.to(part.local.device)
+            moment = key.partition("/")[0]
+            if not stored.shape(key):  # the count of steps stays on the CPU unless a fused kernel reads it
+                value = stored.read(key)
+                state[moment] = value.to(part.local.device) if fused[part.local] else value
+                continue
+            box = box_of(part.whole)
+            state[moment] = torch.empty(box.size, dtype=stored.dtype(key), device=part.local.device)
+            shared.fill(state[moment], functools.partial(stored.read, key, box, over=fresh.get(moment)))
         if state:
             optimizer.state[part.local] = state
 
 
 def _weights(objective: Objective, ranks: Ranks, rows: dict[str, int]) -> Iterator[TensorPiece]:
     for name, tensor in own_tensors(objective).items():
-        yield _piece(name, local(tensor), tensor, ranks, rows.get(name))
+        yield _piece(name, local(tensor), tensor, rows.get(name))
     for name, tensor in objective.state.items():
-        copies, copy = ranks.shape[2], ranks.tensor_rank
-        yield TensorPiece(f"state/{name}", tensor, _share_of(tensor, ranks), copies, copy)
+        yield TensorPiece(f"state/{name}", tensor, _share_of(tensor, ranks), frozenset(DIMENSIONS[:2]))
 
 
 def _moments(
@@ -333,27 +403,32 @@ def _moments(
             if not isinstance(value, Tensor):
                 continue
             if value.ndim == 0 and part.whole.ndim:
-                yield TensorPiece(f"{key}/{part.name}", value, Box((), (), ()), ranks.world, ranks.rank)
+                yield TensorPiece(f"{key}/{part.name}", value, Box((), (), ()))
             else:
-                yield _piece(f"{key}/{part.name}", value, part.whole, ranks, rows.get(part.name))
+                yield _piece(f"{key}/{part.name}", value, part.whole, rows.get(part.name))
 
 
-def _piece(name: str, tensor: Tensor, like: Tensor, ranks: Ranks, rows: int | None) -> TensorPiece:
+def _piece(name: str, tensor: Tensor, like: Tensor, rows: int | None) -> TensorPiece:
     """What a rank holds of a tensor; rows of padding at its end are left out."""
     box = box_of(like)
     if rows is not None:
         kept = max(min(box.start[0] + box.size[0], rows) - box.start[0], 0)
         tensor = tensor[:kept]
         box = Box((rows, *box.shape[1:]), box.start, (kept, *box.size[1:]))
-    return TensorPiece(name, tensor, box, *_copies(like, ranks))
+    return TensorPiece(name, tensor, box, _split_of(like))
 
 
-def _copies(tensor: Tensor, ranks: Ranks) -> tuple[int, int]:
-    """How many ranks hold the same as this one, and which of them it is."""
-    split: set[str] = set()
-    if is_sharded(tensor):
-        names = tensor.device_mesh.mesh_dim_names or ()  # type: ignore[attr-defined]
-        split = {name for name, place in zip(names, tensor.placements, strict=True) if not place.is_replicate()}  # type: ignore[attr-defined]
+def _split_of(tensor: Tensor) -> frozenset[str]:
+    """The dimensions of the mesh over which a tensor is cut."""
+    if not is_sharded(tensor):
+        return frozenset()
+    names = tensor.device_mesh.mesh_dim_names or ()  # type: ignore[attr-defined]
+    places = zip(names, tensor.placements, strict=True)  # type: ignore[attr-defined]
+    return frozenset(name for name, place in places if not place.is_replicate())
+
+
+def _copies(split: Collection[str], ranks: Ranks) -> tuple[int, int]:
+    """How many ranks hold the same as this one of what is cut so, and which of them it is."""
     copies, copy = 1, 0
     for name, size, at in zip(DIMENSIONS, ranks.shape, ranks.coordinates, strict=True):
         if name not in split:

@@ -59,7 +59,7 @@ def expected(plan: Plan) -> str:
     layout, device = plan.recipe.layout, plan.ranks.device
     if layout.precision == "auto" and not layout.fp8 and device.type == "cpu" and plan.network is not None:
         layout = layout.with_precision("bf16" if kept_figure(_key(plan)) >= GAIN else "fp32")
-    return likely(layout, device).precision
+    return likely(layout, device, plan.ranks.card).precision
 
 
 def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ordsmed.base import ranks as processes
+from ordsmed.base.launch.site import find
 from ordsmed.base.ranks import Ranks
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -54,7 +55,9 @@ class Plan(abc.ABC):
         """That of a recipe or a run, as far as it is known, wherever it is started; nothing is made."""
         request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=True)
         with named(name, cls.recipes):
-            ranks = planned(request.recipe.layout, request.devices)
+            ranks = dataclasses.replace(
+                planned(request.recipe.layout, request.devices), card=find(site).partition.card if site else None
+            )
             plan = cls.of(request.recipe, ranks, request.folder if request.stands else None, here=False)
             return dataclasses.replace(plan.completed(make=False, here=False), changed=request.changed)
 
@@ -156,13 +159,18 @@ class Plan(abc.ABC):
             lines.append(arithmetic(phase, number, layout.share(phase, number, ranks.device.type, 0, ranks.data_world)))
         return lines
 
+    @property
+    def likely_layout(self) -> Layout:
+        """Return the layout with the precision that `auto` is expected to choose on its device, or at its site."""
+        return likely(self.recipe.layout, self.ranks.device, self.ranks.card)
+
     def precision(self) -> list[str]:
         """How a precision that is left open will be chosen, in a line."""
         layout, device = self.recipe.layout, self.ranks.device
         if layout.precision != "auto":
             return []
         if device.type == "cuda" or layout.fp8:
-            return [f"layout.precision: auto, which takes {likely(layout, device).precision}"]
+            return [f"layout.precision: auto, which takes {self.likely_layout.precision}"]
         return ["layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"]
 
     def attention(self, *, mixed: bool = False) -> list[str]:
@@ -170,8 +178,7 @@ class Plan(abc.ABC):
         if self.network is None:
             return []
         lengths = sorted({phase.length for phase in self.recipe.phases})
-        layout = likely(self.recipe.layout, self.ranks.device)
-        return way(self.network, layout, self.ranks.device, lengths, mixed=mixed)
+        return way(self.network, self.likely_layout, self.ranks, lengths, mixed=mixed)
 
     def fits(self, make: room.Make, *, here: bool) -> None:
         """Refuse what no machine holds, or not this one (`here`)."""

@@ -36,14 +36,15 @@ class Saving:
         write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
         self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_kept)
         first_alone(job.ranks, lambda: snapshots.clean(self.folder))
+        self.proven = first_alone(job.ranks, lambda: bool(steps(self.folder)))  # could a checkpoint be written?
 
     def save(self, step: int, *, final: bool = False) -> None:
-        """Begin to write a checkpoint when the one before stands; the last of a run is waited for."""
+        """Begin to write a checkpoint when the one before stands; wait for the run's first and its last one."""
         self.wait()
         job = self.job
         self.writer.save(step, job.objective, job.optimizer, job.parts, job.parallel.rows, **facts(job, step))
-        if final:
-            self.wait(final=True)
+        if final or not self.proven:
+            self.wait(final=final)
 
     def save_as_it_is(self, step: int) -> None:
         """A checkpoint of a step that may have one."""
@@ -52,7 +53,10 @@ class Saving:
             self.save(step, final=True)
 
     def wait(self, *, final: bool = False) -> None:
-        """Wait for what is being written. A failure is told; the third in a row, or the last one's, ends the run."""
+        """Wait for what is being written; say what failed.
+
+        The third failure in a row ends the run, that of its last checkpoint, and unless `layout.unsaved` of its first.
+        """
         began = time.monotonic()
         ranks = self.job.ranks
         self.writer.wait_for_own()
@@ -60,16 +64,20 @@ class Saving:
             ranks.store.set(f"part/{self.count}/{ranks.rank}", json.dumps(self.writer.complaint))
         outcome = first_alone(ranks, self._outcome)
         self.count += 1
+        written = self.writer.thread is not None and not outcome
         self.writer.forget()
         if time.monotonic() - began > SLOW:
             say(f"waited {time.monotonic() - began:.0f} s for the disk of {self.folder}")
         if not outcome:
-            self.failures = 0
+            self.failures, self.proven = 0, self.proven or written
             return
         self.failures += 1
         error = RunError(*outcome)
         if final or self.failures >= TRIES:
             raise error
+        if not self.proven and not self.job.recipe.layout.unsaved:
+            remedy = f"{error.remedy}; " * bool(error.remedy) + "`layout.unsaved=true` trains on without a checkpoint"
+            raise RunError(error.place, f"the run's first checkpoint: {error.found}", error.wanted, remedy)
         say(f"{error}; the run goes on, the next checkpoint is tried as usual")
 
     def let_write(self) -> None:

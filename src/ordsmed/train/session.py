@@ -18,8 +18,8 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import torch
 
 from ordsmed.base import files, run, settings, snapshots
-from ordsmed.base.ending import Stopped, side_by_side
-from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble
+from ordsmed.base.ending import Stopped, nothing_done, side_by_side
+from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble, lost_processes
 from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.site import absolute
 from ordsmed.base.machine.speed import measured_peak, slower_in
@@ -133,11 +133,12 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
     with named(request.words[0], kind.recipes):
         process = _process(request)
         patience = request.recipe.layout.patience
-        ranks = rendezvous(process, patience)
+        ranks = _meet(process, patience, request.folder)
         with contextlib.ExitStack() as at_the_end, Watch(ranks, patience) as watch:
             at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
-                with remembered() as before:  # what is wrong in the data belongs in the run's log
+                weights.check_format()
+                with remembered() as before, lost_processes():  # what is wrong in the data belongs in the run's log
                     plan = run.once_for_all(ranks, lambda: _plan(kind, request, process))
                 plan = plan.on(init_mesh(connect(ranks, patience), process.shape))
                 _train_in_folder(plan, request, watch, before.getvalue())
@@ -156,6 +157,16 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
                 watch.farewell(RunError(f"rank {ranks.rank}", repr(error)[:200]))
                 raise
     return request.folder
+
+
+def _meet(process: Ranks, patience: float, folder: Path) -> Ranks:
+    """Find the other processes of the run."""
+    try:
+        return rendezvous(process, patience)
+    except KeyboardInterrupt:
+        if not checkpoint.steps(folder / "checkpoints"):
+            nothing_done()
+        raise
 
 
 def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: SessionOptions, devices: int = 0) -> Request:
@@ -216,13 +227,8 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
             plan = plan.by(_begin(plan, request))
         if ranks.first:
             stack.enter_context(logged(folder / "log.txt", before))
-        try:
+        with Run(folder).failure_noted() if ranks.first else contextlib.nullcontext():
             facts = resume(plan, folder, watch)
-        except OrdsmedError as error:
-            if ranks.first:
-                with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
-                    Run(folder).set(state="failed", why=str(error))
-            raise
         first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
 
 
@@ -381,7 +387,8 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     if recipe.trouble.action == "rewind" and not last:
         saving.save(0)
     try:
-        job = _train_until_done(plan, job, folder, start, peak, saving, watch)
+        with lost_processes():
+            job = _train_until_done(plan, job, folder, start, peak, saving, watch)
     except Stopped as stopped:
         if ranks.first:
             Run(folder).set(state="stopped", step=stopped.step)
@@ -531,7 +538,7 @@ def _note(folder: Path, job: Job, step: int) -> None:
     layouts = before if same else [*before, here]
     flops = list(map(job.flops, range(len(job.phases))))  # of a step, by phase
     facts = {"data": recipe.stamp(), "phases_before": job.phases_before, "layouts": layouts, "flops": flops}
-    place.set(state="running", threads=job.ranks.threads, **facts)
+    place.set(state="running", why=None, threads=job.ranks.threads, **facts)
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", job.data.facts())
 

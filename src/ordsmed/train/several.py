@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 
 from ordsmed.base import files, run, settings
-from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import OrdsmedError, RecipeError
+from ordsmed.base.ending import TO_STOP, Stopped
+from ordsmed.base.errors import Lost, OrdsmedError, RecipeError
 from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.machine.host import cores
@@ -37,6 +37,7 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds
+RETRIES = 2  # of a run whose process was killed
 UNDONE = "stopped before its end (ORDSMED_STOP_AT); the same command goes on"
 
 
@@ -132,7 +133,7 @@ class RunGroup(Generic[R]):
                 try:
                     group.write_recipes()
                     yield group
-                except OrdsmedError as error:
+                except (OrdsmedError, OSError, RuntimeError) as error:
                     with contextlib.suppress(OrdsmedError, OSError):  # of a disk that fails the first error is enough
                         if Run(self.folder).status.get("state") == "running":
                             Run(self.folder).set(state="failed", why=str(error))
@@ -209,10 +210,15 @@ class RunGroup(Generic[R]):
             together = f"{len(places.environments)} at a time; each tells its course in {logs}"
             say(f"{done} of {count} {self.noun}s stand; {together}")
         failed: dict[str, str] = {}
+        lost = Counter[str]()
         progress = Progress(f"{self.noun}s", count, f"{self.noun}s", done=done, every=math.inf)
         with asked_to_stop() as stopped, progress, contextlib.closing(side_by_side(waiting, places, stopped)) as ends:
             for member, status in ends:
-                if reason := why_failed(member, status) or ("" if member.done else UNDONE):
+                if _was_killed(status) and lost[member.name] < RETRIES:
+                    lost[member.name] += 1
+                    say(f"{member.name} was killed: it goes on (attempt {lost[member.name] + 1} of {RETRIES + 1})")
+                    waiting.append(member)
+                elif reason := why_failed(member, status) or ("" if member.done else UNDONE):
                     known = any(reason.replace(member.name, name) == before for name, before in failed.items())
                     failed[member.name] = reason
                     say(f"{member.name} failed likewise" if known else f"{member.name} failed: {reason}")
@@ -314,6 +320,11 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
         for process in running:
             process.kill()
         raise
+
+
+def _was_killed(status: int) -> bool:
+    """Did a run end because it, or a process that it started, was killed, and not by a signal that asks to stop?"""
+    return status == Lost.status or (status < 0 and -status not in TO_STOP) or status == 128 + signal.SIGKILL
 
 
 def why_failed(member: PlannedRun, status: int) -> str:

@@ -29,6 +29,7 @@ from ordsmed.learn.inference import predict_all
 from ordsmed.learn.score.squad import written
 from ordsmed.learn.task import Arrays, Task, no_better, packing, reader
 from ordsmed.train.scores import found_in
+from ordsmed.use.score import scored_line
 from ordsmed.weights.trained import Trained, opened
 
 
@@ -188,7 +189,8 @@ def predict(
         if facts:
             losses = {} if loss is None else {"validation": loss}  # the key that a training writes
             files.write_json(folder / "scores.json", losses | facts)
-    lines = [f"{target}: {', '.join(written)} of {many(len(records), 'record')}", *_lines(facts)]
+    lines = [f"{target}: {', '.join(written)} of {many(len(records), 'record')}"]
+    lines += [f"  {scored_line(model.settings, records)}", *_lines(facts)] if facts else []
     return Predicted(target, facts, lines)
 
 
@@ -215,7 +217,8 @@ def evaluate(
     guessing, counted = ({} if named else _baseline(model.trained.folder, of) for of in ("guessing", "word_counts"))
     worse = [line] if (line := no_better(model.settings.record, facts, guessing, counted)) else []
     facts = {"loss": loss, **facts} if loss is not None else facts
-    return Evaluated(facts, [*_lines(facts), *worse, *_tables(model.settings.details(records, predictions))])
+    lines = [f"  {scored_line(model.settings, records)}", *_lines(facts)]
+    return Evaluated(facts, [*lines, *worse, *_tables(model.settings.details(records, predictions))])
 
 
 def _baseline(folder: Path, name: str) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Any
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.menu import entries, load
+from ordsmed.base.say import many, say
 from ordsmed.text.labelled import glue
 from ordsmed.text.labelled.questions import VERSIONS
 
@@ -30,7 +31,15 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
     scores: dict[str, Any] = task.score(records, task.read(Path(predictions), records))
     if not scores:
         raise RecipeError(", ".join(data), "has no labels", "labeled files")
+    say(scored_line(task, records))
     return scores
+
+
+def scored_line(task: Any, records: Any) -> str:
+    """Return a line on how many of the records are scored: those whose right answer is known."""
+    scored, count = task.count_scored(records), len(records)
+    without = f" of {count:,}; the right answer of the others is not known" if scored < count else ""
+    return f"scored: {many(scored, 'record')}{without}"
 
 
 def names() -> list[str]:

@@ -29,6 +29,8 @@ class VectorReader:
         self.packing = packing(trained.tokenizer, trained.settings)
         self.reader = reader(trained.tokenizer, trained.settings)
         self.width = task.vector_width
+        special = self.reader.frame.joint(two=False) + len(trained.tokenizer.encode(self.prompt))
+        self.room = self.how.length - special  # tokens of a text
 
     @torch.inference_mode()
     def read(self, lines: list[str]) -> list[Read]:

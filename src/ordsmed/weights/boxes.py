@@ -4,27 +4,35 @@
     model-00002-of-00002.safetensors   weight [4:8, :]
 
 Where a box lies stands in the file's header: {"boxes": {"weight": [[8, 16], [4, 0]]}} (shape of the whole, start).
-A file without that holds whole tensors.
+A file without that holds whole tensors. `index.json` says the same of all files of a snapshot, so that a process opens
+only those that hold what it reads; snapshots of one process, and those of older versions, have none:
+
+    {"model-00002-of-00002.safetensors": {"weight": ["F32", [8, 16], [4, 0], [4, 16]]}}    (type, whole, start, size)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ordsmed.base import snapshots
+from ordsmed.base import files, snapshots
 from ordsmed.base.errors import DataError
 from ordsmed.nn.shards import Box
 from ordsmed.weights import weights
 
+if TYPE_CHECKING:
+    from safetensors import safe_open
+
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
           "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "BOOL": torch.bool}  # fmt: skip
+
+FileIndex = dict[str, tuple[str, list[int], list[int], list[int]]]  # a tensor's type, whole shape, start and size
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Stored:
 
     file: Path
     box: Box
+    dtype: str  # as safetensors writes it
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], boxes: Mapping[str, Box]) -> None:
@@ -42,39 +51,71 @@ def write(path: Path, tensors: Mapping[str, Tensor], boxes: Mapping[str, Box]) -
     weights.write(path, tensors, **({"boxes": json.dumps(header)} if spread else {}))
 
 
+def index_of(tensors: Mapping[str, Tensor], boxes: Mapping[str, Box]) -> FileIndex:
+    """Return what a file that `write` makes holds, as the index of its snapshot has it."""
+    types = {dtype: name for name, dtype in DTYPES.items()}
+    return {
+        name: (types[tensor.dtype], list(boxes[name].shape), list(boxes[name].start), list(tensor.shape))
+        for name, tensor in tensors.items()
+    }
+
+
 class Boxes:
-    """All tensors of one kind in a snapshot: what there is, read box by box."""
+    """All tensors of one kind in a snapshot: what there is, read box by box from the files that hold it."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
-        self.opened = {path: _opened(path) for path in sorted(folder.glob(f"{kind}*.safetensors"))}
+        self.opened: dict[Path, safe_open] = {}
         self.stored: dict[str, list[Stored]] = {}
-        for path, file in self.opened.items():
-            header = _header(path, file)
-            for name in file.keys():  # noqa: SIM118 (safetensors' file is no mapping)
-                size = tuple(file.get_slice(name).get_shape())
-                shape, start = (tuple(x) for x in header.get(name, [size, (0,) * len(size)]))
-                self.stored.setdefault(name, []).append(Stored(path, Box(shape, start, size)))
-        if not self.opened:  # of moments there may be none yet
-            raise DataError(folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
+        for path, index in self._indices(kind):
+            for name, (dtype, shape, start, size) in index.items():
+                box = Box(tuple(shape), tuple(start), tuple(size))
+                self.stored.setdefault(name, []).append(Stored(path, box, dtype))
+
+    def _indices(self, kind: str) -> Iterator[tuple[Path, FileIndex]]:
+        """What each file of the kind holds: by the snapshot's index, else by the heads of all files."""
+        if (index := self.folder / snapshots.INDEX).is_file():
+            names = sorted(files.read_table(index).items())
+            indices = [(self.folder / name, entry) for name, entry in names if snapshots.kind_of(name) == kind]
+        else:
+            indices = [(path, self._head(path)) for path in sorted(self.folder.glob(f"{kind}*.safetensors"))]
+        if not indices:  # of moments there may be none yet
+            raise DataError(self.folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
+        yield from indices
+
+    def _head(self, path: Path) -> FileIndex:
+        file = self._file(path)
+        header, index = _header(path, file), FileIndex()
+        for name in file.keys():  # noqa: SIM118 (safetensors' file is no mapping)
+            part = file.get_slice(name)
+            size = part.get_shape()
+            index[name] = (part.get_dtype(), *header.get(name, (size, [0] * len(size))), size)
+        return index
+
+    def _file(self, path: Path) -> safe_open:
+        if path not in self.opened:
+            self.opened[path] = _opened(path)
+        return self.opened[path]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.stored[name][0].box.shape
+
+    def dtype(self, name: str) -> torch.dtype:
+        return DTYPES[self.stored[name][0].dtype]
 
     def read(self, name: str, box: Box | None = None, *, over: Tensor | None = None) -> Tensor:
         """A tensor, or a box of it; what lies outside the whole (rows of padding) is 0, or what stands in `over`."""
         shape = self.shape(name)
         wanted = box or Box(shape, (0,) * len(shape), shape)
-        first = self.opened[self.stored[name][0].file]
         if not shape:
-            tensor: Tensor = first.get_tensor(name)
+            tensor: Tensor = self._file(self.stored[name][0].file).get_tensor(name)
             return tensor
-        dtype, filled = DTYPES[first.get_slice(name).get_dtype()], 0
+        dtype, filled = self.dtype(name), 0
         out = torch.zeros(wanted.size, dtype=dtype) if over is None else over.detach().to("cpu", dtype, copy=True)
         for stored in self.stored[name]:
             if overlap := _overlap(stored.box, wanted):
                 source, target = overlap
-                out[target] = self.opened[stored.file].get_slice(name)[source]
+                out[target] = self._file(stored.file).get_slice(name)[source]
                 filled += out[target].numel()
         if filled != _inside(wanted, shape):
             raise DataError(self.folder, f"{name} is not whole: {filled} numbers of {_inside(wanted, shape)}")
@@ -103,7 +144,7 @@ def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
         raise DataError(path, f"boxes: {error}", "of each tensor the whole's shape and where the box lies") from None
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> safe_open:
     from safetensors import SafetensorError, safe_open
 
     try:

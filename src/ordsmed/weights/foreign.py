@@ -26,6 +26,8 @@ from ordsmed.nn.model import TASK_CLASSES, ModelSettings, TaskKind, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import sentence_modules, weights
 
+GENERATOR = "generator"  # folder of ELECTRA's second network, in that of the first or in its place in the name
+EMBEDDINGS = "electra.embeddings."  # the tables and their norm, in Hugging Face folders
 FORMAT = "huggingface"  # in formats/: who reads and writes the folders that this module knows
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files that number pieces
 MOST_SPARE = 1_024  # rows behind a vocabulary that does not stand in the folder: more are those of another vocabulary
@@ -258,12 +260,37 @@ def beside(folder: Path, name: str) -> Path:
     """Where the folder of another network of an objective stands: in the first one's, or next to it by its name."""
     if not name:
         return folder
-    places = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
-    place = next((p for p in places if p != folder and (p / "config.json").exists()), None)
+    places = _places_beside(folder, name)
+    place = next((p for p in places if (p / "config.json").exists()), None)
     if place is None:
-        wanted = " or ".join(str(p) for p in places if p != folder)
-        raise DataError(folder, f"has no {name} beside it", wanted, f"put the {name} there")
+        raise DataError(folder, f"has no {name} beside it", " or ".join(map(str, places)), f"put the {name} there")
     return place
+
+
+def has_beside(folder: Path, name: str) -> bool:
+    """Is there a folder of another network of an objective?"""
+    return any((place / "config.json").exists() for place in _places_beside(folder, name))
+
+
+def _places_beside(folder: Path, name: str) -> list[Path]:
+    places = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
+    return [place for place in places if place != folder]
+
+
+def with_generator(learned: Any, folder: Path) -> Any:
+    """Return settings of replaced-token detection with the sizes of the generator of a Hugging Face folder.
+
+    What both networks share is what their files hold alike.
+    """
+    place = beside(folder, GENERATOR)
+    small = settings(place)
+    sizes = {name: getattr(small, name) for name in ("width", "layers", "heads", "inner")}
+    discriminator, generator = (weights.read_foreign(path) for path in (folder, place))
+    shared = {name for name, tensor in generator.items() if name in discriminator and tensor.equal(discriminator[name])}
+    embeddings = {name for name in generator if name.startswith(EMBEDDINGS)}
+    share = "none" if f"{EMBEDDINGS}word_embeddings.weight" not in shared else "words"
+    share = "embeddings" if embeddings <= shared else share
+    return dataclasses.replace(learned, generator=dataclasses.replace(learned.generator, **sizes), share=share)
 
 
 def _lacks_heads(network: Network, folder: Path) -> bool:

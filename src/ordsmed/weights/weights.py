@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ordsmed.base import files
 from ordsmed.base.binary.pickled import Pickled, Strided, Stub
-from ordsmed.base.errors import DataError
+from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.say import say
 from ordsmed.nn.model import Names, own_tensors
 
@@ -32,6 +32,21 @@ def write(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
         save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path, metadata={"format": "pt", **facts})
         path.chmod(0o644)
         files.sync(path)
+
+
+def check_format() -> None:
+    """Write a tensor and read it back, in memory: raise an error if checkpoints cannot be written or read here."""
+    try:
+        from safetensors import SafetensorError, safe_open  # noqa: F401 (a checkpoint is read by them)
+        from safetensors.torch import load, load_file, save, save_file  # noqa: F401
+
+        wanted = torch.arange(3.0)
+        if not load(save({"tensor": wanted}))["tensor"].equal(wanted):
+            raise ValueError("another tensor is read than was written")
+    except Exception as error:  # of many kinds, by what is broken
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        remedy = "install it again: `pip install --force-reinstall --no-deps safetensors`"
+        raise RunError("safetensors", f"cannot write checkpoints: {reason}", "", remedy) from error
 
 
 def write_each(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:

@@ -1,6 +1,7 @@
 # A run that was told to stop goes on in this job. What lost a process or a node is tried again: on a spare node, else on
 # other nodes, else on the same, $times times in all. An error of its own ends the job.
-# A status of 143: told to stop, and saved; 75: a process is gone or hangs; above 128: killed; 1 or 2: its own error.
+# A status of 143, 138 or 129: told to stop by SIGTERM, SIGUSR1 or SIGHUP, and saved; 75: a process is gone or hangs;
+# other numbers above 128: killed; 1 or 2: its own error.
 # In $record stands what happened: JOB run WHEN NODES LOG'S-LENGTH, JOB lost WHEN NODES, JOB over WHEN STATUS
 log=$(readlink "/proc/$$/fd/2")
 note() { echo "$SLURM_JOB_ID $1 $(date +%FT%T) $2" >>"$record"; }
@@ -33,7 +34,11 @@ own_error() { # did a process end by an error of its own?
 
 was_stopped() { # was the run told to stop? torchrun ends with 1 whatever its processes say: so late in the job it was
     own_error && return 1
-    if [ "$by" = torchrun ]; then [ "$status" != 0 ] && [ "$SECONDS" -ge "$late" ]; else [ "$status" = 143 ]; fi
+    if [ "$by" = torchrun ]; then
+        [ "$status" != 0 ] && [ "$SECONDS" -ge "$late" ]
+    else
+        case $status in 129 | 138 | 143) ;; *) return 1 ;; esac
+    fi
 }
 
 was_lost() {

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ordsmed.base.machine.devices import Card
+
 SLICE = re.compile(r"([1-7])g\.(\d+)gb")  # a MIG slice, as NVIDIA writes it: sevenths of the units, GB of memory
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
@@ -23,6 +25,11 @@ class Gpu:
     @property
     def amd(self) -> bool:
         return self.capability.startswith("gfx")
+
+    def card(self, name: str) -> Card:
+        """Return what kernels and precisions ask of it."""
+        major, minor = re.findall(r"[\da-f]", self.capability.removeprefix("gfx"))[:2]
+        return Card(name, (int(major), int(minor)), self.amd)
 
     def peak(self, precision: str) -> float:
         """FLOP/s of products, as its maker states it."""

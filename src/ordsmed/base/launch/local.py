@@ -44,7 +44,7 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
     """One attempt: its exit status, and whether it was asked to stop."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(_port_of_our_own())
-        processes = [_process(words, rank, devices, port) for rank in range(devices)]
+        processes = _processes(words, devices, port)
         heard = stack.enter_context(_signals_to(processes))
         first = _first_failure(processes)
         if first is None:
@@ -57,6 +57,20 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
             return UNREAD, True  # what the others found after it is an echo, and nobody reads the next attempt either
         # a rank that heard a signal itself ends as one that was asked, and the others with it
         return (status if status > 0 else 128 - status), bool(heard) or status - 128 in PASSED_ON
+
+
+def _processes(words: Sequence[str], devices: int, port: int) -> list[subprocess.Popen[bytes]]:
+    """Start all ranks; if one cannot be started, end those before it."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(devices):
+            processes.append(_process(words, rank, devices, port))
+    except OSError:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise
+    return processes
 
 
 def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subprocess.Popen[bytes]:

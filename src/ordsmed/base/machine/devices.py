@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,25 @@ DEVICES = r"auto|cpu|cuda(:\d+)?"
 MAKERS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of the drivers
 # environment variables that configure torch's allocator
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU as kernels and precisions ask for it: of this machine, or of a site that a job is planned for."""
+
+    name: str
+    capability: tuple[int, int]  # as torch reports it; of AMD's GPUs the first two digits of gfx90a
+    amd: bool = False
+
+
+def card_of(device: torch.device) -> Card | None:
+    """Return the GPU of this machine behind `device`; None for a CPU, or where torch sees no GPU."""
+    import torch
+
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
+    return Card(name, capability, torch.version.hip is not None)
 
 
 def device_of(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ordsmed.use.generation.prompts import Prompt
 
 PLACE = ("use", 1)
-WAY = ("tokens", "temperature", "best", "share", "seed", "penalty", "samples", "together", "order", "start")
+WAY = ("tokens", "temperature", "best", "share", "typical", "seed", "penalty", "samples", "together", "order", "start")
 
 
 def arguments(parser: Parser) -> None:
@@ -39,6 +39,8 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--top-k", "--best", dest="best", type=whole(0), metavar="N", default=0, help=meaning)
     meaning = "draw among the likeliest tokens until their probabilities sum to this"
     parser.add_argument("--top-p", "--share", dest="share", type=number, metavar="X", default=1.0, help=meaning)
+    meaning = "draw among tokens with this sum of probabilities whose information is nearest to the mean"
+    parser.add_argument("--typical-p", dest="typical", type=number, metavar="X", default=1.0, help=meaning)
     meaning = "divide the scores of tokens that the text already has by this (1: off)"
     parser.add_argument(
         "--repetition-penalty", "--penalty", dest="penalty", type=number, metavar="X", default=1.0, help=meaning

@@ -1,6 +1,7 @@
 """list the verbs; with a verb: print its words, flags and settings; with a word of the field: its name here
 
-`ordsmed help EMA`, `ordsmed help gradient accumulation`; `ordsmed help words` lists all words.
+`ordsmed help EMA`, `ordsmed help gradient accumulation`; `ordsmed help words` lists all words. A flag of another code
+(`ordsmed help deep-init`) is looked up as `ordsmed as --find` does.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def run(args: argparse.Namespace) -> None:
         print_lines(f"{names}: {here}" for names, here in rows)
     elif settings := settings_called(text):
         print_lines(settings)
+    elif lines := [line for entry in verb.every() if entry.look_up for line in entry.look_up(text)]:
+        print_lines(lines)
     else:
         known = [*verb.names(), *words.names()]
         raise UsageError(f"`{text}`", "no such verb or word", "one of `ordsmed help words`", meant(text, known))

@@ -1,1 +1,1 @@
-"""Menu: every file here is one choice of `kind`; one file adds one."""
+"""The menu of cleaning steps: each file is one choice of `kind`."""

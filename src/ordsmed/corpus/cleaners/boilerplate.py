@@ -1,4 +1,4 @@
-"""Lines that are no prose are taken out: menus, cookies, copyright, sharing, requirements of JavaScript.
+"""Remove lines that are not prose: menus, cookie banners, copyright notices, share buttons, JavaScript warnings.
 
     Home                        (with its neighbors: a menu at the edge of the text)
     About us
@@ -8,8 +8,8 @@
     Read more                                   (a whole line of LINES)
     © 2019 The Local Paper AS                   (copyright)
 
-Only lines of up to 160 characters are looked at. A phrase counts anywhere in such a line, small or capital; one of
-LOOSE, which prose may hold too, only where the line is that phrase alone or does not end in a stop.
+Only lines of up to 160 characters are examined. A phrase of PHRASES counts anywhere in such a line, in any case. A
+phrase of LOOSE may be in prose, too: it counts only if it is the whole line or the line does not end in a stop.
 """
 
 import re
@@ -89,11 +89,12 @@ LINES = {
     "fi pl ru": """lue lisää | jaa | haku | etusivu | czytaj dalej | udostępnij | szukaj | читать далее | поделиться
         поиск""",
 }
-LONGEST = 160  # characters of a line that is looked at
-MENU_LINE = 30  # characters of a line that may be of a menu
+LONGEST = 160  # most characters of a line that is examined
+MENU_LINE = 30  # most characters of a line of a menu
 
 _WORD = re.compile(r"\w+")
-_BARE = re.compile(r"[\s>»›|•·:…–-]*+[\w](?:[\w' -]*\w)?[\s>»›|•·:…–-]*+")  # talk has quotation marks and stops
+# no quotation marks and stops, which dialog has
+_BARE = re.compile(r"[\s>»›|•·:…–-]*+[\w](?:[\w' -]*\w)?[\s>»›|•·:…–-]*+")
 _SIGN = r"(?:copyright\b|opphavsrett\b|urheberrecht\b|\(c\)|©)"
 _COPYRIGHT = re.compile(rf"{_SIGN}[^\n]{{0,80}}(?:19|20)\d\d|©", re.IGNORECASE)
 _SURE_COPYRIGHT = re.compile(rf"{_SIGN}(?:{_SIGN}|[^\w\n]){{0,20}}(?:19|20)\d\d|©.{{0,20}}(?:19|20)\d\d", re.IGNORECASE)
@@ -111,19 +112,19 @@ def _entries(table: dict[str, str]) -> list[str]:
 
 _LINES = frozenset(_entries(LINES))
 _LOOSE = frozenset(f" {phrase} " for phrase in _entries(LOOSE))
-_PHRASES = defaultdict[str, list[str]](list)  # by their longest word: most lines hold none of these
+_PHRASES = defaultdict[str, list[str]](list)  # by their longest word, which most lines do not contain
 for _phrase in _entries(PHRASES) + _entries(LOOSE):
     _PHRASES[max(_phrase.split(), key=len)].append(f" {_phrase} ")
 
 
 @dataclass(frozen=True)
 class Boilerplate(Choice):
-    """Lines that are no prose taken out: menus, cookies, copyright, sharing."""
+    """Removes lines that are not prose: menus, cookie banners, copyright notices, share buttons."""
 
     menu: int = 6
-    "so many lines or more of up to 30 characters, without a stop, at the start or end of a text are a menu; 0: never"
+    "at least this many lines of up to 30 characters without a stop at either end of a text are a menu; 0: never"
     also: list[str] = field(default_factory=list)
-    "regular expressions; a line in which one is found is taken out, whatever its length"
+    "regular expressions; a line of any length that contains a match is removed"
 
     def __post_init__(self) -> None:
         at_least(self, menu=0)
@@ -151,7 +152,7 @@ def _is_boilerplate(line: str) -> bool:
 
 
 def _without_menus(lines: list[str], least: int) -> list[str]:
-    """A text that is all short lines is a poem or a list, and stays."""
+    """Remove menus at both ends. A text with only short lines is a poem or a list, and is kept."""
     head = _menu(lines)
     if head == len(lines):
         return lines
@@ -164,7 +165,6 @@ def _without_menus(lines: list[str], least: int) -> list[str]:
 
 
 def _menu(lines: list[str]) -> int:
-    """How many lines at the start look like a menu."""
     for number, line in enumerate(lines):
         line = line.strip()
         if len(line) > MENU_LINE or line.endswith(_PROSE_ENDS):

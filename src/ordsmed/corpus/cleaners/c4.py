@@ -1,9 +1,9 @@
-"""Lines and documents by the rules of C4 (Raffel et al. 2020): what is no sentence goes, what is no prose is dropped.
+"""The rules of C4 (Raffel et al. 2020): remove lines that are not sentences, drop documents that are not prose.
 
     "Home\\nThe fire began at noon and was out by four.\\nWe use cookies."  ->  the second line
     "{ color: red }", "Lorem ipsum dolor sit amet.", four sentences left    ->  dropped
 
-Decisions and texts are those of datatrove's C4QualityFilter; the list of bad words is no part of it.
+Decisions and texts are those of datatrove's C4QualityFilter, without its list of bad words.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", 
 
 @dataclass(frozen=True)
 class C4(PublishedRules, Choice):
-    """Lines that are sentences, of documents that have some."""
+    """Keeps lines that are sentences, and documents with enough of them."""
 
     ended_lines: bool = True
     "only lines that end in a full stop, a question or exclamation mark or a quotation mark"
     least_line_words: int = 3
     "words of a line"
     longest_word: int = 1000
-    "characters; a line with a longer one goes"
+    "characters; a line with a longer word is removed"
     citations: bool = False
-    "marks such as [12] and [edit] stay"
+    "keep marks such as [12] and [edit]"
     braces: bool = False
-    "documents with { stay"
+    "keep documents with {"
     sentences: float = 5
-    "least number of them that are left"
+    "least number of remaining sentences"
 
     LEAST: ClassVar[frozenset[str]] = frozenset({"sentences"})
     RULES: ClassVar[tuple[str, ...]] = ("sentences",)
@@ -66,7 +66,6 @@ class C4(PublishedRules, Choice):
         return "{" in line and not self.braces
 
     def _line(self, raw: str) -> str:
-        """A line as it stays, or nothing."""
         raw = raw.strip()
         parts = raw.split()
         line = raw if self.citations else _CITATION.sub("", raw)

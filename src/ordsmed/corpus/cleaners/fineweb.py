@@ -1,10 +1,10 @@
-"""Documents by FineWeb's own rules (Penedo et al. 2024): lines that end, short lines, lines that come again, lists.
+"""FineWeb's own rules for documents (Penedo et al. 2024): ended lines, short lines, repeated lines, lists.
 
     "Home\\nNews\\nSport\\nContact\\n..."  ->  dropped: ended lines
 
-Decisions are those of datatrove's FineWebQualityFilter. FineWeb cleans by
-`["gopher", { kind = "c4", ended_lines = false }, "fineweb"]`, FineWeb2 by thresholds of each language: `tail = 0.1`
-sets them by a sample of the corpus (meta["language"], by the step `language`).
+Decisions are those of datatrove's FineWebQualityFilter. FineWeb cleans with `["gopher", { kind = "c4", ended_lines =
+false }, "fineweb"]`. FineWeb2 uses thresholds per language: `tail = 0.1` sets them on a sample of the corpus
+(meta["language"] comes from the step `language`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ SHORT = 30  # characters of a short line
 
 @dataclass(frozen=True)
 class FineWeb(PublishedRules, Choice):
-    """Only documents that keep FineWeb's rules."""
+    """Keeps documents that fulfill FineWeb's rules."""
 
     ended_lines: float = 0.12
-    "least share of lines that end as sentences do"
+    "least share of lines that end like sentences"
     short_lines: float = 0.67
-    "most share of lines of up to 30 characters"
+    "largest share of lines of up to 30 characters"
     repeated_line_characters: float = 0.01
-    "most share of characters in lines that stood before"
+    "largest share of characters in lines that occurred before"
     new_lines: float = 0.3
-    "most line ends a word"
+    "most line ends per word"
 
     LEAST: ClassVar[frozenset[str]] = frozenset({"ended_lines"})
     RULES: ClassVar[tuple[str, ...]] = ("ended_lines", "short_lines", "repeated_line_characters", "new_lines")

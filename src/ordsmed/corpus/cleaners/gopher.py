@@ -1,11 +1,12 @@
-"""Documents by the rules of Gopher (Rae et al. 2021), as FineWeb has them: repetition within, and signs of no prose.
+"""The rules of Gopher (Rae et al. 2021) in FineWeb's version: repetition within a document, and signs that it is not
+prose.
 
     "Home | About | Home | About | ..."  ->  dropped: pairs
     "Sizes 38 39 40 41 42 43 ..."        ->  dropped: alphabetic
 
-Decisions are those of datatrove's GopherRepetitionFilter and GopherQualityFilter. `tail = 0.1` sets every threshold,
-and the stop words, by a sample of the corpus, of each language for itself (meta["language"], by the step `language`).
-`ratios` has rules like these, made fit for all languages.
+Decisions are those of datatrove's GopherRepetitionFilter and GopherQualityFilter. `tail = 0.1` sets every threshold and
+the stop words on a sample of the corpus, for each language (meta["language"] comes from the step `language`). The step
+`ratios` has similar rules for all languages.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ordsmed.corpus import repetition
 from ordsmed.corpus.published import FEWEST, PublishedRules, by_language, frequent, is_sign, repeated, words
 from ordsmed.text.document import Document
 
-SHARE, FEWEST_STOPS = 0.008, 8  # of all words, from which on one is a stop word of its language; at least so many
+SHARE, FEWEST_STOPS = 0.008, 8  # least share of a stop word, and least number of stop words of a language
 _TOP = {"pairs": 2, "triples": 3, "fours": 4}
 _AGAIN = {"fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10}
 _DOTS = ("...", "…")
@@ -32,7 +33,7 @@ _ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]
 
 @dataclass(frozen=True)
 class Gopher(PublishedRules, Choice):
-    """Only documents that keep Gopher's rules."""
+    """Keeps documents that fulfill Gopher's rules."""
 
     least_words: float = 50
     "words that are more than signs"
@@ -43,29 +44,29 @@ class Gopher(PublishedRules, Choice):
     most_mean_word: float = 10
     "mean length of a word"
     hashes: float = 0.1
-    "most # a word"
+    "most # characters per word"
     ellipses: float = 0.1
-    "most three dots a word"
+    "most ellipses (...) per word"
     bullets: float = 0.9
-    "most share of lines that begin with a bullet"
+    "largest share of lines that begin with a bullet"
     cut_lines: float = 0.3
-    "most share of lines that end in three dots"
+    "largest share of lines that end in an ellipsis"
     alphabetic: float = 0.8
     "least share of words with a letter"
     stops: float = 2
     "least number of different stop words"
     paragraphs: float = 0.3
-    "most share of paragraphs that stood before"
+    "largest share of paragraphs that occurred before"
     paragraph_characters: float = 0.2
-    "most share of characters in such paragraphs"
+    "largest share of characters in such paragraphs"
     lines: float = 0.3
-    "most share of lines that stood before"
+    "largest share of lines that occurred before"
     line_characters: float = 0.2
-    "most share of characters in such lines"
+    "largest share of characters in such lines"
     pairs: float = 0.2
-    "most share of characters in the most frequent two words"
+    "largest share of characters in the most frequent pair of words"
     triples: float = 0.18
-    "the same of three words"
+    "the same for three words"
     fours: float = 0.16
     "the same of four words"
     fives: float = 0.15
@@ -81,7 +82,7 @@ class Gopher(PublishedRules, Choice):
     tens: float = 0.1
     "the same of ten words"
     stop_words: dict[str, list[str]] = field(default_factory=dict)
-    "of a language; English ones where none are said"
+    "stop words per language; default: English ones"
 
     LEAST: ClassVar[frozenset[str]] = frozenset({"least_words", "least_mean_word", "alphabetic", "stops"})
     RULES: ClassVar[tuple[str, ...]] = (
@@ -125,7 +126,6 @@ def _repetition(text: str, parts: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _runs(parts: list[str], size: int) -> Iterator[tuple[str, float]]:
-    """Shares of characters in runs of words that come again."""
     keys = repetition.keys(parts)
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     for rule, n in _TOP.items():
@@ -139,7 +139,7 @@ def _runs(parts: list[str], size: int) -> Iterator[tuple[str, float]]:
 
 
 def _again(grams: np.ndarray, lengths: np.ndarray, n: int) -> int:
-    """Characters of runs that stood before; behind such a run the next one begins."""
+    """Return the number of characters in repeated runs. The search continues behind such a run."""
     if len(np.unique(grams)) == len(grams):
         return 0
     seen, characters, at, numbers = set[int](), 0, 0, grams.tolist()

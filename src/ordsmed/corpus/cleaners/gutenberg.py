@@ -1,4 +1,4 @@
-"""The license before and behind a book of Project Gutenberg is taken off; texts without its marks stay as they are."""
+"""Remove the license before and after a book of Project Gutenberg. Texts without its marks are not changed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ class Gutenberg(Choice):
     """A book of Project Gutenberg without license and credits."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The book between its marks."""
+        """Return the book between its markers."""
         if not any(name in text for name in ("Gutenberg", "GUTENBERG", "gutenberg")):
             return text
         lines = text.split("\n")

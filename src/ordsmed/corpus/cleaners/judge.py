@@ -1,11 +1,11 @@
-"""Documents are kept by a score that a trained judge gives them, which stays with them as meta["score"].
+"""Filter documents by the score of a trained classifier or language model, which is stored as meta["score"].
 
     run = "work/judge", label = "prose", least = 0.5:   0.93  ->  kept, meta["score"] = 0.93
                                                         0.08  ->  dropped: low score
 
-`run` is what `ordsmed corpus judge` or `ordsmed finetune classify` made (the score is the probability of `label`, or
-the number that it tells), or a language model (the score is the bits of a byte, of which fewer are better). `best`
-keeps a share, with a threshold found on a sample of the corpus itself; `weight = "score"` draws documents by theirs.
+`run` is the result of `ordsmed corpus judge` or `ordsmed finetune classify` (the score is the probability of `label`,
+or the predicted number), or a language model (the score is bits per byte, lower is better). `best` keeps a share, with
+a threshold set on a sample of the corpus. `weight = "score"` keeps documents at random with their score as probability.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from ordsmed.base.menu import Choice
 from ordsmed.text.document import Document
 from ordsmed.text.read import tally
 
-DIGITS = 4  # of a score behind the point
+DIGITS = 4  # decimals of a score
 
 
 class DocumentScorer(Protocol):
-    """What the menu `judges` offers."""
+    """The interface of the menu `judges`."""
 
     @property
     def rises(self) -> bool:
-        """Is a higher score better?"""
+        """Return whether a higher score is better."""
 
     def labels(self) -> tuple[str, ...]:
-        """The classes it knows; none of one that tells a number."""
+        """Return the known classes; none if it predicts a number."""
 
     def span(self, label: str) -> tuple[float, float] | None:
-        """The lowest and the highest score there can be, where that is known."""
+        """Return the lowest and the highest possible score, if known."""
 
     def stamp(self) -> object:
-        """What tells it from another at the same place."""
+        """Return a value that changes with the model at the same path."""
 
     def score(self, text: str, label: str) -> float:
-        """The probability of a class, or the number."""
+        """Return the probability of a class, or the number."""
 
 
 @dataclass(frozen=True)
 class Judge(Choice):
-    """Only documents whose score is good enough; meta["score"] for all."""
+    """Keeps documents with a good score; sets meta["score"] of all."""
 
     run: str
-    "a folder of `corpus judge` or `finetune`, a language model, or a name that leads to one"
+    "a folder of `corpus judge` or `finetune`, a language model, or the name of one"
     label: str = ""
-    "the class whose probability is the score; of a judge that tells numbers it may be left out"
+    "the class whose probability is the score; not needed if the model predicts numbers"
     least: float | None = None
     "a document with a lower score is dropped"
     most: float | None = None
     "a document with a higher score is dropped"
     best: float = 1.0
-    "share of the documents that is kept, the best of them; the threshold is found on a sample of the corpus"
+    "share of the documents to keep, the best ones; the threshold is set on a sample of the corpus"
     sample: int = 5000
-    "documents of that sample"
+    "number of documents in that sample"
     weight: Literal["none", "score"] = "none"
-    "score: a document is kept with a chance that rises with its score, from the lowest (0) to the highest (1)"
+    "score: keep a document with a probability that rises linearly from the lowest score (0) to the highest (1)"
     into: str = "score"
-    "name of the score in a document's meta"
+    "key of the score in a document's meta"
     seed: int = 0
-    "of these chances"
+    "seed of the random choice"
 
     def __post_init__(self) -> None:
         at_least(self, sample=1)
@@ -78,16 +78,16 @@ class Judge(Choice):
                 f"best: found {self.best}, which keeps nothing of a sample of {self.sample:,}; raise `sample`"
             )
         if self.best < 1 and (self.least is not None or self.most is not None):
-            raise ValueError("best: found beside least or most; wanted a share, or thresholds")
+            raise ValueError("best: found together with least or most; wanted a share, or thresholds")
         if None not in (self.least, self.most) and self.least > self.most:  # type: ignore[operator]
             raise ValueError(f"least: found {self.least}, above most = {self.most}, so that nothing is kept")
 
     def check_inputs(self) -> None:
-        """Refuse what is no judge, another label than it has, and thresholds that keep nothing."""
-        _opened.cache_clear()  # what stands there may be another than when this process last asked
+        """Raise RecipeError for a wrong path or label, and for thresholds that keep nothing."""
+        _opened.cache_clear()  # the model at this path may have changed since
         labels, span = self._model.labels(), self._model.span(self.label)
         if self.label and self.label not in labels:
-            wanted = f"one of {', '.join(labels)}" if labels else "none: it tells a number"
+            wanted = f"one of {', '.join(labels)}" if labels else "none: it predicts a number"
             raise RecipeError(
                 "judge.label", f"found `{self.label}`", wanted, nearest(self.label, labels) if labels else ""
             )
@@ -98,18 +98,18 @@ class Judge(Choice):
         if span and self.most is not None and self.most < span[0]:
             raise RecipeError("judge.most", f"found {self.most}, so that nothing is kept", f"at least {span[0]:g}")
         if self.weight == "score" and not span:
-            wanted = "a judge whose scores have two ends: a classifier"
-            raise RecipeError("judge.weight", f"found {self.weight} beside {self.run}, a language model", wanted)
+            wanted = "scores with a lowest and a highest value: a classifier"
+            raise RecipeError("judge.weight", f"found {self.weight} with {self.run}, a language model", wanted)
 
     def stamp(self) -> object:
         return self._model.stamp()
 
     def sampled(self) -> int:
-        """How many documents it wants to see before it begins."""
+        """Return the number of documents needed to set the threshold."""
         return self.sample if self.best < 1 else 0
 
     def fitted(self, documents: Sequence[Document]) -> Judge:
-        """With the threshold that keeps the best share of these."""
+        """Return a copy with the threshold that keeps the best share of these documents."""
         rises = self._model.rises
         scores = sorted((self._score(document.text) for document in documents), reverse=rises)
         if not scores:
@@ -126,7 +126,6 @@ class Judge(Choice):
         return text
 
     def _reason(self, text: str, score: float) -> str:
-        """Why a document is dropped; empty where it is not."""
         if self.least is not None and score < self.least:
             return "low score"
         if self.most is not None and score > self.most:
@@ -147,11 +146,11 @@ class Judge(Choice):
 
 @functools.cache
 def _opened(run: str) -> DocumentScorer:
-    """What can be asked of what stands there, whatever kind it is."""
+    """Open the model at a path with the first kind of the menu that recognizes it."""
     for kind in menu.entries("judges"):
         choice = menu.load("judges", kind)
         if choice.recognises(run):
             scorer: DocumentScorer = choice(run)
             return scorer
     wanted = "a folder of `ordsmed corpus judge` or `ordsmed finetune`, or a language model"
-    raise RecipeError("judge.run", f"found {run}, where there is none", wanted)
+    raise RecipeError("judge.run", f"found {run}, which is none of these", wanted)

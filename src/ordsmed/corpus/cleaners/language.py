@@ -1,10 +1,10 @@
-"""Documents in the wanted languages are kept, and every document is told its own.
+"""Keep documents in the wanted languages, and store the language of each document.
 
     keep = ["nb", "nn"]:  "Dette er en setning på bokmål."  ->  kept, meta["language"] = "nb"
                           "This is a plain English line."   ->  dropped
 
-`nb` is Bokmål, `nn` Nynorsk, `no` both. The kept languages are weighed together: a text that may be Bokmål or Nynorsk
-is surely one of both. A text too short to tell is "und".
+`nb` is Bokmål, `nn` Nynorsk, `no` both. The probabilities of the kept languages are added, because a text that may be
+Bokmål or Nynorsk is certainly one of both. A text that is too short to identify is "und".
 """
 
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ from ordsmed.text.read import tally
 
 @dataclass(frozen=True)
 class Language(Choice):
-    """Only documents in the wanted languages; meta["language"] for all."""
+    """Keeps documents in the wanted languages; sets meta["language"] of all."""
 
     keep: list[str] = field(default_factory=list)
-    "languages that are kept, such as en, nb, nn, no (both); none said: all are kept and only named"
+    "languages to keep, such as en, nb, nn, no (both); default: keep all and only store the language"
     least: float = 0.5
-    "probability of the kept languages together; below it a document is dropped"
+    "least total probability of the kept languages"
     characters: int = 1000
-    "looked at, in samples from all over the text"
+    "characters examined, in samples from all over the text"
     shortest: int = 20
-    "letters in the samples (bytes of UTF-8); with fewer the language cannot be told"
+    "least letters in the samples (bytes of UTF-8) to identify the language"
     short: Literal["keep", "drop"] = "keep"
-    "what happens to a text too short to tell"
+    "what to do with a text too short to identify"
 
     def __post_init__(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
     least_words = 3:  "Too short"  ->  dropped
 
-A word is what stands between white space; count characters where a language writes none.
+Words are separated by white space; count characters for languages without spaces.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ordsmed.text.read import tally
 
 @dataclass(frozen=True)
 class Length(Choice):
-    """Only documents within bounds of length."""
+    """Keeps documents within bounds of length."""
 
     least_characters: int = 0
     "documents with fewer are dropped"

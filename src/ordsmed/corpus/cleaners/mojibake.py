@@ -1,12 +1,12 @@
-"""Text that was decoded with the wrong table, repaired by ftfy: only the places that look damaged are touched.
+"""Repair text that was decoded with the wrong table (mojibake), with ftfy. Only text that looks damaged is changed.
 
     "SÃ¸ren sa: â€œjaâ€\\x9d"   ->  "Søren sa: “ja”"
     "Søren sa: «ja»"           ->  the same, bit for bit
 
-ftfy reads about 1 MB/s, so it sees only stretches in which a character that a leading byte of UTF-8 could have become
-stands before one that a following byte could have become. Quotes, width, line ends and HTML are left as they are.
-A single damaged place among words that are right may be meant: one that ftfy does not take for damage in its line is
-repaired only where the text has another.
+ftfy reads about 1 MB/s, so it gets only stretches in which a character that a leading byte of UTF-8 could have become
+is followed by one that a continuation byte could have become. Quotes, width, line ends and HTML are not changed. A
+single suspicious character among correct words may be intended: if ftfy does not consider it damaged in its line, it is
+repaired only if the text contains another.
 """
 
 import functools
@@ -18,8 +18,8 @@ from typing import Any
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 
-# the tables in which UTF-8 is read by mistake; in those of Macintosh and DOS quotation marks, signs of mathematics and
-# the lines of drawings look like its bytes, so there only what no text has counts
+# Tables with which UTF-8 is decoded by mistake. In those of Macintosh and DOS quotation marks, mathematical symbols and
+# box drawing look like its bytes, so only sequences that no text contains count.
 _TABLES = ("latin-1", "cp1252", "cp1251", "cp1250", "cp1253", "cp1254", "cp1257", "iso-8859-2")
 _OLD_TABLES = {
     "macroman": re.compile(
@@ -31,12 +31,12 @@ _OLD_TABLES = {
     ),
 }
 
-_OLD_LEADS = "‚√ƒ≈◊ÿŸΓß─├┼╤╨"  # what these begin with
+_OLD_LEADS = "‚√ƒ≈◊ÿŸΓß─├┼╤╨"  # first characters of these patterns
 
 
 @dataclass(frozen=True)
 class Mojibake(Choice):
-    """Repair of text decoded with the wrong table (mojibake)."""
+    """Repairs text decoded with the wrong table."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         if text.isascii() or not _suspicious().search(text):
@@ -45,17 +45,18 @@ class Mojibake(Choice):
         return _STRETCH.sub(lambda stretch: _repaired(stretch[0], several), text)
 
 
-_STRETCH = re.compile(r"[^\n]{1,1000}+[^ \n]{0,100}+")  # to the end of a line, or a blank behind a thousand characters
+# to the end of a line, or to a space after a thousand characters
+_STRETCH = re.compile(r"[^\n]{1,1000}+[^ \n]{0,100}+")
 _WORD = re.compile(r"[^ \t\n]+")
 _LATIN, _FOREIGN = "[A-Za-z\u00c0-\u00d6\u00d8-\u024f]", "[\u0250-\u02ff\u0370-\u1dff]"
-_ODD = "[\u0250-\u02ff\u0370-\u03b0\u03ca-\u1dff]"  # none of the small Greek letters, which science puts into words
+_ODD = "[\u0250-\u02ff\u0370-\u03b0\u03ca-\u1dff]"  # without small Greek letters, which occur in scientific words
 _MIXED = re.compile(f"{_LATIN}(?={_ODD}(?!{_FOREIGN}))|(?<!{_FOREIGN}){_ODD}(?={_LATIN})")
-_MEANT = re.compile("[A-ZÀ-Þ]{2}Â\u00a0")  # capitals before a blank that is never broken
-_LOST = "ï¿½"  # U+FFFD, damaged itself
+_MEANT = re.compile("[A-ZÀ-Þ]{2}Â\u00a0")  # capitals before a no-break space
+_LOST = "ï¿½"  # U+FFFD in UTF-8, decoded wrongly
 
 
 def _is_damaged_twice(text: str) -> bool:
-    """Has it two places, or more, whose words can be repaired by themselves?"""
+    """Return whether the text has at least two places whose words can be repaired by themselves."""
     count, end = 0, 0
     for place in _suspicious().finditer(text):
         if place.start() >= end:
@@ -70,7 +71,7 @@ def _is_damaged_twice(text: str) -> bool:
 
 
 def _repaired(text: str, many: bool) -> str:
-    """Repaired as a whole; where good and damaged text are mixed, by words, and what is left place by place."""
+    """Repair a text as a whole; if good and damaged text are mixed, word by word, and the rest place by place."""
     if not many and _MEANT.search(text):
         return text
     whole = _fixed(text, False)
@@ -94,7 +95,7 @@ def _fixed(text: str, inside: bool) -> str:
 
 
 def _is_worse(text: str, fixed: str) -> bool:
-    """A repair that loses a character, makes a line, or puts a lone foreign letter into a Latin word is none."""
+    """Return whether a repair loses a character, adds a line, or puts a lone foreign letter into a Latin word."""
     mixed = _MIXED.search(fixed) is not None and _MIXED.search(text) is None
     lost = fixed.count("\ufffd") > text.count("\ufffd") + text.count(_LOST)
     return mixed or lost or "\n" in fixed
@@ -102,7 +103,7 @@ def _is_worse(text: str, fixed: str) -> bool:
 
 @functools.cache
 def _suspicious() -> re.Pattern[str]:
-    """What the bytes of one character of UTF-8 look like in any of the tables, or a control that Windows prints."""
+    """Match the bytes of a UTF-8 character as decoded by any of the tables, or a control that Windows prints."""
     shapes = [(0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3)]  # first bytes, and how many follow
     pairs = [
         f"[{_characters(first, last, table)}][{_characters(0x80, 0xBF, table)}\ufffd]{{{following}}}"
@@ -120,7 +121,6 @@ def _suspicious() -> re.Pattern[str]:
 
 
 def _characters(first: int, last: int, table: str) -> str:
-    """Bytes as a table shows them, for a set of a regular expression."""
     return re.escape(bytes(range(first, last + 1)).decode(table, "ignore"))
 
 

@@ -1,11 +1,11 @@
-"""What leads to a person is replaced: addresses of e-mail and machines, telephones, accounts, cards, identity numbers.
+"""Replace personal data: e-mail and IP addresses, telephone, account, card and identity numbers.
 
     "Write to kari@eksempel.no or ring tlf. 22 33 44 55."  ->  "Write to <EMAIL> or ring tlf. <PHONE>."
     "In 1998-2004 it cost 12 345 678 kr (ISBN 978-0-306-40615-7, v. 10.2.3.1)."  ->  the same
 
-Only what is surely of that kind: cards by their check digit (Luhn), accounts by IBAN (modulo 97) or Norway's modulo 11,
-identity numbers of no, se, fi by their check digits, of dk and us by their form, telephones with + or 00 and a country,
-in the American form, or behind a word that says so. Names and street addresses stay.
+Only certain matches are replaced: cards with a valid check digit (Luhn); accounts that are valid IBANs (modulo 97) or
+Norwegian (modulo 11); identity numbers with check digits (no, se, fi) or by their form (dk, us); telephone numbers with
++ or 00 and a country, in the American form, or after a word for telephone. Names and street addresses are kept.
 """
 
 import ipaddress
@@ -19,22 +19,22 @@ from ordsmed.base.menu import Choice
 
 @dataclass(frozen=True)
 class Private(Choice):
-    """Addresses, telephones and numbers of persons replaced."""
+    """Replaces addresses, telephone numbers and numbers of persons."""
 
     emails: str = "<EMAIL>"
-    "put in place of an e-mail address; empty: it stays"
+    "replaces an e-mail address; empty: keep it"
     machines: str = "<IP>"
-    "put in place of an IP address; empty: it stays"
+    "replaces an IP address; empty: keep it"
     accounts: str = "<ACCOUNT>"
-    "put in place of a bank account; empty: it stays"
+    "replaces a bank account; empty: keep it"
     cards: str = "<CARD>"
-    "put in place of the number of a payment card; empty: it stays"
+    "replaces the number of a payment card; empty: keep it"
     identities: str = "<ID>"
-    "put in place of a national identity number; empty: it stays"
+    "replaces a national identity number; empty: keep it"
     phones: str = "<PHONE>"
-    "put in place of a telephone number; empty: it stays"
+    "replaces a telephone number; empty: keep it"
     links: str = ""
-    "put in place of a web address; empty: it stays"
+    "replaces a web address; empty: keep it"
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         if self.links and ("://" in text or "www." in text):
@@ -51,7 +51,7 @@ _Check = Callable[[re.Match[str]], bool]
 
 
 def _replaced(text: str, starts: re.Pattern[str], kinds: list[Any]) -> str:
-    """Tries every kind where a number may begin; the first that it surely is replaces it."""
+    """Try every kind at each possible start of a number. The first kind whose check succeeds replaces it."""
     clean, done = list[str](), 0
     for at in (start.start() for start in starts.finditer(text)):
         for placeholder, pattern, is_one in kinds if at >= done else ():
@@ -63,7 +63,7 @@ def _replaced(text: str, starts: re.Pattern[str], kinds: list[Any]) -> str:
 
 
 def _is_machine(match: re.Match[str]) -> bool:
-    """Four short numbers may count a version or a chapter: at least seven digits, and no such word before."""
+    """Return whether an IP address has at least ten characters and no word for versions or chapters before it."""
     return len(match[0]) > 9 and _parses(match[0]) and not _VERSION.search(_words_before(match))
 
 
@@ -89,7 +89,7 @@ def _is_identity(match: re.Match[str]) -> bool:
         first = _modulo_11(digits[:10], (3, 7, 6, 1, 8, 9, 4, 5, 2, 1))
         return _day(digits) and first and _modulo_11(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1))
     finnish = match[0][-1] == "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(digits[:9]) % 31] and _day(digits)
-    swedish = digits[-10:]  # year, month, day; a Dane's number begins with the day, as a Finn's does
+    swedish = digits[-10:]  # year, month, day; Danish and Finnish numbers begin with the day
     danish = len(digits) == 10 and _day(digits)
     return finnish or (match[0][-1].isdigit() and (danish or (_day(swedish[4:6] + swedish[2:4]) and _luhn(swedish))))
 
@@ -109,7 +109,7 @@ def _words_before(match: re.Match[str]) -> str:
 
 
 def _day(digits: str) -> bool:
-    """Day and month; Norway adds 40 to the day, or to the month, of who was born abroad or is invented."""
+    """Return whether digits are day and month. Norway adds 40 to either for D numbers and synthetic persons."""
     day, month = int(digits[:2]), int(digits[2:4])
     return 1 <= day % 40 <= 31 and day < 72 and 1 <= month % 40 <= 12 and month < 53
 
@@ -123,11 +123,11 @@ def _modulo_11(digits: str, weights: tuple[int, ...]) -> bool:
     return sum(int(d) * w for d, w in zip(digits, weights, strict=True)) % 11 == 0 and len(set(digits)) > 1
 
 
-# A start begins with the character itself and looks back then: so the search runs over other text at full speed.
+# These patterns match a character first and look back then, so that the search is fast in other text.
 _NUMBER = re.compile(r"[+(0-9](?<![\w@].)(?<![0-9][.,:/+-].)(?=(?:[ .()+A-]{0,2}[0-9]){6})")
 _WORD = re.compile(r"[A-Z](?<![\w@].)(?=[A-Z][0-9]{2})")
 _COLONS = re.compile(r"[0-9A-Fa-f:](?<![\w@:].)(?=[0-9A-Fa-f]{0,3}:[0-9A-Fa-f:])")
-_AFTER = r"(?![\w@]|[.,:/+-][0-9])"  # no part of a longer word or number
+_AFTER = r"(?![\w@]|[.,:/+-][0-9])"  # not part of a longer word or number
 _LINK = re.compile(r"(?<!\w)(?:(?:https?|ftp)://|www\.)[^\s<>\"]*[^\s<>\".,;:!?'’”»)\]]")
 _EMAIL = re.compile(
     r"[\w.+%-](?<![\w.+%-].)[\w.+%-]{0,63}+@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-]|\.\w)"

@@ -1,17 +1,17 @@
-"""One sign where print has many: quotation marks, dashes, dots, blanks and full width, by the table TABLE.
+"""Normalize punctuation by TABLE: quotation marks, dashes, dots, spaces and full-width characters become ASCII.
 
     “Yes” – he said… 10 km   ->  "Yes" - he said... 10 km
 
     quotes  “ ” „ ‟ ‶ ″ -> "    ‘ ’ ‚ ‛ ′ ‵ ´ -> '    ‴ -> '''
     dashes  ‐ ‑ ‒ – − ⁃ -> -    — ― -> --    ⸺ ⸻ -> ---
     dots    … -> ...    ‥ -> ..    ‼ -> !!    ⁇ -> ??    ⁈ -> ?!    ⁉ -> !?
-    spaces  no-break, thin, hair, em, figure, ideographic and other blanks -> one ordinary blank
+    spaces  no-break, thin, hair, em, figure, ideographic and other spaces -> one ordinary space
     width   Ａ -> A    ３ -> 3    ！ -> !    and so for all of U+FF01 to U+FF5E
     angles  « » -> "    ‹ › -> '    (only on request: they are the quotation marks of many languages)
 
-In a line with more Chinese and Japanese characters than Latin letters, signs stay: “ ” —— …… ！ are its own; blanks and
-full-width letters and digits are changed there too. Letters that look like signs (ʻ ʼ ׳) and Arabic signs stay. Every
-replacement is ASCII and no ASCII character is replaced, so a second time changes nothing.
+In a line with more Chinese and Japanese characters than Latin letters only spaces and full-width letters and digits are
+changed; “ ” —— …… ！ are its usual punctuation. Letters that look like punctuation (ʻ ʼ ׳) and Arabic punctuation are
+kept. Every replacement is ASCII and no ASCII character is replaced, so a second pass changes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LATIN = re.compile("[A-Za-zÀ-ÖØ-öø-ɏＡ-Ｚａ-ｚ]")
 
 @dataclass(frozen=True)
 class Punctuation(Choice):
-    """Signs by a table: one quotation mark, one dash, one blank."""
+    """Replaces punctuation by ASCII according to a table."""
 
     quotes: bool = True
     "curly and low quotation marks, apostrophes and primes become straight"
@@ -52,14 +52,13 @@ class Punctuation(Choice):
     dots: bool = True
     "… becomes three dots, and the like"
     spaces: bool = True
-    "no-break, thin, wide and other blanks become one ordinary blank"
+    "no-break, thin, wide and other spaces become one ordinary space"
     width: bool = True
-    "full-width letters, digits and signs become ordinary ones"
+    "full-width letters, digits and symbols become ordinary ones"
     angles: bool = False
     "« » ‹ › become straight"
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text with the signs of the table."""
         if text.isascii():
             return text
         everywhere, in_chinese = self._tables()
@@ -69,7 +68,7 @@ class Punctuation(Choice):
         return "\n".join(_replaced(line, in_chinese if _is_chinese(line) else everywhere) for line in lines)
 
     def _tables(self) -> tuple[_Table, _Table]:
-        """What is replaced in most lines, and in those of Chinese and Japanese."""
+        """Return the replacements for most lines, and those for lines of Chinese and Japanese."""
         return _tables(tuple(name for name in TABLE if getattr(self, name)))
 
 

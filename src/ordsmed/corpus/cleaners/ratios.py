@@ -1,13 +1,12 @@
-"""Documents that are no running text by their shares: letters, digits, signs, capitals, long words, repetition.
+"""Drop documents that are not running text by shares of letters, digits, symbols, capitals, long words, and repetition.
 
     "4711 0815 1234 ..."             ->  dropped: digits
     "Buy now! Buy now! Buy now! ..." ->  dropped: pairs of words
 
-The rules are those known from Gopher (Rae et al. 2021) and C4 (Raffel et al. 2020), made fit for all languages: a word
-is a run of letters and digits, or one character of Chinese or Japanese. Rules on the length of words are not put to
-scripts written without spaces, rules on lines not to texts of fewer than ten. Shares of characters are of those that
-are no white space. Which rule a document broke is counted under `ratios: NAME`. A share of 1 (at most) or 0 (at least)
-turns a rule off.
+The rules are those of Gopher (Rae et al. 2021) and C4 (Raffel et al. 2020), adapted to all languages: a word is a run
+of letters and digits, or one Chinese or Japanese character. Rules on the length of words are not applied to scripts
+without spaces, and rules on lines not to texts of fewer than ten lines. Shares of characters do not count white space.
+The first broken rule is counted as `ratios: NAME`. A share of 1 (upper bound) or 0 (lower bound) turns a rule off.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _UNSPACED_RANGES = ((0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80,
 _HAN = "\u3005-\u3007\u3040-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _CHINESE, _RUN = re.compile(f"[{_HAN}]"), re.compile(r"\w+")
 _WORD = re.compile(rf"[{_HAN}]|[^\W{_HAN}]+")
-_FEWEST = 10  # lines; the rules on lines are not put to shorter texts
+_FEWEST = 10  # lines; the rules on lines are not applied to shorter texts
 _PRINTED = re.compile("[!-~]+")
 _BULLETS = frozenset("•‣▪▶►●○■□◦⁃*-–·")
 _STOPS = frozenset(".!?…。！？｡؟۔।॥።։\"'”’»」』)")
@@ -43,20 +42,20 @@ _STOPS = frozenset(".!?…。！？｡؟۔।॥።։\"'”’»」』)")
 
 @dataclass(frozen=True)
 class Ratios(Choice):
-    """Only documents that look like running text."""
+    """Keeps documents that look like running text."""
 
     shortest: int = 200
-    "characters; shorter texts are not judged"
+    "characters; shorter texts are kept"
     letters: float = 0.6
     "least share of characters that are letters"
     digits: float = 0.2
-    "most share of characters that are digits"
+    "largest share of characters that are digits"
     signs: float = 0.3
-    "most share of characters that are punctuation or symbols"
+    "largest share of characters that are punctuation or symbols"
     capitals: float = 0.5
-    "most share of letters that are capitals"
+    "largest share of letters that are capitals"
     lost: float = 0.01
-    "most share of characters that are U+FFFD"
+    "largest share of characters that are U+FFFD"
     longest_word: int = 1000
     "most ASCII characters without white space between; 0: no bound"
     least_mean_word: float = 2.0
@@ -64,23 +63,23 @@ class Ratios(Choice):
     most_mean_word: float = 15.0
     "most mean length of what stands between white space; 0: no bound"
     bullets: float = 0.9
-    "most share of lines that begin with a bullet"
+    "largest share of lines that begin with a bullet"
     cut_lines: float = 0.3
-    "most share of lines that end in three dots"
+    "largest share of lines that end in an ellipsis"
     ended_lines: float = 0.0
-    "least share of lines that end as sentences do"
+    "least share of lines that end like sentences"
     repeated_lines: float = 0.3
-    "most share of lines that stood before"
+    "largest share of lines that occurred before"
     repeated_line_characters: float = 0.2
-    "most share of characters in lines that stood before"
+    "largest share of characters in lines that occurred before"
     pairs: float = 0.2
-    "most share of characters in the two words that cover most, if they come again"
+    "largest share of characters in the repeated pair of words that covers most"
     triples: float = 0.18
-    "the same of three words"
+    "the same for three words"
     fours: float = 0.16
-    "the same of four words"
+    "the same for four words"
     repeated_tens: float = 0.2
-    "most share of characters in runs of ten words that stood before"
+    "largest share of characters in runs of ten words that occurred before"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -96,7 +95,7 @@ class Ratios(Choice):
         return None
 
     def _broken(self, text: str) -> Iterator[str]:
-        """The names of the rules that a text breaks; nothing is counted for rules that are off."""
+        """Yield the rules that a text breaks. Nothing is computed for rules that are off."""
         for measure, names in _MEASURES.items():
             limits = {name: getattr(self, name) for name in names}
             limits = {name: limit for name, limit in limits.items() if limit != _OFF.get(name, 1)}
@@ -122,7 +121,7 @@ def _characters(text: str) -> dict[str, float]:
 
 def _lengths(text: str, count: list[int]) -> dict[str, float]:
     words = text.split()
-    runs = words if text.isascii() else _PRINTED.findall(text)  # a paragraph of Chinese is no word
+    runs = words if text.isascii() else _PRINTED.findall(text)  # a paragraph of Chinese is not a word
     longest = max(map(len, runs), default=0)
     if 2 * count[_UNSPACED] > sum(count[_LETTER : _UNSPACED + 1]):
         return {"longest_word": longest}
@@ -159,7 +158,7 @@ def _repetition(text: str) -> dict[str, float]:
 
 
 def _top(grams: Numbers, lengths: Numbers) -> float:
-    """Characters that the run of words which covers most covers; 0 where none comes again."""
+    """Return the number of characters covered by the repeated run of words that covers most; 0 if none is repeated."""
     import numpy as np
 
     order, begins = repetition.alike(grams)
@@ -168,7 +167,7 @@ def _top(grams: Numbers, lengths: Numbers) -> float:
 
 
 def _again(grams: Numbers, lengths: Numbers, n: int) -> float:
-    """Characters of words in a run of n that stood before."""
+    """Return the number of characters of words in runs of n that occurred before."""
     import numpy as np
 
     order, begins = repetition.alike(grams)
@@ -184,7 +183,6 @@ def _again(grams: Numbers, lengths: Numbers, n: int) -> float:
 
 @functools.cache
 def _table() -> Numbers:
-    """The class of every character there is."""
     import unicodedata
 
     import numpy as np

@@ -1,11 +1,11 @@
-"""One way to write each character: a normal form, and no invisible characters that mean nothing.
+"""Normalize Unicode: a normal form, and no invisible characters without meaning.
 
     "cafe\\u0301 co\\u00adop"  ->  "café coop"
 
-Taken out: soft hyphens, zero-width spaces, word joiners, byte order marks, invisible operators, marks of objects and
-notes, noncharacters. Kept where they mean something: the joiners U+200C and U+200D behind letters of Arabic, Indic and
-other joining scripts and behind emoji; zero-width spaces behind letters of Thai, Lao, Burmese and Khmer; marks of
-direction in a text that holds letters written from right to left.
+Removed: soft hyphens, zero-width spaces, word joiners, byte order marks, invisible operators, marks of objects and
+annotations, noncharacters. Kept where they have a meaning: the joiners U+200C and U+200D after letters of Arabic, Indic
+and other joining scripts and after emoji; zero-width spaces after letters of Thai, Lao, Burmese and Khmer; direction
+marks in a text with letters written from right to left.
 """
 
 import re
@@ -32,17 +32,17 @@ _LEFTWARD = re.compile(
 
 @dataclass(frozen=True)
 class Unicode(Choice):
-    """A Unicode normal form, and no invisible characters that mean nothing."""
+    """Applies a Unicode normal form, and removes invisible characters without meaning."""
 
     form: Literal["NFC", "NFKC", "none"] = "NFC"
     "normal form; NFKC also turns ² into 2, ﬁ into fi and full width into half"
     invisible: Literal["drop", "keep"] = "drop"
-    "invisible characters that mean nothing where they stand"
+    "invisible characters without meaning in their position"
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         if text.isascii():
             return text
-        if self.invisible == "drop":  # first: what stood on either side may now be one character
+        if self.invisible == "drop":  # before normalization: the characters on both sides may combine
             text = _INVISIBLE.sub("", text)
             if _DIRECTION.search(text) and not _LEFTWARD.search(text):
                 text = _INVISIBLE.sub("", _DIRECTION.sub("", text))

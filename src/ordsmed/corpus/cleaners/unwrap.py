@@ -1,4 +1,4 @@
-"""Lines that were broken at a fixed width become paragraphs again; texts that were not wrapped stay as they are."""
+"""Join hard-wrapped lines into paragraphs. Texts that are not wrapped are not changed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +9,8 @@ from ordsmed.text.markup.wrapped import joined
 
 @dataclass(frozen=True)
 class Unwrap(Choice):
-    """Lines broken at a fixed width joined to paragraphs."""
+    """Joins lines broken at a fixed width to paragraphs."""
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
-        """The text with its paragraphs on one line each; verse, headings and lists keep their lines."""
+        """Return the text with one paragraph per line; verse, headings and lists keep their lines."""
         return "\n".join(joined(text.split("\n")))

@@ -1,1 +1,1 @@
-"""Menu: every file here is one choice of `kind`; one file adds one."""
+"""The menu of corpora: each file is one choice of `kind`."""

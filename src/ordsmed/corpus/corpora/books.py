@@ -1,7 +1,7 @@
-"""Books: a folder of .txt and .epub, a book a file, to one paragraph a line.
+"""Books: a folder of .txt and .epub files, one book per file, as documents with one paragraph per line.
 
-    .txt, .txt.gz -> without Gutenberg's own (markup/gutenberg.py) -> lines joined (markup/wrapped.py) -> Document
-    .epub         -> chapters of paragraphs, title, author, language (markup/epub.py)                   -> Document
+    .txt, .txt.gz -> without Gutenberg's license (markup/gutenberg.py) -> lines joined (markup/wrapped.py) -> Document
+    .epub         -> chapters of paragraphs, title, author, language (markup/epub.py)                      -> Document
 
 Other files of a folder are left out and counted.
 """
@@ -22,30 +22,30 @@ from ordsmed.text.document import Document
 from ordsmed.text.markup import epub, gutenberg, wrapped, zipped
 from ordsmed.text.source import FileSource, Piece
 
-LONGEST = 8 << 20  # characters of one document; what is longer is cut at the end of a paragraph
-LARGEST = zipped.LARGEST  # bytes of a book's text, unpacked
+LONGEST = 8 << 20  # characters of a document; a longer one is cut at the end of a paragraph
+LARGEST = zipped.LARGEST  # most unpacked bytes of a book's text
 _TXT = re.compile(r"\.(?:txt|text)(?:\.utf-?8)?(?:\.(?:gz|bz2|xz|zst))?\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Books(FileSource, Choice):
-    """Books, one a file."""
+    """Books, one per file."""
 
     LICENCE = "as each book says"
-    WORDS = 800_000_000  # of BookCorpus, as its makers tell
+    WORDS = 800_000_000  # of BookCorpus, as published
 
     cut: Literal["book", "chapter"] = "book"
-    "what a document is: a book, or a chapter where an epub tells them"
+    "what a document is: a book, or a chapter if the epub has chapters"
     headings: bool = True
     "keep the headings of an epub, as paragraphs"
     unwrap: Literal["auto", "always", "never"] = "auto"
-    "join lines to paragraphs in .txt: where they are wrapped, wherever no blank line stands between, or never"
+    "join the lines of .txt files: if they are hard-wrapped, always (except at blank lines), or never"
     fallback: str | None = None
-    "encoding of .txt that are not UTF-8, such as windows-1252; refused or replaced (see `errors`) if not said"
+    "encoding of .txt files that are not UTF-8, such as windows-1252; default: see `errors`"
     broken: Literal["refuse", "skip"] = "refuse"
-    "a book that cannot be read: stop and name it, or name, count and leave it out; encrypted ones are always left out"
+    "a book that cannot be read: stop with an error, or report, count and skip it; encrypted ones are always skipped"
     errors: read.Errors = "strict"
-    "invalid UTF-8: the book is broken (strict), or put U+FFFD in its place and count (replace)"
+    "invalid UTF-8: the book is broken (strict), or write U+FFFD for it and count it (replace)"
 
     def __post_init__(self) -> None:
         try:
@@ -78,7 +78,7 @@ class Books(FileSource, Choice):
             yield Document(text, id=f"{piece.path}:{number}" if len(texts) > 1 else str(piece.path), meta=dict(meta))
 
     def _book(self, path: Path) -> tuple[dict[str, str], list[list[str]] | None]:
-        """What is known of a book, and its chapters' paragraphs; None where the file is no book at all."""
+        """Return a book's metadata and the paragraphs of its chapters; None if the file is not a book."""
         if path.suffix.lower() == ".epub":
             read.tally().bytes += path.stat().st_size
             book = epub.book(path, self.errors, headings=self.headings)
@@ -113,7 +113,6 @@ def _whole(path: Path) -> bytes:
 
 
 def _bounded(paragraphs: list[str]) -> Iterator[str]:
-    """One text of all paragraphs, or several that are not too long."""
     pieces, length = list[str](), 0
     for piece in (piece for paragraph in paragraphs for piece in _cut(paragraph)):
         if pieces and length + len(piece) > LONGEST:

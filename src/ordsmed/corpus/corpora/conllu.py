@@ -1,10 +1,10 @@
-"""CoNLL-U: treebanks and parsed text back to running text, with the sentences the files tell.
+"""CoNLL-U: treebanks and parsed text as running text, with the sentences of the files.
 
     # newdoc id = a        # newpar        # text = One came.        1 \\t One \\t ...      (ten columns, blank line)
-      a document             a line          a sentence; without it the forms are put together
+      a document             a line          a sentence; without it the forms are joined
 
-A sentence is joined to the one before it by a blank, by a line end where a paragraph begins, and by nothing where the
-last word says SpaceAfter=No. `Document.ends` tells the sentences, so a recipe may take them as given.
+A sentence is joined to the previous one by a space, by a line end if it begins a paragraph, and by nothing after
+SpaceAfter=No. `Document.ends` holds the sentences, so a recipe can use them (`sentences = "given"`).
 """
 
 from collections.abc import Iterator
@@ -19,17 +19,17 @@ from ordsmed.text.document import Document
 from ordsmed.text.labelled import conll
 from ordsmed.text.source import Piece, TextSource
 
-LONGEST = 8 << 20  # characters of one document; what is longer is cut at a sentence
+LONGEST = 8 << 20  # characters of a document; a longer one is cut between sentences
 
 
 @dataclass(frozen=True)
 class Conllu(TextSource, Choice):
-    """Documents of CoNLL-U files, their sentences as the files give them."""
+    """Documents of CoNLL-U files, with their sentences."""
 
     LICENCE = "as each treebank says"
 
     every: int = 100
-    "sentences of a document where a file marks none by `# newdoc`; 0: the whole file is one"
+    "sentences per document in files without `# newdoc`; 0: the whole file is one document"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,18 +53,16 @@ class Conllu(TextSource, Choice):
 @dataclass
 class _Sentence:
     line: int
-    document: str | None = None  # the name after `# newdoc`; "" where it has none, None where there is no mark
+    document: str | None = None  # the name after `# newdoc`, "" without a name; None without `# newdoc`
     paragraph: bool = False
     text: str = ""
-    glued: bool = False  # the next sentence follows without a blank
-    words: list[tuple[str, bool]] = field(default_factory=list)  # (form, a blank follows)
-    covered: int = 0  # the last word that a range such as 1-2 stands for
+    glued: bool = False  # the next sentence follows without a space
+    words: list[tuple[str, bool]] = field(default_factory=list)  # (form, whether a space follows)
+    covered: int = 0  # the last word of a range such as 1-2
 
 
 @dataclass
 class _Joined:
-    """The sentences of a document that is not whole yet."""
-
     name: str = ""
     parts: list[str] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -84,7 +82,7 @@ class _Joined:
 
 
 def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
-    """The sentences that hold text; the marks of one without text pass to the next."""
+    """Yield the sentences with text. Comments of a sentence without text are passed to the next."""
     sentence = _Sentence(1)
     for number, line in enumerate(lines, 1):
         if line.startswith("#"):
@@ -108,7 +106,7 @@ def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
 def _word(sentence: _Sentence, line: str, place: str) -> None:
     columns, number = conll.cells(line, place)
     if "." in columns[0]:
-        return  # an empty node: a word that is understood and not said
+        return  # an empty node: an elided word
     if last := number[2]:
         sentence.covered = int(last)
     elif int(columns[0]) <= sentence.covered:
@@ -117,7 +115,7 @@ def _word(sentence: _Sentence, line: str, place: str) -> None:
 
 
 def _finish(sentence: _Sentence) -> bool:
-    """Settle the text of a sentence; whether it has any. White space is made tidy here, so that its end stays one."""
+    """Set the text of a sentence and return whether it has any. Tidy it now, so that its length stays the same."""
     if not sentence.text:
         sentence.text = "".join(form + " " * space for form, space in sentence.words)
     sentence.text = tidy(sentence.text, "none")

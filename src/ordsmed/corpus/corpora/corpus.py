@@ -1,6 +1,6 @@
-"""Corpora that were made before: finished folders of `ordsmed corpus`, to be joined, sifted or split anew.
+"""Finished corpora of `ordsmed corpus` as sources, to be joined, filtered or split again.
 
-work/corpus/books/train/00000.jsonl ...  ->  their documents; with `sentences = "given"` their sentences too
+work/corpus/books/train/00000.jsonl ...  ->  their documents; with `sentences = "given"` also their sentences
 """
 
 from collections.abc import Iterator
@@ -18,19 +18,16 @@ from ordsmed.text.source import Piece
 
 @dataclass(frozen=True)
 class MadeCorpus(Choice):
-    """Documents of finished corpora."""
-
     name: str | list[str]
-    "folders or recipes of `ordsmed corpus`; what is missing is made"
+    "folders or recipes of `ordsmed corpus`; missing corpora are built"
     splits: tuple[str, ...] = folder.SPLITS
-    "which of their splits"
+    "which splits are read"
 
     def __post_init__(self) -> None:
         if not set(self.splits) <= set(folder.SPLITS):
             raise ValueError(f"splits: found {list(self.splits)}; wanted some of {', '.join(folder.SPLITS)}")
 
     def documents(self) -> Iterator[Document]:
-        """All documents, split by split."""
         for piece in self.pieces():
             yield from self.read(piece)
 

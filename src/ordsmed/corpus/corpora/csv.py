@@ -1,4 +1,4 @@
-"""CSV and TSV files: a document a row, its text in a column, by its name or its number from 1.
+"""CSV and TSV files: one document per row, the text in a column given by its name or its number from 1.
 
 id,text\\n1,"One. Two."\\n  ->  Document("One. Two.", id="a.csv:2")
 """
@@ -15,17 +15,17 @@ from ordsmed.text.source import FileSource, Piece
 
 @dataclass(frozen=True)
 class Csv(FileSource, Choice):
-    """Documents of tables in text files; a file is held in memory."""
+    """Documents of CSV and TSV files. A file is read into memory."""
 
     text_key: str | int = "text"
-    "the column in which the text stands: its name, or its number from 1"
+    "name of the text column, or its number from 1"
     header: bool = True
-    "does the first line name the columns?"
+    "whether the first line contains column names"
     errors: read.Errors = "strict"
-    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
+    "invalid UTF-8: stop with an error that names the byte (strict), or write U+FFFD for it and count it (replace)"
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a file; rows without text are none."""
+        """Yield the documents of a file. Rows without text are skipped."""
         rows = table(piece.path, {"text": self.text_key}, header=self.header, errors=self.errors, more=True)
         for number, text in enumerate(rows.columns["text"]):
             if text.strip():

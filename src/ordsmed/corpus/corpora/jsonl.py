@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, its text under a key, the other keys kept as metadata.
+"""JSON lines: one object per line, with its text under a key; the other keys become metadata.
 
 {"text": "One. Two.", "url": "..."}  ->  Document("One. Two.", id="a.jsonl:1", meta={"url": "..."})
 """
@@ -13,7 +13,7 @@ from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource
 
-LONGEST = 1 << 28  # characters of one line
+LONGEST = 1 << 28  # most characters of a line
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Jsonl(TextSource, Choice):
     """Documents of JSON lines."""
 
     text_key: str = "text"
-    "the key under which the text stands"
+    "the key of the text"
     id_key: str | None = None
-    "the key that names the document; without it, file and line do"
+    "the key of the document's id; default: file and line"
     errors: read.Errors = "strict"
-    "invalid UTF-8 and lone surrogates: refuse them with their place (strict), or put U+FFFD and count (replace)"
+    "invalid UTF-8 and lone surrogates: stop with an error (strict), or write U+FFFD and count them (replace)"
 
     def read(self, piece: Piece) -> Iterator[Document]:
         for number, line in enumerate(self.lines(piece.path, LONGEST), 1):
@@ -36,7 +36,7 @@ class Jsonl(TextSource, Choice):
         record = _decode(line, place, self.errors)
         if not isinstance(record, dict):
             problem = f"JSON, but {with_article(type(record).__name__)}"
-            raise DataError(place, problem, "an object {...}", "one object a line")
+            raise DataError(place, problem, "an object {...}", "one object per line")
         text = record.pop(self.text_key, None)
         if not isinstance(text, str):
             problem = f"no `{self.text_key}`"
@@ -58,7 +58,7 @@ def _decode(line: str, place: str, errors: read.Errors) -> object:
 
 
 def _decode_slowly(line: str, place: str, errors: read.Errors, reason: str) -> object:
-    """What msgspec refuses may still be JSON as Python writes it: NaN, and halves of a surrogate pair."""
+    """Decode what msgspec refuses but Python writes as JSON: NaN, and lone surrogates."""
     import json
     import re
 
@@ -66,13 +66,13 @@ def _decode_slowly(line: str, place: str, errors: read.Errors, reason: str) -> o
         record = json.loads(line)
     except (ValueError, RecursionError):
         reason = re.sub("^[A-Z](?![A-Z])", lambda first: first[0].lower(), reason)
-        raise DataError(place, f"bad JSON: {reason}", "one JSON object a line", "mend or remove the line") from None
+        raise DataError(place, f"bad JSON: {reason}", "one JSON object per line", "fix or remove the line") from None
     lone = re.compile("[\ud800-\udfff]")
     count = len(lone.findall(repr_free := json.dumps(record, ensure_ascii=False)))
     if not count:
         return record
     if errors == "strict":
         problem = f"{count} lone surrogates (\\ud800 to \\udfff)"
-        raise DataError(place, problem, "whole characters", 'mend it, or set errors = "replace"')
+        raise DataError(place, problem, "whole characters", 'fix it, or set errors = "replace"')
     read.tally().replaced += count
     return json.loads(lone.sub("\ufffd", repr_free))

@@ -1,9 +1,9 @@
-"""MDS: the shards of Mosaic's streaming datasets; one sample a document, its other columns kept as metadata.
+"""MDS: shards of Mosaic's streaming datasets; one sample per document, its other columns become metadata.
 
-    index.json        which shards there are, their columns and how those are written
-    shard.00000.mds   samples (4 bytes) | where each begins, and the end (4 each) | samples: columns' sizes, columns
+    index.json        the shards, their columns and the encodings of these
+    shard.00000.mds   their number (4 bytes) | offset of each, and the end (4 each) | samples: column sizes, columns
 
-Shards packed by zstd, gzip and bz2 are unpacked as they are read.
+Shards packed with zstd, gzip and bz2 are unpacked while they are read.
 """
 
 import json
@@ -23,7 +23,7 @@ from ordsmed.text.document import Document
 from ordsmed.text.source import FileSource, Piece
 
 INDEX = "index.json"
-WHOLE = "a whole dataset of Mosaic's: index.json and its shards"
+WHOLE = "a complete dataset of Mosaic: index.json and its shards"
 NUMBERS = {"int": "<q", "int64": "<q", "int32": "<i", "uint32": "<I", "uint64": "<Q", "int16": "<h", "int8": "<b",
            "uint8": "<B", "uint16": "<H", "float64": "<d", "float32": "<f"}  # fmt: skip
 READ = {**dict.fromkeys(NUMBERS), "str": None, "json": None, "str_int": None, "str_float": None}
@@ -31,18 +31,18 @@ READ = {**dict.fromkeys(NUMBERS), "str": None, "json": None, "str_int": None, "s
 
 @dataclass(frozen=True)
 class Mds(FileSource, Choice):
-    """Documents of such folders."""
+    """Documents of folders with MDS shards."""
 
     text_key: str = "text"
-    "the column in which the text stands"
+    "the text column"
     id_key: str | None = None
-    "the column that names the document; without it, shard and sample do"
+    "the column of the document's id; default: shard and sample"
 
     def pieces(self) -> list[Piece]:
-        """The shards that the indexes tell of, in their order."""
+        """Return the shards listed in the indexes, in order."""
         indexes = [path for path in read.files(self.path) if path.name == INDEX]
         if not indexes:
-            raise DataError(self.path, f"holds no {INDEX}", WHOLE)
+            raise DataError(self.path, f"contains no {INDEX}", WHOLE)
         return [Piece(index.parent / name) for index in indexes for name in _shards(index)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
@@ -62,7 +62,6 @@ class Mds(FileSource, Choice):
 
 
 def _shards(index: Path) -> dict[str, Any]:
-    """What an index says of its shards, by the names of their files."""
     table = files.read_table(index)
     known: dict[str, Any] = {}
     for shard in table.get("shards", []):
@@ -78,7 +77,7 @@ def _shards(index: Path) -> dict[str, Any]:
             raise DataError(index.parent / name, "no such file", f"it, as {INDEX} says", "copy the folder again")
         known[name] = shard
     if not known:
-        raise DataError(index, "tells of no shard", WHOLE)
+        raise DataError(index, "lists no shard", WHOLE)
     return known
 
 
@@ -97,7 +96,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _samples(data: bytes, shard: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
-    """The columns of each sample; those of kinds that are no text or number are left out."""
+    """Yield the columns of each sample, except those that are neither text nor numbers."""
     try:
         (count,) = struct.unpack_from("<I", data)
         borders = struct.unpack_from(f"<{count + 1}I", data, 4)
@@ -115,7 +114,7 @@ def _columns(sample: bytes, shard: dict[str, Any]) -> dict[str, Any]:
     for name, kind, fixed in zip(shard["column_names"], shard["column_encodings"], shard["column_sizes"], strict=True):
         size = sizes.pop(0) if fixed is None else fixed
         if at + size > len(sample):
-            raise ValueError(f"`{name}` reaches over its sample")
+            raise ValueError(f"`{name}` extends beyond its sample")
         if kind in READ:
             row[name] = _value(kind, sample[at : at + size])
         at += size
@@ -126,4 +125,4 @@ def _value(kind: str, raw: bytes) -> object:
     if kind in NUMBERS:
         return struct.unpack(NUMBERS[kind], raw)[0]
     text = raw.decode()
-    return json.loads(text) if kind != "str" else text  # whole numbers and fractions as text are JSON too
+    return json.loads(text) if kind != "str" else text  # numbers as text are JSON, too

@@ -1,4 +1,4 @@
-"""Corpora by names of your own, told in one TOML file: each a table as `[source]` is.
+"""Corpora by your own names, defined in one TOML file with a table like `[source]` for each.
 
 # corpora.toml                                   in a recipe
 [wikipedia]                                      [source]
@@ -23,15 +23,15 @@ from ordsmed.text.source import Source
 
 @dataclass(frozen=True)
 class Named(Choice):
-    """Sources that another file describes, one after the other."""
+    """Sources that another file defines, one after the other."""
 
     names: str | list[str]
     "one name or several"
     file: str = "corpora.toml"
-    "where the names are told"
+    "the file that defines the names"
 
     def sources(self) -> list[Source]:
-        """The settings that stand behind the names."""
+        """Return the sources with these names."""
         table = settings.read(Path(self.file))
         return [self._source(table, name) for name in ([self.names] if isinstance(self.names, str) else self.names)]
 
@@ -40,7 +40,7 @@ class Named(Choice):
             yield from source.documents()
 
     def stamp(self) -> object:
-        """What stands behind the names, and their stamps."""
+        """Return the definitions of the names, and their stamps."""
         return [[settings.plain(source), source.stamp()] for source in self.sources()]
 
     def size(self) -> int:
@@ -54,6 +54,6 @@ class Named(Choice):
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
             raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries("corpora")))
         if entry["kind"] == "named":
-            raise RecipeError(f"{place}.kind", "`named` behind a name", "another kind")
+            raise RecipeError(f"{place}.kind", "a name defined by `named`", "another kind")
         chosen = menu.load("corpora", entry["kind"], place=f"{place}.kind")
         return settings.decode(chosen, {k: v for k, v in entry.items() if k != "kind"}, place)

@@ -1,10 +1,10 @@
-"""Documents as people write them: Word (.docx), OpenDocument (.odt) and PDF files, a document a file.
+"""Word (.docx), OpenDocument (.odt) and PDF files, one document per file.
 
     letter.docx, notes.odt -> paragraphs of their XML (markup/office.py)                          -> Document
     report.pdf             -> lines of its pages, joined to paragraphs (markup/pdf.py, by pypdf)  -> Document
 
-Other files of a folder are left out and counted. A file that cannot be read is refused; with `broken = "skip"` in the
-recipe it is named, counted and left out.
+Other files of a folder are left out and counted. A file that cannot be read raises an error; with `broken = "skip"` in
+the recipe it is reported, counted and left out.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Office(FileSource, Choice):
     """Documents of word processors, and PDF files."""
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The document of a file; none where it holds no text."""
+        """Yield the document of a file, if it contains text."""
         tally, suffix = read.tally(), piece.path.suffix.lower()
         tally.bytes += piece.path.stat().st_size
         if suffix not in read.OFFICE:

@@ -1,10 +1,10 @@
-"""Parquet and Arrow: one row a document, its text in a column, the other columns kept as metadata.
+"""Parquet and Arrow files: one row per document, the text in a column; the other columns become metadata.
 
     {"text": "One. Two.", "date": 2020-01-31}  ->  Document("One. Two.", id="a.parquet:1", meta={"date": "2020-01-31"})
 
-Only a few megabytes of rows are unpacked at a time. A large file is read in pieces; the start and stop of such a piece
-are numbers of row groups, not bytes. Arrow's files are those in a folder that Hugging Face's `save_to_disk` made, or in
-its cache. Dates become text as ISO 8601 writes them, decimals text, bytes base64.
+Only a few megabytes of rows are unpacked at a time. A large file is read in pieces, whose start and stop are numbers of
+row groups, not bytes. Arrow files are found in folders of Hugging Face's `save_to_disk`, and in its cache. Dates become
+ISO 8601 text, decimals text, bytes base64.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
 
-PART = 256 << 20  # bytes of a file that are worth a piece of their own
+PART = 256 << 20  # bytes of a piece of a file
 SLICE = 4096  # rows of an Arrow file at a time
 BATCH = 16 << 20  # bytes of rows unpacked at a time
 
@@ -39,20 +39,19 @@ class Parquet(FileSource, Choice):
     """Documents of Parquet and Arrow files."""
 
     text_key: str = "text"
-    "the column in which the text stands"
+    "the text column"
     id_key: str | None = None
-    "the column that names the document; without it, file and row do"
+    "the column of the document's id; default: file and row"
     keep: list[str] | None = None
-    "columns kept as metadata; all if not said"
+    "columns kept as metadata; default: all"
     errors: read.Errors = "strict"
-    "invalid UTF-8: refuse it with its place (strict), or put U+FFFD in its place and count (replace)"
+    "invalid UTF-8: stop with an error that names the byte (strict), or write U+FFFD for it and count it (replace)"
 
     def pieces(self) -> list[Piece]:
-        """The files, in sorted order; large ones by ranges of row groups."""
+        """Return the files, in sorted order; large ones as ranges of row groups."""
         return [piece for path in read.files(self.path) for piece in _pieces(path)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of a file, or of some of its row groups."""
         counted, size = read.tally(), piece.path.stat().st_size
         if _is_arrow(piece.path):
             yield from self._arrow(piece.path)
@@ -73,7 +72,6 @@ class Parquet(FileSource, Choice):
                 row += batch.num_rows
 
     def _arrow(self, path: Path) -> Iterator[Document]:
-        """The documents of an Arrow file, batch after batch."""
         row = 0
         with _batches(path) as batches:
             for batch in batches:
@@ -109,27 +107,26 @@ class Parquet(FileSource, Choice):
         except UnicodeDecodeError as error:
             if self.errors == "strict":
                 problem = f"invalid UTF-8 at byte {error.start:,} of the text"
-                raise DataError(place, problem, "text in UTF-8", 'mend it, or set errors = "replace"') from None
+                raise DataError(place, problem, "text in UTF-8", 'fix it, or set errors = "replace"') from None
         text = raw.decode(errors="replace")
         read.tally().replaced += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
         return text
 
 
 def _is_parquet(path: Path) -> bool:
-    """By its name or by its first bytes; a broken file of that name is to be complained of."""
+    """Check the name or the first bytes. A broken file named .parquet must raise an error, so its name is enough."""
     with path.open("rb") as file:
         return path.suffix.lower() == ".parquet" or file.read(4) == b"PAR1"
 
 
 def _is_arrow(path: Path) -> bool:
-    """By its name or by its first bytes, as for Parquet."""
     with path.open("rb") as file:
         return path.suffix.lower() == ".arrow" or file.read(6) == b"ARROW1"
 
 
 @contextlib.contextmanager
 def _batches(path: Path) -> Iterator[Any]:
-    """The batches of a file or stream of Arrow's, mapped and not read at once."""
+    """Yield the batches of an Arrow file or stream, which is memory-mapped."""
     pyarrow = _pyarrow()
     try:
         with pyarrow.memory_map(str(path)) as mapped:
@@ -169,13 +166,12 @@ def _pieces(path: Path) -> list[Piece]:
 
 
 def _batch(file: ParquetFile) -> int:
-    """Rows that make up about as many bytes as shall be unpacked at a time."""
     unpacked = sum(file.metadata.row_group(n).total_byte_size for n in range(file.num_row_groups))
     return max(1, min(4096, BATCH * file.metadata.num_rows // max(unpacked, 1)))
 
 
 def _texts(column: ArrowArray, path: Path, name: str) -> list[bytes | None]:
-    """As bytes: Parquet promises UTF-8 and nobody checks it."""
+    """Return a column of text as bytes, because nothing checks that Parquet's text is UTF-8."""
     import pyarrow
 
     kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
@@ -185,15 +181,15 @@ def _texts(column: ArrowArray, path: Path, name: str) -> list[bytes | None]:
 
 
 def _values(column: ArrowArray, place: str) -> list[Any]:
-    """What JSON can hold."""
+    """Return a column as values that JSON can hold."""
     import msgspec
     import pyarrow
     import pyarrow.compute
 
     if pyarrow.types.is_temporal(column.type) and not pyarrow.types.is_duration(column.type):
-        # not by way of Python, which has no nanoseconds and no year 10000
+        # not via Python's types, which have no nanoseconds and no year 10000
         column = pyarrow.compute.replace_substring(column.cast(pyarrow.string()), " ", "T", max_replacements=1)
     try:
         return msgspec.to_builtins(column.to_pylist())
     except (ValueError, OverflowError, TypeError) as error:
-        raise DataError(place, f"cannot be kept: {_line(error)}", "", "name the columns to keep in `keep`") from None
+        raise DataError(place, f"cannot be kept: {_line(error)}", "", "list the columns to keep in `keep`") from None

@@ -1,10 +1,10 @@
 """The English prose of the running Python: its language reference and the docstrings of its standard library.
 
     pydoc_data.topics, Lib/**/*.py (read, not imported), docs of built-in modules
-      -> docstrings -> paragraphs -> prose alone, markup taken off -> one document a topic or module, a paragraph a line
+      -> docstrings -> paragraphs -> prose without markup -> one document per topic or module, one paragraph per line
 
-Real text on every machine and nothing to download; the same Python gives the same bytes. Doctests, code, tables,
-signatures and what appeared before are left out.
+This is real text that every machine has without a download. The same Python gives the same bytes. Doctests, code,
+tables, signatures and repeated paragraphs are left out.
 """
 
 import ast
@@ -41,7 +41,7 @@ class Stdlib(Choice):
     """The prose of the running Python's documentation and docstrings."""
 
     def documents(self) -> Iterator[Document]:
-        """One document a topic, module, or built-in module; a paragraph that came before is left out."""
+        """Yield a document for each topic, module and built-in module, without repeated paragraphs."""
         seen: set[str] = set()
         for name, docs in _everything():
             prose = []
@@ -53,16 +53,14 @@ class Stdlib(Choice):
                 yield Document("\n".join(prose), id=name)
 
     def stamp(self) -> object:
-        """The Python whose documentation it is."""
         return sys.version
 
     def size(self) -> int:
-        """Bytes of source to read."""
         return sum(path.stat().st_size for path in _sources())
 
 
 def paragraphs(doc: str) -> Iterator[str]:
-    """The paragraphs of a docstring that are prose, each on one line and without markup."""
+    """Yield the paragraphs of a docstring that are prose, each on one line and without markup."""
     for block in re.split(r"\n\s*\n", inspect.cleandoc(doc.replace("\r", ""))):
         for item in _items(block):
             if not _FOREIGN.search(item) and _reads_like_prose(text := _plain(item)):
@@ -93,7 +91,7 @@ def _root() -> Path:
 
 
 def _sources() -> list[Path]:
-    """The standard library's modules, in sorted order; its tests and what was installed beside it left out."""
+    """Return the standard library's modules in sorted order, without tests and installed packages."""
     root = _root()
     paths = [p for p in root.rglob("*.py") if not _LEFT_OUT.intersection(p.relative_to(root).parts)]
     if len(paths) < 100:
@@ -103,7 +101,6 @@ def _sources() -> list[Path]:
 
 
 def _docstrings(path: Path) -> list[str]:
-    """Docstrings in the order of the source; a file that does not parse has none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -122,7 +119,6 @@ def _walk(node: ast.AST) -> Iterator[str]:
 
 
 def _built(name: str) -> Iterator[str]:
-    """Documentation of a module written in C, of its functions, and of its classes and their methods."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -138,7 +134,6 @@ def _built(name: str) -> Iterator[str]:
 
 
 def _docs(value: object) -> Iterator[str]:
-    """The documentation of a class, function or method in C; not of what a program put there."""
     if isinstance(value, _IN_C) and isinstance(value.__doc__, str):
         yield value.__doc__
 
@@ -171,7 +166,7 @@ _CODE = re.compile(r"[=(){}\[\]<>_/\\|@#$%^&*~]")
 
 
 def _items(block: str) -> Iterator[str]:
-    """A paragraph, or a list's items: a bullet or another indentation begins a new one."""
+    """Yield a paragraph, or the items of a list. A bullet or another indentation begins an item."""
     item: list[str] = []
     depth: int | None = None
     for line in block.expandtabs().split("\n"):
@@ -190,14 +185,13 @@ def _items(block: str) -> Iterator[str]:
 
 
 def _plain(item: str) -> str:
-    """On one line, without the markup of reStructuredText."""
     for pattern, instead in _MARKUP:
         item = pattern.sub(instead, item)
     return item.strip()
 
 
 def _reads_like_prose(text: str) -> bool:
-    """Sentences: closed by a stop, mostly plain words, held together by small ones, with few signs of code."""
+    """Return whether a text is made of sentences: ends with a stop, mostly plain and small words, few code symbols."""
     words = text.split()
     return (
         len(words) >= 5

@@ -1,10 +1,10 @@
-"""Archives of text files: tar, plain or packed, and zip; a member a document, nothing is unpacked onto the disk.
+"""Archives of text files: tar, plain or packed, and zip; one document per member, without unpacking to disk.
 
     texts.tar.xz -> a/1.txt, a/2.txt.gz, part.tar (its members too) -> Document(..., id="texts.tar.xz:a/1.txt"), ...
 
-The archive streams by once. A member is never written anywhere, so it does not matter where its name leads; one whose
-name leads out of the archive is left out and counted all the same. OpenWebText is a tar of packed tars: what a packed
-member holds is told by its first bytes.
+The archive is read as a stream. Members are not written anywhere, so their names are harmless; members with names
+outside of the archive are nevertheless left out and counted. OpenWebText is a tar of packed tars, so the first bytes of
+a packed member decide what it is.
 """
 
 from __future__ import annotations
@@ -35,12 +35,18 @@ from ordsmed.text.source import Piece, TextSource
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line's end, or at a blank
-Member = tuple[str, int, IO[bytes]]  # its name, its bytes, and what it holds
+LONGEST = 8 << 20  # characters of a document; a longer one is cut at a line end, or at a space
+Member = tuple[str, int, IO[bytes]]  # name, size in bytes, content
 NO_FILES = "links and devices in archives"
 _TAR = re.compile(r"\.(?:tar(?:\.gz|\.bz2|\.xz|\.zst)?|tgz|tbz2|txz)\Z", re.IGNORECASE)
 _PACKED = re.compile(r"\.t?(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
-_ABOUT_THE_NEXT = (b"L", b"K", b"x", b"g", b"X")  # kinds of headers that hold a long name or facts of the next member
+_ABOUT_THE_NEXT = (
+    b"L",
+    b"K",
+    b"x",
+    b"g",
+    b"X",
+)  # types of headers that contain a long name or metadata of the next member
 _GAP = re.compile(r"\n[^\S\n]*\n\s*")
 
 
@@ -51,20 +57,19 @@ class Tar(TextSource, Choice):
     path: str | list[str]
     "archives (.tar, .tar.gz, .tgz, .tar.bz2, .tar.xz, .tar.zst, .zip), folders of them or patterns"
     members: str = "*.txt"
-    "pattern of the names of members that are text; packed ones are matched without their .gz, .bz2, .xz or .zst"
+    "pattern for the names of text members; packed ones are matched without .gz, .bz2, .xz or .zst"
     cut: Literal["member", "blank lines"] = "member"
-    "what a document is: a member, or what stands between blank lines of one"
+    "what a document is: a member, or the text between blank lines of a member"
     largest: int = 4 << 30
-    "bytes of a member, unpacked; what is larger is left out from there on"
+    "most unpacked bytes of a member; the rest is left out"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, largest=1)
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The documents of an archive, member by member."""
         counted, seen, path = read.tally(), 0, piece.path
-        with _complaints(path), path.open("rb") as file:
+        with _named_errors(path), path.open("rb") as file:
             for document in self._archive(file, path):
                 here = file.tell()
                 counted.bytes, seen = counted.bytes + max(here - seen, 0), max(here, seen)
@@ -82,10 +87,10 @@ class Tar(TextSource, Choice):
             read.tally().left_out["files other than archives"] += 1
 
     def _tar_members(self, unpacked: io.BufferedIOBase, place: object, outer: IO[bytes]) -> Iterator[Member]:
-        """Those of a tar, in which what is passed over is looked at too."""
+        """Yield the members of a tar. Skipped bytes are checked for bombs, too."""
         density = read.Density(place, self.densest, outer.tell())
 
-        def next_block(size: int) -> bytes:  # by read1: what stands before a cut comes out before the complaint
+        def next_block(size: int) -> bytes:  # read1, so that all data before a cut are returned before the error
             block: bytes = unpacked.read1(size)
             density.passed(len(block), outer.tell())
             return block
@@ -103,7 +108,7 @@ class Tar(TextSource, Choice):
             elif size > self.largest and not _TAR.search(name) and not _PACKED.search(name):
                 left_out["members too large"] += 1
             else:
-                with _complaints(f"{place}:{name}"):
+                with _named_errors(f"{place}:{name}"):
                     yield from self._member(name, file, f"{place}:{name}", outer, inner=inner)
 
     def _member(self, name: str, file: IO[bytes], place: str, outer: IO[bytes], *, inner: bool) -> Iterator[Document]:
@@ -140,7 +145,6 @@ def _documents(texts: Iterator[str], at_gaps: bool) -> Iterator[str]:
 
 
 def _within(file: IO[bytes], largest: int, density: read.Density, outer: IO[bytes]) -> Iterator[bytes]:
-    """The blocks of a member, until it is too large."""
     seen = 0
     while block := file.read(read.BLOCK):
         seen += len(block)
@@ -152,7 +156,6 @@ def _within(file: IO[bytes], largest: int, density: read.Density, outer: IO[byte
 
 
 def _unpacked(file: IO[bytes], name: str) -> Any:
-    """What a file holds, unpacked as its name tells; with `peek` and `read1`."""
     packed = _PACKED.search(name.lower())
     match packed and packed[0][-2:]:
         case "gz":
@@ -167,20 +170,18 @@ def _unpacked(file: IO[bytes], name: str) -> Any:
 
 
 class _Blocks(io.RawIOBase):
-    """Blocks of bytes as a file."""
-
     def __init__(self, blocks: Iterator[bytes]) -> None:
-        self.blocks, self.held = blocks, memoryview(b"")
+        self.blocks, self.rest = blocks, memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, into: WriteableBuffer) -> int:
-        while not self.held and (block := next(self.blocks, None)) is not None:
-            self.held = memoryview(block)
+        while not self.rest and (block := next(self.blocks, None)) is not None:
+            self.rest = memoryview(block)
         room = memoryview(into)
-        size = min(len(room), len(self.held))
-        room[:size], self.held = self.held[:size], self.held[size:]
+        size = min(len(room), len(self.rest))
+        room[:size], self.rest = self.rest[:size], self.rest[size:]
         return size
 
 
@@ -189,7 +190,7 @@ def _begins_as_tar(file: io.BufferedReader) -> bool:
 
 
 class _Header(tarfile.TarInfo):
-    """Broken headers are told where `tarfile` takes them for the end, and one that asks for all memory is refused."""
+    """Raises errors for broken headers, which `tarfile` takes for the end, and for headers with huge contents."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
@@ -199,10 +200,10 @@ class _Header(tarfile.TarInfo):
             raise
         except tarfile.HeaderError as error:
             cut = len(buf) < tarfile.BLOCKSIZE
-            problem = "it stops before its end" if cut else f"not a tar at this place ({error})"
+            problem = "it stops before its end" if cut else f"not a tar header ({error})"
             raise tarfile.ReadError(problem) from None
         if header.type in _ABOUT_THE_NEXT and header.size > 1 << 20:
-            raise tarfile.ReadError(f"a member's name and facts of {header.size:,} bytes")
+            raise tarfile.ReadError(f"a member's name and metadata of {header.size:,} bytes")
         return header
 
 
@@ -210,7 +211,7 @@ def _tar_members(next_block: Callable[[int], bytes]) -> Iterator[Member]:
     source: Any = SimpleNamespace(read=next_block)
     with tarfile.open(fileobj=source, mode="r|", bufsize=1 << 18, tarinfo=_Header) as tar:
         while (member := tar.next()) is not None:
-            tar.members.clear()  # type: ignore[attr-defined]  # millions of them would stay in memory
+            tar.members.clear()  # type: ignore[attr-defined]  # otherwise millions of them stay in memory
             if not member.isreg() and not member.isdir():
                 read.tally().left_out[NO_FILES] += 1
             elif member.isreg() and (data := tar.extractfile(member)) is not None:
@@ -230,8 +231,8 @@ def _zip_members(file: IO[bytes]) -> Iterator[Member]:
 
 
 @contextlib.contextmanager
-def _complaints(place: object) -> Iterator[None]:
-    """One line for whatever is wrong with an archive or a packed member."""
+def _named_errors(place: object) -> Iterator[None]:
+    """Turn exceptions of broken archives and packed members into DataError."""
     try:
         yield
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Text files: plain or packed, a blank line between documents.
+"""Text files, plain or packed, with a blank line between documents.
 
 one paragraph or line\\n another\\n\\n the next document ...  ->  Document("one ...\\nanother", id="texts/a.txt:1"), ...
 """
@@ -13,7 +13,7 @@ from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.source import Piece, TextSource
 
-LONGEST = 8 << 20  # characters of one document; what is longer is cut at a line end
+LONGEST = 8 << 20  # characters of a document; a longer one is cut at a line end
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class TextFiles(TextSource, Choice):
     """Documents of text files."""
 
     apart: Literal["blank", "line", "file"] = "blank"
-    "what parts documents: blank lines, the end of every line, or of every file"
+    "what separates documents: blank lines, every line end, or the end of the file"
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("apart",)
 

@@ -1,8 +1,8 @@
-"""Wikipedia: the articles of an XML dump as prose, or what WikiExtractor made of them.
+"""Wikipedia: the articles of an XML dump as prose, or the output of WikiExtractor.
 
     enwiki-*-pages-articles-multistream.xml.bz2  ->  Document("Oslo is the capital ...", id="enwiki:22309", meta={...})
 
-Headings, lists, tables, references, templates and pictures are left out; one paragraph a line.
+Headings, lists, tables, references, templates and pictures are left out; one paragraph per line.
 """
 
 from collections.abc import Iterator
@@ -15,26 +15,24 @@ from ordsmed.text.document import Document
 from ordsmed.text.markup import dump, wikitext
 from ordsmed.text.source import FileSource, Piece
 
-_UNSHOWN = "_unshown"  # from `read` to `refine`: the text is wikitext, and the dump's names for files and categories
+_UNSHOWN = "_unshown"  # meta key between `read` and `refine`: namespaces of files and categories of a wikitext
 
 
 @dataclass(frozen=True)
 class Wikipedia(FileSource, Choice):
-    """The articles of Wikipedia dumps."""
-
     LICENCE = "CC BY-SA 4.0 (text of Wikipedia)"
     WORDS = 2_500_000_000
 
     namespaces: list[int] = field(default_factory=lambda: [0])
-    "which namespaces are taken: 0 articles, 1 their talk, 4 about Wikipedia, ..."
+    "which namespaces are read: 0 articles, 1 their talk pages, 4 about Wikipedia, ..."
     disambiguation: bool = False
-    "whether pages that list the meanings of a title are taken"
+    "whether to keep pages that list the meanings of a title"
     errors: read.Errors = "strict"
-    "invalid UTF-8 and control characters: refuse them with their place (strict), or put U+FFFD and count (replace)"
+    "invalid UTF-8 and control characters: stop with an error (strict), or write U+FFFD and count them (replace)"
     cut: dump.Cut = "refuse"
-    "a dump that stops before its end: refuse it behind its last whole page, or take what is there and count"
+    "a dump that is cut off: raise an error after its last complete page, or keep these pages and count it"
     densest: int = read.DENSEST
-    "times its size, over 64 MB, that a packed file may unpack to; what is denser is refused as a bomb; 0: any"
+    "largest ratio of unpacked to packed size, over 64 MB; a denser file is refused as a bomb; 0: no limit"
 
     def __post_init__(self) -> None:
         if not self.namespaces:
@@ -42,11 +40,11 @@ class Wikipedia(FileSource, Choice):
         at_least(self, densest=0)
 
     def pieces(self) -> list[Piece]:
-        """The files, multistream dumps in several parts."""
+        """Return the files; multistream dumps in several parts."""
         return [part for path in read.files(self.path) for part in dump.parts(path)]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """The pages as wikitext."""
+        """Yield the pages as wikitext."""
         for page in dump.pages(piece, self.errors, self.cut, self.densest):
             if reason := self._left_out(page):
                 read.tally().left_out[reason] += 1
@@ -55,7 +53,7 @@ class Wikipedia(FileSource, Choice):
                 yield Document(page.text, id=page.id, meta={k: v for k, v in about.items() if v not in ("", None)})
 
     def refine(self, document: Document) -> Document | None:
-        """The prose of a page."""
+        """Return the prose of a page."""
         meta = dict(document.meta)
         unshown = meta.pop(_UNSHOWN, None)
         if unshown is None:

@@ -6,6 +6,7 @@ What files hold is plain text here; labels become numbers with the features.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from ordsmed.text.labelled.tables import Column, Format, Table
 from ordsmed.text.read import Errors, files
 
 SCORED = ("dev", "validation", "valid", "test")  # what rows that are not to learn from are called; the first that is
+NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")  # as a file of labels writes one
+MANY_NUMBERS = 10  # different numbers with a fraction, from which on they are refused as classes
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,9 @@ class LabeledFiles(Files):
             texts, seconds, gold, parts = texts + seconds, seconds + texts, gold * 2, parts * 2
         return Records(texts, seconds, gold, parts)
 
+    def count_scored(self, records: Records) -> int:  # type: ignore[override]
+        return len(records.known)
+
     def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
         wanted = [] if self.benchmark else [c for c in (self.text, self.second, self.label, self.split) if c]
         if absent := [c for c in wanted if not (c <= len(columns) if isinstance(c, int) else c in columns)]:
@@ -270,3 +276,29 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(different, key=float))
     except ValueError:
         return tuple(different)
+
+
+def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
+    """Refuse labels of training data that mean the same (1, 1.0 and true), or that are numbers to be predicted.
+
+    Numbers with a fraction of which most are in one row are no classes. Fewer of them may be: those are told.
+    """
+    same: dict[str, list[str]] = {}
+    for label in counts:
+        same.setdefault(_plain(label), []).append(label)
+    if twice := next((labels for labels in same.values() if len(labels) > 1), None):
+        problem = f"labels {' and '.join(f'`{label}`' for label in sorted(twice))} mean the same"
+        raise DataError(place, problem, "each label written one way", "or name the classes: `task.labels`")
+    fraction = next((label for label in counts if not _plain(label).lstrip("-").isdecimal()), "")
+    if not fraction or not all(NUMBER.fullmatch(label) for label in counts):
+        return
+    found, rows = f"{many(len(counts), 'different label')}, all numbers, as {fraction}", sum(counts.values())
+    remedy = "`task.number=true` predicts a number"
+    if len(counts) >= MANY_NUMBERS and 2 * len(counts) > rows:
+        raise DataError(place, f"{found}, in {many(rows, 'row')}", "classes", f"{remedy}; `task.labels` names classes")
+    say(f"{place}: {found}: they are learned as classes; {remedy}")
+
+
+def _plain(label: str) -> str:
+    """Return 1 for 1.0 and true, and 0 for 0.0 and false; other labels stay as they are written."""
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", {"true": "1", "false": "0"}.get(label.lower(), label))

@@ -118,6 +118,11 @@ def score(records: PairRecords, predicted: PairPredictions, *, by_scores: bool) 
     }
 
 
+def count_scored(records: PairRecords, *, by_scores: bool) -> int:
+    """Return how many records `score` counts."""
+    return int((~np.isnan(records.gold)).sum()) if by_scores else len(records)
+
+
 def guesses(records: PairRecords) -> PairPredictions:
     """Of who knows nothing: all alike, and positives at every place equally often."""
     passages, count = len(records.texts) - records.queries, len(records)

@@ -28,7 +28,7 @@ from ordsmed.data.pieces import Ints, TextReader
 from ordsmed.learn.classification import inputs, outputs
 from ordsmed.learn.classification.inputs import UNKNOWN, numbers
 from ordsmed.learn.classification.outputs import LOSSES, OF_NUMBERS, LabelPredictions, check_f1
-from ordsmed.learn.classification.records import LabeledFiles, Records, sorted_labels
+from ordsmed.learn.classification.records import LabeledFiles, Records, check_written_labels, sorted_labels
 from ordsmed.learn.classification.records import Part as Part  # those who derive from Classify import it from here
 from ordsmed.learn.classification.word_counts import counted_classes
 from ordsmed.learn.kept import UNIT, told_scale
@@ -109,6 +109,8 @@ class Classify(LabeledFiles, Choice):
         if self.number:
             numbers = [float(gold) for gold in seen]
             return replace(self, scale=self.scale or (min(numbers), max(numbers)))
+        if not self.labels:
+            check_written_labels(seen, place)
         labels = self.labels or sorted_labels(seen)
         check_f1(self.metrics, labels)
         if absent := [label for label in labels if label not in seen]:

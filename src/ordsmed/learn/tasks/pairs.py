@@ -261,6 +261,9 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
     def score(self, records: PairRecords, predictions: PairPredictions) -> dict[str, float]:
         return outputs.score(records, predictions, by_scores=self.record == "spearman")
 
+    def count_scored(self, records: PairRecords) -> int:  # type: ignore[override]
+        return outputs.count_scored(records, by_scores=self.record == "spearman")
+
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
         """Of the dev files in batches of their own, in their order."""
         rows = inputs.RecordRows(features, Packing(0), batch=COMPARED)

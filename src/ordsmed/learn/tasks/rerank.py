@@ -99,5 +99,8 @@ class Rerank(Files, PairFiles, Choice):
     def score(self, records: PairRecords, predictions: PairPredictions) -> dict[str, float]:
         return outputs.score(records, predictions, by_scores=self.record == "spearman" or not records.negatives)
 
+    def count_scored(self, records: PairRecords) -> int:  # type: ignore[override]
+        return outputs.count_scored(records, by_scores=self.record == "spearman" or not records.negatives)
+
     def guesses(self, train: PairRecords, records: PairRecords) -> PairPredictions:
         return outputs.shuffled(records)

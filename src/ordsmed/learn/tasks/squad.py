@@ -141,7 +141,12 @@ class Squad(Files, Choice):
         return self.version == "2.0"
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> QuestionRecords:
-        return files.read(paths, self.errors, refuse=self.refuse, learning=learning)
+        records = files.read(paths, self.errors, refuse=self.refuse, learning=learning)
+        of_dev = not learning and self.refuse and self.threshold == "dev" and tuple(paths) == self.paths("dev")
+        if of_dev and records.known and all(question.answers for question in records.questions):
+            problem = '"dev", but every question of the dev files has an answer, so nothing shows when to give none'
+            raise RecipeError("task.threshold", problem, "a number such as 0.0, or dev files with such questions")
+        return records
 
     def card_examples(self, records: QuestionRecords) -> dict[str, str]:
         """Return replacements for the example texts of the model card: the question about the shortest context."""

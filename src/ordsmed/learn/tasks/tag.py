@@ -173,6 +173,9 @@ class Tag(Files, Choice):
     def score(self, records: TaggedSentences, predictions: TagPredictions) -> dict[str, float]:
         return outputs.score(records, predictions, self.file_scheme, of_spans=self.of_spans)
 
+    def count_scored(self, records: TaggedSentences) -> int:  # type: ignore[override]
+        return sum(any(tag is not None for tag in tags) for tags in records.tags)
+
     def fitted(self, records: TaggedSentences, features: Features, answers: Arrays) -> Tag:
         return self
 

@@ -36,7 +36,6 @@ from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.callbacks import AfterStep, LoopState
 from ordsmed.train.fastest import expected, with_fastest_precision
 from ordsmed.train.job import Job
-from ordsmed.train.mesh.precision import likely
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training, named
@@ -219,8 +218,7 @@ def _there(
         plan = submit.checked(name, overrides, verb, where, site, 1 if alone else world)
         kind = "cpu" if part.gpu == "none" else "cuda"
         device = "CPU" if kind == "cpu" else f"{part.gpu} MIG {part.mig}" if part.mig else part.gpu
-        precision = likely(plan.recipe.layout, torch.device(kind)).precision
-        return plan, Devices(device, kind, world, nodes, precision, site=absolute(site))
+        return plan, Devices(device, kind, world, nodes, expected(plan), site=absolute(site))
     if nodes > 1:
         raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
     with run.at_home(name) as folder:

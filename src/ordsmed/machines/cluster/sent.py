@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,9 @@ from ordsmed.base.folder import read_status
 from ordsmed.base.launch import slurm
 from ordsmed.base.screen import table
 from ordsmed.machines.cluster.submit import JOBS, LIST, Written
+
+MESSAGE = "ordsmed: "  # begins the lines in a log that say why a process waits or ended
+TAIL = 10_000  # bytes at the end of a log in which such a line is looked for
 
 
 def queue(written: Written, chain: int = 0) -> list[str]:
@@ -64,12 +70,29 @@ def _today(job: dict[str, Any], state: str) -> dict[str, Any]:
     number = job["job"]
     pattern = job["log"].replace("%j", number).replace("%A", number).replace("%a", "*")
     tries = _lost(Path(job.get("tries", "")), number)
+    logs = sorted(Path(pattern).parent.glob(Path(pattern).name))
     return {
         "state": state or _by_folder(job),
         "log": pattern,
         "lost": tries,
-        "logs": sorted(str(path) for path in Path(pattern).parent.glob(Path(pattern).name)),
+        "logs": list(map(str, logs)),
+        "last": "" if state == "COMPLETED" else next(filter(None, map(_last_message, reversed(logs))), ""),
     }
+
+
+def _last_message(log: Path) -> str:
+    """Return the last line at the end of a log that says why a job waits or ended; empty if none does.
+
+    Slurm's own lines may follow it. A run that trains on writes others, which push it out.
+    """
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, os.path.getsize(log) - TAIL))
+        lines = file.read().decode(errors="replace").splitlines()
+        while lines and re.match(r"srun: |slurmstepd: |\s*$", lines[-1]):
+            lines.pop()
+        if lines and lines[-1].startswith(MESSAGE):
+            return lines[-1].removeprefix(MESSAGE)
+    return ""
 
 
 def _by_folder(job: dict[str, Any]) -> str:
@@ -90,7 +113,8 @@ def status() -> list[str]:
     jobs, silent = sent()
     rows = [[job["job"], _state(job), job["title"], job["site"], job["at"], job["log"]] for job in jobs]
     notes = [f"{silent}: of jobs that left the queue the folder says how they ended"] if silent else []
-    return [*table([["job", "state", "what", "site", "sent in", "log"], *rows]), *notes]
+    last = [f"{job['job']}: {job['last']}" for job in jobs if job["last"]]
+    return [*table([["job", "state", "what", "site", "sent in", "log"], *rows]), *last, *notes]
 
 
 def _state(job: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.machines.install import records
+from ordsmed.nn.fp8 import lacks_fp8
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan
 from ordsmed.train.request import folder_of
@@ -347,6 +348,8 @@ def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, 
     if gpu and precision not in (*gpu.able, "auto"):
         problem = f"found {precision}, which {part.gpu} has no units for"
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
+    if plan.recipe.layout.fp8 and (reason := lacks_fp8(plan.ranks.device, plan.ranks.card)):
+        raise RecipeError("layout.fp8", f"found true, which {reason}", "false")
     if gpu and (needed := plan.held()) > SHARE * gpu.memory * 2**30:
         problem = f"takes {size(needed)} a GPU before activations"
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"

@@ -25,8 +25,8 @@ Check = Callable[[Host], Iterator[Outcome]]
 # A check is a function: a machine -> what it says. One more is one more here; its name and docstring are its own.
 CHECKS: tuple[Check, ...] = (
     job.site, job.partition, job.account, job.cores,
-    software.python, software.torch, software.wheel, software.gpus, software.driver, software.precision,
-    software.switches,
+    software.python, software.torch, software.checkpoints, software.wheel, software.gpus, software.driver,
+    software.precision, software.switches,
     disks.room, disks.temporary, disks.quotas, disks.caches, disks.offline, disks.disk, disks.locks, disks.renames,
     disks.clock,
     network.names, network.port, network.interfaces, network.collectives,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 
+from ordsmed.base.errors import RunError
 from ordsmed.base.launch.gpus import known
 from ordsmed.base.machine.devices import has_code
 from ordsmed.machines.doctor.host import Host, within
@@ -44,6 +46,20 @@ def _in_range(host: Host, name: str, version: str, remedy: str) -> Iterator[Outc
         yield ok(f"{version}, in the range {wanted}")
     else:
         yield error(f"{version}, out of the range {wanted}", remedy)
+
+
+def checkpoints(host: Host) -> Iterator[Outcome]:
+    """Can a checkpoint's format be written and read?"""
+    if not host.torch.version:
+        return
+    from ordsmed.weights.weights import check_format
+
+    try:
+        check_format()
+    except RunError as failure:
+        yield error(f"{failure.place} {failure.found}", failure.remedy)
+        return
+    yield ok(f"safetensors {version('safetensors')} writes and reads them")
 
 
 def wheel(host: Host) -> Iterator[Outcome]:

@@ -32,6 +32,8 @@ class Pinned:
     """names of what it needs"""
     pythons: tuple[str, ...] = PYTHONS
     """versions of Python for which it is wanted in this version"""
+    arches: tuple[str, ...] = ()
+    """processors on which it is wanted; empty: all"""
     files: dict[str, str] = field(default_factory=dict)
     """file -> its SHA-256: wheels for Linux, and the source"""
 
@@ -62,24 +64,27 @@ def version_of(name: str) -> str:
     return _named(name)[0].version
 
 
-def chosen(requirements: Iterable[str], without: Sequence[str] = ()) -> list[Pinned]:
-    """What these requirements want, with all that it needs in turn."""
+def chosen(requirements: Iterable[str], without: Sequence[str] = (), arch: str = "") -> list[Pinned]:
+    """Return what these requirements want, with all that it needs in turn; `arch` leaves out what it does not want."""
     waiting, names = [normal(name) for name in requirements], set[str]()
     while waiting:
         if (name := waiting.pop()) not in names and name not in without:
             names.add(name)
             waiting += [need for entry in _named(name) for need in entry.needs]
-    return [entry for entry in packages() if entry.name in names and entry.files]
+    wanted = [entry for entry in packages() if entry.name in names and entry.files]
+    return [entry for entry in wanted if not arch or not entry.arches or arch in entry.arches]
 
 
 def lines(requirements: Iterable[str], arch: str = "", python: str = "", without: Sequence[str] = ()) -> Iterator[str]:
     """As `pip install --require-hashes --no-deps -r` takes them."""
     arch = "" if arch == "unknown" else arch
-    for entry in chosen(requirements, without):
+    for entry in chosen(requirements, without, arch):
         if python and python not in entry.pythons:
             continue
         files = entry.wheels(arch, python) or [entry.source]
-        when = "" if python or entry.pythons == PYTHONS else f" ; python_version in '{' '.join(entry.pythons)}'"
+        markers = [] if python or entry.pythons == PYTHONS else [f"python_version in '{' '.join(entry.pythons)}'"]
+        markers += [f"platform_machine in '{' '.join(entry.arches)}'"] if entry.arches and not arch else []
+        when = f" ; {' and '.join(markers)}" if markers else ""
         yield " \\\n    ".join(
             [f"{entry.name}=={entry.version}{when}", *(f"--hash=sha256:{entry.files[f]}" for f in files)]
         )

@@ -132,7 +132,7 @@ class Installation:
     @property
     def pinned(self) -> list[lock.Pinned]:
         """All packages that pip installs beside PyTorch."""
-        return lock.chosen(self.roots)
+        return lock.chosen(self.roots, arch="" if self.arch == "unknown" else self.arch)
 
     def lock_files(self) -> dict[str, str]:
         """Versions and digests for pip. NumPy stays apart beside a PyTorch that was built with one of its own."""
@@ -151,6 +151,11 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     """Choose, and refuse what cannot be: nothing is written yet."""
     place = find(wish.site)
     refuse_retired(place)
+    if wish.source and wish.bundle:
+        remedy = (
+            f"`{command('install', '--site', wish.site, '--source', wish.source, '--bundle', 'NEW')}` makes another"
+        )
+        raise RecipeError("--source", "found with --from, whose bundle holds its own ordsmed", "one of them", remedy)
     flavor = wish.flavor or place.site.packages[0]
     if flavor not in FLAVORS:
         raise RecipeError("--by", f"found {flavor}", "", nearest(flavor, FLAVORS))

@@ -26,10 +26,11 @@ stop() {
 }
 
 # a step speaks into the log; where it fails, its last line is the reason
+what=""
 step() {
+    [ "$what" = "$1" ] || printf '== %s\n' "$1" # once, where a step is several commands
     what=$1
     shift
-    printf '== %s\n' "$what"
     "$@" >"$log" 2>&1 && return
     if grep -qiE 'no space left|quota exceeded' "$log"; then
         stop "$what: a disk is full or a quota used up; free some, or set --prefix, TMPDIR and PIP_CACHE_DIR elsewhere"

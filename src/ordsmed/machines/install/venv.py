@@ -38,7 +38,7 @@ def _lines(work: Installation) -> Iterator[str]:
     yield from shell.wheel(work)
     yield from shell.new_folder()
     if work.flavor == "module":
-        yield 'step "a modulefile" cp "$version.lua" "$new/modulefile.lua"'
+        yield 'step "its modulefile" cp "$version.lua" "$new/modulefile.lua"'
     inherit = " --system-site-packages" if work.torch == "modules" else ""
     yield f'step "a venv" "$python" -m venv{inherit} "$new"'
     yield 'pip() { "$new/bin/python" -m pip --disable-pip-version-check "$@"; }'
@@ -88,11 +88,14 @@ def _modulefile(work: Installation) -> Iterator[str]:
     yield 'whatis("Name: ordsmed")'
     yield f'whatis("Version: {work.name}")'
     yield 'conflict("ordsmed")'
-    for line in work.place.partition.before:
-        yield f"-- first: {line}"
-    for line in work.place.site.use:
-        if line.startswith("module use "):
-            yield f'prepend_path("MODULEPATH", "{line.removeprefix("module use ")}")'
+    for line in (*work.place.partition.before, *work.place.site.use):
+        match shlex.split(line):
+            case ["module", "use", *folders]:
+                yield from (f'prepend_path("MODULEPATH", "{folder}")' for folder in reversed(folders))
+            case ["module", "load", *names]:
+                yield from (f'depends_on("{name}")' for name in names)
+            case _:
+                yield f"-- first: {line}"
     yield from (f'depends_on("{name}")' for name in work.modules)
     yield f'prepend_path("PATH", "{at}/bin")'
     yield 'setenv("PYTHONNOUSERSITE", "1")'

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
+from ordsmed.base.machine.devices import card_of
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
@@ -75,7 +77,7 @@ def pretraining(values: Values, call: Call) -> None:
     call.before.append(lambda: check_length(records, values.max_seq_length, "--max_seq_length", remedy))
     _steps(values, call)
     _weights(values, call)
-    _note_tf32(values, call)
+    _put_tf32(values, call)
     if values.steps_this_run != -1:
         if values.steps_this_run < 1:
             raise UsageError("--steps_this_run", f"found {values.steps_this_run}", "a number of steps, or -1: all")
@@ -85,13 +87,25 @@ def pretraining(values: Values, call: Call) -> None:
     values.read_later("log_dir", "json_summary")
 
 
-def _note_tf32(values: Values, call: Call) -> None:
-    """Their scripts say nothing of tf32 to a program: it is what their container does by itself."""
-    if not values.amp and not any(word.startswith("layout.precision=") for word in values.overrides):
+def _put_tf32(values: Values, call: Call) -> None:
+    """Without --amp use TF32 where the GPU has it: the original's container does so by itself."""
+    if values.amp or any(word.startswith("layout.precision=") for word in values.overrides):
+        return
+    import torch
+
+    from ordsmed.train.mesh.precision import has_tf32
+
+    on_cpu = values.of.get("no_cuda") or any(re.fullmatch('layout.device="?cpu"?', word) for word in values.overrides)
+    card = None if on_cpu else card_of(torch.device("cuda"))
+    if card and has_tf32(card.capability):
+        call.put("layout.precision", "tf32")
         call.notes.append(
-            "without --amp: fp32; their container computes in TF32 on an A100 or newer, which here is "
-            "`layout.precision=tf32` behind the words"
+            f"without --amp: TF32, which {card.name} has, as in the original's container; "
+            "`layout.precision=fp32` behind the words computes in fp32"
         )
+    else:
+        where = f"{card.name} has no TF32" if card else "no GPU is used here"
+        call.notes.append(f"without --amp: fp32, for {where}; on an A100 or newer it is TF32, as in the original")
 
 
 def generator_width(size: str, share: float) -> int:
@@ -318,7 +332,7 @@ def squad(values: Values, call: Call) -> None:
     call.put("batch", values.train_batch_size * values.place.world)
     call.put("layout.micro", values.train_batch_size)
     call.set("epoch_steps=down course=epochs optimizer.kind=adamw optimizer.flavour=keras optimizer.epsilon=1e-6")
-    _note_tf32(values, call)
+    _put_tf32(values, call)
     if values.amp:
         call.put("layout.reduce", "fp16")
     if values.vocab_file:
@@ -715,6 +729,7 @@ def bench_squad(values: Values, call: Call) -> None:
     else:
         batch = values.infer_batch_size or values.batch_size
         call.put("batches", [[batch, dict(call.recipes["bench"]["batches"]).get(batch, 20)]])
+        call.gpus = 1 if perform.count_gpus() else values.num_gpu
         if values.num_gpu > 1:
             call.notes.append(f"{values.num_gpu} GPUs: one is asked, as theirs asks its first alone")
     if values.init_checkpoint not in NONE:
@@ -727,6 +742,7 @@ def bench_squad(values: Values, call: Call) -> None:
         call.notes.append("windows are made up, as long as those of SQuAD 1.1; the 7th word names SQuAD's folder")
 
 
+ALSO = {"inference.py": "run_inference.py", "inference": "run_inference.py"}  # as the original's document calls it
 PROGRAMS = (
     Program("run_pretraining.py", "pretrain an ELECTRA from records, a phase a call", PRETRAINING, pretraining,
             "pretrain", sets="model.kind=electra objective.kind=rtd objective.examples=given data=<encode> validate=0 "

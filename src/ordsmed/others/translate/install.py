@@ -45,7 +45,7 @@ def install(code: str, folder: str) -> list[str]:
         for program in known.values()
         for path in (program.path or program.name, *program.also)
     }
-    scripts = menu.folder_of(MENU) / "scripts" / code
+    scripts = menu.folders_of(MENU)[0] / "scripts" / code
     for path in sorted(path for path in scripts.rglob("*") if path.is_file()):
         written[place / path.relative_to(scripts)] = path.read_text(encoding="utf-8")
     for path, text in written.items():

@@ -25,24 +25,32 @@ def codes() -> list[str]:
 
 
 def find(word: str, among: Sequence[str]) -> list[str]:
-    """Flags whose names hold a word, whatever their dashes, in lines; what means one thing stands once a code.
+    """Return lines on the flags whose names hold a word, as `flags_with`; without any it is an error."""
+    if lines := flags_with(word, among):
+        return lines
+    names = sorted({flag.name.lstrip("-") for *_, flag in _flags_of(among)})
+    near = nearest(word if word[:1] != "-" else word.lstrip("-"), names)
+    raise UsageError("--find", f"no flag of {', '.join(among)} holds `{word}`", "", near)
 
-    As it is written is as good: --lr=1e-4, and optimization.lr=[1e-4] of fairseq's YAML.
+
+def flags_with(word: str, among: Sequence[str]) -> list[str]:
+    """Return lines on the flags whose names hold a word, whatever their dashes, each meaning once a code.
+
+    The word may have a value, as in --lr=1e-4 and in optimization.lr=[1e-4] of fairseq's YAML.
     """
     part, rows = _plain(word.partition("=")[0].rpartition(".")[2]), dict[tuple[str, ...], list[str]]()
-    every = [
-        (code, program, flag) for code in among for program in programs_of(code).values() for flag in program.flags
-    ]
-    for code, program, flag in every:
+    for code, program, flag in _flags_of(among):
         if any(part in _plain(name) for name in (flag.name, *flag.also)):
             rows.setdefault((code, flag.name, _usual(flag), _becomes(flag)), []).append(program.name)
     if not rows:
-        near = nearest(
-            word if word[:1] != "-" else word.lstrip("-"), sorted({flag.name.lstrip("-") for *_, flag in every})
-        )
-        raise UsageError("--find", f"no flag of {', '.join(among)} holds `{word}`", "", near)
+        return []
     lines = [[code, ", ".join(of), flag, usual, goes] for (code, flag, usual, goes), of in rows.items()]
     return table([["code", "program", "flag", "their default", "here"], *lines])
+
+
+def _flags_of(among: Sequence[str]) -> list[tuple[str, Program, Flag]]:
+    """Return the flags of all programs of these codes."""
+    return [(code, program, flag) for code in among for program in programs_of(code).values() for flag in program.flags]
 
 
 def _plain(name: str) -> str:

@@ -164,13 +164,17 @@ def words(program: Program, call: Call) -> list[str]:
     return [*call.verb.split(), *recipe, *(paths.get(word, word) for word in call.words), *devices]
 
 
+def count_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def check_devices(program: Program, devices: int) -> None:
     """Refuse processes that this machine has no GPUs for, or, where it has none at all, no cores."""
     if devices < 2 or "RANK" in os.environ:
         return
-    import torch
-
-    gpus = torch.cuda.device_count()
+    gpus = count_gpus()
     most = gpus or max(2, host.cores())  # on a CPU alone two are for trying things out
     if devices > most:
         has = f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(host.cores(), 'core')}"
@@ -203,6 +207,8 @@ def take_fp32(values: Values, call: Call) -> None:
 def prepare(program: Program, values: Values, call: Call) -> list[str]:
     """Write the recipes, set the environment, tell what should be known; returns the command's words."""
     check_devices(program, max(call.devices, call.gpus))
+    if call.gpus and not count_gpus():
+        call.notes.append("no GPU is here: the CPU is measured")
     take_fp32(values, call)
     for path, text in recipes(program, call, values.overrides).items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -489,6 +489,7 @@ def programs(dialect: str) -> dict[str, Program]:
 def find(dialect: str, name: str) -> Program:
     """A program, by its file's name with or without folders and ending."""
     known, file = programs(dialect), name.rpartition("/")[2]
+    file = getattr(menu.opened(MENU, dialect), "ALSO", {}).get(file, file)
     for program in known.values():
         if file in (program.name, program.name.rpartition(".")[0]):
             return program

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, snapshots
+from ordsmed.base import files, settings, snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import nearest
 from ordsmed.learn.schedules import ROOT_UNIT, warmup_steps
@@ -354,9 +354,21 @@ def add_export(out: Path) -> None:
 
 
 def metrics(out: Path) -> tuple[list[Table], list[Table]]:
-    """A run's steps, and its validations."""
-    lines = files.read_lines(out / "metrics.jsonl")
+    """Return a run's steps and its validations, with losses in the original's unit."""
+    unit = _loss_unit(out)
+    lines = [
+        {key: value * unit if key in ("loss", "validation") else value for key, value in line.items()}
+        for line in files.read_lines(out / "metrics.jsonl")
+    ]
     return [line for line in lines if "loss" in line], [line for line in lines if "loss" not in line]
+
+
+def _loss_unit(out: Path) -> float:
+    """Return what a loss of this run is multiplied by: a number is learned from 0 to 1, the original's as it stands."""
+    path = out / "recipe.toml"
+    task = settings.read(path).get("task", {}) if path.is_file() else {}
+    low, high = task["scale"] if task.get("number") else (0.0, 1.0)
+    return float((high - low) ** 2)
 
 
 def train_results(steps: Sequence[Mapping[str, Any]], epochs: float | None) -> dict[str, Any]:

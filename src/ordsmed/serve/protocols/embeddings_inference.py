@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -12,7 +12,7 @@ from ordsmed.base.say import many
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of, texts_of_tokens
 from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import ErrorForm, Refusal
-from ordsmed.serve.sentences import cosines, refuse_long, sentence_vectors, top_layer, word_vectors
+from ordsmed.serve.sentences import Truncation, cosines, fit_pairs, sentence_vectors, top_layer, word_vectors
 from ordsmed.use.predict import Classified
 
 Tokens = list[Annotated[int, Meta(ge=0)]]
@@ -21,13 +21,7 @@ KINDS = {"busy": "overloaded", "broken": "backend", "cannot": "backend", "memory
 STATUS = {"invalid": 422, "cannot": 424}
 
 
-class TextCutting(Struct, forbid_unknown_fields=True, kw_only=True):
-    truncate: bool | None = False
-    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
-    prompt_name: None = None
-
-
-class EmbedRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+class EmbedRequest(Truncation, forbid_unknown_fields=True, kw_only=True):
     inputs: Inputs
     normalize: bool = True
     dimensions: Annotated[int, Meta(ge=1)] | None = None
@@ -36,13 +30,14 @@ class EmbedRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
 async def embed(call: ServedCall) -> list[list[float]]:
     request: EmbedRequest = call.request
     served = call.model("embed")
-    texts = _texts(served, request.inputs, request)
-    vectors = await sentence_vectors(call, served, texts, unit=request.normalize, dimensions=request.dimensions)
+    texts = texts_of_tokens(served, request.inputs, "inputs")
+    unit = request.normalize
+    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=request.dimensions, cutting=request)
     rows: list[list[float]] = vectors.tolist()
     return rows
 
 
-class EmbedAllRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+class EmbedAllRequest(Truncation, forbid_unknown_fields=True, kw_only=True):
     inputs: Inputs
     layers: Annotated[str, Meta(max_length=100)] = ""  # not TEI's: top, all, mean or numbers: an axis more, in front
 
@@ -51,12 +46,12 @@ async def embed_all(call: ServedCall) -> list[Any]:
     """Of each text a vector a word; of an ELMo, and where `layers` says so, of several layers."""
     request: EmbedAllRequest = call.request
     served = call.model("embed")
-    texts = _texts(served, request.inputs, request)
+    texts = texts_of_tokens(served, request.inputs, "inputs")  # read whole, in windows: nothing is cut
     embedded = await word_vectors(call, served, texts, layers=request.layers or top_layer(served))
     return [result.vectors.tolist() for result in embedded]
 
 
-class PredictRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+class PredictRequest(Truncation, forbid_unknown_fields=True, kw_only=True):
     inputs: str | list[str | list[str]]
     raw_scores: bool = False
 
@@ -74,7 +69,7 @@ async def predict(call: ServedCall) -> object:
     inputs = request.inputs
     several = isinstance(inputs, list) and any(isinstance(entry, list) for entry in inputs)
     batch = inputs if several else [[inputs] if isinstance(inputs, str) else inputs]
-    items: list[tuple[object, ...]] = []
+    items: list[tuple[str, ...]] = []
     for number, entry in enumerate(batch):
         texts = texts_of(entry, f"inputs[{number}]")
         if isinstance(entry, str) or not 1 <= len(texts) <= 2:
@@ -84,7 +79,7 @@ async def predict(call: ServedCall) -> object:
         items.append(tuple(texts))
     if len({len(item) for item in items}) > 1:
         raise Refusal("invalid", "found texts and pairs", "one of both", place="inputs")
-    _check_size(served, items, request)
+    items = _fitted(call, served, items, request)
     answers = [_predictions(result) for result in await call.compute(served, "classify", items)]
     return answers if several else answers[0]
 
@@ -96,7 +91,7 @@ def _predictions(classified: Classified) -> list[Prediction]:
     return [Prediction(share, label) for label, share in ordered]
 
 
-class RerankRequest(TextCutting, forbid_unknown_fields=True, kw_only=True):
+class RerankRequest(Truncation, forbid_unknown_fields=True, kw_only=True):
     query: str
     texts: list[str]
     raw_scores: bool = False
@@ -112,18 +107,23 @@ class Rank(Struct, omit_defaults=True):
 async def rerank(call: ServedCall) -> list[Rank]:
     """By the number that a model gives to pairs of query and text, or by the probability of its second class of two."""
     request: RerankRequest = call.request
-    served = call.model("classify")
+    every = call.service.models.by_name.items()
+    served = call.model("classify", next((name for name, each in every if _ranks(each)), ""))
     _check_raw(request.raw_scores)
     labels = served.model.labels
-    if not served.model.trained.learned.pairs or len(labels) not in (0, 2):
+    if not _ranks(served):
         problem = f"`{served.name}` does not score pairs of texts"
         raise Refusal("cannot", problem, "a model that learned numbers, or two classes, of pairs")
-    items = [(request.query, text) for text in request.texts]
-    _check_size(served, items, request)
+    items = _fitted(call, served, [(request.query, text) for text in request.texts], request)
     classified = await call.compute(served, "classify", items)
     scores = [result.number if result.number is not None else result.probabilities[labels[1]] for result in classified]
     order = sorted(range(len(scores)), key=lambda number: -scores[number])
     return [Rank(number, scores[number], request.texts[number] if request.return_text else None) for number in order]
+
+
+def _ranks(served: ServedModel) -> bool:
+    """Does a model score pairs of texts, by a number or two classes?"""
+    return "classify" in served.can and served.model.pairs and len(served.model.labels) in (0, 2)
 
 
 class SimilarityInputs(Struct, forbid_unknown_fields=True):
@@ -133,16 +133,14 @@ class SimilarityInputs(Struct, forbid_unknown_fields=True):
 
 class SimilarityRequest(Struct, forbid_unknown_fields=True):
     inputs: SimilarityInputs
-    parameters: TextCutting | None = None
+    parameters: Truncation | None = None
 
 
 async def similarity(call: ServedCall) -> list[float]:
     request: SimilarityRequest = call.request
     served, inputs = call.model("embed"), request.inputs
-    if request.parameters:
-        _check_cutting(request.parameters)
-    texts_of(inputs.sentences, "sentences")
-    vectors = await sentence_vectors(call, served, [inputs.source_sentence, *inputs.sentences], unit=False)
+    texts = [inputs.source_sentence, *texts_of(inputs.sentences, "sentences")]
+    vectors = await sentence_vectors(call, served, texts, unit=False, cutting=request.parameters)
     return cosines(vectors[0], vectors[1:])
 
 
@@ -203,7 +201,7 @@ class InfoAnswer(Struct):
     max_concurrent_requests: int
     max_client_batch_size: int
     max_batch_tokens: int
-    auto_truncate: bool = False
+    auto_truncate: bool = True
     tokenization_workers: int = 1
     version: str = __version__
 
@@ -222,24 +220,15 @@ async def info(call: ServedCall) -> InfoAnswer:
     )
 
 
-def _texts(served: ServedModel, inputs: Inputs, cutting: TextCutting) -> list[str]:
-    _check_cutting(cutting)
-    return texts_of_tokens(served, inputs, "inputs")
-
-
-def _check_size(served: ServedModel, items: Sequence[tuple[object, ...]], cutting: TextCutting) -> None:
-    """A classifier cuts only where that is said, and as it learned to: from the right."""
-    if cutting.truncate and cutting.truncation_direction.lower() == "left":
-        raise Refusal("invalid", "found Left", "Right, as the model learned to", place="truncation_direction")
-    if not cutting.truncate:
-        refuse_long(served, items)
-
-
-def _check_cutting(cutting: TextCutting) -> None:
-    """Nothing is cut: vectors are made of windows."""
-    if cutting.truncate:
-        remedy = "leave it out: long texts are read whole"
-        raise Refusal("invalid", "is not done here", "false", remedy, "truncate")
+def _fitted(
+    call: ServedCall, served: ServedModel, items: Sequence[tuple[str, ...]], cutting: Truncation
+) -> list[tuple[str, ...]]:
+    if cutting.prompt:
+        raise Refusal(
+            "invalid", f"found {cutting.prompt_name}", "none: classifiers read no prompt", place="prompt_name"
+        )
+    call.check_size(items)
+    return fit_pairs(call, served, items, cutting)
 
 
 def _check_raw(raw: bool) -> None:

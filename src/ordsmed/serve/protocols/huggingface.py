@@ -1,6 +1,6 @@
 """Hugging Face's shapes: the tasks of its pipelines, as huggingface_hub.InferenceClient and curl send them.
 
-{"inputs": ..., "parameters": {...}}  ->  /fill-mask, or / behind a model's name: what the model can is done
+{"inputs": ..., "parameters": {...}}  ->  /fill-mask, or / behind a model's name: the task is chosen by the request
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from msgspec import Meta, Struct
 
 from ordsmed.base.errors import nearest
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of
+from ordsmed.serve.models import ServedModel
 from ordsmed.serve.refusal import ErrorForm, Refusal
-from ordsmed.serve.sentences import cosines, refuse_long, sentence_vectors
+from ordsmed.serve.sentences import Truncation, cosines, fit_pairs, sentence_vectors
 from ordsmed.serve.streams import events, sampling
 from ordsmed.serve.writing import PendingTexts, WrittenPiece
 from ordsmed.use.fill import MASK, Filled
+from ordsmed.use.generation.continuing import TokenLog
+from ordsmed.use.generation.network import fills
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.use.generation.unmasking import put_in
 from ordsmed.use.predict import Classified, Tagged
@@ -122,14 +125,15 @@ def _entities(text: str, tagged: Tagged, grouped: bool, ignored: Sequence[str]) 
     for (begin, end), tag, score in zip(spans, tagged.tags, tagged.probabilities, strict=True):
         mark, dash, kind = tag.partition("-")
         label = (kind if dash and len(mark) == 1 else tag) if grouped else tag
-        if label not in ignored and tag not in ignored:
-            if grouped and entities and mark not in ("B", "S") and before == label:
-                entities[-1].word, entities[-1].end = text[entities[-1].start : end], end
-                scores[-1].append(score)
-            else:
-                name = {"entity_group": label} if grouped else {"entity": label}
-                entities.append(TaggedEntity(score, text[begin:end], begin, end, **name))
-                scores.append([score])
+        if label in ignored or tag in ignored:
+            label = ""  # the next word joins no span
+        elif grouped and entities and mark not in ("B", "S") and before == label:
+            entities[-1].word, entities[-1].end = text[entities[-1].start : end], end
+            scores[-1].append(score)
+        else:
+            name = {"entity_group": label} if grouped else {"entity": label}
+            entities.append(TaggedEntity(score, text[begin:end], begin, end, **name))
+            scores.append([score])
         before = label
     for entity, values in zip(entities, scores, strict=True):
         entity.score = sum(values) / len(values)
@@ -203,11 +207,11 @@ async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
     served, how = call.model("classify"), request.parameters or ClassParameters()
     if isinstance(request.inputs, TextPair):
         pair = request.inputs
-        items: list[tuple[object, ...]] = [(pair.text, pair.text_pair)] if pair.text_pair else [(pair.text,)]
+        items: list[tuple[str, ...]] = [(pair.text, pair.text_pair)] if pair.text_pair else [(pair.text,)]
     else:
         items = [(text,) for text in texts_of(request.inputs, "inputs")]
-    if not how.truncation:
-        refuse_long(served, items, "parameters.truncation=true cuts")
+    call.check_size(items)
+    items = fit_pairs(call, served, items, Truncation(truncate=how.truncation), "parameters.truncation=true cuts")
     classified = await call.compute(served, "classify", items)
     return [classes_of(result)[: how.top_k] for result in classified]
 
@@ -220,28 +224,27 @@ def classes_of(classified: Classified) -> list[FoundClass]:
     return [FoundClass(label, share) for label, share in ordered]
 
 
-class FeatureParameters(Struct, forbid_unknown_fields=True):
+class FeatureParameters(Truncation, forbid_unknown_fields=True, kw_only=True):
     normalize: bool | None = None
-    truncate: bool | None = None
     dimensions: Count | None = None
+    encoding_format: Literal["float"] | None = None
 
 
-class FeatureExtractionRequest(Struct, forbid_unknown_fields=True):
+class FeatureExtractionRequest(FeatureParameters, forbid_unknown_fields=True, kw_only=True):
+    """InferenceClient sends the parameters beside `inputs`, others inside `parameters`."""
+
     inputs: Texts
     parameters: FeatureParameters | None = None
     options: Options = None
 
 
 async def feature_extraction(call: ServedCall) -> list[list[float]]:
-    """A vector for each text, as `embed` of sentences gives it; longer texts than the model's window are read whole."""
+    """A vector for each text, as `embed` of sentences gives it."""
     request: FeatureExtractionRequest = call.request
-    how = request.parameters or FeatureParameters()
+    how = request.parameters or request
     served, texts = call.model("embed"), texts_of(request.inputs, "inputs")
-    if how.truncate:
-        raise Refusal(
-            "invalid", "is not done here", "a request without it: long texts are read whole", place="truncate"
-        )
-    vectors = await sentence_vectors(call, served, texts, unit=bool(how.normalize), dimensions=how.dimensions)
+    unit = bool(how.normalize)
+    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=how.dimensions, cutting=how)
     rows: list[list[float]] = vectors.tolist()
     return rows
 
@@ -278,8 +281,15 @@ class GenerationParameters(Struct, forbid_unknown_fields=True):
     return_full_text: bool | None = None
     details: bool | None = None
     num_return_sequences: Annotated[int, Meta(ge=1, le=128)] | None = None
-    decoder_input_details: Literal[False] | None = None
-    watermark: Literal[False] | None = None
+    decoder_input_details: bool | None = None
+    truncate: Annotated[int, Meta(ge=1)] | None = None  # of the prompt, its last tokens
+    typical_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    best_of: int | None = None
+    watermark: bool | None = None
+    frequency_penalty: float | None = None
+    top_n_tokens: int | None = None
+    grammar: Any = None
+    adapter_id: str | None = None
 
 
 class TextGenerationRequest(Struct, forbid_unknown_fields=True):
@@ -289,24 +299,24 @@ class TextGenerationRequest(Struct, forbid_unknown_fields=True):
     options: Options = None
 
 
-class GenerationDetails(Struct):
-    finish_reason: str
-    generated_tokens: int
-    seed: int | None
-    prefill: list[str] = []
-    tokens: list[str] = []
-
-
-class GeneratedText(Struct, omit_defaults=True):
-    generated_text: str
-    details: GenerationDetails | None = None
-
-
 class StreamedToken(Struct):
     id: int
     text: str
     logprob: float | None
     special: bool = False
+
+
+class GenerationDetails(Struct):
+    finish_reason: str
+    generated_tokens: int
+    seed: int | None
+    prefill: list[StreamedToken] = []
+    tokens: list[StreamedToken] = []
+
+
+class GeneratedText(Struct, omit_defaults=True):
+    generated_text: str
+    details: GenerationDetails | None = None
 
 
 class StreamedText(Struct):
@@ -320,22 +330,40 @@ async def text_generation(call: ServedCall) -> object:
     """The likeliest tokens, unless the request says how they are drawn; an event a token with `stream`."""
     request: TextGenerationRequest = call.request
     served, how = call.model("generate"), request.parameters or GenerationParameters()
-    options = _sampling(how)
-    start = request.inputs if how.return_full_text else ""
+    options, prompt = _sampling(how), _prompt(call, served, request.inputs, how.truncate)
+    start = prompt if how.return_full_text else ""
+    logs = 0 if served.writer is not None and (request.stream or how.details) else None
+    texts = call.write(served, [prompt], options, logs, echoed=bool(how.decoder_input_details))
     if request.stream:
         if options.samples > 1:
             raise Refusal("invalid", "found with stream", "one text", place="num_return_sequences")
-        logs = 0 if served.writer is not None else None
-        texts = call.write(served, [request.inputs], options, logs)
         return events(served, _tokens(texts, start, options), failure, last=b"")
-    texts = call.write(served, [request.inputs], options)
     written = await call.answer(served, texts.texts())
-    return [
-        GeneratedText(
-            start + "".join(piece.text for piece in pieces), _details(pieces[-1], options) if how.details else None
-        )
-        for pieces in written.values()
-    ]
+    answers = []
+    for pieces in written.values():
+        text, details = start + "".join(piece.text for piece in pieces), None
+        if how.details:
+            details = _details(pieces[-1], options)
+            details.prefill = [_token(served, log) for log in pieces[0].prompt_logs]
+            details.tokens = [_token(served, piece.log) for piece in pieces if piece.log]
+        answers.append(GeneratedText(text, details))
+    return answers
+
+
+def _prompt(call: ServedCall, served: ServedModel, text: str, longest: int | None) -> str:
+    """Return the end of a prompt that has more than so many tokens."""
+    tokenizer = served.model.trained.tokenizer
+    ids = tokenizer.encode(text) if longest else []
+    if not longest or len(ids) <= longest:
+        return text
+    call.report_truncated([0])
+    return tokenizer.decode(ids[-longest:])
+
+
+def _token(served: ServedModel, log: TokenLog) -> StreamedToken:
+    tokenizer = served.model.trained.tokenizer
+    text = tokenizer.decode([log.token], skip_special=False)
+    return StreamedToken(log.token, text, log.log, log.token in tokenizer.special)
 
 
 async def _tokens(texts: PendingTexts, start: str, options: SamplingOptions) -> AsyncIterator[StreamedText]:
@@ -356,12 +384,18 @@ def _details(last: WrittenPiece, options: SamplingOptions) -> GenerationDetails:
 
 
 def _sampling(how: GenerationParameters) -> SamplingOptions:
-    drawn = how.do_sample or how.temperature not in (None, 1) or how.top_k or how.top_p not in (None, 1)
+    """The options of a request; like text-generation-inference, draw where one of them says so."""
+    for name in NOT_DONE:
+        if getattr(how, name) and (name, how.best_of) != ("best_of", 1):
+            raise Refusal("invalid", "is not done here", "a request without it", place=name)
+    limits = (how.temperature, how.top_p, how.typical_p)
+    drawn = how.do_sample or how.top_k or any(limit not in (None, 1) for limit in limits)
     return sampling(
         tokens=how.max_new_tokens or 100,
         temperature=(how.temperature or 1.0) if drawn else 0.0,
         best=how.top_k or 0,
         share=how.top_p or 1.0,
+        typical=how.typical_p or 1.0,
         penalty=how.repetition_penalty or 1.0,
         samples=how.num_return_sequences or 1,
         stop=tuple(how.stop or ()),
@@ -370,32 +404,60 @@ def _sampling(how: GenerationParameters) -> SamplingOptions:
 
 
 async def usual(call: ServedCall) -> object:
-    """What stands in the request, or what the model was made for, says which task is meant."""
+    """Do the task that the request means, or else the usual one of the model.
+
+    Some requests of InferenceClient for different tasks are equal to the byte. Of a model that continues texts, its
+    other tasks then fail at the client, because they expect a list.
+    """
     table: dict[str, Any] = call.request
-    inputs = table.get("inputs")
-    keys = set(inputs) if isinstance(inputs, dict) else set()
-    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
-    can = call.model("").can
-    path = call.parameters.get("task", "")
-    if path:
-        chosen = f"/{path}"
-    elif "question" in keys:
-        chosen = "/question-answering"
-    elif "source_sentence" in keys:
-        chosen = "/sentence-similarity"
-    elif (
-        "fill" in can
-        and isinstance(first, str)
-        and not ("generate" in can and MASK not in first and "<mask>" not in first)
-    ):
-        chosen = "/fill-mask"
-    else:
-        chosen = next((name for method, name in USUAL.items() if method in can), "/feature-extraction")
+    task, by_hub = call.parameters.get("task", ""), "hf_hub/" in call.agent
+    meant = f"/{task}" if task else _meant(table, by_hub)
+    chosen = meant or _usual(call.model(""), table, by_hub)
     endpoint = next((endpoint for endpoint in TASKS if endpoint.path == chosen), None)
     if endpoint is None:
         tasks = [endpoint.path[1:] for endpoint in TASKS]
-        raise Refusal("unknown", f"no task `{path[:80]}`", "", nearest(path, tasks))
-    return await endpoint.run(replace(call, request=endpoint.read(msgspec.json.encode(table))))
+        raise Refusal("unknown", f"no task `{chosen[1:80]}`", f"one of {', '.join(tasks)}", nearest(chosen[1:], tasks))
+    answer = await endpoint.run(replace(call, request=endpoint.read(msgspec.json.encode(table))))
+    return answer[0] if chosen == GENERATION and by_hub and not meant and isinstance(answer, list) else answer
+
+
+def _meant(table: dict[str, Any], by_hub: bool) -> str:
+    """Return the path of the task that a request means by its fields, or nothing."""
+    inputs, parameters = table.get("inputs"), table.get("parameters")
+    for inner, task in INPUTS.items():
+        if isinstance(inputs, dict) and inner in inputs:
+            return task
+    if table.get("stream"):
+        return GENERATION
+    if set(table) & set(FeatureParameters.__struct_fields__):
+        return FEATURES
+    for name in parameters if isinstance(parameters, dict) else ():
+        tasks = [task for task, fields in PARAMETERS.items() if name in fields]
+        if len(tasks) == 1:
+            return tasks[0]
+    # InferenceClient sends `parameters`, empty ones too, with every other task
+    return FEATURES if by_hub and parameters is None else ""
+
+
+def _usual(served: ServedModel, table: dict[str, Any], by_hub: bool) -> str:
+    """Return the path of the task that the model was made for."""
+    can, inputs = served.can, table.get("inputs")
+    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
+    if "fill" in can and isinstance(first, str):
+        if MASK in first or "<mask>" in first:
+            return "/fill-mask"
+        if fills(served.model.trained):
+            problem = f"no mask in the text, and nothing that names another task of `{served.name}`"
+            raise Refusal("invalid", problem, "[MASK]", _named_tasks(served), "inputs")
+    task = next((name for method, name in USUAL.items() if method in can), FEATURES)
+    if task == FEATURES and by_hub:
+        raise Refusal("cannot", f"found no task that `{served.name}` can do", "", _named_tasks(served))
+    return task
+
+
+def _named_tasks(served: ServedModel) -> str:
+    paths = [f"/{served.name}{task.path}" for task in TASKS if task.needs in served.can]
+    return f"name the task by its path: {', '.join(paths)}"
 
 
 def failure(refusal: Refusal) -> ErrorForm:
@@ -403,7 +465,26 @@ def failure(refusal: Refusal) -> ErrorForm:
 
 
 REASONS = {"end": "eos_token", "stop": "stop_sequence", "tokens": "length"}
-USUAL = {"tag": "/token-classification", "classify": "/text-classification", "generate": "/text-generation"}
+GENERATION, FEATURES = "/text-generation", "/feature-extraction"
+USUAL = {"tag": "/token-classification", "classify": "/text-classification", "generate": GENERATION}
+INPUTS = {  # fields of `inputs` that one task has
+    "question": "/question-answering",
+    "source_sentence": "/sentence-similarity",
+    "text": "/text-classification",
+    "table": "/table-question-answering",
+}
+PARAMETERS: dict[str, tuple[str, ...]] = {  # of tasks, those that are not done here among them
+    "/fill-mask": FillParameters.__struct_fields__,
+    "/token-classification": (*TokenParameters.__struct_fields__, "stride"),
+    "/text-classification": ClassParameters.__struct_fields__,
+    "/question-answering": QuestionParameters.__struct_fields__,
+    FEATURES: FeatureParameters.__struct_fields__,
+    GENERATION: GenerationParameters.__struct_fields__,
+    "/zero-shot-classification": ("candidate_labels", "hypothesis_template", "multi_label"),
+    "/translation": ("src_lang", "tgt_lang"),
+    "/summarization": ("generate_parameters",),
+}
+NOT_DONE = ("best_of", "watermark", "frequency_penalty", "top_n_tokens", "grammar", "adapter_id")
 TASKS = (
     Endpoint(
         "/fill-mask",

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
@@ -165,6 +165,15 @@ async def completions(call: ServedCall) -> object:
     return structs.replace(head, choices=choices, usage=TokenUsage(tokens, tokens + count, count))
 
 
+async def chat(call: ServedCall) -> object:
+    """Refuse: no model here has a template of conversations."""
+    request: dict[str, Any] = call.request
+    name = request.get("model")
+    served = call.service.models.find(call.name or (name if name in call.service.models.by_name else ""), "generate")
+    problem = f"`{served.name}` continues texts and has no template of conversations"
+    raise Refusal("cannot", problem, "a prompt", "POST /v1/completions answers it", "messages")
+
+
 def _text(served: ServedModel, prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else served.model.trained.tokenizer.decode(prompt, skip_special=False)
 
@@ -274,5 +283,9 @@ ENDPOINTS = (
         CompletionsRequest,
         CompletionsAnswer,
         "generate",
+    ),
+    *(
+        Endpoint(path, "refused: no model here learned conversations", chat, dict[str, Any])
+        for path in ("/v1/chat/completions", "/v1/responses")
     ),
 )

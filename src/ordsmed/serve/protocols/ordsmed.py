@@ -215,6 +215,7 @@ class GenerateRequest(TextsRequest, forbid_unknown_fields=True):
     temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
     best: Annotated[int, Meta(ge=0)] = 0
     share: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    typical: Annotated[float, Meta(gt=0, le=1)] = 1.0
     seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
     penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0
     stop: list[Annotated[str, Meta(min_length=1)]] = []

@@ -1,1 +1,1 @@
-"""Files of examples with labels: questions, tables, tagged words, GLUE."""
+"""Readers of files of labeled examples: questions, tables, tagged words, text pairs, GLUE."""

@@ -1,10 +1,11 @@
-"""CoNLL files as sentences of tagged words, and back with predictions in place of the tags.
+"""Read CoNLL files as sentences of tagged words, and write them back with predicted tags.
 
-    1 \\t One \\t one \\t NUM ...   (CoNLL-U)    -> words, tags, and where in the file each tag stands
-    One  CD  B-NP  O            (columns)    <- the same file, byte for byte but for its tags
+    1 \\t One \\t one \\t NUM ...   (CoNLL-U)    -> words, tags, and the offset of each tag in the file
+    One  CD  B-NP  O            (columns)    <- the same file with only its tags changed
 
-Ranges such as 1-2, empty nodes such as 1.1, comments and -DOCSTART- rows are no words, and stay in the file. In
-columns, a line that begins with `#` is a comment where it comes before a sentence and has not the columns of a row.
+Ranges such as 1-2, empty nodes such as 1.1, comments and -DOCSTART- rows are not words, and are kept in the file. In
+files of columns a line that begins with `#` is a comment if it is before a sentence and does not have the columns of a
+row.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ordsmed.base.say import many, say
 from ordsmed.text.read import Errors, blocks, decoded, files, replacements_told
 
 NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-TAGS = ("upos", "xpos", "feats", "deprel", "lemma")  # columns that may be predicted
-WORD_NAMES = ("words", "tokens", "form")  # what columns of words are called where a program holds them
-TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "labels")  # and columns of tags
-WANTED = "a word and its tag a line, a blank line between sentences (CoNLL)"
+TAGS = ("upos", "xpos", "feats", "deprel", "lemma")  # columns that can be predicted
+WORD_NAMES = ("words", "tokens", "form")  # usual names of a column of words in a data set
+TAG_NAMES = ("tags", "ner_tags", "pos_tags", "upos", "labels")  # and of a column of tags
+WANTED = "a word and its tag per line, a blank line between sentences (CoNLL)"
 FORM, FEATS = NAMES.index("form"), NAMES.index("feats")
-LONG = 500  # words; in a longer sentence of a file in columns a blank line may be missing
+LONG = 500  # words; before or in a longer sentence a blank line may be missing
 BOM = "\ufeff"
 _LINE, _END = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)"), re.compile(r"\r\n|\r|\n")
 _NUMBER = re.compile(r"([0-9]+)(?:-([0-9]+)|\.[0-9]+)?\Z")
@@ -40,15 +41,15 @@ _TABBED, _SPACED = re.compile(r"(?<![^\t])[^\t]*"), re.compile(r"[^ \t]+")
 
 @dataclass(frozen=True)
 class Column:
-    """Where the tag of a word stands."""
+    """The column of the tags."""
 
     named_as: str
     index: int  # 0 is the first, -1 the last
-    key: str = ""  # of which of its `key=value` pairs
+    key: str = ""  # the tag is the value of this key in `key=value` pairs
 
     @staticmethod
     def of(column: str | int) -> Column:
-        """From `lemma`, `upos`, `xpos`, `feats`, `deprel`, `feats:KEY`, `misc:KEY`, or a number: 1 is the first."""
+        """Parse `lemma`, `upos`, `xpos`, `feats`, `deprel`, `feats:KEY`, `misc:KEY`, or a number from 1."""
         column = str(column)
         if re.fullmatch(r"-?[1-9][0-9]*", column):
             return Column(column, int(column) - (column[0] != "-"))
@@ -61,39 +62,37 @@ class Column:
 
     @property
     def named(self) -> bool:
-        """Is it one that only CoNLL-U has?"""
         return not self.named_as.lstrip("-").isdigit()
 
     def among(self, width: int) -> int | None:
-        """Which of so many columns it is, if it is one of them."""
+        """Return the index of the column among `width` columns, or None if there are fewer."""
         return self.index % width if -width <= self.index < width else None
 
 
 @dataclass(frozen=True)
 class TaggedFile:
-    """A file as it stands, and where in it the tags stand."""
+    """The text of a file, and the offsets of its tags."""
 
     path: Path
     text: str
     key: str = ""
-    features: bool = False  # "_" is a tag too, and keys are in order
-    gap: str = ""  # what parts a row from its tag where it has none yet
-    spots: array[int] = field(default_factory=lambda: array("q"))  # where each tag begins and ends, in turn
+    features: bool = False  # the column feats: "_" is a tag too, and keys are sorted
+    gap: str = ""  # separator before the tag of a row that has no column for it yet
+    spots: array[int] = field(default_factory=lambda: array("q"))  # start, end, start, end, ... of the tags
 
     @property
     def width(self) -> int:
-        """Columns of its first row."""
         line = _begin(self.text)[2]
         return len(_parted(line).findall(line))
 
     def tag(self, written: str) -> str | None:
-        """The tag in what is written in its place."""
+        """Return the tag in the text of its cell, or None if there is none."""
         if self.key:
             written = next((p.partition("=")[2] for p in written.split("|") if p.partition("=")[0] == self.key), "")
         return written if written not in ("", "_") else "_" if self.features else None
 
     def pieces(self, tags: Iterator[str]) -> Iterator[str]:
-        """The text with these tags in place of its own."""
+        """Yield the text with these tags in place of its own."""
         at = 0
         for start, end in zip(self.spots[::2], self.spots[1::2], strict=True):
             tag = next(tags)
@@ -103,7 +102,7 @@ class TaggedFile:
         yield self.text[at:]
 
     def _with(self, written: str, tag: str) -> str:
-        """Pairs such as `Case=Nom|Number=Sing` with the tag as the value of the key; without the key where it is _."""
+        """Return pairs such as `Case=Nom|Number=Sing` with the tag as the value of the key; without the key for `_`."""
         pairs = [] if written in ("", "_") else written.split("|")
         keys = [pair.partition("=")[0] for pair in pairs]
         if self.key in keys:
@@ -119,18 +118,18 @@ class TaggedFile:
 
 @dataclass(frozen=True)
 class TaggedSentences:
-    """Words and tags, a list of each for a sentence; a word without a tag has None, and one may be empty."""
+    """Lists of words and tags of each sentence. A word without a tag has None; a sentence may be empty."""
 
     words: list[list[str]] = field(default_factory=list)
     tags: list[list[str | None]] = field(default_factory=list)
-    starts: list[str] = field(default_factory=list)  # file and line where each begins
+    starts: list[str] = field(default_factory=list)  # file and line at which each begins
     sources: list[TaggedFile] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.words)
 
     def place(self, sentence: int, word: int) -> str:
-        """File and line of a word; of those to learn from, where its sentence begins."""
+        """Return file and line of a word, or of its sentence if the files are not kept."""
         number = sum(map(len, self.words[:sentence])) + word
         for source in self.sources:
             if 2 * number < len(source.spots):
@@ -139,7 +138,7 @@ class TaggedSentences:
         return self.starts[sentence]
 
     def to_learn(self) -> TaggedSentences:
-        """Those that have a tag, apart from their files: they are not written again."""
+        """Return the sentences that have a tag, for training. Their files are not kept."""
         kept = [n for n, tags in enumerate(self.tags) if any(tag is not None for tag in tags)]
         if len(kept) < len(self):
             say(f"{self.sources[0].path}: {len(self) - len(kept):,} of {len(self):,} sentences have no tag: left out")
@@ -148,18 +147,18 @@ class TaggedSentences:
 
 
 class _TokenLine(NamedTuple):
-    number: int  # of its line
+    number: int  # line number
     word: str
-    start: int  # of its tag in the text
-    written: str  # in place of its tag
+    start: int  # offset of the tag in the text
+    written: str  # text of the tag's cell
 
 
 def read(
     paths: str | Sequence[str], column: str | int, *, word: int = 1, tagged: bool = True, errors: Errors = "strict"
 ) -> TaggedSentences:
-    """The sentences of files in CoNLL-U or in columns; in these, `word` is the number of the words' column.
+    """Read the sentences of CoNLL-U files, or of files in columns with the words in column `word`.
 
-    Where they need not be `tagged`, columns may lack that of the tags: it becomes their last when they are written.
+    If they need not be `tagged`, the column of tags may be missing in files of columns; it is written as the last one.
     """
     wanted, words, sentences = Column.of(column), Column.of(word), TaggedSentences()
     for path in files(paths):
@@ -181,7 +180,7 @@ def read(
 
 
 def texts(sentences: TaggedSentences, predictions: Sequence[Sequence[str]]) -> list[str]:
-    """Each of the files that were read, with these tags in place of theirs."""
+    """Return the text of each file that was read, with these tags in place of its own."""
     if [len(tags) for tags in predictions] != [len(words) for words in sentences.words]:
         raise ValueError("predictions: found other numbers of tags than of words; wanted one for each word")
     tags = chain.from_iterable(predictions)
@@ -189,7 +188,10 @@ def texts(sentences: TaggedSentences, predictions: Sequence[Sequence[str]]) -> l
 
 
 def refuse_pairs(source: TaggedFile) -> None:
-    """Refuse the last column of CoNLL-U for tags where it has pairs such as SpaceAfter=No; as column 10 it is taken."""
+    """Raise DataError if the last column of CoNLL-U, MISC, is requested for tags but has pairs such as SpaceAfter=No.
+
+    Naming the column 10 skips this check.
+    """
     rows = [line.split("\t") for _, _, line in _lines(source.text) if line.count("\t") == 9]
     rows = [row for row in rows if _NUMBER.match(row[0])]
     keys = Counter(pair.partition("=")[0] for row in rows for pair in row[-1].split("|") if "=" in pair)
@@ -197,32 +199,31 @@ def refuse_pairs(source: TaggedFile) -> None:
         return
     kept = [name for name in TAGS if any(row[NAMES.index(name)] != "_" for row in rows)]
     kept += [f"misc:{key}" for key, _ in keys.most_common(5)]
-    problem = "CoNLL-U, whose last column is MISC: pairs, and no tags"
+    problem = "CoNLL-U, whose last column is MISC: pairs, not tags"
     raise DataError(source.path, problem, f"one of {', '.join(kept)}", f"name it, as in `task.column={kept[0]}`")
 
 
 def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
-    """The ten columns of a line of CoNLL-U, and its number taken apart: first word, last word of a range."""
+    """Return the ten columns of a CoNLL-U line, and the match of its number: first word, last word of a range."""
     fields = line.split("\t")
     if len(fields) != 10:
         problem = many(len(fields), "column")
-        raise DataError(place, problem, "ten of CoNLL-U, with tabs between them", "mend or remove the line")
+        raise DataError(place, problem, "ten of CoNLL-U, with tabs between them", "fix or remove the line")
     if not (number := _NUMBER.match(fields[0])):
         raise DataError(place, f"a word numbered {fields[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
     return fields, number
 
 
 def _refuse_others(path: Path, data: bytes) -> None:
-    """Refuse files of other tasks, whose lines could be taken for words."""
     if ".csv" in path.suffixes:
         raise DataError(path, "commas between its columns, by its name", WANTED)
     begin = data.removeprefix(BOM.encode()).lstrip()
     if begin[:1] in (b"{", b"[") and any(map(_is_object, (begin, begin.split(b"\n", 1)[0]))):
-        raise DataError(path, "JSON", WANTED, "questions are of `squad`, tables of `classify`")
+        raise DataError(path, "JSON", WANTED, "`squad` reads questions, `classify` tables")
 
 
 def _is_object(data: bytes) -> bool:
-    """Is it JSON that holds an object? What holds less may be words."""
+    """Return whether data are JSON that contains an object. Other JSON values may be words."""
     with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(data)
         return isinstance(value[0] if isinstance(value, list) and value else value, dict)
@@ -230,28 +231,24 @@ def _is_object(data: bytes) -> bool:
 
 
 def _lines(text: str) -> Iterator[tuple[int, int, str]]:
-    """Number, place in the text, and the line itself without its end."""
     for number, match in enumerate(_LINE.finditer(text, text.startswith(BOM)), 1):
         yield number, match.start(), match[1]
 
 
 def _begin(text: str) -> tuple[int, int, str]:
-    """The first line that is a row."""
     return next((row for row in _lines(text) if not _apart(row[2]) and row[2][0] != "#"), (1, 0, ""))
 
 
 def _parted(line: str) -> re.Pattern[str]:
-    """What finds the columns of lines such as this one."""
     return _TABBED if "\t" in line else _SPACED
 
 
 def _apart(line: str) -> bool:
-    """Does it stand between sentences?"""
     return not line or line.isspace() or line.startswith("-DOCSTART-")
 
 
 def _conllu_rows(path: Path, text: str, at: int) -> Iterator[_TokenLine | None]:
-    """The words, and None where a sentence ends."""
+    """Yield the words, and None where a sentence ends."""
     inside, split = False, []
     for number, start, line in _lines(text):
         if _apart(line):
@@ -288,7 +285,7 @@ def _columns(
         raise DataError(place, many(width, "column"), f"column {words.named_as}, that of the words")
     if not tagged and (column.named or tag == word or column.index == width):
         if width > 1:
-            say(f"{path}: {many(width, 'column')}, none of them {column.named_as}: what is right is not known")
+            say(f"{path}: {many(width, 'column')}, none of them {column.named_as}: the correct tags are unknown")
         gap = " " if pattern is _SPACED and width > 1 else "\t"
         return TaggedFile(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
     if column.named:
@@ -296,14 +293,14 @@ def _columns(
         raise DataError(place, many(width, "column"), f"CoNLL-U for {column.named_as}", remedy)
     if tag is None or tag == word:
         problem = f"{many(width, 'column')}, the words in column {words.named_as}"
-        raise DataError(place, problem, f"column {column.named_as}, that of the tags, beside it")
+        raise DataError(place, problem, f"column {column.named_as}, that of the tags, next to it")
     return TaggedFile(path, text), _column_rows(path, text, pattern, number, width, word, tag)
 
 
 def _column_rows(
     path: Path, text: str, pattern: re.Pattern[str], first: int, width: int, word: int, tag: int | None
 ) -> Iterator[_TokenLine | None]:
-    """The words, and None where a sentence ends; line `first` has as many columns as each row must have."""
+    """Yield the words, and None where a sentence ends. Each row must have as many columns as line `first`."""
     length, longest, comments = 0, (0, 0), 0
     for number, start, line in _lines(text):
         if _apart(line):
@@ -316,7 +313,7 @@ def _column_rows(
             continue
         if len(fields) != width:
             wanted = f"{width} as in line {first}"
-            raise DataError(f"{path}:{number}", many(len(fields), "column"), wanted, "mend or remove the line")
+            raise DataError(f"{path}:{number}", many(len(fields), "column"), wanted, "fix or remove the line")
         length += 1
         longest = max(longest, (length, number))
         begin, end = (len(line), len(line)) if tag is None else fields[tag].span()
@@ -328,7 +325,7 @@ def _column_rows(
 
 
 def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: TaggedSentences, wanted: str) -> None:
-    """Put the rows of a file together as sentences; `wanted`: the column where tags must be, if they must."""
+    """Add the rows of a file to `sentences`. `wanted`: the column where tags must be, or "" if they may be missing."""
     known: dict[str, str | None] = {}
     words: list[str] = []
     tags: list[str | None] = []
@@ -350,11 +347,11 @@ def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: Ta
     total, empty = len(source.spots) // 2, sum(sentence.count("") for sentence in sentences.words[before:])
     bare = sum(sentence.count(None) for sentence in sentences.tags[before:])
     if not total:
-        raise DataError(source.path, "no words", "sentences of words with their tags, a word a line")
+        raise DataError(source.path, "no words", "sentences of words with their tags, one word per line")
     several = [word for sentence in sentences.words[before:] for word in sentence if " " in word]
     if len(several) > total / 2:
         problem = f"{len(several):,} of {total:,} words are several words, as `{several[0][:40]}`"
-        raise DataError(source.path, problem, WANTED, "tables of texts are of `classify`")
+        raise DataError(source.path, problem, WANTED, "`classify` reads tables of texts")
     if wanted and bare == total:
         raise DataError(source.path, f"no word has a tag in column {wanted}", "tags", "name their column")
     if wanted and bare:
@@ -364,7 +361,7 @@ def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: Ta
 
 
 def of_columns(place: str, columns: Mapping[str, Sequence[Any]], column: str) -> str:
-    """Return sentences that a program holds as a column of words and one of tags, as a file with two columns.
+    """Return a data set with a column of words and one of tags as the text of a file with two columns.
 
     Args:
         place: what error messages name.

@@ -1,11 +1,11 @@
-"""The GLUE tasks by name, and XNLI: their files in a folder, columns, labels, metrics, and what is handed in.
+"""The GLUE tasks and XNLI: their files in a folder, columns, labels, metrics, and the files for submission.
 
     "data/glue", SST-2  ->  find  ->  {"train": .../train.tsv, "dev": .../dev.tsv}  ->  read  ->  Table of text, label
 
-Wang et al. 2019, GLUE: a multi-task benchmark. Conneau et al. 2018, XNLI: MNLI in 15 languages. Labels stand in the
-order in which ELECTRA numbers them. A table has the columns `text`, `second` where there are two texts, `label` where
-the file has labels, whatever its name is, and `index` where it is a test split and has numbers. Copies name their
-columns in several ways: GLUE's, the first publication's, Hugging Face's.
+Wang et al. 2019, GLUE: a multi-task benchmark. Conneau et al. 2018, XNLI: MNLI in 15 languages. Labels are in the order
+of ELECTRA's label ids. A table has the columns `text`, `second` if there are two texts, `label` if the file has labels
+under any name, and `index` for a test split with numbers. Copies name their columns differently: as GLUE, as the first
+publication, or as Hugging Face.
 """
 
 import contextlib
@@ -27,10 +27,11 @@ Columns = Mapping[str, tuple[Column, ...]]
 INDEX = ("index", "id", "idx")
 ONE: Columns = {"text": ("sentence",), "label": ("label",)}
 TWO: Columns = {"text": ("sentence1",), "second": ("sentence2",), "label": ("label",)}
-UNKNOWN = {"-1": "", "-1.0": "", "-": ""}  # what copies write where the label is withheld, or nobody agreed on one
+# values of copies for a label that is withheld, or that annotators did not agree on
+UNKNOWN = {"-1": "", "-1.0": "", "-": ""}
 FILES = {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)}
 DEV_IDS = "dev_ids.tsv"
-MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")  # as published; GLUE tells which rows are dev
+MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")  # as published; GLUE lists which rows are dev
 STS = ("sts-{}.csv", "sts-{}.tsv", "original/sts-{}.tsv")
 ENTAILED = ("entailment", "not_entailment")
 ENTAILED_NUMBERS = {"0": "entailment", "1": "not_entailment"}
@@ -38,28 +39,28 @@ ENTAILED_NUMBERS = {"0": "entailment", "1": "not_entailment"}
 
 @dataclass(frozen=True)
 class GlueTask:
-    """What a task's files hold, and how it is scored."""
+    """The files of a task, and its metrics."""
 
     folder: str
-    rows: Mapping[str, int]  # how many GLUE has, by split
-    columns: Columns  # by their roles, as copies name them
-    metrics: tuple[str, ...] = ("accuracy",)  # names of learn/score/labels.py; the first is the score of record
-    labels: tuple[str, ...] = ("0", "1")  # none: a number within `range`
-    spellings: Mapping[str, str] = field(default_factory=dict)  # the numbers that other copies have for the labels
+    rows: Mapping[str, int]  # number of rows in GLUE, by split
+    columns: Columns  # names of the columns in different copies, by role
+    metrics: tuple[str, ...] = ("accuracy",)  # names of learn/score/labels.py; the first is the main score
+    labels: tuple[str, ...] = ("0", "1")  # empty: a number within `range`
+    spellings: Mapping[str, str] = field(default_factory=dict)  # other copies' spellings of the labels
     range: tuple[float, float] | None = None
-    unordered: bool = False  # the two texts may change places: ELECTRA trains on both orders
-    bare: Mapping[str, Column] = field(default_factory=dict)  # columns of files that do not name them
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: FILES)  # by split; the first that is there
-    handed_in: Mapping[str, str] = field(default_factory=dict)  # name of the file, by split; else the folder's
-    languages: tuple[str, ...] = ()  # `{}` in names of files is one of them; other files hold rows of all
-    fetched: str = "glue"  # what `ordsmed fetch` calls the data that it is part of
+    unordered: bool = False  # the order of the two texts does not matter: ELECTRA trains on both
+    bare: Mapping[str, Column] = field(default_factory=dict)  # columns of files without a header
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: FILES)  # names by split; the first that exists
+    handed_in: Mapping[str, str] = field(default_factory=dict)  # submission file by split; default: the folder's name
+    languages: tuple[str, ...] = ()  # replace `{}` in names of files; files without `{}` have rows of all languages
+    fetched: str = "glue"  # the name of its data in `ordsmed fetch`
 
     def plain(self, label: str) -> str:
-        """A label as it is known here; empty where it is not known."""
+        """Return the standard spelling of a label; empty if the label is unknown."""
         return UNKNOWN.get(label, self.spellings.get(label, label))
 
     def understands(self, label: str) -> bool:
-        """Is it a label of this task?"""
+        """Return whether this is a label of the task."""
         if self.range is None:
             return self.plain(label) in self.labels
         try:
@@ -74,7 +75,7 @@ TASKS = {
         files=FILES | {"train": ("train.tsv", "in_domain_train.tsv"), "dev": ("dev.tsv", "in_domain_dev.tsv")},
     ),
     "sst-2": GlueTask("SST-2", {"train": 67349, "dev": 872, "test": 1821}, ONE),
-    # GLUE's own board takes the mean of the two metrics of mrpc, qqp and sts-b; ELECTRA tells the first
+    # GLUE's leaderboard uses the mean of the two metrics of mrpc, qqp and sts-b; ELECTRA reports the first
     "mrpc": GlueTask(
         "MRPC", {"train": 3668, "dev": 408, "test": 1725},
         {"text": ("#1 String", "sentence1"), "second": ("#2 String", "sentence2"), "label": ("Quality", "label")},
@@ -84,7 +85,7 @@ TASKS = {
     "sts-b": GlueTask(
         "STS-B", {"train": 5749, "dev": 1500, "test": 1379}, {**TWO, "label": ("score", "label")},
         ("spearman", "pearson"), labels=(), range=(0.0, 5.0), unordered=True,
-        bare={"label": 5, "text": 6, "second": 7},  # the STS benchmark as published, tabs whatever its name says
+        bare={"label": 5, "text": 6, "second": 7},  # the STS benchmark as published, with tabs even in .csv
         files={split: (*FILES[split], *(name.format(split) for name in STS)) for split in FILES},
     ),
     "qqp": GlueTask(
@@ -142,15 +143,15 @@ KNOWN = TASKS | BESIDE
 
 
 def named(name: str) -> GlueTask:
-    """A task by its name, in any case, with or without its hyphen."""
+    """Return a task by its name, in any case, with or without its hyphen."""
     meant = {_plain_name(known): task for known, task in KNOWN.items()}.get(_plain_name(name))
     if meant is None:
-        raise RecipeError(f"`{name}`", "no task of GLUE", "", nearest(name.lower(), KNOWN))
+        raise RecipeError(f"`{name}`", "not a task of GLUE", "", nearest(name.lower(), KNOWN))
     return meant
 
 
 def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
-    """The files of a task by split, in a folder of all tasks or its own; to learn from English ones if not said."""
+    """Return the files of a task by split, from a folder of all tasks or its own. The default language is English."""
     inner = [path for path in sorted(folder.glob("*/")) if _plain_name(path.name) == _plain_name(task.folder)]
     for place in (*inner, folder):
         named = {split: [name.format(language or "en") for name in names] for split, names in task.files.items()}
@@ -163,7 +164,7 @@ def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
 
 
 def split_of(task: GlueTask, path: Path) -> str:
-    """Which split a file is, by its name; "" where it is none of GLUE's."""
+    """Return which split a file is by its name; "" if it is not a file of GLUE."""
     known = (
         (split, name.rpartition("/")[2].replace("{}", "*")) for split, names in task.files.items() for name in names
     )
@@ -173,7 +174,7 @@ def split_of(task: GlueTask, path: Path) -> str:
 def read(
     task: GlueTask, path: Path, errors: Errors = "strict", format: Format | None = None, language: str = ""
 ) -> tuple[Table, str]:
-    """The rows of a file, of one language where it holds several, and which split of GLUE it is; labels may lack."""
+    """Return the rows of a file, of one language if it has several, and its split. Labels may be missing."""
     split = split_of(task, path)
     if _unpacked(path) in (*MRPC, DEV_IDS) and split:
         table = _published(task, split, path, errors)
@@ -184,13 +185,13 @@ def read(
     alike = len(task.languages) if task.languages and not language and split != "train" else 1
     if split and len(table) != (wanted := task.rows[split] * alike):
         whole = "XNLI" if task.languages else "GLUE"
-        there = f"{wanted:,} in {whole}: not the same as published scores stand on"
+        there = f"{wanted:,} in {whole}: scores are not comparable with published ones"
         say(f"{path}: {many(len(table), 'row')} of {task.folder} {split}, {there}")
     return table, split
 
 
 def hand_in(folder: Path, task: GlueTask, split: str, indexes: Sequence[str], predicted: Sequence[float]) -> Path:
-    """Write predictions of a test split as gluebenchmark.com takes them: numbers of labels, or values."""
+    """Write predictions of a test split in the format of gluebenchmark.com: label names, or values."""
     path = folder / f"{task.handed_in.get(split, task.folder)}.tsv"
     lines = [f"{index}\t{_written(task, value)}\n" for index, value in zip(indexes, predicted, strict=True)]
     write_text(path, "index\tprediction\n" + "".join(lines))
@@ -198,7 +199,7 @@ def hand_in(folder: Path, task: GlueTask, split: str, indexes: Sequence[str], pr
 
 
 def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Format | None) -> Table:
-    """By its names, or by numbers where the first line is an example."""
+    """Read a table by column names, or by column numbers if the first line is an example."""
     form = format or ("tsv" if split else None)
     columns: Columns = {**({"index": INDEX} if split.startswith("test") else {}), **task.columns}
     try:
@@ -215,24 +216,23 @@ def _table(task: GlueTask, split: str, path: Path, errors: Errors, format: Forma
 
 
 def _published(task: GlueTask, split: str, path: Path, errors: Errors) -> Table:
-    """MRPC from the files that it was published in: dev is the rows of train whose two texts' numbers are listed."""
+    """Read MRPC in its original format: dev is the rows of train whose pairs of text ids are listed in a file."""
     if split == "test":
         table = tables.table(path, task.columns, format="tsv", errors=errors)
-        numbers = [str(row) for row in range(len(table))]  # GLUE's, whose rows are these
+        numbers = [str(row) for row in range(len(table))]  # the numbers of GLUE, which has the same rows
         return replace(table, columns={"index": numbers, **table.columns})
     train, ids = _beside(path, MRPC[0]), _beside(path, DEV_IDS)
     if not ids.is_file():
-        say(f"{path}: no {DEV_IDS} beside it, which tells the rows of dev: all its rows are taken")
+        say(f"{path}: no {DEV_IDS} next to it, which lists the rows of dev: all rows are used")
         return tables.table(train, task.columns, format="tsv", errors=errors)
     columns: Columns = {**task.columns, "one": ("#1 ID",), "two": ("#2 ID",)}
-    every = tables.table(train, columns, format="tsv", errors=errors)
+    all_rows = tables.table(train, columns, format="tsv", errors=errors)
     listed = set(read_lines(ids, errors))
-    pairs = map("\t".join, zip(every.columns["one"], every.columns["two"], strict=True))
-    return every.only([row for row, pair in enumerate(pairs) if (pair in listed) == (split == "dev")])
+    pairs = map("\t".join, zip(all_rows.columns["one"], all_rows.columns["two"], strict=True))
+    return all_rows.only([row for row, pair in enumerate(pairs) if (pair in listed) == (split == "dev")])
 
 
 def _beside(path: Path, name: str) -> Path:
-    """A file in the same folder, packed or not."""
     return _first(path.parent, (name,)) or path.with_name(name)
 
 

@@ -1,11 +1,11 @@
-"""Pairs of texts: what is asked with (anchor), what belongs to it (positive), what does not (negatives), and scores.
+"""Read pairs of texts for training embeddings: an anchor, its positive, negatives, and scores.
 
     {"anchor": "What falls?", "positive": "Rain falls.", "negatives": ["Newts swim."], "score": 0.9}
 
-Columns go by these names. Where there is no `anchor` and `positive`, as in sentence-transformers' data sets, they go by
-their order: the first text is the anchor, the second its positive, all others are negatives; `label` or `score` is the
-score. Of `negative`, `negatives`, `negative_1`, `negative_2`... all count; a list is several texts, or scores. SQuAD's
-files, nested or a record a question, are questions with the contexts that answer them.
+Columns are found by these names. Without `anchor` and `positive`, as in data sets of sentence-transformers, the order
+counts: the first text is the anchor, the second its positive, all others are negatives, and `label` or `score` is the
+score. All of `negative`, `negatives`, `negative_1`, `negative_2`... are read; a list is several texts, or scores.
+SQuAD's files, nested or with a record per question, give questions with the contexts that answer them.
 """
 
 from __future__ import annotations
@@ -23,27 +23,25 @@ from ordsmed.text.labelled import questions, tables
 from ordsmed.text.labelled.tables import Format
 
 SCORES = ("score", "scores", "label", "labels")
-NO_TEXT = (*SCORES, "document", "source")  # columns that are no text of a pair
+NO_TEXT = (*SCORES, "document", "source")  # columns that are not texts of a pair
 SIDES = ("anchor", "positive")
 QUESTION = ("question", "context", "answers")  # columns of SQuAD's records
-NEGATIVE = "negative"  # how the names of columns of negatives begin
-OFTEN = 10  # a pair that stands so often, or more, is told
+NEGATIVE = "negative"  # prefix of the names of columns of negatives
+OFTEN = 10  # a pair with this many copies or more is reported
 
 
 @dataclass(frozen=True)
 class PairRow:
-    """A row."""
-
     line: int
     anchor: str
     positive: str
     negatives: tuple[str, ...] = ()
-    scores: tuple[float, ...] = ()  # of the positive, or of it and each negative; none: not told
+    scores: tuple[float, ...] = ()  # of the positive, or of it and each negative; empty: not given
 
 
 @dataclass(frozen=True)
 class PairColumns:
-    """Which columns of a file hold what."""
+    """The names of the columns of a file by their roles."""
 
     anchor: str
     positive: str
@@ -57,7 +55,7 @@ class PairColumns:
 
     @staticmethod
     def of(path: Path, row: dict[str, Any]) -> PairColumns:
-        """As the first row tells by names, or by their order."""
+        """Return the columns by name, or by order, from the first row."""
         score = next((name for name in SCORES if name in row), None)
         if all(name in row for name in SIDES):
             return PairColumns(*SIDES, tuple(name for name in row if name.startswith(NEGATIVE)), score, by_name=True)
@@ -73,7 +71,7 @@ class PairColumns:
 def read_pairs(
     path: Path, *, format: Format | None = None, header: bool = True, errors: read.Errors = "strict"
 ) -> list[PairRow]:
-    """The pairs of a file; those with an empty side are left out, counted and told."""
+    """Return the pairs of a file. Pairs with an empty side are left out and reported."""
     if _is_nested(path, format, errors):
         return _of_squad(path, errors)
     pairs: list[PairRow] = []
@@ -81,9 +79,9 @@ def read_pairs(
     unanswered: list[int] = []
     columns: PairColumns | None = None
     for line, row in tables.records(path, format=format, header=header, errors=errors):
-        if columns is None or columns.by_name:  # an object may have negatives or a score where others have none
+        if columns is None or columns.by_name:  # an object may have negatives or a score that others do not have
             columns = PairColumns.of(path, row)
-        if columns.of_squad and _lacks_answer(row):
+        if columns.of_squad and _is_unanswered(row):
             unanswered.append(line)
             continue
         pair = _pair(f"{path}:{line}", line, row, columns)
@@ -91,19 +89,19 @@ def read_pairs(
             pairs.append(pair)
         else:
             empty.append(line)
-    _tell_unanswered(path, len(unanswered), len(unanswered) + len(empty) + len(pairs))
+    _report_unanswered(path, len(unanswered), len(unanswered) + len(empty) + len(pairs))
     if empty and pairs:
         total = many(len(empty) + len(pairs), "pair")
         say(f"{path}: left out {len(empty):,} of {total} with an empty side; the first: line {empty[0]}")
     if not pairs:
         problem = f"an empty side in every pair ({len(empty):,})" if empty else "no pairs"
-        raise DataError(path, problem, "one pair of texts at least")
-    _tell_often(path, pairs)
+        raise DataError(path, problem, "at least one pair of texts")
+    _report_repeated(path, pairs)
     return pairs
 
 
 def _is_nested(path: Path, format: Format | None, errors: read.Errors) -> bool:
-    """Is it one JSON object with a list under `data`, as SQuAD's files?"""
+    """Return whether the file is one JSON object with a list under `data`, as SQuAD's files are."""
     if tables.kind_of(path, format) != "json":
         return False
     first = next((value for _, value in questions.json_values(path, errors)), None)
@@ -111,26 +109,26 @@ def _is_nested(path: Path, format: Format | None, errors: read.Errors) -> bool:
 
 
 def _of_squad(path: Path, errors: read.Errors) -> list[PairRow]:
-    """Questions that have an answer, with their contexts; a line is the question's number."""
-    every, _ = questions.read([str(path)], repair=True, errors=errors)
+    """Return the answered questions with their contexts. `line` is the question's number."""
+    all_questions, _ = questions.read([str(path)], repair=True, errors=errors)
     pairs = [
         PairRow(number, question.question.strip(), question.context.strip())
-        for number, question in enumerate(every, 1)
+        for number, question in enumerate(all_questions, 1)
         if not question.impossible
     ]
-    _tell_unanswered(path, sum(question.impossible for question in every), len(every))
+    _report_unanswered(path, sum(question.impossible for question in all_questions), len(all_questions))
     if not pairs:
-        raise DataError(path, "no question that a context answers", "one at least")
+        raise DataError(path, "no question that a context answers", "at least one")
     return pairs
 
 
-def _lacks_answer(row: dict[str, Any]) -> bool:
+def _is_unanswered(row: dict[str, Any]) -> bool:
     answers = row.get("answers")
     texts = answers.get("text") if isinstance(answers, dict) else answers
     return row.get("is_impossible") is True or (isinstance(texts, list | tuple) and not len(texts))
 
 
-def _tell_unanswered(path: Path, count: int, total: int) -> None:
+def _report_unanswered(path: Path, count: int, total: int) -> None:
     if count:
         say(f"{path}: left out {count:,} of {many(total, 'question')} that their contexts do not answer")
 
@@ -169,14 +167,13 @@ def _scores(place: str, name: str, value: object) -> tuple[float, ...]:
     return scores
 
 
-def _tell_often(path: Path, pairs: Sequence[PairRow]) -> None:
-    """A pair that stands many times teaches one thing many times."""
+def _report_repeated(path: Path, pairs: Sequence[PairRow]) -> None:
+    """Warn of pairs with many copies, from which a model learns nothing new."""
     lines: dict[tuple[str, ...], list[int]] = {}
     for pair in pairs:
         lines.setdefault((pair.anchor, pair.positive, *pair.negatives), []).append(pair.line)
     often = [numbers for numbers in lines.values() if len(numbers) >= OFTEN]
     if often:
         most, more = max(often, key=len), sum(map(len, often)) - len(often)
-        rows = many(more, "row", "says", "say")
-        repeated = f"{many(len(often), 'pair', 'stands', 'stand')} {OFTEN} times or more: {rows} nothing new"
-        say(f"{path}: {repeated}; that of line {most[0]} stands {len(most):,} times")
+        repeated = f"{many(len(often), 'pair', 'occurs', 'occur')} {OFTEN} times or more"
+        say(f"{path}: {repeated}, {many(more, 'row')} too many; the pair of line {most[0]} occurs {len(most):,} times")

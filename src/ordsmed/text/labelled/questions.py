@@ -1,11 +1,11 @@
-"""Questions about a text: SQuAD's files and flat records, read, checked and mended.
+"""Read questions about texts from SQuAD's files or flat records, check them, and repair their answers.
 
     {"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}   \\
-    [{"id", "context", "question", "answers"}], or under "data", or one a line of JSON lines     /  -> Question
+    [{"id", "context", "question", "answers"}], or under "data", or as JSON lines                /  -> Question
 
-An answer is {"text", "answer_start"}, or all of them are columns: {"text": [...], "answer_start": [...]}. Places count
-characters (code points). What is read to learn from is mended: an answer moves to where its text stands nearest, and a
-question none of whose answers stands in the context is left out. What is read to be scored keeps its answers as given.
+An answer is {"text", "answer_start"}, or the answers are columns: {"text": [...], "answer_start": [...]}. Offsets count
+characters (code points). Questions for training are repaired: an answer moves to the nearest occurrence of its text,
+and a question without an answer in its context is left out. Questions for evaluation keep their answers unchanged.
 """
 
 import json
@@ -19,13 +19,13 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import many, say, with_article
 from ordsmed.text import read as reading
 
-FORM = "SQuAD: data > paragraphs > qas; or one record a question: id, context, question, answers"
+FORM = "SQuAD: data > paragraphs > qas; or one record per question: id, context, question, answers"
 NESTS = ("data", "paragraphs", "qas")
-VERSIONS = {"squad-1.1": "1.1", "squad-2.0": "2.0"}  # of SQuAD, by the names that it is scored by
+VERSIONS = {"squad-1.1": "1.1", "squad-2.0": "2.0"}  # versions of SQuAD by the names of their metrics
 
-MOVED = "answers moved to where their text stands"
-SPACED = "answers found but for white space"
-CASED = "answers found but for upper and lower case"
+MOVED = "answers moved to where their text is"
+SPACED = "answers found except for white space"
+CASED = "answers found except for upper and lower case"
 LOST = "answers dropped: not in the context"
 TEXTLESS = "answers dropped: no text"
 UNFOUND = "questions left out: none of their answers is in the context"
@@ -36,9 +36,9 @@ ANSWERS_WIN = "questions marked impossible, with answers, taken as answered"
 MARK_WINS = "questions marked impossible, with answers, taken as impossible"
 UNMARKED = "questions with an empty list of answers and no mark, taken as impossible"
 UNTOLD = "questions without an answer, not marked impossible, taken as having none"
-TWICE = "questions given again, answers joined"
-RENAMED = "questions renamed, for another one has their id"
-HALVES = "texts with halves of characters (\\ud800 to \\udfff), replaced by U+FFFD"
+TWICE = "questions repeated, answers joined"
+RENAMED = "questions renamed, because another one has their id"
+HALVES = "texts with lone surrogates (\\ud800 to \\udfff), replaced by U+FFFD"
 
 _HALF = re.compile("[\ud800-\udfff]")
 _VALUE = re.compile(r"[^ \t\r\n]")
@@ -46,7 +46,7 @@ _VALUE = re.compile(r"[^ \t\r\n]")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A text, and where it begins in the context; -1 where that is not given."""
+    """The text of an answer and its offset in the context, or -1 if the offset is not given."""
 
     text: str
     start: int
@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a context; questions about the same context share one string."""
+    """A question about a context. Questions about the same context share one string."""
 
     id: str
     question: str
@@ -66,28 +66,27 @@ class Question:
 
 @dataclass
 class Report:
-    """What was read, and the ids of what was mended or left out, by kind."""
+    """Counts of questions read, and the ids of questions that were repaired or left out, by kind."""
 
     questions: int = 0
     contexts: int = 0
     noted: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, kind: str, name: str) -> None:
-        """One more of this kind."""
         self.noted.setdefault(kind, []).append(name)
 
     def counts(self) -> dict[str, int]:
-        """How many of each kind."""
+        """Return the number of questions of each kind."""
         return {kind: len(names) for kind, names in self.noted.items()}
 
     def line(self) -> str:
-        """For a person: counts by kind, each with the first ids."""
+        """Return a line for the user: counts by kind, each with the first ids."""
         kinds = [f"{_many(len(names), kind)} ({shortened(names)})" for kind, names in self.noted.items()]
         return "; ".join([f"{many(self.questions, 'question')} about {many(self.contexts, 'context')}", *kinds])
 
 
 def _many(count: int, kind: str) -> str:
-    """`2 questions left out`, `1 question left out`."""
+    """Return the count with the kind in its singular or plural: `2 questions left out`, `1 question left out`."""
     noun, _, rest = kind.partition(" ")
     return f"{many(count, noun.removesuffix('s'))} {rest}"
 
@@ -95,13 +94,13 @@ def _many(count: int, kind: str) -> str:
 def read(
     paths: str | Sequence[str], *, repair: bool, errors: reading.Errors = "strict"
 ) -> tuple[list[Question], Report]:
-    """The questions of files, mended to learn from (`repair`) or with their answers as given; oddities are told."""
+    """Read questions, repaired for training (`repair`) or unchanged. Print what was unusual."""
     report = Report()
-    finish = _mended if repair else _kept
-    unchecked = _given(reading.files(paths), errors, report)
+    finish = _repaired if repair else _kept
+    unchecked = _unchecked(reading.files(paths), errors, report)
     questions = [finished for question in unchecked if (finished := finish(question, report))]
     answered = [bool(question.answers) or question.impossible for question in questions]
-    if any(answered):  # else nothing is known, and nothing is scored
+    if any(answered):  # otherwise no answer is known, and nothing is scored
         for question, known in zip(questions, answered, strict=True):
             if not known:
                 report.note(UNTOLD, question.id)
@@ -114,7 +113,7 @@ def read(
 
 
 def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
-    """Where an answer stands in the context (None: nowhere), and what had to be mended for it."""
+    """Return the answer at its place in the context (None: not in it), and the kind of repair it needed."""
     text = answer.text.strip()
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
     if not text:
@@ -123,7 +122,8 @@ def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
         return Answer(text, start), SPACED if text != answer.text else ""
     words = r"\s+".join(map(re.escape, text.split()))
     for pattern, flags, kind in ((re.escape(text), 0, MOVED), (words, 0, SPACED), (words, re.IGNORECASE, CASED)):
-        spans = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]  # they may overlap
+        # a lookahead, because matches may overlap
+        spans = [match.span(1) for match in re.finditer(f"(?=({pattern}))", context, flags)]
         if spans:
             begin, end = min(spans, key=lambda span: abs(span[0] - start))
             return Answer(context[begin:end], begin), kind
@@ -131,24 +131,24 @@ def placed(answer: Answer, context: str) -> tuple[Answer | None, str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The first few names."""
+    """Return the first three names."""
     return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
 
 
 def json_values(path: Path, errors: reading.Errors | None = "strict") -> Iterator[tuple[str, Any]]:
-    """The JSON values of a file, one or many (JSON lines), each with the place where it begins."""
+    """Yield the JSON values of a file, one or many (JSON lines), each with the file and line at which it begins."""
     with reading.replacements_told(path):
         text = "".join(reading.texts(path, errors))
     at, line = 0, 1
     decoder = json.JSONDecoder()
-    while begun := _VALUE.search(text, at):
-        start = begun.start()
+    while value_start := _VALUE.search(text, at):
+        start = value_start.start()
         line += text.count("\n", at, start)
         try:
             value, at = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
             raise _bad_json(path, error) from None
-        except (ValueError, RecursionError) as error:  # numbers and nests beyond Python's limits
+        except (ValueError, RecursionError) as error:  # numbers or nesting beyond Python's limits
             raise DataError(f"{path}:{line}", f"bad JSON: {error}") from None
         yield f"{path}:{line}", value
         line += text.count("\n", start, at)
@@ -159,12 +159,12 @@ def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
         return DataError(place, f"column {error.colno:,}: the file stops in the middle ({reason})", "", "copy it again")
     if not error.doc[: error.pos].strip(" \t\r\n["):
-        return DataError(place, f"no JSON: {reason}", FORM)
+        return DataError(place, f"not JSON: {reason}", FORM)
     return DataError(place, f"column {error.colno:,}: bad JSON: {reason}", "JSON, whole or by lines")
 
 
-def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
-    """Every question as it stands in the files, its context shared."""
+def _unchecked(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
+    """Return every question as written in the files, with shared contexts."""
     by_id: dict[str, Question] = {}
     contexts: dict[str, str] = {}
     for path in paths:
@@ -178,14 +178,14 @@ def _given(paths: Sequence[Path], errors: reading.Errors, report: Report) -> lis
                 by_id[question.id] = question
     questions = list(by_id.values())
     counts = report.counts()
-    if counts.get(UNMARKED) == len(questions) + counts.get(TWICE, 0):  # files still to be answered
+    if counts.get(UNMARKED) == len(questions) + counts.get(TWICE, 0):  # files without answers, such as a test set
         del report.noted[UNMARKED]
         return [replace(question, impossible=False) for question in questions]
     return questions
 
 
 def _records(value: object, head: str, inner: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every record of one question in what may nest them, with its place and what its nest tells of it."""
+    """Yield the records of single questions in a nested value, with their place and fields of outer objects."""
     place = f"{head}: {inner}" if inner else head
     if isinstance(value, list):
         for number, inner_value in enumerate(value):
@@ -222,12 +222,12 @@ def _question(record: dict[str, Any], place: str, contexts: dict[str, str], repo
 
 
 def _answers(answers: object, place: str) -> list[dict[str, Any]] | None:
-    """One object an answer, from a list of them or from columns; None where the record tells of none."""
+    """Return one object per answer, from a list of them or from columns; None if the record has no answers."""
     if isinstance(answers, dict):
         texts = answers.get("text")
         starts = answers.get("answer_start") or (len(texts) * [None] if isinstance(texts, list) else None)
         if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
-            raise DataError(f"{place}: answers", "an object", '{"text": [...], "answer_start": [...]} of one length')
+            raise DataError(f"{place}: answers", "an object", '{"text": [...], "answer_start": [...]} of equal lengths')
         return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if answers is None:
         return None
@@ -256,7 +256,10 @@ def _text(value: object, key: str, place: str, name: str, report: Report) -> str
 
 
 def _named(question: Question, by_id: dict[str, Question], report: Report) -> Question:
-    """Under its id, or id#2 and so on where that is another question's: predictions are kept by id."""
+    """Return the question under its id, or under id#2 and so on if another question has that id.
+
+    Predictions are stored by id.
+    """
     name, number = question.id, 1
     while (first := by_id.get(name)) and (first.question, first.context) != (question.question, question.context):
         number += 1
@@ -269,7 +272,7 @@ def _named(question: Question, by_id: dict[str, Question], report: Report) -> Qu
 
 
 def _kept(question: Question, report: Report) -> Question:
-    """To be answered and scored: as given."""
+    """Return a question for evaluation, with its answers unchanged."""
     if _blank(question):
         report.note(BLANK_KEPT, question.id)
     if question.impossible and question.answers:
@@ -278,8 +281,8 @@ def _kept(question: Question, report: Report) -> Question:
     return question
 
 
-def _mended(question: Question, report: Report) -> Question | None:
-    """To learn from: answers where they stand in the context, or nothing."""
+def _repaired(question: Question, report: Report) -> Question | None:
+    """Return a question for training with its answers placed in the context, or None if there are none."""
     if _blank(question):
         report.note(BLANK_OUT, question.id)
         return None

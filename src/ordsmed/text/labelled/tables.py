@@ -1,11 +1,12 @@
-"""Tables of examples: columns of a TSV, CSV, JSON or Parquet file, by name or number, each row with its line.
+"""Read tables of examples: columns of a TSV, CSV, JSON or Parquet file, by name or number, each row with its line
+number.
 
     "dev.tsv.xz", {"text": "sentence", "label": 2}  ->  Table(lines=[2, 3], columns={"text": [...], "label": [...]})
 
-A value is text as the file writes it. In TSV a quote is a character like any other; CSV has quotes, and its columns are
-parted by commas, or by semicolons where the first line holds no comma. Rows that lack columns, or have too many, are
-left out, counted and told; a file with many of them is refused. A row whose text is empty stays, for it wants its
-prediction like any other, and is told.
+A value is text as written in the file. In TSV a quote is an ordinary character. CSV has quotes, and its columns are
+separated by commas, or by semicolons if the first line contains no comma. Rows with too few or too many columns are
+left out and reported; a file with many of them is refused. A row whose text is empty is kept, because it needs a
+prediction too, and reported.
 """
 
 from __future__ import annotations
@@ -38,31 +39,31 @@ ENDINGS: dict[str, Format] = {
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 LONGEST = 1 << 28  # characters of one line
 LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV
-BROKEN = 0.05  # the share of rows that may be left out
+BROKEN = 0.05  # largest share of rows that may be left out
+FEW = 2  # this many records of several lines may all be mistakes, however few records there are
 
 
 class NoColumn(DataError):
-    """A column is not there."""
+    """A column does not exist."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of a file by what they are for, all of one length."""
+    """Columns of a file by role, all of the same length."""
 
     path: Path
-    lines: list[int]  # where each row begins: a line of the file, or a row from 1 of a JSON list or Parquet
+    lines: list[int]  # line at which each row begins; in a JSON list or Parquet the row's number, from 1
     columns: dict[str, list[str]]
-    named: Mapping[str, str] = field(default_factory=dict)  # what the file calls them: `sentence`, column 4
+    named: Mapping[str, str] = field(default_factory=dict)  # role -> name in the file: `sentence`, column 4
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def place(self, row: int) -> str:
-        """File and line of a row, for a complaint."""
+        """Return file and line of a row, for error messages."""
         return f"{self.path}:{self.lines[row]}"
 
     def where(self, role: str, value: str) -> Table:
-        """The rows that hold this value."""
         rows = [row for row, cell in enumerate(self.columns[role]) if cell == value]
         if not rows:
             there = sorted(set(self.columns[role]))[:20]
@@ -71,16 +72,15 @@ class Table:
         return self.only(rows)
 
     def only(self, rows: Sequence[int]) -> Table:
-        """Some rows."""
         columns = {role: [values[row] for row in rows] for role, values in self.columns.items()}
         return Table(self.path, [self.lines[row] for row in rows], columns, self.named)
 
     def name(self, role: str) -> str:
-        """What the file calls a column, for a complaint."""
+        """Return the name of a column in the file, for error messages."""
         return self.named.get(role, f"`{role}`")
 
     def numbers(self, role: str, within: tuple[float, float] = (-math.inf, math.inf)) -> list[float]:
-        """A column of numbers."""
+        """Return a column as numbers. Raise DataError for a value that is not a number `within` the range."""
         return [self._number(row, role, value, within) for row, value in enumerate(self.columns[role])]
 
     def _number(self, row: int, role: str, value: str, within: tuple[float, float]) -> float:
@@ -102,10 +102,10 @@ def table(
     lacking: Collection[str] = (),
     more: bool = False,
 ) -> Table:
-    """Columns of a file, under the roles they are asked for; of several for a role the first that is there.
+    """Return columns of a file by role. If several names are given for a role, the first that exists is used.
 
-    `header` is of TSV and CSV, the others name theirs. The roles `lacking` may have no column; `more`: rows may go on
-    behind the last column that is asked for.
+    `header` applies to TSV and CSV; the other formats always have names. Roles in `lacking` may have no column. With
+    `more` rows may have further columns after the last requested one.
     """
     lines: list[int] = []
     kept: list[list[str]] = []
@@ -120,19 +120,19 @@ def table(
                 kept.append([v if isinstance(v, str) else _written(v, f"{path}:{row.line}") for v in row.values])
     _refuse_broken(path, broken, len(broken) + len(lines))
     if not lines:
-        raise DataError(path, "no rows", "one at least")
+        raise DataError(path, "no rows", "at least one")
     whole = Table(path, lines, dict(zip(request.named, map(list, zip(*kept, strict=True)), strict=True)), request.named)
     for role, cells in whole.columns.items():
         if empty := [number for number, cell in enumerate(cells) if not cell.strip()]:
             count = f"in {len(empty):,} of {many(len(whole), 'row')}"
-            say(f"{whole.place(empty[0])}: {whole.name(role)} is empty, {count}; they stay")
+            say(f"{whole.place(empty[0])}: {whole.name(role)} is empty, {count}; they are kept")
     return whole
 
 
 def records(
     path: Path, *, format: Format | None = None, header: bool = True, errors: read.Errors = "strict"
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every row of a file with its line and all its columns as they stand, by name (where none is named: by number)."""
+    """Yield the line and all columns of every row, by name, or by number if there are no names."""
     kind = kind_of(path, format)
     if kind in ("jsonl", "json"):
         values = (_json_values if kind == "json" else _json_lines_values)(path, errors)
@@ -160,18 +160,16 @@ class _Row(NamedTuple):
 
 @dataclass
 class _Request:
-    """What is wanted of a file."""
-
     path: Path
     columns: Mapping[str, Column | tuple[Column, ...]]
     lacking: Collection[str]
     header: bool
     more: bool
     errors: read.Errors
-    named: dict[str, str] = field(default_factory=dict)  # the roles that are there, and what the file calls them
+    named: dict[str, str] = field(default_factory=dict)  # the roles found, and the names of their columns
 
     def positions(self, names: list[str] | None, width: int, remedy: str = "") -> list[int]:
-        """Where the columns stand; `names` is None where they can only be numbered."""
+        """Return the indexes of the columns. `names` is None if columns have only numbers."""
         columns = {}
         for role, column in self.columns.items():
             several = column if isinstance(column, tuple) else (column,)
@@ -186,8 +184,6 @@ class _Request:
 
 @dataclass
 class _Whole(_Request):
-    """All columns are wanted."""
-
     names: list[str] = field(default_factory=list)
 
     def positions(self, names: list[str] | None, width: int, remedy: str = "") -> list[int]:
@@ -201,11 +197,11 @@ _Reader = Callable[[_Request], Iterator[_Row]]
 
 
 def kind_of(path: Path, format: Format | None) -> Format:
-    """The format of a file: what is said, else what its name ends with."""
+    """Return the format of a file: the given one, or by the suffix of its name."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     kind = format or ENDINGS.get(name.suffix.lower())
     if kind is None:
-        problem = "a name without a known ending"
+        problem = "a name without a known suffix"
         raise RecipeError(path, problem, "one that ends in " + " ".join(ENDINGS), "set `format`")
     return kind
 
@@ -215,8 +211,8 @@ def _refuse_broken(path: Path, broken: list[_Row], total: int) -> None:
         return
     line, _, wrong = broken[0]
     if len(broken) > BROKEN * total:
-        problem = f"{wrong}; so it is, or alike, in {len(broken):,} of {many(total, 'row')}"
-        remedy = "set `format` or `header`, or mend the file"
+        problem = f"{wrong}; {len(broken):,} of {many(total, 'row')} are wrong"
+        remedy = "set `format` or `header`, or fix the file"
         raise DataError(f"{path}:{line}", problem, "every row like the first", remedy)
     say(f"{path}: left out {len(broken):,} of {many(total, 'row')}; the first: line {line} has {wrong}")
 
@@ -231,17 +227,17 @@ def _csv(request: _Request) -> Iterator[_Row]:
 
     lines = read.lines(request.path, request.errors, longest=LONGEST)
     first = next(lines, "")
-    comma = ";" if ";" in first and "," not in first else ","  # as Excel writes where numbers have a comma
+    comma = ";" if ";" in first and "," not in first else ","  # Excel uses semicolons in countries with decimal commas
     csv.field_size_limit(LONGEST_FIELD)
     reader = csv.reader((line + "\n" for line in chain([first], lines)), delimiter=comma, strict=True)
     return _fields(request, _quoted(request.path, reader, comma))
 
 
 def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[str]]]:
-    """Records and the lines they begin in. One of several lines and another width: a quote swallowed its neighbors."""
+    """Yield records and their first lines. A record of several lines with another width has an unclosed quote."""
     import csv
 
-    width, several, strange = 0, 0, []
+    width, several, rows, strange = 0, 0, 0, []
     while True:
         begun = reader.line_num + 1
         try:
@@ -253,22 +249,25 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
                 raise csv.Error
         except csv.Error:
             problem = f"a quoted field does not end as it should (read up to line {reader.line_num})"
-            remedy = 'mend the line; where tabs part the columns and quotes mean nothing, set format = "tsv"'
+            remedy = 'fix the line; for columns separated by tabs, without quoting, set format = "tsv"'
             wanted = 'quotes in pairs, and "" for one inside a field'
             raise DataError(f"{path}:{begun}", problem, wanted, remedy) from None
-        several += reader.line_num > begun
+        several, rows = several + (reader.line_num > begun), rows + 1
         if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
             strange.append((begun, reader.line_num))
         yield begun, fields or [""]
-    if strange and len(strange) == several:  # where others have several lines, texts do
+    # if other records, or most of them, have several lines, the texts contain line ends
+    if strange and len(strange) == several and 2 * several <= max(rows, 2 * FEW):
         first, last = strange[0]
-        problem = f"{many(len(strange), 'row', 'seems', 'seem')} to hold others between two quotes"
-        say(f"{path}: {problem}; the first goes from line {first} to {last}: is a quote too many there?")
+        problem = f"{many(len(strange), 'row', 'seems', 'seem')} to contain other rows between two quotes"
+        say(f"{path}: {problem}; the first goes from line {first} to {last}: check it for an extra quote")
 
 
 def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
-    """May a field be what stood between two quotes that are no pair: the end of a row, whole rows, and a beginning?"""
+    """Return whether a field looks like the end of a row, whole rows and the beginning of a row."""
     first, *inner, last = [line.count(comma) for line in field.split("\n")] if "\n" in field else (-1, -1)
+    if '"' in field:  # doubled quotes inside a field: its own quotes are closed correctly
+        return False
     return width > 1 and [first, last] == [width - 1 - place, place] and set(inner) <= {width - 1}
 
 
@@ -310,7 +309,6 @@ def _json_lines_values(path: Path, errors: read.Errors) -> Iterator[tuple[int, A
 
 
 def _json_values(path: Path, errors: read.Errors) -> Iterator[tuple[int, Any]]:
-    """A list of objects, or lines under the other name."""
     text = "".join(read.texts(path, errors))
     if not text.lstrip().startswith("["):
         return _decoded(path, text.split("\n"))
@@ -330,22 +328,22 @@ def _decode(text: str, place: str) -> object:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         reason = re.sub("^[A-Z](?![A-Z])", lambda first: first[0].lower(), str(error))
-        raise DataError(place, f"bad JSON: {reason}", "one object a line, or a list of objects", "mend it") from None
+        raise DataError(place, f"bad JSON: {reason}", "one object per line, or a list of objects", "fix it") from None
 
 
 def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
-    """The first object names the columns."""
+    """Yield rows of objects. The first object names the columns."""
     keys: list[str] = []
     for number, record in numbered:
         record = _object(request.path, number, record, first=not keys)
         if not keys:
             names = list(record)
             keys = [names[place] for place in request.positions(names, len(names))]
-        lacking = next((key for key in keys if key not in record), None)
-        if lacking is None:
+        missing = next((key for key in keys if key not in record), None)
+        if missing is None:
             yield _Row(number, [record[key] for key in keys])
         else:
-            yield _Row(number, (), f"no `{lacking}`")
+            yield _Row(number, (), f"no `{missing}`")
 
 
 def _object(path: Path, number: int, record: object, *, first: bool) -> dict[str, Any]:
@@ -354,7 +352,7 @@ def _object(path: Path, number: int, record: object, *, first: bool) -> dict[str
         raise DataError(f"{path}:{number}", problem, "an object {...}")
     if first and isinstance(record.get("data"), list):
         problem = "an object with a list under `data`, as SQuAD's questions"
-        raise DataError(f"{path}:{number}", problem, "an object a row")
+        raise DataError(f"{path}:{number}", problem, "one object per row")
     return record
 
 
@@ -376,14 +374,14 @@ _READERS: dict[Format, _Reader] = dict(tsv=_tsv, csv=_csv, jsonl=_json_lines, js
 
 @contextlib.contextmanager
 def open_parquet(path: Path) -> Iterator[ParquetFile]:
-    """The file, and one line for whatever is wrong with it while it is read."""
+    """Open a Parquet file, and turn exceptions while it is read into DataError."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise RecipeError(path, "`pyarrow` is not installed", "", "pip install 'ordsmed[parquet]'") from None
     try:
-        # buffered: columns are read bit by bit, where whole row groups might not fit
+        # buffered: columns are read in small parts, because whole row groups may not fit into memory
         with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             yield file
     except FileNotFoundError:
@@ -394,7 +392,7 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
 
 
 def _cells(column: ArrowArray, path: Path, before: int, errors: read.Errors) -> list[Any]:
-    """Text by way of its bytes: Parquet promises UTF-8 and nobody checks it."""
+    """Return the values of a column. Decode its bytes as text, because Parquet files may contain invalid UTF-8."""
     import pyarrow
 
     kind = column.type.value_type if pyarrow.types.is_dictionary(column.type) else column.type
@@ -406,7 +404,7 @@ def _cells(column: ArrowArray, path: Path, before: int, errors: read.Errors) -> 
 
 
 def _index(path: Path, column: Column, names: list[str] | None, width: int, remedy: str = "") -> int:
-    """Where a column stands; `names` is None where it can only be numbered."""
+    """Return the index of a column. `names` is None if columns have only numbers."""
     if isinstance(column, int):
         if 1 <= column <= width:
             return column - 1
@@ -422,7 +420,6 @@ def _index(path: Path, column: Column, names: list[str] | None, width: int, reme
 
 
 def _written(value: object, place: str) -> str:
-    """As JSON writes it, and nothing for nothing."""
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]
     if isinstance(value, list | dict | bytes):

@@ -1,1 +1,1 @@
-"""Plain text of wikitext, web pages, EPUB, WARC files and books wrapped at a width."""
+"""Extract plain text from wikitext, web pages, EPUB, Word, OpenDocument, PDF, WARC files and hard-wrapped books."""

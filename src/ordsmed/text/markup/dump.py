@@ -1,11 +1,11 @@
-"""Pages of a MediaWiki XML dump, or of what WikiExtractor made of one, in bounded memory.
+"""Read pages of a MediaWiki XML dump, or of WikiExtractor's output, in bounded memory.
 
-    *-pages-articles.xml[.bz2|.gz|.xz|.zst]        -> Page(text = wikitext), as expat meets their ends
+    *-pages-articles.xml[.bz2|.gz|.xz|.zst]        -> DumpPage(text = wikitext), as expat reaches their ends
     *-multistream.xml.bz2 -> parts() -> pages()    -> the same pages, by several processes
-    wiki_00 with <doc ...> or JSON lines           -> Page(text = plain text)
+    wiki_00 with <doc ...> or JSON lines           -> DumpPage(text = plain text)
 
-A multistream file is cut where a bzip2 stream begins with a page; the header, which names the site and its
-namespaces, is read again for every part.
+A multistream file is split where a bzip2 stream begins with a page. Each part reads the header again, which names the
+site and its namespaces.
 """
 
 import bz2
@@ -27,15 +27,15 @@ from ordsmed.text.markup import wikitext
 from ordsmed.text.source import Piece
 
 Cut = Literal["refuse", "take"]
-PART = 64 << 20  # packed bytes that one process reads at a time
+PART = 64 << 20  # packed bytes of a part, which one process reads
 BITE = 1 << 16
-LONGEST = 1 << 28  # characters of one line of WikiExtractor's
+LONGEST = 1 << 28  # characters of a line of WikiExtractor's output
 WANTED = "a MediaWiki XML dump, or WikiExtractor's <doc> or JSON lines"
 
 
 @dataclass
 class DumpPage:
-    """One page; `unshown` are the dump's names for files and categories, None where the text is plain already."""
+    """A page. `unshown` are the site's names for files and categories, or None if the text is plain already."""
 
     id: str = ""
     title: str = ""
@@ -47,7 +47,7 @@ class DumpPage:
 
 
 def parts(path: Path, size: int = 0) -> list[Piece]:
-    """Parts of about `size` packed bytes (0: `PART`) of a multistream .bz2 file; any other file is one part."""
+    """Split a multistream .bz2 file into parts of about `size` packed bytes (0: `PART`). Any other file is one part."""
     size = size or PART
     if path.suffix.lower() != ".bz2" or path.stat().st_size <= size:
         return [Piece(path)]
@@ -59,7 +59,7 @@ def parts(path: Path, size: int = 0) -> list[Piece]:
 def pages(
     piece: Piece, errors: read.Errors = "strict", cut: Cut = "refuse", densest: int = read.DENSEST
 ) -> Iterator[DumpPage]:
-    """The pages of a file or of a part of one, whatever their namespace."""
+    """Yield the pages of a file or part, of all namespaces."""
     head = _head(piece.path)
     encoding = _encoding(head, piece.path)
     begin = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
@@ -72,14 +72,14 @@ def pages(
     return _Reading(piece, errors, cut, encoding, densest).pages(begin)
 
 
-# ---- where a multistream file can be cut
+# ---- where a multistream file can be split
 
 _STREAM = re.compile(rb"BZh[1-9]1AY&SY")
 _FIRST_PAGE = re.compile(rb"\s*<page>")
 
 
 def _edges(packed: mmap.mmap, size: int) -> Iterator[int]:
-    """Streams that begin with a page, `size` bytes or more apart; none if the second stream does not."""
+    """Yield offsets of streams that begin with a page, at least `size` bytes apart; none if the second does not."""
     second = _STREAM.search(packed, 1, PART)
     if not second or not _begins_with_page(packed, second.start()):
         return
@@ -88,7 +88,7 @@ def _edges(packed: mmap.mmap, size: int) -> Iterator[int]:
         if _begins_with_page(packed, start.start()):
             last = start.start()
             yield last
-        else:  # these bytes stood there by chance, or it is the footer
+        else:  # not a stream, or the footer
             last = start.start() + 1 - size
 
 
@@ -112,12 +112,12 @@ _DECLARED = re.compile(rb"\s*<\?xml[^>]{1,100}?encoding\s*=\s*[\"']([\w.:-]{1,40
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-class _Rest(DataError):
-    """Behind a whole stream comes what is none."""
+class _TrailingBytes(DataError):
+    """A complete stream is followed by bytes that are not a stream."""
 
 
 def _head(path: Path) -> bytes:
-    """The first block of a file, not counted as read; where it is cut off before that, what lets the reading say so."""
+    """Return the first block without counting it; "<" if it is cut off, so that the reader reports that."""
     with read.tallied():
         try:
             return next(_blocks(Piece(path), 0), b"")
@@ -126,7 +126,6 @@ def _head(path: Path) -> bytes:
 
 
 def _encoding(head: bytes, path: Path) -> str:
-    """By the byte order mark, or as the XML says."""
     name = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
     if not name:
         declared = _DECLARED.match(head)
@@ -139,7 +138,7 @@ def _encoding(head: bytes, path: Path) -> str:
 
 
 def _blocks(piece: Piece, densest: int = read.DENSEST) -> Iterator[bytes]:
-    """The unpacked bytes of a part; EOFError where packed data stop before their end."""
+    """Yield the unpacked bytes of a part. Raise EOFError if the packed data are cut off."""
     if unpacker := _UNPACKERS.get(piece.path.suffix.lower()):
         return _streams(piece, unpacker, densest)
     return _whole_file(piece.path, densest)
@@ -153,7 +152,7 @@ def _whole_file(path: Path, densest: int) -> Iterator[bytes]:
 
 
 def _streams(piece: Piece, new: Callable[[], Any], densest: int) -> Iterator[bytes]:
-    """The packed streams from `start` to `stop`; `_Rest` where one is followed by what is none."""
+    """Yield the unpacked streams from `start` to `stop`. Raise `_TrailingBytes` if other bytes follow a stream."""
     unpacker, begun, ended, place = new(), False, False, piece.start
     density = read.Density(piece.path, densest, place)
     try:
@@ -171,7 +170,7 @@ def _streams(piece: Piece, new: Callable[[], Any], densest: int) -> Iterator[byt
         raise DataError(piece.path, "no such file") from None
     except (OSError, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {place:,}"
-        kind = _Rest if ended and not begun else DataError
+        kind = _TrailingBytes if ended and not begun else DataError
         raise kind(piece.path, f"cannot be read: {reason}", "", "copy it again") from None
     if begun:
         raise EOFError
@@ -188,7 +187,7 @@ def _packed(piece: Piece) -> Iterator[bytes]:
 
 
 def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> Iterator[str]:
-    """Blocks of characters. A character that the end of a part cuts in two is left out: there the part is cut off."""
+    """Yield blocks of characters. A character cut by the end of a part is dropped: the part is cut off there."""
     decoder = codecs.getincrementaldecoder(encoding)(errors)
     place = 0
     for block in _blocks(piece, densest):
@@ -209,39 +208,39 @@ def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> It
 # ---- XML to pages
 
 _TEXTS = frozenset({"title", "ns", "id", "text", "base", "dbname", "namespace"})
-_SAFE = "/:@!$()*,;~'"  # in addresses of pages
+_SAFE = "/:@!$()*,;~'"  # not escaped in addresses of pages
 _UNSHOWN = (-2, 6, 14)  # media, files, categories
 
 
 class _Reading:
-    """One reading of a part: expat calls `_start` and `_end`, whole pages gather in `found`."""
+    """State of reading one part: expat calls `_start` and `_end`, and finished pages collect in `finished`."""
 
     def __init__(self, piece: Piece, errors: read.Errors, cut: Cut, encoding: str, densest: int) -> None:
         self.piece, self.errors, self.cut, self.encoding, self.densest = piece, errors, cut, encoding, densest
         self.site: dict[str, str] = {}  # base, dbname
         self.unshown: list[str] = []
-        self.found: list[DumpPage] = []
+        self.finished: list[DumpPage] = []
         self.whole, self.depth, self.ended, self.shown = 0, 0, False, True
         self.page: DumpPage | None = None
-        self.held: list[str] = []
+        self.pieces: list[str] = []
         self._begin()
 
     def pages(self, head: str) -> Iterator[DumpPage]:
-        """The pages, then the error if there is one."""
+        """Yield the pages, then raise the error if there is one."""
         if self.piece.start:
             self._site_of(head)
         try:
             for text in _texts(self.piece, self.errors, self.encoding, self.densest):
                 error = self._feed(text)
-                yield from self.found
-                self.found.clear()
+                yield from self.finished
+                self.finished.clear()
                 if error:
                     raise error
             whole = self.ended if self.piece.stop is None else self.depth == 1
         except EOFError:
             whole = False
-        except _Rest:
-            if not self.ended or self.piece.stop:  # else it is left out, as bzip2 does
+        except _TrailingBytes:
+            if not self.ended or self.piece.stop:  # else the bytes are ignored, as bzip2 does
                 raise
             whole = True
         if not whole and self.piece.stop:
@@ -258,10 +257,9 @@ class _Reading:
         self.parser.StartDoctypeDeclHandler = self._refuse
 
     def _site_of(self, head: str) -> None:
-        """What the header says, then a new beginning in the middle of the file."""
         if (error := self._feed(head)) and not self.site:
             raise error
-        self.found, self.held, self.page, self.whole, self.depth = [], [], None, 0, 0
+        self.finished, self.pieces, self.page, self.whole, self.depth = [], [], None, 0, 0
         self._begin()
         self._feed("<mediawiki>")
 
@@ -273,7 +271,7 @@ class _Reading:
         except (expat.ExpatError, ValueError) as error:
             control = _NOT_XML.search(text) if "token" in str(error) else None
             reason = f"the character {control[0]!r}, which XML forbids" if control else str(error).split(": line")[0]
-            remedy = 'set errors = "replace"' if control else "copy it again, or mend it"
+            remedy = 'set errors = "replace"' if control else "copy it again, or fix it"
             return DataError(self.piece.path, f"{self._place()}: {reason}", WANTED, remedy)
         return None
 
@@ -295,17 +293,17 @@ class _Reading:
             self.page.redirect = True
         elif name in _TEXTS:
             self.shown = _number(attributes.get("key", "0")) not in _UNSHOWN
-            self.held.clear()
-            self.parser.CharacterDataHandler = self.held.append
+            self.pieces.clear()
+            self.parser.CharacterDataHandler = self.pieces.append
 
     def _end(self, name: str) -> None:
         self.depth -= 1
         if name in _TEXTS:
             self.parser.CharacterDataHandler = None
-            self._set(name, "".join(self.held))
+            self._set(name, "".join(self.pieces))
         elif name == "page" and self.page:
             self._name(self.page)
-            self.found.append(self.page)
+            self.finished.append(self.page)
             self.whole += 1
             self.page = None
         self.ended = not self.depth
@@ -320,9 +318,9 @@ class _Reading:
             page.title = value
         elif name == "ns":
             page.namespace = _number(value)
-        elif name == "text":  # of several revisions the last
+        elif name == "text":  # the last of several revisions
             page.text = value
-        elif name == "id" and not page.id:  # those of the revision and its author come later
+        elif name == "id" and not page.id:  # the ids of the revision and its author come later
             page.id = value
 
     def _name(self, page: DumpPage) -> None:
@@ -337,7 +335,7 @@ def _number(value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValueError(f"the namespace {value[:40]!r} is no number") from None
+        raise ValueError(f"the namespace {value[:40]!r} is not a number") from None
 
 
 def _cut_off(path: Path, place: str, cut: Cut) -> None:
@@ -346,7 +344,7 @@ def _cut_off(path: Path, place: str, cut: Cut) -> None:
     read.tally().left_out["cut-off dumps"] += 1
 
 
-# ---- what WikiExtractor writes
+# ---- WikiExtractor's output
 
 _DOC = re.compile(r'<doc id="([^"]*)"(?: revid="[^"]*")?(?: url="([^"]*)")?(?: title="(.*)")?\s*>\s*\Z')
 
@@ -362,7 +360,7 @@ def _records(path: Path, errors: read.Errors, densest: int) -> Iterator[DumpPage
             yield _plain(*(str(record[key] or "") for key in ("id", "url", "title", "text")))
         except (msgspec.DecodeError, UnicodeEncodeError, KeyError, RecursionError) as error:
             reason = {KeyError: f"without {error}", RecursionError: "nested too deeply"}.get(type(error), error)
-            problem, remedy = f"no page as JSON: {reason}", "a corpus of kind `jsonl` takes others"
+            problem, remedy = f"not a page as JSON: {reason}", "a corpus of kind `jsonl` reads other objects"
             raise DataError(f"{path}:{number}", problem, "an object with id, url, title and text", remedy) from None
 
 
@@ -377,13 +375,13 @@ def _docs(path: Path, errors: read.Errors, cut: Cut, densest: int) -> Iterator[D
         elif begin:
             lines.append(line)
         elif line.strip() and not (begin := _DOC.match(line)):
-            raise DataError(f"{path}:{number}", "text outside of <doc ...> and </doc>", WANTED, "mend the file")
+            raise DataError(f"{path}:{number}", "text outside of <doc ...> and </doc>", WANTED, "fix the file")
     if begin:
         _cut_off(path, f"line {number:,}, a <doc> without its </doc>", cut)
 
 
 def _plain(name: str, url: str, title: str, text: str) -> DumpPage:
-    """WikiExtractor escapes <, > and &, and some versions write the title above the text."""
+    """Return a page of WikiExtractor, which escapes <, > and &, and may put the title before the text."""
     lines = [line.strip() for line in wikitext.decoded(text).split("\n")]
     paragraphs = [line for line in lines if line]
     if paragraphs[:1] == [title]:

@@ -1,9 +1,9 @@
-"""An epub as chapters of paragraphs, by nothing but the standard library.
+"""Read an EPUB as chapters of paragraphs, with the standard library only.
 
     zip -> META-INF/container.xml -> package: metadata, manifest, spine -> XHTML in the spine's order -> paragraphs
 
-Left out are contents, covers and title pages, the marks of notes, scripts, and the readings beside ruby. The zip and
-its XML are read within the limits of markup/zipped.py.
+Tables of contents, covers, title pages, note marks, scripts and ruby readings are left out. The zip and its XML are
+read within the limits of markup/zipped.py.
 """
 
 import html
@@ -31,10 +31,10 @@ _BLOCKS = _words("""
 _HEADINGS = _words("h1 h2 h3 h4 h5 h6")
 _VOID = _words("area base br col embed hr img input link meta source track wbr")
 _DROPPED = _words("audio head math nav object rp rt script style svg template title video")
-# values of epub:type, of role (doc-...) and of the guide of EPUB 2, without their hyphens
+# values of epub:type, of role (doc-...) and of EPUB 2's guide, without hyphens
 _FRONT = _words("copyrightpage cover halftitlepage index landmarks loi lot pagelist titlepage toc")
 _MARKS = _words("backlink noteref pagebreak")
-# never looks beyond the next "<", so that no page takes longer than its length; a page may be cut off inside a tag
+# never looks beyond the next "<", so that the time is linear in the page; a page may be cut off inside a tag
 _TAG = re.compile(
     r"""<(/?)([A-Za-z][\w:.-]*+)((?:[^<>"']++|"[^"<]*+"|'[^'<]*+')*+|[^<>]*+)(?:>|\Z)|<[!?][^<>]*+(?:>|\Z)"""
 )
@@ -47,14 +47,14 @@ _ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 @dataclass
 class Book:
-    """What an epub says of itself (title, author, language, where it does), and its chapters' paragraphs."""
+    """The metadata of an EPUB (title, author, language, if given), and the paragraphs of its chapters."""
 
     meta: dict[str, str]
     chapters: list[list[str]]
 
 
 def book(path: Path, errors: read.Errors = "strict", *, headings: bool = True) -> Book:
-    """Read an epub. Documents of the spine that are not there are counted and left out."""
+    """Read an EPUB. Documents of the spine that are missing are counted and left out."""
     with zipped.open_archive(path) as archive:
         package = _package(archive, path)
         chapters = [_chapter(archive, name, path, errors, headings) for name in _texts(archive, package, path)]
@@ -66,7 +66,7 @@ class _Package:
     meta: dict[str, str] = field(default_factory=dict)
     manifest: dict[str, str] = field(default_factory=dict)  # id -> name in the zip
     spine: list[str] = field(default_factory=list)  # ids
-    front: set[str] = field(default_factory=set)  # names in the zip of contents, covers, ...
+    front: set[str] = field(default_factory=set)  # names in the zip of tables of contents, covers, ...
 
 
 def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
@@ -95,9 +95,9 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
 
 
 def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]:
-    """The names of what is to be read, each once and in order."""
     kinds = {info.filename: stat.S_IFMT(info.external_attr >> 16) for info in archive.infolist()}
-    there = {name for name, kind in kinds.items() if kind in (0, stat.S_IFREG)}  # a link holds a path, and no text
+    # a symbolic link contains a path, not text
+    there = {name for name, kind in kinds.items() if kind in (0, stat.S_IFREG)}
     locked = _locked(archive, path)
     wanted = dict.fromkeys(package.manifest.get(name, "") for name in package.spine)
     names = [name for name in wanted if name in there and name not in package.front]
@@ -106,14 +106,13 @@ def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]
     if missing := [name for name in wanted if name not in there and name in package.manifest.values()]:
         read.tally().left_out["missing chapters"] += len(missing)
     if not names:
-        raise DataError(path, "no chapters: its spine names none that it holds", "an epub with text")
+        raise DataError(path, "no chapters: its spine names none that it contains", "an epub with text")
     if (size := sum(archive.getinfo(name).file_size for name in names)) > zipped.LARGEST:
         raise DataError(path, f"unpacks to {size:,} bytes of text", f"{zipped.LARGEST:,} at most", "leave it out")
     return names
 
 
 def _locked(archive: zipfile.ZipFile, path: Path) -> set[str]:
-    """The members that are encrypted; often these are only fonts."""
     name = "META-INF/encryption.xml"
     if name not in archive.namelist():
         return set()
@@ -132,14 +131,14 @@ def _chapter(archive: zipfile.ZipFile, name: str, path: Path, errors: read.Error
     try:
         text, _ = read.decoded(data, [encoding], errors, place)
     except LookupError:
-        raise DataError(place, f"is in `{encoding}`", "an encoding that is known", "convert it to UTF-8") from None
+        raise DataError(place, f"is in `{encoding}`", "a known encoding", "convert it to UTF-8") from None
     return paragraphs(text, headings=headings)
 
 
 def paragraphs(markup: str, *, headings: bool = True) -> list[str]:
-    """The paragraphs of a page of HTML; none where most of it are links, as in a table of contents.
+    """Return the paragraphs of an HTML page, or none if most of its text is links, as in a table of contents.
 
-    Tags are found by a pattern and not by `html.parser`, which takes hours for a page that is broken on purpose.
+    Tags are found by a pattern because `html.parser` takes hours for a page that is broken on purpose.
     """
     first, *commented = markup.split("<!--")
     markup = first + "".join(part.partition("-->")[2] for part in commented)
@@ -156,11 +155,11 @@ def paragraphs(markup: str, *, headings: bool = True) -> list[str]:
                 page.end(tag[2].lower())
     page.text(markup[at:])
     page.end_paragraph()
-    return page.found if page.linked * 2 <= sum(map(len, page.found)) else []
+    return page.paragraphs if page.linked * 2 <= sum(map(len, page.paragraphs)) else []
 
 
 def _without_declarations(markup: str) -> str:
-    """A page without what its DOCTYPE declares; the short texts among that are put where they are named."""
+    """Return the page without the declarations of its DOCTYPE. Short entities that it declares are expanded."""
     begun = _SUBSET.match(markup)
     end = re.compile(r"\]\s*+>").search(markup, begun.end()) if begun else None
     if begun is None or end is None:
@@ -170,38 +169,37 @@ def _without_declarations(markup: str) -> str:
 
 
 class _Page:
-    """The paragraphs of a page while its tags go by."""
-
     def __init__(self, headings: bool) -> None:
         self.headings = headings
-        self.found: list[str] = []
+        self.paragraphs: list[str] = []
         self.linked = 0  # characters inside links
-        self._held: list[str] = []
-        self._dropped, self._depth = "", 0  # the element that is left out, and how many of its name are open
+        self._pieces: list[str] = []
+        self._dropped, self._depth = "", 0  # the element that is left out, and how many elements of its name are open
         self._in_link = self._in_pre = False
-        self._note = -1  # where what may be the mark of a note begins in `_held`
-        self._raised = False  # does it stand above the line?
+        self._note = -1  # index in `_pieces` at which a possible note mark begins, or -1
+        self._raised = False  # whether the possible note mark is superscript
 
     def start(self, tag: str, attributes: str) -> None:
         if tag == "body":
-            self._depth = 0  # the end of a head may be unsaid
+            self._depth = 0  # the end tag of <head> may be missing
         if self._depth:
             self._depth += tag == self._dropped
         elif self._drops(tag, attributes):
             self._dropped, self._depth = tag, int(tag not in _VOID)
         elif tag == "html":
-            self._held.clear()  # what a DOCTYPE with declarations leaves behind
+            self._pieces.clear()  # remains of a DOCTYPE with declarations
         elif tag in _BLOCKS:
             self.end_paragraph()
         if tag == "a" and "href" in attributes:
             self._in_link, self._raised = True, False
-            self._note = len(self._held) if _TO_NOTE.search(attributes) else -1
+            self._note = len(self._pieces) if _TO_NOTE.search(attributes) else -1
         self._raised = self._raised or tag == "sup"
         self._in_pre = self._in_pre or tag == "pre"
 
     def end(self, tag: str) -> None:
         if self._depth:
-            self._depth = 0 if tag == "ruby" else self._depth - (tag == self._dropped)  # of <rt> the end may be unsaid
+            # the end tag of <rt> may be missing
+            self._depth = 0 if tag == "ruby" else self._depth - (tag == self._dropped)
         elif tag in _BLOCKS:
             self.end_paragraph()
         if tag == "a" and self._in_link:
@@ -216,26 +214,26 @@ class _Page:
         if self._in_link:
             self.linked += len(text.strip())
         first, *rest = text.split("\n") if self._in_pre else [text]
-        self._held.append(first)
+        self._pieces.append(first)
         for line in rest:
             self.end_paragraph()
-            self._held.append(line)
+            self._pieces.append(line)
 
     def end_paragraph(self) -> None:
-        """What was held is a paragraph, if it has any text; soft hyphens are no text."""
-        if text := " ".join("".join(self._held).replace("\xad", "").split()):
-            self.found.append(text)
-        self._held.clear()
+        """Add the collected pieces as a paragraph if they contain text. Soft hyphens are dropped."""
+        if text := " ".join("".join(self._pieces).replace("\xad", "").split()):
+            self.paragraphs.append(text)
+        self._pieces.clear()
         self._note = -1
 
     def _drop_note(self) -> None:
-        """Take out the mark of a note; a number of its own among words may be of a page or chapter, and stays."""
+        """Remove a note mark. A bare number after a space may be a page or chapter number, and stays."""
         begun, self._note = self._note, -1
-        if begun < 0 or not (mark := _NOTE.fullmatch("".join(self._held[begun:]))):
+        if begun < 0 or not (mark := _NOTE.fullmatch("".join(self._pieces[begun:]))):
             return
-        apart = begun > 0 and self._held[begun - 1][-1:].isspace()
+        apart = begun > 0 and self._pieces[begun - 1][-1:].isspace()
         if not (mark[1] and apart) or self._raised:
-            del self._held[begun:]
+            del self._pieces[begun:]
             self.linked -= len(mark[0].strip())
 
     def _drops(self, tag: str, attributes: str) -> bool:

@@ -1,19 +1,19 @@
-"""Where a book begins and stops inside what Project Gutenberg put around it.
+"""Find the book inside a Project Gutenberg file.
 
 The Project Gutenberg eBook of ...        (before)
 *** START OF THE PROJECT GUTENBERG EBOOK EMMA ***
 Produced by ...                           (before)
 the book
 *** END OF THE PROJECT GUTENBERG EBOOK EMMA ***
-... license                               (behind)
+... license                               (after)
 """
 
 import re
 from itertools import takewhile
 
-_STARTS_WITHIN = 1000  # lines; what stands further down is quoted
-_TITLE = 3  # lines that a long title may take below its mark
-_CREDITS = 10  # lines; where more follow without a blank one, a line is a paragraph
+_STARTS_WITHIN = 1000  # lines that may contain the start marker; further down it is a quotation
+_TITLE = 3  # most lines of a long title below its marker
+_CREDITS = 10  # most lines of credits; with more lines and no blank one, each line is a paragraph
 _START = re.compile(
     r"\s*\*{1,4} ?START OF (?:THE |THIS )?PROJECT GUTENBERG|.*\*END[ *]{0,4}THE SMALL PRINT", re.IGNORECASE
 )
@@ -29,7 +29,10 @@ _CREDIT = re.compile(
 
 
 def frame(lines: list[str]) -> tuple[int, int]:
-    """The book is lines[start:stop]; all of them where there are no marks. A line may be a whole paragraph."""
+    """Return `start` and `stop` so that lines[start:stop] is the book: all lines if there are no markers.
+
+    A line may be a whole paragraph.
+    """
     start = max((n for n, line in enumerate(lines[:_STARTS_WITHIN], 1) if _START.match(line)), default=0)
     if start:
         start = _without_credits(lines, _text_from(lines, _title_end(lines, start)))
@@ -38,7 +41,7 @@ def frame(lines: list[str]) -> tuple[int, int]:
 
 
 def _title_end(lines: list[str], start: int) -> int:
-    """Behind a title that goes on below its mark, up to the stars that close it."""
+    """Return the line after a title that continues below its marker, up to the asterisks that close it."""
     if lines[start - 1].rstrip().endswith("*"):
         return start
     title = takewhile(str.strip, lines[start : start + _TITLE])
@@ -50,7 +53,7 @@ def _text_from(lines: list[str], start: int) -> int:
 
 
 def _without_credits(lines: list[str], start: int) -> int:
-    """Behind the paragraph that names who made the file, where that stands first."""
+    """Return the line after a first paragraph that names who made the file."""
     if start == len(lines) or not _CREDIT.match(lines[start]):
         return start
     credits = list(takewhile(str.strip, lines[start : start + _CREDITS]))

@@ -1,10 +1,10 @@
-"""The main prose of a web page, one paragraph a line.
+"""Extract the main prose of a web page, one paragraph per line.
 
     bytes -- decode --> markup -- parsed --> tree -- make_paragraphs --> trafilatura --> lines -- wanted --> text
-                                                     (again, and greedier, where it found less than half of the prose)
+                                                     (again in a greedier mode, if it found less than half of the prose)
 
-trafilatura chooses where the prose stands. The headline and lines such as "Read more: ..." are taken off what it found;
-rules that took boxes out of the tree before it paid on the pages they were made on, and lost prose on others.
+trafilatura finds the prose. The headline and lines such as "Read more: ..." are removed from its result. Rules that
+removed boxes from the tree beforehand helped on the pages they were made for, and lost prose on others.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from ordsmed.text import read
 if TYPE_CHECKING:
     from lxml.html import HtmlElement
 
-LONGEST = 5 << 20  # characters of a page; what stands behind them is not looked at
-LEAST = 0.5  # of what looks like prose; where less than that was found, it is looked for again
-TOP = 4  # lines among which the headline may stand
-ELEMENTS = 30_000  # of a page: trafilatura's time grows with their square, 1 s here
+LONGEST = 5 << 20  # characters of a page; the rest is ignored
+LEAST = 0.5  # share of the text that looks like prose; if less was extracted, try the greedier mode
+TOP = 4  # first lines that may be the headline
+ELEMENTS = 30_000  # most elements of a page: trafilatura's time grows with their square, 1 s for this number
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
 _META = re.compile(rb"<meta\b[^>]{0,1000}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
-# The names that browsers take for a larger character set, of which pages make use.
+# Character sets that browsers read as a larger one, because pages use its characters.
 _MEANT = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030",
           "shift_jis": "cp932", "euc_kr": "cp949", "iso8859-11": "cp874", "tis-620": "cp874"}  # fmt: skip
 _NO_CHARSETS = {"utf-7", "idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"}
 
-_PARTS = ("div", "section", "article", "td")  # what holds paragraphs
+_PARTS = ("div", "section", "article", "td")  # elements that contain paragraphs
 _INLINE = frozenset(
     ["a", "abbr", "b", "bdi", "big", "cite", "code", "em", "font", "i", "ins", "kbd", "label", "mark", "q", "s",
      "small", "span", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr"]
@@ -59,7 +59,7 @@ _UNWANTED = re.compile(
     r"|©|all rights reserved|copyright\b.*\b(?:19|20)\d\d\b|if you (?:buy something|enjoyed this))",
     re.IGNORECASE,
 )
-_UNWANTED_LENGTH = 100  # a longer line tells more than that
+_UNWANTED_LENGTH = 100  # longer lines are kept
 _LONG_TEXTS = (
     "//body//text()[string-length() > 60][not(ancestor::a or ancestor::script or ancestor::style or ancestor::noscript"
     " or ancestor::*[self::div or self::ol or self::ul or self::li or self::section]"
@@ -68,7 +68,7 @@ _LONG_TEXTS = (
 
 
 def decode(page: bytes, content_type: str = "") -> str:
-    """Text of a page, by its byte order mark, its Content-Type, its <meta>, else UTF-8 or windows-1252."""
+    """Decode a page by its byte order mark, its Content-Type, its <meta>, else as UTF-8 or windows-1252."""
     for mark, charset in _MARKS:
         if page.startswith(mark):
             return page[len(mark) :].decode(charset, "replace")
@@ -85,7 +85,7 @@ def decode(page: bytes, content_type: str = "") -> str:
 
 
 def main_text(page: str) -> str:
-    """The main prose of a page, one paragraph a line; empty where there is none."""
+    """Return the main prose of a page, one paragraph per line; empty if there is none."""
     library = _trafilatura()
     read.tally().cut += len(page) > LONGEST
     try:
@@ -96,7 +96,7 @@ def main_text(page: str) -> str:
         make_paragraphs(tree)
         text = library.extract(tree, fast=True, include_comments=False) or ""
         if len(text) < LEAST * _all_prose(tree):
-            # slower and greedier; of the replies of a forum, all of one name, the library takes the first for all
+            # Slower and greedier. All replies of a forum have the same class; the library would take only the first.
             for box in tree.iter(*_PARTS):
                 for key in ("class", "id"):
                     if _CONTENT_NAME.search(name := box.get(key, "")) and "comment" not in name.lower():
@@ -104,7 +104,7 @@ def main_text(page: str) -> str:
                 if box.tag == "article":
                     box.tag = "div"
             text = max(text, library.extract(tree, fast=False, include_comments=False) or "", key=len)
-    except Exception:  # whatever a library stumbles on: one page of millions
+    except Exception:  # a library may fail in any way, and this is one page of millions
         read.tally().left_out["pages that could not be parsed"] += bool(page.strip())
         return ""
     lines = [line for line in (" ".join(line.split()) for line in text.split("\n")) if line]
@@ -113,7 +113,6 @@ def main_text(page: str) -> str:
 
 
 def _all_prose(tree: HtmlElement) -> int:
-    """Characters that look like prose, wherever they stand but among comments."""
     lengths = (len(" ".join(text.split())) for text in tree.xpath(_LONG_TEXTS))
     return sum(length for length in lengths if length > 60)
 
@@ -124,12 +123,12 @@ def _trafilatura() -> ModuleType:
         import trafilatura
     except ImportError:
         raise RecipeError("html", "`trafilatura` is not installed", "", "pip install 'ordsmed[corpora]'") from None
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL + 1)  # it logs an error for every odd page
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL + 1)  # it logs an error for every malformed page
     return trafilatura
 
 
 def _headlines(tree: HtmlElement) -> set[str]:
-    """What the page calls itself, and its headlines that are in that, as words."""
+    """Return the titles of the page, and its headlines that contain a title or are part of one, as words."""
     titles = {_words(tree.findtext(".//title") or "")} | {
         _words(meta.get("content", ""))
         for meta in tree.iter("meta")
@@ -142,7 +141,7 @@ def _headlines(tree: HtmlElement) -> set[str]:
 
 
 def make_paragraphs(tree: HtmlElement) -> None:
-    """Text among paragraphs that has no <p> of its own is one too: loose in the box, or alone in a <div>."""
+    """Make paragraphs of text without <p> among paragraphs: loose in the box, or alone in a <div>."""
     for box in list(tree.iter(*_PARTS)):
         paragraphs = len(box.findall("p"))
         if paragraphs >= 3:
@@ -155,7 +154,7 @@ def make_paragraphs(tree: HtmlElement) -> None:
 
 def _wrap_loose(box: HtmlElement) -> None:
     parts = list(_parts(box))
-    run = None  # the paragraph that is being put together
+    run = None  # the current paragraph
     for part in parts:
         if isinstance(part, str) or (part.tag in _INLINE and _is_inline(part)):
             if run is None and (not isinstance(part, str) or part.strip()):
@@ -170,7 +169,6 @@ def _wrap_loose(box: HtmlElement) -> None:
 
 
 def _parts(box: HtmlElement) -> Iterator[HtmlElement | str]:
-    """The text and the elements of a box in their order, taken out of it."""
     text, box.text = box.text, None
     if text:
         yield text

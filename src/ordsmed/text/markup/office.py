@@ -1,8 +1,8 @@
-"""Word (.docx) and OpenDocument (.odt) texts as paragraphs, by nothing but the standard library.
+"""Read Word (.docx) and OpenDocument (.odt) files as paragraphs, with the standard library only.
 
-    zip -> word/document.xml or content.xml -> paragraphs, one line for a row of a table, notes at the end
+    zip -> word/document.xml or content.xml -> paragraphs, one line per table row, notes at the end
 
-Left out are deleted text (tracked changes), comments, tables of contents, headers and footers. The zip and its XML are
+Deleted text (tracked changes), comments, tables of contents, headers and footers are left out. The zip and its XML are
 read within the limits of markup/zipped.py.
 """
 
@@ -15,22 +15,21 @@ from pathlib import Path
 
 from ordsmed.text.markup import zipped
 
-OLE = b"\xd0\xcf\x11\xe0"  # how old .doc files begin, and .docx files that are encrypted
-_CONTENTS = ("toc ", "table of figures", "index ")  # how Word's styles of contents and indexes are called
+OLE = b"\xd0\xcf\x11\xe0"  # the first bytes of old .doc files and of encrypted .docx files
+_CONTENTS = ("toc ", "table of figures", "index ")  # how the names of Word's styles of contents and indexes begin
 
 
 @dataclass(frozen=True)
 class _Names:
-    """The elements of a format, by what they mean."""
-
     paragraphs: frozenset[str]
     cell: str
     row: str
     spaces: frozenset[str]
     breaks: frozenset[str]
     dropped: frozenset[str]
-    text: str = ""  # the only element whose characters are text; empty: all inside a paragraph are
-    deletions: frozenset[str] = frozenset()  # dropped; in the properties of a paragraph: its end is deleted
+    text: str = ""  # the only element that contains text; empty: all text inside a paragraph counts
+    # dropped; in the properties of a paragraph it means that the paragraph's end is deleted
+    deletions: frozenset[str] = frozenset()
     note: str = ""
 
 
@@ -66,24 +65,22 @@ ODT = _Names(
 class _Paragraph:
     pieces: list[str]
     dropped: bool = False
-    continues: bool = False  # its end was deleted: the next paragraph is the rest of it
+    continues: bool = False  # its end was deleted, so the next paragraph continues it
 
 
 @dataclass
 class _Reader:
-    """Collects the lines of a document while its XML goes by."""
-
     names: _Names
     contents: frozenset[str] = frozenset()  # styles of tables of contents
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._targets = [self.lines]  # where finished paragraphs go: the document, a cell, the notes
+        self._targets = [self.lines]  # the list that gets finished paragraphs, last: the document, a cell or the notes
         self._rows: list[list[list[str]]] = []
         self._open: list[_Paragraph] = []
-        self._rest: list[str] = []  # of a paragraph whose end was deleted
-        self._skipped = 0  # elements open inside one that is left out
+        self._rest: list[str] = []  # the pieces of a paragraph whose end was deleted
+        self._skipped = 0  # number of open elements that are skipped
         self._in_text = self._in_properties = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -140,14 +137,14 @@ class _Reader:
             self._targets[-1] += [line for raw in lines if (line := " ".join(raw.split()))]
 
     def _end_row(self, cells: list[list[str]]) -> None:
-        """A row of short cells is one line; where a cell has several paragraphs, the table only arranges text."""
+        """Add short cells as one line. A table with several paragraphs in a cell is layout: add them one by one."""
         if all(len(cell) <= 1 for cell in cells):
             cells = [["\t".join(line for cell in cells for line in cell)]] if any(cells) else []
         self._targets[-1] += [line for cell in cells for line in cell]
 
 
 def paragraphs(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the title and author of a .docx or .odt file, where it names them, and its paragraphs."""
+    """Return the title and author of a .docx or .odt file, if it names them, and its paragraphs."""
     _refuse_encrypted(path)
     with zipped.open_archive(path) as archive:
         return (_odt if path.suffix.lower() == ".odt" else _docx)(archive, path)
@@ -158,7 +155,7 @@ def _refuse_encrypted(path: Path) -> None:
         with path.open("rb") as file:
             begins = file.read(len(OLE))
     except FileNotFoundError:
-        return  # which opening the archive reports
+        return  # opening the archive reports it
     if begins == OLE:
         problem = "is encrypted, or a .doc file under another name"
         raise zipped.Encrypted(path, problem, "a file without a password", "save it again in Word or LibreOffice")
@@ -177,7 +174,7 @@ def _docx(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, str], list[st
 
 
 def _styles_of_contents(archive: zipfile.ZipFile, name: str, path: Path, present: set[str]) -> frozenset[str]:
-    """Return the ids of the styles that tables of contents have; their names are the same in every language."""
+    """Return the ids of the styles of tables of contents. Their names are the same in every language."""
     style, contents = "", set[str]()
     for tag, attributes, _ in zipped.elements(archive, name, path) if name in present else ():
         plain = {key.rpartition(" ")[2]: value for key, value in attributes.items()}

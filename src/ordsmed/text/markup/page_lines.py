@@ -1,11 +1,12 @@
-"""Lines of printed pages become paragraphs: without running heads, page numbers and contents, parted words joined.
+"""Join the lines of printed pages into paragraphs, without running heads, page numbers and tables of contents.
 
-    page 7:  THE HERON                          ->  "The mill stood where the river turns, and the miller knew it."
-             The mill stood where the ri-
+    page 7:  THE HERON                          ->  "The mill lies where the river turns, and the miller knew it."
+             The mill lies where the ri-
              ver turns, and the miller
              7                 (page 8:)  knew it.
 
-A paragraph ends where the next line is set further down, is indented, or is of another size, and behind a short line.
+A paragraph ends after a short line, and before a line that has a larger gap above it, an indent or another font size.
+Words hyphenated at a line end are joined.
 """
 
 import re
@@ -17,16 +18,15 @@ from statistics import median
 
 from ordsmed.text.markup import wrapped
 
-EDGE = 2  # lines at the top and at the bottom of a page among which running heads are looked for
-REPEATED = 3  # pages on which a line at the edge is found again, but for its numbers: it is a running head
-SHORT, VERY_SHORT = 0.75, 0.6  # of a full line's characters
-GAP = 1.3  # times the usual distance of lines: another paragraph
-INDENT = 0.7  # of the size of letters
-SIZES = 0.08  # lines whose sizes differ by a larger share are not of one paragraph
+EDGE = 2  # lines at the top and at the bottom of a page that may be running heads
+REPEATED = 3  # a line at the edge of this many pages, its numbers aside, is a running head
+SHORT, VERY_SHORT = 0.75, 0.6  # share of a full line's characters
+GAP = 1.3  # a larger gap, in usual line distances, begins a paragraph
+INDENT = 0.7  # a larger indent, in font sizes, begins a paragraph
+SIZES = 0.08  # lines whose font sizes differ by a larger share are in different paragraphs
 _NUMBER = re.compile(r"[\W_]*(?:\d{1,5}|[ivxlcdm]{1,7})[\W_]*", re.IGNORECASE)
-_CONTENTS = re.compile(
-    r"(?:[ \u00a0]?[.·…]){5,}\s*(?:\d{1,5}|[ivxlcdm]{1,7})?\Z", re.IGNORECASE
-)  # dots to a page number
+# a dotted leader before a page number
+_CONTENTS = re.compile(r"(?:[ \u00a0]?[.·…]){5,}\s*(?:\d{1,5}|[ivxlcdm]{1,7})?\Z", re.IGNORECASE)
 _PARTED = re.compile(r"([^\W\d_]+)[-\u00ad\u2010]\Z")
 _TOKEN = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _BEGINS = re.compile(r"[^\W\d_]+")
@@ -34,7 +34,7 @@ _BEGINS = re.compile(r"[^\W\d_]+")
 
 @dataclass(frozen=True)
 class PageLine:
-    """A line, where it begins (points from the left and from the bottom), and the size of its letters."""
+    """A line, its start (points from the left and from the bottom of the page) and its font size."""
 
     text: str
     x: float
@@ -43,7 +43,7 @@ class PageLine:
 
 
 def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
-    """Return the paragraphs of a document; its pages are lists of lines in the order of reading."""
+    """Return the paragraphs of a document whose pages are lists of lines in reading order."""
     body = without_heads(pages)
     lines = [(number, line) for number, page in enumerate(body) for line in page if not _CONTENTS.search(line.text)]
     if not lines:
@@ -64,7 +64,7 @@ def paragraphs(pages: Sequence[Sequence[PageLine]]) -> list[str]:
 
 
 def without_heads(pages: Sequence[Sequence[PageLine]]) -> list[list[PageLine]]:
-    """Return the pages without page numbers, and without lines that stand at the edge of many of them."""
+    """Return the pages without page numbers, and without lines that are at the edge of many pages."""
     edges = [_edge(page) for page in pages]
     seen = Counter(key for page in edges for key in {_key(line) for line in page})
     least = min(REPEATED, max(2, len(pages)))
@@ -85,7 +85,6 @@ def _key(line: PageLine) -> str:
 
 
 def _usual_gap(lines: Sequence[tuple[int, PageLine]]) -> float:
-    """Return the distance of two lines of a paragraph, in sizes of letters."""
     gaps = [
         (line.y - after.y) / line.size
         for (page, line), (next_page, after) in pairwise(lines)
@@ -95,12 +94,12 @@ def _usual_gap(lines: Sequence[tuple[int, PageLine]]) -> float:
 
 
 def _ends(line: PageLine, after: PageLine, gap: float, full: int) -> bool:
-    """Does a paragraph end with `line`? `gap`: down to the next one, in usual distances."""
+    """Return whether a paragraph ends with `line`. `gap` is the distance to the next line in usual distances."""
     if abs(line.size - after.size) > SIZES * max(line.size, after.size):
         return True
     small = (first := after.text.lstrip("\"'“‘«([")[:1]).isalpha() and not first.isupper()
     closes, length = line.text.endswith(wrapped.STOPS), len(line.text)
-    if gap <= 0:  # the next line stands on top of a page or column
+    if gap <= 0:  # the next line is at the top of a page or column
         return closes and not small
     if gap > GAP:
         return True
@@ -113,9 +112,9 @@ def _ends(line: PageLine, after: PageLine, gap: float, full: int) -> bool:
 
 
 def _words(lines: Sequence[str]) -> set[str]:
-    """Return the words of a text in small letters, compounds whole and in parts; without those at hyphens at line ends.
+    """Return the words of a text in lower case, compounds whole and in parts.
 
-    The two parts of a parted word would look like words of their own.
+    The two halves of a word hyphenated at a line end are left out: they would look like words of their own.
     """
     words, is_rest = set[str](), False
     for line in lines:
@@ -127,7 +126,7 @@ def _words(lines: Sequence[str]) -> set[str]:
 
 
 def _joined(before: str, after: str, words: set[str]) -> str:
-    """Return two lines as one; a word that was parted for want of room loses its hyphen, a compound keeps it."""
+    """Join two lines. A word hyphenated at the line end loses its hyphen; a compound keeps it."""
     parted, begins = _PARTED.search(before[-60:]), _BEGINS.match(after)
     if parted is None or begins is None or not begins[0][0].islower():
         return wrapped.line_before(before, after, words) + after

@@ -1,9 +1,10 @@
-"""The text of PDF files, by pypdf in a process of its own.
+"""Extract the text of PDF files with pypdf in a child process.
 
     a.pdf -> python -m ordsmed.text.markup.pdf a.pdf -> lines of each page -> paragraphs (page_lines.py) -> JSON
 
-A PDF is a program that draws pages, and a small one may be written so that it never ends or fills all memory. So a
-child process with limits of time, memory and text reads each file. A file that passes a limit is named and left out.
+A PDF is a program that draws pages, and a small one can be written so that it never ends or fills all memory. So a
+child process with limits on time, memory and text reads each file. A file that exceeds a limit is reported and left
+out.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from ordsmed.text.markup.page_lines import PageLine, paragraphs
 if TYPE_CHECKING:
     from pypdf import PageObject, PdfReader
 
-SECONDS, SECONDS_OF_MB = 30, 60  # of the processor, for a file and for each megabyte of it
-MEMORY = 3 << 30  # bytes, for reading a file; its size comes on top
-LETTERS_A_PAGE = 10  # on average; with fewer, the pages are pictures
+SECONDS, SECONDS_OF_MB = 30, 60  # processor seconds for a file, and for each megabyte of it
+MEMORY = 3 << 30  # bytes for reading a file, in addition to its size
+LETTERS_A_PAGE = 10  # with fewer characters on average, the pages are pictures
 NO_PYPDF = "pip install 'ordsmed[pdf]'"
 _LIGATURES = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st"})
 
@@ -43,7 +44,7 @@ def is_installed() -> bool:
 
 
 def text_of(path: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the title and author of a PDF file, where it names them, and its paragraphs."""
+    """Return the title and author of a PDF file, if it names them, and its paragraphs."""
     if not is_installed():
         raise RecipeError(path, "`pypdf` is not installed", "", NO_PYPDF)
     if not path.is_file():
@@ -59,12 +60,12 @@ def text_of(path: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _read_in_child(path: Path) -> dict[str, Any]:
-    """Return what the child process says of a file; one that passes a limit raises a `DataError`."""
+    """Return the facts that the child process prints. Raise DataError if the file exceeds a limit."""
     seconds = SECONDS + SECONDS_OF_MB * path.stat().st_size // 1_000_000
     source = str(Path(__file__).parents[3])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
     command = [sys.executable, "-P", "-m", __spec__.name, str(path.resolve()), str(seconds)]
-    # a session of its own, so that Ctrl-C does not end the child, which would look like a damaged file
+    # in a new session, so that Ctrl-C does not end the child, which would look like a damaged file
     child = subprocess.run(command, env=environment, capture_output=True, start_new_session=True, check=False)
     if child.returncode == -signal.SIGXCPU:
         raise DataError(path, f"takes more than {seconds} seconds to read", "a PDF with text", "leave it out")
@@ -73,13 +74,13 @@ def _read_in_child(path: Path) -> dict[str, Any]:
         raise RunError(path, "the process that reads it was killed", "", remedy)
     if child.returncode:
         message = (child.stderr.decode(errors="replace").strip().splitlines() or [f"status {child.returncode}"])[-1]
-        raise DataError(path, f"ends its reader: {message[:200]}", "a PDF with text", "leave it out")
+        raise DataError(path, f"makes its reader fail: {message[:200]}", "a PDF with text", "leave it out")
     facts: dict[str, Any] = json.loads(child.stdout)
     return facts
 
 
 def main(path: str, seconds: str) -> None:
-    """Print what a file holds, or what is wrong with it, as JSON; in a process with limits."""
+    """Set limits for this process, and print the content of a file, or the problem with it, as JSON."""
     end_with_parent()
     limit = MEMORY + Path(path).stat().st_size
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -111,19 +112,17 @@ def _content(path: Path) -> dict[str, Any]:
             pages.append(list(_lines(page)))
         except MemoryError:
             raise
-        except Exception:  # the others may be whole
+        except Exception:  # other pages may be readable
             broken += 1
             continue
         characters += sum(len(line.text) for line in pages[-1])
         if characters > zipped.LARGEST:
             return _problem(f"holds more than {zipped.LARGEST:,} characters", "leave it out")
     if not pages and broken:
-        return _problem(
-            f"is damaged: {many(broken, 'page')} and none that can be read", "copy it again, or leave it out"
-        )
+        return _problem(f"is damaged: none of its {many(broken, 'page')} can be read", "copy it again, or leave it out")
     if characters < LETTERS_A_PAGE * max(1, len(pages)):
         problem = f"holds no text: {many(len(pages), 'page', 'is a picture', 'are pictures')}, as of a scan"
-        return _problem(problem, "text recognition (`ocrmypdf`) writes text behind them")
+        return _problem(problem, "text recognition (`ocrmypdf`) adds the text")
     empty = sum(not page for page in pages)
     facts = {"title": reader.metadata and reader.metadata.title, "author": reader.metadata and reader.metadata.author}
     meta = {key: text for key, value in facts.items() if (text := _clean(str(value or "")))}
@@ -136,15 +135,14 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _opens(reader: PdfReader) -> bool:
-    """Does it open without a password? Many files only forbid printing."""
+    """Return whether the file opens without a password. Many encrypted files only forbid printing."""
     try:
         return bool(reader.decrypt(""))
-    except Exception:  # by a cipher that pypdf needs another package for
+    except Exception:  # a cipher for which pypdf needs another package
         return False
 
 
 def _pages(reader: PdfReader) -> Iterator[PageObject]:
-    """Every page once, however often the tree names it."""
     seen = set[int]()
     for page in reader.pages:
         number = getattr(page.indirect_reference, "idnum", id(page))
@@ -154,7 +152,7 @@ def _pages(reader: PdfReader) -> Iterator[PageObject]:
 
 
 def _lines(page: PageObject) -> Iterator[PageLine]:
-    """The lines of a page in the order in which they are drawn; pypdf tells text piece by piece, with "\\n" between."""
+    """Yield the lines of a page in drawing order. The pieces that pypdf passes to `visit` may contain line ends."""
     lines = list[list[tuple[str, float, float, float]]]([[]])
 
     def visit(text: str, over: list[float], matrix: list[float], font: object, size: float) -> None:
@@ -174,7 +172,7 @@ def _lines(page: PageObject) -> Iterator[PageLine]:
 
 
 def _clean(text: str) -> str:
-    """Return a text in one line, its ligatures as letters, and no half characters."""
+    """Return the text as one line, with ligatures as letters and without lone surrogates."""
     text = re.sub(r"[\ud800-\udfff\0]", "", text)
     return " ".join(text.translate(_LIGATURES).split())
 

@@ -1,4 +1,4 @@
-"""Templates of wikitext: what they show in running text, in the English Wikipedia and some others; and tables go.
+"""Expand wikitext templates to the text they show, in the English Wikipedia and some others; remove tables.
 
 {{convert|5|km|mi}} -> 5 km    {{lang|de|Volk}} -> Volk    {{infobox ...}}, {| ... |} -> nothing
 """
@@ -10,18 +10,16 @@ from collections.abc import Callable
 Arguments = dict[str, str]
 Rule = Callable[[Arguments], str]
 
-DEEPEST = 40  # templates inside of templates; what lies deeper is dropped
-GONE = "\x01"  # stands where something was dropped; XML cannot hold it
+DEEPEST = 40  # deepest nesting of templates; deeper ones are dropped
+GONE = "\x01"  # marks where something was dropped; XML cannot contain it
 BREAK = "\n\n" + GONE
 
 
 def names_of(table: str) -> frozenset[str]:
-    """A table's words."""
     return frozenset(table.split())
 
 
 def line_end(text: str, at: int) -> int:
-    """Where the line ends in which this is."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end
 
@@ -32,14 +30,14 @@ _NAMED = re.compile(r"\s*+([\w-]{1,20}+)\s*+=(?!=)")
 
 
 def without_templates(text: str) -> str:
-    """No tables; of templates what `_RULES` says that they show."""
+    """Remove tables, and replace templates by the text that `_RULES` gives."""
     opened, closed = _paired(text)
     opened.reverse()
     return _unfolded(text, 0, len(text), opened, closed)
 
 
 def _paired(text: str) -> tuple[list[int], dict[int, int]]:
-    """Where templates and tables begin, and for those that are closed: where they end."""
+    """Return the offsets at which templates and tables begin, and for closed ones a map from begin to end."""
     opened: list[int] = []
     closed: dict[int, int] = {}
     waiting: list[tuple[int, bool]] = []  # begin, whether it is a table
@@ -62,11 +60,11 @@ def _paired(text: str) -> tuple[list[int], dict[int, int]]:
 
 
 def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int, int], depth: int = 0) -> str:
-    """text[at:stop] with its templates and tables replaced; `opened` holds their begins, the next one last."""
+    """Return text[at:stop] with templates and tables replaced. `opened` is the stack of their begins."""
     kept: list[str] = []
     while opened and opened[-1] < stop:
         begin = opened.pop()
-        if begin < at:  # inside of what was dropped
+        if begin < at:  # inside a dropped part
             continue
         kept.append(text[at:begin])
         at = closed.get(begin, 0) or min(stop, line_end(text, begin + 1))
@@ -81,7 +79,6 @@ def _unfolded(text: str, at: int, stop: int, opened: list[int], closed: dict[int
 
 
 def _arguments(body: str) -> Arguments:
-    """By name, or by number ("1", "2", ...) where they have none."""
     arguments: Arguments = {}
     number = 0
     for argument in body.split("|"):
@@ -99,7 +96,6 @@ def _numbered(arguments: Arguments) -> list[str]:
 
 
 def _rule(name: str) -> Rule | None:
-    """What a template of this name shows; None: nothing."""
     name = name.strip().replace("_", " ").lower()
     return _RULES.get(name) or (_first if name.startswith("lang-") else None)
 
@@ -117,7 +113,7 @@ def _sign(shown: str) -> Rule:
 
 
 def _convert(arguments: Arguments) -> str:
-    """5|km -> 5 km, 5|to|10|km -> 5 to 10 km, 6|ft|2|in -> 6 ft 2 in; then units to convert to, and digits."""
+    """Return the first measure of {{convert}}: 5|km -> 5 km, 5|to|10|km -> 5 to 10 km, 6|ft|2|in -> 6 ft 2 in."""
     numbered = _numbered(arguments)
     unit = 1
     while numbered[unit : unit + 1] and numbered[unit] in _BETWEEN:
@@ -136,7 +132,7 @@ def _convert(arguments: Arguments) -> str:
 
 
 def _fraction(arguments: Arguments) -> str:
-    """2 -> 1/2, 1|2 -> 1/2, 3|1|2 -> 3 1/2."""
+    """Return a fraction: 2 -> 1/2, 1|2 -> 1/2, 3|1|2 -> 3 1/2."""
     numbered = _numbered(arguments)[:3]
     if not numbered:
         return GONE
@@ -145,7 +141,7 @@ def _fraction(arguments: Arguments) -> str:
 
 
 def _value(arguments: Arguments) -> str:
-    """12|3|e=5|u=km -> 12 ± 3 × 10^5 km."""
+    """Return a value with its uncertainty, power and unit: 12|3|e=5|u=km -> 12 ± 3 × 10^5 km."""
     number = " ± ".join(_numbered(arguments)[:2])
     power = f" × 10^{arguments['e']}" if "e" in arguments else ""
     return f"{number}{power} {arguments.get('u') or arguments.get('ul') or ''}".strip()
@@ -161,7 +157,7 @@ _UNITS = {
     "km3": "km³", "cm3": "cm³", "sqft": "sq ft", "cuft": "cu ft", "kg/m3": "kg/m³",
 }  # fmt: skip
 
-# What templates show in running text, in the English Wikipedia and some others; the others show nothing.
+# The text that templates show, in the English Wikipedia and some others. Templates not listed show nothing.
 _NAMES: dict[str, Rule] = {
     "nowrap nobr nobreak small smaller large larger big sub sup abbr abbrlink tooltip hover sic unicode math"
     " mvar mono code key em strong underline smallcaps sc nihongo nihongo2 ill interlanguage_link vanchor"

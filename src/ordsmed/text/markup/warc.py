@@ -1,9 +1,9 @@
-"""Web pages of WARC files (0.17, 1.0, 1.1), and texts of WET files, in bounded memory.
+"""Read web pages of WARC files (0.17, 1.0, 1.1) and texts of WET files in bounded memory.
 
     a.warc.gz -> members unpacked -> "WARC/1.0" + fields + block -> HTTP head | body, unchunked, unpacked -> Record
 
-Whatever is damaged in the middle is passed over up to the next record, and counted; a file that stops within a record
-gives all records before it, then an error.
+Damaged parts in the middle are skipped up to the next record, and counted. A file that is cut off within a record gives
+all records before it, then raises an error.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
 
-LARGEST = 16 << 20  # bytes of a body, packed and unpacked; what stands behind them is passed over
+LARGEST = 16 << 20  # bytes of a body, packed and unpacked; the rest is skipped
 _LINE = 1 << 16
-_PACKED = 1 << 16  # bytes of a gzip file at a time: few, for they are copied for every member in them
-_FIELDS = 1000  # lines of a head
+_PACKED = 1 << 16  # bytes of a gzip file read at a time: few, because they are copied for every member in them
+_FIELDS = 1000  # most lines of a head
 _VERSION = re.compile(rb"WARC/\d\.\d+\r?\n\Z")
 _GZIP = b"\x1f\x8b\x08"
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[^\r\n]{0,1000}\r?\n")
@@ -32,7 +32,7 @@ _STATUS = re.compile(rb"HTTP/[\d.]+ +(\d{3})\b")
 
 @dataclass(frozen=True)
 class Record:
-    """What a server answered, a file that was put there without an answer, or a text of a WET file (status 200)."""
+    """A server's answer, a stored file without an answer, or a text of a WET file (status 200)."""
 
     url: str
     status: int
@@ -42,7 +42,7 @@ class Record:
 
 
 def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
-    """The HTTP responses, the files and the converted texts of a file, in order; pages not stored again are counted."""
+    """Yield the HTTP responses, files and converted texts of a file, in order. Pages not stored again are counted."""
     for at, fields, block in _blocks(path, densest):
         url, place = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
         kind = fields.get("warc-type", "").lower()
@@ -61,7 +61,7 @@ def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
 
 
 def _blocks(path: Path, densest: int) -> Iterator[tuple[int, dict[str, str], bytes]]:
-    """Offset, fields and block of every record that is whole."""
+    """Yield offset, fields and block of every complete record."""
     data, whole, damaged = _Bytes(path, densest), 0, False
     try:
         while data.skip_blank() or data.gap:
@@ -74,13 +74,13 @@ def _blocks(path: Path, densest: int) -> Iterator[tuple[int, dict[str, str], byt
             damaged = not block
     except EOFError:
         place = _place(path, data.begun)
-        raise DataError(place, "cut off: no whole record follows", "a whole file", "copy it again") from None
+        raise DataError(place, "cut off: no complete record follows", "a whole file", "copy it again") from None
     if damaged and not whole:
         raise DataError(path, "holds no WARC record", "WARC or WET files", "name others in `path`")
 
 
 def _block(data: _Bytes) -> tuple[dict[str, str], bytes] | None:
-    """Fields and block of the next record; None: it is damaged. EOFError: the file stops within it."""
+    """Return fields and block of the next record; None if damaged. Raise EOFError if the file ends within it."""
     line = data.line()
     begins = _VERSION.search(line) is not None
     fields = _fields(list(takewhile(bytes.strip, (data.line() for _ in range(_FIELDS))))) if begins else {}
@@ -94,20 +94,20 @@ def _block(data: _Bytes) -> tuple[dict[str, str], bytes] | None:
 
 
 def _fields(lines: list[bytes]) -> dict[str, str]:
-    """Names in small letters -> values."""
     parted = (line.decode("utf-8", "replace").partition(":") for line in lines)
     return {name.strip().lower(): value.strip() for name, _, value in parted}
 
 
 def _plain_body(body: bytes, answer: dict[str, str]) -> bytes | None:
-    """A body as it was before it was sent; None: packed in a way that is not known here."""
+    """Return the body before it was encoded for transfer, or None if the encoding is unknown."""
     if "chunked" in answer.get("transfer-encoding", "").lower():
         body = _unchunked(body)
     packing = answer.get("content-encoding", "").lower()
     if packing in ("gzip", "x-gzip"):
-        return _inflated(body, 31) if body.startswith(_GZIP) else body  # some crawlers unpack, and keep the field
+        # some crawlers unpack the body but keep the field
+        return _inflated(body, 31) if body.startswith(_GZIP) else body
     if packing == "deflate":
-        return _inflated(body, 15) or _inflated(body, -15) or body  # with its two bytes of head, or without
+        return _inflated(body, 15) or _inflated(body, -15) or body  # with zlib's header of two bytes, or without
     if packing not in ("", "identity", "none", "utf-8"):
         read.tally().left_out["pages in an unknown packing"] += 1
         return None
@@ -115,7 +115,7 @@ def _plain_body(body: bytes, answer: dict[str, str]) -> bytes | None:
 
 
 def _unchunked(body: bytes) -> bytes:
-    """The chunks without their lengths; a body that has none stays as it is."""
+    """Join the chunks without their lengths. A body without chunks is returned unchanged."""
     chunks, at = [], 0
     while (size := _CHUNK.match(body, at)) and (length := int(size[1], 16)):
         chunks.append(body[size.end() : size.end() + length])
@@ -135,15 +135,15 @@ def _place(path: Path, at: int) -> str:
 
 
 def _is_gzip(path: Path) -> bool:
-    with contextlib.suppress(OSError), path.open("rb") as file:  # `read.blocks` tells what is wrong with it
+    with contextlib.suppress(OSError), path.open("rb") as file:  # `read.blocks` reports the error
         return file.read(3) == _GZIP
     return False
 
 
 def _unpacked(path: Path, densest: int) -> Iterator[bytes | None]:
-    """The members of a gzip file, as far as they are whole; None: bytes are lost here. EOFError: it is cut off.
+    """Yield the unpacked blocks of a gzip file, and None where bytes are lost. Raise EOFError if the file is cut off.
 
-    Not Python's own reader: that gives nothing of its last megabyte where a file is cut off, and stops at damage.
+    Python's own reader is not used: it drops the last megabyte of a file that is cut off, and stops at damage.
     """
     counted, member, data = read.tally(), None, b""
     density, at_byte = read.Density(path, densest), 0
@@ -175,21 +175,23 @@ def _unpacked(path: Path, densest: int) -> Iterator[bytes | None]:
 
 
 class _Bytes:
-    """The bytes of a file by lines and lengths. `gap`: some are lost here, reading stops until it is set to False."""
+    """The bytes of a file, read by lines and lengths. At lost bytes `gap` is set, and reading stops until it is
+    reset.
+    """
 
     def __init__(self, path: Path, densest: int) -> None:
         self.at = 0  # offset of the next byte
-        self.begun = 0  # where `skip_blank` stopped
+        self.begun = 0  # offset at which `skip_blank` stopped
         self.gap = self.short = False
         self._coming: Iterator[bytes | None] = (
             _unpacked(path, densest) if _is_gzip(path) else read.blocks(path, densest)
         )
-        self._held, self._next = b"", 0
+        self._buffer, self._next = b"", 0
         self._cut = False
 
     def skip_blank(self) -> bool:
-        """Is there anything behind line ends? EOFError: no, but there should be."""
-        while self._more() and self._held[self._next] in b"\r\n":
+        """Skip line ends and return whether anything follows. Raise EOFError if the file is cut off here."""
+        while self._more() and self._buffer[self._next] in b"\r\n":
             self._read(1)
         self.begun = self.at
         if self.ended() and self._cut:
@@ -197,34 +199,33 @@ class _Bytes:
         return self._more()
 
     def ended(self) -> bool:
-        """Was everything read?"""
         return not self._more() and not self.gap
 
     def line(self) -> bytes:
-        """Up to a line end, or a part of a line that is very long."""
+        """Return the bytes up to the next line end, or a part of a very long line."""
         line = b""
         while not line.endswith(b"\n") and len(line) < _LINE and self._more():
-            end = self._held.find(b"\n", self._next) + 1 or len(self._held)
+            end = self._buffer.find(b"\n", self._next) + 1 or len(self._buffer)
             line += self._read(min(end - self._next, _LINE - len(line)))
         return line
 
     def take(self, length: int, keep: int) -> bytes:
-        """The first `keep` of the next `length` bytes; the others are passed over. `short`: there were not so many."""
+        """Return the first `keep` of the next `length` bytes and skip the rest. Set `short` if there are fewer."""
         kept, wanted = [], length
         while wanted and self._more():
-            piece = self._read(min(wanted, len(self._held) - self._next))
+            piece = self._read(min(wanted, len(self._buffer) - self._next))
             kept.append(piece[: max(keep - (length - wanted), 0)])
             wanted -= len(piece)
         self.short = wanted > 0
         return b"".join(kept)
 
     def _read(self, length: int) -> bytes:
-        piece = self._held[self._next : self._next + length]
+        piece = self._buffer[self._next : self._next + length]
         self._next, self.at = self._next + length, self.at + length
         return piece
 
     def _more(self) -> bool:
-        while self._next == len(self._held) and not self.gap:
+        while self._next == len(self._buffer) and not self.gap:
             try:
                 block = next(self._coming)
             except StopIteration:
@@ -232,5 +233,5 @@ class _Bytes:
             except EOFError:
                 self._cut = True
                 break
-            self._held, self._next, self.gap = block or b"", 0, block is None
-        return self._next < len(self._held)
+            self._buffer, self._next, self.gap = block or b"", 0, block is None
+        return self._next < len(self._buffer)

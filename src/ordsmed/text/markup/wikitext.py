@@ -1,9 +1,9 @@
-"""Wikitext to prose: the passages of a page, one paragraph a line.
+"""Convert wikitext to prose: the passages of a page, one paragraph per line.
 
-    wikitext -> comments and tags -> templates and tables -> links -> lines that are paragraphs -> what is left
+    wikitext -> comments and tags -> templates and tables -> links -> lines that are paragraphs -> tidying up
 
-Every stage is one scan: its time grows with the length of the page, whatever stands in it. Brackets that are never
-closed take no more than their line with them. What a dropped formula, note or template leaves is tidied up:
+Every stage is one scan, so its time grows linearly with any page. Brackets that are never closed remove at most the
+rest of their line. The gaps left by dropped formulas, notes and templates are tidied up:
 "Oslo ({{IPA|..}}; founded 1048)" -> "Oslo (founded 1048)".
 """
 
@@ -17,7 +17,7 @@ from ordsmed.text.markup.templates import BREAK, GONE, line_end, names_of, witho
 
 
 def prose(wikitext: str, unshown: Collection[str] = ()) -> str:
-    """The paragraphs of a page, one a line; links into the `unshown` namespaces (in lower case) are dropped as well."""
+    """Return the paragraphs of a page, one per line, without links into the `unshown` namespaces (in lower case)."""
     text = wikitext.replace(GONE, "").replace("\r", "")
     text = _without_tags(_POWER.sub(r"\g<0>^", text))
     text = _CONVERTED.sub(_converted, text) if "-{" in text else text
@@ -27,17 +27,17 @@ def prose(wikitext: str, unshown: Collection[str] = ()) -> str:
 
 
 def is_redirect(wikitext: str) -> bool:
-    """#REDIRECT [[There]], in any language."""
+    """Return whether a page is #REDIRECT [[Target]], in any language."""
     return _REDIRECT.match(wikitext) is not None
 
 
 def is_disambiguation(wikitext: str) -> bool:
-    """A page that lists what its title may mean, by the templates of the larger Wikipedias."""
+    """Return whether a page lists the meanings of its title, by templates of the larger Wikipedias."""
     return _DISAMBIGUATION.search(wikitext) is not None
 
 
 def decoded(text: str) -> str:
-    """HTML entities as characters, twice for those that were escaped twice (&amp;nbsp;)."""
+    """Replace HTML entities by their characters, twice for text that was escaped twice (&amp;nbsp;)."""
     return _ENTITY.sub(_character, _ENTITY.sub(_character, text)) if "&" in text else text
 
 
@@ -62,13 +62,13 @@ def _character(entity: re.Match[str]) -> str:
 # ---- comments and tags
 
 _TAG = re.compile(r"<(?:!--|(/?)([a-zA-Z][a-zA-Z0-9]*+)([^<>]*+)>)")
-_CONTAINERS = names_of(  # dropped with what they hold
+_CONTAINERS = names_of(  # elements dropped with their content
     "categorytree ce chem dl gallery graph h1 h2 h3 h4 h5 h6 hiero imagemap includeonly indicator inputbox mapframe"
     " maplink math nowiki ol pre ref references score script source style syntaxhighlight table templatedata timeline"
     " ul"
 )
 _NESTING = names_of("dl ol table ul")
-_BLOCKS = names_of(  # a paragraph ends there
+_BLOCKS = names_of(  # elements that end a paragraph
     "blockquote categorytree center dd div dl dt gallery graph h1 h2 h3 h4 h5 h6 hr imagemap inputbox li ol p poem pre"
     " references source syntaxhighlight table td th timeline tr ul"
 )
@@ -78,14 +78,14 @@ _INLINE = names_of(
     " rb rp rt rtc ruby s samp small span strike strong sub sup templatestyles time tt u var wbr"
 )
 _TEX = re.compile(r"[\\^_{}&]")
-_POWER = re.compile(  # 10<sup>5</sup>; it begins with letters because these are found quickly
+_POWER = re.compile(  # 10<sup>5</sup>; the pattern begins with letters, for which the search is fast
     r"up(?:(?<=[\d)]<[sS]up)>|(?<=[\d)]\{\{[sS]up)\|)(?=(?:[-+−–]|&(?:minus|\#8722);|\{\{minus\}\})?\d++(?:</|\}\}))"
 )
 _LITERALLY = str.maketrans({sign: f"&#{ord(sign)};" for sign in "!#'*-/:<=>[]_{|}~"})
 
 
 def _without_tags(text: str) -> str:
-    """No comments, no references, formulas, galleries and the like, no tags."""
+    """Remove comments, references, formulas, galleries and similar elements, and tags."""
     kept: list[str] = []
     at, unclosed = 0, set[str]()
     while tag := _TAG.search(text, at):
@@ -103,7 +103,7 @@ def _without_tags(text: str) -> str:
 
 
 def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> tuple[str, int]:
-    """What is shown of an element, and where it ends; one that is never closed ends with its line."""
+    """Return the replacement of an element and its end offset. An element that is never closed ends with its line."""
     instead = _INSTEAD.get(name, GONE)
     if tag[1] or tag[3].endswith("/"):
         return instead, tag.end()
@@ -119,7 +119,7 @@ def _contained(name: str, tag: re.Match[str], text: str, unclosed: set[str]) -> 
 
 
 def _closing(name: str, text: str, at: int) -> re.Match[str] | None:
-    """The tag that closes what was opened before `at`; tables and lists lie inside one another."""
+    """Return the tag that closes the element opened before `at`, counting nested tables and lists."""
     depth = 1
     for tag in _tags_of(name).finditer(text, at):
         if tag[1]:
@@ -138,7 +138,7 @@ def _tags_of(name: str) -> re.Pattern[str]:
 
 # ---- links
 
-# Names, in lower case, of the namespaces of files, media and categories; a dump names its own.
+# Names, in lower case, of the namespaces of files, media and categories; a dump adds those of its site.
 UNSHOWN = names_of(
     """
     file image media category datei bild medium kategorie fil bilde billede kategori bestand afbeelding categorie
@@ -155,12 +155,11 @@ _OUTER_LINK = re.compile(r"\[(?:mailto:|(?:https?:|ftp:|irc:)?//)[^\s\[\]<>]*+[ 
 _LINK_MARK = re.compile(r"\[\[|\]\]|\|")
 _NAMESPACE = re.compile(r"\[\[(:?)\s*+([^\[\]|:\n]{1,60}+):")
 _LANGUAGE = re.compile(r"(?!(?:doi|mw|rfc)\Z)(?:[a-z]{2,3}|simple|[a-z]{2,4}-[a-z-]{2,12})\Z")
-_FLAGS = re.compile(r"[A-Za-z;\s-]*+\Z")  # of a conversion, or the variants that it holds for
+_FLAGS = re.compile(r"[A-Za-z;\s-]*+\Z")  # flags of a conversion, or the language variants it applies to
 _CONVERTED = re.compile(r"-\{([^{}]*+)\}-")
 
 
 def _without_links(text: str, unshown: frozenset[str]) -> str:
-    """Links as their labels; without those to files, categories and other languages."""
     kept: list[str] = []
     at = 0
     for start, stop, instead in sorted(_cuts(text, unshown)):
@@ -171,7 +170,7 @@ def _without_links(text: str, unshown: frozenset[str]) -> str:
 
 
 def _cuts(text: str, unshown: frozenset[str]) -> Iterator[tuple[int, int, str]]:
-    """Which parts of links go, and what comes instead."""
+    """Yield the parts of links to remove: start, stop and replacement."""
     waiting: list[tuple[int, int]] = []  # begin, first bar (0: none yet)
     for mark in _LINK_MARK.finditer(text):
         if mark[0] == "[[":
@@ -207,7 +206,7 @@ def _is_unshown(text: str, begin: int, unshown: frozenset[str]) -> bool:
 
 
 def _converted(match: re.Match[str]) -> str:
-    """-{zh-hans:one; zh-hant:other}- of Chinese and others: the first of the ways to write it."""
+    """Return the first variant of a conversion of Chinese and other languages: -{zh-hans:one; zh-hant:other}-."""
     flags, bar, body = match[1].partition("|")
     if not bar or not _FLAGS.match(flags):
         flags, body = "", match[1]
@@ -223,7 +222,7 @@ _NO_PROSE = (*"*#:;|=! ", "----")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Lines that follow one another are one paragraph; headings, lists, code and rests of tables are none."""
+    """Yield paragraphs: runs of consecutive lines except headings, lists, code and remains of tables."""
     lines: list[str] = []
     for line in text.split("\n"):
         if line.strip(" \t\x01") and not line.startswith(_NO_PROSE):
@@ -236,7 +235,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _without_quotes(line: str) -> str:
-    """No bold and italic; an apostrophe before them stays, as in L'''Odissea'' (MediaWiki's rule for odd numbers)."""
+    """Remove bold and italic marks, but keep an apostrophe before them, as in L'''Odissea'' (MediaWiki's rule)."""
     if "'''" in line:
         runs = Counter(min(len(run), 5) for run in _QUOTES.findall(line))
         if (runs[3] + runs[4] + runs[5]) % 2 and (runs[2] + runs[5]) % 2:
@@ -247,11 +246,11 @@ def _without_quotes(line: str) -> str:
 
 _QUOTES = re.compile("'{2,}")
 _ELIDED = re.compile(r"(?<=\w)'''(?!')")
-_ELIDED_LETTER = re.compile(r"(?<= \w)'''(?!')")  # a word of one letter before them goes first
+_ELIDED_LETTER = re.compile(r"(?<= \w)'''(?!')")  # preferred: after a word of one letter
 _BOLD = re.compile(r"'''''|'''?")
 
 
-# ---- what is left
+# ---- tidying up
 
 _STRAY = re.compile(r"\[\[|\]\]|\{\{|\}\}|\{\||\|\}")
 _SWITCH = re.compile(r"__[^\W\d]{3,40}?__")
@@ -265,7 +264,7 @@ _WORD = re.compile(r"[^\W_]")
 
 
 def _tidied(text: str) -> str:
-    """No magic words, stray brackets, entities and gaps; lines without a letter or a digit go."""
+    """Remove magic words, stray brackets, entities and gaps, and lines without a letter or digit."""
     if "__" in text:
         text = _SWITCH.sub(lambda word: "" if word[0] == word[0].upper() else word[0], text)
     text = _BLANK.sub(" ", decoded(_STRAY.sub("", text)).replace("\xad", ""))
@@ -277,7 +276,7 @@ def _tidied(text: str) -> str:
 
 
 def _filled(brackets: re.Match[str]) -> str:
-    """Brackets from which something is gone, without the separators around it: (; born 1900), ( , )."""
+    """Return brackets without the empty parts that dropped text left, and their separators: (; born 1900)."""
     parts = _SEPARATOR.split(brackets[2])
     kept = [pair for pair in zip(["", *parts[1::2]], parts[::2], strict=True) if _WORD.search(pair[1])]
     if not kept:

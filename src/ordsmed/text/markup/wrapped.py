@@ -1,23 +1,24 @@
-"""Lines that were broken at a fixed width become paragraphs again: books and mail with lines of 70 characters.
+"""Join hard-wrapped lines into paragraphs: books and mail with lines of 70 characters.
 
-    It is a truth that nobody doubts, said the miller, that a heron      ->  one line
+    It is a truth that no one doubts, said the miller, that a heron      ->  one line
     in possession of a good river must be in want of a fish.
 
-A line was broken by width where the first word of the next one had no more room in it, which is not so in verse and
-lists; that is asked of the whole text first and then of every block of lines, so that verse in a novel stays verse.
+A line was wrapped if the first word of the next line had no room in it. This is not so in verse and lists. It is tested
+first for the whole text and then for every block of lines, so that verse in a novel stays verse.
 """
 
 import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-_FEWEST = 5  # lines that another follows: fewer tell no width
+_FEWEST = 5  # pairs of lines needed to measure the width
 STOPS = tuple(".!?:;…\"'”’»)]_。！？；：」』؟۔।")
 _TIGHT = "\u2e80-\u312f\u3190-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\uffe0-\uffe6\U00020000-\U0003ffff"
-_BESIDE_TIGHT = "“”‘’—…·"  # as much at home between Chinese characters as between words
+_BESIDE_TIGHT = "“”‘’—…·"  # used both between Chinese characters and between words
 _NO_BLANK = re.compile(f"[{_TIGHT}][{_TIGHT}{_BESIDE_TIGHT}]|[{_BESIDE_TIGHT}][{_TIGHT}]")
-_WIDE = re.compile(f"[{_TIGHT}\uac00-\ud7a3]")  # two columns each
-_FIRST = re.compile(rf"\s*([{_TIGHT}]|[^\s{_TIGHT}]+)")  # Chinese may be broken anywhere
+_WIDE = re.compile(f"[{_TIGHT}\uac00-\ud7a3]")  # characters that take two columns
+# the first word; between Chinese characters a line may be broken anywhere
+_FIRST = re.compile(rf"\s*([{_TIGHT}]|[^\s{_TIGHT}]+)")
 ITEM = re.compile(r"\s*(?:[-*•·–—>|+#]|\d{1,3}[.)])\s")
 _HYPHENS, _DASHES = ("-", "\u00ad", "\u2010"), ("-", "\u2010", "—")
 _PARTED = re.compile(r"([^\W\d_]+).\Z")
@@ -26,7 +27,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def joined(lines: list[str], *, always: bool = False) -> list[str]:
-    """The lines of a text, those that were broken by width as one; `always`: all between blank lines, which stay."""
+    """Return the lines of a text with hard-wrapped ones joined. `always` joins all lines between blank lines."""
     texts = [line.expandtabs().rstrip() for line in lines]
     paragraphs = list(_blocks(texts, by_indent=not always))
     if not always:
@@ -41,7 +42,8 @@ def joined(lines: list[str], *, always: bool = False) -> list[str]:
 
 
 def _words(texts: list[str]) -> set[str]:
-    once = {part for text in texts for part in text.lower().split()}  # thrice as quick as taking words from all
+    # three times as fast as matching words in all texts
+    once = {part for text in texts for part in text.lower().split()}
     return {word for part in once for word in _WORD.findall(part)}
 
 
@@ -50,7 +52,7 @@ def _indent(text: str) -> int:
 
 
 def _blocks(texts: list[str], *, by_indent: bool) -> Iterator[list[str]]:
-    """Lines between blank ones, which are blocks too; a line that is set in more than the one before begins another."""
+    """Yield runs of lines, and each blank line between them. `by_indent`: a deeper indent begins a run."""
     block, depth = list[str](), 0
     for text in texts:
         indent = _indent(text)
@@ -68,23 +70,24 @@ def _blocks(texts: list[str], *, by_indent: bool) -> Iterator[list[str]]:
 
 
 def _least(blocks: list[list[str]]) -> float | None:
-    """More columns than these a line and the next word take where it was broken by width; None for unwrapped text.
+    """Return the number of columns that a wrapped line and the next word exceed, or None for a text that is not
+    wrapped.
 
-    Of wrapped text most lines are full, but for those that may end a paragraph, and most begin with a small letter.
+    In a wrapped text most lines are full, except those that may end a paragraph, and most begin with a small letter.
     """
     pairs = [pair for block in blocks for pair in pairwise(block)]
     if len(pairs) < _FEWEST:
         return None
     width = sorted(_columns(line) for line, _ in pairs)[len(pairs) * 49 // 50]
-    goes_on = sum(_begins_small(after) for _, after in pairs)
-    closed, inner = list[int](), list[int]()  # what lines reach: those that close, and those inside a sentence
+    small = sum(_begins_small(after) for _, after in pairs)
+    closed, inner = list[int](), list[int]()  # columns with the next word, of lines that end a sentence and of others
     for line, after in pairs:
         (closed if line.endswith(STOPS) else inner).append(_reach(line, after))
     inner.sort()
-    if not 40 <= width <= 120 or min(goes_on, len(inner)) < 0.5 * len(pairs) or inner[len(inner) // 2] <= 0.96 * width:
+    if not 40 <= width <= 120 or min(small, len(inner)) < 0.5 * len(pairs) or inner[len(inner) // 2] <= 0.96 * width:
         return None
     least = max(0.8 * width, inner[len(inner) // 20] - 1)
-    # where few lines that close are shorter than the others, paragraphs are told by gaps
+    # if few lines that end a sentence are short, the text separates paragraphs by blank lines
     return least if sum(reach <= least for reach in closed) > len(closed) / 3 else 0.8 * width
 
 
@@ -98,20 +101,19 @@ def _columns(text: str) -> int:
 
 
 def _reach(line: str, after: str) -> int:
-    """How many columns a line would take with the first word of the next."""
     first = _FIRST.match(after)
     return _columns(line) + 1 + (_columns(first[1]) if first else 0)
 
 
 def _paragraphs(block: list[str], least: float, margin: int) -> Iterator[list[str]]:
-    """One, or every line of verse and every item of a list; a short line that closes ends one too."""
+    """Yield the block as one paragraph, or as the lines of verse and the items of a list."""
     full = [_reach(line, after) > least for line, after in pairwise(block)]
     verse = sum(full) * 2 < len(full)
-    paragraph, listed = block[:1], ITEM.match(block[0])  # listed: what is held is an item
-    for (line, after), goes_on in zip(pairwise(block), full, strict=True):
+    paragraph, listed = block[:1], ITEM.match(block[0])  # listed: the current paragraph is a list item
+    for (line, after), is_full in zip(pairwise(block), full, strict=True):
         closes, item = line.endswith(STOPS), ITEM.match(after)
         begins = item or (not listed and _indent(after) >= margin + 2)
-        if (begins and closes) or (item and listed) or (not goes_on and (verse or closes or begins)):
+        if (begins and closes) or (item and listed) or (not is_full and (verse or closes or begins)):
             yield paragraph
             paragraph, listed = [], item
         paragraph.append(after)
@@ -124,7 +126,7 @@ def _join(lines: list[str], words: set[str]) -> str:
 
 
 def line_before(line: str, after: str, words: set[str]) -> str:
-    """A line as the next goes on from it; a parted word loses its hyphen if the text has it whole elsewhere."""
+    """Return a line ready for joining: with a space, or without the hyphen of a word found whole elsewhere."""
     if parted := _parted(line):
         rest = _WORD.match(after)
         whole = line.endswith("\u00ad") or (rest and (parted[1] + rest[0]).lower() in words)

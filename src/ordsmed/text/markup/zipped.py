@@ -1,7 +1,7 @@
-"""XML files inside a zip archive, read within limits: the ground of epub, docx and odt.
+"""Read XML files inside a zip archive within limits, for EPUB, Word and OpenDocument.
 
-A name is only looked up in the archive, so one that leads elsewhere finds nothing. A file that declares entities is
-refused. No more than `LARGEST` bytes of a file are unpacked.
+A name is only looked up in the archive, so a path that leads elsewhere finds nothing. A file that declares entities is
+refused. At most `LARGEST` bytes of a file are unpacked.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import with_article
 from ordsmed.text import read
 
-LARGEST = 64 << 20  # bytes of a file's text, unpacked
-LOCKED = 1  # the flag by which a zip marks an encrypted member
+LARGEST = 64 << 20  # most unpacked bytes of a file's text
+LOCKED = 1  # the flag bit of an encrypted member
 Start = Callable[[str, dict[str, str]], None]
 End = Callable[[str], None]
 Text = Callable[[str], None]
@@ -27,7 +27,7 @@ class Encrypted(DataError):
 
 @contextlib.contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive; a damaged one raises a `DataError`, also while its members are read."""
+    """Open a zip archive. A damaged one raises DataError, also while its members are read."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
@@ -35,7 +35,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         raise DataError(path, "no such file") from None
     except read.broken_archive() as error:
         reason = getattr(error, "strerror", None) or str(error) or "it stops before its end"
-        problem = f"is no whole {_kind(path)}: {reason}"
+        problem = f"is not a complete {_kind(path)}: {reason}"
         raise DataError(path, problem, "", "copy it again, or repair it") from None
 
 
@@ -57,7 +57,7 @@ def elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str,
 
 
 def parse(archive: zipfile.ZipFile, name: str, path: Path, *, start: Start, end: End | None = None, text: Text) -> None:
-    """Call `start`, `end` and `text` for what an XML file of the archive holds; names come without their namespace."""
+    """Parse an XML file of the archive with the given callbacks. Element names have no namespace."""
     place = f"{path}:{name}"
     try:
         if (info := archive.getinfo(name)).file_size > LARGEST:

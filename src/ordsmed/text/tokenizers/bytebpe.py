@@ -1,7 +1,7 @@
-"""Byte-level BPE, GPT-2's: bytes joined pair by pair; every text can be written and read back exactly.
+"""Byte-level BPE, as of GPT-2: bytes merged pair by pair; every text is encoded and decoded exactly.
 
-gpt2      bytes and pairs, more special tokens, <|endoftext|>
-roberta   <s> <pad> </s> <unk>, bytes and pairs, more special tokens, <mask>
+gpt2      bytes and merged pairs, more special tokens, <|endoftext|>
+roberta   <s> <pad> </s> <unk>, bytes and merged pairs, more special tokens, <mask>
 """
 
 import json
@@ -17,39 +17,38 @@ from ordsmed.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ByteBpe(Choice):
-    """How a byte-level vocabulary is learned, or where it lies."""
+    """Settings for training a byte-level BPE tokenizer, or for reading one."""
 
     size: int = 50_257
-    "256 bytes, the joined pairs, and all special tokens; elsewhere vocab_size"
+    "number of entries: 256 bytes, the merged pairs, and all special tokens; elsewhere vocab_size"
     order: Literal["gpt2", "roberta"] = "gpt2"
-    "whose special tokens, and where: <|endoftext|> last, or <s> <pad> </s> <unk> first and <mask> last"
+    "special tokens and their order: <|endoftext|> last, or <s> <pad> </s> <unk> first and <mask> last"
     least: int = 2
-    "a pair seen less often is not joined; elsewhere min_frequency"
+    "a pair with a smaller count is not merged; elsewhere min_frequency"
     prefix_space: bool = False
-    "put a space before every text, so that its first word is written as any other"
+    "put a space before every text, so that its first word gets the same pieces as inside a text"
     special: tuple[str, ...] = ()
     "more special tokens, before the last"
     file: str | list[str] | None = None
     "vocab.json and merges.txt (or encoder.json and vocab.bpe), a tokenizer.json, or a folder: read, not learned"
 
-    learns: ClassVar[str] = "bpe"  # the kind of its tokenizer, before it is made
+    learns: ClassVar[str] = "bpe"  # the kind of the trained tokenizer
 
     def __post_init__(self) -> None:
         fixed = self.special_tokens()
         if len({*fixed, *self.special}) != len(fixed) + len(self.special):
             problem = f"special: found {list(self.special)}"
-            raise ValueError(f"{problem}; wanted each once, without {' '.join(fixed)}; strike one")
+            raise ValueError(f"{problem}; wanted each once, without {' '.join(fixed)}; remove one")
         at_least(self, size=256 + len(fixed) + len(self.special), least=1)  # every byte, every special token
         if self.prefix_space and self.order == "roberta":
             raise ValueError('prefix_space: found true; wanted false with order = "roberta"')
 
     @property
     def pad(self) -> int:
-        """The number of the padding token, where there is one."""
+        """Return the id of the padding token, or 0 if there is none."""
         return int(self.order == "roberta")
 
     def special_tokens(self) -> tuple[str, ...]:
-        """The special tokens of this order."""
         return (vocabulary.END,) if self.order == "gpt2" else (*vocabulary.ROBERTA, "<mask>")
 
     def load(self) -> Tokenizer | None:

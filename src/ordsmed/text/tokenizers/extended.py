@@ -1,4 +1,4 @@
-"""Extended: a tokenizer that you have, and the pieces that save most tokens over a corpus behind its own."""
+"""A tokenizer that already exists, extended by the pieces that save most tokens over a corpus."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,36 +12,36 @@ from ordsmed.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class ExtendedTokenizer(Choice):
-    """Which tokenizer gets how many pieces more."""
+    """Settings for adding pieces to an existing tokenizer."""
 
     base: str
     "a folder or file with a tokenizer (WordPiece, byte-level BPE, unigram), a run, or a published name"
     pieces: int = 2000
-    "pieces added, at most"
+    "most pieces that are added"
     least: int = 5
-    "a piece that would stand less often is not added"
+    "a piece with a smaller count is not added"
 
     def __post_init__(self) -> None:
         at_least(self, pieces=1, least=1)
 
     @property
     def size(self) -> int:
-        """Pieces, where the corpus gives as many as are asked for."""
+        """Return the number of pieces, if the corpus yields as many as requested."""
         return self.old().vocabulary + self.pieces
 
     def old(self) -> Tokenizer:
-        """The one that is extended."""
+        """Return the tokenizer that is extended."""
         place = hub.folder(self.base)
         return Tokenizer.load(place / "tokenizer" if (place / "tokenizer").is_dir() else place)
 
     def stamp(self) -> str:
-        """What it depends on beside its settings."""
+        """Return the fingerprint of the old tokenizer: what training depends on in addition to the settings."""
         return self.old().fingerprint
 
     def load(self) -> Tokenizer | None:
-        """It is always learned."""
+        """Return None: an extended tokenizer is always trained."""
         return None
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Count the words of texts, and add what they need most."""
+        """Count the words of the texts and add the pieces that save most tokens."""
         return extended(self.old(), texts, self.pieces, self.least)

@@ -1,4 +1,4 @@
-"""SentencePiece's unigram and BPE: pieces of texts as they stand; one that begins a word is marked by U+2581.
+"""SentencePiece's unigram and BPE: pieces of unsplit text; a piece that begins a word is marked by U+2581.
 
 bert      [PAD] [UNK] [CLS] [SEP] [MASK], pieces
 roberta   <s> <pad> </s> <unk> <mask>, pieces
@@ -15,7 +15,7 @@ from ordsmed.base.menu import Choice
 from ordsmed.text import sentencepiece_model, sentencepiece_training, vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
-ROLES = {  # by SentencePiece's names, in the order of their numbers
+ROLES = {  # SentencePiece's names of the special tokens, in the order of their ids
     "bert": ("pad", "unk", "bos", "eos"),
     "roberta": ("bos", "pad", "eos", "unk"),
     "gpt2": ("unk", "eos"),
@@ -24,32 +24,32 @@ ROLES = {  # by SentencePiece's names, in the order of their numbers
 
 @dataclass(frozen=True)
 class SentencePiece(Choice):
-    """How SentencePiece learns a vocabulary, or where its .model lies."""
+    """Settings for training a SentencePiece tokenizer, or for reading a .model."""
 
     model: Literal["unigram", "bpe", None] = None
-    "of all ways to cut a text the likeliest, or letters joined pair by pair; not said: unigram; a file's own"
+    "the most probable way to cut a text, or characters merged pair by pair; default: unigram, or the type of the file"
     size: int = 32_000
-    "pieces, special tokens included; elsewhere vocab_size"
+    "number of pieces, including special tokens; elsewhere vocab_size"
     order: Literal["bert", "roberta", "gpt2"] = "bert"
-    "whose special tokens, all before the pieces"
+    "which special tokens come before the pieces"
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
-    "SentencePiece's name for how texts are normalized; _cf: capitals are lost; elsewhere normalization_rule_name"
+    "SentencePiece's name of the normalization; _cf: lowercase; elsewhere normalization_rule_name"
     coverage: float = 0.9995
-    "share of all characters that have a piece of their own, the most frequent; elsewhere character_coverage"
+    "share of the characters of the texts that the alphabet covers; elsewhere character_coverage"
     byte_fallback: bool = False
-    "are characters without a piece cut into bytes, of which 256 pieces are made?"
+    "add 256 pieces for bytes, and cut characters without a piece into bytes"
     digits: bool = False
-    "is every digit a piece? elsewhere split_digits"
+    "make every digit a piece; elsewhere split_digits"
     own: tuple[str, ...] = ()
-    "pieces that stand for themselves wherever a text has them; elsewhere user_defined_symbols"
+    "texts that always are one piece; elsewhere user_defined_symbols"
     prefix: bool = True
-    "put a blank before every text, so that its first word is written as any other; elsewhere add_dummy_prefix"
+    "put a space before every text, so that its first word gets the same pieces as others; elsewhere add_dummy_prefix"
     squeeze: bool = True
-    "are blanks at both ends and behind a blank left out? elsewhere remove_extra_whitespaces"
+    "drop spaces at both ends and repeated spaces; elsewhere remove_extra_whitespaces"
     special: tuple[str, ...] = ()
-    "more special tokens: behind those of the order, or behind the pieces of a file"
+    "more special tokens, after those of the order or after the pieces of a file"
     file: str | None = None
-    "a SentencePiece .model (or the .vocab beside it), a tokenizer.json, or a folder with one: read, not learned"
+    "a SentencePiece .model (or the .vocab next to it), a tokenizer.json, or a folder with one: read, not learned"
 
     def __post_init__(self) -> None:
         names = (*self.special_tokens(), *self.special, *self.own)
@@ -62,16 +62,15 @@ class SentencePiece(Choice):
 
     @property
     def learns(self) -> str:
-        """The kind of its tokenizer, before it is made."""
+        """Return the kind of the trained tokenizer."""
         return self.model or "unigram"
 
     @property
     def pad(self) -> int:
-        """The number of the padding token, where there is one."""
+        """Return the id of the padding token, or 0 if there is none."""
         return int(self.order == "roberta")
 
     def special_tokens(self) -> tuple[str, ...]:
-        """The special tokens of this order."""
         roberta, gpt2 = (*vocabulary.ROBERTA, "<mask>"), ("<unk>", vocabulary.END)
         return {"bert": vocabulary.BERT, "roberta": roberta, "gpt2": gpt2}[self.order]
 
@@ -82,20 +81,28 @@ class SentencePiece(Choice):
         if not tokenizer.sentencepiece:
             raise DataError(self.file, f"is a {tokenizer.kind} tokenizer", sentencepiece_model.WANTED)
         if self.model and self.model != tokenizer.kind:
-            remedy = f'leave `model` out, or say "{tokenizer.kind}"'
+            remedy = f'leave `model` out, or set it to "{tokenizer.kind}"'
             raise DataError(self.file, f"is a {tokenizer.kind} model", self.model, remedy)
         return tokenizer
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Learn from texts, whose words are counted; by SentencePiece's own library."""
+        """Train on word counts of the texts with SentencePiece's library."""
         ids: dict[str, Any] = {f"{role}_id": -1 for role in ("pad", "unk", "bos", "eos")}
         roles = ROLES[self.order]
         ids |= {f"{role}_id": number for number, role in enumerate(roles)}
         ids |= {f"{role}_piece": name for role, name in zip(roles, self.special_tokens(), strict=False)}
         data = sentencepiece_training.train(
-            texts, model_type=self.model or "unigram", vocab_size=self.size, character_coverage=self.coverage,
-            normalization_rule_name=self.normalization, byte_fallback=self.byte_fallback, split_digits=self.digits,
-            user_defined_symbols=list(self.own), add_dummy_prefix=self.prefix, remove_extra_whitespaces=self.squeeze,
-            control_symbols=[*self.special_tokens()[len(roles) :], *self.special], **ids,
-        )  # fmt: skip
+            texts,
+            model_type=self.model or "unigram",
+            vocab_size=self.size,
+            character_coverage=self.coverage,
+            normalization_rule_name=self.normalization,
+            byte_fallback=self.byte_fallback,
+            split_digits=self.digits,
+            user_defined_symbols=list(self.own),
+            add_dummy_prefix=self.prefix,
+            remove_extra_whitespaces=self.squeeze,
+            control_symbols=[*self.special_tokens()[len(roles) :], *self.special],
+            **ids,
+        )
         return Tokenizer(sentencepiece_model.pipeline(sentencepiece_model.parsed(data, "tokenizer")), source=data)

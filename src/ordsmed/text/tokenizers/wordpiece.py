@@ -1,4 +1,4 @@
-"""WordPiece, BERT's: words cut into pieces, those inside a word marked by ##."""
+"""WordPiece, as of BERT: words cut into pieces; pieces inside a word begin with ##."""
 
 import functools
 import unicodedata
@@ -14,29 +14,29 @@ from ordsmed.base.menu import Choice
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
-BLOCK = 1 << 22  # characters counted at once, or one text if that is longer
+BLOCK = 1 << 22  # characters counted at once, or one longer text
 
 
 @dataclass(frozen=True)
 class WordPiece(Choice):
-    """How a WordPiece vocabulary is learned, or where it lies."""
+    """Settings for training a WordPiece tokenizer, or for reading one."""
 
     size: int = 30_000
-    "pieces, special tokens and unused entries included; elsewhere vocab_size"
+    "number of pieces, including special tokens and unused entries; elsewhere vocab_size"
     lowercase: bool | None = None
-    "are capitals lost? not said: yes when learned; as its pieces are when read from a file; elsewhere do_lower_case"
+    "lowercase the text; default: yes if trained, as the pieces are if read from a file; elsewhere do_lower_case"
     strip_accents: bool | None = None
-    "are accents lost? not said: as `lowercase`"
+    "remove accents; default: the value of `lowercase`"
     least: int = 2
-    "a pair seen less often is not joined"
+    "a pair with a smaller count is not merged"
     alphabet: int = 1000
-    "at most so many different characters, the most frequent"
+    "most different characters; the most frequent are kept"
     unused: int = 0
-    "entries [unused0], [unused1]... kept free behind the special tokens"
+    "number of entries [unused0], [unused1]... reserved after the special tokens"
     file: str | None = None
     "a vocab.txt, a tokenizer.json, or a folder with one: read, not learned"
 
-    learns: ClassVar[str] = "wordpiece"  # the kind of its tokenizer, before it is made
+    learns: ClassVar[str] = "wordpiece"  # the kind of the trained tokenizer
 
     def __post_init__(self) -> None:
         at_least(self, size=len(vocabulary.BERT) + 1 + self.unused, least=1, alphabet=1, unused=0)
@@ -47,7 +47,7 @@ class WordPiece(Choice):
         )
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Learn from texts, read twice: the alphabet first (an iterator is kept in memory between)."""
+        """Train on texts, which are read twice, the alphabet first. An iterator is kept in memory in between."""
         from tokenizers import trainers
 
         texts = list(texts) if iter(texts) is texts else texts
@@ -56,12 +56,16 @@ class WordPiece(Choice):
         pipeline = vocabulary.wordpiece(special, lowercase=lowercase, strip_accents=self.strip_accents)
         alphabet, inner = _alphabet(texts, pipeline.normalizer, self.alphabet)
         names = [*vocabulary.BERT, *(f"[unused{i}]" for i in range(self.unused))]
-        # The library numbers ##x in the order of a hash table, and numbers break ties: fixed entries settle them.
+        # The library numbers ##x in hash table order, and ids break ties: fixed entries make this reproducible.
         fixed = [*names, *alphabet, *(f"##{character}" for character in inner)][: self.size]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=self.size, min_frequency=self.least, show_progress=False, special_tokens=fixed,
-            initial_alphabet=alphabet, limit_alphabet=len(alphabet),
-        )  # fmt: skip
+            vocab_size=self.size,
+            min_frequency=self.least,
+            show_progress=False,
+            special_tokens=fixed,
+            initial_alphabet=alphabet,
+            limit_alphabet=len(alphabet),
+        )
         pipeline.train_from_iterator(texts, trainer)
         order = sorted(pipeline.get_vocab(with_added_tokens=False).items(), key=lambda entry: entry[1])
         pieces = {piece: number for number, (piece, _) in enumerate(order[: self.size])}
@@ -69,7 +73,7 @@ class WordPiece(Choice):
 
 
 def _alphabet(texts: Iterable[str], normalizer: object, limit: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters after normalization, and those of them that stand inside words; in code order."""
+    """Return the most frequent normalized characters, and those of them that occur inside words, in code order."""
     able = _able()
     seen, inside = np.zeros(0x110000, np.int64), np.zeros(0x110000, np.int64)
     for text in _blocks(texts):
@@ -83,7 +87,6 @@ def _alphabet(texts: Iterable[str], normalizer: object, limit: int) -> tuple[lis
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[str]:
-    """Texts joined by new lines, a few million characters at a time."""
     batch: list[str] = []
     size = 0
     for text in texts:
@@ -96,7 +99,6 @@ def _blocks(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _normalized(counts: NDArray[np.int64], normalizer: object) -> Mapping[str, int]:
-    """Counts of characters -> counts of what the normalizer makes of them."""
     counts_of: dict[str, int] = {}
     for code in np.flatnonzero(counts).tolist():
         for letter in normalizer.normalize_str(chr(code)).replace(" ", ""):  # type: ignore[attr-defined]
@@ -106,7 +108,7 @@ def _normalized(counts: NDArray[np.int64], normalizer: object) -> Mapping[str, i
 
 @functools.cache
 def _able() -> NDArray[np.bool_]:
-    """For every code point: can it stand beside others in a word? Punctuation, space and CJK signs cannot."""
+    """Return whether each code point can be next to others in a word. Punctuation, spaces and CJK characters cannot."""
     able = np.zeros(0x110000, np.bool_)
     able[[code for code in range(0x110000) if unicodedata.category(chr(code))[0] in "LMN"]] = True
     for first, last in ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2FA1F), (0xF900, 0xFAFF)):

@@ -1,4 +1,4 @@
-"""Words, ELMo's: every entry a whole word, the most frequent first.
+"""Words, as of ELMo: every entry is a whole word, the most frequent first.
 
 <S> </S> <UNK> the , of and ...
 """
@@ -15,25 +15,27 @@ from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.word_counts import WordCounts
 
-CHUNKS = 8_000_000  # different ones that are counted, at most: the rarer half goes when there are more
+CHUNKS = (
+    8_000_000  # most different space-separated words that are counted; the rarer half is dropped when there are more
+)
 
 
 @dataclass(frozen=True)
 class WordList(Choice):
-    """How a word vocabulary is learned, or where it lies."""
+    """Settings for collecting a vocabulary of words, or for reading one."""
 
     size: int = 793_471
-    "words at most, the signs <S>, </S> and <UNK> included; elsewhere vocab_size"
+    "most words, including <S>, </S> and <UNK>; elsewhere vocab_size"
     least: int = 3
-    "a word seen less often is left out"
+    "a word with a smaller count is left out"
     split: Literal["words", "spaces", None] = None
-    "at white space (spaces), signs cut off too but inside words (words: don't, 3.5); not said: words if learned"
+    "spaces: split at white space; words: also at punctuation, but not in don't or 3.5; default: words if learned"
     lowercase: bool = False
-    "are capitals lost? beside a tokenizer.json only what that does"
+    "lowercase the text; must agree with a tokenizer.json"
     file: str | None = None
-    "a vocab.txt (.gz), perhaps with counts, a tokenizer.json, cut as that says, or a folder: read, not learned"
+    "a vocab.txt (.gz), optionally with counts, a tokenizer.json, or a folder with one: read, not learned"
 
-    learns: ClassVar[str] = "wordlevel"  # the kind of its tokenizer, before it is made
+    learns: ClassVar[str] = "wordlevel"  # the kind of the trained tokenizer
 
     def __post_init__(self) -> None:
         at_least(self, size=len(vocabulary.SIGNS) + 1, least=1)
@@ -47,10 +49,10 @@ class WordList(Choice):
         return tokenizer
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
-        """Count the words of texts; those left out are counted at <UNK>."""
+        """Count the words of the texts. The words left out are counted as <UNK>."""
         special = {name: number for number, name in enumerate(vocabulary.SIGNS)}
         cutter = Tokenizer(vocabulary.words(special, split=self.split or "words", lowercase=self.lowercase))
-        chunks = WordCounts(CHUNKS)  # what stands between spaces: cut once each
+        chunks = WordCounts(CHUNKS)  # space-separated strings, so that each is cut once
         for text in texts:
             chunks.add(text.replace("\n", " ").split(" "))
         counts: Counter[str] = Counter()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ordsmed.base.ranks import Ranks
 from ordsmed.nn.attention import FAR
 from ordsmed.nn.cpu_attention import QUERIES
 from ordsmed.nn.model import ModelSettings
@@ -17,9 +18,9 @@ FLASH = "flash kernels for texts of any length"
 
 
 def way(
-    network: ModelSettings, layout: Layout, device: torch.device, lengths: Sequence[int], *, mixed: bool = False
+    network: ModelSettings, layout: Layout, ranks: Ranks, lengths: Sequence[int], *, mixed: bool = False
 ) -> list[str]:
-    """Of rows of these lengths, in one line; none for a network without attention.
+    """Describe the attention of rows of these lengths in one line; none for a network without attention.
 
     `mixed`: some rows are read from left to right and some both ways.
     """
@@ -27,8 +28,8 @@ def way(
     if heads is None or dropout is None:
         return []
     dtype = DTYPES[layout.precision] if layout.half else torch.float32
-    lack = why_not(device, dtype, network.width // heads)
-    if device.type == "cpu":
+    lack = why_not(ranks.device, dtype, network.width // heads, ranks.card)
+    if ranks.device.type == "cpu":
         return [f"attention: {_on_a_cpu(network, layout, lengths, reach, dropout, mixed=mixed)}"]
     if not lack and not mixed:
         how = "; dropout by torch's operator below them" if dropout else ""

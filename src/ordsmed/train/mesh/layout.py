@@ -1,6 +1,6 @@
 """Layout: how machines do the work: mesh, cut of a batch, precision, recompute, compile; what cannot be is refused.
 
-Nothing here changes what is learned beyond rounding, as long as dropout is off (docs/design).
+Nothing here changes what is learned beyond rounding, as long as dropout is off.
 """
 
 from __future__ import annotations
@@ -83,9 +83,11 @@ class Layout:
     """seconds without a step after which a rank counts as hanging"""
     background: bool = True
     """checkpoints are written while training goes on, from a copy of what this rank writes"""
+    unsaved: bool = False
+    """train on when the first checkpoint of a run cannot be written; else the run stops there"""
     writers: int = 0
-    """of ranks that hold the same weights and moments so many write them, each a share, and so keep that copy; 0: all;
-    with hundreds of ranks a few make as many files fewer"""
+    """of ranks that hold the same weights and moments so many write them, each a share, and so keep that copy; 0: at
+    most 16, so that hundreds of ranks leave few files"""
 
     def __post_init__(self) -> None:
         counts = {"replicate": 0, "shard": 1, "tensor": 1, "divisible": 1, "threads": 0, "tokens": 0, "workers": -1}

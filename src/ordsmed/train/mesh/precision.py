@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
 from ordsmed.base.errors import RecipeError, Trouble
+from ordsmed.base.machine.devices import Card, card_of
 from ordsmed.nn.fp8 import lacks_fp8
 from ordsmed.nn.residual import exact_norm, half_norm
 from ordsmed.train.mesh.layout import Layout
@@ -51,17 +52,21 @@ def set_up(layout: Layout, device: torch.device) -> str:
     return _describe(layout, cuda, arch, name)
 
 
-def best_on(device: torch.device) -> str:
-    """The 16 bits that a GPU has units for; fp32 where it has none (P100)."""
-    arch = torch.cuda.get_device_capability(device)
-    return "bf16" if arch >= (8, 0) else "fp16" if arch >= HALVES else "fp32"
+def best_on(device: torch.device, card: Card | None = None) -> str:
+    """Return the 16 bits that a GPU has units for, or fp32 where it has none (P100).
+
+    `card`: the GPU of a site, where a job for it is planned. Where no GPU is known, a recent one is assumed.
+    """
+    card = card or card_of(device)
+    return "bf16" if card is None or card.capability >= (8, 0) else "fp16" if card.capability >= HALVES else "fp32"
 
 
-def likely(layout: Layout, device: torch.device) -> Layout:
-    """As `auto` will settle it, as far as the device alone tells: on a CPU with fp32, before steps are timed."""
-    if layout.precision != "auto" or device.type != "cuda":
-        return layout.with_precision("fp32")
-    return layout.with_precision(best_on(device) if torch.cuda.is_available() else "bf16")
+def likely(layout: Layout, device: torch.device, card: Card | None = None) -> Layout:
+    """Return the layout with the precision that `auto` is expected to choose; on a CPU, before steps are timed, fp32.
+
+    `card`: the GPU of a site, where a job for it is planned.
+    """
+    return layout.with_precision("fp32" if device.type != "cuda" else best_on(device, card))
 
 
 def has_tf32(arch: tuple[int, int]) -> bool:

@@ -217,7 +217,7 @@ class PretrainingPlan(Plan):
 
     def spread(self) -> list[str]:
         first, *batches = super().spread()
-        return [first, *self.objective.describe(self.ranks.device.type, self.recipe.layout.precision), *batches]
+        return [first, *self.objective.describe(self.ranks.device.type, self.likely_layout.precision), *batches]
 
     def attention(self, *, mixed: bool = False) -> list[str]:
         return super().attention(mixed=mixed or any(networks.one_way for networks in self.by_phase))

@@ -1,6 +1,6 @@
 """Choose the next token of each text from the scores of all tokens.
 
-    scores -> penalty -> / temperature -> top k -> top p -> draw
+    scores -> penalty -> / temperature -> top k -> top p, or the most typical -> draw
 
 Texts with the same key draw the same token at the same step, whatever else is in the batch. The noise is hashed from
 key, step and token, so a draw changes only where two tokens are almost equally likely (learn/sampling.py).
@@ -27,6 +27,8 @@ def choose(scores: Tensor, how: SamplingOptions, keys: NDArray[np.uint64], steps
         scores = scores.masked_fill(scores < _least_of_best(scores, how.best), -torch.inf)
     if how.share < 1:
         scores = scores.masked_fill(scores < _least_of_share(scores, how.share), -torch.inf)
+    if how.typical < 1:
+        scores = scores.masked_fill(~_typical(scores, how.typical), -torch.inf)
     shares = (scores - scores.amax(1, keepdim=True)).exp_()
     hashed = torch.from_numpy(chance.bits(keys, steps).view(np.int64)).to(scores.device)
     draw, rows = Draw(hashed, scores.shape[1]), slice(0, len(scores))
@@ -50,6 +52,19 @@ def _least_of_best(scores: Tensor, count: int) -> Tensor:
         return scores.topk(count, 1).values[:, -1:]
     position = scores.shape[1] - count
     return torch.from_numpy(np.partition(scores.numpy(), position, 1)[:, position, None])
+
+
+def _typical(scores: Tensor, share: float) -> Tensor:
+    """Return which tokens make the share, those first whose information is nearest to the expected one [R, V].
+
+    The token that reaches the share is one of them, as in transformers.
+    """
+    logs = scores.log_softmax(1)
+    shares = logs.exp()
+    entropy = -(shares * logs).nansum(1, keepdim=True)
+    order = (-logs - entropy).abs().argsort(1)
+    ordered = shares.gather(1, order)
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, order, ordered.cumsum(1) - ordered < share)
 
 
 def _least_of_share(scores: Tensor, share: float) -> Tensor:

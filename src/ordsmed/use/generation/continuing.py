@@ -189,9 +189,9 @@ class Continuation:
 
     def _chosen(self, scores: Tensor) -> Tensor:
         """Return the next token of each row. Rows with equal sampling options are drawn together."""
-        alike = defaultdict[tuple[float, int, float], list[int]](list)
+        alike = defaultdict[tuple[float, ...], list[int]](list)
         for number, row in enumerate(self.rows):
-            alike[row.how.temperature, row.how.best, row.how.share].append(number)
+            alike[row.how.temperature, row.how.best, row.how.share, row.how.typical].append(number)
         words = torch.empty(len(self.rows), dtype=torch.int64, device=scores.device)
         for numbers in alike.values():
             rows = [self.rows[number] for number in numbers]

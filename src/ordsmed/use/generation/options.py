@@ -9,7 +9,7 @@ from typing import Literal
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 
-FLAGS = {"best": "--best (--top-k)", "share": "--share (--top-p)"}  # flags with two names
+FLAGS = {"best": "--best (--top-k)", "share": "--share (--top-p)", "typical": "--typical-p"}  # flags with other names
 Ending = Literal["end", "stop", "tokens"]  # the model's end token, a stop string, or the limit of tokens was reached
 
 
@@ -21,6 +21,7 @@ class SamplingOptions:
     temperature: float = 1.0  # 0: always the likeliest token
     best: int = 0  # top-k: draw among the k likeliest tokens; 0: all
     share: float = 1.0  # top-p: draw among the likeliest tokens until their probabilities reach this sum
+    typical: float = 1.0  # the same among tokens whose information is nearest to the mean (Meister et al. 2023)
     seed: int = 0
     penalty: float = 1.0  # repetition penalty of tokens that the text already has; 1: none
     stop: tuple[str, ...] = ()  # a text ends before the first of these strings
@@ -35,6 +36,7 @@ class SamplingOptions:
             ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
             ("best", self.best >= 0, "0 or more"),
             ("share", 0 < self.share <= 1, "above 0, to 1"),
+            ("typical", 0 < self.typical <= 1, "above 0, to 1"),
             ("penalty", 0 < self.penalty < math.inf, "above 0; 1 changes nothing"),
             ("stop", all(self.stop), "a string that is not empty"),
             ("samples", self.samples >= 1, "1 or more"),

@@ -17,11 +17,11 @@ from ordsmed.base.errors import OrdsmedError, near
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.use.generation.prompts import before, checked, print_pieces
 
-NAMES = {"top-k": "best", "top-p": "share", "repetition-penalty": "penalty"}
+NAMES = {"top-k": "best", "top-p": "share", "typical-p": "typical", "repetition-penalty": "penalty"}
 INTEGERS = dict.fromkeys(("tokens", "best", "seed", "samples", "together"), int)
 KINDS: dict[str, Callable[[str], Any]] = {
     **INTEGERS,
-    **dict.fromkeys(("temperature", "share", "penalty"), float),
+    **dict.fromkeys(("temperature", "share", "typical", "penalty"), float),
     "order": str,
 }
 HELP = """a line is a prompt; for an empty one the model begins; write //text for a prompt that begins with a slash
@@ -29,6 +29,7 @@ HELP = """a line is a prompt; for an empty one the model begins; write //text fo
   /temperature X    0: always the likeliest token, like /greedy
   /best N           (/top-k) draw among the N likeliest tokens; 0: all
   /share X          (/top-p) draw among the likeliest tokens whose probabilities sum to X
+  /typical X        (/typical-p) draw among the most typical tokens whose probabilities sum to X
   /penalty X        (/repetition-penalty) makes tokens of the text less likely; 1: off
   /stop TEXT        texts end before it; without TEXT: no stop string
   /seed N           seed of the next text; each text adds 1

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights import foreign, google, renaming, weights
+from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors, Lies
 from ordsmed.weights.trained import Trained
@@ -33,7 +33,6 @@ from ordsmed.weights.trained import Trained
 PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
 OBJECT, VALUE = "model/discriminator/electra/", "/.ATTRIBUTES/VARIABLE_VALUE"
 WORDS = "electra/embeddings/word_embeddings"
-EMBEDDINGS = "electra.embeddings."  # as Hugging Face calls the tables and their norm
 HEAD = 64  # numbers of an attention head in the published ones
 NVIDIA = (  # theirs -> Google's
     (r"/self_attention/", "/self/"),
@@ -54,7 +53,7 @@ class GoogleElectra(Choice):
     wanted: ClassVar[str] = "a folder with an ELECTRA's TensorFlow checkpoint (*.index, *.data-*) and vocab.txt"
     readers: ClassVar[str] = "model.ckpt, vocab.txt: google-research/electra and TensorFlow open it"
     families: ClassVar[tuple[str, ...]] = ("electra",)
-    beside: ClassVar[str] = "generator"  # of a Hugging Face folder, the network that is written with it
+    beside: ClassVar[str] = foreign.GENERATOR  # of a Hugging Face folder, the network that is written with it
 
     def recognises(self, path: Path) -> bool:
         prefix = bundle.find(path)
@@ -96,15 +95,7 @@ def _both(trained: Trained) -> tuple[Any, Any]:
     learned = trained.learned
     if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
         return trained.objective, learned
-    place = foreign.beside(trained.folder, GoogleElectra.beside)
-    small = foreign.settings(place)
-    sizes = replace(learned.generator, **{name: getattr(small, name) for name in ("width", "layers", "heads", "inner")})
-    discriminator, generator = (weights.read_foreign(folder) for folder in (trained.folder, place))
-    shared = [name for name, tensor in generator.items() if name in discriminator and tensor.equal(discriminator[name])]
-    embeddings = [name for name in generator if name.startswith(EMBEDDINGS)]
-    share = "none" if f"{EMBEDDINGS}word_embeddings.weight" not in shared else "words"
-    share = "embeddings" if set(embeddings) <= set(shared) else share
-    learned = replace(learned, generator=sizes, share=share)
+    learned = foreign.with_generator(learned, trained.folder)
     objective = learned.build(trained.settings, trained.tokenizer)
     foreign.load_into(objective, trained.folder, trained.tokenizer)
     return objective, learned

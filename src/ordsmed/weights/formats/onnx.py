@@ -1,6 +1,7 @@
 """ONNX: a network with its heads as one graph that ONNX Runtime and others run without torch and without this library.
 
     run -> model.onnx     input_ids, attention_mask [batch, length] (token_type_ids, causal) -> logits ...
+                          (output=vectors: sentence_embedding [batch, width])
            onnx.json      inputs, outputs, opset, how far its numbers are from ours on random rows
            tokenizer.json, config.json    as transformers has them
 
@@ -27,13 +28,15 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.learn.kept import told_scale
-from ordsmed.learn.task import reader
+from ordsmed.learn.task import Embedding, LateInteraction, Reranking, TextVectors, reader
 from ordsmed.learn.usage import TEXT, Usage, in_python
 from ordsmed.nn.model import Block, ModelSettings
 from ordsmed.weights import hub_files
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.trained import Trained
 
+STATES, VECTORS = "last_hidden_state", "sentence_embedding"  # names of outputs, as optimum has them
+PIPELINES = {STATES: "feature-extraction", VECTORS: "sentence-similarity"}
 GRAPH, INT8, FACTS = "model.onnx", "model_int8.onnx", "onnx.json"
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 ROLES = ("head", "pair", "detect", "tag", "span", "classify")  # heads that a graph may have
@@ -52,8 +55,9 @@ class Onnx(Choice):
         "import onnxruntime as o; print([x.name for x in o.InferenceSession({} + '/model.onnx').get_outputs()])"
     )
 
-    output: Literal["scores", "states"] = "scores"
-    """what the heads say, or the states of the last layer, for vectors of tokens and texts"""
+    output: Literal["scores", "states", "vectors"] = "scores"
+    """what the heads say, the states of the last layer, or the vector of each text: as the model learned it from pairs
+    of texts, else the mean over the tokens, of length 1"""
     int8: bool = False
     """write model_int8.onnx, too: weights in 8 bits, a quarter of the size; what that changes is told"""
     opset: int = 18
@@ -86,6 +90,8 @@ class Onnx(Choice):
             problem = f"is an {trained.kind}, whose state goes from token to token: no graph of open lengths has it"
         elif getattr(trained.objective, "top", None) is not None:
             problem = "has a mix of layers or an LSTM below its head (task.top), which the graph has no place for"
+        elif self.output == "vectors" and isinstance(trained.objective, Reranking | LateInteraction):
+            problem = "has no vectors of texts (output): it scores pairs of them, or gives a vector to each token"
         elif odd := [role for role in _heads(trained) if role not in ROLES]:
             problem = f"has a {odd[0]} head, which no graph has"
         else:
@@ -93,7 +99,7 @@ class Onnx(Choice):
         raise RecipeError(trained.folder, problem, "", "`ordsmed predict`, `embed` and `serve` open it as it is")
 
     def write(self, trained: Trained, folder: Path) -> None:
-        network = GraphNetwork(trained, scores=self.output == "scores")
+        network = GraphNetwork(trained, self.output)
         rows = network.rows(2, min(trained.settings.longest(), getattr(trained.settings, "window", 0) + 7), seed=0)
         _draw(network, rows, folder / GRAPH, self.opset, trained.settings.longest())
         facts = {"inputs": list(rows), "outputs": network.outputs, "opset": self.opset}
@@ -102,7 +108,10 @@ class Onnx(Choice):
             _quantize(folder)
             difference, alike = compared(network, folder / INT8)
             facts["int8"] = {"difference": difference, "same_first_choice": alike}
-            say(f"{INT8}: the first choice is that of the network at {alike:.1%} of places of random rows")
+            same = f"; the first choice is that of the network at {alike:.1%} of places" if network.heads else ""
+            say(f"{INT8}: its numbers differ by at most {difference:.2g} on random rows{same}")
+        if network.vectors:
+            facts |= {"prompts": dict(network.vectors.prompts), "longest": network.vectors.length}
         files.write_json(folder / FACTS, facts)
         described = trained.objective.networks()[""]
         if " ".join(_heads(trained)) in trained.settings.architectures:
@@ -128,17 +137,22 @@ class Onnx(Choice):
         parity = f"Over {rows} random rows of up to {longest} tokens its numbers differ from those of torch by at most "
         parity += f"{facts['difference']:.1g} (opset {facts['opset']})."
         if int8 := facts.get("int8"):
-            alike = f"the first choice is the same at {int8['same_first_choice']:.1%} of places"
-            parity += f" `{INT8}`: {int8['difference']:.2g}; {alike}."
+            alike = f"; the first choice is the same at {int8['same_first_choice']:.1%} of places"
+            parity += f" `{INT8}`: {int8['difference']:.2g}{alike if self.output == 'scores' else ''}."
         named = ", ".join(f"`{output}`" for output in facts["outputs"])
         does = f"gives {named} as a graph of ONNX"
-        return Usage("feature-extraction", does, f"{in_python(name, code)}\n\n{parity}", library="onnx", tags=("onnx",))
+        pipeline, tags = PIPELINES.get(facts["outputs"][0], ""), ("onnx",)
+        if not pipeline:  # of its heads
+            pipeline = trained.objective.usage(name, trained.tokenizer, trained.learned).pipeline
+        if prompts := [f"`{text}` before a {kind}" for kind, text in facts.get("prompts", {}).items() if text]:
+            parity = f"Write {' and '.join(prompts)}. {parity}"
+        return Usage(pipeline, does, f"{in_python(name, code)}\n\n{parity}", library="onnx", tags=tags)
 
 
 class GraphNetwork(nn.Module):
     """A network and its heads with one row an example, as a graph takes them: padding is masked out."""
 
-    def __init__(self, trained: Trained, *, scores: bool) -> None:
+    def __init__(self, trained: Trained, output: Literal["scores", "states", "vectors"]) -> None:
         super().__init__()
         network = trained.objective.networks()[""]
         self.parts = copy.deepcopy(nn.ModuleDict(network.modules)).float().eval()
@@ -150,7 +164,8 @@ class GraphNetwork(nn.Module):
         for module in self.modules():
             if isinstance(module, Block):
                 module.compiled = True  # masks: what a graph can hold
-        self.heads = _heads(trained) if scores else []
+        self.heads = _heads(trained) if output == "scores" else []
+        self.vectors = _vectors(trained) if output == "vectors" else None
         self.pool = getattr(trained.objective, "pool", "first")
         self.shifted, self.vocabulary = trained.objective.shifted, trained.tokenizer.vocabulary
         self.typed = bool(reader(trained.tokenizer, trained.settings).types)
@@ -160,7 +175,8 @@ class GraphNetwork(nn.Module):
     def outputs(self) -> list[str]:
         """Their names, as transformers has them."""
         names = {"pair": ["pair_logits"], "span": ["start_logits", "end_logits"]}
-        return [name for role in self.heads for name in names.get(role, ["logits"])] or ["last_hidden_state"]
+        without = VECTORS if self.vectors else STATES
+        return [name for role in self.heads for name in names.get(role, ["logits"])] or [without]
 
     def forward(
         self,
@@ -173,6 +189,8 @@ class GraphNetwork(nn.Module):
         more = {} if token_type_ids is None else {"types": token_type_ids}
         more |= {} if causal is None else {"causal": causal}
         states = self.parts["model"](input_ids, positions, attention_mask.to(torch.int32), **more)
+        if self.vectors:
+            return (self._text_vectors(states, attention_mask, self.vectors),)
         if not self.heads:
             return (states,)
         outputs: list[Tensor] = []
@@ -181,6 +199,12 @@ class GraphNetwork(nn.Module):
             scores = self.parts[role](pooled)
             outputs += scores.unbind(-1) if role == "span" else [scores]
         return tuple(outputs)
+
+    def _text_vectors(self, states: Tensor, mask: Tensor, how: TextVectors) -> Tensor:
+        if how.sparse:
+            return _pooled(self.parts["head"](states), mask, "max").relu().log1p()
+        vectors = _pooled(states, mask, how.pool)
+        return nn.functional.normalize(vectors, dim=-1) if how.normalize else vectors
 
     def rows(self, count: int, length: int, seed: int) -> dict[str, Tensor]:
         """Random rows, each of a length of its own, the first the longest."""
@@ -194,6 +218,13 @@ class GraphNetwork(nn.Module):
 
 def _heads(trained: Trained) -> list[str]:
     return [role for role in trained.objective.networks()[""].modules if role not in ("model", "top")]
+
+
+def _vectors(trained: Trained) -> TextVectors:
+    """Return how texts become vectors: as the model learned it, else as sentence-transformers does by default."""
+    if isinstance(trained.objective, Embedding):
+        return trained.objective.vectors
+    return TextVectors("mean", True, {}, trained.settings.longest())
 
 
 def _pooled(states: Tensor, mask: Tensor, pool: str) -> Tensor:
@@ -252,7 +283,8 @@ def compared(network: GraphNetwork, path: Path) -> tuple[float, float]:
             expected = [output.numpy() for output in network(**rows)]
         inside = rows["attention_mask"].bool().numpy()
         for here, there in zip(expected, session.run(None, {k: v.numpy() for k, v in rows.items()}), strict=True):
-            chosen = inside if here.shape[:2] == inside.shape else slice(None)
+            of_tokens = here.ndim == 3 or "span" in network.heads
+            chosen = inside if of_tokens else slice(None)
             most = max(most, float(np.abs(here[chosen] - there[chosen]).max()))
             same = _chosen(here[chosen]) == _chosen(there[chosen])
             alike, positions = alike + int(same.sum()), positions + same.size

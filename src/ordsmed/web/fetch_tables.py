@@ -1,4 +1,6 @@
-"""Tables of addresses: TOML files with `title`, `licence`, `about`, `[[file]]` and `[[list]]`; shipped ones by name."""
+"""Fetch tables: TOML files with `title`, `licence`, `about`, `[[file]]` and `[[list]]`. Shipped ones are found by
+name.
+"""
 
 import re
 import tomllib
@@ -9,103 +11,104 @@ from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.other_names import recipe_instead
 from ordsmed.base.say import size
-from ordsmed.text.web.unpack import ENDS, inside
+from ordsmed.web.unpack import ENDS, inside
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a table."""
+    """One file of a fetch table."""
 
     path: str
-    "where it lies in the folder"
-    url: str
-    "its address"
+    "path in the folder"
+    url: str = ""
+    "its address; left out: it is not known, and a mirror must have the file"
     size: int | None = None
     "bytes"
     sha256: str | None = None
-    "its hash"
+    "hexadecimal digest"
     sha1: str | None = None
-    "its hash"
+    "hexadecimal digest"
     md5: str | None = None
-    "its hash"
+    "hexadecimal digest"
     sums: str | None = None
-    "address of a list of hashes, `HASH  NAME` a line, that has its hash too"
+    "address of a list of hashes, one `HASH  NAME` per line, that also has the file's hash"
     listed: str | None = None
-    "its name in that list, or a pattern of it; as the address ends"
+    "its name in that list, or a pattern for the name; default: the last part of the address"
     unpack: str | None = None
-    "folder (`.`: the same) into which it is unpacked: .zip, .tar, .tar.gz, .gz, ..."
+    "folder (`.`: the same) into which the file is unpacked: .zip, .tar, .tar.gz, .gz, ..."
     longest: int | None = None
-    "bytes it may have at most"
+    "most bytes of the file"
 
     def __post_init__(self) -> None:
         for key in ("path", "unpack"):
             if (value := getattr(self, key)) is not None and inside(value) is None:
-                raise ValueError(f"{key}: found {value!r}; wanted a place in the folder")
+                raise ValueError(f"{key}: found {value!r}; wanted a path in the folder")
         if self.unpack and not self.path.lower().endswith(ENDS):
             raise ValueError(f"unpack: found a file {self.path}; wanted one that ends in {' '.join(ENDS)}")
 
 
 @dataclass(frozen=True)
 class List:
-    """Addresses, one a line; `#` begins a comment."""
+    """A list of addresses, one per line; `#` begins a comment."""
 
     url: str
     "address or path of the list"
     longest: int = 1_000_000_000
-    "bytes one of its files may have at most"
+    "most bytes of each of its files"
 
 
 @dataclass(frozen=True)
 class FetchTable:
-    """What a name stands for."""
+    """The content of a fetch table."""
 
     title: str
-    "what it is"
+    "short description"
     licence: str
-    "of the files"
+    "license of the files"
     about: str = ""
-    "what else to know"
+    "further information"
     file: tuple[File, ...] = ()
-    "its files"
+    "files to fetch"
     list: tuple[List, ...] = ()
-    "lists of further ones"
+    "lists of further files"
     codes: dict[str, str] = field(default_factory=dict)
-    "of a table with XX in its name: what stands for XX where it is not what the name says"
+    "for a table with XX in its name: what replaces XX for languages whose code differs from the name"
 
 
 def listing() -> list[str]:
-    """What can be fetched by name: size, license, title."""
+    """Return a line for each shipped table: name, size, license, title."""
     lines = []
     for name, path in _shipped().items():
         table = _read(path)
         sizes = [file.size for file in table.file]
         known = size(sum(filter(None, sizes))) if any(sizes) else "?"
         known += " and more" if any(sizes) and not all(sizes) else ""
-        lines.append(f"  {name:<14} {known:>16}  {table.licence}: {table.title}")
+        lines.append(f"  {name:<19} {known:>16}  {table.licence}: {table.title}")
     return lines
 
 
 def find(name: str) -> tuple[str, FetchTable]:
-    """The table of a name or file, and what its folder is called."""
+    """Return the folder name and the table for the name of a shipped table, or for a file."""
     shipped = _shipped()
     if Path(name).is_file():
         return Path(name).stem, _read(Path(name))
     for pattern in (key for key in shipped if key.endswith("-XX")):
         language = name.removeprefix(pattern[:-2])
         if language == "XX":
-            raise RecipeError(f"`{name}`", "XX stands for a language", f"a name such as {pattern[:-2]}en")
+            raise RecipeError(f"`{name}`", "XX is a placeholder for a language", f"a name such as {pattern[:-2]}en")
         if name.startswith(pattern[:-2]) and re.fullmatch("[a-z]{2,}(-[a-z]+)*", language):
             text = shipped[pattern].read_text(encoding="utf-8")
             code = tomllib.loads(text).get("codes", {}).get(language, language.replace("-", "_"))
             return name, settings.decode(FetchTable, tomllib.loads(text.replace("XX", code)), str(shipped[pattern]))
     if name not in shipped:
         instead = recipe_instead("fetch", name) or nearest(name, shipped)
-        raise RecipeError(f"`{name}`", "no table of addresses and no file", "", instead)
+        raise RecipeError(f"`{name}`", "not a fetch table or a file", "", instead)
     return name, _read(shipped[name])
 
 
 def _shipped() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((menu.HOUSE / "recipes" / "fetch").glob("*.toml"))}
+    paths = (menu.HOUSE / "recipes" / "fetch").glob("*.toml")
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 
 def _read(path: Path) -> FetchTable:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.ending import GOES_ON, Stopped
@@ -36,6 +37,14 @@ def arguments(parser: Parser) -> None:
     meaning = "print what flags become whose names contain this, in the code or in all codes"
     parser.add_argument("--find", metavar="WORD", nargs=argparse.REMAINDER, help=meaning)
     parser.add_argument("--install", metavar="FOLDER", help="write scripts with the programs' names that call this")
+
+
+def look_up(word: str) -> list[str]:
+    """Return lines on the flags of other codes whose names contain the word, as `ordsmed as --find` prints them."""
+    from ordsmed.others.translate import page, program
+
+    flag = "-".join(word.split())
+    return page.flags_with(flag, program.names()) if re.fullmatch(r"-*[\w-]{3,}", flag) else []
 
 
 def run(args: argparse.Namespace) -> None:

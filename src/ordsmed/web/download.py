@@ -1,7 +1,7 @@
-"""One file downloaded: resumed where it was cut off, given up where it only trickles, tried again while bytes come.
+"""Download one file: resume where it was cut off, stop when it is too slow, retry while bytes arrive.
 
-.NAME.part        what came so far
-.NAME.part.json   whose bytes these are: its address, and the tag by which a server knows the file
+.NAME.part        the bytes received so far
+.NAME.part.json   their address, and the tag by which the server identifies the file's version
 """
 
 import time
@@ -13,15 +13,15 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import Progress, many
-from ordsmed.text.web.fetch_tables import File
-from ordsmed.text.web.http import Failed, Reply, get, retry
+from ordsmed.web.fetch_tables import File
+from ordsmed.web.http import Failed, Reply, get, retry
 
-GAIN = 1_000_000  # bytes that are worth the same number of attempts again
+GAIN = 1_000_000  # after this many new bytes the attempts are counted from 0 again
 
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """How files are fetched."""
+    """Options of the command `fetch`."""
 
     mirror: str | None
     allow_missing: bool
@@ -33,7 +33,7 @@ class FetchOptions:
 
 
 def pull(url: str, part: Path, file: File, way: FetchOptions) -> None:
-    """An attempt goes on where the last one was cut off, and new ones are granted while bytes come."""
+    """Download to `part`. Each attempt resumes the previous one; new attempts are allowed while bytes arrive."""
     while True:
         before = _length(part)
         try:
@@ -50,7 +50,7 @@ def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
     with get(url, headers=headers, timeout=way.timeout, private=way.private) as reply:
         span = reply.headers.get("Content-Range", "")
         if reply.status == 416 and span == f"bytes */{start}":
-            return  # it was whole
+            return  # it was already complete
         if reply.status == 206 and span.startswith(f"bytes {start}-") and _tag(reply) in (None, begun.get("tag")):
             _save(reply, url, part, start, file, way)
         elif reply.status == 200:
@@ -60,41 +60,41 @@ def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
             raise Failed(f"HTTP {reply.status}", again=True)
         else:
             failure = reply.failure()
-            failure.again |= reply.status == 403  # some servers say that to whoever comes too often
+            failure.again |= reply.status == 403  # some servers answer 403 to too many requests
             raise failure
 
 
 def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: FetchOptions) -> None:
-    """Write a body behind the first `start` bytes."""
-    packed = file.path.lower().endswith((".gz", ".tgz"))  # some servers take that for a Content-Encoding
+    """Write a body after the first `start` bytes of the file."""
+    packed = file.path.lower().endswith((".gz", ".tgz"))  # some servers send the suffix as Content-Encoding
     coded = not packed and reply.headers.get("Content-Encoding", "identity").lower() != "identity"
     length = reply.headers.get("Content-Length", "")
     total = start + int(length) if length.isdecimal() and not coded else file.size or 0
     if file.size is not None and total != file.size:
-        raise DataError(url, many(total, "byte"), f"{file.size:,}", "mend the table")
+        raise DataError(url, many(total, "byte"), f"{file.size:,}", "fix the table")
     limit = file.size if file.size is not None else file.longest
     with files.survive_disk(part), part.open("ab" if start else "wb") as written:
         if not start:
-            # note whose first bytes these are; without a tag nobody can go on with them
+            # record the origin of the bytes; without a tag the download cannot be resumed
             tag = None if coded else _tag(reply)
             if tag:
-                files.write_json(_beside(part), {"url": url, "tag": tag})
+                files.write_json(_facts_path(part), {"url": url, "tag": tag})
             else:
-                _beside(part).unlink(missing_ok=True)
+                _facts_path(part).unlink(missing_ok=True)
         longest = None if limit is None else max(limit - start, 0)
         with Progress(f"fetch {file.path}", total / 1e6, "MB", done=start / 1e6) as shown:
             try:
-                for block in _lively(reply.blocks(longest, packed=packed), way):
+                for block in _check_speed(reply.blocks(longest, packed=packed), way):
                     written.write(block)
                     shown.add(len(block) / 1e6)
             except Failed as error:
-                if not error.again:  # what came is of no use
+                if not error.again:  # the received bytes are useless
                     drop(part)
                 raise
 
 
-def _lively(blocks: Iterator[bytes], way: FetchOptions) -> Iterator[bytes]:
-    """Give up a body that only trickles."""
+def _check_speed(blocks: Iterator[bytes], way: FetchOptions) -> Iterator[bytes]:
+    """Yield the blocks. Raise `Failed` if they arrive too slowly."""
     began, came = time.monotonic(), 0
     for block in blocks:
         came += len(block)
@@ -107,22 +107,21 @@ def _lively(blocks: Iterator[bytes], way: FetchOptions) -> Iterator[bytes]:
 
 
 def _tag(reply: Reply) -> str | None:
-    """By what a server knows that a file is still the same."""
     tag = reply.headers.get("ETag")
     return tag if tag and not tag.startswith("W/") else reply.headers.get("Last-Modified")
 
 
 def resume_facts(part: Path) -> dict[str, Any]:
-    return files.read_json(_beside(part)) if _beside(part).exists() else {}
+    return files.read_json(_facts_path(part)) if _facts_path(part).exists() else {}
 
 
-def _beside(part: Path) -> Path:
+def _facts_path(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
 
 
 def drop(part: Path) -> None:
     part.unlink(missing_ok=True)
-    _beside(part).unlink(missing_ok=True)
+    _facts_path(part).unlink(missing_ok=True)
 
 
 def _length(part: Path) -> int:

@@ -1,8 +1,8 @@
-"""Archives unpacked into a folder, whatever they hold: nothing lands outside of it or grows without end.
+"""Unpack archives into a folder. Nothing is written outside of it, and the unpacked size is limited.
 
-a.zip -> members; a link, a place outside, too much? -> refused
-      -> .a.zip.unpacked/ -> something else in the way? -> refused
-                          -> noted -> each to its place
+a.zip -> members; a link, a path outside, too much data? -> refused
+      -> .a.zip.unpacked/ -> another file with the same name? -> refused
+                          -> recorded -> each file moved to its place
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from ordsmed.base.errors import DataError
 from ordsmed.text import read
 
 TARS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
-ENDS = (".zip", *TARS, ".gz", ".bz2", ".xz", ".zst")  # of what can be unpacked
-DENSEST = 100  # times its size an archive may unpack to
-UNPACKED = "the archive stays as it was fetched; nothing of it was unpacked"
+ENDS = (".zip", *TARS, ".gz", ".bz2", ".xz", ".zst")  # suffixes of files that can be unpacked
+DENSEST = 100  # largest ratio of unpacked to packed size
+UNPACKED = "the archive was not changed; nothing of it was unpacked"
 DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, OSError)
 
 
 def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable[[dict[str, int]], None]) -> None:
-    """Put the files of an archive into a folder, unless they lie there; replace only what it `brought` before.
+    """Unpack an archive into a folder, unless that was done already. Replace only files that it `brought` earlier.
 
-    `note` is told the files and their sizes before the first of them gets its name.
+    `note` is called with the files and their sizes before the first of them is moved to its name.
     """
     if brought and all((into / name).is_file() and _size(into / name) == size for name, size in brought.items()):
         return
@@ -40,7 +40,7 @@ def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable
         names = _write_members(archive, scratch)
         for name in names:
             if (into / name).exists() and name not in brought:
-                raise DataError(into / name, f"stands here, and {archive.name} has a file of that name", "", "move it")
+                raise DataError(into / name, f"exists, and {archive.name} has a file of that name", "", "move it")
         note(names)
         with files.survive_disk(into):
             for name in names:
@@ -51,7 +51,7 @@ def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable
 
 
 def inside(name: str) -> str | None:
-    """A path as it is written below a folder; None for one that leads out of it."""
+    """Return a path relative to a folder, or None if it leads out of the folder."""
     path = PurePosixPath(name.replace("\\", "/"))
     bad = path.is_absolute() or ".." in path.parts or ":" in (path.parts or ("",))[0] or "\0" in name
     return None if bad or not name else str(path)
@@ -62,14 +62,14 @@ def _size(path: Path) -> int:
 
 
 def _write_members(archive: Path, folder: Path) -> dict[str, int]:
-    """Write the members of an archive below a folder; their sizes by name."""
     sizes: dict[str, int] = {}
     left = _size(archive) * DENSEST + (1 << 20)
     for name, blocks in _members(archive):
-        if name.startswith("__MACOSX/") or name.endswith(".DS_Store"):  # of the machine that packed it
+        # metadata of the machine that packed the archive
+        if name.startswith("__MACOSX/") or name.endswith(".DS_Store"):
             continue
         if (safe := inside(name)) is None:
-            raise DataError(archive, f"holds {name!r}", "files below its folder only", UNPACKED)
+            raise DataError(archive, f"contains {name!r}", "files below its folder only", UNPACKED)
         with files.survive_disk(folder):
             (folder / safe).parent.mkdir(parents=True, exist_ok=True)
             with (folder / safe).open("wb") as written:
@@ -83,14 +83,14 @@ def _write_members(archive: Path, folder: Path) -> dict[str, int]:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Names and contents of the files in an archive; links and devices are refused."""
+    """Yield names and contents of the files in an archive. Links and devices are refused."""
     name = archive.name.lower()
     with _whole(archive):
         if name.endswith(".zip"):
             with zipfile.ZipFile(archive) as opened:
                 for info in opened.infolist():
                     if stat.S_ISLNK(info.external_attr >> 16):
-                        raise DataError(archive, f"holds a link, {info.filename!r}", "files only", UNPACKED)
+                        raise DataError(archive, f"contains a link, {info.filename!r}", "files only", UNPACKED)
                     if not info.is_dir():
                         with opened.open(info) as member:
                             yield info.filename, _blocks(member, archive)
@@ -98,7 +98,7 @@ def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
             with tarfile.open(archive, "r:*") as tar:
                 for entry in tar:
                     if not entry.isfile() and not entry.isdir():
-                        raise DataError(archive, f"holds a link or device, {entry.name!r}", "files only", UNPACKED)
+                        raise DataError(archive, f"contains a link or device, {entry.name!r}", "files only", UNPACKED)
                     if entry.isfile() and (content := tar.extractfile(entry)):
                         yield entry.name, _blocks(content, archive)
         else:
@@ -113,7 +113,6 @@ def _blocks(member: IO[bytes], archive: Path) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _whole(archive: Path) -> Iterator[None]:
-    """Turn what damaged archives raise into one line."""
     try:
         yield
     except DAMAGE as error:

@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> None:
         origins=tuple(args.allow_origin),
         admin=args.admin,
         workers=args.workers,
+        connections=args.connections,
+        by_address=args.connections_per_address,
         queue=args.queue,
         seconds=args.timeout,
         items=args.items,

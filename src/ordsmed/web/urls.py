@@ -1,13 +1,13 @@
-"""Lists of URLs and dumps of Reddit submissions -> the addresses worth getting, each once.
+"""Select the addresses to crawl from lists of URLs and dumps of Reddit submissions, each once.
 
     # a comment                                       |
     http://example.com/a?utm_source=x#top             |->  http://example.com/a, ...
-    {"url": "...", "score": 5, "is_self": false ...}  |    and how many were left out, by the rule that did it
+    {"url": "...", "score": 5, "is_self": false ...}  |    and the number left out by each rule
 
-The rules are those by which the links of Reddit became a corpus in 2019: enough points, no blacklisted domain, no file
-of a kind that holds no prose. That procedure compared a name with the middle of a domain alone, whatever stood before
-and behind it. Here `example.com` means that domain and all below it; only a name without a dot (`example`) stands for
-`example.com`, `www.example.co.uk` and so on. What a line is, a link or a submission, is told by its first character.
+The rules are those with which links of Reddit became a corpus in 2019: enough points, no blacklisted domain, no file
+type without prose. The original compared names only with the middle label of a domain. Here `example.com` means that
+domain and its subdomains; only a name without a dot (`example`) matches `example.com`, `www.example.co.uk` and so on.
+The first character of a line decides whether it is a link or a submission.
 """
 
 import functools
@@ -28,11 +28,11 @@ from ordsmed.base.keys import text_number
 from ordsmed.base.say import Progress, many
 from ordsmed.text import read
 from ordsmed.text.seen import Seen
-from ordsmed.text.web.hosts import in_ascii
-from ordsmed.text.web.http import public
+from ordsmed.web.hosts import in_ascii
+from ordsmed.web.http import public
 
 USUAL = Path(__file__).parent / "blacklists" / "usual.txt"
-SHORT = 8  # characters: nothing but `http://` and a letter
+SHORT = 8  # characters: only `http://` and a letter
 LONG = 4096
 
 
@@ -47,9 +47,9 @@ EXTENSIONS = _words("""
     ttf wav webm webp wma wmv woff woff2 xls xlsx xml xz zip zst css
 """)
 TRACKING = re.compile(r"(?<![^&])(?:utm_[^=&]*|fbclid|gclid)(?=[=&]|$)", re.IGNORECASE)
-KEPT = "%/:=&?~+!$,;'@()*"  # beside letters and digits: these stand for themselves behind the host
+KEPT = "%/:=&?~+!$,;'@()*"  # characters after the host that are not escaped, in addition to letters and digits
 PLAIN = re.compile(f"[A-Za-z0-9_.{re.escape(KEPT)}-]*")
-ODD = re.compile("[\x00-\x20\x7f-\xa0\ufffd\u2028\u2029\ud800-\udfff]")  # no part of any address
+ODD = re.compile("[\x00-\x20\x7f-\xa0\ufffd\u2028\u2029\ud800-\udfff]")  # never part of an address
 NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_][a-z0-9_-]{0,62}(?:\.[a-z0-9_][a-z0-9_-]{0,62})*")
 SECOND = _words("ac co com edu go gob gov mil ne net nom or org")  # before a country's two letters
 LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
@@ -57,28 +57,28 @@ LOCAL = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 
 @dataclass(frozen=True)
 class Rules:
-    """Which addresses are worth getting."""
+    """Settings that select addresses."""
 
     score: int = 3
-    "points that a Reddit submission needs"
+    "least points of a Reddit submission"
     over_18: bool = False
-    "keep the submissions that are marked so"
+    "keep submissions marked as over 18"
     blacklist: list[str] = field(default_factory=lambda: ["usual"])
-    "files with a domain (or a name without a dot: any ending) a line; `usual` is the one that comes with the toolkit"
+    "files with one domain (or a name without a dot: any top-level domain) per line; `usual` is the shipped one"
     patterns: list[str] = field(default_factory=list)
-    "regular expressions; an address in which one is found is left out"
+    "regular expressions; an address that contains a match is left out"
 
     def __post_init__(self) -> None:
         regular("patterns", self.patterns)
 
     def rules_stamp(self) -> list[object]:
-        """The rules, with sizes and times of the blacklists."""
+        """Return the rules with sizes and times of the blacklists."""
         lists = [checksum(path) if path == USUAL else read.stamp([path]) for path in _blacklists(self)]
         return [self.score, self.over_18, lists, self.patterns]
 
 
 def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], private: bool = False) -> Iterator[str]:
-    """The addresses of lists and dumps that pass the rules, in their order and in one spelling."""
+    """Yield the addresses that pass the rules, normalized and in order. Count the others in `left_out`."""
     seen, fault = Seen(), _fault_of(rules, private)
     for link in (link for path in paths for link in _links(path, rules, left_out)):
         url, host = spelled(link)
@@ -90,7 +90,7 @@ def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], priva
 
 
 def fault_of(rules: Rules, private: bool = False) -> Callable[[str], str]:
-    """A function that tells by which rule an address is left out that a redirect leads to; "": by none."""
+    """Return a function that returns the rule that leaves out the target of a redirect, or ""."""
     fault = _fault_of(rules, private)
     return lambda link: fault(link, *spelled(link))
 
@@ -98,7 +98,7 @@ def fault_of(rules: Rules, private: bool = False) -> Callable[[str], str]:
 def write_list(
     inputs: Sequence[str], name: str, rules: Rules, *, private: bool = False, anew: bool = False
 ) -> list[str]:
-    """Write the addresses of lists and dumps that pass the rules, one a line, whole or not at all; lines that tell."""
+    """Write the addresses that pass the rules to a file, completely or not at all. Return lines to print."""
     out = Path(name)
     if out.suffix.lower() in (".gz", ".bz2", ".xz", ".zst"):
         raise DataError(out, "the name of a packed file", "a plain one, such as addresses.txt", "pack it afterwards")
@@ -114,17 +114,17 @@ def write_list(
         raise DataError(out, "is one of the lists that are read", "another file to write", "name another")
     with survive_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with writing(out, keep=True) as file, Progress("addresses", 0, "") as shown:
+    with writing(out, keep=True) as file, Progress("addresses", 0, "") as progress:
         for url in addresses(paths, rules, left_out, private):
             file.write(f"{url}\n".encode("ascii"))
             count += 1
-            shown.add(1)
+            progress.add(1)
     gone = ", ".join(f"{number_:,} {reason}" for reason, number_ in left_out.most_common())
     return [f"{out}: {many(count, 'address')}" + (f"; left out: {gone}" if gone else "")]
 
 
 def spelled(link: str) -> tuple[str, str]:
-    """One spelling for the same address, and its host; two empty strings: it is none, or not of the web."""
+    """Return the normalized address and its host, or two empty strings if it is not a web address."""
     if ODD.search(link) or len(link) > LONG:
         return "", ""
     try:
@@ -143,12 +143,12 @@ def spelled(link: str) -> tuple[str, str]:
 
 
 def number(url: str) -> int:
-    """64 bits that stand for an address in one spelling; http and https are the same."""
+    """Return a 64-bit hash of a normalized address. http and https are the same."""
     return text_number(url.partition("://")[2])
 
 
 def is_private(host: str) -> bool:
-    """Does the name itself say that this host is of this machine or its network?"""
+    """Return whether the name itself shows that the host is this machine or in a private network."""
     try:
         return not public(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -160,13 +160,12 @@ def is_private(host: str) -> bool:
 
 
 def blacklisted(host: str, names: frozenset[str]) -> bool:
-    """Is the host, a domain above it, or the middle of its domain in the list?"""
+    """Return whether the list contains the host, a domain above it, or the middle label of its domain."""
     labels = host.split(".")
     return any(".".join(labels[i:]) in names for i in range(len(labels) - 1)) or _middle(labels) in names
 
 
 def _fault_of(rules: Rules, private: bool) -> Callable[[str, str, str], str]:
-    """A function that tells by which rule an address is left out; "": by none."""
     names = frozenset(name for path in _blacklists(rules) for name in _names(path))
     patterns = [re.compile(pattern) for pattern in rules.patterns]
     banned = functools.lru_cache(1 << 16)(lambda host: blacklisted(host, names))
@@ -220,7 +219,7 @@ def _links(path: Path, rules: Rules, left_out: Counter[str]) -> Iterator[str]:
         if reason := _unfit(record, rules):
             left_out[reason] += 1
         else:
-            yield str(record["url"]).strip().replace("&amp;", "&")  # so the older dumps write them
+            yield str(record["url"]).strip().replace("&amp;", "&")  # older dumps escape it
 
 
 class _Submission(TypedDict, total=False):
@@ -241,7 +240,6 @@ def _unfit(submission: _Submission, rules: Rules) -> str:
 
 
 def _host(name: str) -> str:
-    """A host as the network knows it; "": it cannot be one."""
     if ":" in name:
         return f"[{ipaddress.ip_address(name)}]"
     name = in_ascii(name).removesuffix(".")
@@ -249,7 +247,7 @@ def _host(name: str) -> str:
 
 
 def _middle(labels: list[str]) -> str:
-    """`example` of www.example.com and of example.co.uk."""
+    """Return `example` for www.example.com and example.co.uk."""
     if len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in SECOND:
         return labels[-3]
     return labels[-2] if len(labels) > 1 else ""

@@ -34,8 +34,8 @@ def shipped() -> list[str]:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.text.web.fetch import fetch
-    from ordsmed.text.web.fetch_tables import listing
+    from ordsmed.web.fetch import fetch
+    from ordsmed.web.fetch_tables import listing
 
     if args.names:
         print_lines(fetch(args.names, out=args.out, **{name: getattr(args, name) for name in HOW}))

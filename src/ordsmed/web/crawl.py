@@ -1,11 +1,11 @@
-"""Many pages downloaded politely into a folder, which a killed crawl goes on with.
+"""Download many pages politely into a folder. A killed crawl can be resumed.
 
-    addresses -> a queue for each host -> threads: robots.txt, then one page at a time and a pause -> text/web/pages.py
+    addresses -> a queue for each host -> threads: robots.txt, then one page at a time and a pause -> web/pages.py
 
-One host sees one request at a time, whatever the number of threads; where a redirect leads is asked for in the turn of
-that host, by its own robots.txt and pause. What may pass (a timeout, a status 503) is tried
-again after a while, later again when the folder is next gone on with, and given up after so many tries in all. What was
-finished is never asked for again; what was on its way when the process was killed is.
+A host gets one request at a time, whatever the number of threads. The target of a redirect waits in the queue of its
+host, under that host's robots.txt and pause. Temporary failures (a timeout, status 503) are retried after a pause,
+again when the folder is next resumed, and no more after a number of tries in total. Finished addresses are not
+requested again. Requests in progress when the process is killed are.
 """
 
 import functools
@@ -25,47 +25,54 @@ from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.seen import Seen
-from ordsmed.text.web.http import REDIRECTS, Failed, Misled, Refused, get
-from ordsmed.text.web.pages import Page, Pages, behind
-from ordsmed.text.web.robots import NAME, RobotRules, read_rules
-from ordsmed.text.web.urls import number
+from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
+from ordsmed.web.pages import Page, Pages, behind
+from ordsmed.web.robots import NAME, RobotRules, read_rules
+from ordsmed.web.urls import number
 
 KINDS = ("", "text/html", "application/xhtml+xml", "text/plain")
-TRIES = 3  # of an address before the folder is next gone on with
+TRIES = 3  # tries of an address before the folder is next resumed
 BACKOFF = 2.0  # seconds before the second try, twice as many before the third
-PATIENCE = 60.0  # seconds: a host that wants to be left alone for longer is left for another time
-DEAD = 3  # so is one that fails so many addresses in a row
-DAY = 86_400.0  # seconds for which rules are heeded before they are asked for again
-WAITING = 100_000  # addresses in the queues
-KEPT = 4096  # hosts without a waiting address that are remembered
+PATIENCE = 60.0  # seconds: a host that requests a longer pause is skipped until the folder is next resumed
+DEAD = 3  # so is a host at which this many addresses in a row fail
+DAY = 86_400.0  # seconds after which robots.txt is requested again
+WAITING = 100_000  # most addresses in the queues
+KEPT = 4096  # most hosts without a waiting address that are remembered
 
 
 @dataclass(frozen=True)
 class Crawl:
-    """How pages are downloaded."""
+    """Settings for downloading pages."""
 
     HOW: ClassVar[tuple[str, ...]] = (
-        "threads", "pause", "robots", "contact", "timeout", "slowest", "attempts", "download",
-    )  # fmt: skip
+        "threads",
+        "pause",
+        "robots",
+        "contact",
+        "timeout",
+        "slowest",
+        "attempts",
+        "download",
+    )
 
     threads: int = 16
-    "pages on their way at once"
+    "pages downloaded at the same time"
     pause: float = 1.0
     "seconds between two requests to one host"
     robots: bool = True
     "obey robots.txt"
     contact: str = ""
-    "an address or page that tells who downloads, sent with every request"
+    "an e-mail address or page that identifies you, sent with every request"
     private: bool = False
-    "get pages of this machine and its own network too"
+    "also get pages of this machine and its private network"
     largest: int = 10_000_000
-    "bytes of a page; a longer one is given up"
+    "most bytes of a page; a longer one is skipped"
     timeout: float = 30.0
     "seconds to wait for an answer, and for each next piece of it"
     slowest: float = 120.0
-    "seconds for a whole page"
+    "most seconds for a whole page"
     attempts: int = 6
-    "tries of an address in all, however often the corpus is made"
+    "most tries of an address in total, over all builds of the corpus"
 
     def __post_init__(self) -> None:
         at_least(self, threads=1, pause=0, largest=1, attempts=1)
@@ -79,50 +86,48 @@ class Crawl:
 def crawl(
     urls: Iterable[str], folder: Path, how: Crawl, total: int = 0, fault_of: Callable[[str], str] = lambda _: ""
 ) -> Counter[str]:
-    """Download what the folder lacks; how many pages were got, stood already, or why not. `total` is for the bar.
+    """Download the missing pages. Return counts of downloaded and existing pages, and of reasons for failures.
 
-    `judge` tells why an address that a redirect leads to is not gone to; "": it is.
+    `total` is for the progress bar. `fault_of` returns why the target of a redirect is left out; "": it is not.
     """
-    with locked(folder), Pages(folder, fault_of) as pages, Progress("crawl", total, "pages") as shown:
-        work = _CrawlState(pages, how, shown, fault_of)
-        threads = [threading.Thread(target=work.go, daemon=True) for _ in range(how.threads)]
+    with locked(folder), Pages(folder, fault_of) as pages, Progress("crawl", total, "pages") as progress:
+        state = _CrawlState(pages, how, progress, fault_of)
+        threads = [threading.Thread(target=state.go, daemon=True) for _ in range(how.threads)]
         for thread in threads:
             thread.start()
         try:
-            work.feed(urls)
+            state.feed(urls)
             for thread in threads:
                 thread.join()
         finally:
-            work.queue.stop()
-        if work.error:
-            raise work.error
-        return work.counts
+            state.queue.stop()
+        if state.error:
+            raise state.error
+        return state.counts
 
 
 @dataclass(eq=False)
 class _Job:
     url: str
-    before: int  # tries when the folder was gone on with before
-    now: int = 0  # tries since
-    hops: tuple[str, ...] = ()  # where redirects led so far
+    before: int  # tries in earlier runs
+    now: int = 0  # tries in this run
+    hops: tuple[str, ...] = ()  # targets of redirects so far
 
     @property
     def at(self) -> str:
-        """What is to be asked for."""
         return self.hops[-1] if self.hops else self.url
 
     @property
     def host(self) -> str:
-        """Whom it is to be asked of."""
         return urlsplit(self.at).netloc
 
 
-class _Astray(Failed):
-    """A redirect that leads to what the rules leave out."""
+class _LeftOutTarget(Failed):
+    """A redirect leads to an address that the rules leave out."""
 
 
 class _Moved(Exception):
-    """An answer that leads elsewhere; the job knows where."""
+    """The answer is a redirect; its target was added to the job's hops."""
 
 
 @dataclass(eq=False)
@@ -130,34 +135,35 @@ class _Host:
     name: str
     pause: float
     jobs: deque[_Job] = field(default_factory=deque)
-    ready: float = 0.0  # when it may be asked again
-    rules: dict[str, tuple[RobotRules, float]] = field(default_factory=dict)  # of http and https, and until when
-    tries: int = 0  # of its robots.txt
-    failed: int = 0  # addresses in a row
-    shut: str = ""  # why it is left for another time
+    ready: float = 0.0  # time of the next request
+    # by scheme (http, https): the rules, and the time until which they hold
+    rules: dict[str, tuple[RobotRules, float]] = field(default_factory=dict)
+    tries: int = 0  # tries of its robots.txt
+    failed: int = 0  # failed addresses in a row
+    shut: str = ""  # why it is skipped in this run
 
 
 class _Queue:
-    """Addresses that wait for their host's turn; a host is in one pair of hands at a time."""
+    """Addresses waiting for their host's turn. Only one thread at a time works on a host."""
 
     def __init__(self, pause: float) -> None:
         self.pause = pause
         self.changed = threading.Condition()
-        self.hosts: dict[str, _Host] = {}  # with addresses
-        self.idle: OrderedDict[str, _Host] = OrderedDict()  # without
-        self.turns: list[tuple[float, int, _Host]] = []  # by time: hosts that wait
+        self.hosts: dict[str, _Host] = {}  # hosts with addresses
+        self.idle: OrderedDict[str, _Host] = OrderedDict()  # hosts without
+        self.turns: list[tuple[float, int, _Host]] = []  # a heap of waiting hosts by the time of their next request
         self.numbers = itertools.count()
         self.waiting, self.closed, self.stopped = 0, False, False
 
     def put(self, job: _Job) -> bool:
-        """Line an address up, when there is room; False: nobody takes it any more."""
+        """Add an address when there is room. Return False if the crawl was stopped."""
         with self.changed:
             self.changed.wait_for(lambda: self.waiting < WAITING or self.stopped)
             self._append(job)
             return not self.stopped
 
     def take(self) -> tuple[_Host, _Job] | None:
-        """The next host whose turn it is, and its address; None: there is nothing more to do."""
+        """Return the next host whose turn it is and its address, or None if all is done."""
         with self.changed:
             while not self.stopped and not (self.closed and not self.hosts):
                 wait = self.turns[0][0] - time.monotonic() if self.turns else None
@@ -169,7 +175,10 @@ class _Queue:
             return None
 
     def give_back(self, host: _Host, rest: float, again: _Job | None) -> None:
-        """A host is free; it rests so many seconds. `again` is an address that was not done, or leads elsewhere now."""
+        """Release a host for its next request in `rest` seconds.
+
+        `again` is an address that is not finished or was redirected.
+        """
         with self.changed:
             host.ready = time.monotonic() + rest
             if again and again.host != host.name:
@@ -186,13 +195,11 @@ class _Queue:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """No more addresses come."""
         with self.changed:
             self.closed = True
             self.changed.notify_all()
 
     def stop(self) -> None:
-        """Nothing more is begun."""
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
@@ -212,10 +219,8 @@ class _Queue:
 
 
 class _CrawlState:
-    """What the threads of a crawl share."""
-
-    def __init__(self, pages: Pages, how: Crawl, shown: Progress, fault_of: Callable[[str], str]) -> None:
-        self.pages, self.how, self.shown, self.fault_of = pages, how, shown, fault_of
+    def __init__(self, pages: Pages, how: Crawl, progress: Progress, fault_of: Callable[[str], str]) -> None:
+        self.pages, self.how, self.progress, self.fault_of = pages, how, progress, fault_of
         self.queue, self.counts, self.lock = _Queue(how.pause), Counter[str](), threading.Lock()
         self.error: BaseException | None = None
         self.headers = {
@@ -225,21 +230,21 @@ class _CrawlState:
         }
 
     def feed(self, urls: Iterable[str]) -> None:
-        """Line up what is neither done nor given up."""
+        """Queue the addresses that are neither finished nor given up."""
         begun = Seen()
         for url in urls:
             before = self.pages.outcomes.tries(url, self.how.attempts)
             if before is None or not begun.add(number(url)):
-                self._count("stood already")
+                self._count("already there")
             elif not self.queue.put(_Job(url, before)):
                 break
         self.queue.close()
 
     def go(self) -> None:
-        """What one thread does."""
+        """Work on the queue until it is empty: the main function of each thread."""
         try:
-            while taken := self.queue.take():
-                host, job = taken
+            while next_job := self.queue.take():
+                host, job = next_job
                 rest, again = self._turn(host, job)
                 self.queue.give_back(host, rest, again)
         except BaseException as error:
@@ -247,7 +252,7 @@ class _CrawlState:
             self.queue.stop()
 
     def _turn(self, host: _Host, job: _Job) -> tuple[float, _Job | None]:
-        """One request at most: how long the host rests then, and the address if it is not done."""
+        """Send at most one request. Return the seconds until the host's next one, and the job if it is unfinished."""
         if host.shut:
             return self._miss(job, host.shut, again=True)
         if self.how.robots:
@@ -287,7 +292,7 @@ class _CrawlState:
         host.failed = host.failed + 1 if error.again else 0
         if wait > PATIENCE or host.failed >= DEAD:
             host.shut = _short(error)
-        self._miss(job, _short(error), error.again, job.at if isinstance(error, _Astray) else "")
+        self._miss(job, _short(error), error.again, job.at if isinstance(error, _LeftOutTarget) else "")
         return host.pause, None
 
     def _miss(self, job: _Job, reason: str, again: bool = False, final: str = "") -> tuple[float, None]:
@@ -296,7 +301,7 @@ class _CrawlState:
         return 0.0, None
 
     def _ask_robots(self, host: _Host, job: _Job) -> tuple[float, _Job]:
-        """What the host wants left alone. Without an answer nothing of it is asked for; "no" is an answer."""
+        """Request robots.txt. Without an answer no page of the host is requested; a status such as 404 is one."""
         scheme, how = urlsplit(job.at).scheme, self.how
         address = f"{scheme}://{host.name}/robots.txt"
         host.tries += 1
@@ -317,23 +322,22 @@ class _CrawlState:
     def _count(self, outcome: str) -> None:
         with self.lock:
             self.counts[outcome] += 1
-            self.shown.add(1, f"{self.counts['got']:,} got")
+            self.progress.add(1, f"{self.counts['got']:,} got")
 
 
 def _move(job: _Job, fault_of: Callable[[str], str], target: str) -> NoReturn:
-    """A redirect is not followed here and now: the job is to wait for its turn at the other address."""
+    """Stop the request at a redirect: the job waits for its turn at the host of the target."""
     if target in (job.url, *job.hops):
         raise Failed("redirects in a circle")
     if len(job.hops) == REDIRECTS:
         raise Failed(f"more than {REDIRECTS} redirects")
     job.hops += (target,)
     if fault := fault_of(target):
-        raise _Astray(behind(fault))
+        raise _LeftOutTarget(behind(fault))
     raise _Moved
 
 
 def _short(error: Failed) -> str:
-    """The reason without numbers and names, so that it can be counted."""
     if isinstance(error, Refused):
         return "refused address"
     for begins, short in (("longer than", "too large"), ("took longer", "too slow")):

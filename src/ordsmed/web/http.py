@@ -1,10 +1,10 @@
-"""One careful HTTP GET: what it connects to, how long it waits and how much it takes are all bounded.
+"""One HTTP GET with limits on the hosts it connects to, the time it waits and the bytes it accepts.
 
     url -> allowed? -> name to addresses -> all public? -> connect to one of these -> head -> a redirect? again
                                                                                       -> Reply -> blocks of its body
 
-What goes wrong on the way is a `Failed` with a short reason and whether another try is worth it; a status such as 404
-is an answer and comes back as one. Private addresses are refused unless asked for: a page may lead anywhere.
+Errors raise `Failed` with a short reason and whether a retry may help. A status such as 404 is an answer and is
+returned. Private addresses are refused unless allowed, because a page may redirect to any address.
 """
 
 from __future__ import annotations
@@ -28,41 +28,42 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ordsmed import __version__
-from ordsmed.text.web.hosts import in_ascii
+from ordsmed.web.hosts import in_ascii
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses that another try may change
+AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses for which a retry may help
 UNREACHED = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ECONNREFUSED)
 BLOCK = 1 << 18
 REDIRECTS = 8
-SAFE = "%/:@!$&'()*+,;=~?"  # what stays as it is in a path or query
-SECRETS = ("authorization", "cookie", "proxy-authorization")  # not for whom a redirect leads to
+SAFE = "%/:@!$&'()*+,;=~?"  # characters of a path or query that are not escaped
+# headers that are not sent to another host after a redirect
+SECRETS = ("authorization", "cookie", "proxy-authorization")
 T = TypeVar("T")
 
 
 class Failed(Exception):
-    """No answer, or none that is whole."""
+    """There is no complete answer."""
 
     def __init__(self, reason: str, *, again: bool = False, wait: float | None = None, unreached: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.again = again  # worth another try
-        self.wait = wait  # seconds the server asks for before it
-        self.unreached = unreached  # there may be no network, or no way to it
+        self.again = again  # whether a retry may help
+        self.wait = wait  # seconds until the retry, if the server says so
+        self.unreached = unreached  # the network may be down
 
 
 class Refused(Failed):
-    """An address that is not gone to, whatever would answer."""
+    """The address is not allowed, so no request is sent."""
 
 
 class Misled(Failed):
-    """Redirects that lead to no answer."""
+    """Redirects lead to no answer."""
 
 
 class Reply:
-    """Status, headers and body of an answer; `url` is where it came from after all redirects."""
+    """Status, headers and body of an answer. `url` is the address after all redirects."""
 
     def __init__(self, url: str, answer: http.client.HTTPResponse, wire: _Wire) -> None:
         self.status, self.url, self.headers = answer.status, url, answer.headers
@@ -71,7 +72,7 @@ class Reply:
     def blocks(
         self, longest: int | None = None, seconds: float | None = None, *, packed: bool = False
     ) -> Iterator[bytes]:
-        """The body, its Content-Encoding undone unless it is wanted `packed`; at most so long, in so many seconds."""
+        """Yield at most `longest` bytes of the body, in at most `seconds`, decoded unless `packed`."""
         coding = "" if packed else (self.headers.get("Content-Encoding") or "").strip().lower()
         if longest is not None and not coding and (self._length or 0) > longest:
             raise Failed(f"longer than {longest:,} bytes")
@@ -85,16 +86,15 @@ class Reply:
             yield block
 
     def failure(self) -> Failed:
-        """This answer as a failure, for whoever wanted another status."""
+        """Return this answer as an error, for callers that need another status."""
         return Failed(f"HTTP {self.status}", again=self.status in AGAIN, wait=_wait(self.headers.get("Retry-After")))
 
     def close(self) -> None:
-        """Hang up."""
         self._answer.close()
         self._wire.close()
 
     def _sent(self) -> Iterator[bytes]:
-        """The body as it was sent: to its announced length, the last chunk or the end of the connection."""
+        """Yield the body as sent, up to its Content-Length, the last chunk, or the end of the connection."""
         read = 0
         while self._length is None or read < self._length:
             with _explained():
@@ -109,13 +109,17 @@ class Reply:
 
 @contextlib.contextmanager
 def get(
-    url: str, *, headers: Mapping[str, str] = {}, timeout: float = 30.0, private: bool = False,
+    url: str,
+    *,
+    headers: Mapping[str, str] = {},
+    timeout: float = 30.0,
+    private: bool = False,
     hop: Callable[[str], None] | None = None,
-) -> Iterator[Reply]:  # fmt: skip
-    """Ask for an address: `with get(url) as reply: for block in reply.blocks(): ...`
+) -> Iterator[Reply]:
+    """Send a GET request: `with get(url) as reply: for block in reply.blocks(): ...`
 
-    `timeout` bounds connecting, the whole head of an answer, and the wait for each next piece of its body.
-    `hop` is told where each redirect leads before that is looked up or connected to; it may raise to stay away.
+    `timeout` (seconds) limits connecting, the whole head of the answer, and the wait for each next piece of the body.
+    `hop` is called with the target of each redirect before its name is looked up; it may raise an error to stop.
     """
     reply = _follow(url, headers, timeout, private, hop)
     with contextlib.closing(reply):
@@ -125,7 +129,10 @@ def get(
 def retry(
     attempts: int, act: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep, longest: float = 60.0
 ) -> T:
-    """Do it until it does not fail; waits are 1, 2, 4, ... seconds or what the server asks for, up to `longest`."""
+    """Call `act` until it succeeds, at most `attempts` times. Waits are 1, 2, 4, ... seconds, or as the server says.
+
+    No wait is longer than `longest` seconds.
+    """
     for number in range(attempts - 1):
         try:
             return act()
@@ -145,7 +152,7 @@ def _follow(
         place = _split(url)
         seen.add(place.geturl())
         with _explained():
-            reply = _ask(place, headers, timeout, private)
+            reply = _request(place, headers, timeout, private)
         if reply.status not in (301, 302, 303, 307, 308):
             return reply
         reply.close()
@@ -165,7 +172,7 @@ def _target(place: SplitResult, location: str | None) -> str:
     if not location:
         raise Misled("bad redirect")
     try:
-        text = location.encode("latin-1").decode("utf-8", "replace")  # as http.client read it, and as it was meant
+        text = location.encode("latin-1").decode("utf-8", "replace")  # http.client decodes headers as latin-1
         return _split(urljoin(place.geturl(), text)).geturl()
     except Refused as error:
         raise Refused(f"redirect to {error.reason}") from None
@@ -174,7 +181,7 @@ def _target(place: SplitResult, location: str | None) -> str:
 
 
 def _split(url: str) -> SplitResult:
-    """An address in its parts, as they are sent: everything in ASCII, no fragment."""
+    """Split an address into its parts as they are sent: all in ASCII, without the fragment."""
     try:
         parts = urlsplit(url.strip())
         host, port = in_ascii(parts.hostname or ""), parts.port
@@ -192,14 +199,13 @@ def _split(url: str) -> SplitResult:
     return SplitResult(parts.scheme, netloc, path, query, "")
 
 
-def _ask(place: SplitResult, headers: Mapping[str, str], timeout: float, private: bool) -> Reply:
-    """One request on a connection of its own, and the head of its answer."""
+def _request(place: SplitResult, headers: Mapping[str, str], timeout: float, private: bool) -> Reply:
     host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
     proxy = _proxy(place.scheme, host)
     if proxy is None:
         sock = _connect(_addresses(host, port, private), timeout)
     else:
-        with contextlib.suppress(socket.gaierror):  # names that only the proxy can look up are left to it
+        with contextlib.suppress(socket.gaierror):  # only the proxy may be able to look the name up
             _addresses(host, port, private)
         sock = _connected(proxy, timeout)
     target = place.path + (f"?{place.query}" if place.query else "")
@@ -220,7 +226,7 @@ def _ask(place: SplitResult, headers: Mapping[str, str], timeout: float, private
 
 
 def _answer(wire: _Wire, timeout: float) -> http.client.HTTPResponse:
-    answer = http.client.HTTPResponse(wire, method="GET")  # type: ignore[arg-type]  # it only makes a file of it
+    answer = http.client.HTTPResponse(wire, method="GET")  # type: ignore[arg-type]  # it only calls makefile
     wire.timeout = timeout
     wire.limit(timeout, Failed("timed out", again=True))
     answer.begin()
@@ -244,7 +250,6 @@ def _connected(proxy: SplitResult, timeout: float) -> socket.socket:
 
 
 def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float) -> None:
-    """Have the proxy pass on what is said from here on."""
     sock.sendall(_head(f"CONNECT {target} HTTP/1.1", {"Host": target, **_password(proxy)}))
     answer = _answer(_Wire(sock), timeout)
     if answer.status != 200:
@@ -252,7 +257,6 @@ def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float
 
 
 def _proxy(scheme: str, host: str) -> SplitResult | None:
-    """The proxy that the environment names for this host."""
     proxy = urllib.request.getproxies().get(scheme)
     if not proxy or urllib.request.proxy_bypass(host):
         return None
@@ -262,7 +266,7 @@ def _proxy(scheme: str, host: str) -> SplitResult | None:
     except ValueError:
         known = False
     if not known:
-        raise Failed(f"{scheme}_proxy is no http:// address")
+        raise Failed(f"{scheme}_proxy is not an http:// address")
     return place
 
 
@@ -274,7 +278,7 @@ def _password(proxy: SplitResult) -> dict[str, str]:
 
 
 def _addresses(host: str, port: int, private: bool) -> list[Any]:
-    """What a name stands for; one private address among them is enough to refuse it."""
+    """Return the addresses of a host. One private address among them is enough to refuse it."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     if not private:
         for *_, place in addresses:
@@ -285,7 +289,7 @@ def _addresses(host: str, port: int, private: bool) -> list[Any]:
 
 
 def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Does an address belong to the open internet? One of IPv6 that stands for one of IPv4 is judged as that."""
+    """Return whether an address is on the public internet. An IPv6 address that contains an IPv4 one counts as that."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
         if address in ipaddress.ip_network("64:ff9b::/96"):  # translated by the network
@@ -298,7 +302,7 @@ def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def _connect(addresses: list[Any], timeout: float) -> socket.socket:
-    """A connection to the first of these very addresses that takes one, in `timeout` for all of them."""
+    """Connect to the first of these addresses that accepts, in `timeout` seconds for all of them."""
     last: OSError = TimeoutError()
     for family, kind, protocol, _, place in addresses:
         sock = socket.socket(family, kind, protocol)
@@ -319,13 +323,13 @@ def _trust() -> ssl.SSLContext:
 
 
 class _Wire(io.RawIOBase):
-    """What comes over a socket: `timeout` seconds at most for each read, and a limit for all of them."""
+    """A readable stream over a socket, with a `timeout` in seconds for each read, and a limit for all of them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock, self.timeout = sock, math.inf
 
     def limit(self, seconds: float, late: Failed) -> None:
-        """From now on so many seconds in all; else this."""
+        """Raise `late` if reads have not ended after `seconds` from now."""
         self.end, self.late = time.monotonic() + seconds, late
 
     def makefile(self, mode: str) -> io.BufferedReader:
@@ -356,17 +360,17 @@ def _unpacked(blocks: Iterator[bytes], coding: str) -> Iterator[bytes]:
         return blocks
     if coding in ("gzip", "x-gzip", "deflate"):
         return _inflated(blocks, deflate=coding == "deflate")
-    raise Failed(f"Content-Encoding {coding[:20]} was not asked for")
+    raise Failed(f"Content-Encoding {coding[:20]} was not requested")
 
 
 def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
-    """gzip (any number of members) or deflate (with its zlib frame or without), never more than a block at once."""
+    """Yield unpacked blocks of gzip (any number of members) or deflate data (with or without zlib's header)."""
     member: zlib._Decompress | None = None
     begun = False
     for block in blocks:
         while block or member:
             if member is None:
-                if begun and (deflate or block[0] != 0x1F):  # padding behind the end
+                if begun and (deflate or block[0] != 0x1F):  # padding after the end
                     return
                 begun, member = True, zlib.decompressobj(31 if not deflate else 15 if block[0] & 15 == 8 else -15)
             try:
@@ -387,7 +391,6 @@ def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what sockets, TLS and http.client raise into a `Failed`."""
     try:
         yield
     except (OSError, http.client.HTTPException, UnicodeError) as error:
@@ -414,7 +417,7 @@ def _failure(error: Exception) -> Failed:
 
 
 def _wait(after: str | None) -> float | None:
-    """Retry-After in seconds: a number, or a date."""
+    """Return the seconds of a Retry-After header, which is a number or a date."""
     if not after:
         return None
     if after.strip().isdecimal():

@@ -1,9 +1,9 @@
-"""The verb `fetch`: a table of addresses -> files that are whole, checked and recorded.
+"""The command `fetch`: download the files of a fetch table, check and record them.
 
 squad.toml -> out/squad/train-v1.1.json, ..., .fetched.jsonl
 
-a file: stands as recorded? -> done
-        else .NAME.part, begun or gone on with -> size and hashes -> record -> its name -> unpacked
+a file: exists as recorded? -> done
+        else .NAME.part, new or resumed -> size and hashes -> record -> renamed -> unpacked
 """
 
 import contextlib
@@ -27,22 +27,22 @@ from ordsmed.base.errors import DataError, OrdsmedError, RecipeError, RunError
 from ordsmed.base.keys import bytes_key
 from ordsmed.base.say import Progress, many, size
 from ordsmed.text import read
-from ordsmed.text.web.download import FetchOptions, drop, pull, resume_facts
-from ordsmed.text.web.fetch_tables import FetchTable, File, List, find
-from ordsmed.text.web.http import BLOCK, Failed, Refused
-from ordsmed.text.web.unpack import inside, unpack
+from ordsmed.web.download import FetchOptions, drop, pull, resume_facts
+from ordsmed.web.fetch_tables import FetchTable, File, List, find
+from ordsmed.web.http import BLOCK, Failed, Refused
+from ordsmed.web.unpack import inside, unpack
 
-HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by how many digits they have
+HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by number of digits
 RECORD = ".fetched.jsonl"
-HUNG = 3  # files in a row over which a host only cost time: the others are not asked of it
+HUNG = 3  # after this many timeouts in a row no more files are requested from a host
 PRIVATE = "`--private` allows it"
-NETWORK = "is there a network? behind a proxy set `https_proxy`; `--mirror FOLDER|URL` takes files from elsewhere"
+NETWORK = "check the network; behind a proxy set `https_proxy`; `--mirror FOLDER|URL` takes files from elsewhere"
 STALE = "remove it to fetch it again, or name another `--out`"
 
 
 @dataclass
 class Shelf:
-    """The folder of a name, what is recorded there, and what became of its files this time."""
+    """The folder of a table, its record, and the outcomes of this run."""
 
     folder: Path
     way: FetchOptions
@@ -50,21 +50,28 @@ class Shelf:
     got: int = 0
     bytes: int = 0
     stood: int = 0
-    missing: Counter[str] = field(default_factory=Counter)  # by reason
-    first: OrdsmedError | None = None  # complaint
-    remedy: str = ""  # of the first that could not be had
-    hung: Counter[str] = field(default_factory=Counter)  # by host: files in a row that only cost time
+    missing: Counter[str] = field(default_factory=Counter)  # number of files by reason
+    first: OrdsmedError | None = None  # the first error
+    remedy: str = ""  # remedy of the first file that could not be fetched
+    hung: Counter[str] = field(default_factory=Counter)  # timeouts in a row by host
 
 
 def fetch(
-    names: Sequence[str], *, out: str = "work/fetch", mirror: str | None = None, allow_missing: bool = False,
-    attempts: int = 3, private: bool = False, timeout: float = 20.0, slowest: int = 1000,
+    names: Sequence[str],
+    *,
+    out: str = "work/fetch",
+    mirror: str | None = None,
+    allow_missing: bool = False,
+    attempts: int = 3,
+    private: bool = False,
+    timeout: float = 20.0,
+    slowest: int = 1000,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[str]:  # fmt: skip
-    """Fetch what is missing of these names, and tell in a line each what was done.
+) -> list[str]:
+    """Fetch the missing files of these tables. Return a summary line for each table.
 
-    A server has `timeout` seconds to answer and for each next piece, and is given up where fewer than `slowest` bytes
-    a second come over so long; then it is tried again, `attempts` times in all and as often again after each MB.
+    A server has `timeout` seconds to answer and to send each next piece. A download with fewer than `slowest` bytes per
+    second over that time is stopped. Failed downloads are tried `attempts` times, and as often again after each MB.
     """
     for name, value, least in (("attempts", attempts, 1), ("slowest", slowest, 0)):
         if value < least:
@@ -74,12 +81,11 @@ def fetch(
     way = FetchOptions(mirror, allow_missing, attempts, private, timeout, slowest, sleep)
     if mirror is not None and "://" not in mirror and not Path(mirror).is_dir():
         raise DataError(mirror, "no such folder", "a mirror: a folder or an address", "name another `--mirror`")
-    tables = [find(name) for name in names]  # a name that is none is told before anything is fetched
+    tables = [find(name) for name in names]  # an unknown name raises an error before anything is fetched
     return [_fetch(Path(out) / title, table, way) for title, table in tables]
 
 
 def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
-    """All files of a table; those that cannot be had are told together in the end."""
     with run.locked(folder):
         with files.survive_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -90,13 +96,13 @@ def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
             _fetch_listed(listed, shelf)
     if shelf.first:
         number = shelf.missing.total()
-        there = f"{shelf.got + shelf.stood:,} are there and stay"
+        there = f"{shelf.got + shelf.stood:,} are there and are kept"
         problem = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
         raise shelf.first if number == 1 else RunError(folder, problem, "", f"the first: {shelf.first}")
     if shelf.missing and not shelf.got + shelf.stood:
         remedy = shelf.remedy
-        raise RunError(folder, f"nothing was got: {shelf.missing.total():,} left out{_reasons(shelf)}", "", remedy)
-    summary = f"{folder}: {shelf.got:,} got ({size(shelf.bytes)}), {shelf.stood:,} stood already"
+        raise RunError(folder, f"nothing was fetched: {shelf.missing.total():,} left out{_reasons(shelf)}", "", remedy)
+    summary = f"{folder}: {shelf.got:,} fetched ({size(shelf.bytes)}), {shelf.stood:,} already there"
     return summary + (f", {shelf.missing.total():,} left out{_reasons(shelf)}" if shelf.missing else "")
 
 
@@ -108,7 +114,7 @@ def _fetch_listed(listed: List, shelf: Shelf) -> None:
         if not path.exists():
             return
     elif not path.is_file():
-        raise DataError(path, "no such file", "addresses, one a line", "write it, or name another in a table of yours")
+        raise DataError(path, "no such file", "addresses, one per line", "write it, or name another in your own table")
     urls = list(dict.fromkeys(line for line in map(str.strip, read.lines(path)) if line and line[0] != "#"))
     with Progress(f"fetch {shelf.folder.name}", len(urls), "files") as shown:
         for url in urls:
@@ -117,24 +123,22 @@ def _fetch_listed(listed: List, shelf: Shelf) -> None:
 
 
 def _try(file: File, shelf: Shelf) -> None:
-    """Have a file, or note why not and go on with the next."""
     try:
-        _have(file, shelf)
+        _ensure(file, shelf)
     except Failed as error:
         shelf.missing[error.reason] += 1
-        remedy = _way_out(error)
+        remedy = _remedy(error)
         shelf.remedy = shelf.remedy or remedy
         if remedy != PRIVATE:
-            remedy = "; ".join(filter(None, (remedy, "`--allow-missing` goes on without it")))
+            remedy = "; ".join(filter(None, (remedy, "`--allow-missing` continues without it")))
         if not shelf.way.allow_missing:
-            shelf.first = shelf.first or RunError(file.url, error.reason, "", remedy)
+            shelf.first = shelf.first or RunError(file.url or file.path, error.reason, "", remedy)
     except DataError as error:
-        shelf.missing["not what it should be"] += 1
+        shelf.missing["not as expected"] += 1
         shelf.first = shelf.first or error
 
 
-def _way_out(error: Failed) -> str:
-    """What may help; "": nothing."""
+def _remedy(error: Failed) -> str:
     if isinstance(error, Refused) and "private" in error.reason:
         return PRIVATE
     return NETWORK if error.unreached else "try again later" if error.again else ""
@@ -144,13 +148,12 @@ def _reasons(shelf: Shelf) -> str:
     return f" ({', '.join(f'{reason}: {number:,}' for reason, number in shelf.missing.most_common(5))})"
 
 
-def _have(file: File, shelf: Shelf) -> None:
-    """A file in its place, fetched and unpacked if need be."""
+def _ensure(file: File, shelf: Shelf) -> None:
     place = shelf.folder / file.path
     if _is_there(place, file, shelf):
         shelf.stood += 1
     else:
-        _bring(place, file, shelf)
+        _install(place, file, shelf)
         shelf.got += 1
         shelf.bytes += place.stat().st_size
     if file.unpack is not None:
@@ -160,14 +163,14 @@ def _have(file: File, shelf: Shelf) -> None:
 
 
 def _is_there(place: Path, file: File, shelf: Shelf) -> bool:
-    """Is the file there, and is it the one that is wanted?"""
+    """Return whether the file exists. Raise DataError if it is not the wanted one."""
     if not place.exists():
         return False
     known = shelf.record.get(file.path)
     if known is None:
         wanted = _wanted(file, shelf)
         if not wanted:
-            raise DataError(place, "stands here, and nothing says where it is from", "", STALE)
+            raise DataError(place, "exists, but nothing says where it is from", "", STALE)
         _note(file, place, _check(place, place, wanted, file.size), None, shelf)
     elif known["url"] != file.url:
         raise DataError(place, f"was fetched from {known['url']}", file.url, STALE)
@@ -178,8 +181,7 @@ def _is_there(place: Path, file: File, shelf: Shelf) -> bool:
     return True
 
 
-def _bring(place: Path, file: File, shelf: Shelf) -> None:
-    """Fetch a file: beside its place, checked, recorded, and then by its name."""
+def _install(place: Path, file: File, shelf: Shelf) -> None:
     part = place.with_name(f".{place.name}.part")
     with files.survive_disk(place):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -200,9 +202,8 @@ def _bring(place: Path, file: File, shelf: Shelf) -> None:
 
 
 def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) -> str:
-    """Its sha256, if size and hashes are what they should be."""
     length_here = path.stat().st_size
-    remedy = STALE if path == place else "it was removed; try again, or mend the table"
+    remedy = STALE if path == place else "it was removed; try again, or fix the table"
     if length is not None and length_here != length:
         raise DataError(place, many(length_here, "byte"), f"{length:,}", remedy)
     digests = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
@@ -217,7 +218,7 @@ def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) 
 
 
 def _wanted(file: File, shelf: Shelf) -> dict[str, str]:
-    """The hashes a file is to have: of its table and of a list."""
+    """Return the expected hashes of a file, from its table and from a list of hashes."""
     known = {kind: digest for kind in HASHES.values() if (digest := getattr(file, kind))}
     if file.sums is None:
         return known
@@ -227,12 +228,12 @@ def _wanted(file: File, shelf: Shelf) -> dict[str, str]:
     digest = min(digests, default="")
     kind = HASHES.get(len(digest)) if re.fullmatch("[0-9a-f]+", digest) else None
     if len(digests) != 1 or kind is None:
-        raise DataError(file.sums, f"{len(digests)} hashes of {name}", "one, in a line `HASH  NAME`", "mend the table")
+        raise DataError(file.sums, f"{len(digests)} hashes of {name}", "one, in a line `HASH  NAME`", "fix the table")
     return {**known, kind: digest}
 
 
 def _sums(file: File, url: str, shelf: Shelf) -> str:
-    """The list of hashes; it is not kept: by the next time there may be another."""
+    """Return a list of hashes. It is not kept, because it may have changed by the next run."""
     part = (shelf.folder / file.path).with_name(f".{Path(file.path).name}.sums")
     try:
         _download(File(inside(_last(url)) or "sums", url, longest=64 << 20), part, shelf)
@@ -245,7 +246,7 @@ def _sums(file: File, url: str, shelf: Shelf) -> str:
 
 
 def _download(file: File, part: Path, shelf: Shelf) -> None:
-    """Fill `part` from the first source that has the file: its address, or its two places in the mirror."""
+    """Write to `part` the file from the first source that has it: its address, or its two paths in the mirror."""
     failures = [Failed("not in the mirror")]
     for source in _sources(file, shelf):
         host = "" if isinstance(source, Path) else urlsplit(source).netloc
@@ -258,7 +259,7 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
                     shutil.copyfile(source, part)
                 return
             if shelf.hung[host] >= HUNG:
-                raise Failed("not asked: its host hangs", again=True)
+                raise Failed("not requested: its host hangs", again=True)
             pull(source, part, file, shelf.way)
             shelf.hung[host] = 0
             return
@@ -270,27 +271,28 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
 
 def _sources(file: File, shelf: Shelf) -> list[str | Path]:
     mirror = shelf.way.mirror
+    if mirror is None and not file.url:
+        place = f"{shelf.folder.name}/{file.path}"
+        raise Failed(f"no address of it is known; `--mirror FOLDER` takes it from FOLDER/{place}")
     if mirror is None:
         return [file.url]
     named, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
     if "://" in mirror:
-        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general)]
+        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general) if place]
     return [Path(mirror) / place for place in (named, unquote(general)) if inside(place)]
 
 
 def _last(url: str) -> str:
-    """What an address or path ends in."""
     return re.sub("[?#].*", "", url).rpartition("/")[2]
 
 
 def _name(url: str) -> str:
-    """A file name for any address: no two share one."""
     end = re.sub(r"[^A-Za-z0-9._-]+", "_", unquote(_last(url)))[-80:]
     return f"{bytes_key(url.encode(), 10)}-{end}"
 
 
 def _read_record(path: Path) -> dict[str, dict[str, Any]]:
-    """What was fetched; of a file that is noted twice the last line counts, and one that was cut off counts nothing."""
+    """Read the record. The last line of a file counts; a line that was cut off is ignored."""
     record = {}
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with contextlib.suppress(ValueError, KeyError):
@@ -300,11 +302,10 @@ def _read_record(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _note(file: File, path: Path, sha256: str, tag: str | None, shelf: Shelf) -> None:
-    """Record a file, before it gets its name."""
     facts, before = path.stat(), shelf.record.get(file.path, {})
     known = {"path": file.path, "url": file.url, "size": facts.st_size, "sha256": sha256, "tag": tag}
     known |= {"when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "time": facts.st_mtime_ns}
-    if before.get("sha256") == sha256:  # what was unpacked of it before is still of it
+    if before.get("sha256") == sha256:  # the files unpacked earlier still belong to it
         known["unpacked"] = before.get("unpacked", {})
     _append(known, shelf)
 
@@ -313,7 +314,7 @@ def _append(known: dict[str, Any], shelf: Shelf) -> None:
     shelf.record[known["path"]] = known
     place = shelf.folder / RECORD
     with files.survive_disk(place), place.open("a+b") as written:
-        if written.tell() and (written.seek(-1, os.SEEK_END), written.read(1))[1] != b"\n":  # a line was cut off
+        if written.tell() and (written.seek(-1, os.SEEK_END), written.read(1))[1] != b"\n":  # the last line was cut off
             written.write(b"\n")
         written.write(json.dumps(known, ensure_ascii=False).encode() + b"\n")
         written.flush()

@@ -1,6 +1,6 @@
-"""Host names as they are looked up: what browsers ask for, by UTS 46 without the deviations of 2003.
+"""Host names in ASCII, as browsers look them up: UTS 46 without its transitional deviations.
 
-faß.de -> xn--fa-hia.de (another owner's is fass.de)      日本。jp -> xn--wgv71a.jp      my_host.com -> my_host.com
+faß.de -> xn--fa-hia.de (a different domain than fass.de)      日本。jp -> xn--wgv71a.jp      my_host.com -> my_host.com
 """
 
 import re
@@ -9,7 +9,7 @@ ASCII_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.?")
 
 
 def in_ascii(host: str) -> str:
-    """A host name of small letters in ASCII; a ValueError where no name can be so."""
+    """Return a lower-case host name in ASCII. Raise ValueError if that is impossible."""
     if host.isascii():
         return host
     import idna
@@ -18,5 +18,5 @@ def in_ascii(host: str) -> str:
     labels = (label if label.isascii() else f"xn--{label.encode('punycode').decode()}" for label in mapped.split("."))
     name = ".".join(labels)
     if not ASCII_NAME.fullmatch(name):
-        raise ValueError(f"{host!r} is no host name")
+        raise ValueError(f"{host!r} is not a host name")
     return name

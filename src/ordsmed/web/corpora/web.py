@@ -1,6 +1,6 @@
-"""Pages of the web: downloaded from lists of addresses or Reddit's links, or standing here as HTML and WARC files.
+"""Web pages: downloaded from lists of addresses or Reddit's links, or read from local HTML and WARC files.
 
-lists -> text/web/urls.py -> text/web/crawl.py -> pages in the order of the lists -> main text
+lists -> web/urls.py -> web/crawl.py -> pages in the order of the lists -> main text
 files of HTML, WARC                    -> pages in the order of the files -> main text
 """
 
@@ -21,34 +21,34 @@ from ordsmed.text import read
 from ordsmed.text.document import Document
 from ordsmed.text.markup import html, warc
 from ordsmed.text.source import Piece
-from ordsmed.text.web.crawl import KINDS, Crawl, crawl
-from ordsmed.text.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
-from ordsmed.text.web.urls import Rules, addresses, fault_of
+from ordsmed.web.crawl import KINDS, Crawl, crawl
+from ordsmed.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
+from ordsmed.web.urls import Rules, addresses, fault_of
 
 HTML = re.compile(r"\.(?:x?html|htm)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
 WARC = re.compile(r"\.(?:warc|wet)(?:\.gz)?$", re.IGNORECASE)
-PIECE = 4096 * SLOT.itemsize  # addresses that one process reads in a row
+PIECE = 4096 * SLOT.itemsize  # bytes of a piece of an order file: 4,096 addresses
 
 
 @dataclass(frozen=True)
 class Web(Rules, Crawl, Choice):
-    """Pages of the web, their main text alone."""
+    """The main text of web pages."""
 
     LICENCE: ClassVar[str] = "as each page's owner says"
     WORDS: ClassVar[int] = 0
 
     path: str | list[str] | None = None
-    "HTML and WARC files that stand here, folders of them or patterns; or else `urls`"
+    "local HTML and WARC files, folders of them or patterns; or set `urls`"
     urls: str | list[str] | None = None
-    "what to download: lists of addresses, or dumps of Reddit submissions; .gz, .bz2, .xz and .zst are unpacked"
+    "lists of addresses or dumps of Reddit submissions to download; .gz, .bz2, .xz and .zst are unpacked"
     pages: str = "work/pages/web"
-    "folder of what is downloaded; it is gone on with, and serves any number of corpora"
+    "folder for downloaded pages; it is resumed, and can be shared by several corpora"
     download: bool = True
-    "download what that folder lacks; if not, what it holds is all"
+    "download pages that are missing in that folder; false: use only its pages"
     densest: int = read.DENSEST
-    "times its size, over 64 MB, that a packed file which stands here may unpack to; 0: any"
+    "largest ratio of unpacked to packed size of a local file, over 64 MB; 0: no limit"
     shortest: int = 200
-    "characters; a page with less main text is left out"
+    "characters; a page with a shorter main text is left out"
 
     def __post_init__(self) -> None:
         Rules.__post_init__(self)
@@ -59,13 +59,13 @@ class Web(Rules, Crawl, Choice):
         at_least(self, shortest=0, densest=0)
 
     def prepare(self) -> None:
-        """Download what is missing, and note where each page stands. One process does it, before the pieces."""
+        """Download missing pages and record the position of each. One process does this before pieces are read."""
         if not self.urls:
             return
         if not self.download and not Path(self.pages).is_dir():
             raise DataError(self.pages, "no such folder", "one of downloaded pages", "set `download = true`")
         left_out = Counter[str]()
-        with read.tallied():  # lists are no documents
+        with read.tallied():  # reading lists does not count as reading documents
             led = fault_of(self, self.private)
             if self.download:
                 total = sum(1 for _ in self._addresses(Counter()))
@@ -76,7 +76,7 @@ class Web(Rules, Crawl, Choice):
         files.write_json(self._order.with_suffix(".json"), left_out + missing)
 
     def documents(self) -> Iterator[Document]:
-        """The pages with main text, in the order of the lists or of the files."""
+        """Yield the pages with main text, in the order of the lists or files."""
         self.prepare()
         for piece in self.pieces():
             for raw in self.read(piece):
@@ -84,7 +84,7 @@ class Web(Rules, Crawl, Choice):
                     yield document
 
     def pieces(self) -> list[Piece]:
-        """Files, or stretches of the lists."""
+        """Return the files, or parts of the lists."""
         if self.path:
             return [Piece(path) for path in read.files(self.path)]
         end = self._order.stat().st_size
@@ -92,7 +92,6 @@ class Web(Rules, Crawl, Choice):
         return [Piece(self._order, *part, bytes_laid_out(self._order, *part)) for part in parts]
 
     def read(self, piece: Piece) -> Iterator[Document]:
-        """Pages as they are, decoded."""
         if self.urls:
             if piece.start == 0:
                 read.tally().left_out.update(files.read_json(piece.path.with_suffix(".json")))
@@ -106,19 +105,19 @@ class Web(Rules, Crawl, Choice):
             read.tally().left_out["neither HTML nor WARC"] += 1
 
     def refine(self, document: Document) -> Document | None:
-        """The main text of a page; what is no HTML is main text already."""
+        """Return the page's main text; plain text is returned unchanged."""
         left_out = read.tally().left_out
         counted = left_out.total()
         text = document.text if document.meta.pop("plain") else html.main_text(document.text)
         if len(text) >= max(self.shortest, 1):
             document.text = text
             return document
-        if left_out.total() == counted:  # else it is told already why there is none
+        if left_out.total() == counted:  # otherwise the reason is counted already
             left_out["short main text" if text else "no main text"] += 1
         return None
 
     def stamp(self) -> object:
-        """Paths, sizes and times of the files; of lists with the rules, not what was downloaded."""
+        """Return paths, sizes and times of the files; for lists, also the rules, but not the downloaded pages."""
         if self.path:
             return read.stamp(read.files(self.path))
         return [read.stamp(read.files(self.urls or [])), self.rules_stamp(), self.private]
@@ -130,7 +129,7 @@ class Web(Rules, Crawl, Choice):
 
     @property
     def _order(self) -> Path:
-        """Where the pages of these lists are noted: one folder serves many lists."""
+        """The file with the positions of these lists' pages. One folder can serve many lists."""
         name = value_key(self.stamp(), 12)
         return Path(self.pages) / f"order-{name}.bin"
 

@@ -28,7 +28,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.text.web.urls import Rules, write_list
+    from ordsmed.web.urls import Rules, write_list
 
     *inputs, out = args.files
     if not inputs:

@@ -1,6 +1,6 @@
-"""What a host wants left alone, by RFC 9309: groups of one name are one, `*` and `$`, the longest rule decides.
+"""Parse robots.txt by RFC 9309: groups of the same name are merged, `*` and `$` match, the longest rule decides.
 
-answer to /robots.txt -> 2xx: its rules | 3xx, 4xx: none, all may be asked for | 429, 5xx: `Failed`, nothing may
+answer to /robots.txt -> 2xx: its rules | 3xx, 4xx: no rules, all allowed | 429, 5xx: `Failed`, nothing allowed
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from ordsmed.text.web.http import Reply
+from ordsmed.web.http import Reply
 
-NAME = "ordsmed"  # in a robots.txt
-LARGEST = 500 * 1024  # bytes that are heeded: the least that the RFC wants
+NAME = "ordsmed"  # the crawler's name in robots.txt
+LARGEST = 500 * 1024  # bytes that are read: the least that the RFC requires
 AGENT = ("user-agent", "useragent", "user agent")
 ALLOW, DELAY = "allow", "crawl-delay"
-RULES = (ALLOW, DELAY, "disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw")  # as hosts write it
+# with frequent misspellings
+RULES = (ALLOW, DELAY, "disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw")
 RECORD, TOKEN = re.compile(r"([^:#]*):([^#]*)"), re.compile(r"\*(?!\S)|[a-z_-]*")
-RESERVED = ":/?#[]@!$&'()*+,;=~"  # octets that count as one in the length of a rule
+RESERVED = ":/?#[]@!$&'()*+,;=~"  # characters that count as one octet in the length of a rule
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """The beginning of a path, or with `$` the whole; compared as octets, whichever of them were escaped."""
+    """The beginning of a path, or with `$` the whole path. It is compared as octets, escaped or not."""
 
     parts: tuple[bytes, ...]
     whole: bool
@@ -39,7 +40,7 @@ class Pattern:
         return cls(parts, text.endswith("$"), octets)
 
     def match(self, path: bytes) -> bool:
-        """Does it fit a path with its query?"""
+        """Return whether the pattern matches a path with its query."""
         first, *rest = self.parts
         if not path.startswith(first):
             return False
@@ -61,22 +62,21 @@ class Pattern:
 
 @dataclass
 class RobotRules:
-    """What one crawler may ask a host for, and how often."""
+    """The paths of a host that a crawler may request, and the delay between requests."""
 
     patterns: list[tuple[Pattern, bool]] = field(default_factory=list)
-    "and whether it allows; the first that fits decides"
+    "each with whether it allows; the first that matches decides"
     delay: float = 0.0
     "seconds between two requests"
 
     def allow(self, url: str) -> bool:
-        """May this address be asked for?"""
         parts = urlsplit(url)
         path = unquote_to_bytes((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
         return next((allowed for pattern, allowed in self.patterns if pattern.match(path)), True)
 
 
 def read_rules(reply: Reply, seconds: float) -> RobotRules:
-    """The rules that an answer tells us, read in so many seconds."""
+    """Return the rules in an answer, which must arrive within `seconds`."""
     if 300 <= reply.status < 500 and reply.status != 429:
         return RobotRules()
     if not 200 <= reply.status < 300:
@@ -85,19 +85,20 @@ def read_rules(reply: Reply, seconds: float) -> RobotRules:
     for block in reply.blocks(seconds=seconds):
         text += block
         if len(text) > LARGEST:
-            text = text[: max(text.rfind(b"\n"), text.rfind(b"\r"))]  # half a line may allow more than the whole
+            # drop the last, incomplete line: it may allow more than the whole line
+            text = text[: max(text.rfind(b"\n"), text.rfind(b"\r"))]
             break
     return parse(text.decode("utf-8", "replace"))
 
 
 def parse(text: str, name: str = NAME) -> RobotRules:
-    """The rules of a robots.txt for the crawler of this name, or else for all."""
+    """Return the rules of a robots.txt for the crawler `name`, or else those for all crawlers."""
     groups = defaultdict[str, RobotRules](RobotRules)
-    agents, begun = list[str](), True  # begun: rules came, so that a name begins another group
+    agents, begun = list[str](), True  # begun: a rule was read, so the next name begins another group
     for key, value in _records(text):
         if key in AGENT:
             agents = [*([] if begun else agents), TOKEN.match(value.lower())[0]]  # type: ignore[index]  # "" fits
-            groups[agents[-1]]  # one without a rule allows all
+            groups[agents[-1]]  # creates the group: one without a rule allows all
             begun = False
         elif key in RULES:
             begun = True
@@ -118,7 +119,6 @@ def _add(rules: RobotRules, key: str, value: str) -> None:
 
 
 def _records(text: str) -> Iterator[tuple[str, str]]:
-    """Keys and values of lines; what is neither is passed over."""
     for line in re.split(r"[\r\n]+", text.removeprefix("\ufeff")):
         if record := RECORD.match(line):
             yield record[1].strip().lower(), record[2].strip()

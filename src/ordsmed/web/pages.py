@@ -1,16 +1,16 @@
-"""A folder of downloaded pages: WARC parts, a log of what became of every address, and its pages in a list's order.
+"""A folder of downloaded pages: WARC parts, a log with the outcome of every address, and indexes of address lists.
 
-    a page, or why there is none -> pages-00000.warc.gz   one gzip member a page: any tool for WARC reads them
-                                    outcomes.jsonl        one line an address, by itself or another time tried:
+    a page, or why it is missing -> pages-00000.warc.gz   one gzip member per page; any WARC tool reads them
+                                    outcomes.jsonl        one line per address, or per retry of an address:
                                         {"url": "...", "tries": 1, "when": "...", "status": 200, "place": [0, 0, 5120]}
                                         {"url": "...", "tries": 3, "when": "...", "reason": "HTTP 503", "again": true}
-    a list of addresses          -> order-NAME.bin        where the page of each stands, in 16 bytes
+    a list of addresses          -> order-NAME.bin        the position of each address's page, in 16 bytes
 
-`final` in a line is where redirects led. What the rules of a corpus leave out there has no page in its order; another
-corpus with other rules is not bound by that.
+`final` in a line is the address that redirects led to. A corpus whose rules leave that address out has no page in its
+order. Another corpus with other rules may have it.
 
-A line follows its page. So what a kill leaves behind the last page that the log knows is cut off, and whatever the log
-knows stays. A part is never gone on with. About 40 bytes of an address are held in memory.
+A line is written after its page. After a kill, bytes beyond the last page in the log are cut off, and every page in the
+log is kept. An existing part is never appended to. About 40 bytes per address are kept in memory.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.files import survive_disk, sync, writing
 from ordsmed.base.say import many, say
 from ordsmed.text import read
-from ordsmed.text.web.urls import number
+from ordsmed.web.urls import number
 
 LOG = "outcomes.jsonl"
-PART = 1 << 30  # bytes of a part, and its last page
+PART = 1 << 30  # a part with this many bytes gets no further page
 BATCH = 1 << 16
 NEVER = ("not downloaded", True)
-SLOT = np.dtype([("byte", "<u8"), ("part", "<u4"), ("length", "<u4")])  # length 0: there is no page
+SLOT = np.dtype([("byte", "<u8"), ("part", "<u4"), ("length", "<u4")])  # position of a page; length 0: there is no page
 ROW = np.dtype([("number", "<u8"), *SLOT.descr, ("why", "<u2"), ("tries", "<u2")])
 
 
 @dataclass(frozen=True)
 class Page:
-    """What an address answered."""
+    """The answer of an address."""
 
     url: str
     content_type: str
     body: bytes
-    final: str = ""  # where redirects led to
+    final: str = ""  # the address that redirects led to
 
 
 class Outcomes:
-    """What the log says of each address: where its page is, or why it has none and how often it was tried."""
+    """The outcomes in the log: the position of each address's page, or why it has none and how often it was tried."""
 
     def __init__(self, folder: Path, fault_of: Callable[[str], str] | None = None) -> None:
         self.folder, self.fault_of = folder, fault_of
-        self.reasons = [NEVER]  # why, and whether another try may change it: `rows` holds the place here
+        self.reasons = [NEVER]  # (why, whether another try may change it); `rows` holds indexes of this list
         self.sizes = {int(path.name[6:11]): path.stat().st_size for path in folder.glob("pages-*.warc.gz")}
-        self.ends = dict.fromkeys(self.sizes, 0)  # of the last whole page
+        self.ends = dict.fromkeys(self.sizes, 0)  # end offset of the last complete page
         self.log_end = self.lost = 0
-        nobody = (2**64 - 1, 0, 0, 0, 0, 0)  # so that every search ends on a row
+        sentinel = (2**64 - 1, 0, 0, 0, 0, 0)  # so that every search ends on a row
         batches = [np.array(batch, ROW) for batch in _batches(self._rows(), BATCH)]
-        rows = np.concatenate([np.array([nobody], ROW), *batches])[::-1]
-        self.rows = rows[np.unique(rows["number"], return_index=True)[1]]  # of several the last that was logged
+        rows = np.concatenate([np.array([sentinel], ROW), *batches])[::-1]
+        self.rows = rows[np.unique(rows["number"], return_index=True)[1]]  # the last line of each address
         self._numbers = memoryview(np.ascontiguousarray(self.rows["number"]).data)
 
     def tries(self, url: str, most: int) -> int | None:
-        """How often an address was tried; None: no more, for there is its page or no hope."""
+        """Return how often an address was tried, or None if it has a page or must not be tried again."""
         key = number(url)
         at = bisect_left(self._numbers, key)
         if self._numbers[at] != key:
@@ -80,7 +80,7 @@ class Outcomes:
         return int(row["tries"]) if may_pass else None
 
     def find(self, urls: list[str]) -> tuple[Any, Any]:
-        """A slot for each address, and the place in `reasons` of why it is empty."""
+        """Return a slot for each address, and for empty slots the index in `reasons`."""
         numbers = np.array([number(url) for url in urls], np.uint64)
         rows = self.rows[np.searchsorted(self.rows["number"], numbers)]
         rows[rows["number"] != numbers] = 0
@@ -96,8 +96,8 @@ class Outcomes:
                 text = decode(line)
                 key, tries = number(text["url"]), min(text["tries"], 65535)
             except (msgspec.DecodeError, KeyError, RecursionError) as error:
-                remedy = "remove that line: its address is tried again"
-                raise DataError(place, f"is damaged: {error}", "one outcome a line", remedy) from None
+                remedy = "remove that line; its address is then tried again"
+                raise DataError(place, f"is damaged: {error}", "one outcome per line", remedy) from None
             part, byte, length = text.get("place", (0, 0, 0))
             reason = (text.get("reason", ""), text.get("again", False))
             final = text.get("final", "") if self.fault_of else ""
@@ -109,7 +109,7 @@ class Outcomes:
                 self.ends[part] = max(self.ends[part], byte + length)
                 if not fault:
                     yield key, byte, part, length, 0, tries
-            elif final and not fault:  # other rules than today's left it out
+            elif final and not fault:  # left out by other rules than the current ones
                 yield key, 0, 0, 0, 0, 0
                 continue
             if fault or not length:
@@ -121,7 +121,7 @@ class Outcomes:
 
 
 class Pages:
-    """The folder while threads write to it. Only one process may."""
+    """A folder of pages opened for writing by several threads of one process."""
 
     def __init__(self, folder: Path, fault_of: Callable[[str], str] | None = None) -> None:
         with survive_disk(folder):
@@ -146,13 +146,16 @@ class Pages:
                 self._part.close()
 
     def keep(self, page: Page, tries: int) -> None:
-        """A page, then its line in the log."""
+        """Write a page, then its line in the log."""
         member = gzip.compress(_record(page), 6, mtime=0)
         final = {"final": page.final} if page.final not in ("", page.url) else {}
         self._append(member, {"url": page.url, "tries": tries, "when": _now(), "status": 200, **final})
 
     def miss(self, url: str, tries: int, reason: str, again: bool, final: str = "") -> None:
-        """Why an address has no page, and whether another try may change that; `final` was not gone to by the rules."""
+        """Log why an address has no page, and whether another try may change that.
+
+        `final` is the target of a redirect that the rules leave out.
+        """
         led = {"final": final} if final else {}
         self._append(b"", {"url": url, "tries": tries, "when": _now(), "reason": reason, "again": again, **led})
 
@@ -160,7 +163,7 @@ class Pages:
         import msgspec
 
         with self._lock:
-            if self._log.closed:  # it was given up while this page was on its way
+            if self._log.closed:  # writing failed or ended while this page was being downloaded
                 return
             try:
                 with survive_disk(self.folder):
@@ -181,18 +184,17 @@ class Pages:
         return self._number, self._at - len(member), len(member)
 
     def _mend(self) -> None:
-        """Cut off what a kill left half written."""
         log, outcomes = self.folder / LOG, self.outcomes
         if log.exists() and log.stat().st_size > outcomes.log_end:
-            say(f"{log}: its last line is not whole, cut off")
+            say(f"{log}: its last line is incomplete, cut off")
             _cut(log, outcomes.log_end)
         for number_, size in outcomes.sizes.items():
             path, end = part_path(self.folder, number_), outcomes.ends[number_]
             if size > end:
-                say(f"{path}: {size - end:,} bytes of a page that is not whole or not in the log, cut off")
+                say(f"{path}: {size - end:,} bytes of a page that is incomplete or not in the log, cut off")
                 _cut(path, end)
         if outcomes.lost:
-            say(f"{self.folder}: {many(outcomes.lost, 'page', 'is', 'are')} in the log alone: downloaded again")
+            say(f"{self.folder}: {many(outcomes.lost, 'page', 'is', 'are')} in the log only: downloaded again")
 
     def _close_part(self) -> None:
         if self._part is not None:
@@ -201,14 +203,14 @@ class Pages:
 
 
 def behind(fault: str) -> str:
-    """Why there is no page: the rules leave out where redirects lead."""
+    """Return the reason for a page that is missing because the rules leave out the target of its redirect."""
     return f"{fault} behind a redirect"
 
 
 def lay_out(
     urls: Iterable[str], folder: Path, order: Path, fault_of: Callable[[str], str] | None = None
 ) -> Counter[str]:
-    """Write where the page of each address stands, in the order of the addresses; returns why others have none."""
+    """Write the position of the page of each address, in order, to `order`. Return counts of why others have none."""
     outcomes, missing = Outcomes(folder, fault_of), Counter[str]()
     with writing(order) as file:
         for batch in _batches(urls, BATCH):
@@ -220,7 +222,7 @@ def lay_out(
 
 
 def laid_out(order: Path, start: int = 0, stop: int | None = None) -> Iterator[Page]:
-    """The pages of some slots of an order, which stands in the folder of the pages."""
+    """Yield the pages of an order from byte `start` to `stop` of it. The order is in the folder of the pages."""
     count = -1 if stop is None else (stop - start) // SLOT.itemsize
     for byte, part, length in np.fromfile(order, SLOT, count, offset=start).tolist():
         if length:
@@ -229,13 +231,12 @@ def laid_out(order: Path, start: int = 0, stop: int | None = None) -> Iterator[P
 
 
 def bytes_laid_out(order: Path, start: int = 0, stop: int | None = None) -> int:
-    """Of the pages in a stretch of it, as they are packed."""
+    """Return the compressed bytes of the pages from byte `start` to `stop` of an order."""
     count = -1 if stop is None else (stop - start) // SLOT.itemsize
     return int(np.fromfile(order, SLOT, count, offset=start)["length"].sum(dtype=np.int64))
 
 
 def part_path(folder: Path, part: int) -> Path:
-    """A part by its number."""
     return folder / f"pages-{part:05d}.warc.gz"
 
 
@@ -249,7 +250,6 @@ class _Line(TypedDict, total=False):
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The whole lines of the log with their places."""
     if path.exists():
         with path.open("rb") as file:
             yield from ((f"{path}:{row}", line) for row, line in enumerate(file, 1) if line.endswith(b"\n"))
@@ -280,8 +280,8 @@ def _page(path: Path, byte: int, length: int) -> Page:
             head, answer, body = gzip.decompress(file.read(length)).split(b"\r\n\r\n", 2)
         return Page(_value(head, "WARC-Target-URI"), _value(answer, "Content-Type"), body[:-4])
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        remedy = f"remove {path.name}: its pages are downloaded again"
-        raise DataError(path, f"byte {byte:,}: no whole page ({error})", "", remedy) from None
+        remedy = f"remove {path.name}; its pages are then downloaded again"
+        raise DataError(path, f"byte {byte:,}: no complete page ({error})", "", remedy) from None
 
 
 def _value(head: bytes, name: str) -> str:
@@ -289,7 +289,7 @@ def _value(head: bytes, name: str) -> str:
 
 
 def _write(file: IO[bytes], data: bytes) -> None:
-    """All of it, unbuffered: after an error nothing waits to be written behind what is torn."""
+    """Write all data without a buffer, so that after an error nothing remains to be written after the torn bytes."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]

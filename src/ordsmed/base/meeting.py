@@ -1,0 +1,88 @@
+"""Waiting for other processes: the first machine's name is looked up, signals are heard, and each minute has a line."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from ordsmed.base import ending
+from ordsmed.base.errors import RunError
+
+T = TypeVar("T")
+RESOLVING = 30.0  # seconds that the system has to look up the first machine's name
+LINE = 60.0  # seconds between two lines of a process that waits
+LOOK = 0.05
+
+
+class WaitingLine:
+    """Print whom a process waits for, once in LINE seconds; silent processes print nothing."""
+
+    def __init__(self, rank: int, seconds: float, *, silent: bool) -> None:
+        self.rank, self.seconds, self.silent = rank, seconds, silent
+        self.began = self.printed = time.monotonic()
+
+    def tell(self, whom: Callable[[], str]) -> None:
+        now = time.monotonic()
+        if now - self.printed < LINE:
+            return
+        self.printed = now
+        if not self.silent:
+            passed = f"{now - self.began:.0f} of {self.seconds:.0f} s"
+            print(f"ordsmed: rank {self.rank}: waits for {whom()} ({passed})", file=sys.stderr, flush=True)
+
+
+def interruptible(act: Callable[[], T], while_waiting: Callable[[], None] = lambda: None, limit: float = 0.0) -> T:
+    """Return what `act` returns in a thread of its own, so that a signal ends the wait.
+
+    Raise TimeoutError after `limit` seconds; 0: wait until `act` returns.
+    """
+    outcome: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(act())
+        except BaseException as error:  # it is raised in the thread that waits
+            outcome.set_exception(error)
+
+    began, thread = time.monotonic(), threading.Thread(target=work, name="meeting", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(LOOK)
+            while_waiting()
+            if limit and time.monotonic() - began > limit and thread.is_alive():
+                raise TimeoutError
+    except BaseException:
+        ending.connected()  # the thread may be inside torch: the process ends without taking Python apart
+        raise
+    return outcome.result()
+
+
+def resolve(address: str, rank: int) -> None:
+    """Look up the first machine's name, again and again; raise an error when RESOLVING seconds have passed."""
+    problem = ["the name server does not answer"]
+    until = time.monotonic() + RESOLVING
+
+    def look_up() -> bool:
+        while True:
+            try:
+                return bool(socket.getaddrinfo(address, None))
+            except (OSError, UnicodeError) as error:
+                problem[0] = getattr(error, "strerror", None) or str(error)
+            if time.monotonic() >= until:
+                return False
+            time.sleep(min(1.0, RESOLVING / 10))
+
+    try:
+        if interruptible(look_up, limit=RESOLVING + 1):
+            return
+    except TimeoutError:
+        pass
+    unknown = f"found {address}, which rank {rank} could not look up in {RESOLVING:g} s ({problem[0]})"
+    remedy = f"set MASTER_ADDR to another name or address of it; `getent hosts {address}` looks a name up"
+    raise RunError("MASTER_ADDR", unknown, "a name of the first machine that all machines know", remedy)

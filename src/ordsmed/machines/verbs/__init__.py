@@ -1,0 +1,1 @@
+"""A menu: one file is one verb of the command line."""

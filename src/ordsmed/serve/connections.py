@@ -1,0 +1,184 @@
+"""Connections: how many are open at once, which are closed for new ones, and which request heads are refused.
+
+a new connection  ->  its address has too many, or the server has: close the one silent for longest
+                  ->  none is silent: the new one is answered at /health alone, all else with 503 and Retry-After
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import resource
+from collections import Counter
+from dataclasses import dataclass, field
+
+import h11
+from h11._receivebuffer import ReceiveBuffer
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ordsmed.serve.metrics import ServerMetrics
+
+HEADERS = 20.0  # seconds in which a connection has to send the head of a request
+LINGER = 2.0  # seconds in which what is left of a request is read after its answer
+FILES = 256  # open files that a server needs for other things than connections
+
+
+@dataclass
+class ConnectionLimits:
+    """How many connections a process may have at once, and those that it has."""
+
+    total: int = 1_000
+    by_address: int = 500
+    spare: int = 50  # beyond the total, on which /health is answered while all others are busy
+    metrics: ServerMetrics = field(default_factory=ServerMetrics)
+    fresh: dict[PatientProtocol, None] = field(
+        default_factory=dict
+    )  # on which no request was answered yet, oldest first
+    others: dict[PatientProtocol, None] = field(default_factory=dict)  # by when the last one was
+    addresses: Counter[str] = field(default_factory=Counter)  # of both
+
+    def add(self, connection: PatientProtocol) -> None:
+        """Take a connection; where there are too many, close the one silent for longest, or restrict the new one."""
+        address = connection.address
+        self.fresh[connection] = None
+        self.addresses[address] += 1
+        count = len(self.fresh) + len(self.others)
+        if self.addresses[address] > self.by_address:
+            silent = self._longest_silent(connection, address)
+        elif count > self.total:
+            silent = self._longest_silent(connection)
+        else:
+            return
+        if silent:
+            silent.end("address" if self.addresses[address] > self.by_address else "total")
+        elif count > self.total + self.spare:
+            connection.end("refused")
+        else:
+            connection.app_state = {"crowded": True}
+            self.metrics.add_closed("busy")
+
+    def drop(self, connection: PatientProtocol) -> bool:
+        """Forget a connection that ends; return whether it was known."""
+        known = connection in self.fresh or connection in self.others
+        self.fresh.pop(connection, None)
+        self.others.pop(connection, None)
+        self.addresses[connection.address] -= known
+        if not self.addresses[connection.address]:
+            del self.addresses[connection.address]
+        return known
+
+    def _longest_silent(self, new: PatientProtocol, address: str = "") -> PatientProtocol | None:
+        every = itertools.chain(self.fresh, self.others)
+        return next((each for each in every if each.silent and each is not new and address in ("", each.address)), None)
+
+    def raise_open_files(self) -> None:
+        """Let the process open as many files as it may, and lower the limits where these are too few."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self.total + self.spare + FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            self.total = max(1, min(self.total, soft - self.spare - FILES))
+
+
+class StrictBuffer(ReceiveBuffer):
+    """A buffer that refuses heads which another server on the way may read as other requests.
+
+    h11 itself refuses differing or odd Content-Length, other codings than chunked, and odd sizes of chunks.
+    """
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        before = bytes(self)
+        lines = super().maybe_extract_lines()
+        if lines is not None:
+            head = before[: len(before) - len(self)]
+            names = {bytes(line.partition(b":")[0]).strip().lower() for line in lines}
+            if head.count(b"\n") != head.count(b"\r\n"):
+                raise h11.LocalProtocolError("a line that ends without CR")
+            if any(line[:1] in (b" ", b"\t") for line in lines):
+                raise h11.LocalProtocolError("a header on several lines")
+            if b"transfer-encoding" in names and (b"content-length" in names or lines[0].endswith(b"HTTP/1.0")):
+                raise h11.LocalProtocolError("Transfer-Encoding with Content-Length or HTTP/1.0")
+        return lines
+
+
+class PoliteTransport:
+    """A transport that, closed with an answer, reads on: what is left unread makes the system take the answer back."""
+
+    def __init__(self, transport: asyncio.Transport, conn: h11.Connection) -> None:
+        self._transport, self._conn = transport, conn
+        self.lingers = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self.lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._conn.their_state is not h11.SEND_BODY:
+            self._transport.close()
+        elif not self.is_closing():
+            self.lingers = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            asyncio.get_running_loop().call_later(LINGER, self._transport.close)
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 of a client that may be slow, but not for good."""
+
+    def __init__(self, *args: object, limits: ConnectionLimits, **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
+        self.limits = limits
+        self.conn._receive_buffer = StrictBuffer()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(PoliteTransport(transport, self.conn))  # type: ignore[arg-type]
+        self._watch = self.loop.call_later(HEADERS, self._look)
+        self.limits.add(self)
+
+    @property
+    def address(self) -> str:
+        return self.client[0] if self.client else ""
+
+    def end(self, reason: str) -> None:
+        """Close it and count why."""
+        self.limits.metrics.add_closed(reason)
+        self.limits.drop(self)
+        self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; where an answer has begun, close the connection alone."""
+        self.limits.metrics.add_closed("invalid")
+        with contextlib.suppress(h11.LocalProtocolError):
+            super().send_400_response(msg)
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watch.cancel()
+        self.limits.drop(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        if self.limits.drop(self) and not self.transport.is_closing():
+            self.limits.others[self] = None
+            self.limits.addresses[self.address] += 1
+        super().on_response_complete()
+
+    @property
+    def silent(self) -> bool:
+        """Is nothing asked on it?"""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _look(self) -> None:
+        """Close a connection on which no request has begun by now, or which has half a head waiting."""
+        if self.cycle is None or (self.cycle.response_complete and self.conn.trailing_data[0]):
+            self.end("slow")
+        else:
+            self._watch = self.loop.call_later(HEADERS, self._look)

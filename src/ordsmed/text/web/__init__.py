@@ -1,1 +1,0 @@
-"""Downloads: one careful GET, fetches, crawls, lists of addresses, archives unpacked."""

@@ -1,0 +1,1 @@
+"""HTTP downloads, fetch tables, crawls, lists of addresses, and unpacking of archives."""

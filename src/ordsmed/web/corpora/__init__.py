@@ -1,0 +1,1 @@
+"""Menu: every file here is one choice of `kind`; one file adds one."""
