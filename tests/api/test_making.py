@@ -87,7 +87,7 @@ def test_they_make_what_the_verbs_make_and_say_the_same(texts: Path, capsys: pyt
         (lambda: ordsmed.export("nowhere", "hub"), "nowhere: no such folder"),
         (lambda: ordsmed.export("x", "hub", language="Norwegian"), "found Norwegian; wanted a code of ISO 639"),
         (lambda: ordsmed.report(["nowhere"]), "nowhere: no such folder"),
-        (lambda: ordsmed.report("c", out="x", json="x"), "x: is to be two of the page"),
+        (lambda: ordsmed.report("c", out="x", json="x"), "x: is the output of two formats"),
         (lambda: ordsmed.evaluate(["a", "b"], "f"), "evaluate: several models, all steps, `out` and `anew`"),
         (lambda: ordsmed.evaluate("a", "f", probe="perplexit"), "--probe: found perplexit"),
         (lambda: ordsmed.compare("a.toml", "nowhere"), "a.toml: no such file"),

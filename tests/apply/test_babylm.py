@@ -123,7 +123,7 @@ def test_a_run_is_asked_at_its_revisions(run: Path, tmp_path: Path) -> None:
         probe = [BabyLmSuite((str(folder),), way=way)]
         [result] = found[way] = evaluate([str(run)], probe, means=Means(most_unknown=1.0))
         assert result.finding.facts["aoa"] == 0.0
-        assert "AoA over 2 revisions: 0 words of which both ages are known" in result.finding.how
+        assert "AoA over 2 revisions: 0 words with both ages known" in result.finding.how
         revisions = [json.loads(path.read_text()) for path in (run / "scores").glob("babylm-*.json")]
         own = [row for row in revisions if row["settings"]["part"] == "aoa" and row["way"] == way]
         assert sorted(row["seen"]["words"] >= 500 for row in own) == [True, True]

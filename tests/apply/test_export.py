@@ -8,6 +8,7 @@ import re
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -278,3 +279,10 @@ def test_a_hugging_face_folder_is_exported_again_unchanged(out, tmp_path):
     assert (again / "model.safetensors").read_bytes() == (out["gpt2"] / "model.safetensors").read_bytes()
     assert (again / "config.json").read_bytes() == (out["gpt2"] / "config.json").read_bytes()
     assert "how they were trained is not known here" in (again / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("name", "called"), [("", "mine"), ("lab/bert", "lab/bert")])
+def test_the_card_calls_a_folder_by_its_name_or_another(tiny_run: Any, tmp_path: Path, name: str, called: str) -> None:
+    card = (export(tiny_run.bert, tmp_path / "mine", name=name) / "README.md").read_text()
+    assert f"\n# {called}\n" in card
+    assert f'"{called}"' in card.replace("'", '"')

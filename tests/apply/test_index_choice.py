@@ -210,10 +210,12 @@ def test_an_index_keeps_a_reranker_that_helps(
     assert "reranker" not in index.facts
     assert "reranker: not used; with it" in capsys.readouterr().err
     plain = index.search("ban dot", 4)
-    monkeypatch.setattr(SearchTrial, "rerank", lambda *_: SearchChoice(0.0, 3, 0.5, 100))
+    measured = {"before reranking": 50.04, "reranked": 61.26}
+    monkeypatch.setattr(SearchTrial, "rerank", lambda *_: SearchChoice(0.0, 3, 0.5, 100, scores=measured))
     cli.main(["index", str(tmp_path / "made"), "--rerank", str(models["fits"])])
     index = ordsmed.open_index(tmp_path / "made")
     assert (index.facts["reranker"]["top"], index.facts["reranker"]["weight"]) == (3, 0.5)
+    assert [index.facts["reranker"][name] for name in measured] == [50.0, 61.3]
     reranked = index.search("ban dot", 4)
     assert {hit.number for hit in reranked[:3]} == {hit.number for hit in plain[:3]}
     assert max(hit.score for hit in reranked[:3]) <= 1  # mixed

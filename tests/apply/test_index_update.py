@@ -24,8 +24,9 @@ from ordsmed.nn.models import bert
 from ordsmed.use.index import checksums, stored, update
 from ordsmed.use.index.conditions import Condition, fitting
 from ordsmed.use.index.opened import OpenIndex
+from ordsmed.use.vector_reader import VectorReader
 from ordsmed.weights.foreign import Networks
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained import Trained, open_model
 
 QUESTIONS = ("the old newt", "a red dog", "cat")
 KINDS = ("both", "dense", "words")
@@ -277,3 +278,30 @@ def test_an_index_that_changes_while_it_is_opened_is_opened_again(
         with pytest.raises(DataError, match="is damaged"):
             OpenIndex.of(folder)
     assert seen == ([None, data] if data else [None])
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["index"], "index: found index alone; wanted CORPUS OUT, or INDEX and --add, --delete, --choose, --rerank"),
+        (["index", "--choose", "--weight", "0.3"], "--choose: found beside --weight 0.3; wanted one of both"),
+        (["a", "b", "--check"], "--check: found beside a b; wanted one INDEX; give these options to an index"),
+        (["a", "b", "c", "--model", "m"], "--model: found beside a b c; wanted one INDEX"),
+        (["a", "b", "c", "d"], "index: found 4 words; wanted MODEL CORPUS OUT, or CORPUS OUT"),
+    ],
+)
+def test_words_that_are_no_command_of_an_index(
+    words: list[str], wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["index", *words])
+    assert wrong in capsys.readouterr().err
+
+
+def test_a_text_that_is_cut_is_counted_as_two_windows(place: Path) -> None:
+    task = TextPairs(length=8)
+    cutter, network = open_model(place / "bert").tokenizer, bert.Bert(width=16, layers=1, heads=2, positions=32)
+    trained = Trained(fresh(task, network, cutter, 3).eval(), cutter, network, place, learned=task)
+    read = VectorReader(trained).read(["a dog", "a dog " * 9, ""])
+    assert [line.windows for line in read] == [1, 2, 1]
+    assert [[*line.words] for line in read] == [["a", "dog"], ["a", "dog"] * 9, []]

@@ -47,6 +47,8 @@ def test_the_first_stage_that_stands_is_taken(made: Path) -> None:
     assert stages.stage("./my model/model/", "corpus") == "./my model/model/", "what is none stays as it is written"
     assert stages.stage("http://host/name", "model") == "http://host/name"
     assert hub.folder(made) == made / "model"
+    (made / "status.json").unlink()
+    assert stages.stage(made, "dense", "model") == str(made), "of another folder no folder inside is taken"
 
 
 def test_verbs_take_the_folder_as_the_model(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +93,7 @@ def test_show_has_all_stages(made: Path, capsys: pytest.CaptureFixture[str]) -> 
     for line in (r"  texts: my texts b", "  hours: 0.5", "  data (token ids)  ", "loss ", "(guessing "):
         assert line in shown
     stand = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ") and ": " not in line[:14]}
-    assert stand["cross"].endswith("not begun")
+    assert stand["cross"].endswith("not started")
     assert "documents" in stand["corpus"]
     assert stand["report.html"].endswith("done")
     assert shown.endswith("more of a stage:\n    ordsmed show 'my model/model'\n")
@@ -99,7 +101,7 @@ def test_show_has_all_stages(made: Path, capsys: pytest.CaptureFixture[str]) -> 
     main(["show", "my model"])
     shown = capsys.readouterr().out
     assert "state: not finished\n" in shown
-    assert shown.splitlines()[-2:] == ["it goes on with:", f"    {stages.continuing(made)}"]
+    assert shown.splitlines()[-2:] == ["to continue:", f"    {stages.continuing(made)}"]
 
 
 def test_without_a_model_it_says_which_command_continues_it(made: Path, tmp_path: Path) -> None:

@@ -282,7 +282,10 @@ def test_encoding_beside_the_library() -> None:
         (["loader", "tokens=-1"], "loader: tokens: found -1; wanted 0 or more"),
         (["loader", "batches=[]"], "loader: batches: found []; wanted pairs of 1 or more"),
         (["loader", "batches=[[1,0]]"], "loader: batches: found [[1, 0]]; wanted pairs of 1 or more"),
-        (["loader", "sizes=[[1,3],[100,9]]"], "loader: sizes: found [[1, 3], [100, 9]]; wanted pairs from 0 to 100"),
+        (
+            ["loader", "sizes=[[1,3],[100,9]]"],
+            "loader: sizes: found [[1, 3], [100, 9]]; wanted increasing pairs from 0 to 100",
+        ),
         (["loader", "sizes=[[0,3],[60,4],[50,5],[100,9]]"], "loader: sizes: found "),
         (["loader", "sizes=[[0,9],[100,3]]"], "loader: sizes: found "),
         (["loader", "measure=plain"], "loader: model: missing; wanted a [model] to measure"),

@@ -108,17 +108,17 @@ def test_asking_packed_beside_padded() -> None:
     assert any(line.startswith("batch_5_padded: examples_per_second ") for line in lines)
 
 
-def test_asked_is_a_network_in_use_and_not_one_that_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asked_is_a_network_for_inference_and_not_one_that_learns(monkeypatch: pytest.MonkeyPatch) -> None:
     """In 16 bits its weights are cast once, and its norms are not a training's; its numbers are the job's own."""
     asked, built = list[Any](), list[Any]()
-    in_use = bench_tasks._in_use
+    in_use = bench_tasks._for_inference
 
     def kept(job: Any) -> Any:
         switch._running.add("gelu")
         built.append((job.objective, in_use(job)))
         return built[0][1]
 
-    monkeypatch.setattr(bench_tasks, "_in_use", kept)
+    monkeypatch.setattr(bench_tasks, "_for_inference", kept)
     monkeypatch.setattr("ordsmed.learn.inference.predict_all", lambda task, *_, within: asked.append((task, within)))
     measured("predict", "layout.precision=bf16", "task.length=32", "sizes=[[0,9],[100,20]]", "batches=[[2,1]]")
     [(learning, trained)] = built
@@ -148,9 +148,9 @@ def test_a_part_of_the_examples() -> None:
 
 def test_what_cannot_be_measured() -> None:
     for words, message in (
-        (["sizes=[[0,3],[90,9]]"], "sizes: found .*; wanted pairs from 0 to 100 per cent that rise"),
+        (["sizes=[[0,3],[90,9]]"], "sizes: found .*; wanted increasing pairs from 0 to 100 per cent"),
         (["sizes=[]"], "sizes: missing"),
-        (["task.kind=tag"], "task.train: missing, and no examples are made up for tag"),
+        (["task.kind=tag"], "task.train: missing, and there are no synthetic examples for tag"),
         (["batches=[[0,3]]"], "batches: found .*; wanted pairs of 1 or more"),
         (["init=nowhere"], "task.train: missing"),
         (["measure=predict", "layout.compile=true"], "layout.compile: found true with measure predict; wanted false"),

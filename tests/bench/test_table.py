@@ -135,7 +135,7 @@ def test_what_does_other_work_is_not_compared(change: dict[str, Any]) -> None:
 def test_a_length_that_was_not_measured_leaves_no_hours_and_is_told() -> None:
     shown = table.summary("some", Axes(train=((128, 10), (512, 10))), [CellResult((), (rate(1),))])
     assert (shown["time_to_train"], shown["not_measured"]) == ([], [512])
-    assert "time to train: not known, for length 512 was not measured" in table.markdown(shown)
+    assert "time to train: unknown, because length 512 was not measured" in table.markdown(shown)
 
 
 def test_settings_that_no_column_tells_stand_in_their_own() -> None:
@@ -322,7 +322,7 @@ def test_cells_that_fail_do_not_stop_others(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_where_every_cell_fails_the_command_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "_run", lambda *_: CellResult((), why="no memory is left"))
-    with pytest.raises(RunError, match=r"bert-mini: nothing was measured; no memory is left \(2 in all\)"):
+    with pytest.raises(RunError, match=r"bert-mini: nothing was measured; no memory is left \(2 in total\)"):
         bench("bert-mini", ["table={lengths=[64, 128]}", "keep="])
     assert not Path("work").exists()
 
@@ -382,13 +382,13 @@ def test_what_another_command_has_measured_is_measured_again(change: str, monkey
 
 
 @pytest.mark.parametrize(("code", "why"), [
-    ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or somebody ended it"),
-    ("raise SystemExit(137)", "ended by SIGKILL: the system ran out of memory, or somebody ended it"),
+    ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or a user killed it"),
+    ("raise SystemExit(137)", "ended by SIGKILL: the system ran out of memory, or a user killed it"),
     ("import sys; print('a\\nbert: no memory is left\\n', file=sys.stderr); sys.exit(2)", "bert: no memory is left"),
     ("import sys; print('ordsmed: bert-mini: no memory', file=sys.stderr); sys.exit(2)", "no memory"),
     ("import sys; print('x\\nordsmed: one\\nordsmed: its 2 processes', file=sys.stderr); sys.exit(1)", "one"),
     ("raise SystemExit(3)", "ended with status 3"),
-    ("print('{}')", "left no measurement"),
+    ("print('{}')", "wrote no measurement"),
 ])  # fmt: skip
 def test_why_a_cell_failed(monkeypatch: pytest.MonkeyPatch, code: str, why: str) -> None:
     real = table.subprocess.run

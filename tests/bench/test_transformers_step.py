@@ -69,7 +69,7 @@ def test_what_has_no_step_beside_it() -> None:
         "layout.device=cpu",
         "layout.precision=fp32",
     ]
-    with pytest.raises(RecipeError, match="beside: found elmo; wanted a family that transformers has with these heads"):
+    with pytest.raises(RecipeError, match="beside: found elmo; wanted a family that transformers supports with these"):
         bench("elmo-survey", [*small, "beside=transformers"])
 
 

@@ -187,7 +187,7 @@ def test_recipes(ordsmed: Any) -> None:
             ".: is not a folder of a finished `ordsmed` command; wanted a recipe or the folder of a finished",
         ),
         (["show", "tiny/bert", "tiny/gpt2", "tiny/bert"], "`tiny/bert`: one name too many; wanted two recipes or runs"),
-        (["show", "tiny/bert", "--step", "3"], "tiny/bert: is no run; wanted the folder of an `ordsmed pretrain`"),
+        (["show", "tiny/bert", "--step", "3"], "tiny/bert: is not a run; wanted a folder written by `ordsmed"),
         (["pretrain", "tiny/bert", "--deadline", "soon"], "--deadline: 'soon' is not a time: wanted for example 3h"),
         (["pretrain", "tiny/bert", "--deadline", "0h"], "--deadline: '0h' is not a time: wanted for example 3h"),
         (["pretrain", "tiny/bert", "--dry-run", "lenght=128"], "tiny/bert: lenght: unknown setting; "),

@@ -48,10 +48,11 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         def take_none() -> None:
             raise Started("cpu")
 
+        properties = SimpleNamespace(total_memory=1 << 34, name="some GPU", major=8, minor=0)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "set_device", take)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1 << 34))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
         monkeypatch.setattr(memory, "keep_memory", take_none)
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):

@@ -174,7 +174,9 @@ def test_what_another_writing_left_is_no_part_of_this_one(
     subprocess.run([sys.executable, "-c", KILLED, name, "close", "7"], capture_output=True, check=False)
     part = next((tmp_path / "one" / "train").glob("0*.jsonl"))
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"00000.jsonl: [\d,]+ bytes; wanted [\d,]+; remove this file, go on"):
+    with pytest.raises(
+        DataError, match=r"00000.jsonl: [\d,]+ bytes; wanted [\d,]+; remove this file, and run the command again"
+    ):
         obtain(Corpus, name, ["processes=1"])
     part.unlink()
     folder = obtain(Corpus, name, ["processes=1"])
@@ -466,7 +468,7 @@ def test_a_part_of_another_recipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\n".join(invented(3, seed=1)))
     name = recipe(tmp_path, "a", f'[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n')
     obtain(Corpus, name)
-    assert partly(name, [], part="1/2", until=None)[0].endswith("stands")
+    assert partly(name, [], part="1/2", until=None)[0].endswith("exists")
     with pytest.raises(OrdsmedError, match="was made from another recipe"):
         partly(name, ["seed=5"], part="1/2", until=None)
 

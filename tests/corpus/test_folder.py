@@ -136,7 +136,9 @@ def test_parts_that_stand_are_counted_and_left_as_they_are(tmp_path: Path) -> No
             told.write(line, 0, 0, 0) if wants[-1] else told.add(len(line), 0, 0, 0, 0)
     assert wants == [False, False, False, False, False, True]
     (tmp_path / "train/00000.jsonl").write_bytes(b"short\n")
-    with pytest.raises(DataError, match=r"00000\.jsonl: 6 bytes; wanted 20; remove this file, go on"):
+    with pytest.raises(
+        DataError, match=r"00000\.jsonl: 6 bytes; wanted 20; remove this file, and run the command again"
+    ):
         written(tmp_path, lines, again=True)
     assert written(tmp_path, lines).parts == whole.parts, "a new writing writes all anew"
     assert (tmp_path / "train/00000.jsonl").read_bytes() == lines[0] + lines[1]
@@ -189,7 +191,7 @@ def test_a_line_that_is_no_document_is_named(tmp_path: Path) -> None:
     ):
         path.write_bytes(b'{"text":"a"}\n' + wrong)
         with pytest.raises(
-            DataError, match=rf"00000\.jsonl{said}.*; wanted one document a line; make the corpus again"
+            DataError, match=rf"00000\.jsonl{said}.*; wanted one document per line; make the corpus again"
         ):
             list(documents(path))
     path.unlink()

@@ -280,7 +280,7 @@ WRONG = [
     ({"run": "{gpt2}", "label": "good"}, "found `good`; wanted none: it predicts a number"),
     ({"run": "{bert}"}, "does not multiply|wanted a causal model"),
     ({"run": "{tag}"}, "was fine-tuned for tag, not for classes"),
-    ({"run": "{pairs}"}, "was fine-tuned for classify, not for classes or a number of one text"),
+    ({"run": "{pairs}"}, "was fine-tuned for classify, not for classes or a number per text"),
 ]
 
 

@@ -321,7 +321,7 @@ def test_settings_reach_to_their_bounds() -> None:
         with pytest.raises(ValueError, match=f"{name}: found {value}; wanted at least {least}"):
             Corpus(Given(["a"]), **{name: value})
     for beside in ({"near": Near()}, {"against": ("other",)}):
-        with pytest.raises(ValueError, match='duplicates: found "keep"; wanted "drop" beside `near` or `against`'):
+        with pytest.raises(ValueError, match='duplicates: found "keep"; wanted "drop" with `near` or `against`'):
             Corpus(Given(["a"]), duplicates="keep", **beside)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="source: found an empty list"):
         Corpus(())
@@ -358,7 +358,7 @@ def test_every_input_is_in_the_stamp_and_what_is_not_said_leaves_it_as_it_was(tm
 
 def test_given_texts_alone_are_no_corpus(tmp_path: Path) -> None:
     given = pipeline.GivenSplits(validation=Given(["One text."]))
-    with pytest.raises(DataError, match="no documents at all; wanted at least one text; look at `source`"):
+    with pytest.raises(DataError, match="no documents at all; wanted at least one text; check `source`"):
         Corpus(Given([]), given=given).perform(Run(tmp_path))
 
 
@@ -436,7 +436,7 @@ def plain_recipe(tmp_path: Path) -> str:
 def test_a_corpus_is_made_step_by_step(plain_recipe: str, tmp_path: Path) -> None:
     told = partly(plain_recipe, [], part=None, until="read")
     assert told == [
-        f"{tmp_path}/out: 1 chunk with 8 documents stand", "next:", f"    ordsmed corpus {plain_recipe}"
+        f"{tmp_path}/out: 1 chunk with 8 documents are finished", "next:", f"    ordsmed corpus {plain_recipe}"
     ]  # fmt: skip
     steps = tmp_path / "out" / "steps"
     assert not list(steps.glob("match-*"))
@@ -453,7 +453,7 @@ def test_a_corpus_is_made_step_by_step(plain_recipe: str, tmp_path: Path) -> Non
     assert seen == [made], "what stood was made again"
     assert [d.text for d in read(folder, "train")] == ["Text a.", "Text of all.", "Text b.", "Text c.", "Text d."]
     assert Run(folder).status["duplicates"]["exact"] == 3
-    assert partly(plain_recipe, [], part=None, until="match") == [f"{folder}: stands"]
+    assert partly(plain_recipe, [], part=None, until="match") == [f"{folder}: exists"]
 
 
 def test_parts_are_read_side_by_side_and_other_steps_alone(
@@ -474,7 +474,7 @@ def test_parts_are_read_side_by_side_and_other_steps_alone(
     monkeypatch.setattr(Corpus, "read", looked)
     told = [partly(plain_recipe, [], part=f"{n}/3", until=None)[0] for n in (2, 1, 3)]
     assert [line.partition(": ")[2] for line in told] == [
-        "2 chunks with 4 documents stand", "3 chunks with 6 documents stand", "4 chunks with 8 documents stand"
+        f"{n} chunks with {2 * n} documents are finished" for n in (2, 3, 4)
     ]  # fmt: skip
     partly(plain_recipe, [], part=None, until="match")
     assert free == [True, True, True, False]
@@ -500,7 +500,7 @@ def test_parts_and_steps_that_cannot_be(plain_recipe: str) -> None:
     assert [run.part(text) for text in (None, "1/16", "3/16", "16/16")] == [(0, 1), (0, 16), (2, 16), (15, 16)]
     with pytest.raises(RecipeError, match="--until: found write; wanted read or match"):
         partly(plain_recipe, [], part=None, until="write")
-    with pytest.raises(RecipeError, match="--until: match, beside --part; wanted --part alone"):
+    with pytest.raises(RecipeError, match="--until: match, with --part; wanted --part alone"):
         partly(plain_recipe, [], part="1/2", until="match")
 
 

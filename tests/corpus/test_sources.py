@@ -62,7 +62,7 @@ def test_long_documents_become_parts_of_whole_lines(tmp_path: Path) -> None:
 
 def test_markup_is_not_cut(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("<p>text</p>")
-    with pytest.raises(RecipeError, match="longest: found beside web"):
+    with pytest.raises(RecipeError, match="longest: found with web"):
         settings.decode(Corpus, {"source": {"kind": "web", "path": str(tmp_path)}, "longest": 500}, "test")
 
 

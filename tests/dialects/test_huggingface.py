@@ -8,17 +8,19 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kit.dialects import called, changes, resolved
-from ordsmed.base import settings
+from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
 from ordsmed.base.ranks import Place
 from ordsmed.cli import main
 from ordsmed.learn.phases import Phase
+from ordsmed.nn.models.modern import ModernBert
 from ordsmed.others.dialects import huggingface
 from ordsmed.others.translate import perform, trainer
 from ordsmed.others.translate.program import find
@@ -488,6 +490,15 @@ def test_what_is_refused_may_be_said_as_it_is_unsaid(folder: Path) -> None:
         called(CODE, MLM, *BASE, "--label_smoothing_factor", "0.1")
 
 
+@pytest.mark.parametrize(("said", "pool"), [("", None), ("cls", None), ("mean", "mean")])
+def test_a_modern_bert_pools_as_its_config_says(folder: Path, said: str, pool: str | None) -> None:
+    (folder / "b").mkdir()
+    tokens = SimpleNamespace(pad=0, start=1, stop=2, separator=2)
+    table = ModernBert(width=16, layers=1, heads=2, positions=512).hugging_face(99, tokens)  # type: ignore[arg-type]
+    files.write_json(folder / "b" / "config.json", {"model_type": "modernbert", **table, "classifier_pooling": said})
+    assert resolved(CODE, GLUE, *CLASS_BASE).get(F + "task.pool") == pool
+
+
 def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     got = resolved(CODE, GLUE, *CLASS_BASE)
     wanted = {
@@ -497,6 +508,8 @@ def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     }  # fmt: skip
     assert {key: got[F + key] for key in wanted} == wanted
     assert not got.get(F + "task.dev")
+    assert F + "optimizer.kind" in got, "it says all that a family fills in, so the head reads what it always did"
+    assert F + "task.pool" not in got
     assert resolved(CODE, GLUE, *CLASS_BASE, "--save_strategy=epoch")[F + "save"] == 0
     squad = resolved(CODE, QA, *QUESTION_BASE)
     wanted = {"task.kind": "squad", "task.version": "1.1", "task.head": "independent", "task.search": "tops",

@@ -12,7 +12,7 @@ from kit.dialects import called, changes, resolved
 from ordsmed.base import snapshots
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
-from ordsmed.base.machine.devices import Card
+from ordsmed.base.machine.devices import Accelerator
 from ordsmed.cli import main
 from ordsmed.others.dialects import nvidia
 from ordsmed.others.translate import install, perform
@@ -371,10 +371,11 @@ def test_so_many_steps_are_learned_in_this_call(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("card", "precision"), [(None, "fp32"), (Card("V100", (7, 0)), "fp32"), (Card("A100", (8, 0)), "tf32")]
+    ("card", "precision"),
+    [(None, "fp32"), (Accelerator("V100", (7, 0)), "fp32"), (Accelerator("A100", (8, 0)), "tf32")],
 )
 def test_without_amp_it_is_tf32_where_the_card_has_it(
-    card: Card | None, precision: str, monkeypatch: pytest.MonkeyPatch
+    card: Accelerator | None, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvidia, "card_of", lambda device: card)
     for program, words in ("run_pretraining.py", BASE), ("run_tf_squad.py", SQUAD_BASE):

@@ -165,7 +165,7 @@ def test_last_words_and_windows_are_compared(
     assert one.over.mean == pytest.approx((logs[1] - logs[0]) / scored)
     results[1].records[0][-1] += 1
     assert compared.compare(results) == []
-    assert "reads bits-x in other windows than" in capsys.readouterr().err
+    assert "splits bits-x into other windows than" in capsys.readouterr().err
 
 
 def test_windows_that_are_drawn_are_pairs_where_texts_are_cut_alike(
@@ -187,4 +187,4 @@ def test_windows_that_are_drawn_are_pairs_where_texts_are_cut_alike(
     ] * 2
     [found] = compared.compare([first, second, third])
     assert found.second == "other"
-    assert "reads perplexity-x in other pieces than" in capsys.readouterr().err
+    assert "splits perplexity-x into other tokens than" in capsys.readouterr().err

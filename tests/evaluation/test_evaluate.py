@@ -108,7 +108,7 @@ def test_who_was_killed_goes_on(
     assert made[:3] == [0, 1, 2]
     assert made[3:5] == [2, 3]
     assert sorted(set(made)) == list(range(max(made) + 1))
-    assert "goes on behind" in capsys.readouterr().err
+    assert "resumes after" in capsys.readouterr().err
     assert again.finding.facts == whole.finding.facts
     for one, other in zip(again.records, whole.records, strict=True):
         assert one[:2] == other[:2]
@@ -142,7 +142,7 @@ def test_a_folder_that_may_only_be_read(
     monkeypatch.chdir(tmp_path)
     read_only(model)
     found = asked(model, pairs)
-    assert "may only be read; its results are put into work/evaluate/gpt2/scores" in capsys.readouterr().err
+    assert "is read-only; writing its results to work/evaluate/gpt2/scores" in capsys.readouterr().err
     assert found.path.exists()
     assert not (model / "scores").exists()
     assert stat.S_ISREG(found.path.stat().st_mode)
@@ -163,16 +163,16 @@ def test_nothing_is_left_of_what_is_refused(model: Path, pairs: Path, tmp_path: 
         (["--probe", "minimal_pair", "x"], "--probe: found minimal_pair; wanted .*did you mean `minimal_pairs`"),
         (["--probe", "minimal_pairs"], "--probe minimal_pairs: names no file"),
         (["--probe", "minimal_pairs", "absent.jsonl"], "absent.jsonl: .*no such"),
-        (["--probe", "minimal_pairs", "x", "way=masked"], "is a gpt2, which cannot be asked the way `masked`"),
+        (["--probe", "minimal_pairs", "x", "way=masked"], "is a gpt2, which cannot be read the way `masked`"),
         (["--probe", "minimal_pairs", "x", "per=word"], "per"),
         (["--probe", "minimal_pairs", "x", "--step", "3"], "--step"),
-        (["--probe", "minimal_pairs", "x", "--step", "all"], "--step: found all, but .* is no run of a pretraining"),
+        (["--probe", "minimal_pairs", "x", "--step", "all"], "--step: found all, but .* is not a pretraining run"),
         (["--probe", "minimal_pairs", "x", "--layout", "1x2x1"], "--layout: found 1x2x1; wanted no shards"),
         (["--each", "y"], "--each: needs a probe, but none is named"),
         (["--probe", "minimal_pairs", "x", "--each", "y", "--step", "all"], "--each: found with all steps; wanted one"),
         (["--probe", "minimal_pairs", "x", "--each", "."], "--each: . is a folder; wanted a file to write"),
-        (["--probe", "minimal_pairs", "x", "--each", "x/y/z"], "--each: x is no folder; wanted a folder to write into"),
-        (["--probe", "minimal_pairs", "x", "--out", "x"], "--out: x is no folder; wanted a folder to write into"),
+        (["--probe", "minimal_pairs", "x", "--each", "x/y/z"], "--each: x is not a folder; wanted a folder"),
+        (["--probe", "minimal_pairs", "x", "--out", "x"], "--out: x is not a folder; wanted a folder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked(
@@ -283,7 +283,7 @@ def test_the_splits_of_an_encode(tiny_run: Any, tmp_path: Path) -> None:
         scored.append(one.finding.facts["scored"])
     assert scored[0] == scored[1] < scored[2] / 2
     with pytest.raises(
-        DataError, match="is the folder of an `encode`; wanted texts; `--probe perplexity` takes it, alone; of"
+        DataError, match="is a folder written by `encode`; wanted texts; `--probe perplexity` reads it, as its only"
     ):
         evaluate([str(tiny_run.gpt2)], [bits.Bits(files=(str(store),))], means=CPU, out=str(tmp_path))
 
@@ -337,7 +337,7 @@ def test_flags_go_to_the_probes_that_know_them() -> None:
     drawn, other = named([["perplexity", "x"], ["minimal_pairs", "y"]], iterations=5, batch=2, way="causal")
     assert (drawn.iterations, drawn.batch, drawn.way) == (5, 2, "causal")
     assert other == minimal_pairs.MinimalPairs(files=("y",), way="causal")
-    with pytest.raises(RecipeError, match="--iterations: is of no probe that is named; wanted `perplexity`"):
+    with pytest.raises(RecipeError, match="--iterations: is not an option of any named probe; wanted `perplexity`"):
         named([["minimal_pairs", "y"]], iterations=5)
 
 

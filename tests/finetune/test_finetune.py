@@ -485,6 +485,28 @@ def test_a_head_that_has_learned_goes_on(
 
 
 @pytest.mark.long
+def test_what_a_new_head_reads_is_the_familys_and_a_head_that_learns_on_keeps_its_own(
+    recipe: Recipe, data: Path
+) -> None:
+    """A recipe that says all the rest, as that of an older run, leaves the first state."""
+    modern = {"tokenizer": str(data / "vocab.txt"), "model": {**NETWORK, "kind": "modern"}, **ONE_STEP}
+
+    def pool(name: str, **said: Any) -> str:
+        return str(open_model(finetune(recipe(name, **said))).objective.pool)
+
+    assert pool("bert", **ONE_STEP) == "first"
+    assert pool("new", **modern) == "mean"
+    assert pool("said", task={"pool": "first"}, **modern) == "first"
+    whole = {"layer_decay": 1.0, "freeze": False, "optimizer": {"kind": "adamw"}}
+    assert pool("older", **modern, **whole) == "first"
+    place = Path(recipe()).parent
+    for name, wanted in (("new", "mean"), ("older", "first")):
+        assert pool(f"{name} on", init=str(place / name), **ONE_STEP) == wanted
+        assert pool(f"{name} out", init=str(export(place / name, place / f"{name}-hf")), **ONE_STEP) == wanted
+    assert pool("head", init=str(place / "older"), fresh_head=True, **ONE_STEP) == "mean"
+
+
+@pytest.mark.long
 def test_labels_that_both_have_go_on_by_name(
     recipe: Recipe, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

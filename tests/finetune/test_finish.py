@@ -80,6 +80,8 @@ def test_no_better_than_guessing_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     below = no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 71.3})
     assert below.startswith("f1 66.20 is below counting the words of each class (71.30)")
     assert "; try `task.pool=mean`, more `epochs`" in below
+    mean = no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 71.3}, "mean")
+    assert mean == below.replace("`task.pool=mean`, ", "")
     assert below.endswith("`fresh=true out=...` shows what a random start gets")
     assert no_better("f1", {"f1": 66.2}, {"f1": 45.1}, {"f1": 66.1}) == ""
     for scores, guessing in (({"f1": 50.7}, {"f1": 45.1}), ({"f1": 3.0}, {}), ({}, {"f1": 3.0}), ({"f1": 100.0},) * 2):

@@ -68,11 +68,12 @@ def test_several_trials_are_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe: Any = SimpleNamespace(rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x",
-                                  fill_defaults=lambda network: None)  # fmt: skip
+                                  task=SimpleNamespace(pool=None))  # fmt: skip
     monkeypatch.setattr(plans.settings, "plain", lambda _: {"rate": 3e-05, "layer_decay": None, "warmup": 0.5})
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
-    told = plans._filled_in(recipe, object())
-    assert told == "left to the family, as bert is usually fine-tuned: rate 3e-05, layer_decay -"
+    filled: Any = SimpleNamespace(model=None, task=SimpleNamespace(pool="mean"))
+    told = plans._filled_in(recipe, filled)
+    assert told == "left to the family, as bert is usually fine-tuned: rate 3e-05, layer_decay -, task.pool mean"
 
 
 def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_who_can_be_asked_how(tmp_path: Path) -> None:
     for family, ways_ in offered.items():
         assert ways.of(made(family, tmp_path / family)) == ways_.split()
     assert ways.of(elmo_made(tmp_path / "elmo")) == ["mean", "forward", "backward"]
-    with pytest.raises(RecipeError, match="is a bert, which cannot be asked the way `causal`; wanted masked or word"):
+    with pytest.raises(RecipeError, match="is a bert, which cannot be read the way `causal`; wanted masked or word"):
         ways.scorer(made("bert", tmp_path / "b"), "causal")
     with pytest.raises(RecipeError, match=r"way: found maskd; wanted causal or .*did you mean `masked`"):
         ways.scorer(made("bert", tmp_path / "c"), "maskd")
@@ -184,5 +184,5 @@ def test_who_can_be_asked_how(tmp_path: Path) -> None:
     alone = opened("electra", tmp_path / "e")
     assert ways.of(alone) == ["detect"]
     del alone.objective.detect
-    with pytest.raises(RecipeError, match="has no head that tells words"):
+    with pytest.raises(RecipeError, match="has no head that predicts tokens"):
         ways.scorer(replace(alone))

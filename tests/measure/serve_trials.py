@@ -168,7 +168,7 @@ def minicons(args: argparse.Namespace) -> dict[str, Any]:
     texts = [line for line in Path(args.texts).read_text().splitlines() if line.strip()][: args.requests]
     model = MaskedLMScorer(args.folder, "cpu")
     spent, sums = {"minicons": 0.0, "ordsmed": 0.0}, [list[float](), list[float]()]
-    with started(command(args.folder)) as url:
+    with started(command(args.folder, "--precision", args.precision)) as url:
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=600)
         for at in range(0, len(texts), 8):  # of more at once its scores of all words fill the memory
             some = texts[at : at + 8]
@@ -215,6 +215,7 @@ def main() -> None:
     parser.add_argument("trial", choices=["overload", "hostile", "ending", "minicons", "streams"])
     parser.add_argument("folder")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--precision", default="fp32", help="of minicons' trial, ours alone")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--tokens", type=int, default=48, help="of a stream")
     parser.add_argument("--texts")

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ordsmed.base.machine.devices import Card
+from ordsmed.base.machine.devices import Accelerator
 from ordsmed.base.menu import choice
 from ordsmed.data.batch import Batch
 from ordsmed.nn import attention, varlen
@@ -234,8 +234,8 @@ def test_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     assert why_not(GPU, half, 64) == "compute capability 8.0 (some GPU: 7.5)"
-    assert why_not(GPU, half, 64, Card("A100", (8, 0))) == ""
-    assert why_not(GPU, half, 64, Card("MI210", (9, 0), amd=True)).startswith("a GPU of NVIDIA's")
+    assert why_not(GPU, half, 64, Accelerator("A100", (8, 0))) == ""
+    assert why_not(GPU, half, 64, Accelerator("MI210", (9, 0), amd=True)).startswith("a GPU of NVIDIA's")
     monkeypatch.setattr(varlen, "has_windows", lambda: False)
     assert why_not(GPU, half, 64) == f"torch 2.11 or later (here: {torch.__version__})"
     monkeypatch.setattr(torch.version, "hip", "7.0")

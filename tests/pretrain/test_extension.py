@@ -57,6 +57,8 @@ def test_a_finished_run_gets_a_phase_more(recipe: Recipe) -> None:
     before = learned(folder)
     plan = extend(folder, 16.0 / 0.95 + 0.01)
     assert (plan.finished, plan.step, plan.steps) == (True, 8, 16)
+    used = sum(line["seconds"] for line in before)
+    assert plan.facts["deadline"] == pytest.approx(used + 16.0 / 0.95 + 0.01)
     added = plan.after.phase[1]
     # the rate falls in a line from step 2 to the end of all 24 steps
     assert added.rate == pytest.approx(2e-3 * (24 - 8) / (24 - 2))

@@ -130,7 +130,7 @@ def test_equal_scores_count_by_edition() -> None:
     first = [*tie[:3], 0, *tie[4:]]
     assert [BabyLmSuite(edition=edition)._share(first) for edition in ("2026", "2025")] == [0.5, 1.0]
     assert BabyLmSuite()._share(["comps", *tie[1:]]) == 1.0  # sums: -2 is the largest
-    said = "2 questions with several likeliest choices, of which each counts by its share, where the program draws one"
+    said = "2 questions with several likeliest choices: each gets an equal share, where the program draws one"
     assert BabyLmSuite().finding([tie, first]).how == said
 
 
@@ -193,7 +193,7 @@ def test_gains_are_those_of_its_regressions() -> None:
     assert [row[1] for row in rows] == [36, 37, 37, 37, 27]
     one = rows[0]
     assert one[5] == pytest.approx(one[1] / 2 * math.log((1 - one[2]) / (1 - one[3])))
-    with pytest.raises(DataError, match=r"RTfirstfix: 5 whole rows; wanted more than the regression"):
+    with pytest.raises(DataError, match=r"RTfirstfix: 5 complete rows; wanted more than the regression"):
         BabyLmSuite(part="reading").finding(records[1:6])
 
 
@@ -268,13 +268,13 @@ def test_averages_are_of_whole_parts_alone(folder: Path, tmp_path: Path, monkeyp
     plain = probe.finding(records)
     assert not {"nlp_average", "human_like_average", "overall_average"} & set(plain.facts)
     assert plain.how.endswith(
-        "no average where a part is missing or not whole: BLiMP, BLiMP Supplement, EWoK, Entity Tracking, COMPS, "
+        "no average, as parts are missing or incomplete: BLiMP, BLiMP Supplement, EWoK, Entity Tracking, COMPS, "
         "(Super)GLUE, GlobalPIQA, Reading, AoA"
     )
     assert plain.tables[0][0] == "BabyLM 2026"
     rows = {row[0]: row for row in plain.tables[0][2]}
-    assert rows["(Super)GLUE"][1] == "missing: superglue=..., of fine-tunings"
-    assert rows["AoA"][1].startswith("missing: a run's weights by words")
+    assert rows["(Super)GLUE"][1] == "missing: superglue=..., after fine-tuning"
+    assert rows["AoA"][1].startswith("missing: the revisions of a run")
     assert rows["BLiMP"][4:] == [8, 59_875]
     counts: dict[str, int] = {}
     for record in records:
@@ -334,16 +334,16 @@ def test_a_long_question_loses_its_beginning(folder: Path, tmp_path: Path) -> No
     probe = BabyLmSuite((str(place.parent),))
     records = asked(probe, scorer_of("bert", tmp_path))
     assert records[0][4] == 12  # of 42 tokens; the model reads 32 with two signs
-    assert "1 passage of 1 longer than the model's window: read without" in probe.finding(records).how
+    assert "1 passage of 1 longer than the model's window: their beginning was left" in probe.finding(records).how
 
 
 @pytest.mark.parametrize(
     ("part", "row", "stem", "said"),
     [
         ("ewok", {"Context1": "a"}, "x", "has no key `Target1`"),
-        ("entity_tracking", {"options": ["a"], "numops": 1}, "regular", "is no question of entity tracking"),
-        ("entity_tracking", {"options": ["a", "b"], "numops": 1}, "other", "is no question of entity tracking"),
-        ("comps", {}, "comps_other", "is of a file called comps_other"),
+        ("entity_tracking", {"options": ["a"], "numops": 1}, "regular", "is not a question of entity tracking"),
+        ("entity_tracking", {"options": ["a", "b"], "numops": 1}, "other", "is not a question of entity tracking"),
+        ("comps", {}, "comps_other", "is in a file named comps_other"),
         ("global_piqa_parallel", {"solution0": "a", "label": 1}, "x", "`label` is 1 of 1"),
         ("wug_adj", {"sentences": "a\tb", "ratio": "much"}, "x", "`ratio` is 'much'"),
         ("wug_adj", {"sentences": "a", "ratio": 1}, "x", "`sentences` holds one"),
@@ -357,13 +357,13 @@ def test_rows_of_another_kind_are_refused(part: str, row: dict[str, Any], stem: 
 def test_folders_of_another_kind_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine/comps").mkdir(parents=True)
     for files, said in (
-        ((str(tmp_path / "none"),), "none: is no folder; wanted evaluation_data/full_eval"),
+        ((str(tmp_path / "none"),), "none: is not a folder; wanted evaluation_data/full_eval"),
         ((str(tmp_path),), ": holds no part of BabyLM's evaluation of 2026; wanted folders blimp_filtered"),
-        ((str(folder), str(folder / "comps")), "comps: is `comps` again, beside"),
+        ((str(folder), str(folder / "comps")), "comps: is `comps` again, in addition to"),
     ):
         with pytest.raises(RecipeError, match=re.escape(said)):
             BabyLmSuite(files).fits(scorer_of("gpt2", tmp_path), "x")
-    with pytest.raises(DataError, match="comps: has no file; wanted the evaluation's files as they are"):
+    with pytest.raises(DataError, match="comps: has no file; wanted the evaluation's unchanged files"):
         BabyLmSuite((str(tmp_path / "mine"),)).fits(scorer_of("gpt2", tmp_path), "x")
     with pytest.raises(ValueError, match="part: found wug_adj; wanted blimp or"):
         BabyLmSuite(part="wug_adj")

@@ -131,7 +131,7 @@ def test_equal_choices_are_ties_of_which_the_first_counts(tmp_path: Path) -> Non
         made("gpt2", tmp_path / "g"), probe_of(tmp_path / "x.jsonl", rows, choices="c", right="right")
     )
     assert finding.facts["acc"] == 50
-    assert finding.how == "2 examples with several likeliest choices, of which the first counts"
+    assert finding.how == "2 examples with several likeliest choices: the first counts"
     assert [len(record[4]) for record in records] == [2, 2]
 
 
@@ -271,7 +271,7 @@ def test_its_tasks_are_read_as_they_are(task: str, tmp_path: Path) -> None:
     records, finding = scored(made("gpt2", tmp_path / "gpt2"), probe_of(tmp_path / "x.jsonl", rows, file=str(path)))
     assert len(records) == finding.facts["examples"] == len(rows)
     assert "acc" in finding.facts
-    with pytest.raises(RecipeError, match=r"its data are `\S+` of the hub; wanted files that are here"):
+    with pytest.raises(RecipeError, match=r"its data is `\S+` of the Hugging Face hub; wanted local files"):
         Choices(file=str(path))
 
 
@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_one_line(name: str, said: str) -> None:
     ("more", "said"),
     [
         ("num_fewshot: 5", "num_fewshot: found 5; wanted 0"),
-        ("gen_prefix: So", "gen_prefix: is nothing that is done here"),
+        ("gen_prefix: So", "gen_prefix: is not supported"),
         ("metric_list: [{metric: f1}]", "metrics: found ['f1']"),
         ("doc_to_text: [", "cannot be read: while parsing"),
         ("include: x.yaml", "includes itself"),

@@ -72,7 +72,7 @@ def asked(probe: Any, reader: Reader) -> list[Any]:
 @pytest.mark.parametrize("way", ["masked", "causal"])
 def test_bits_by_where_a_byte_stands(text: Path, way: str) -> None:
     probe, reader = Positions(files=(str(text),), window=512, short=100), Reader(way, 600)
-    assert probe.fits(reader, "p").startswith("windows of 512 tokens, end to end")
+    assert probe.fits(reader, "p").startswith("consecutive windows of 512 tokens")
     records = asked(probe, reader)
     facts = probe.finding(records).facts
     bits = 1 / np.log(2) / ((1_100 + 20) * 7 - 2) * 1_120  # a token's nats, by bytes

@@ -197,9 +197,9 @@ def test_babylm_scores_no_first_token_without_a_sign(tmp_path: Path) -> None:
         logs = trained.objective.networks()[""].modules["head"](states)[0].log_softmax(-1)
     by_hand = sum(float(logs[n, good[n + 1]]) for n in range(len(good) - 1))
     assert probe.record(first, scorer.scores(list(first.items)))[2] == pytest.approx(by_hand, abs=1e-4)
-    assert "the first token unscored" in probe.fits(scorer, "")
+    assert "the first token is not scored" in probe.fits(scorer, "")
     (tmp_path / "short.jsonl").write_text('{"good": "it ran", "bad": "it"}\n')
-    with pytest.raises(DataError, match=r"short\.jsonl:1: 'it' has one token, which nothing stands before; wanted two"):
+    with pytest.raises(DataError, match=r"short\.jsonl:1: 'it' has one token, without context; wanted two"):
         list(MinimalPairs((str(tmp_path / "short.jsonl"),), scoring="babylm").examples(scorer))
     bert = ways.scorer(made("bert", tmp_path / "bert"))
     assert [item.first for one in probe.examples(bert) for item in one.items] == [0] * 6
@@ -207,7 +207,7 @@ def test_babylm_scores_no_first_token_without_a_sign(tmp_path: Path) -> None:
 
 def test_babylm_beside_what_is_not_its_own_is_refused(tmp_path: Path) -> None:
     for how, said in ({"per": "token"}, "per=token"), ({"space": True}, "space=true"):
-        with pytest.raises(ValueError, match=f"scoring: found babylm with {said}; wanted sums"):
+        with pytest.raises(ValueError, match=f"scoring: found babylm with {said}, which it does not support"):
             MinimalPairs(scoring="babylm", **how)
     scorer = ways.scorer(made("electra", tmp_path))
     with pytest.raises(RecipeError, match="x: scoring=babylm of a model that is read the way `detect`; wanted causal"):
@@ -223,10 +223,10 @@ def test_babylm_beside_what_is_not_its_own_is_refused(tmp_path: Path) -> None:
         ([{"text": "a"}], ":1: holds no pair (keys: text); wanted `sentence_good` and `sentence_bad` or `good`"),
         ([{"good": "a"}], ":1: has no key `bad` (keys: good); wanted `bad`, a text"),
         ([{"good": "a", "bad": " "}], ":1: `bad` is empty; wanted a text"),
-        ([{"good": "a", "bad": 3}], ":1: `bad` is no text"),
+        ([{"good": "a", "bad": 3}], ":1: `bad` is not a text"),
         ([{"good": "a", "bad": "a"}] * 2, ": the good sentence of every pair is equal to a bad one; wanted pairs that"),
         ([{"candidates": ["a", "b", "a"], "right": 2}], ": the good sentence of every pair is equal to a bad one"),
-        ([{"candidates": ["a"]}], ":1: `candidates` with `right` are no choice"),
+        ([{"candidates": ["a"]}], ":1: `candidates` and `right` form no choice"),
         ([{"good": "a " * 40, "bad": "b"}], ":1: 'a a a a a a a a a a a a a a a a a a a...' has 40 tokens; wanted at"),
         ([{"good": "a", "bad": "\ud800"}], ":1: invalid UTF-8 at character 1"),
     ],

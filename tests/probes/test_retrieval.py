@@ -272,7 +272,7 @@ def test_who_was_killed_goes_on(
     again = ask(model, folder, tmp_path / "out")
     assert made == [*range(6)]
     assert again.finding.facts == whole.finding.facts
-    assert "goes on behind 60% that are kept" in capsys.readouterr().err
+    assert "resumes after 60% that are stored" in capsys.readouterr().err
     assert [*(tmp_path / "out/parts").glob("*.npy")] == []
     ask(model, folder, tmp_path / "out")
     assert made == [*range(6)]
@@ -302,8 +302,8 @@ def test_what_does_not_fit_together_is_counted(tmp_path: Path, capsys: pytest.Ca
     assert [*found.passages] == sorted([*PASSAGES, "p98"], reverse=True)
     assert (found.grades["q0"]["p0"], "nobody" in found.questions, "q99" in found.questions) == (1, False, False)
     told = capsys.readouterr().err
-    for line in ("1 judged question without a text left out", "1 judged passage not in the corpus",
-                 "given again: the last counts", "1 passage without a text"):  # fmt: skip
+    for line in ("1 question without a text left out", "1 passage in the judgments that the corpus does not have",
+                 "repeated: the last counts", "1 passage without a text"):  # fmt: skip
         assert line in told
 
 
@@ -313,8 +313,8 @@ def test_what_does_not_fit_together_is_counted(tmp_path: Path, capsys: pytest.Ca
         (lambda place: (place / "corpus.jsonl").unlink(), "has no corpus.jsonl"),
         (lambda place: (place / "qrels/test.tsv").rename(place / "qrels/dev.tsv"), "has no test.tsv.*it has dev"),
         (lambda place: (place / "qrels/test.tsv").write_text("q0\tp0\tx\nq0\tp0\ty\n"), "test.tsv:2: found 'q0"),
-        (lambda place: (place / "qrels/test.tsv").write_text("a\tp0\t1\n"), "none of 1 judged question has a text"),
-        (lambda place: (place / "qrels/test.tsv").write_text("q0\ta\t1\n"), "no judged passage"),
+        (lambda place: (place / "qrels/test.tsv").write_text("a\tp0\t1\n"), "has no text for 1 question of the"),
+        (lambda place: (place / "qrels/test.tsv").write_text("q0\ta\t1\n"), "has no passage of the judgments"),
         (lambda place: (place / "corpus.jsonl").write_text('{"_id": "p3", "text": "a"}\n'), "has one passage"),
         (lambda place: (place / "corpus.jsonl").write_text('{"text": "a"}\n'), "corpus.jsonl:1: has no id"),
         (lambda place: (place / "corpus.jsonl").write_text('{"_id": 1, "text": "a"}\n{"_id": 1, "text": "b"}\n'),

@@ -60,7 +60,7 @@ def test_other_columns_and_forms(model: Path, tmp_path: Path, capsys: pytest.Cap
     ]
     first, second = evaluate([str(model)], probes, means=CPU)
     assert [row[1:] for row in second.records[:-1]] == [row[1:] for row in first.records]
-    assert "b.jsonl: 1 pair given again: each counts" in capsys.readouterr().err
+    assert "b.jsonl: 1 pair repeated: each counts" in capsys.readouterr().err
 
 
 def test_an_elmo_has_vectors_too(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_an_elmo_has_vectors_too(tmp_path: Path) -> None:
         ("sentence1\tsentence2\tscore\nit\tit\thigh\n", "tsv:2: `score` is 'high'"),
         ("sentence1\tsentence2\tscore\nit\tit\tnan\n", "tsv:2: `score` is 'nan'"),
         ("sentence1\tsentence2\tscore\n\tit\t1\n", "tsv:2: `sentence1` is empty"),
-        ("sentence1\tsentence2\tscore\nit\tit\t1\nit\ta\t1\n", "2 pairs of one score"),
+        ("sentence1\tsentence2\tscore\nit\tit\t1\nit\ta\t1\n", "2 pairs with the same score"),
     ],
 )
 def test_files_that_are_refused(text: str, problem: str, model: Path, tmp_path: Path) -> None:
@@ -95,5 +95,5 @@ def test_texts_that_the_tokenizer_does_not_know(model: Path, tmp_path: Path) -> 
 def test_the_way_of_likelihoods_is_refused(tmp_path: Path) -> None:
     from ordsmed.measure.evaluation.recipe import named
 
-    with pytest.raises(RecipeError, match="--way: is of no probe that is named"):
+    with pytest.raises(RecipeError, match="--way: is not an option of any named probe"):
         named([["similarity", str(tmp_path)]], way="causal")

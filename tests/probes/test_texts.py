@@ -111,7 +111,7 @@ def test_a_passage_longer_than_the_model_loses_its_beginning(start: bool, gpt2: 
     records, finding = asked(gpt2, cloze.Cloze(files=(str(path),), start=start))
     assert [row[4] for row in records] == [0, 64 - 33, 0, room + 1 - 33]
     many = "1 passage of 4" if start else "2 passages of 4"
-    left_out = f"read without what stands furthest before, {31 if start else 32} tokens in all"
+    left_out = f"their beginning was left out, {31 if start else 32} tokens in total"
     assert finding.how == f"{many} longer than the model's window: {left_out}"
     for row, record in zip(rows, records, strict=True):
         ids = gpt2.tokenizer.encode(row)
@@ -137,7 +137,7 @@ def test_a_masked_model_reads_the_end_of_a_long_passage(tmp_path: Path) -> None:
     short = ("a dog ran " * 20).split()[-(30 - 4) :]
     path.write_text(json.dumps({"text": " ".join([*short, "on the newts"])}) + "\n")
     assert asked(bert, cloze.Cloze(files=(str(path),)))[0][0][3] == pytest.approx(record[3], abs=1e-5)
-    assert "34 tokens in all" in finding.how
+    assert "34 tokens in total" in finding.how
 
 
 @pytest.mark.parametrize(("best", "word"), [([1, 1], True), ([1, 0], False), ([0, 1], False), ([0, 0], False)])
@@ -300,7 +300,7 @@ def test_a_text_too_short_for_the_draws_is_told(gpt2: Any, tmp_path: Path, capsy
     path.write_text('{"text": "the cat ran"}\n')
     for batch in (1, 3, 3):
         list(perplexity.Perplexity(files=(str(path),), iterations=1, batch=batch).examples(ways.scorer(gpt2)))
-    told = f"{path}: 1 window for the 3 to be drawn: some are scored again and again\n"
+    told = f"{path}: 1 window for the 3 to sample: some are scored repeatedly\n"
     assert capsys.readouterr().err.endswith(told)
     assert capsys.readouterr().err == ""
 
@@ -333,9 +333,9 @@ def test_a_window_sees_what_it_overlaps(gpt2: Any, tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", "is empty"), ("  \n ", "is empty"), ("newt", "has one word; wanted two or more"),
-        ("the cat ran", None), ('{"text": "a b"}\n', "holds JSON; .*perplexity` takes JSON lines"),
+        ("the cat ran", None), ('{"text": "a b"}\n', "holds JSON; .*perplexity` reads JSON lines"),
         ("the cat @-@ dog , ran . " * 500, "is raw WikiText: it has no <unk>"),
-        ("the cat, the dog. " * 600, "has signs that stand at their words"),
+        ("the cat, the dog. " * 600, "has punctuation attached to words"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_word_level_text(text: str, said: str | None, gpt2: Any, tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_who_cannot_be_asked(tmp_path: Path) -> None:
     for probe in (wikitext, bits, perplexity):
         with pytest.raises(RecipeError, match="is read the way `masked`, whose scores do not multiply"):
             asked(bert, choice(probe)(files=("x",)))
-    with pytest.raises(RecipeError, match="is read the way `detect`, which tells of no word"):
+    with pytest.raises(RecipeError, match="is read the way `detect`, which ranks no words"):
         asked(opened("electra", tmp_path / "electra"), cloze.Cloze(files=("x",)))
     (tmp_path / "x.jsonl").write_text('{"text": "the cat sat on newts"}\n')
     [record], _ = asked(bert, cloze.Cloze(files=(str(tmp_path / "x.jsonl"),)))
@@ -412,17 +412,11 @@ def test_an_elmo_is_asked_of_the_words_of_every_line(way: str, tmp_path: Path) -
 def test_what_an_elmo_cannot_be_asked(tmp_path: Path) -> None:
     elmo = elmo_made(tmp_path)
     for probe, said in (
-        (wikitext.Wikitext(files=("x",)), "there are no tokens of running text to count; wanted a causal model"),
-        (
-            perplexity.Perplexity(files=("x",), iterations=1),
-            "line by line: no windows of running text are drawn for it",
-        ),
-        (bits.Bits(files=("x",), overlap=2), r"model.overlap: found 2; wanted 0: read the way `mean`, every line"),
-        (
-            pseudo_perplexity.PseudoPerplexity(files=("x",)),
-            "by which no masks are filled; wanted masked or word; `perplexity`",
-        ),
-        (cloze.Cloze(files=("x",), way="forward"), "`forward`, whose lexicon lacks words: each is `<UNK>`, and"),
+        (wikitext.Wikitext(files=("x",)), "so that there are no tokens of running text; wanted a causal model"),
+        (perplexity.Perplexity(files=("x",), iterations=1), "line by line, so that no windows can be sampled"),
+        (bits.Bits(files=("x",), overlap=2), r"model.overlap: found 2; wanted 0, as `mean` reads every line"),
+        (pseudo_perplexity.PseudoPerplexity(files=("x",)), "which fills no masks; wanted masked or word; use `perpl"),
+        (cloze.Cloze(files=("x",), way="forward"), "`forward`, whose unknown words are all `<UNK>`, so"),
     ):
         with pytest.raises(RecipeError, match=said):
             asked(elmo, probe)
@@ -524,7 +518,7 @@ def test_the_bound_is_what_diffusion_learns(tmp_path: Path) -> None:
 def test_who_fills_no_masks(family: str, tmp_path: Path) -> None:
     model = opened(family, tmp_path / family)
     for probe in (pseudo_perplexity, perplexity_bound):
-        with pytest.raises(RecipeError, match="by which no masks are filled; wanted masked"):
+        with pytest.raises(RecipeError, match="which fills no masks; wanted masked"):
             asked(model, choice(probe)(files=("x",)))
     with pytest.raises(RecipeError, match=r"model\.window: found 31; wanted at most 30"):
         asked(made("bert", tmp_path / "bert"), pseudo_perplexity.PseudoPerplexity(files=("x",), window=31))
@@ -600,9 +594,9 @@ def test_windows_are_drawn_of_a_text_in_parts(gpt2: Any, tmp_path: Path, monkeyp
     probe = perplexity.Perplexity(files=(str(tmp_path / "a"), str(tmp_path / "b")), iterations=4, batch=2)
     scorer = ways.scorer(gpt2)
     wanted = [example.items[0].pieces.tolist() for example in probe.examples(scorer)]
-    drawn._kept.cache_clear()
+    drawn._temporary_store.cache_clear()
     monkeypatch.setattr(documents, "PART", 100)
     monkeypatch.setattr(documents, "BESIDE", 20)
     assert [example.items[0].pieces.tolist() for example in probe.examples(scorer)] == wanted
     assert sum(row.count(scorer.tokenizer.end) for row in wanted) >= 2
-    drawn._kept.cache_clear()
+    drawn._temporary_store.cache_clear()

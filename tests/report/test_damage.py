@@ -93,7 +93,7 @@ def test_tables_without_end_are_told(run: Path) -> None:
 
 def test_one_file_is_not_two(tmp_path: Path) -> None:
     plant(tmp_path / "run", [3.0])
-    words = "x: is to be two of the page, the Markdown and the JSON; wanted a file for each"
+    words = "x: is the output of two formats; wanted separate files for the page, the Markdown and the JSON"
     with pytest.raises(RecipeError, match=words):
         report.write([str(tmp_path / "run")], markdown=str(tmp_path / "x"), json=f"{tmp_path}/run/../x")
     assert not (tmp_path / "x").exists()

@@ -86,7 +86,7 @@ def test_a_run_that_nobody_works_on_was_killed(tmp_path: Path) -> None:
     assert is_held(run) is False
     (facts,) = folders.read([run])
     assert facts["state"] == "killed"
-    assert facts["notes"] == ["killed: no process works on it any more; it goes on with the same command"]
+    assert facts["notes"] == ["killed: no process is working on it; the same command resumes it"]
     (run / "environment.json").write_text(json.dumps({"host": "hall"}))
     assert folders.read([run])[0]["state"] == "running"
     for lock in tmp_path.glob(".run.*"):
@@ -124,8 +124,8 @@ def test_files_of_a_task_are_data_too(tmp_path: Path) -> None:
     assert shown["files"] == [("file", "split", "examples", "tokens"), ["d/t.json", "train", "72", "900"]]
     assert shown["data"] == [("store", "tokens"), ["books", "7"]]
     assert statement(report)[0] == (
-        "**Data.** Learned from books, 7 tokens, language not stated, license not stated; the files of the task squad "
-        "(t.json, 72 examples). The runs together read 200 tokens."
+        "**Data.** Trained on books, 7 tokens, language not stated, license not stated; the files of the task squad "
+        "(t.json, 72 examples). All runs together read 200 tokens."
     )
 
 

@@ -78,7 +78,7 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_told(tmp_path: Path) -> No
     path.write_bytes(path.read_bytes()[:-30])
     found = learning_curve.read(path, Known({}))
     assert found["steps"] == 1
-    assert found["cut"] == "line 2, the last, is cut off; it is left out"
+    assert found["cut"] == "line 2, the last, is incomplete; it is left out"
     assert found["damaged_count"] == 0
 
 

@@ -74,10 +74,10 @@ def test_a_run_that_falls_silent_is_shown_so(tmp_path: Path, monkeypatch: pytest
     run = plant(tmp_path / "run", [3.0, 2.0], state="running")
     with serving(run) as server:
         state = ask(server, "/state")
-        assert "perhaps it was killed" not in ask(server, "/")[1]
+        assert "it may have been killed" not in ask(server, "/")[1]
         monkeypatch.setattr(folders, "SILENT", -1.0)
         assert ask(server, "/state") != state
-        assert "perhaps it was killed" in ask(server, "/")[1]
+        assert "it may have been killed" in ask(server, "/")[1]
 
 
 def test_others_are_refused(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_folder_that_goes_is_told(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_and_folders_without_runs_are_refused(tmp_path: Path) -> None:
     run = plant(tmp_path / "run", [3.0, 2.0])
-    with serving(run) as server, pytest.raises(RunError, match="a port that is free"):
+    with serving(run) as server, pytest.raises(RunError, match="a free port"):
         live.server([str(run)], port=server.server_address[1])
     with pytest.raises(RecipeError, match="no such folder"):
         live.server([str(tmp_path / "none")])

@@ -35,8 +35,8 @@ def test_commands_stand_apart(tmp_path: Path) -> None:
     plant(tmp_path / "other", [3.0], recipe={"data": "x"})
     facts = content.content([str(tmp_path)], watts=300)
     text = markdown(facts)
-    assert "The settings in which the recipes of `pretrain` differ; –: a recipe has no such setting." in text
-    assert "energy at 300 W a device, as `--watts` says." in text
+    assert "Settings in which the recipes of `pretrain` differ; –: the recipe does not have the setting." in text
+    assert "energy at 300 W per device, from `--watts`." in text
     assert "use <code>layout.micro=2</code> or &lt;i&gt;</li>" in page(facts)
 
 
@@ -44,13 +44,13 @@ def test_the_statement_tells_data_and_compute(tmp_path: Path) -> None:
     run = plant(tmp_path / "run", falling(30), layouts=[{"from": 0, "processes": 8}])
     (run / "data.json").write_text(json.dumps({"books": STORE}))
     data, compute, software = statement(content.content([str(run)], watts=500))
-    assert data == ("**Data.** Learned from books, 315,010 tokens of 595 documents (9,612 more were held out), "
-                    "wordpiece of 4,500 pieces, language en, license CC0. The runs together read 3,000 "
+    assert data == ("**Data.** Trained on books, 315,010 tokens of 595 documents (9,612 more held out), "
+                    "wordpiece of 4,500 pieces, language en, license CC0. All runs together read 3,000 "
                     "tokens.")  # fmt: skip
     assert compute == (
-        "**Compute.** 1 run, 0.0333 device hours in all (cpu, 1 thread), 60 GFLOP by the size of the networks; time of "
-        "the steps that stand, without validations, saving and what was done twice. Energy: 0.0167 kWh, at 500 W a "
-        "device, not measured."
+        "**Compute.** 1 run, 0.0333 device hours in total (cpu, 1 thread), 60 GFLOP from the size of the networks; "
+        "time of the final steps, without validation, saving and repeated work. Energy: 0.0167 kWh, estimated at 500 W "
+        "per device."
     )
     assert software == "**Software.** ordsmed 0.1.0, torch 2.7.0."
 
@@ -59,9 +59,9 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     run = plant(tmp_path / "run", log="")
     (run / "environment.json").unlink()
     assert statement(content.content([str(run)])) == [
-        "**Data.** Not known: no run here says it.",
-        "**Compute.** Not known: no run here has written a step.",
-        "**Software.** Not known.",
+        "**Data.** Unknown: no run here records it.",
+        "**Compute.** Unknown: no run here has written a step.",
+        "**Software.** Unknown.",
     ]
 
 

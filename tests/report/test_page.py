@@ -157,7 +157,7 @@ def test_pictures_of_probes_show_guessing_and_leave_out_what_was_asked_first(tmp
     place = re.search(r'<i class="g" style="top:([\d.]+)%">guessing</i>', picture[1])
     assert place
     assert high - float(place[1]) / 100 * (high - low) == pytest.approx(50.0, abs=0.1)
-    assert "What was asked before the first step stands in the table alone." in picture[1]
+    assert "Scores before the first step are only in the table." in picture[1]
     assert re.findall(r'class="line (c\d)"', picture[1]) == ["c0"]
 
 
@@ -181,8 +181,8 @@ def test_names_are_no_html(tmp_path: Path) -> None:
     [
         (lambda run: (run / "metrics.jsonl").unlink(), "no metrics.jsonl"),
         (lambda run: (run / "metrics.jsonl").write_text(""), "holds no step"),
-        (lambda run: (run / "recipe.toml").unlink(), "what was asked for is not known"),
-        (lambda run: (run / "recipe.toml").write_text("= ="), "what was asked for is not known"),
+        (lambda run: (run / "recipe.toml").unlink(), "the requested settings are unknown"),
+        (lambda run: (run / "recipe.toml").write_text("= ="), "the requested settings are unknown"),
         (lambda run: (run / "status.json").write_text("{"), "status.json: not JSON"),
         (lambda run: (run / "scores.json").write_text("[]"), "scores.json: holds no table"),
         (lambda run: (run / "environment.json").write_bytes(b"\xff"), "environment.json: not JSON"),
@@ -208,7 +208,7 @@ def test_a_run_that_is_silent_is_told(tmp_path: Path) -> None:
     assert content.content([str(run)])["runs"][0]["notes"] == []
     for name in ("metrics.jsonl", "status.json"):
         os.utime(run / name, (1e9, 1e9))
-    assert "perhaps it was killed" in content.content([str(run)])["runs"][0]["notes"][0]
+    assert "it may have been killed" in content.content([str(run)])["runs"][0]["notes"][0]
 
 
 @pytest.mark.parametrize("name", ["nothing", "file", "empty", "corpus"])
@@ -220,7 +220,7 @@ def test_folders_that_are_no_run_are_refused(tmp_path: Path, name: str) -> None:
         "nothing": "no such folder",
         "file": "is a file",
         "empty": "holds no run",
-        "corpus": "an `ordsmed corpus`, no run",
+        "corpus": "a folder of `ordsmed corpus`, not a run",
     }
     with pytest.raises(RecipeError, match=re.escape(told[name])):
         content.content([str(tmp_path / name)])
@@ -328,7 +328,7 @@ def test_failures_are_told_first(tmp_path: Path) -> None:
     plant(tmp_path / "a", [3.0], state="stopped")
     plant(tmp_path / "b", [3.0], state="failed", why="no memory")
     text = page.page(content.content([str(tmp_path)]))
-    assert text.index("failed: no memory") < text.index("stopped before its end")
+    assert text.index("failed: no memory") < text.index("stopped early")
 
 
 def test_long_names_go_on_in_the_next_line_and_numbers_do_not(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_the_top_says_which_run_is_best_and_by_how_much(tmp_path: Path) -> None:
     assert lead(runs)[-2] == f"Of 4 that learned mlm from the same data, {wanted}"
     assert not any("best by" in line for line in lead(runs[:1]))
     other = plant(tmp_path / "causal", [1.0], recipe={"objective": {"kind": "clm"}}, scores={"validation": 1.0})
-    assert "No two of these runs learned the same" in " ".join(lead([runs[0], other]))
+    assert "No two of these runs have the same" in " ".join(lead([runs[0], other]))
     assert "Of 4 that learned mlm" in " ".join(lead([*runs, other]))
 
 

@@ -49,13 +49,13 @@ def test_bands_are_shown_whole_where_that_is_asked() -> None:
 def test_a_page_tells_what_is_cut_off(tmp_path: Path) -> None:
     plant(tmp_path / "a", falling(60))
     plant(tmp_path / "wild", [3.0 + 300 * step for step in range(60)], recipe={"data": "other"})
-    assert "Cut off at the top: wild, which comes to 17,703." in page.page(content.content([str(tmp_path)]))
+    assert "Cut off at the top: wild, which reaches 17,703." in page.page(content.content([str(tmp_path)]))
 
 
 def test_a_run_whose_losses_are_numbers_at_its_beginning_alone_has_a_page(tmp_path: Path) -> None:
     plant(tmp_path / "run", [3.0, *[math.nan] * 60])
     text = page.page(content.content([str(tmp_path)]))
-    assert "the loss of 60 of 61 steps is no finite number, first at step 2" in text
+    assert "the loss of 60 of 61 steps is not finite, first at step 2" in text
     assert 'class="line c0"' in text
 
 

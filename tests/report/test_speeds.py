@@ -100,15 +100,15 @@ def test_rows_and_what_follows_from_them(bench: Path) -> None:
         "GiB",
     )
     assert not set(every["work-0"].head[5:]) & set(every["speeds-0"].head)
-    assert every["speeds-0"].about.endswith("time to train is not known: length 512 was not measured")
+    assert every["speeds-0"].about.endswith("time to train is unknown: length 512 was not measured")
     assert "profile-0" not in every
     assert (rows[3]["padded"], rows[3]["ratio"]) == ("5", "1.5")
     theirs = [dict(zip(every["published-0"].head, (cell.text for cell in row), strict=True))
               for row in every["published-0"].rows]  # fmt: skip
-    assert [(row["theirs"], row["theirs, sequences/s"], row["hardware"]) for row in theirs[:3]] == [
+    assert [(row["published on"], row["published, sequences/s"], row["hardware"]) for row in theirs[:3]] == [
         ("A100", "533", "same"), ("V100 16 GB", "116", "other"), ("V100 32 GB", "128", "other"),
     ]  # fmt: skip
-    assert [row["ours, padded as theirs"] for row in theirs if row["length"] == "384"] == ["7", "7"]
+    assert [row["ordsmed, padded"] for row in theirs if row["length"] == "384"] == ["7", "7"]
     assert [row["ms mean"] for row in theirs if row["length"] == "384"] == ["276.26", "1,451.396"]
     assert every["not-measured-0"].rows[0][1].text == "no memory is left <b>"
     assert "hours-0" not in every
@@ -152,7 +152,7 @@ def test_served_live_it_is_another_once_something_was_measured(bench: Path) -> N
 
 
 @pytest.mark.parametrize(("name", "text", "why"), [
-    ("x.json", "{}", "is no table of `ordsmed bench`"),
+    ("x.json", "{}", "is not a table of `ordsmed bench`"),
     ("x.json", '{"bench"', "not JSON"),
     ("x.jsonl", '{"loss": 3}\n', "x.jsonl:1"),
     ("x.jsonl", "", "holds no measurement"),
@@ -242,7 +242,7 @@ def test_two_recipes_compared_by_seeds_stand_on_the_page(tmp_path: Path) -> None
         rows = [[cell.text for cell in row] for row in shown.rows]
         assert rows[0] == ["1", "2.5", "2.25", "-0.25"]
         assert rows[2:] == [["mean", "", "", "-0.25"], ["deviation", "", "", "0.125"]]
-        assert shown.about == "no difference shown; one, seed 3 is in no pair: it <b>diverged</b>"
+        assert shown.about == "no difference shown; one, seed 3 has no pair: it <b>diverged</b>"
         text = page.page(facts)
         assert "<h1>two against one</h1>" in text
         assert "1 comparison." in text

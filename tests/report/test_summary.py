@@ -47,10 +47,10 @@ def test_a_sentence_says_what_came_of_a_run(tmp_path: Path) -> None:
             {"state": "stopped", "scores": None},
             "has so far learned from 0.5 million Norwegian words in 15 seconds (30 of 30",
         ),
-        ({"scores": {"step": 30}}, "; how good it is on texts it never saw was not measured."),
+        ({"scores": {"step": 30}}, "; its quality on texts it never saw was not measured."),
         (
             {"recipe": {"objective": "my_lab.rhymes"}},
-            "; on examples it never saw, the loss is 3.1 (guessing: 5.5, less is",
+            "; on examples it never saw, the loss is 3.1 (guessing: 5.5, lower is",
         ),
         ({"recipe": {"model": {"kind": "my_lab.net"}}}, "A my_lab.net of 1.0 million weights"),
         ({"recipe": {"model": {"kind": "electra"}}}, "An ELECTRA of"),
@@ -139,7 +139,7 @@ def test_what_a_model_says_is_asked_once_and_kept(tiny_run: Any, tmp_path: Path)
     steps = [answer["step"] for answer in rows[0]["says"]]
     assert (steps[-1], steps) == (facts["runs"][0]["course"]["step"], sorted(steps))
     assert all("[MASK]" in row["text"] and row["right"] not in ("", "[MASK]") for row in rows)
-    assert "What the model says" in text
+    assert "Predictions" in text
     shutil.rmtree(run / "weights")
     assert shown(run)[0]["runs"][0]["samples"] == rows
 

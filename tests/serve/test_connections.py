@@ -34,6 +34,7 @@ BAD = {
     "two lengths in a line": HEAD + SIZE[:-2] + b", 5\r\n\r\n" + BODY,
     "a signed length": HEAD + SIZE.replace(b": ", b": +") + b"\r\n" + BODY,
     "folded": HEAD + b"A: b\r\n " + SIZE + b"\r\n" + BODY,
+    "folded by a tab": HEAD + b"A: b\r\n\t" + SIZE + b"\r\n" + BODY,
     "folded coding": HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNK + b"0\r\n\r\n",
     "a blank before the colon": HEAD + SIZE.replace(b":", b" :") + b"\r\n" + BODY,
     "two codings": HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n" + CHUNK + b"0\r\n\r\n",
@@ -137,7 +138,7 @@ def all_busy(folders: dict[str, Path], spare: int) -> Iterator[tuple[Running, li
 
 
 def test_where_all_are_busy_health_is_answered(folders: dict[str, Path]) -> None:
-    with all_busy(folders, 2) as (served, several):
+    with all_busy(folders, 1) as (served, several):
         for _ in range(4):
             assert httpx.get(f"{served.url}/health").status_code == 200
         for path in ("/fill-mask", "/v1/completions", "/embed"):
@@ -174,9 +175,13 @@ def test_an_answer_that_has_begun_is_closed_at_a_bad_chunk(served: Running, caps
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_closed_connection_is_forgotten(folders: dict[str, Path]) -> None:
-    """Answered ones, silent ones and those that end with their answer."""
+def test_a_closed_connection_is_forgotten(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answered ones, silent ones and those that end with their answer, even while the rest of their body is read."""
+    from ordsmed.serve import connections
+
+    monkeypatch.setattr(connections, "LINGER", 60)
     with running({"bert": folders["bert"]}) as served:
+        assert httpx.get(f"{served.url}/health").status_code == 200
         limits = served.server.config.http_protocol_class.keywords["limits"]
         with contextlib.ExitStack() as stack:
             several = [stack.enter_context(connect(served)) for _ in range(3)]
@@ -186,6 +191,11 @@ def test_a_closed_connection_is_forgotten(folders: dict[str, Path]) -> None:
             while limits.addresses != {"127.0.0.1": 2}:
                 time.sleep(0.01)
             assert (len(limits.fresh), len(limits.others)) == (1, 1)
+            several[2].sendall(HEAD + b"Content-Length: 99999999\r\n\r\n")
+            assert several[2].recv(12) == b"HTTP/1.1 413"
+            while limits.addresses != {"127.0.0.1": 1}:
+                time.sleep(0.01)
+            assert len(served.server.server_state.connections) == 2
         while limits.addresses:
             time.sleep(0.01)
         assert not limits.fresh

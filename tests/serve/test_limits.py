@@ -79,7 +79,7 @@ def test_what_is_refused_says_where_and_what(served: Running) -> None:
         ("/v1/completions", '{"prompt": "a", "suffix": "b"}'): (400, "suffix: is not done here"),
         ("/v1/completions", '{"prompt": "a", "max_tokens": 1000000}'): (413, "found 1,000,000 new tokens"),
         ("/gpt2/score", json.dumps({"texts": "it " * 40})): (400, "40 tokens; wanted at most"),
-        ("/bert/score", '{"texts": "it", "way": "causal"}'): (400, "bert: is a bert, which cannot be asked the way"),
+        ("/bert/score", '{"texts": "it", "way": "causal"}'): (400, "bert: is a bert, which cannot be read the way"),
         ("/v1/nonsense", "{}"): (404, "nothing answers POST /v1/nonsense"),
     }
     for (path, body), (status, message) in asked.items():

@@ -29,7 +29,7 @@ def test_a_checkpoint_of_tensorflow(tmp_path: Path) -> None:
         assert told[0] == f"{name}: google_bert"
         assert {'  kind = "bert"', "  width = 8", "  layers = 2", "  learned: mlm_nsp"} <= set(told)
         assert told[-3:] == ["  1,866 numbers", "  tokenizer: wordpiece, 40 pieces",
-                             "  3 tensors of its optimizer: left out"]  # fmt: skip
+                             "  3 tensors of its optimizer are left out"]  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["bert"]
 
 
@@ -62,13 +62,13 @@ def test_a_published_name_and_one_that_leads_nowhere(tmp_path: Path) -> None:
     listing = {"google/tiny": tmp_path / "bert", "google/list": tmp_path / "bert/vocab.txt"}
     table = "".join(f'"{name}" = "{place}"\n' for name, place in listing.items())
     Path("models.toml").write_text(f"[names]\n{table}")
-    assert show("google/tiny")[:2] == ["google/tiny: google_bert", f"  stands at {tmp_path / 'bert'}"]
+    assert show("google/tiny")[:2] == ["google/tiny: google_bert", f"  found at {tmp_path / 'bert'}"]
     assert show("google/list") == [
         "google/list: a vocabulary",
-        f"  stands at {tmp_path / 'bert/vocab.txt'}",
+        f"  found at {tmp_path / 'bert/vocab.txt'}",
         "  tokenizer: wordpiece, 40 pieces",
     ]
-    with pytest.raises(RecipeError, match=r"nobody: is no recipe and leads to no folder; models.toml does not lead"):
+    with pytest.raises(RecipeError, match=r"nobody: is neither a recipe nor a folder; models.toml does not lead"):
         show("google/nobody")
     with pytest.raises(RecipeError, match=r"did you mean `\w*/?tiny"):
         show("tiny/brt")
@@ -86,7 +86,7 @@ def test_a_folder_for_what_names_led_to(tmp_path: Path, monkeypatch: pytest.Monk
     cli.main(["show", "google/tiny", "--cache-dir", "kept"])
     shutil.rmtree(tmp_path / "bert")
     first = capsys.readouterr().out
-    assert f"stands at {tmp_path / 'kept/models/google/tiny'}" in first
+    assert f"found at {tmp_path / 'kept/models/google/tiny'}" in first
     cli.main(["show", "google/tiny", "--cache-dir=kept"])
     assert capsys.readouterr().out == first
     assert not Path("elsewhere").exists()

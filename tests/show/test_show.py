@@ -42,7 +42,7 @@ def test_an_imported_folder_is_told_by_its_settings_and_size(tmp_path: Path) -> 
     (tmp_path / "settings.toml").write_text('[model]\nkind = "bert"\n')
     save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "model.safetensors")
     assert show.show(str(tmp_path)) == [
-        f"{tmp_path}: weights, of no run that stands here", "  [model]", '  kind = "bert"', "17 numbers"]  # fmt: skip
+        f"{tmp_path}: weights without a run", "  [model]", '  kind = "bert"', "17 numbers"]  # fmt: skip
     with pytest.raises(RecipeError, match="is a folder, but width=3 is given; wanted no override"):
         show.show(str(tmp_path), ["width=3"])
 
@@ -60,7 +60,7 @@ def test_of_a_folder_whose_data_are_gone_its_state_is_told(tmp_path: Path, monke
     plan = SimpleNamespace(read=gone)
     monkeypatch.setitem(show.PLANS, "encode", plan)
     assert show.show(str(tmp_path)) == [
-        f"{tmp_path}: encode", "state: done", "cost: not known, for store: no such folder",
+        f"{tmp_path}: encode", "state: done", "cost: unknown: store: no such folder",
         f"settings: `ordsmed show {tmp_path} --settings`"]  # fmt: skip
     own = show.show(str(tmp_path), own_settings=True)
     rest = f"settings at their defaults: `ordsmed show {tmp_path} --all`"
@@ -126,5 +126,5 @@ def test_a_run_is_shown_with_what_may_change_of_it(tmp_path: Path, monkeypatch: 
     show.read(str(tmp_path / "own.toml"), verb="pretrain")
     assert checked == [str(tmp_path / "own.toml")]
     Run(tmp_path).set(verb="predict")
-    with pytest.raises(RecipeError, match="is no folder that ordsmed made"):
+    with pytest.raises(RecipeError, match="was not written by ordsmed"):
         show.read(str(tmp_path))

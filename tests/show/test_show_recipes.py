@@ -137,7 +137,7 @@ def test_a_recipe_and_its_cost() -> None:
     rehearsed = [line.partition("; about ")[0] for line in show.rehearsed("train.toml", ["seed=4"], recipe, told)]
     assert rehearsed[at:] == lines[at:], "it is told alike, but for the time that it takes here"
     assert not Path("work").exists()
-    with pytest.raises(RecipeError, match="is no training; wanted a recipe or run of"):
+    with pytest.raises(RecipeError, match="is not a training; wanted a recipe or run of"):
         show.layout("loader")
 
 

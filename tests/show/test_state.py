@@ -53,7 +53,7 @@ def test_a_run_is_shown_by_its_state(recipe: Recipe) -> None:
 
 def test_what_nobody_works_on_any_more_is_told_so(tmp_path: Path) -> None:
     """By its lock, where it began on this machine; elsewhere nobody knows."""
-    folder, left = tmp_path / "run", "state: running, but no process works on it any more; give its command again"
+    folder, left = tmp_path / "run", "state: running, but no process is working on it; run its command again"
     folder.mkdir()
     Run(folder).set(verb="corpus", state="running")
     here, elsewhere = json.dumps({"host": platform.node()}), json.dumps({"host": "hall"})
@@ -84,7 +84,7 @@ def test_a_run_without_its_data_is_shown(recipe: Recipe, store: Path, tmp_path: 
     shutil.rmtree(tmp_path / "store")
     told = show(str(folder))
     assert told[1] == "state: done"
-    assert any(line.startswith("cost: not known, for ") for line in told)
+    assert any(line.startswith("cost: unknown: ") for line in told)
 
 
 @pytest.mark.long
@@ -132,20 +132,20 @@ def test_what_is_counted(count: int, noun: str, told: str) -> None:
 
 def test_a_loss_is_told_beside_guessing_of_the_same() -> None:
     """Of several terms each by itself: a sum is nothing to compare with guessing words."""
-    from ordsmed.tell.show.state import _guessed
+    from ordsmed.tell.show.state import _guessing
 
     one = {"unigram": 6.5, "guessing": {"validation": 6.5, "mlm": 6.5, "mlm_right": 0.1}, "mlm": 6.0, "mlm_right": 0.2}
-    assert _guessed(one) == ["guessing by frequency: loss 6.5000"] == _guessed({"unigram": 6.5})
+    assert _guessing(one) == ["guessing by frequency: loss 6.5000"] == _guessing({"unigram": 6.5})
     two = {"unigram": 6.5, "guessing": {"mlm": 6.5, "mlm_right": 0.1, "pair": 0.69, "pair_right": 0.6},
            "mlm": 6.0, "mlm_right": 0.2, "pair": 0.7, "pair_right": 0.5}  # fmt: skip
-    assert _guessed(two) == [
+    assert _guessing(two) == [
         "mlm: 20.0% right, 10.0% by guessing; loss 6.0000, 6.5000 by guessing",
         "pair: 50.0% right, 60.0% by guessing; loss 0.7000, 0.6900 by guessing",
     ]
-    assert _guessed({"step": 2}) == []
+    assert _guessing({"step": 2}) == []
     older = {"unigram": 6.5, "validation": 6.7, "mlm": 6.0, "pair": 0.7}
-    assert _guessed(older) == ["guessing by frequency: loss 6.5000 of tokens, not of the whole"]
-    assert _guessed({"unigram": 6.5, "validation": 6.0, "mlm": 6.0}) == ["guessing by frequency: loss 6.5000"]
+    assert _guessing(older) == ["guessing by frequency: loss 6.5000 of tokens, not of the whole"]
+    assert _guessing({"unigram": 6.5, "validation": 6.0, "mlm": 6.0}) == ["guessing by frequency: loss 6.5000"]
 
 
 def written_down(folder: Path, *lines: dict[str, object]) -> None:
@@ -173,8 +173,8 @@ def test_the_last_losses_and_the_last_validation_are_told(
     assert state.lines(tmp_path) == [
         "state: failed", "why: a disk", "step 14 of 20, phase 2", told,
         "validation at step 12: loss 6.0000 (mlm 25.0% right, right_share 0.5)",
-        "left out: 4 steps taught nothing, the last for no number",
-        "deadline 2 h: steps were fitted from [99]",
+        "left out: 4 steps skipped, the last for no number",
+        "deadline 2 h: steps were adjusted from [99]",
     ]  # fmt: skip
     for name in ("loss.svg", "trials.svg"):
         (tmp_path / name).touch()
@@ -240,7 +240,7 @@ def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Pa
     (tmp_path / "scores.json").write_text(text)
     Run(tmp_path).set(verb="finetune", state="done", began=0)
     told = state.lines(tmp_path)
-    assert told[1].startswith(f"scores: not known, for {tmp_path}/scores.json: ")
+    assert told[1].startswith(f"scores: unknown: {tmp_path}/scores.json: ")
     assert told[2].startswith("began: ")
     with pytest.raises(DataError, match=r"scores\.json"):
         compared.ended(tmp_path)

@@ -49,7 +49,7 @@ def test_a_corpus_that_may_only_be_read_is_counted(tmp_path: Path, read_only: Ca
     read_only(tmp_path / "c")
     found = stats(name)
     assert found[:-1] == told[:-1]
-    assert found[-1].startswith("stats.json and stats.svg are not kept: ")
+    assert found[-1].startswith("stats.json and stats.svg were not written: ")
     assert found[-1].endswith("c/stats.json: cannot write: Read-only file system")
 
 
@@ -127,7 +127,7 @@ def test_languages_are_guessed_from_samples(tmp_path: Path, monkeypatch: pytest.
     shares = json.loads((tmp_path / "c" / "stats.json").read_text())["languages"]
     assert shares["en"] == pytest.approx(0.75, abs=0.13)
     assert shares["nb"] == pytest.approx(0.25, abs=0.13)
-    assert sum("of 80 documents that do not name theirs" in line for line in told) == 1
+    assert sum("of 80 documents without a language" in line for line in told) == 1
     monkeypatch.setitem(sys.modules, "py3langid", None)
     deed.language._identifier.cache_clear()
     try:
@@ -236,10 +236,10 @@ def test_samples_are_spread_evenly_over_documents_that_name_no_language() -> Non
 def test_shares_of_languages_weigh_what_is_known_and_what_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deed.language, "weigh", lambda sample: {sample: 1.0, "xx": 0.0})
     languages = deed.Languages(known=Counter(en=50, nb=10), samples=["nb", "nb", "nb", "sv"], others=40)
-    assert deed._told_languages(languages) == (
-        {"en": 0.5, "nb": 0.4, "sv": 0.1}, ["guessed from 4 of 40 documents that do not name theirs"]
+    assert deed._language_shares(languages) == (
+        {"en": 0.5, "nb": 0.4, "sv": 0.1}, ["guessed from 4 of 40 documents without a language"]
     )  # fmt: skip
-    assert deed._told_languages(deed.Languages(known=Counter(en=2, nb=1))) == ({"en": 0.6667, "nb": 0.3333}, [])
+    assert deed._language_shares(deed.Languages(known=Counter(en=2, nb=1))) == ({"en": 0.6667, "nb": 0.3333}, [])
 
 
 def test_a_corpus_is_counted_in_blocks_of_a_million_characters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_what_is_told_of_a_corpus_line_by_line(tmp_path: Path) -> None:
     assert stats(str(folder)) == [
         "train: 2 documents, 3 sentences, 6 words, 21 characters, 25 bytes",
         "validation: 1 document, 1 sentence, 1 word, 2 characters, 3 bytes",
-        "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer",
+        "tokens: not counted; `--tokenizer NAME` counts them",
         "all splits: 7 words: 0.00% of English Wikipedia (2,500 M), 0.00% of BookCorpus (800 M)",
         "", "train: words a document", *histogram.lines(histogram.count(np.array([5, 1]))),
         "", "train: words a sentence", *histogram.lines(histogram.count(np.array([2, 3, 1]))),

@@ -202,9 +202,9 @@ def test_killed_in_between_it_goes_on(study: Path, made: Made, monkeypatch: pyte
 
 def test_what_fails_is_told_and_in_no_mean(study: Path, made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     made.complaints = {"seed-3": "there: step 5: loss nan; wanted finite numbers"}
-    with pytest.raises(RunError, match=rf"^{HERE}: 1 of 5 seeds failed: 3; {HERE}/stability.md tells why") as error:
+    with pytest.raises(RunError, match=rf"^{HERE}: 1 of 5 seeds failed: 3; {HERE}/stability.md says why") as error:
         stability(str(study), how=FIVE)
-    assert "the same command makes those again" in str(error.value)
+    assert "the same command retries them" in str(error.value)
     assert "validation 8.697 ± 0.017: mean and sample deviation (n - 1) of 4 seeds" in capsys.readouterr().err
     result = files.read_json(HERE / "stability.json")
     assert result["in_mean"] == [1, 2, 4, 5]
@@ -227,7 +227,7 @@ def test_all_that_fail_leave_no_mean(study: Path, made: Made) -> None:
     made.complaints = dict.fromkeys(("seed-1", "seed-2"), "here: it burns")
     with pytest.raises(RunError, match="2 of 2 seeds failed: 1, 2"):
         stability(str(study), how=StudyOptions(seeds=(1, 2)))
-    assert "no seed came to a score" in (HERE / "stability.md").read_text()
+    assert "no seed has a score" in (HERE / "stability.md").read_text()
     assert files.read_json(HERE / "stability.json")["over"] == {}
 
 
@@ -255,7 +255,7 @@ def test_a_score_that_is_no_number_is_left_out_and_told(study: Path, made: Made)
     result = stability(str(study), how=FIVE)
     assert result["in_mean"] == [1, 3, 4, 5]
     assert result["over"]["validation"]["count"] == 4
-    assert "seed 2 is not in the mean: validation is no number: it diverged" in (HERE / "stability.md").read_text()
+    assert "seed 2 is not in the mean: validation is not a number: it diverged" in (HERE / "stability.md").read_text()
     assert "NaN" not in (HERE / "stability.json").read_text()
 
 
@@ -285,7 +285,7 @@ def test_one_seed_has_no_deviation(study: Path) -> None:
     over = stability(str(study), how=StudyOptions(seeds=(4,)))["over"]["validation"]
     assert (over["mean"], over["deviation"], over["interval"]) == (8.7, None, None)
     page = (HERE / "stability.md").read_text()
-    assert "validation 8.7000; of one seed there is no deviation" in page
+    assert "validation 8.7000; one seed has no deviation" in page
     assert "| deviation |            |" in page
 
 
@@ -295,7 +295,7 @@ def test_what_was_rewound_is_told_and_counts(study: Path, made: Made) -> None:
     assert result["in_mean"] == [1, 2, 3, 4, 5]
     assert [row["left_out"] for row in result["runs"]] == [0, 2, 0, 0, 0]
     page = (HERE / "stability.md").read_text()
-    assert "seed 2: steps 3 to 4 taught nothing: loss nan" in page
+    assert "seed 2: steps 3 to 4 were left out: loss nan" in page
     assert "2 steps left out" in page
 
 
@@ -306,7 +306,7 @@ def test_metrics_that_are_cut_off_are_told(study: Path) -> None:
     result = stability(str(study), how=StudyOptions(seeds=(1, 2)))
     assert result["in_mean"] == [1, 2], "its score stands by itself"
     assert result["runs"][1]["step"] == 5
-    assert "seed 2: metrics.jsonl ends at step 5 of 6: it is cut off" in (HERE / "stability.md").read_text()
+    assert "seed 2: metrics.jsonl ends at step 5 of 6: it is truncated" in (HERE / "stability.md").read_text()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", None])
@@ -432,9 +432,9 @@ def test_trials_are_no_seeds(tuning: Path, text: str, complaint: str) -> None:
 
 def test_what_is_no_study_is_refused(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stability(str(study), how=StudyOptions(seeds=(1,)))
-    with pytest.raises(RecipeError, match=r"seed-1: is the folder of a `pretrain`; wanted a recipe"):
+    with pytest.raises(RecipeError, match=r"seed-1: is a folder written by `pretrain`; wanted a recipe"):
         stability(str(HERE / "seed-1"))
-    with pytest.raises(RecipeError, match=r"steady: stands, but phase.rate=1 is given"):
+    with pytest.raises(RecipeError, match=r"steady: exists, but phase.rate=1 is given"):
         stability(str(HERE), ["phase.rate=1"])
     with pytest.raises(RecipeError, match=r"is a recipe of `tokenizer`; wanted one of pretrain or finetune"):
         stability("stdlib-wordpiece")
@@ -442,7 +442,7 @@ def test_what_is_no_study_is_refused(study: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(RecipeError, match="out: found file, a file"):
         stability(str(study), ["out=file"])
     Run(HERE).set(of="weaving")
-    with pytest.raises(RecipeError, match="does not say of which training it is"):
+    with pytest.raises(RecipeError, match="does not record its kind of training"):
         stability(str(HERE))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -593,7 +593,7 @@ def test_where_the_interval_holds_0_no_difference_is_shown(
     made.scores = lambda one: {"validation": 1.0}
     one = compare(str(study), str(second), ["out=one"], StudyOptions(seeds=(1,)))
     assert (one["shown"], one["over"]["interval"]) == (False, None)
-    assert "by 1 seed, which leaves no interval: no difference shown" in Path("one/comparison.md").read_text()
+    assert "from 1 seed, too few for an interval: no difference shown" in Path("one/comparison.md").read_text()
 
 
 def test_three_seeds_that_point_one_way_suggest_how_many_more(
@@ -611,7 +611,7 @@ def test_three_seeds_that_point_one_way_suggest_how_many_more(
     assert "\n".join(lines) in Path("work/stability/steady-and-other/comparison.md").read_text()
     cli.main(shlex.split(lines[1])[1:])
     said = capsys.readouterr().out
-    assert "4 seeds in pairs: other is better" in said
+    assert "4 seeds paired: other is better" in said
     assert "would decide" not in said
 
 
@@ -631,7 +631,7 @@ def test_a_seed_that_failed_is_in_no_pair(
     made.complaints = {"seed-2": "here: it burns"}
     with pytest.raises(RunError, match="steady: 1 of 3 seeds failed: 2"):
         compare(str(study), str(second), how=StudyOptions(seeds=(1, 2, 3)))
-    assert "2 seeds in pairs: no difference shown, the interval holds 0" in capsys.readouterr().err
+    assert "2 seeds paired: no difference shown, the interval holds 0" in capsys.readouterr().err
     found = files.read_json(Path("work/stability/steady-and-other/comparison.json"))
     assert [pair["seed"] for pair in found["pairs"]] == [1, 3]
     assert [recipe["left_out"] for recipe in found["recipes"]] == [[{"seed": 2, "why": "here: it burns"}]] * 2
@@ -642,7 +642,7 @@ def test_a_seed_that_failed_is_in_no_pair(
     with pytest.raises(RunError, match="seeds failed"):
         compare(str(study), str(second), how=StudyOptions(seeds=(1, 2, 3)))
     text = Path("work/stability/steady-and-other/comparison.md").read_text()
-    assert "no difference shown: no seed came to a score with both recipes." in text
+    assert "no difference shown: no seed has a score with both recipes." in text
 
 
 def test_seeds_of_one_recipe_alone_are_in_no_pair(study: Path, made: Made, recipe: Callable[..., Path]) -> None:
@@ -664,12 +664,12 @@ def test_studies_of_one_name_are_told_apart_by_their_folders(study: Path) -> Non
 
 
 def test_what_cannot_be_compared(study: Path, tuning: Path, made: Made, recipe: Callable[..., Path]) -> None:
-    with pytest.raises(RecipeError, match=r"is of pretrain, .* of finetune; wanted two of one kind"):
+    with pytest.raises(RecipeError, match=r"is of pretrain, .* of finetune; wanted two of the same kind"):
         compare(str(study), str(tuning))
     with pytest.raises(RecipeError, match="has the folder of"):
         compare(str(study), str(study))
     made.scores = lambda one: {"validation": 1.0} if one.recipe.clip == 1 else {}
-    with pytest.raises(RecipeError, match="other: has no validation; wanted a score of both; --metric NAME names"):
+    with pytest.raises(RecipeError, match="other: has no validation; wanted a score of both recipes; --metric"):
         compare(str(study), str(recipe("other", clip=0.5)), how=StudyOptions(seeds=(1,)))
     assert made.begun == ["seed-1", "seed-1"]
 
@@ -732,10 +732,10 @@ def test_seeds_that_stand_beside_are_told(study: Path, made: Made) -> None:
     result = stability(str(study), [], StudyOptions(seeds=(2, 4)))
     assert (result["beside"], result["over"]["validation"]["count"]) == ([1, 3], 2)
     text = (Path(result["folder"]) / "stability.md").read_text()
-    assert "seeds 1, 3 stand too and are not in this table: --seeds 1,2,3,4" in text
+    assert "seeds 1, 3 exist but are not in this table: --seeds 1,2,3,4" in text
     whole = stability(str(study), [], StudyOptions(seeds=(1, 2, 3, 4)))
     assert (whole["beside"], whole["over"]["validation"]["count"]) == ([], 4)
-    assert "stand too" not in (Path(result["folder"]) / "stability.md").read_text()
+    assert "exist but are not" not in (Path(result["folder"]) / "stability.md").read_text()
 
 
 @pytest.mark.parametrize(("words", "unlike"), [
@@ -757,9 +757,7 @@ def test_scores_of_different_things_show_no_better_one(
     page = (Path(result["folder"]) / "comparison.md").read_text()
     assert ("other is better" in page) == (not unlike)
     if unlike:
-        assert (
-            f"which is better is not shown, for validation is not of the same thing where {unlike[0]} differs" in page
-        )
+        assert f"which is better is unknown, because validation is not comparable when {unlike[0]} differs" in page
 
 
 def test_recipes_of_two_precisions_differ(study: Path, made: Made) -> None:

@@ -402,5 +402,5 @@ def test_no_word_or_sign_of_the_tables_is_lost_unseen() -> None:
     """Where sentences end hangs on each: who changes one says so in the change log, and the digest here."""
     words = "_LEADS _TITLES _CLOSERS_TOO _TAILS _NUMBERS _MONTHS _UNITS _ERAS _SPEAKS _STARTERS _TIGHT"
     signs = "_OPEN _SHUT _STOPS _ASKS _THAI _DASHES PHRASE _BACK"
-    patterns = "_SPEAKS_HAN _CANDIDATE _WORD _PAIR _GREEK _CLOSES_SPEECH _GOES_ON _CLOSED"
-    assert [digest_of(module, names) for names in (words, signs, patterns)] == ["8526a474", "dadccd27", "bba8d2d3"]
+    patterns = "_SPEAKS_HAN _CANDIDATE _WORD _PAIR _GREEK _CLOSES_SPEECH _CONJUNCTION _CLOSED"
+    assert [digest_of(module, names) for names in (words, signs, patterns)] == ["8526a474", "dadccd27", "a83db363"]

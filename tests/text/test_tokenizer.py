@@ -181,7 +181,7 @@ def test_pipelines_that_see_whole_texts_are_not_cut() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("vocab.txt", "the\nnewts\n", r"lacks \[UNK\]"),
+        ("vocab.txt", "the\nnewts\n", r"has no \[UNK\]"),
         ("vocab.json", '{"a": 0}', "is half of a byte-level vocabulary"),
         ("tokenizer.json", '{"model": {"type": "Magic"}}', "not a tokenizer"),
         ("tokenizer.json", "{", "not JSON"),

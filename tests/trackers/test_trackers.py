@@ -231,7 +231,7 @@ def test_what_trackers_print_is_no_output(
 def test_a_package_that_is_absent_is_named(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (kind, f"{kind}.entities", f"{kind}.tracking"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(RecipeError, match=f"--to {kind}: {kind} .*`pip install {kind}`, then the same command"):
+    with pytest.raises(RecipeError, match=f"--to {kind}: {kind} .*`pip install {kind}`, then run the same command"):
         send.send([str(plant(tmp_path / "run", [3.0]))], kind)
 
 
@@ -240,7 +240,7 @@ def test_what_a_tracker_raises_is_one_line(run: Path, monkeypatch: pytest.Monkey
         raise ValueError("many lines\nno login")
 
     monkeypatch.setattr(sys.modules["wandb"], "init", refuse)
-    with pytest.raises(RunError, match="wandb: ValueError: no login; look at its address and login") as caught:
+    with pytest.raises(RunError, match="wandb: ValueError: no login; check its address and login") as caught:
         send.send([str(run)], "wandb")
     assert "\n" not in str(caught.value)
     assert [note["step"] for note in json.loads((run / "sent.json").read_text()).values()] == [0]

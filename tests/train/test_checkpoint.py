@@ -172,6 +172,33 @@ def test_hundreds_of_ranks_that_hold_the_same_leave_few_files(shape: tuple[int, 
     assert written == {**{str(n): shape[1] for n in range(154)}, "step": 1}
 
 
+def test_of_ranks_that_hold_the_same_one_reads_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And sends it to the others, each in turn; also into tensors whose numbers are not in one piece."""
+    sent: dict[int, torch.Tensor] = {}
+    replica = 0
+
+    def broadcast(tensor: torch.Tensor, source: int, group: str) -> None:
+        assert (group, tensor.is_contiguous()) == ("replicas", True)
+        if source == 100 + replica:
+            sent[source] = tensor.clone()
+        tensor.copy_(sent[source])
+
+    monkeypatch.setattr(torch.distributed, "broadcast", broadcast)
+    monkeypatch.setattr(torch.distributed, "get_global_rank", lambda group, rank: 100 + rank)
+    mesh: Any = SimpleNamespace(get_group=lambda name: {"replicate": "replicas"}[name])
+    sharing = [
+        checkpoint.SharedReading(Ranks(torch.device("cpu"), 2 * at, 4, shape=(2, 2, 1), mesh=mesh)) for at in (0, 1)
+    ]
+    stored = [torch.rand(3, 2) for _ in range(4)]
+    reads = Counter[tuple[int, int]]()
+    for number, wanted in enumerate(stored):
+        for replica in (number % 2, 1 - number % 2):  # the one that reads comes first here
+            target = torch.zeros(2, 3).t() if number == 2 else torch.zeros(3, 2)
+            sharing[replica].fill(target, lambda: reads.update([(replica, number)]) or wanted)  # noqa: B023
+            assert torch.equal(target, wanted)
+    assert reads == {(number % 2, number): 1 for number in range(4)}
+
+
 def test_an_index_that_is_damaged_is_told(tmp_path: Path) -> None:
     objective, optimizer, parts = learned(0, torch.zeros(1, 1))
     for rank in (1, 0):

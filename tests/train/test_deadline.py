@@ -153,6 +153,21 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, cos
     return [phase.steps for phase in fit.phases], [phase.warmup for phase in fit.phases], clock.now - start
 
 
+def test_small_changes_of_plan_are_kept_but_not_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change is compared to the plan that was printed last, so small ones that add up are printed."""
+    end, now = Deadline(tmp_path, 1e6, table(phases(9000)), [1.0], 0.0, 0.0), phases(1000)
+    for step, steps in {4: 1150, 8: 1020, 16: 1300, 32: 1150, 64: 1000}.items():
+        monkeypatch.setattr(Deadline, "_fitting", lambda *_, steps=steps: [[steps, 0.0]])
+        end.spent, end.phase = [1.0] * 9, 0
+        end.replan(SimpleNamespace(phases=now, ranks=Ranks(torch.device("cpu"))), step, 1.0)  # type: ignore[arg-type]
+        now = phases(steps)
+    assert [plan["now"][0][0] for plan in Run(tmp_path).status["plans"]] == [1150, 1020, 1300, 1150, 1000]
+    printed = [line.partition(";")[0] for line in capsys.readouterr().err.splitlines()]
+    assert printed == ["deadline, step 16: steps 1,000 became 1,300", "deadline, step 64: steps 1,300 became 1,000"]
+
+
 @pytest.mark.parametrize("costs", [[0.034, 0.034], [0.034, 0.09], [0.09, 0.02]])
 @pytest.mark.parametrize("seconds", [20.0, 120.0])
 def test_phases_share_the_time_as_planned(

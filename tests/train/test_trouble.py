@@ -90,7 +90,7 @@ def test_a_validation_that_is_no_number_is_gone_back_from(recipe: Recipe, monkey
     assert status["state"] == "done"
     assert status["left_out"] == [{"first": 5, "last": 6, "why": "validation loss nan"}]
     assert all(math.isfinite(line.get("validation", 0.0)) for line in read(folder / "metrics.jsonl"))
-    assert "left out: 2 steps taught nothing, the last for validation loss nan" in show(str(folder))
+    assert "left out: 2 steps skipped, the last for validation loss nan" in show(str(folder))
     assert "nan" not in (folder / "loss.svg").read_text()
 
 

@@ -428,13 +428,13 @@ def test_lists_without_an_address_come_from_a_mirror(server: Server, name: str) 
     with pytest.raises(RunError, match=r"urls\.txt: not in the mirror"):
         fetch([name], mirror="m")
     Path("m", name, "urls.txt").write_text("https://example.org/a\n")
-    assert fetch([name], mirror="m") == [f"work/fetch/{name}: 1 got (22 bytes), 0 stood already"]
-    assert fetch([name]) == [f"work/fetch/{name}: 0 got (0 bytes), 1 stood already"]
+    assert fetch([name], mirror="m") == [f"work/fetch/{name}: 1 fetched (22 bytes), 0 already there"]
+    assert fetch([name]) == [f"work/fetch/{name}: 0 fetched (0 bytes), 1 already there"]
     assert Path("work/fetch", name, "urls.txt").read_text() == "https://example.org/a\n"
     server.pages = {"/m/": TEXT}  # an index of the mirror is not the list
     assert "HTTP 404" in str(complaint(name, mirror=server.url("/m")))
     server.pages = {f"/m/{name}/urls.txt": TEXT}
-    assert bring(name, mirror=server.url("/m")) == [f"out/{name}: 1 got (10.2 kB), 0 stood already"]
+    assert bring(name, mirror=server.url("/m")) == [f"out/{name}: 1 fetched (10.2 kB), 0 already there"]
 
 
 def test_archives_are_unpacked_once(server: Server) -> None:

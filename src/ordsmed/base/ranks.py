@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ordsmed.base import ending, errors
 from ordsmed.base.errors import Lost, OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import devices, memory
-from ordsmed.base.machine.devices import Card
+from ordsmed.base.machine.devices import Accelerator
 from ordsmed.base.machine.threads import stay_on_socket, threads_of
 from ordsmed.base.meeting import WaitingLine, interruptible, resolve
 from ordsmed.base.say import many, speak
@@ -78,7 +78,7 @@ class Ranks:
     mesh: DeviceMesh = None  # type: ignore[assignment]  # None: a single process, as for the next two
     data_group: ProcessGroup = None  # type: ignore[assignment]  # ranks with other rows: one of each tensor group
     store: Store = None  # type: ignore[assignment]  # a key-value store that all ranks share
-    card: Card | None = None  # the GPU of a site that is planned for; None: that of this machine
+    card: Accelerator | None = None  # the GPU of a site that is planned for; None: that of this machine
     limit: timedelta = timedelta(0)  # timeout of collectives, if longer than torch's default
 
     @property

@@ -1,7 +1,7 @@
-"""A corpus folder: part files of one document a line, written beside their place, renamed when whole, and read.
+"""A corpus folder: write and read part files with one document per line. A part is renamed when it is complete.
 
 train/00000.jsonl, train/00001.jsonl, ...   validation/00000.jsonl, ...   test/00000.jsonl, ...
-status.json   how many documents each has, and its checksum, against which it is held before it is read
+status.json   number of documents of each part, and its checksum, which is verified before reading
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass
 class Count:
-    """What was written to one split."""
+    """Counts of what was written to a split."""
 
     documents: int = 0
     sentences: int = 0
     words: int = 0
     characters: int = 0
     bytes: int = 0
-    "of the texts in UTF-8"
+    "bytes of the texts in UTF-8"
 
 
 class PartWriter:
-    """One split's part files, from that of number `first` on.
+    """Writes the part files of a split, starting with number `first`.
 
-    `again`: parts that stand from a writing that was killed are left as they are.
+    `again`: complete parts of a killed run are kept.
     """
 
     def __init__(self, folder: Path, shard: int, *, again: bool = False, first: int = 0) -> None:
         self.folder, self.shard, self.again, self.first = folder, shard, again, first
         self.count, self.parts, self.checksums = Count(), dict[str, int](), dict[str, str]()
         self.file: IO[bytes] | None = None
-        self.documents = self.bytes = self.sum = 0  # of the part that is being written
-        self.stands = False  # it was written before
+        self.documents = self.bytes = self.sum = 0  # of the current part
+        self.stands = False  # whether the current part exists already
 
     def __enter__(self) -> PartWriter:
         return self
@@ -53,12 +53,14 @@ class PartWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
         if kind is None:
             self.close()
-        elif self.file:  # what is half written stays a .part; the next run removes it
+        elif self.file:  # an incomplete file keeps its name .part; the next run overwrites it
             with contextlib.suppress(OSError):
                 self.file.close()
 
     def wants(self, size: int) -> bool:
-        """Is the next document, of so many bytes, to be written? Else it stands, and is told with `add` alone."""
+        """Return whether the next document, of `size` bytes, must be written. Otherwise its part exists: call only
+        `add`.
+        """
         if self.documents and self.bytes + size > self.shard:
             self.close()
         if not self.documents:
@@ -66,7 +68,7 @@ class PartWriter:
         return not self.stands
 
     def write(self, line: bytes, sentences: int, words: int, characters: int, text: int = 0) -> None:
-        """One document, one line, with its end; `text`: bytes of what it says."""
+        """Write a document as one line, including its line end. `text` is the number of bytes of its text."""
         if self.wants(len(line)):
             with survive_disk(self.folder):
                 if not self.file:
@@ -77,7 +79,6 @@ class PartWriter:
         self.add(len(line), sentences, words, characters, text)
 
     def add(self, size: int, sentences: int, words: int, characters: int, text: int) -> None:
-        """Count a document."""
         self.documents, self.bytes = self.documents + 1, self.bytes + size
         count = self.count
         count.documents += 1
@@ -87,14 +88,14 @@ class PartWriter:
         count.bytes += text
 
     def take(self, part: PartWriter) -> None:
-        """Add what another writer wrote, perhaps in another process."""
+        """Add the counts of another writer, which may have run in another process."""
         for name, value in vars(part.count).items():
             setattr(self.count, name, getattr(self.count, name) + value)
         self.parts |= part.parts
         self.checksums |= part.checksums
 
     def close(self) -> None:
-        """Make the part that is being written whole."""
+        """Complete the current part."""
         if not self.documents:
             return
         part, digest = self.folder / self._name, f"{self.sum:08x}"
@@ -104,7 +105,9 @@ class PartWriter:
                 sync(self._beside)
                 self._beside.rename(part)
         elif part.stat().st_size != self.bytes:
-            raise DataError(part, f"{part.stat().st_size:,} bytes", f"{self.bytes:,}", "remove this file, go on")
+            raise DataError(
+                part, f"{part.stat().st_size:,} bytes", f"{self.bytes:,}", "remove this file, and run the command again"
+            )
         else:
             digest = checksum(part)
         self.parts[part.name], self.checksums[part.name] = self.documents, digest
@@ -120,7 +123,7 @@ class PartWriter:
 
 
 def parts(folder: Path, split: str) -> list[Path]:
-    """The part files of one split of a corpus folder, in order; all that its status tells of."""
+    """Return the part files of a split, in order. Raise DataError if one that status.json lists is missing."""
     paths = sorted((folder / split).glob("[0-9]*.jsonl"), key=lambda path: (len(path.name), path.name))
     facts = Run(folder).status.get(split) or {}
     if missing := sorted({*facts.get("parts", ())} - {path.name for path in paths}):
@@ -129,14 +132,14 @@ def parts(folder: Path, split: str) -> list[Path]:
 
 
 def check(path: Path) -> None:
-    """Hold a part file against the checksum of when it was made; corpora of before have none."""
+    """Verify the checksum of a part file. Old corpora have none."""
     facts = Run(path.parent.parent).status.get(path.parent.name) or {}
     if wanted := facts.get("checksums", {}).get(path.name):
         files.check(path, wanted, "copy it again, or make the corpus again")
 
 
 def documents(path: Path) -> Iterator[Document]:
-    """The documents of a part file, once it is known to be undamaged."""
+    """Verify a part file and yield its documents."""
     import msgspec
 
     decode = msgspec.json.Decoder(Document).decode
@@ -149,13 +152,13 @@ def documents(path: Path) -> Iterator[Document]:
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     problem = str(error) if line.endswith(b"\n") else "the last line is cut off"
                     remedy = "make the corpus again"
-                    raise DataError(f"{path}:{number}", problem, "one document a line", remedy) from None
+                    raise DataError(f"{path}:{number}", problem, "one document per line", remedy) from None
     except FileNotFoundError:
         raise DataError(path, "no such file", "a part of a corpus", "make the corpus again") from None
 
 
 def origin(folder: Path, split: str, number: int) -> str:
-    """Where the document of this number in a split stands: `train/00000.jsonl:12, id books/a.txt:3`."""
+    """Return file, line and id of a document by its number in a split: `train/00000.jsonl:12, id books/a.txt:3`."""
     for path in parts(folder, split):
         with path.open("rb") as file:
             for line, _ in enumerate(file, 1):

@@ -1,11 +1,11 @@
-"""The verb `corpus`: documents -> clean, each once, sentences told apart -> splits in JSON lines, and a report.
+"""The command `corpus`: documents -> cleaned, deduplicated, split into sentences -> splits in JSON lines, and a report.
 
     read    sources -> chunks: every document cleaned by itself, its sentences found (`chunks.py`)
-    match   hashes and signatures of all chunks -> which documents are duplicates of which (`dedup.py`, `near.py`)
-    write   chunks without these -> train/00000.jsonl, ..., validation/..., test/... (`write.py`)
+    match   hashes and signatures of all chunks -> duplicates (`dedup.py`, `near.py`)
+    write   chunks without duplicates -> train/00000.jsonl, ..., validation/..., test/... (`write.py`)
 
-Steps lie below `steps/` and go on where they were killed; when all is written they are removed.
-On which side a document falls is decided by a hash of its words and the seed alone, so equal texts fall on one side.
+The files of the steps are in `steps/`. A killed step is resumed, and they are removed when all is written. The split of
+a document depends only on a hash of its words and the seed, so equal texts are in the same split.
 """
 
 import contextlib
@@ -42,17 +42,17 @@ from ordsmed.text import read
 from ordsmed.text.clean import Form
 from ordsmed.text.source import Source
 
-SHARE = 1_000_000  # bytes of source, perhaps packed, that are worth a process of their own
+SHARE = 1_000_000  # least bytes of source, possibly packed, per process
 
 
 def workers_for(size: int) -> int:
-    """Return how many processes read and clean so many bytes of source."""
+    """Return the number of processes for this many bytes of source."""
     return max(1, min(cores(), size // SHARE))
 
 
 @dataclass(frozen=True)
 class GivenSplits:
-    """Texts that are validation and test data as they are; nothing of the others is held out for what is given."""
+    """Texts that are used as validation and test data; nothing else is held out for a split that is given."""
 
     validation: Annotated[Any, Menu("corpora")] | None = None
     "a source of validation documents"
@@ -62,67 +62,67 @@ class GivenSplits:
 
 @dataclass(frozen=True)
 class Corpus:
-    """From sources of documents to a folder of clean ones with sentences, and a validation split."""
+    """Settings for building a corpus: a folder of clean documents with sentences, and a validation split."""
 
     verb: ClassVar[str] = "corpus"
     HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "keep_steps")
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("portion", "longest", "broken", "most_words")
 
     source: Annotated[Any, Menu("corpora", many=True)]
-    "where the documents come from; or a list of such tables"
+    "source of the documents, or a list of sources"
     clean: Annotated[Any, Menu("cleaners", many=True)] = ()
-    'cleaning steps in their order, such as ["mojibake", {kind = "language", keep = ["en"]}]'
+    'cleaning steps in order, such as ["mojibake", {kind = "language", keep = ["en"]}]'
     normalise: Form = "NFC"
     "Unicode normal form of the text"
     shortest: int = 1
     "characters; shorter documents are dropped"
     sentences: str = "rules"
-    "how they are told apart: rules, lines, presplit, given (by the source), none, blingfire, or module:function"
+    "how sentences are split: rules, lines, presplit, given (by the source), none, blingfire, or module:function"
     duplicates: Literal["drop", "keep"] = "drop"
     "documents with the same words: keep the first, or all"
     near: Near | None = None
-    "a table drops documents that are nearly the same as well"
+    "a table: also drop near duplicates"
     against: tuple[str, ...] = ()
-    "folders of other corpora: what (nearly) stands there is dropped here"
+    "folders of other corpora, whose documents and (near) duplicates of them are dropped here"
     held_out: Decontaminate | None = None
     "evaluation data: documents that contain some of them are dropped"
     validation: float = 0.01
-    "share of the documents held out for validation; at least one where there are two"
+    "share of the documents held out for validation; at least one document if there are two"
     test: float = 0.0
     "share of the documents held out for a test"
     split: str | float | None = None
     'instead of these two: proportions of train, validation and test, such as "949,50,1"'
     exact: bool = False
-    "cut off exactly so many; else a document stays on its side when others are added"
+    "hold out exactly this share; else a document stays in its split when others are added"
     given: GivenSplits = GivenSplits()
-    "validation or test documents of their own"
+    "separate validation or test documents"
     portion: float = 1.0
-    "share of the sources that is read: of files above 1 MB the beginning, and as large a share of the smaller ones"
+    "share of the sources that is read: the beginning of files above 1 MB, and the same share of the smaller files"
     most_words: int = 0
-    """of training text at most, held-out text in proportion: documents are drawn by a hash of their words, and written
-    in its order, whatever the order of files; the rest is left out and counted; 0: all, in the order of the sources"""
+    """largest number of words of training text, with held-out text in proportion: documents are chosen by a hash of
+    their words and written in its order; the rest is left out and counted; 0: all, in the order of the sources"""
     longest: int = 0
-    "characters; a longer document becomes several, cut at line ends, which are held out each by itself; 0: none is cut"
+    "characters; a longer document is cut into several at line ends, each with its own split; 0: no limit"
     broken: Literal["refuse", "skip"] = "refuse"
-    "a file that cannot be read: stop and name it; or name it, count it and leave out what is behind the fault"
+    "a file that cannot be read: stop with an error; or report and count it, and skip the rest of it"
     seed: int = 0
     "decides which documents are held out"
     language: str | None = None
     "for the model card, such as en or nb"
     licence: str | None = None
-    "for the model card; not said: what the sources say"
+    "for the model card; default: the licenses of the sources"
     title: str | None = None
     "for the model card"
     shard: int = 64_000_000
     "bytes of a part file"
     keep_steps: bool = False
-    "leave the folder `steps`: another threshold or split is quick then, and the disk holds the corpus twice"
+    "keep the folder `steps`: another threshold or split is then fast, but the corpus is on disk twice"
     processes: int | None = None
-    "that work side by side; not said: one a core, fewer for a small corpus"
+    "number of processes; default: one per core, fewer for a small corpus"
     engine: str | None = None
-    "address (or file) of a Dask scheduler whose workers share this folder; instead of processes"
+    "address (or file) of a Dask scheduler whose workers share this folder, instead of local processes"
     out: str | None = None
-    "folder of the result; work/corpus/ and the recipe's name if not said"
+    "folder of the result; default: work/corpus/ and the recipe's name"
 
     def __post_init__(self) -> None:
         at_least(self, shortest=0, shard=1, processes=1, longest=0, most_words=0)
@@ -131,9 +131,9 @@ class Corpus:
         if not isinstance(self.clean, tuple):  # `clean = "length"` is one step
             object.__setattr__(self, "clean", (self.clean,))
         if self.longest and (marked := next(filter(is_refined, self.sources), None)):
-            raise ValueError(f"longest: found beside {menu.kind_of(marked)}, which splits its markup itself; wanted 0")
+            raise ValueError(f"longest: found with {menu.kind_of(marked)}, which splits its markup itself; wanted 0")
         if self.duplicates == "keep" and (self.near or self.against):
-            raise ValueError('duplicates: found "keep"; wanted "drop" beside `near` or `against`')
+            raise ValueError('duplicates: found "keep"; wanted "drop" with `near` or `against`')
         if self.near and self.near.sources > max(len(self.sources), 1):
             problem = f"near.sources: found {self.near.sources}, so that nothing is kept"
             raise ValueError(f"{problem}; wanted at most {len(self.sources)}, the number of sources")
@@ -143,13 +143,13 @@ class Corpus:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """One or many, as a tuple; names of an alias file are what stands behind them."""
+        """Return the sources as a tuple, with names of an alias file resolved."""
         several = (source.sources() if hasattr(source, "sources") else [source] for source in self._notes())
         return tuple(chain.from_iterable(several))
 
     @property
     def shares(self) -> Shares:
-        """How much is held out."""
+        """Return the shares of validation and test documents."""
         if self.split is not None:
             shares = Shares.read(str(self.split), self.exact)
         else:
@@ -157,7 +157,7 @@ class Corpus:
         return shares.without(validation=self.given.validation is not None, test=self.given.test is not None)
 
     def stamp(self) -> object:
-        """What the result depends on beside the recipe."""
+        """Return what the result depends on in addition to the recipe."""
         stamps = [source.stamp() for source in self._notes()]
         splits = [source.stamp() for source in (self.given.validation, self.given.test) if source]
         corpora = [run.Run(folder).status["fingerprint"] for folder in self._others()]
@@ -173,7 +173,7 @@ class Corpus:
         self.stamp()
 
     def perform(self, run: Run) -> dict[str, Any]:
-        """Read, match and write it all; returns the counts."""
+        """Read, match and write the corpus. Return the counts."""
         sources = self._sources()
         with worker_pool(self._workers(), self.engine) as map_in_order:
             reading = self.read(run, map_in_order)
@@ -182,7 +182,7 @@ class Corpus:
                 gone = sum((chunk.facts.left_out for chunk in chunks), Counter[str]())
                 source = ", ".join(f"{count:,} {reason}" for reason, count in report.most(gone))
                 problem = "no documents at all" + (f"; left out: {source}" if source else "")
-                raise DataError(self._named(), problem, "at least one text", "look at `source`")
+                raise DataError(self._named(), problem, "at least one text", "check `source`")
             matched = self.match(reading, chunks, map_in_order)
             noted = (self.near.into, matched.agreeing) if self.near and matched.agreeing is not None else None
             how = (self.shares, self.shard, map_in_order, self.most_words, noted)
@@ -197,7 +197,7 @@ class Corpus:
             raise DataError(self._named(), problem, "documents that no step drops", report.gone(facts))
         report.tell(facts)
         if self.shares.validation and not writers["validation"].count.documents:
-            say("validation: empty, for there is only one document")
+            say("validation: empty, because there is only one document")
             facts["lacks"] = ["validation"]
         licences = dict.fromkeys(
             source["licence"] for source in facts["sources"] if source["licence"] and not source["purpose"]
@@ -207,12 +207,12 @@ class Corpus:
         return {**facts, **known}
 
     def tidy(self, run: Run) -> None:
-        """The steps go when all stands."""
+        """Remove the steps when the corpus is complete."""
         if not self.keep_steps:
             shutil.rmtree(run.path / STEPS, ignore_errors=True)
 
     def read(self, run: Run, map_in_order: MapInOrder, part: tuple[int, int] = (0, 1)) -> Reading:
-        """The first step, or one part of it."""
+        """Run the first step, or one part of it."""
         sources = self._sources()
         for source in sources:
             if hasattr(source.settings, "prepare"):
@@ -225,13 +225,13 @@ class Corpus:
         return reading
 
     def match(self, reading: Reading, chunks: Sequence[Chunk], map_in_order: MapInOrder) -> Matched:
-        """The second step."""
+        """Run the second step."""
         if self.duplicates == "keep":
             return Matched()
         return match(reading.folder, chunks, reading.sources, self.near, map_in_order)
 
     def _grams(self, steps: Path) -> str:
-        """The file of what is held out, made once."""
+        """Return the file with the hashes of held-out texts; create it if it is missing."""
         assert self.held_out
         stamp = [settings.plain(self.held_out), read.stamp(read.files(self.held_out.paths))]
         path = steps / f"held-out-{value_key(stamp, 12)}.npy"
@@ -243,7 +243,7 @@ class Corpus:
         return str(path)
 
     def _sources(self) -> list[CorpusSource]:
-        """All of them; what no duplicate displaces stands first: given texts, and other corpora."""
+        """Return all sources. Given texts and other corpora, whose documents are never dropped, come first."""
         splits = {"validation": self.given.validation, "test": self.given.test}
         first = [CorpusSource(settings, purpose) for purpose, settings in splits.items() if settings]
         corpora = menu.load("corpora", "corpus")
@@ -272,11 +272,11 @@ def _place(source: Source) -> object:
 
 
 def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str | None) -> list[str]:
-    """Some of the work, beside others that do the rest: one part of an array's, or the steps up to one."""
+    """Do a part of the work: one part of a job array, or the steps up to `until`."""
     if until not in (None, "read", "match"):
         raise RecipeError("--until", f"found {until}", "read or match")
     if part and until == "match":
-        raise RecipeError("--until", "match, beside --part", "--part alone: what all parts read is matched as a whole")
+        raise RecipeError("--until", "match, with --part", "--part alone: the chunks of all parts are matched together")
     share = run.part(part)
     recipe, title = run.load(Corpus, name, overrides)
     recipe.check_inputs()
@@ -288,7 +288,7 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
         if run.finished(folder, "corpus"):
             if not fits:
                 raise run.misfit(folder, recipe, name, overrides)
-            return [f"{folder}: stands"]
+            return [f"{folder}: exists"]
         if not fits:
             if place.status:
                 run.clear(folder)
@@ -302,6 +302,6 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
                 recipe.match(reading, chunks, map_in_order)
     count = sum(chunk.facts.documents for chunk in chunks)
     return [
-        f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} stand",
+        f"{folder}: {many(len(chunks), 'chunk')} with {many(count, 'document')} are finished",
         *command_lines("next", command("corpus", name, *overrides)),
     ]

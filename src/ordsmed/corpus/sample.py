@@ -1,5 +1,4 @@
-"""A sample with a given number of words, in an order that depends on the texts only, not on files, machines or
-processes.
+"""A sample with a given number of words, in an order that depends only on the texts, not on files or processes.
 
 entries of all chunks -> sorted by a number drawn from each document's words -> each split until it has its words
 """

@@ -1,6 +1,6 @@
-"""The third step of a corpus: what is no duplicate written to its splits.
+"""The third step of a corpus: write the documents that are not duplicates to their splits.
 
-chunks without the dropped -> the side of each draw -> part files, side by side -> train/, validation/, test/
+chunks without dropped documents -> split of each draw -> part files, in parallel -> train/, validation/, test/
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from ordsmed.text.document import Document
 SIDES = ("validation", "test", "train")
 Noted = tuple[str, np.ndarray]  # a name, and a number for each document
 COUNTS = ("sentences", "words", "characters", "bytes")
-# a document that is written: its chunk, where it begins there, its bytes there and as written, the number noted in it
+# a document to write: its chunk, offset and size there, size as written, and the number stored in its metadata
 ROW = np.dtype([(name, "<i8") for name in ("chunk", "at", "size", "written", "number", *COUNTS)])
 
 
@@ -47,11 +47,10 @@ def write(
     most_words: int = 0,
     noted: Noted | None = None,
 ) -> tuple[dict[str, PartWriter], DrawnSample | None]:
-    """Every document that is not dropped to its split, in the order of the sources; or a sample, in that of its draws.
+    """Write every kept document to its split, in the order of the sources, or a sample in the order of its draws.
 
-    Part files are planned here, and written side by side. Those that stand whole from a writing of the very same that
-    was killed stay. `noted`: the name of a number that goes into the meta of each document, and the numbers; 0: into
-    none.
+    Part files are planned here and written in parallel. Complete parts of a killed run with the same inputs are kept.
+    `noted`: a metadata key and a number for each document that is stored under it; 0: not stored.
     """
     kept = _kept(chunks, dropped)
     split = [pair for pair in zip(chunks, kept, strict=True) if sources[pair[0].source].purpose not in FIXED]
@@ -79,7 +78,7 @@ def write(
 def _sized(
     chunks: Sequence[Chunk], kept: Sequence[np.ndarray], noted: Noted | None, map_in_order: MapInOrder
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Of each chunk's documents the bytes in the chunk, those that are written, and the number that is noted."""
+    """Yield for each chunk the sizes of its documents, their sizes as written, and the numbers to store."""
     starts = np.cumsum([0, *map(len, kept)])
     name, numbers = noted or ("", np.zeros(starts[-1], np.int64))
     parts = [numbers[first:last] for first, last in itertools.pairwise(starts.tolist())]
@@ -97,7 +96,7 @@ def _sized(
 
 
 def _changed_sizes(stem: str, rows: np.ndarray, numbers: np.ndarray, name: str) -> list[int]:
-    """The bytes of some of a chunk's documents with a number in the meta of each."""
+    """Return the sizes of some documents of a chunk with a number in their metadata."""
     at = read_index(stem)["at"][rows].tolist()
     with Path(f"{stem}.jsonl").open("rb") as file:
         sizes = []
@@ -114,7 +113,7 @@ def _rows(
     borders: np.ndarray,
     purposes: Sequence[str],
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each chunk the documents that are kept, and the split of each (a number of SIDES)."""
+    """Yield for each chunk the kept documents and the split of each (an index of SIDES)."""
     for number, (chunk, keep, (sizes, written, noted)) in enumerate(zip(chunks, kept, sized, strict=True)):
         index, rows = chunk.index, np.zeros(len(keep), ROW)
         rows["chunk"], rows["size"], rows["written"], rows["number"] = number, sizes, written, noted
@@ -131,24 +130,27 @@ def _rows(
 def _sampled(
     rows: Iterable[tuple[np.ndarray, np.ndarray]], sample: DrawnSample, numbers: np.ndarray, purposes: Sequence[str]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Given texts as they are, then the documents of a sample in its order; `numbers`: the chunks it was drawn from."""
+    """Yield given texts, then the sampled documents in the order of the sample.
+
+    `numbers` are the indices of the chunks from which it was drawn.
+    """
     drawn, sides = [np.zeros(0, ROW)], [np.zeros(0, np.int64)]
-    for some, side in rows:
-        if len(some) and purposes[some["chunk"][0]]:
-            yield some, side
+    for chunk_rows, side in rows:
+        if len(chunk_rows) and purposes[chunk_rows["chunk"][0]]:
+            yield chunk_rows, side
         else:
-            drawn.append(some)
+            drawn.append(chunk_rows)
             sides.append(side)
-    every, side = np.concatenate(drawn), np.concatenate(sides)
-    order = np.lexsort((every["at"], every["chunk"]))
-    place = _keys(every["chunk"][order], every["at"][order])
+    all_rows, side = np.concatenate(drawn), np.concatenate(sides)
+    order = np.lexsort((all_rows["at"], all_rows["chunk"]))
+    place = _keys(all_rows["chunk"][order], all_rows["at"][order])
     wanted = _keys(numbers[sample.chunk], sample.at)
     at = order[np.searchsorted(place, wanted)]
-    yield every[at], sample.side
+    yield all_rows[at], sample.side
 
 
 def _keys(chunk: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """A number for each document: its chunk, and where it begins there (a chunk has some megabytes)."""
+    """Return a sortable number for each document from its chunk and its offset there, which is below 2^40."""
     return (np.asarray(chunk, np.uint64) << np.uint64(40)) | np.asarray(at, np.uint64)
 
 
@@ -159,7 +161,7 @@ def _tasks(
     again: bool,
     name: str,
 ) -> Iterator[tuple[Any, ...]]:
-    """The part files of all splits, as soon as it is known which documents each has."""
+    """Yield a task for each part file as soon as its documents are known."""
     waiting = {side: np.zeros(0, ROW) for side in SIDES}
     count = Counter[str]()
 
@@ -188,7 +190,7 @@ def _tasks(
 def _write_part(
     split: str, folder: Path, number: int, again: bool, rows: np.ndarray, stems: Mapping[int, str], name: str
 ) -> tuple[str, PartWriter, int]:
-    """Write one part file of a split; return the split, the part, and the bytes it was made of."""
+    """Write a part file of a split. Return the split, the part, and the bytes that were read for it."""
     with PartWriter(folder, sys.maxsize, again=again, first=number) as writer, contextlib.ExitStack() as stack:
         opened, file = -1, None
         for chunk, at, size, written, noted, *counts in rows.tolist():
@@ -209,12 +211,12 @@ def _write_part(
 
 
 def _named(chunks: Sequence[Chunk]) -> list[tuple[str, str, int]]:
-    """What they were read from (it is in their folder's name), and which they are."""
+    """Return the folders and names of the chunks, and their numbers of documents."""
     return [(*Path(chunk.stem).parts[-2:], chunk.facts.documents) for chunk in chunks]  # type: ignore[misc]
 
 
 def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
-    """Which documents of each chunk are not dropped."""
+    """Return for each chunk which documents are kept."""
     starts = np.concatenate([[0], np.cumsum([chunk.facts.documents for chunk in chunks])])
     at = np.searchsorted(dropped, starts)
     kept = [np.ones(chunk.facts.documents, bool) for chunk in chunks]
@@ -224,7 +226,7 @@ def _kept(chunks: Sequence[Chunk], dropped: np.ndarray) -> list[np.ndarray]:
 
 
 def _resumes(out: Path, inputs: list[Any], dropped: np.ndarray) -> bool:
-    """Was the same being written here before? If not, what stands is no part of it."""
+    """Return whether a killed run wrote the same here. Otherwise delete the files of the splits."""
     mark = out / STEPS / "write.json"
     key = bytes_key(json.dumps(inputs).encode() + np.ascontiguousarray(dropped, "<i8").tobytes())
     if mark.exists() and files.read_json(mark) == key:
@@ -238,7 +240,7 @@ def _resumes(out: Path, inputs: list[Any], dropped: np.ndarray) -> bool:
 
 
 def _with(line: bytes, name: str, number: int) -> bytes:
-    """A document's line with a number in its meta."""
+    """Return the line of a document with a number in its metadata."""
     import msgspec
 
     document = msgspec.json.decode(line, type=Document)

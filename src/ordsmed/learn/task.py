@@ -245,6 +245,13 @@ class Files:
         """Batches of examples by running numbers; `batch`: of a step."""
         return ExampleRows(features, packing, *key)
 
+    def fill_pool(self, usual: Literal["mean"] | None, head: object) -> Self:
+        """Return the settings with the state that the head reads, where a task has a choice and leaves it open.
+
+        `usual`: that of a new head; `head`: the settings of the task whose head learns on, None if the head is new.
+        """
+        return self
+
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
         """Mean losses that are told by all answers together; those that batches tell of their examples are known."""
         return {}
@@ -393,7 +400,11 @@ NEAR = 0.1  # of guessing's errors: a model that avoids no more of them has lear
 
 
 def no_better(
-    record: str, scores: Mapping[str, float], guessing: Mapping[str, float], counted: Mapping[str, float] | None = None
+    record: str,
+    scores: Mapping[str, float],
+    guessing: Mapping[str, float],
+    counted: Mapping[str, float] | None = None,
+    pool: str | None = None,
 ) -> str:
     """Return a line that says that a model is not clearly better than a baseline, and the remedy; empty if it is.
 
@@ -402,6 +413,7 @@ def no_better(
         scores: those of the model.
         guessing: those of guessing by what is frequent.
         counted: those of counting the words of each class, where they are known.
+        pool: the state that the model's head reads; `mean` is not suggested to one that reads it.
     """
     remedy = "try more `epochs`, another `rate`, or a model that was pretrained longer or on such texts"
     score, guess, words = (table.get(record, math.nan) for table in (scores, guessing, counted or {}))
@@ -411,7 +423,7 @@ def no_better(
         lost = f"is near guessing by what is frequent ({guess:.2f})"
     elif score < words:
         lost = f"is below counting the words of each class ({words:.2f}): pretraining brought nothing"
-        remedy = remedy.replace("try", "try `task.pool=mean`,")
+        remedy = remedy if pool == "mean" else remedy.replace("try", "try `task.pool=mean`,")
     else:
         return ""
     return f"{record} {score:.2f} {lost}; {remedy}; `fresh=true out=...` shows what a random start gets"

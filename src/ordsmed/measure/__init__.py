@@ -1,1 +1,1 @@
-"""Evaluation: probes of a language model, how likely texts are, speed and memory."""
+"""Evaluation of models: probes of language models, likelihoods of texts, speed and memory."""

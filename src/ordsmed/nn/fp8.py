@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ordsmed.base.machine.devices import Card, card_of
+from ordsmed.base.machine.devices import Accelerator, card_of
 from ordsmed.nn.context import Context
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
@@ -40,7 +40,7 @@ def use_fp8(block: nn.Module) -> int:
     return len(fit)
 
 
-def lacks_fp8(device: torch.device, card: Card | None = None) -> str:
+def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
     """Return why the device, or the `card` of a site, cannot multiply in 8 bits; empty: it can."""
     card = (card or card_of(device)) if device.type == "cuda" else None
     if card and card.amd:

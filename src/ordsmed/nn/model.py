@@ -56,6 +56,7 @@ class Tuning:
     decay: float = 0.01  # of weights
     betas: tuple[float, float] = (0.9, 0.999)
     freeze: bool = False  # does the network below the head stay as it is?
+    pool: Literal["mean"] | None = None  # state that a new head of a text reads; None: the first (causal: the last)
 
 
 class Block(nn.Module):

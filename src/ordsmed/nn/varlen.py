@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ordsmed.base.machine.devices import Card, card_of
+from ordsmed.base.machine.devices import Accelerator, card_of
 
 MOST = 65_535  # texts that the kernels take at once: as many as CUDA counts blocks to one side
 WIDEST = 256  # numbers of a head
@@ -92,7 +92,7 @@ def bounds(documents: Tensor) -> Tensor | None:
     return torch.cat([starts, starts.new_tensor([documents.numel()])])
 
 
-def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Card | None = None) -> str:
+def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Accelerator | None = None) -> str:
     """Return why these kernels cannot run, to be read after "want"; empty: they can.
 
     `head`: numbers of a head; `card`: the GPU of a site, where a job for it is planned.

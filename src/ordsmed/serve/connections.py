@@ -39,24 +39,27 @@ class ConnectionLimits:
     addresses: Counter[str] = field(default_factory=Counter)  # of both
 
     def add(self, connection: PatientProtocol) -> None:
-        """Take a connection; where there are too many, close the one silent for longest, or restrict the new one."""
-        address = connection.address
+        """Take a connection; while there are too many, close the one silent for longest, or restrict the new one."""
         self.fresh[connection] = None
-        self.addresses[address] += 1
-        count = len(self.fresh) + len(self.others)
-        if self.addresses[address] > self.by_address:
-            silent = self._longest_silent(connection, address)
-        elif count > self.total:
-            silent = self._longest_silent(connection)
-        else:
+        self.addresses[connection.address] += 1
+        while reason := self._too_many(connection.address):
+            if silent := self._longest_silent(connection, connection.address if reason == "address" else ""):
+                silent.end(reason)
+                continue
+            if self.count > self.total + self.spare:
+                connection.end("refused")
+            else:
+                connection.app_state = {"crowded": True}
+                self.metrics.add_closed("busy")
             return
-        if silent:
-            silent.end("address" if self.addresses[address] > self.by_address else "total")
-        elif count > self.total + self.spare:
-            connection.end("refused")
-        else:
-            connection.app_state = {"crowded": True}
-            self.metrics.add_closed("busy")
+
+    @property
+    def count(self) -> int:
+        return len(self.fresh) + len(self.others)
+
+    def _too_many(self, address: str) -> str:
+        """Return of what there are too many, if there are."""
+        return "address" if self.addresses[address] > self.by_address else "total" if self.count > self.total else ""
 
     def drop(self, connection: PatientProtocol) -> bool:
         """Forget a connection that ends; return whether it was known."""

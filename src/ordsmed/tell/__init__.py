@@ -1,1 +1,1 @@
-"""Reports of what runs did: state, pages, charts, seeds compared, trackers."""
+"""Reports of runs: lines, pages, charts, comparisons over seeds, and experiment trackers."""

@@ -199,7 +199,8 @@ class CheckpointWriter:
 
     def _writes(self, rank: int, shares: Collection[tuple[frozenset[str], int, int]]) -> bool:
         """Does a rank write a part? The first one always does."""
-        return not rank or any(_is_written(share, dataclasses.replace(self.ranks, rank=rank)) for share in shares)
+        ranks = dataclasses.replace(self.ranks, rank=rank)
+        return not rank or any(_is_written(share, ranks) for share in shares)
 
     def _copied(
         self, pieces: Iterator[TensorPiece], shares: set[tuple[frozenset[str], int, int]]
@@ -325,9 +326,7 @@ class SharedReading:
         if self.group is None:
             target.copy_(read())
         elif target.numel():
-            whole = (
-                target if target.is_contiguous() else torch.empty_like(target, memory_format=torch.contiguous_format)
-            )
+            whole = target.contiguous()
             if self.at == reader:
                 whole.copy_(read())
             source = torch.distributed.get_global_rank(self.group, reader)

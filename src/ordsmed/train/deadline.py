@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ordsmed.base.ranks import first_alone
 from ordsmed.base.run import Run
-from ordsmed.base.say import duration, say
+from ordsmed.base.say import detail, duration, say
 from ordsmed.learn.phases import Phase, locate, total
 from ordsmed.train.job import Job
 from ordsmed.train.training import Training
@@ -31,6 +31,7 @@ PARTS = 8  # of a plan, after each of which it is checked
 SLACK = 0.1  # of the steps that are left: a smaller change is not made
 MOST_MORE = 1.1  # times the share of its steps that the phase before had, which a phase may have
 ROUNDS = 4  # in which steps and validations are fitted to each other
+PRINTED = 0.2  # of the steps last printed: a smaller change is kept in the status and the log, but not printed
 SANE = 0.1  # of the steps asked for: with fewer the rates of the recipe may mean little
 
 
@@ -75,6 +76,7 @@ class Deadline:
     spent: list[float] = field(default_factory=list)  # seconds of the steps since the plan was checked
     phase: int = -1  # to which they belong
     cold: int = COLD  # of them at the start, which are not counted
+    printed: Table = field(default_factory=list)  # the plan that was printed last
 
     @staticmethod
     def of(folder: Path, recipe: Training, start: int, used: float) -> Deadline | None:
@@ -123,8 +125,18 @@ class Deadline:
             return None
         Run(self.folder).set(plans=[*self.plans, {"after": step, "was": before, "now": now}])
         reason = f"a step takes {pace:.3g} s, {expected:.3g} s when timed before; {duration(left)} are left"
-        say(f"deadline, step {step:,}: {difference(before, now)}; {reason}")
+        self._print(step, before, now, reason)
         return now
+
+    def _print(self, step: int, before: Table, now: Table, reason: str) -> None:
+        """Print a change of plan that is large compared to the one printed last; write a small one to the log alone."""
+        self.printed = self.printed or before
+        was, steps = (sum(row[0] for row in plan) for plan in (self.printed, now))
+        if abs(steps - was) > PRINTED * was:
+            say(f"deadline, step {step:,}: {difference(self.printed, now)}; {reason}")
+            self.printed = now
+        else:
+            detail(f"deadline, step {step:,}: {difference(before, now)}; {reason}")
 
     def _fitting(self, job: Job, index: int, inner: int, slower: float, left: float) -> Table:
         """Return the plan from step `inner` of phase `index` on that takes `left` seconds.

@@ -215,7 +215,8 @@ def evaluate(
     if not facts:
         raise RecipeError(", ".join(chosen), "has no labels", "labeled files", "`ordsmed predict` needs no labels")
     guessing, counted = ({} if named else _baseline(model.trained.folder, of) for of in ("guessing", "word_counts"))
-    worse = [line] if (line := no_better(model.settings.record, facts, guessing, counted)) else []
+    pool = getattr(model.settings, "pool", None)
+    worse = [line] if (line := no_better(model.settings.record, facts, guessing, counted, pool)) else []
     facts = {"loss": loss, **facts} if loss is not None else facts
     lines = [f"  {scored_line(model.settings, records)}", *_lines(facts)]
     return Evaluated(facts, [*lines, *worse, *_tables(model.settings.details(records, predictions))])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError, nearest
@@ -12,6 +12,9 @@ from ordsmed.base.menu import entries, load
 from ordsmed.base.say import many, say
 from ordsmed.text.labelled import glue
 from ordsmed.text.labelled.questions import VERSIONS
+
+if TYPE_CHECKING:
+    from ordsmed.learn.task import TaskSettings
 
 
 def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -35,7 +38,7 @@ def score(name: str, data: Sequence[str], predictions: str | Path, overrides: Se
     return scores
 
 
-def scored_line(task: Any, records: Any) -> str:
+def scored_line(task: TaskSettings, records: Sized) -> str:
     """Return a line on how many of the records are scored: those whose right answer is known."""
     scored, count = task.count_scored(records), len(records)
     without = f" of {count:,}; the right answer of the others is not known" if scored < count else ""

@@ -260,37 +260,39 @@ def beside(folder: Path, name: str) -> Path:
     """Where the folder of another network of an objective stands: in the first one's, or next to it by its name."""
     if not name:
         return folder
-    places = _places_beside(folder, name)
-    place = next((p for p in places if (p / "config.json").exists()), None)
-    if place is None:
-        raise DataError(folder, f"has no {name} beside it", " or ".join(map(str, places)), f"put the {name} there")
-    return place
+    if path := _beside(folder, name):
+        return path
+    wanted = " or ".join(map(str, _candidates(folder, name)))
+    raise DataError(folder, f"has no {name} beside it", wanted, f"put the {name} there")
 
 
-def has_beside(folder: Path, name: str) -> bool:
-    """Is there a folder of another network of an objective?"""
-    return any((place / "config.json").exists() for place in _places_beside(folder, name))
+def _beside(folder: Path, name: str) -> Path | None:
+    return next((path for path in _candidates(folder, name) if (path / "config.json").exists()), None)
 
 
-def _places_beside(folder: Path, name: str) -> list[Path]:
-    places = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
-    return [place for place in places if place != folder]
+def _candidates(folder: Path, name: str) -> list[Path]:
+    paths = [folder / name, folder.with_name(folder.name.replace("discriminator", name))]
+    return [path for path in paths if path != folder]
 
 
-def with_generator(learned: Any, folder: Path) -> Any:
-    """Return settings of replaced-token detection with the sizes of the generator of a Hugging Face folder.
+def has_generator(folder: Path) -> bool:
+    """Is there a generator in a Hugging Face folder of an ELECTRA, or next to it?"""
+    return _beside(folder, GENERATOR) is not None
 
-    What both networks share is what their files hold alike.
+
+def generator_table(folder: Path) -> tables.Table:
+    """Return the settings of replaced-token detection that a Hugging Face folder and its generator tell.
+
+    These are the generator's sizes, and what both networks share, which is what their files hold alike.
     """
-    place = beside(folder, GENERATOR)
-    small = settings(place)
+    path = beside(folder, GENERATOR)
+    small = settings(path)
     sizes = {name: getattr(small, name) for name in ("width", "layers", "heads", "inner")}
-    discriminator, generator = (weights.read_foreign(path) for path in (folder, place))
+    discriminator, generator = weights.read_foreign(folder), weights.read_foreign(path)
     shared = {name for name, tensor in generator.items() if name in discriminator and tensor.equal(discriminator[name])}
     embeddings = {name for name in generator if name.startswith(EMBEDDINGS)}
     share = "none" if f"{EMBEDDINGS}word_embeddings.weight" not in shared else "words"
-    share = "embeddings" if embeddings <= shared else share
-    return dataclasses.replace(learned, generator=dataclasses.replace(learned.generator, **sizes), share=share)
+    return {"generator": sizes, "share": "embeddings" if embeddings <= shared else share}
 
 
 def _lacks_heads(network: Network, folder: Path) -> bool:

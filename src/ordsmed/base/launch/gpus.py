@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ordsmed.base.machine.devices import Card
+from ordsmed.base.machine.devices import Accelerator
 
 SLICE = re.compile(r"([1-7])g\.(\d+)gb")  # a MIG slice, as NVIDIA writes it: sevenths of the units, GB of memory
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -26,10 +26,10 @@ class Gpu:
     def amd(self) -> bool:
         return self.capability.startswith("gfx")
 
-    def card(self, name: str) -> Card:
+    def card(self, name: str) -> Accelerator:
         """Return what kernels and precisions ask of it."""
         major, minor = re.findall(r"[\da-f]", self.capability.removeprefix("gfx"))[:2]
-        return Card(name, (int(major), int(minor)), self.amd)
+        return Accelerator(name, (int(major), int(minor)), self.amd)
 
     def peak(self, precision: str) -> float:
         """FLOP/s of products, as its maker states it."""

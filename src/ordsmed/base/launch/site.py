@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.launch.gpus import GPUS, SLICE, Gpu, sliced
-from ordsmed.base.machine.devices import Card
+from ordsmed.base.machine.devices import Accelerator
 
 SHIPPED = menu.HOUSE / "sites"
 LARGE, TOKENS = 80, 65_536  # GiB of a GPU that takes so many tokens at a time; a smaller one its share
@@ -150,7 +150,7 @@ class Partition:
         return replace(gpu, memory=self.gpu_memory) if gpu and self.gpu_memory else gpu
 
     @property
-    def card(self) -> Card | None:
+    def card(self) -> Accelerator | None:
         """Return what kernels and precisions ask of its GPU; None where there is none or it is unknown."""
         return self.model.card(self.gpu) if self.model else None
 

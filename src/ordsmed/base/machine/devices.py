@@ -24,7 +24,7 @@ ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC
 
 
 @dataclass(frozen=True)
-class Card:
+class Accelerator:
     """A GPU as kernels and precisions ask for it: of this machine, or of a site that a job is planned for."""
 
     name: str
@@ -32,14 +32,14 @@ class Card:
     amd: bool = False
 
 
-def card_of(device: torch.device) -> Card | None:
+def card_of(device: torch.device) -> Accelerator | None:
     """Return the GPU of this machine behind `device`; None for a CPU, or where torch sees no GPU."""
     import torch
 
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
     name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
-    return Card(name, capability, torch.version.hip is not None)
+    return Accelerator(name, capability, torch.version.hip is not None)
 
 
 def device_of(

@@ -28,9 +28,9 @@ class C4(PublishedRules, Choice):
     """Keeps lines that are sentences, and documents with enough of them."""
 
     ended_lines: bool = True
-    "only lines that end in a full stop, a question or exclamation mark or a quotation mark"
+    "keep only lines that end in a full stop, question mark, exclamation mark or quotation mark"
     least_line_words: int = 3
-    "words of a line"
+    "least words of a line; shorter lines are removed"
     longest_word: int = 1000
     "characters; a line with a longer word is removed"
     citations: bool = False

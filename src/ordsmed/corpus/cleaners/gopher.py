@@ -36,13 +36,13 @@ class Gopher(PublishedRules, Choice):
     """Keeps documents that fulfill Gopher's rules."""
 
     least_words: float = 50
-    "words that are more than signs"
+    "least number of words, without punctuation"
     most_words: float = 100_000
-    "words that are more than signs"
+    "largest number of words, without punctuation"
     least_mean_word: float = 3
-    "mean length of a word"
+    "least mean length of words, in characters"
     most_mean_word: float = 10
-    "mean length of a word"
+    "largest mean length of words, in characters"
     hashes: float = 0.1
     "most # characters per word"
     ellipses: float = 0.1
@@ -68,19 +68,19 @@ class Gopher(PublishedRules, Choice):
     triples: float = 0.18
     "the same for three words"
     fours: float = 0.16
-    "the same of four words"
+    "the same for four words"
     fives: float = 0.15
-    "most share of characters in runs of five words that stood before"
+    "largest share of characters in runs of five words that occurred before"
     sixes: float = 0.14
-    "the same of six words"
+    "the same for six words"
     sevens: float = 0.13
-    "the same of seven words"
+    "the same for seven words"
     eights: float = 0.12
-    "the same of eight words"
+    "the same for eight words"
     nines: float = 0.11
-    "the same of nine words"
+    "the same for nine words"
     tens: float = 0.1
-    "the same of ten words"
+    "the same for ten words"
     stop_words: dict[str, list[str]] = field(default_factory=dict)
     "stop words per language; default: English ones"
 

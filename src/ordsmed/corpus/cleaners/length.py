@@ -1,4 +1,4 @@
-"""Documents that are too short or too long are dropped.
+"""Drop documents that are too short or too long.
 
     least_words = 3:  "Too short"  ->  dropped
 
@@ -20,11 +20,11 @@ class Length(Choice):
     least_characters: int = 0
     "documents with fewer are dropped"
     most_characters: int = 0
-    "documents with more are dropped; 0: no bound"
+    "documents with more are dropped; 0: no limit"
     least_words: int = 0
     "documents with fewer are dropped"
     most_words: int = 0
-    "documents with more are dropped; 0: no bound"
+    "documents with more are dropped; 0: no limit"
 
     def __post_init__(self) -> None:
         at_least(self, least_characters=0, most_characters=0, least_words=0, most_words=0)

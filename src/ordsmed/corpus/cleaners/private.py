@@ -63,7 +63,7 @@ def _replaced(text: str, starts: re.Pattern[str], kinds: list[Any]) -> str:
 
 
 def _is_machine(match: re.Match[str]) -> bool:
-    """Return whether an IP address has at least ten characters and no word for versions or chapters before it."""
+    """Return whether an address is no version or chapter number: ten or more characters, no such word before it."""
     return len(match[0]) > 9 and _parses(match[0]) and not _VERSION.search(_words_before(match))
 
 

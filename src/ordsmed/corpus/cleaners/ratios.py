@@ -57,11 +57,11 @@ class Ratios(Choice):
     lost: float = 0.01
     "largest share of characters that are U+FFFD"
     longest_word: int = 1000
-    "most ASCII characters without white space between; 0: no bound"
+    "largest number of ASCII characters in a row without white space; 0: no limit"
     least_mean_word: float = 2.0
-    "least mean length of what stands between white space"
+    "least mean length of words separated by white space"
     most_mean_word: float = 15.0
-    "most mean length of what stands between white space; 0: no bound"
+    "largest mean length of words separated by white space; 0: no limit"
     bullets: float = 0.9
     "largest share of lines that begin with a bullet"
     cut_lines: float = 0.3

@@ -292,11 +292,13 @@ def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
     fraction = next((label for label in counts if not _plain(label).lstrip("-").isdecimal()), "")
     if not fraction or not all(NUMBER.fullmatch(label) for label in counts):
         return
-    found, rows = f"{many(len(counts), 'different label')}, all numbers, as {fraction}", sum(counts.values())
+    problem, rows = f"{many(len(counts), 'different label')}, all numbers, as {fraction}", sum(counts.values())
     remedy = "`task.number=true` predicts a number"
     if len(counts) >= MANY_NUMBERS and 2 * len(counts) > rows:
-        raise DataError(place, f"{found}, in {many(rows, 'row')}", "classes", f"{remedy}; `task.labels` names classes")
-    say(f"{place}: {found}: they are learned as classes; {remedy}")
+        raise DataError(
+            place, f"{problem}, in {many(rows, 'row')}", "classes", f"{remedy}; `task.labels` names classes"
+        )
+    say(f"{place}: {problem}: they are learned as classes; {remedy}")
 
 
 def _plain(label: str) -> str:

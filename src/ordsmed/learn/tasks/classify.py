@@ -55,7 +55,8 @@ class Classify(LabeledFiles, Choice):
     class_weights: ClassWeights = None
     """weight of each label in the loss, 1 if not given; balanced: all classes alike, however often they are"""
     pool: Pool | None = None
-    """state that the head is given; left out: the family's own (first, of causal ones last), of recurrent ones max"""
+    """state that the head reads; left out: mean for a new head on a ModernBERT, last for causal networks, max for
+    recurrent ones, else first; a head that learns on reads what it read before"""
 
     METHOD: ClassVar[str] = "classify"
     VERBS: ClassVar[tuple[str, ...]] = ("classify",)
@@ -119,6 +120,11 @@ class Classify(LabeledFiles, Choice):
 
     def features(self, records: Records, reader: TextReader) -> Features:
         return inputs.features(self, self.length, records, reader)
+
+    def fill_pool(self, usual: Pool | None, head: object) -> Classify:
+        if self.pool or self.top.recurrent:
+            return self
+        return replace(self, pool=usual if head is None else getattr(head, "pool", None))
 
     def card_examples(self, records: Records) -> dict[str, str]:
         """Return replacements for the example texts of the model card (`usage`): a short example of the records."""

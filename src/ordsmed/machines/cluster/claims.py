@@ -104,7 +104,8 @@ def beside_codes() -> dict[str, list[dict[str, Any]]]:
 
 
 def _device_hours(claim: Claim) -> str:
-    return survey.to(*(hours * count for hours, count in zip(claim.hours, claim.devices, strict=True)))
+    hours = (hours * count for hours, count in zip(claim.hours, claim.devices, strict=True))
+    return survey.to(*(float(f"{number:.4g}") for number in hours))
 
 
 def _times(claim: Claim, margin: Margin) -> float:

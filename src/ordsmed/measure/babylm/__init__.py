@@ -1,1 +1,1 @@
-"""BabyLM's evaluation: its folders, regressions of reading times, and the ages at which words are learned."""
+"""Data and statistics of the BabyLM evaluation: task folders, reading-time regressions, ages of acquisition."""

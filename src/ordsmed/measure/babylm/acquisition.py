@@ -1,10 +1,10 @@
-"""Acquisition: do models learn words in the order in which children do (Chang and Bergen 2022)?
+"""Age of acquisition: do models learn words in the order in which children do (Chang and Bergen 2022)?
 
-cdi_childes.json   {"dog": [{"context": "look at the"}, ...]}    surprisal of `dog` after so many words of training
-cdi_human.csv      word,16,17,...,30                             share of children who say it, by months
+cdi_childes.json   {"dog": [{"context": "look at the"}, ...]}    surprisal of `dog` over words of training
+cdi_human.csv      word,16,17,...,30                             share of children who say it, by month
 
-Each curve is fitted by a sigmoid; a word is known where it goes through a half: of the children, or of the way from
-guessing to the least surprisal. The score is Pearson's correlation of both ages.
+A sigmoid is fitted to each curve. A word counts as learned where the sigmoid crosses one half: of the children, or of
+the way from guessing to the lowest surprisal. The score is Pearson's correlation of both ages.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from ordsmed.measure.likelihood.probe import records
 
 Floats = NDArray[np.float64]
 MONTHS = range(16, 31)
-GUESSED = math.log2(300_000)  # of 2025: bits, beside surprisals in nats
-FEWEST = 3  # words, without which there is no correlation
-SURE = 0.1  # of 2026: a correlation of a larger p counts as 0
+GUESSED = math.log2(300_000)  # edition 2025; in bits, although surprisals are in nats
+FEWEST = 3  # smallest number of words for a correlation
+SURE = 0.1  # edition 2026: with a larger p-value, the correlation counts as 0
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How surprising a word is, after so many words of training; and to who guesses."""
+    """Surprisal of a word over words of training, and by guessing."""
 
     after: list[float]
     surprisals: list[float]
@@ -45,15 +45,13 @@ class Curve:
 
 @dataclass(frozen=True)
 class Fit:
-    """How ages agree."""
-
     correlation: float
-    words: int  # of which both ages are known
+    words: int  # words with both ages known
     p: float = math.nan
 
 
 def contexts(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Place, word and a context before it; words of one letter are left out."""
+    """Yield place, word and a context before it; words of one letter are left out."""
     table = files.read_table(path)
     for word, rows in table.items():
         for n, row in enumerate(rows if isinstance(rows, list) else [None], 1):
@@ -64,7 +62,7 @@ def contexts(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def guessed(scorer: Scorer, word: str, edition: Edition) -> float:
-    """The surprisal of a word to who guesses its pieces."""
+    """Return the surprisal of a word under a uniform distribution of its tokens."""
     if edition == "2025":
         return GUESSED
     pipeline = scorer.tokenizer.pipeline
@@ -73,7 +71,7 @@ def guessed(scorer: Scorer, word: str, edition: Edition) -> float:
 
 
 def children(path: Path) -> dict[str, tuple[Floats, Floats]]:
-    """Months and shares of each word, where they are known; of a word that is there twice the first."""
+    """Return months and shares of each word, without missing values; the first entry of a repeated word counts."""
     result: dict[str, tuple[Floats, Floats]] = {}
     for place, row in records(path):
         months = [month for month in MONTHS if str(month) in row]
@@ -82,36 +80,39 @@ def children(path: Path) -> dict[str, tuple[Floats, Floats]]:
         try:
             known = [(month, float(row[str(month)])) for month in months if row[str(month)] not in ("", "NA", "nan")]
         except (TypeError, ValueError):
-            raise DataError(place, "holds a share that is no number", "numbers from 0 to 1") from None
+            raise DataError(place, "holds a share that is not a number", "numbers from 0 to 1") from None
         result.setdefault(row["word"], (np.array([m for m, _ in known], float), np.array([s for _, s in known], float)))
     return result
 
 
 def curves(edition: Edition, revisions: Mapping[float, Sequence[Sequence[Any]]]) -> dict[str, Curve]:
-    """Of each word, from (word, surprisal, guessed) after so many words; 2026: the mean of its contexts."""
+    """Return the curve of each word.
+
+    `revisions` maps words of training to rows of (word, surprisal, guessed). In 2026 the contexts of a word are
+    averaged.
+    """
     by: dict[str, Curve] = {}
     for after in sorted(revisions):
-        here: dict[str, list[float]] = defaultdict(list)
+        values_by_word: dict[str, list[float]] = defaultdict(list)
         for word, surprisal, chance in revisions[after]:
             by.setdefault(word, Curve([], [], chance))
-            here[word].append(surprisal)
-        for word, values in here.items():
-            shown = [sum(values) / len(values)] if edition == "2026" else values
-            by[word].after.extend([after] * len(shown))
-            by[word].surprisals.extend(shown)
+            values_by_word[word].append(surprisal)
+        for word, values in values_by_word.items():
+            kept = [sum(values) / len(values)] if edition == "2026" else values
+            by[word].after.extend([after] * len(kept))
+            by[word].surprisals.extend(kept)
     return by
 
 
 def compare(edition: Edition, curves: Mapping[str, Curve], ages: Mapping[str, tuple[Floats, Floats]]) -> Fit:
-    """Of the words that both know."""
     from scipy.stats import pearsonr
 
     pairs = []
     for word, curve in curves.items():
-        child = child_age(*ages[word]) if word in ages else None
-        model = None if child is None else model_age(edition, curve)
-        if child is not None and model is not None:
-            pairs.append((model, child))
+        child_month = child_age(*ages[word]) if word in ages else None
+        model = None if child_month is None else model_age(edition, curve)
+        if child_month is not None and model is not None:
+            pairs.append((model, child_month))
     if len(pairs) < FEWEST:
         return Fit(0.0, len(pairs))
     correlation, p = map(float, pearsonr(*map(list, zip(*pairs, strict=True))))
@@ -119,16 +120,16 @@ def compare(edition: Edition, curves: Mapping[str, Curve], ages: Mapping[str, tu
 
 
 def child_age(months: Floats, shares: Floats) -> float | None:
-    """In months, where half of the children say it; None: before the first or after the last, or no curve fits."""
+    """Return the month in which half of the children say a word; None without a fit, or outside the months."""
     if len(shares) < 3:
         return None
     bounds = ([0, 0, months[0], -0.5], [2.0, 1.0, months[-1], 0.5])
-    age = _crossed(months, shares, [1.0, 0.1, months.mean(), 0.0], 0.5, {"bounds": bounds, "maxfev": 1_000}, 0.0)
+    age = _crossing(months, shares, [1.0, 0.1, months.mean(), 0.0], 0.5, {"bounds": bounds, "maxfev": 1_000}, 0.0)
     return age if age is not None and months[0] <= age <= months[-1] else None
 
 
 def model_age(edition: Edition, curve: Curve) -> float | None:
-    """The logarithm (of ten) of how many words of training it takes."""
+    """Return log10 of the words of training after which a model knows a word; None without a fit."""
     after, values = np.array(curve.after), -np.array(curve.surprisals)
     known = ~np.isnan(values)
     if len(values) < 3 or not known.any():
@@ -141,21 +142,21 @@ def model_age(edition: Edition, curve: Curve) -> float | None:
         low = [0.0, 0.0, logs.min() - 1, lowest - 2 * reach - 1]
         how = {"bounds": (low, [10 * reach + 1, 100.0, logs.max() + 1, values.max() + 1]), "maxfev": 20_000}
         least = 1e-6
-    age = _crossed(logs, values, [reach, 1.0, logs.mean(), lowest], half, how, least)
+    age = _crossing(logs, values, [reach, 1.0, logs.mean(), lowest], half, how, least)
     return age if age is not None and after[0] <= 10**age - 1 <= after[-1] else None
 
 
-def _crossed(
+def _crossing(
     x: Floats, y: Floats, begin: Sequence[float], level: float, how: dict[str, Any], least: float
 ) -> float | None:
-    """Where a rising sigmoid that is fitted to points goes through a level."""
+    """Fit a rising sigmoid and return where it crosses `level`; None without a fit."""
     from scipy.optimize import curve_fit
 
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             (a, b, c, d), _ = curve_fit(_sigmoid, x, y, p0=begin, **how)
-    except (RuntimeError, ValueError, TypeError):  # no curve fits
+    except (RuntimeError, ValueError, TypeError):  # the fit failed
         return None
     if a <= least or b <= least or not d < level < a + d:
         return None
@@ -167,5 +168,4 @@ def _sigmoid(x: Floats, a: float, b: float, c: float, d: float) -> Floats:
 
 
 def has_fits() -> bool:
-    """Is scipy installed, which fits?"""
     return find_spec("scipy") is not None

@@ -1,8 +1,8 @@
-"""Parts: what lies in a folder of BabyLM's evaluation, each row of it as choices of which some tokens are scored.
+"""Parts of the BabyLM evaluation: the rows of its data files as questions with choices to score.
 
 evaluation_data/full_eval/ blimp_filtered/ ewok_filtered/ comps/ reading/ ...     ->  SuitePart, SuiteQuestion
 
-As its program does (github.com/babylm-org/babylm-eval: 2026 as of July 2026, 2025 as of August 2025).
+Follows the program at github.com/babylm-org/babylm-eval: 2026 as of July 2026, 2025 as of August 2025.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ordsmed.measure.likelihood.probe import paths_of, records, text_of, valid
 
 Edition = Literal["2026", "2025"]
 Row = dict[str, Any]
-SPLITS = ("regular", "ambiref", "move_contents")  # of entity tracking
+SPLITS = ("regular", "ambiref", "move_contents")  # files of entity tracking
 SETS = {
     "comps_base": "base",
     "comps_wugs": "wugs",
@@ -29,35 +29,39 @@ SETS = {
 
 @dataclass(frozen=True)
 class SuitePart:
-    """A task of the evaluation."""
-
     name: str
-    called: str  # in its tables
+    called: str  # official name
     folders: tuple[str, ...]
-    sizes: dict[str, int]  # by edition: how many questions the whole set has
-    guess: float | None = None  # per cent right by chance; None: a correlation or a regression
+    sizes: dict[str, int]  # edition -> questions in the full set
+    guess: float | None = None  # accuracy of guessing, per cent; None for correlations and regressions
 
 
 @dataclass(frozen=True)
 class SuiteQuestion:
-    """Sentences of which the likeliest is asked: each with the character from which on it is scored."""
+    """Sentences to compare, each with the character from which it is scored."""
 
     place: str
     subset: str
     sentences: Sequence[tuple[str, int]]
-    right: float  # its number; where people are compared with, the share of them that chose the first
+    right: float  # index of the right sentence; for WUG, the share of people who chose the first
 
 
-def _both(size: int) -> dict[str, int]:
+def _both_editions(size: int) -> dict[str, int]:
     return {"2026": size, "2025": size}
 
 
 PARTS = {
     part.name: part
     for part in (
-        SuitePart("blimp", "BLiMP", ("blimp_filtered", "blimp_fast"), _both(59_875), 50),
-        SuitePart("blimp_supplement", "BLiMP Supplement", ("supplement_filtered", "supplement_fast"), _both(5_218), 50),
-        SuitePart("ewok", "EWoK", ("ewok_filtered", "ewok_fast"), _both(7_618), 50),
+        SuitePart("blimp", "BLiMP", ("blimp_filtered", "blimp_fast"), _both_editions(59_875), 50),
+        SuitePart(
+            "blimp_supplement",
+            "BLiMP Supplement",
+            ("supplement_filtered", "supplement_fast"),
+            _both_editions(5_218),
+            50,
+        ),
+        SuitePart("ewok", "EWoK", ("ewok_filtered", "ewok_fast"), _both_editions(7_618), 50),
         SuitePart(
             "entity_tracking",
             "Entity Tracking",
@@ -65,30 +69,29 @@ PARTS = {
             {"2026": 6_780, "2025": 9_483},
             20,
         ),
-        SuitePart("comps", "COMPS", ("comps",), _both(91_028), 50),
+        SuitePart("comps", "COMPS", ("comps",), _both_editions(91_028), 50),
         SuitePart("global_piqa_parallel", "GlobalPIQA parallel", ("global_piqa_parallel",), {"2026": 103}, 25),
         SuitePart("global_piqa_nonparallel", "GlobalPIQA nonparallel", ("global_piqa_nonparallel",), {"2026": 100}, 50),
         SuitePart("wug_adj", "WUG Adj", ("wug_adj_nominalization",), {"2025": 200}),
         SuitePart("wug_past", "WUG Past", ("wug_past_tense",), {"2025": 50}),
-        SuitePart("reading", "Reading", ("reading",), _both(1_726)),
-        SuitePart("aoa", "AoA", ("aoa",), _both(8_005)),
+        SuitePart("reading", "Reading", ("reading",), _both_editions(1_726)),
+        SuitePart("aoa", "AoA", ("aoa",), _both_editions(8_005)),
     )
 }
 
 
 def folders(roots: Sequence[str], edition: Edition, only: str = "") -> dict[str, Path]:
-    """The folder of each part of an edition, among these folders or in them."""
     by_name = {folder: part.name for part in PARTS.values() if edition in part.sizes for folder in part.folders}
     result: dict[str, Path] = {}
     for root in map(Path, roots):
         if not root.is_dir():
-            raise RecipeError(root, "is no folder", "evaluation_data/full_eval of the evaluation, or one in it")
+            raise RecipeError(root, "is not a folder", "evaluation_data/full_eval, or a folder in it")
         inside = [root] if root.resolve().name in by_name else sorted(path for path in root.iterdir() if path.is_dir())
         for folder in inside:
             name = by_name.get(folder.resolve().name, "")
             if name and (not only or name == only):
                 if name in result:
-                    raise RecipeError(folder, f"is `{name}` again, beside {result[name]}", "one of both")
+                    raise RecipeError(folder, f"is `{name}` again, in addition to {result[name]}", "one of them")
                 result[name] = folder
     if not result:
         wanted = only or ", ".join(by_name)
@@ -97,16 +100,14 @@ def folders(roots: Sequence[str], edition: Edition, only: str = "") -> dict[str,
 
 
 def files(part: str, folder: Path) -> list[Path]:
-    """What is read of it."""
     names = {"reading": ["reading_data.csv"], "aoa": ["cdi_childes.json", "cdi_human.csv"]}.get(part)
     paths = [folder / name for name in names] if names else sorted(folder.glob("*.jsonl"))
     if not paths or (missing := [path for path in paths if not path.exists()]):
-        raise DataError(folder, f"has no {missing[0].name if paths else 'file'}", "the evaluation's files as they are")
+        raise DataError(folder, f"has no {missing[0].name if paths else 'file'}", "the evaluation's unchanged files")
     return paths
 
 
 def questions(part: str, folder: Path, edition: Edition) -> Iterator[SuiteQuestion]:
-    """Of a part that is made of choices."""
     for path in paths_of([str(path) for path in files(part, folder)]):
         for place, row in records(path):
             question = ROWS[part](row, place, path.stem, edition)
@@ -115,7 +116,7 @@ def questions(part: str, folder: Path, edition: Edition) -> Iterator[SuiteQuesti
 
 
 def weights(part: str, subsets: Sequence[str]) -> dict[str, float]:
-    """How much each subset counts in a part's score: all the same, of entity tracking within each of its splits."""
+    """Return the weight of each subset in a part's score: equal ones; in entity tracking, equal within each split."""
     by: dict[str, list[str]] = defaultdict(list)
     for subset in subsets:
         by[next(s for s in SPLITS if subset.startswith(s)) if part == "entity_tracking" else ""].append(subset)
@@ -123,24 +124,24 @@ def weights(part: str, subsets: Sequence[str]) -> dict[str, float]:
 
 
 def _blimp(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
-    """The supplement's rows name no paradigm: it is the file."""
+    """Read a row of BLiMP; rows of its supplement name no paradigm, so use the file's name."""
     sentences = [text_of(row, key, place) for key in ("sentence_good", "sentence_bad")]
     return SuiteQuestion(place, str(row["UID"]) if "field" in row else stem, [(text, 0) for text in sentences], 0)
 
 
 def _ewok(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
-    """2026: one target behind two contexts; 2025: two targets behind one."""
+    """Read a row of EWoK; 2026 compares one target after two contexts, 2025 two targets after one."""
     pairs = (("Context1", "Target1"), ("Context2", "Target1") if edition == "2026" else ("Context1", "Target2"))
     texts = [[text_of(row, key, place) for key in pair] for pair in pairs]
     return SuiteQuestion(place, text_of(row, "Domain", place), [_ended(*pair, space=True) for pair in texts], 0)
 
 
 def _entity(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion | None:
-    """2026: without the rows of which an option has `nothing` in it."""
+    """Read a row of entity tracking; edition 2026 skips rows with an option that contains `nothing`."""
     options, numops = row.get("options"), row.get("numops")
     if not isinstance(options, list) or len(options) < 2 or not isinstance(numops, int) or stem not in SPLITS:
         wanted = f"`options`, two or more, and `numops`, in files {', '.join(SPLITS)}"
-        raise DataError(place, "is no question of entity tracking", wanted)
+        raise DataError(place, "is not a question of entity tracking", wanted)
     options = [text_of({"options": option}, "options", place) for option in options]
     if edition == "2026" and any("nothing" in option for option in options):
         return None
@@ -150,7 +151,7 @@ def _entity(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion 
 
 def _comps(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
     if stem not in SETS:
-        raise DataError(place, f"is of a file called {stem}", " or ".join(SETS))
+        raise DataError(place, f"is in a file named {stem}", " or ".join(SETS))
     ending = text_of(row, "property_phrase", place)
     texts = [text_of(row, key, place) for key in ("prefix_acceptable", "prefix_unacceptable")]
     return SuiteQuestion(place, SETS[stem], [(f"{text} {ending}", len(text) + 1) for text in texts], 0)
@@ -173,12 +174,12 @@ def _wug(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
     except (KeyError, TypeError, ValueError):
         raise DataError(place, f"`ratio` is {str(row.get('ratio'))[:40]!r}", "a number") from None
     if len(texts) < 2:
-        raise DataError(place, "`sentences` holds one", "two or more, tabs between them")
+        raise DataError(place, "`sentences` holds one", "two or more, separated by tabs")
     return SuiteQuestion(place, "", [(text, 0) for text in texts], ratio)
 
 
 def _ended(before: str, ending: str, *, space: bool) -> tuple[str, int]:
-    """A text and where what is scored of it begins, here with the space before it."""
+    """Return a text and the character from which it is scored; `space`: the space before the ending, too."""
     return f"{before} {ending}", len(before) + (not space)
 
 
@@ -196,6 +197,6 @@ ROWS: dict[str, Callable[[Row, str, str, Edition], SuiteQuestion | None]] = {
 
 
 def check(question: SuiteQuestion) -> SuiteQuestion:
-    """Refuse half of a surrogate pair."""
+    """Raise an error if a sentence holds half of a surrogate pair."""
     valid("".join(text for text, _ in question.sentences), question.place)
     return question

@@ -1,9 +1,9 @@
-"""Reading: how much better surprisal tells how long people look at a word than length, frequency and place alone do.
+"""Reading times: how much surprisal improves their prediction from word length, frequency and position.
 
-reading_data.csv (de Varda et al. 2023)  ->  -log p of each word and of the one before  ->  two regressions, R^2 of each
+reading_data.csv (de Varda et al. 2023)  ->  -log p of each word and of the previous one  ->  R^2 of two regressions
 
-As BabyLM's program: least squares with all products of two of what is known without a model; `gain` is what the
-surprisal adds, per cent of what they leave (`(R^2 with - R^2 without) / (1 - R^2 without)`).
+As in BabyLM's program, least squares use the predictors known without a model and their pairwise products. `gain` is
+the share of the remaining variance that surprisal explains, in per cent: (R^2 with - R^2 without) / (1 - R^2 without).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ordsmed.measure.likelihood.probe import records
 EYE = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
 SELF_PACED = "self_paced_reading_time"
 PLAIN = ("Subtlex_log10", "length", "context_length")
-SPILLED = (*PLAIN, "prev_length", "prev_pred")  # what the word before may still cost
+SPILLED = (*PLAIN, "prev_length", "prev_pred")  # spill-over of the previous word
 NUMBERS = (*EYE, SELF_PACED, *PLAIN, "prev_length")
 TEXTS = ("item", "word", "prev_item", "prev_word")
-MASKS = 3  # behind a text whose next word a masked model is asked for
+MASKS = 3  # masks after the context of a masked model
 NONE = {"", "#N/A", "#NA", "-NaN", "-nan", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}  # pandas
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word in its text, the one before it, and what was measured."""
+    """A word in its text, the previous word, and its measurements."""
 
     place: str
     context: str
@@ -45,25 +45,26 @@ class Word:
 
 @dataclass(frozen=True)
 class Gain:
-    """What surprisal adds to a regression."""
-
     rows: int
-    without: float  # R^2
-    with_it: float
+    without: float  # R^2 without surprisal
+    with_it: float  # R^2 with surprisal
 
     @property
     def percent(self) -> float:
-        """Of what is left without it."""
+        """Share of the variance left without surprisal that it explains, in per cent."""
         return 100 * (self.with_it - self.without) / (1 - self.without)
 
     @property
     def log_likelihood(self) -> float:
-        """How much likelier all times are with it, in nats."""
+        """Increase of the log-likelihood of all reading times, in nats."""
         return self.rows / 2 * math.log((1 - self.without) / (1 - self.with_it))
 
 
 def words(path: Path) -> Iterator[Word]:
-    """The rows of the table. A first word stands behind `None`: so the program writes the text that is not there."""
+    """Yield the rows of the table.
+
+    The context of a first word is the text `None`, because BabyLM's program writes missing text so.
+    """
     for place, row in records(path):
         if missing := [name for name in (*TEXTS, *NUMBERS) if name not in row]:
             raise DataError(place, f"has no column {missing[0]}", "the columns of reading_data.csv")
@@ -73,7 +74,7 @@ def words(path: Path) -> Iterator[Word]:
 
 
 def items(scorer: Scorer, context: str, word: str) -> list[Item]:
-    """Each piece of a word behind what stands before it, as text: the program writes each piece and cuts anew."""
+    """Return an item per token of a word; like BabyLM's program, append each token as text and tokenize again."""
     pipeline = scorer.tokenizer.pipeline
     if not (pieces := pipeline.encode(word, add_special_tokens=False).ids):
         raise DataError("word", f"{word!r} has no token", "a word")
@@ -87,7 +88,7 @@ def items(scorer: Scorer, context: str, word: str) -> list[Item]:
 
 
 def _item(scorer: Scorer, context: str, target: int) -> Item:
-    """Causal: the piece behind a text; of masks: the first of three, all hidden at once (Samuel 2024)."""
+    """Score a token after a context: causally, or as the first of three masks (Samuel 2024)."""
     tokenizer = scorer.tokenizer
     if scorer.way == "causal":
         before = tokenizer.pipeline.encode(context, add_special_tokens=False).ids
@@ -100,12 +101,12 @@ def _item(scorer: Scorer, context: str, target: int) -> Item:
 
 
 def gain(rows: Sequence[Sequence[float | None]], names: Sequence[str], outcome: str, known: Sequence[str]) -> Gain:
-    """Least squares of an outcome: by what is known and its products, and with the surprisal; whole rows alone."""
+    """Fit an outcome by least squares without and with surprisal, on rows without missing values."""
     columns = [names.index(name) for name in (outcome, *known, "pred")]
-    whole = [[row[n] for n in columns] for row in rows]
-    table = np.asarray([row for row in whole if None not in row], np.float64)
+    selected = [[row[n] for n in columns] for row in rows]
+    table = np.asarray([row for row in selected if None not in row], np.float64)
     if len(table) <= len(columns) + math.comb(len(known), 2):
-        raise DataError(outcome, f"{len(table)} whole rows", "more than the regression has coefficients")
+        raise DataError(outcome, f"{len(table)} complete rows", "more than the regression has coefficients")
     times, predictors, pred = table[:, 0], table[:, 1:-1], table[:, -1:]
     products = [predictors[:, a] * predictors[:, b] for a, b in combinations(range(len(known)), 2)]
     base = np.column_stack([np.ones(len(table)), predictors, *products])
@@ -113,10 +114,9 @@ def gain(rows: Sequence[Sequence[float | None]], names: Sequence[str], outcome: 
 
 
 def _explained(columns: NDArray[np.float64], times: NDArray[np.float64]) -> float:
-    """R^2."""
     columns = columns / np.maximum(np.abs(columns).max(axis=0), 1e-300)
-    left = times - columns @ np.linalg.lstsq(columns, times, rcond=None)[0]
-    return float(1 - (left @ left) / ((times - times.mean()) ** 2).sum())
+    residuals = times - columns @ np.linalg.lstsq(columns, times, rcond=None)[0]
+    return float(1 - (residuals @ residuals) / ((times - times.mean()) ** 2).sum())
 
 
 def _number(row: dict[str, Any], name: str, place: str) -> float | None:

@@ -1,1 +1,1 @@
-"""Benches of speed and memory."""
+"""Benchmarks of speed and memory."""

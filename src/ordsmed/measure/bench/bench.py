@@ -1,4 +1,4 @@
-"""Bench: speeds anyone can measure again, through the same loop, loader, store and verbs that do the work."""
+"""The command `bench`: reproducible speed measurements through the production loop, loader, store and commands."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 def bench(
     name: str, overrides: Sequence[str] = (), *, json_line: bool = False, left: Callable[[Path], None] | None = None
 ) -> list[str]:
-    """Measure what a bench recipe says; one JSON line, or a line a number; of a recipe with a table, that, and `left`
-    is called with the file in which it stands."""
+    """Run the measurement of a recipe and return the lines to print: one JSON line, or one line per number.
+
+    A recipe with `table` returns its table and calls `left` with the path of the table's file.
+    """
     path = run.find_recipe(name, "bench")
     recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
     for key, size in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
@@ -48,13 +50,13 @@ def bench(
     if recipe.table:
         return measured_table(name, overrides, recipe, json_line=json_line, left=left)
     if recipe.measure == "serve":
-        from ordsmed.measure.bench.serving import measure_serving  # whose servers are processes of their own
+        from ordsmed.measure.bench.serving import measure_serving  # starts servers as separate processes
 
         return measure_serving(name, recipe, json_line=json_line)
     if recipe.devices > 1 and "RANK" not in os.environ:
         if status := start(["bench", name, *overrides, *(["--json"] if json_line else [])], recipe.devices):
             problem = f"its {many(recipe.devices, 'process')} ended with status {status}"
-            raise RunError(name, problem, "", "they have said why, in the lines above")
+            raise RunError(name, problem, "", "their errors are in the lines above")
         return []
     facts = {"bench": name, "measure": recipe.measure, **_measured(name, recipe)}
     if os.environ.get("RANK", "0") != "0":
@@ -63,11 +65,11 @@ def bench(
 
 
 def _measured(name: str, recipe: Bench) -> dict[str, Any]:
-    """What was measured; what estimates are made from goes into its file."""
+    """Return the measured facts, and add measurements that `estimate` uses to the file `recipe.keep`."""
     try:
         if recipe.measure not in KEPT:
             return dict(MEASURES[recipe.measure](recipe))
-        facts, kept = KEPT[recipe.measure](recipe)
+        facts, results = KEPT[recipe.measure](recipe)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -76,22 +78,21 @@ def _measured(name: str, recipe: Bench) -> dict[str, Any]:
         )
         raise RunError(name, problem, "", "use a smaller layout.micro, or layout.recompute=true") from None
     if recipe.keep:
-        measurements.add(Path(recipe.keep), [dataclasses.replace(measurement, bench=name) for measurement in kept])
+        measurements.add(Path(recipe.keep), [dataclasses.replace(measurement, bench=name) for measurement in results])
     return dict(facts)
 
 
 def _figure(value: object) -> str:
-    """A number, or several with their names."""
     if not isinstance(value, dict):
         return str(value)
     return ", ".join(f"{name} ({_figure(v)})" if isinstance(v, dict) else f"{name} {v}" for name, v in value.items())
 
 
 def measure_overhead(recipe: Bench) -> dict[str, Any]:
-    """Milliseconds a step that THE loop takes beside the arithmetic: rows, keys, counts, the guard, metrics.
+    """Measure the milliseconds per step that the training loop adds: rows, keys, counts, guard, metrics.
 
-    Every step of the loop is followed by the same step made bare: a batch that was made beforehand through the same
-    objective forward and backward, torch's clipping and the optimizer. The last number is the median of differences.
+    Each step of the loop is followed by a bare step: forward and backward of the same objective on a prepared batch,
+    torch's gradient clipping, and the optimizer. The overhead is the median of the differences.
     """
     from ordsmed.measure.bench.training import planned
 
@@ -132,7 +133,6 @@ def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
 
 
 def _bare_step(job: Job, batches: list[Batch], counts: dict[str, float], rate: float) -> None:
-    """A step as a plain script takes it."""
     import torch
 
     from ordsmed.train.mesh.precision import autocast
@@ -154,7 +154,7 @@ def _counts(job: Job, batches: list[Batch]) -> dict[str, float]:
 
 
 def measure_plain(recipe: Bench) -> dict[str, Any]:
-    """ELMo: a step of THE loop, then one of a plain script on the same rows, in turn; words a second of both."""
+    """Measure ELMo in words per second: steps of the loop and of a plain script on the same rows, alternately."""
     from ordsmed.measure.bench.training import planned
 
     with planned(recipe) as plan:
@@ -174,8 +174,8 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     plain = PlainBiLm(job.objective).to(ranks.device).train()
     optimizer = recipe.optimizer.build([{"params": list(plain.parameters()), "decayed": False}])
     steps = job.phases[0].steps
-    whole = dataclasses.replace(job.share(0), micro=recipe.batch)
-    ready = load(job.rows(0), whole, 0, steps, workers=0, device=ranks.device)
+    share = dataclasses.replace(job.share(0), micro=recipe.batch)
+    ready = load(job.rows(0), share, 0, steps, workers=0, device=ranks.device)
     carried = [job.objective.state[name].clone() for name in ("h", "c")]
     loops, plains, began = [], [], [0.0]
 
@@ -211,7 +211,7 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
 
 
 def measure_loader(recipe: Bench) -> dict[str, Any]:
-    """Real tokens a second of finished batches, one process on one core."""
+    """Measure how many real tokens per second of finished batches one process on one core makes."""
     from ordsmed.data.encode import Encoded
 
     encoded = Encoded(made_up.random_store(recipe.vocabulary, recipe.tokens))
@@ -235,7 +235,7 @@ def measure_loader(recipe: Bench) -> dict[str, Any]:
 
 
 def measure_windows(recipe: Bench) -> dict[str, Any]:
-    """Seconds for the index map of a large store, and for a step's rows at the start and a million steps on."""
+    """Measure the time of a large store's index map, and of a step's rows at the start and a million steps later."""
     from ordsmed.data.order import draw
     from ordsmed.data.windows import Fitted
 
@@ -260,9 +260,9 @@ def measure_windows(recipe: Bench) -> dict[str, Any]:
 
 
 def measure_pairs(recipe: Bench) -> dict[str, Any]:
-    """Seconds for pairs from a large store: until the first batch, for a whole epoch's walk, at the next epoch's start.
+    """Measure making sentence pairs from a large store: the first batch, an epoch, the start of the next epoch.
 
-    The last group of the first epoch is read batch by batch; meanwhile the next epoch's first is made.
+    The last group of the first epoch is read batch by batch; the next epoch's first group is made at the same time.
     """
     from ordsmed.data.pairs import PairRows
 
@@ -297,15 +297,13 @@ def measure_pairs(recipe: Bench) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MadeUp:
-    """What rows need of a store, in memory."""
-
     tokens: np.ndarray
     document_starts: np.ndarray
     starts: np.ndarray
 
 
 def _skewed_source(sentences: int) -> MadeUp:
-    """Sentences of 5 to 44 tokens, half of them in documents of more than 70, the longest of tens of thousands."""
+    """Return sentences of 5 to 44 tokens, half of them in documents of more than 70, the longest of 50,000."""
     generator = np.random.default_rng(0)
     starts = np.concatenate([[0], np.cumsum(generator.integers(5, 45, sentences))])
     sizes = np.clip(generator.lognormal(2.3, 1.4, sentences // 10 + 1).astype(np.int64), 1, 50_000)
@@ -316,7 +314,7 @@ def _skewed_source(sentences: int) -> MadeUp:
 
 
 def measure_encode(recipe: Bench) -> dict[str, Any]:
-    """The verb `encode` beside `encode_batch_fast` of the tokenizers library on the same sentences, same cores."""
+    """Compare `encode` with `encode_batch_fast` of the tokenizers library on the same sentences and cores."""
     import resource
 
     from ordsmed.corpus.folder import documents, parts
@@ -337,9 +335,9 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
         tokenizer.save(Path(out) / "tokenizer")
         began = time.perf_counter()
         encoding = Encoding(corpus=str(folder), tokenizer=str(Path(out) / "tokenizer"))
-        place = Run(Path(out) / "store")
-        place.begin(encoding)
-        facts = encoding.perform(place)
+        store = Run(Path(out) / "store")
+        store.begin(encoding)
+        facts = encoding.perform(store)
         encoding_seconds = time.perf_counter() - began
     return {
         "megabytes": round(size, 2),
@@ -353,7 +351,7 @@ def measure_encode(recipe: Bench) -> dict[str, Any]:
 
 
 def _training(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
-    from ordsmed.measure.bench.training import measure_training  # which needs torch
+    from ordsmed.measure.bench.training import measure_training  # imports torch
 
     return measure_training(recipe)
 

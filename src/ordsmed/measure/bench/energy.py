@@ -1,7 +1,7 @@
-"""Energy: joules that a machine tells of itself, by Intel's and AMD's counters (RAPL) or by NVIDIA's (NVML).
+"""Energy in joules, from the counters of Intel and AMD processors (RAPL) or of NVIDIA GPUs (NVML).
 
-RAPL counts what the processors' packages took, NVML what one GPU took (Volta and later). An older one tells what it
-draws, which is summed up while time goes.
+RAPL counts the energy of the processor packages, NVML that of one GPU (Volta and later). For older GPUs, the power is
+sampled and integrated over time.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from ordsmed.base.machine.host import ROOT
 if TYPE_CHECKING:
     import torch
 
-OFTEN = 0.05  # seconds between two looks at what a GPU draws
+OFTEN = 0.05  # seconds between samples of a GPU's power
 
-Joules = Callable[[], float]  # since some moment
+Joules = Callable[[], float]  # joules since an arbitrary start
 
 
 @contextlib.contextmanager
 def meter(device: torch.device) -> Iterator[tuple[str, Joules]]:
-    """What tells the energy of a device, and the joules so far; "" and zeros where nothing does."""
-    with contextlib.ExitStack() as at_the_end:
+    """Yield the name of the energy source and a function that returns the joules so far; "" and 0 if there is none."""
+    with contextlib.ExitStack() as stack:
         if device.type == "cuda":
-            yield _counted_by(device) or at_the_end.enter_context(_drawn(device))
+            yield _gpu_energy(device) or stack.enter_context(_sampled_gpu_energy(device))
         else:
-            yield _counted()
+            yield _processor_energy()
 
 
-def _counted() -> tuple[str, Joules]:
-    """The packages' counters, which begin anew when they are full."""
+def _processor_energy() -> tuple[str, Joules]:
+    """Read the counters of the processor packages, which wrap around at their maximum."""
     zones = sorted((ROOT / "sys/class/powercap").glob("intel-rapl:*"))
-    packages = [zone for zone in zones if zone.name.count(":") == 1]  # others are parts of these
+    packages = [zone for zone in zones if zone.name.count(":") == 1]  # other zones are parts of packages
     try:
         last = [int((zone / "energy_uj").read_text()) for zone in packages]
         full = [int((zone / "max_energy_range_uj").read_text()) for zone in packages]
-    except (OSError, ValueError):  # newer kernels let only root read them
+    except (OSError, ValueError):  # only root can read them on newer kernels
         return "", float
     if not packages:
         return "", float
@@ -57,41 +57,40 @@ def _counted() -> tuple[str, Joules]:
     return "RAPL", joules
 
 
-def _counted_by(device: torch.device) -> tuple[str, Joules] | None:
-    """A GPU's own counter, in millijoules; None: it has none, or nothing reads it."""
+def _gpu_energy(device: torch.device) -> tuple[str, Joules] | None:
     import torch
 
     try:
         nvml, gpu = importlib.import_module("pynvml"), torch.cuda._get_pynvml_handler(device)
         first = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
-    except Exception:  # the library, its Python package or the counter lacks
+    except Exception:  # the library, its Python package or the counter is missing
         return None
     return "NVML", lambda: (nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) - first) / 1e3
 
 
 @contextlib.contextmanager
-def _drawn(device: torch.device) -> Iterator[tuple[str, Joules]]:
-    """What a GPU draws, looked at again and again beside the work: a mean of up to a second before (Hopper's)."""
+def _sampled_gpu_energy(device: torch.device) -> Iterator[tuple[str, Joules]]:
+    """Sample the power of a GPU in a thread. On Hopper a sample is a mean of up to one second."""
     import torch
 
     try:
         torch.cuda.power_draw(device)
-    except Exception:  # NVML's library, or its Python package, lacks; or this GPU does not tell
+    except Exception:  # NVML or its Python package is missing, or the GPU does not report it
         yield "", float
         return
-    over, total = Event(), 0.0
+    stop, total = Event(), 0.0
 
-    def look() -> None:
+    def sample() -> None:
         nonlocal total
         before = time.perf_counter()
-        while not over.wait(OFTEN):
+        while not stop.wait(OFTEN):
             watts, moment = torch.cuda.power_draw(device) / 1e3, time.perf_counter()
             total, before = total + watts * (moment - before), moment
 
-    thread = Thread(target=look, name="energy", daemon=True)
+    thread = Thread(target=sample, name="energy", daemon=True)
     thread.start()
     try:
         yield "NVML", lambda: total
     finally:
-        over.set()
+        stop.set()
         thread.join()

@@ -1,4 +1,4 @@
-"""What all measurements of steps share: the clock, when and with what, what all processes held and took."""
+"""Helpers of all step measurements: the clock, date and versions, and totals over all processes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from ordsmed.base.ranks import Ranks
 
-WARM = 2  # steps before the clock is read
+WARM = 2  # warm-up steps before the measurement
 
 
 def now(device: torch.device) -> float:
-    """The clock, when the device has done what it was told."""
+    """Return the time in seconds, after the device has finished its work."""
     if device.type == "cuda":
         import torch
 
@@ -27,7 +27,7 @@ def now(device: torch.device) -> float:
 
 
 def with_dropout(model: Any, rate: float | None) -> Any:
-    """A network's settings with this dropout everywhere; None: with its own."""
+    """Return a network's settings with this dropout everywhere; None leaves them unchanged."""
     known = [name for name in ("dropout", "attention_dropout") if rate is not None and hasattr(model, name)]
     return dataclasses.replace(model, **dict.fromkeys(known, rate))
 
@@ -40,7 +40,7 @@ def here() -> dict[str, Any]:
 
 
 def of_all(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:
-    """The most that any process held, and the energy of all: of a GPU each, of processors a machine."""
+    """Return the largest memory of any process, and the energy of all GPUs, or of the processors of all machines."""
     import torch
 
     if ranks.device.type == "cpu" and ranks.place.local:

@@ -1,6 +1,7 @@
-"""What a plain script makes of ELMo: letters of every token through the network, the exact cell step by step.
+"""ELMo as a plain PyTorch script, the reference of `bench` with measure = "plain".
 
-It is what the bench measures beside ours: torch's modules, torch's gradients, the same weights and batches.
+It has the same weights and batches as the production network, but runs the character network on every token, the LSTM
+cell step by step, and torch's own gradients.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ordsmed.nn.characters import symbols
 
 
 class PlainBiLm(nn.Module):
-    """Both language models, as one would write them down."""
+    """Forward and backward language models, written without optimizations."""
 
     def __init__(self, objective: Any) -> None:
         super().__init__()
@@ -27,11 +28,11 @@ class PlainBiLm(nn.Module):
         features = sum(count for _, count in settings.filters)
         self.table = nn.Embedding.from_pretrained(characters.table.weight.detach().clone(), freeze=False)
         self.windows = nn.ModuleList(nn.Conv1d(settings.letter, count, width) for width, count in settings.filters)
-        for mine, source in zip(self.windows, characters.windows, strict=True):
-            mine.load_state_dict(source.state_dict())
+        for module, source in zip(self.windows, characters.windows, strict=True):
+            module.load_state_dict(source.state_dict())
         self.gates = nn.ModuleList(nn.Linear(features, 2 * features) for _ in range(settings.highways))
-        for mine, source in zip(self.gates, characters.highways, strict=True):
-            mine.load_state_dict(source.both.state_dict())
+        for module, source in zip(self.gates, characters.highways, strict=True):
+            module.load_state_dict(source.both.state_dict())
         self.project = nn.Linear(features, settings.width)
         self.project.load_state_dict(characters.project.state_dict())
         self.cells = nn.ModuleList(
@@ -43,7 +44,6 @@ class PlainBiLm(nn.Module):
         self.out_bias = nn.Parameter(objective.head.bias.detach().clone())
 
     def forward(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean loss, and the states that are carried on."""
         assert batch.characters is not None
         assert batch.words is not None
         assert batch.candidates is not None
@@ -51,12 +51,12 @@ class PlainBiLm(nn.Module):
         rows = symbols(batch.characters, batch.words, self.longest)[batch.tokens]  # [B, 2T, 50]
         new_h, new_c, losses = torch.zeros_like(h), torch.zeros_like(c), []
         halves = zip(rows.chunk(2, 1), batch.targets.chunk(2, 1), strict=True)
-        for way, (half, targets) in enumerate(halves):
+        for direction, (half, targets) in enumerate(halves):
             x = self._words(half.flatten(0, 1)).view(*half.shape[:2], -1)
             for number in range(self.settings.layers):
-                cell = self.cells[2 * number + way]
-                out, new_h[:, way, number], new_c[:, way, number] = self._layer(
-                    cell, self._drop(x), h[:, way, number], c[:, way, number]
+                cell = self.cells[2 * number + direction]
+                out, new_h[:, direction, number], new_c[:, direction, number] = self._layer(
+                    cell, self._drop(x), h[:, direction, number], c[:, direction, number]
                 )
                 x = out + x if number else out
             losses.append(self._loss(self._drop(x).flatten(0, 1), targets.flatten(), batch))
@@ -66,8 +66,8 @@ class PlainBiLm(nn.Module):
         characters = self.table(rows).transpose(1, 2)
         x = torch.cat([window(characters).amax(2).relu() for window in self.windows], 1)
         for gate in self.gates:
-            opened, change = gate(x).chunk(2, 1)
-            x = x + opened.sigmoid() * (change.relu() - x)
+            opening, change = gate(x).chunk(2, 1)
+            x = x + opening.sigmoid() * (change.relu() - x)
         return self.project(x)
 
     def _layer(self, cell: Any, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Processes of a measurement: as a session of a training has them, without a folder, a lock or a watch."""
+"""Processes of a measurement: like those of a training, without its folder, lock and watch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P = TypeVar("P", bound=Plan)
 
 @contextlib.contextmanager
 def met(kind: type[P], training: Training) -> Iterator[P]:
-    """The plan of a training whose data stand and whose processes, one or several, have met."""
+    """Yield the plan of a training after its data are prepared and its processes have connected."""
     layout = training.layout
     alone = prepare(layout.device, layout.threads or None)
     shape = layout.shape(alone.world)

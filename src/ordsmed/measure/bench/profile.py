@@ -1,7 +1,7 @@
-"""Profile: what steps spend their time on, by torch's profiler: products, attention, head, optimizer, other, waiting.
+"""Profile of training steps with torch's profiler: products, attention, head, optimizer, other, waiting.
 
-Every operation that was called has a kind, by its name, its shapes and what called it; on a GPU its time is that of the
-kernels it started, on a CPU its own. What is left of the steps is the time between operations: Python, or a GPU idle.
+Every operation is classified by its name, its shapes and its callers. On a GPU its time is that of the kernels it
+started, on a CPU its own time. The rest of a step is the time between operations: Python, or an idle GPU.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PRODUCTS = ("::mm", "::addmm", "::bmm", "::baddbmm", "::matmul", "::linear", "::
 ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "attention_for_cpu", "cudnn_attention")
 OPTIMIZER = ("Optimizer.", "_fused_adam", "_fused_adagrad", "_fused_sgd", *(f"_foreach_{word}" for word in (
     "norm", "mul", "add", "sqrt", "div", "lerp", "pow", "neg", "sub", "maximum")))  # fmt: skip
-BATCHED = ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::_softmax_backward_data")  # attention's plain form
-SAMPLED = "_SampledLoss"  # scores of words that are drawn: their number may be any other width of the network
-LOOKED_UP = ("embedding", "index", "gather")  # rows of a table, which are no scores
+BATCHED = ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::_softmax_backward_data")  # attention, not fused
+SAMPLED = "_SampledLoss"  # scores of sampled words, whose number may equal another width
+LOOKED_UP = ("embedding", "index", "gather")  # table lookups are not scores
 
 
 @dataclass(frozen=True)
 class Wide:
-    """How wide scores over a vocabulary are: tables may be filled up to round sizes."""
+    """Widths of vocabulary scores; tables may be padded to round sizes, by up to `room`."""
 
     sizes: Set[int]
     room: int = 128
@@ -40,18 +40,15 @@ class Wide:
 
 @dataclass
 class Profile:
-    """Seconds of several steps, by kinds."""
-
     device: torch.device
     wide: Wide
-    attends: bool  # has the network attention at all?
+    attends: bool  # does the network have attention?
     seconds: dict[str, float] = field(default_factory=dict)
     began: float = 0.0
 
     def begin(self) -> None:
-        """From now on operations are looked at."""
         cuda = self.device.type == "cuda"
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else it tells of itself on stderr
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # otherwise it prints to stderr
         self.profiler = profile(
             activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])], record_shapes=True
         )
@@ -59,25 +56,24 @@ class Profile:
         self.began = time.perf_counter()
 
     def end(self, waited: float) -> None:
-        """The steps are done; rows were waited for so long in them."""
+        """Stop the profiler; `waited` is the number of seconds in which the steps waited for rows."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-        whole = time.perf_counter() - self.began
+        total = time.perf_counter() - self.began
         self.profiler.__exit__(None, None, None)
         cuda = self.device.type == "cuda"
         busy = sorted_out(self.profiler.events() or (), self.wide, cuda=cuda, attends=self.attends)
-        self.seconds = {**busy, "waiting": waited, "between": max(0.0, whole - waited - sum(busy.values()))}
+        self.seconds = {**busy, "waiting": waited, "between": max(0.0, total - waited - sum(busy.values()))}
 
     def shares(self) -> dict[str, float]:
-        """Of the whole time, by kinds; they make 1."""
-        whole = sum(self.seconds.values())
-        return {kind: round(self.seconds[kind] / whole, 4) for kind in KINDS}
+        total = sum(self.seconds.values())
+        return {kind: round(self.seconds[kind] / total, 4) for kind in KINDS}
 
 
 def sorted_out(events: Iterable[FunctionEvent], wide: Wide, *, cuda: bool, attends: bool) -> dict[str, float]:
-    """Seconds of operations by kinds: on a GPU of the kernels that each started, on a CPU its own.
+    """Return the seconds of operations by kind: of their kernels on a GPU, their own on a CPU.
 
-    Kernels that no operation started are the optimizer's, where it has some of ours.
+    Kernels that no operation started belong to the optimizer, because it may use custom kernels.
     """
     spent, kernels = collections.Counter[str](), 0.0
     for event in events:
@@ -114,7 +110,6 @@ def _callers(event: FunctionEvent) -> Iterator[FunctionEvent]:
 
 
 def _sizes(shape: Any) -> Iterator[int]:
-    """Of a tensor, or of each in a list of them."""
     for size in shape:
         if isinstance(size, int):
             yield size

@@ -1,4 +1,4 @@
-"""Published figures beside ours: others' tables, each marked where it is of other hardware."""
+"""Published speeds of other projects, each marked if it was measured on other hardware."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ def names() -> list[str]:
 
 
 def source(name: str) -> str:
-    """Where its figures stand, and what they are of."""
     return str(_tables()[name]["source"])
 
 
 def beside(name: str, timing: Measurement) -> list[dict[str, Any]]:
-    """Figures of the same work: network, length, number of devices, 16 bits or not; asked in as large batches."""
+    """Return published figures of the same network, length, number of devices, precision class and batch."""
     mixed, table = timing.precision in HALF, _tables()[name]
     if any(getattr(timing, key) != value for key, value in table["network"].items()):
         return []
@@ -47,7 +46,7 @@ def beside(name: str, timing: Measurement) -> list[dict[str, Any]]:
 
 
 def _same_device(published: str, measured: str) -> bool:
-    """`V100 16 GB` is the Tesla V100-SXM2-16GB, and no other's; where a name tells no memory, that is not asked."""
+    """Compare device names: `V100 16 GB` matches Tesla V100-SXM2-16GB; without a memory size, any size matches."""
     chip, _, memory = published.partition(" ")
     words = re.findall(r"[a-z0-9]+", measured.lower())
     return chip.lower() in words and (not memory or memory.replace(" ", "").lower() in words)

@@ -1,4 +1,4 @@
-"""The recipe of a bench: what is measured, of which sizes, and in which combinations."""
+"""The recipe of a benchmark: what to measure, in which sizes and combinations."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ LEAST = {
     "sentences": 1,
     "tokens": 0,
 }
-STEPS = ("training", "finetune")  # what several processes do together; torch's profile is of the first alone
-TABLES = ("training", "finetune", "predict")  # what tables are made of, and kept
+STEPS = ("training", "finetune")  # run on several processes; only the first supports `profile` and `beside`
+TABLES = ("training", "finetune", "predict")  # measures that support `table` and `keep`
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What is measured in every combination; what is left out is as the recipe has it."""
+    """Values to measure in every combination; an empty axis keeps the recipe's value."""
 
     cells: tuple[tuple[str, ...], ...] = ((),)
-    """settings that belong together, as the command line's words: [["length=128", "batch=176"], ...]"""
+    """groups of settings, written as on the command line: [["length=128", "batch=176"], ...]"""
     lengths: tuple[int, ...] = ()
-    """tokens a row"""
+    """tokens per row"""
     batches: tuple[int, ...] = ()
-    """rows a step"""
+    """rows per step"""
     precisions: tuple[str, ...] = ()
     """fp32, tf32, bf16, fp16"""
     compile: tuple[bool, ...] = ()
-    """blocks compiled, or not"""
+    """with and without compiled blocks"""
     layouts: tuple[str, ...] = ()
     """replicate x shard x tensor, as 1x2x1"""
     devices: tuple[int, ...] = ()
-    """processes, one a GPU (or share of the CPU)"""
+    """processes, one per GPU (or share of the CPU)"""
     scaling: Literal["weak", "strong"] = "weak"
-    """weak: n devices have n times the rows a step of one; strong: the same rows on any number"""
+    """weak: n devices get n times the rows per step of one; strong: the same rows for any number of devices"""
     train: tuple[tuple[int, int], ...] = ()
-    """pairs: of this length so many rows are to be learned; how long that takes is told"""
+    """pairs of a length and a number of rows: report how long training on them takes"""
     published: str = ""
-    """whose figures stand beside ours: one of those that `measure/bench/published.toml` holds"""
+    """published figures to compare with: a name in `measure/bench/published.toml`"""
 
     def __post_init__(self) -> None:
         if not self.cells:
@@ -80,102 +80,108 @@ class Bench:
     measure: Literal[
         "training", "overhead", "loader", "encode", "windows", "pairs", "plain", "finetune", "predict", "serve"
     ]
-    """training steps; what the loop adds to a step's arithmetic; packed and masked rows from one core; corpus to store;
-    the index map of a large store; an epoch's pairs of segments from a large store; ELMo's steps beside those
-    of a plain script; a task's steps, and asking it, packed beside padded; requests to a served model"""
+    """training: steps; overhead: time the loop adds to a step; loader: rows from one core; encode: corpus to store;
+    windows: index map of a large store; pairs: an epoch of sentence pairs; plain: ELMo compared with a plain script;
+    finetune, predict: packed compared with padded rows; serve: requests to a served model"""
     model: Annotated[Any, Menu("models")] = None
     """training, overhead, finetune, predict, serve: the network"""
     objective: Annotated[Any, Menu("objectives")] = None
-    """training, overhead, loader, serve: what is learned"""
+    """training, overhead, loader, serve: the objective"""
     optimizer: Annotated[Any, Menu("optimizers", "adamw")] = None
-    """training, overhead, finetune: left out: adamw"""
+    """training, overhead, finetune: the optimizer; default: adamw"""
     dropout: float | None = None
-    """of hidden states and of attention; left out: the model's own"""
+    """dropout of hidden states and attention; default: the model's"""
     length: int = 128
-    """tokens a row"""
+    """tokens per row"""
     batch: int = 16
-    """rows a step; finetune: examples"""
+    """rows per step; finetune: examples per step"""
     steps: int = 10
-    """that are measured, in all rounds together"""
+    """measured steps, over all rounds"""
     rounds: int = 5
-    """training: blocks that the steps are cut into; the clock is read between them alone, the median is told"""
+    """training: blocks of steps; the clock is read only between blocks, and the median is reported"""
     profile: int = 0
-    """training: steps more, of which is told what they spend their time on; 0: none"""
+    """training: additional steps that are profiled by kind of operation; 0: none"""
     beside: Literal["none", "transformers"] = "none"
-    """training: whose step of the same sizes is measured in turn with ours"""
+    """training: implementation whose steps of the same sizes are measured alternately"""
     devices: int = 1
-    """training, finetune: processes, one a GPU (or share of the CPU)"""
+    """training, finetune: processes, one per GPU (or share of the CPU)"""
     keep: str = str(PLACE)
-    """training, finetune, predict: the file that measurements are added to; serve: is its table kept? "": none"""
+    """training, finetune, predict: file to add measurements to; serve: store the table; "": store nothing"""
     table: Axes | None = None
-    """training, finetune, predict: lengths, batches, precisions, ... whose every combination is measured"""
+    """training, finetune, predict: lengths, batches, precisions, ... to measure in every combination"""
     vocabulary: int = 30_522
-    """ids of the made-up text"""
+    """vocabulary size of the synthetic text"""
     tokens: int = 2_000_000
-    """training, overhead, loader: tokens of the made-up text; encode: characters at most, 0: the whole corpus"""
+    """training, overhead, loader: tokens of the synthetic text; encode: most characters, 0: the whole corpus"""
     lengths: tuple[int, ...] = (128, 512)
     """loader: row lengths"""
     sentences: int = 10_000_000
-    """windows, pairs: sentences of the made-up store"""
+    """windows, pairs: sentences of the synthetic store"""
     style: Literal["next", "order", "electra"] = "next"
-    """pairs: whose"""
+    """pairs: kind of sentence pairs"""
     corpus: str = "stdlib"
     """encode: folder or recipe"""
     tokenizer: str = "stdlib-wordpiece"
     """encode, and finetune and predict with real files: folder, file or recipe"""
     task: Annotated[Any, Menu("tasks")] = None
-    """finetune, predict: what is learned or asked; with `train`: from these files, else from made-up examples"""
+    """finetune, predict: the task; with `train`: on these files, otherwise on synthetic examples"""
     init: str | None = None
-    """finetune, predict: a pretrained network with its tokenizer, in place of [model], dropout and tokenizer; serve:
-    any model that can be served, in place of [model]"""
+    """finetune, predict: a pretrained network with its tokenizer, replaces [model], dropout and tokenizer; serve: any
+    model that can be served, replaces [model]"""
     sizes: tuple[tuple[int, int], ...] = ()
-    """finetune, predict: tokens of made-up examples, as pairs: so many per cent of them have at most so many"""
+    """finetune, predict: lengths of synthetic examples, as pairs: per cent of examples, most tokens of these"""
     batches: tuple[tuple[int, int], ...] = ((1, 100), (256, 5), (512, 5))
-    """predict: pairs: examples asked at once, and how often"""
+    """predict: pairs of a batch size and a number of repetitions"""
     url: str = ""
-    """serve: the address of a model that is served, as http://host:8000/name, in place of one that is served here"""
+    """serve: address of a running server's model, such as http://host:8000/name; default: start a server"""
     ask: Literal["", "embed", "fill", "score", "generate", "classify", "tag", "answer"] = ""
-    """serve: what is asked of it; left out: the first of what it can"""
+    """serve: the method to request; default: the first that the model supports"""
     words: tuple[int, ...] = (16, 128, 0)
-    """serve: of a text; 0: of mixed lengths, as sentences of SST-2 and contexts of SQuAD"""
+    """serve: words per text; 0: mixed lengths, like sentences of SST-2 and contexts of SQuAD"""
     clients: tuple[int, ...] = (1, 8, 64)
-    """serve: that ask at once"""
+    """serve: concurrent clients"""
     requests: int = 256
-    """serve: in each cell at most"""
+    """serve: most requests per cell"""
     seconds: float = 20.0
-    """serve: that a cell asks for at most"""
+    """serve: longest duration of a cell, in seconds"""
     written: int = 32
-    """serve: tokens that a text is gone on with"""
+    """serve: tokens to generate per text"""
     layout: Layout = field(default_factory=Layout)
-    """what belongs to the machine"""
+    """devices, precision and other settings of the machine"""
 
     verb: ClassVar[str] = "bench"
     out: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        both, task = ("model", "objective"), ("task",) if self.init else ("task", "model")
-        needed = {"training": both, "plain": both, "overhead": both, "loader": ("objective",)}
+        network, task = ("model", "objective"), ("task",) if self.init else ("task", "model")
+        needed = {"training": network, "plain": network, "overhead": network, "loader": ("objective",)}
         for name in (needed | {"finetune": task, "predict": task}).get(self.measure, ()):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a [{name}] to measure")
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
-        for name, nothing, those in (("profile", 0, STEPS[:1]), ("beside", "none", STEPS[:1]), ("devices", 1, STEPS)):
-            if self.measure not in those and getattr(self, name) != nothing:
+        for name, default, measures in (
+            ("profile", 0, STEPS[:1]),
+            ("beside", "none", STEPS[:1]),
+            ("devices", 1, STEPS),
+        ):
+            if self.measure not in measures and getattr(self, name) != default:
                 problem = f"found {getattr(self, name)} with measure {self.measure}"
-                raise ValueError(f"{name}: {problem}; wanted {' or '.join(those)}")
+                raise ValueError(f"{name}: {problem}; wanted {' or '.join(measures)}")
         if self.measure == "predict" and self.layout.compile:
-            raise ValueError("layout.compile: found true with measure predict; wanted false: models in use are not")
+            raise ValueError(
+                "layout.compile: found true with measure predict; wanted false, as inference does not compile"
+            )
         if self.table and self.measure not in TABLES:
             raise ValueError(f"table: found one with measure {self.measure}; wanted {', '.join(TABLES)}")
         if self.measure in ("finetune", "predict") and not self.sizes and not self.task.paths("train"):
-            raise ValueError("sizes: missing; wanted lengths of made-up examples, or files in task.train")
+            raise ValueError("sizes: missing; wanted lengths of synthetic examples, or files in task.train")
         if not self.batches or min(map(min, self.batches)) < 1:
             raise ValueError(f"batches: found {as_toml(self.batches)}; wanted pairs of 1 or more")
         shares, tokens = zip(*self.sizes or ((0, 1), (100, 1)), strict=True)
         if (shares[0], shares[-1]) != (0, 100) or [*shares] != sorted(shares) or [*tokens] != sorted(tokens):
-            raise ValueError(f"sizes: found {as_toml(self.sizes)}; wanted pairs from 0 to 100 per cent that rise")
+            raise ValueError(f"sizes: found {as_toml(self.sizes)}; wanted increasing pairs from 0 to 100 per cent")
 
         if self.measure == "serve" and not (self.url or self.init or (self.model and self.objective)):
             raise ValueError("init: missing; wanted a model to serve, a [model] with [objective], or a url")
@@ -184,4 +190,4 @@ class Bench:
                 raise ValueError(f"{name}: found {as_toml(getattr(self, name))}; wanted numbers, clients 1 or more")
 
     def stamp(self) -> object:
-        """Nothing: a measurement is never reused."""
+        """Return nothing: a measurement is never reused."""

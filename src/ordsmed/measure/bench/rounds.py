@@ -1,6 +1,6 @@
-"""Rounds: steps in blocks, the clock read between blocks alone, so that a GPU may run ahead within each.
+"""Rounds: blocks of steps; the clock is read only between blocks, so that a GPU can run ahead within a block.
 
-steps 1 2 | 3 4 | 5 6 7 | ...      | the device has done all: seconds, joules; what is measured beside has its turn
+steps 1 2 | 3 4 | 5 6 7 | ...      | = wait for the device, read seconds and joules, run the reference's steps
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ordsmed.train.watch import Watch
 if TYPE_CHECKING:
     import torch
 
-Turn = Callable[[int], None]  # so many steps of something else
+Turn = Callable[[int], None]  # runs this many steps of the reference
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Seconds a step: the median of rounds, the fastest and the slowest of them."""
+    """Seconds per step: median, fastest and slowest round."""
 
     median: float
     least: float
@@ -37,26 +37,26 @@ class Spread:
 
 @dataclass
 class Rounds:
-    """Is told every step of the loop, and times blocks of them after those that warm up."""
+    """Times blocks of steps of the training loop, after the warm-up steps."""
 
     device: torch.device
     steps: int
-    count: int  # rounds; never more than steps
-    warm: int
+    count: int  # number of rounds, at most `steps` are used
+    warm: int  # warm-up steps
     joules: Joules
-    beside: Turn | None = None
-    seconds: list[float] = field(default_factory=list)  # a step, in each round
-    others: list[float] = field(default_factory=list)  # the same of what is measured beside
-    graphs: Callable[[], int] = int  # that torch has compiled so far
-    energies: list[float] = field(default_factory=list)  # of each round
-    compiled: list[bool] = field(default_factory=list)  # was anything compiled in this round?
+    beside: Turn | None = None  # reference that runs between rounds
+    seconds: list[float] = field(default_factory=list)  # per step, of each round
+    others: list[float] = field(default_factory=list)  # the same for the reference
+    graphs: Callable[[], int] = int  # number of graphs compiled so far
+    energies: list[float] = field(default_factory=list)  # joules of each round
+    compiled: list[bool] = field(default_factory=list)  # for each round: was anything compiled?
 
     def __post_init__(self) -> None:
         self.ends = self.warm + np.linspace(0, self.steps, min(self.count, self.steps) + 1).astype(int)
         self.began, self.joules_then, self.graphs_then = 0.0, 0.0, 0
 
     def each(self, step: int) -> None:
-        """A step of the loop is done, as far as the host is concerned."""
+        """Record that the host has finished step `step` of the loop."""
         if step not in self.ends:
             return
         ended, joules = now(self.device), self.joules()
@@ -72,15 +72,13 @@ class Rounds:
 
     @property
     def energy(self) -> float:
-        """Joules a step."""
         return sum(self.steady(self.energies)) / sum(self.steady(np.diff(self.ends).tolist()))
 
     def steady(self, values: Sequence[float]) -> list[float]:
-        """Those of rounds in which nothing was compiled, which takes seconds once; of all, where each has something."""
+        """Return the values of rounds in which nothing was compiled, or all values if there is no such round."""
         return [value for value, late in zip(values, self.compiled, strict=True) if not late] or list(values)
 
     def _turn(self, began: float) -> float:
-        """As many steps of the other as the next round has, the first time some more that warm it up."""
         assert self.beside
         if not self.seconds:
             self.beside(self.warm)
@@ -93,8 +91,6 @@ class Rounds:
 
 
 class RowsWatch(Watch):
-    """A watch that sums up how long rows were waited for."""
-
     waited = 0.0
 
     def at(self, step: int, stage: str) -> None:

@@ -1,8 +1,8 @@
-"""Serving: how long requests to a served model take, and how many are answered a second, by clients and length.
+"""Load test of a served model: latencies and requests per second by number of clients and text length.
 
-a model, or one that is made up -> `ordsmed serve`, or a server elsewhere -> clients that ask at once -> a table
+a model, or a random one of the recipe's sizes -> `ordsmed serve`, or a running server -> concurrent clients -> a table
 
-Each cell is asked no more requests and no longer than the recipe says; it begins with a few that are not counted.
+Each cell is limited by a number of requests and a duration, and starts with a few requests that are not counted.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ COMMON = (
     "this time to two up us use want was water way we well what when which who will with work world would year you"
 )
 WORDS = COMMON.split()
-OPENED = 600.0  # seconds in which a server opens its model
-WARM = 4  # requests before the clock is read
+OPENED = 600.0  # seconds to wait for a server to open its model
+WARM = 4  # uncounted requests at the start of a cell
 SHARES = (50, 90, 99)
-REQUESTS: dict[str, Callable[[str, int], dict[str, Any]]] = {  # what is sent for a text, by what is asked
+REQUESTS: dict[str, Callable[[str, int], dict[str, Any]]] = {  # method -> request body for a text
     "embed": lambda text, _: {"texts": [text], "of": "sentences"},
     "fill": lambda text, _: {"texts": [f"{text} [MASK]"]},
     "score": lambda text, _: {"texts": [text]},
@@ -60,23 +60,20 @@ REQUESTS: dict[str, Callable[[str, int], dict[str, Any]]] = {  # what is sent fo
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What became of the requests of a cell."""
-
-    seconds: float  # of all of them
-    latencies: list[float] = field(default_factory=list)  # of each that was answered well
-    statuses: dict[str, int] = field(default_factory=dict)  # of all others
+    seconds: float  # duration of the cell
+    latencies: list[float] = field(default_factory=list)  # seconds of each successful request
+    statuses: dict[str, int] = field(default_factory=dict)  # counts of other results
 
     @property
     def rate(self) -> float:
         return len(self.latencies) / self.seconds
 
     def milliseconds(self, share: int) -> float:
-        """What so many per cent of the requests did not exceed."""
         return float(np.percentile(self.latencies, share, method="inverted_cdf")) * 1e3
 
 
 def measure_serving(name: str, recipe: Bench, *, json_line: bool) -> list[str]:
-    """Every length and number of clients; a table, which is kept."""
+    """Measure every length and number of clients; store the table and return its lines."""
     rows = []
     with _server(recipe) as url:
         facts = _facts(url)
@@ -97,16 +94,15 @@ def measure_serving(name: str, recipe: Bench, *, json_line: bool) -> list[str]:
         "rows": rows,
     }
     if recipe.keep:
-        place = PLACE.parent / f"{run.title(name)}.json"
-        with files.survive_disk(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(place, table)
-        files.write_text(place.with_suffix(".md"), "\n".join(lines(table)) + "\n")
+        path = PLACE.parent / f"{run.title(name)}.json"
+        with files.survive_disk(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(path, table)
+        files.write_text(path.with_suffix(".md"), "\n".join(lines(table)) + "\n")
     return [json.dumps(table)] if json_line else lines(table)
 
 
 def lines(table: dict[str, Any]) -> list[str]:
-    """A sentence and a table of at most 80 columns."""
     names = {
         "words": "words",
         "tokens": "tokens",
@@ -122,7 +118,7 @@ def lines(table: dict[str, Any]) -> list[str]:
     shown = [key for key in names if any(row.get(key) not in (None, 0) for row in table["rows"])]
     rows = [["-" if row.get(key) is None else row[key] for key in shown] for row in table["rows"]]
     return [
-        f"{table['model']} ({table['family']}): {table['ask']}; +ms: of a client alone, beside the model's own time",
+        f"{table['model']} ({table['family']}): {table['ask']}; +ms: time of a single client outside the model",
         *markdown([names[key] for key in shown], rows, padded=True),
     ]
 
@@ -132,11 +128,11 @@ def _cell(url: str, method: str, length: int, clients: int, recipe: Bench) -> di
     bodies = [json.dumps(REQUESTS[method](text, recipe.written)).encode() for text in texts]
     address = f"{url}/score" if method == "score" else f"{url}/api/{method}"
     load(address, bodies[:WARM], min(clients, WARM), recipe.seconds)
-    before = _own_seconds(url)
+    before = _model_seconds(url)
     result = load(address, bodies, clients, recipe.seconds)
     if not result.latencies:
-        raise RunError(url, f"answered none of {method}: {result.statuses}", "one answer or more")
-    computed = _own_seconds(url) - before
+        raise RunError(url, f"answered none of {method}: {result.statuses}", "at least one answer")
+    computed = _model_seconds(url) - before
     row: dict[str, Any] = {"words": length or "mixed", "tokens": _tokens(url, texts), "clients": clients}
     row["requests_per_second"] = round(result.rate, 1)
     if method == "generate":
@@ -148,7 +144,7 @@ def _cell(url: str, method: str, length: int, clients: int, recipe: Bench) -> di
 
 
 def sentences(length: int, count: int) -> Iterator[str]:
-    """Texts of so many words; 0: two of three as long as a sentence of SST-2, one as long as a context of SQuAD."""
+    """Yield texts of `length` words; 0: two of three like sentences of SST-2, one like a context of SQuAD."""
     draw = random.Random(length)
     for number in range(count):
         mean, deviation = (19, 9) if number % 3 else (120, 50)
@@ -157,9 +153,9 @@ def sentences(length: int, count: int) -> Iterator[str]:
 
 
 def load(address: str, bodies: Iterable[bytes], clients: int, seconds: float) -> LoadResult:
-    """Asked by so many clients at once, each with a connection that it keeps, until all is asked or time is over."""
-    place, left, end = urllib.parse.urlsplit(address), iter(bodies), time.perf_counter() + seconds
-    lock, taken, statuses = threading.Lock(), list[float](), dict[str, int]()
+    """Send requests from `clients` threads with persistent connections, until all are sent or the time is over."""
+    place, remaining, end = urllib.parse.urlsplit(address), iter(bodies), time.perf_counter() + seconds
+    lock, latencies, statuses = threading.Lock(), list[float](), dict[str, int]()
 
     def ask(connection: http.client.HTTPConnection, body: bytes) -> None:
         began = time.perf_counter()
@@ -173,7 +169,7 @@ def load(address: str, bodies: Iterable[bytes], clients: int, seconds: float) ->
             status = "refused" if isinstance(error, ConnectionRefusedError) else "lost"
         with lock:
             if status == "200":
-                taken.append(time.perf_counter() - began)
+                latencies.append(time.perf_counter() - began)
             else:
                 statuses[status] = statuses.get(status, 0) + 1
 
@@ -181,7 +177,7 @@ def load(address: str, bodies: Iterable[bytes], clients: int, seconds: float) ->
         with contextlib.closing(http.client.HTTPConnection(place.netloc, timeout=OPENED)) as connection:
             while time.perf_counter() < end:
                 with lock:
-                    body = next(left, None)
+                    body = next(remaining, None)
                 if body is None:
                     return
                 ask(connection, body)
@@ -189,25 +185,22 @@ def load(address: str, bodies: Iterable[bytes], clients: int, seconds: float) ->
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         list(pool.map(client, range(clients)))
-    return LoadResult(time.perf_counter() - began, taken, statuses)
+    return LoadResult(time.perf_counter() - began, latencies, statuses)
 
 
 def _facts(url: str) -> dict[str, Any]:
-    """What the server says of the model."""
     [facts, *_] = json.loads(_get(f"{url}/"))["models"]
     return dict(facts)
 
 
 def _tokens(url: str, texts: Sequence[str]) -> float | None:
-    """Of a text, on average, signs counted."""
     body = json.dumps({"inputs": list(texts[:100])}).encode()
     with contextlib.suppress(RunError):
         return round(float(np.mean([len(row) for row in json.loads(_get(f"{url}/tokenize", body))])), 1)
     return None
 
 
-def _own_seconds(url: str) -> float:
-    """In which the model has computed, as the server counts them."""
+def _model_seconds(url: str) -> float:
     place = urllib.parse.urlsplit(url)
     text = _get(f"{place.scheme}://{place.netloc}/metrics").decode()
     match = re.search(r"^ordsmed_batch_seconds_total (\S+)$", text, re.MULTILINE)
@@ -230,12 +223,12 @@ def _get(address: str, body: bytes | None = None) -> bytes:
 
 @contextlib.contextmanager
 def _server(recipe: Bench) -> Iterator[str]:
-    """The address of the model, on a server that is started here unless there is one."""
+    """Yield the address of the model, on a running server or one that is started for it."""
     if recipe.url:
         yield recipe.url.rstrip("/")
         return
     with tempfile.TemporaryDirectory() as folder:
-        name = recipe.init or str(_made_up(recipe, Path(folder) / "made-up"))
+        name = recipe.init or str(_random_model(recipe, Path(folder) / "made-up"))
         words = [] if not recipe.layout.threads else ["--threads", str(recipe.layout.threads)]
         if recipe.layout.precision != "auto":
             words += ["--precision", recipe.layout.precision]
@@ -245,7 +238,7 @@ def _server(recipe: Bench) -> Iterator[str]:
 
 @contextlib.contextmanager
 def started(command: Sequence[str]) -> Iterator[str]:
-    """The address of a server that says it in a line, `http://...: serving`; it is ended afterwards."""
+    """Start a server, yield the address from its line `http://...: serving`, and stop it afterwards."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(command, stderr=output, stdout=output, preexec_fn=end_with_parent)
         try:
@@ -259,22 +252,22 @@ def started(command: Sequence[str]) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], output: IO[str]) -> str:
-    end = time.monotonic() + OPENED
-    while time.monotonic() < end:
+    deadline = time.monotonic() + OPENED
+    while time.monotonic() < deadline:
         ended = process.poll() is not None
         output.seek(0)
         text = output.read()
         if match := re.search(r"^http://\S+(?=: serving)", text, re.MULTILINE):
             return match[0]
         if ended:
-            line = ([line for line in text.splitlines() if line.strip()] or ["without a word"])[-1]
+            line = ([line for line in text.splitlines() if line.strip()] or ["no output"])[-1]
             raise RunError("serve", f"the server ended: {line.removeprefix('ordsmed: ')}")
         time.sleep(0.1)
-    raise RunError("serve", f"the server said nothing in {OPENED:g} seconds")
+    raise RunError("serve", f"the server printed no address within {OPENED:g} seconds")
 
 
-def _made_up(recipe: Bench, folder: Path) -> Path:
-    """A model of the recipe's sizes with random weights, that knows some words."""
+def _random_model(recipe: Bench, folder: Path) -> Path:
+    """Write a model of the recipe's sizes with random weights and a small vocabulary of words."""
     from ordsmed.base import settings
     from ordsmed.base.folder import SETTINGS, TOKENIZER, WEIGHTS
     from ordsmed.learn.objective import fresh

@@ -1,4 +1,4 @@
-"""Made up: what measurements run on where nothing real is named: a tokenizer of w0, w1, ..., texts, tasks' examples."""
+"""Synthetic data for measurements: a tokenizer with the pieces w0, w1, ..., texts, and examples of tasks."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def tokenizer(vocabulary: int, pad: int = 0) -> Tokenizer:
 
 
 def examples(task: Any, sizes: Sequence[tuple[int, int]], vocabulary: int) -> tuple[Path, Path]:
-    """A tokenizer, and a file of examples as the task makes them up; made once, in work/bench."""
+    """Return a tokenizer and a file of synthetic examples of a task; written once, to work/bench."""
     if not (name := getattr(task, "MADE_UP", "")):
-        raise RecipeError("task.train", f"missing, and no examples are made up for {task.role}", "files")
+        raise RecipeError("task.train", f"missing, and there are no synthetic examples for {task.role}", "files")
     described = json.dumps([vocabulary, sizes, task.length])
     folder = Path(f"work/bench/{Path(name).stem}-{bytes_key(described.encode(), 8)}")
     with run.locked(folder):
@@ -57,7 +57,7 @@ def examples(task: Any, sizes: Sequence[tuple[int, int]], vocabulary: int) -> tu
 
 
 def drawn(sizes: Sequence[tuple[int, int]], count: int, chance: np.random.Generator) -> Ints:
-    """Lengths of so many examples: evenly between each pair of the table and the next."""
+    """Sample the lengths of `count` examples, interpolated between the pairs of the table."""
     shares, tokens = zip(*sizes, strict=True)
     return np.interp(100 * chance.random(count), shares, tokens).round().astype(np.int64)
 
@@ -67,7 +67,7 @@ def _words(chance: np.random.Generator, vocabulary: int, count: int) -> str:
 
 
 def random_store(vocabulary: int, tokens: int, pad: int = 0) -> Path:
-    """Return an encoded folder of made-up text: documents of 20 to 2,000 tokens; made once, in work/bench."""
+    """Return an encoded folder of synthetic text: documents of 20 to 2,000 tokens; written once, to work/bench."""
     from ordsmed.data.store import StoreWriter
 
     name = f"random-{vocabulary}-{tokens}" + (f"-pad-{pad}" if pad else "")
@@ -86,9 +86,9 @@ def random_store(vocabulary: int, tokens: int, pad: int = 0) -> Path:
 
 
 def word_store(vocabulary: int, words: int) -> Path:
-    """An encoded folder of made-up words, frequent ones short, in sentences of 5 to 45.
+    """Return an encoded folder of synthetic words in sentences of 5 to 45; frequent words are short.
 
-    Frequencies fall as rank^-1.2, which gives as many different words a step as English novels have.
+    Frequencies fall as rank^-1.2, so that a step has as many distinct words as in English novels.
     """
     from ordsmed.data.lexicon import LexiconWriter
     from ordsmed.data.store import StoreWriter

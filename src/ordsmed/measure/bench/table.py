@@ -1,10 +1,10 @@
-"""Tables: every combination of lengths, batches, precisions, ... measured by a process of its own; rows, Markdown.
+"""Tables of measurements: every combination of lengths, batches, precisions, ... in a separate process.
 
 axes -> cells, as words of the command line -> `ordsmed bench` each -> measurements -> rows -> speed-up, scaling, hours
-     -> work/bench/NAME.json and NAME.md, from the first cell on; the verb makes the page of them
+     -> work/bench/NAME.json and NAME.md, written after every cell; the command makes the page from them
 
-One cell that fails, even by the system's hand, is told as one that failed; the others go on. A table that is broken
-off goes on with the same command (NAME.part).
+A cell that fails, even when the system kills it, is reported as failed, and the others continue. An interrupted table
+resumes with the same command (NAME.part).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from ordsmed.base.say import say
 from ordsmed.measure.bench import published
 from ordsmed.measure.bench.recipe import Axes, Bench
 
-WHOLE = ("fp32", "tf32")  # precisions that a speed-up is told beside
-SECONDS = 3600.0  # of an hour
+WHOLE = ("fp32", "tf32")  # baseline precisions of speed-ups
+SECONDS = 3600.0  # per hour
 OURS = "ordsmed"
-COMPLAINT = "ordsmed: "  # begins the line that a command ends with
+COMPLAINT = "ordsmed: "  # prefix of an error line
 WORK = ("measure", "software", "family", "task", "optimizer", "width", "layers", "parameters", "length", "dropout",
         "compile", "recompute", "device")  # fmt: skip
 COLUMNS = ("length=", "task.length=", "batch=", "layout.micro=", "layout.precision=", "layout.compile=", "devices=",
@@ -48,22 +48,22 @@ class CellResult:
     words: tuple[str, ...]
     measured: tuple[Measurement, ...] = ()
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    why: str = ""  # it failed
+    why: str = ""  # error message, if it failed
 
 
 def measured_table(
     name: str, overrides: Sequence[str], recipe: Bench, *, json_line: bool, left: Callable[[Path], None] | None = None
 ) -> list[str]:
-    """All cells of a recipe, as Markdown or as one line of JSON; their measurements and the table are kept."""
+    """Measure all cells of a recipe and return Markdown, or one line of JSON; results are stored."""
     results: list[CellResult] = []
     axes, place = recipe.table or Axes(), place_of(name)
     cells = [*cells_of(name, overrides, recipe)]
     part = TablePart(place.with_suffix(".part"), recipe)
     for number, words in enumerate(cells, 1):
-        stands = part.cells.get(words)
-        say(f"{name}: {number} of {len(cells)}: {' '.join(words) or 'as the recipe has it'}{', stands' * bool(stands)}")
-        if stands:
-            results.append(stands)
+        stored = part.cells.get(words)
+        say(f"{name}: {number} of {len(cells)}: {' '.join(words) or 'the recipe unchanged'}{', stored' * bool(stored)}")
+        if stored:
+            results.append(stored)
             continue
         result = dataclasses.replace(_run(name, [*overrides, "table=none", *words]), words=words)
         results.append(result)
@@ -82,19 +82,19 @@ def measured_table(
     if recipe.keep:
         part.path.unlink(missing_ok=True)
     if not table["rows"]:
-        raise RunError(name, "nothing was measured", "", f"{results[0].why} ({len(results)} in all)")
+        raise RunError(name, "nothing was measured", "", f"{results[0].why} ({len(results)} in total)")
     if left and recipe.keep:
         left(place)
     return [json.dumps(table)] if json_line else markdown(table)
 
 
 class TablePart:
-    """What a table that was broken off has measured, beside it: the same command on the same machine goes on there."""
+    """Finished cells of an unfinished table, so that the same command on the same machine resumes."""
 
     def __init__(self, path: Path, recipe: Bench) -> None:
         self.path, self.cells = path, dict[tuple[str, ...], CellResult]()
         self.of = [settings.plain(recipe), ordsmed.__version__, platform.node()]
-        with contextlib.suppress(OrdsmedError):  # there is none, or a damaged one: all is measured
+        with contextlib.suppress(OrdsmedError):  # no file, or a damaged one: measure all cells
             lines = files.read_table(path)
             if recipe.keep and lines.get("of") == json.loads(json.dumps(self.of)):
                 for cell in lines["cells"]:
@@ -102,7 +102,7 @@ class TablePart:
                     self.cells[tuple(cell["words"])] = CellResult(tuple(cell["words"]), measured, cell["facts"])
 
     def add(self, result: CellResult) -> None:
-        """One more; what failed is tried again."""
+        """Store a cell; failed cells are not stored, so that they are measured again."""
         if not result.why:
             self.cells[result.words] = result
         cells = [
@@ -121,7 +121,7 @@ def place_of(name: str) -> Path:
 
 
 def cells_of(name: str, overrides: Sequence[str], recipe: Bench) -> Iterator[tuple[str, ...]]:
-    """The words of every combination; one that cannot be is refused before anything is measured."""
+    """Yield the settings of every combination; an impossible one is an error before anything is measured."""
     axes, task = recipe.table or Axes(), recipe.measure != "training"
     choices = [
         [[*cell] for cell in axes.cells],
@@ -141,7 +141,6 @@ def cells_of(name: str, overrides: Sequence[str], recipe: Bench) -> Iterator[tup
 
 
 def _meshes(axes: Axes) -> list[list[str]]:
-    """Each layout on as many processes as it has places; of those that `devices` names, where it names some."""
     keys = ("replicate", "shard", "tensor")
     meshes = [[int(part) for part in mesh.split("x")] for mesh in axes.layouts]
     counts = [count for count in axes.devices if not meshes or count in map(math.prod, meshes)]
@@ -151,34 +150,31 @@ def _meshes(axes: Axes) -> list[list[str]]:
 
 
 def _run(name: str, words: Sequence[str]) -> CellResult:
-    """A cell by a process of its own, which may fail as it likes."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "measurements.jsonl"
         command = [sys.executable, "-m", "ordsmed", "bench", name, *words, f"keep={place}", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=end_with_parent)
         answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode or not answers or not place.exists():
-            return CellResult(tuple(words), why=_why(done).removeprefix(f"{name}: "))
+            return CellResult(tuple(words), why=_failure(done).removeprefix(f"{name}: "))
         return CellResult(tuple(words), tuple(measurements.read(place)), json.loads(answers[-1]))
 
 
-def _why(done: subprocess.CompletedProcess[str]) -> str:
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
     if not done.returncode:
-        return "left no measurement"
+        return "wrote no measurement"
     if done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return "ended by SIGKILL: the system ran out of memory, or somebody ended it"
+        return "ended by SIGKILL: the system ran out of memory, or a user killed it"
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    complaints = [line for line in lines if line.startswith(COMPLAINT)] or lines[
-        -1:
-    ]  # of processes that it started first
+    # the first error line is that of the process which failed first
+    complaints = [line for line in lines if line.startswith(COMPLAINT)] or lines[-1:]
     return complaints[0].removeprefix(COMPLAINT) if complaints else f"ended with status {done.returncode}"
 
 
 def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, Any]:
-    """The whole table, as JSON has it."""
     measured = [row for result in results for row in result.measured if row.software == OURS]
     rows = [row for result in results for row in _rows(result, axes, measured)]
-    lacking = [length for length, _ in axes.train if length not in {row.length for row in measured}]
+    unmeasured = [length for length, _ in axes.train if length not in {row.length for row in measured}]
     first = measured[0] if measured else None
     return {
         "bench": name,
@@ -186,17 +182,16 @@ def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, A
         **({name: getattr(first, name) for name in ("device", "torch", "version", "date")} if first else {}),
         "rows": rows,
         "time_to_train": hours_by_way(measured, axes.train) if axes.train else [],
-        "not_measured": lacking,
+        "not_measured": unmeasured,
         "failed": [{"cell": " ".join(result.words), "why": result.why} for result in results if result.why],
         **({"source": published.source(axes.published)} if axes.published else {}),
     }
 
 
-def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
-    """A row for each of ours in a cell; with what was measured beside it."""
-    rest = " ".join(word for word in result.words if not word.startswith(COLUMNS))
+def _rows(result: CellResult, axes: Axes, measured: Sequence[Measurement]) -> Iterator[dict[str, Any]]:
+    other_settings = " ".join(word for word in result.words if not word.startswith(COLUMNS))
     for measurement in (line for line in result.measured if line.software == OURS):
-        line = ({"settings": rest} if rest else {}) | row_of(measurement)
+        line = ({"settings": other_settings} if other_settings else {}) | row_of(measurement)
         for reference in result.measured:
             if reference.software != OURS and (reference.length, reference.batch) == (
                 measurement.length,
@@ -204,13 +199,13 @@ def _rows(result: CellResult, axes: Axes, all_of: Sequence[Measurement]) -> Iter
             ):
                 line[reference.software] = rounded(reference.sequences_per_second)
                 facts = result.facts.get(f"batch_{measurement.batch}", result.facts)
-                pairs = facts.get("median_ratio", facts.get("ratio"))  # the median of pairs, no ratio of medians
+                pairs = facts.get("median_ratio", facts.get("ratio"))  # a median of pairs, not a ratio of medians
                 line["ratio"] = round(reference.step_seconds / measurement.step_seconds, 3) if pairs is None else pairs
         batch = f"batch_{measurement.batch}"
         line |= _latencies(result.facts.get(batch, {}), result.facts.get(f"{batch}_padded", {}))
-        line["speed_up"] = speed_up(measurement, all_of)
-        if any(line.processes > 1 for line in all_of):
-            line[axes.scaling] = scaling(measurement, all_of, axes.scaling)
+        line["speed_up"] = speed_up(measurement, measured)
+        if any(line.processes > 1 for line in measured):
+            line[axes.scaling] = scaling(measurement, measured, axes.scaling)
         if "profile" in result.facts:
             line["profile"] = result.facts["profile"]
         if axes.published:
@@ -235,7 +230,6 @@ def row_of(timing: Measurement) -> dict[str, Any]:
 
 
 def _latencies(packed: dict[str, Any], padded: dict[str, Any]) -> dict[str, Any]:
-    """Of a batch that was asked: real percentiles, and what NVIDIA's scripts call so of rows as theirs."""
     if not packed:
         return {}
     return {
@@ -246,36 +240,36 @@ def _latencies(packed: dict[str, Any], padded: dict[str, Any]) -> dict[str, Any]
 
 
 def speed_up(measurement: Measurement, all_of: Sequence[Measurement]) -> float | None:
-    """How many times as fast as the same work in fp32 or TF32: with as large batches, where that was measured, else
-    with those it is fastest with, but for asking; None: it was not measured."""
+    """Return how many times faster this is than the same work in fp32 or TF32, or None if that was not measured.
+
+    Compare with the same batch size if it was measured, otherwise with the fastest one (not for predict).
+    """
     if measurement.precision in WHOLE:
         return None
-    alike = [
+    baselines = [
         row for row in all_of if row.precision in WHOLE and _same(measurement, row, (*WORK, "layout", "processes"))
     ]
-    as_large = [row for row in alike if row.batch == measurement.batch]
-    alike = as_large[-1:] or ([] if measurement.measure == "predict" else alike)
-    fastest = max((row.sequences_per_second for row in alike), default=0.0)
+    as_large = [row for row in baselines if row.batch == measurement.batch]
+    baselines = as_large[-1:] or ([] if measurement.measure == "predict" else baselines)
+    fastest = max((row.sequences_per_second for row in baselines), default=0.0)
     return round(measurement.sequences_per_second / fastest, 2) if fastest else None
 
 
 def scaling(measurement: Measurement, all_of: Sequence[Measurement], way: str) -> float | None:
-    """Rows a second of n devices over those of one. Weak: each has as many rows a step as that one had; strong: all of
-    them together have. None: one device was not measured so."""
+    """Return the rate of n devices over that of one, for equal rows per device (weak) or in total (strong)."""
     times = measurement.processes if way == "weak" else 1
-    alike = [
+    baselines = [
         row
         for row in all_of
         if row.processes == 1
         and measurement.batch == row.batch * times
         and _same(measurement, row, (*WORK, "precision"))
     ]
-    return round(measurement.sequences_per_second / alike[-1].sequences_per_second, 2) if alike else None
+    return round(measurement.sequences_per_second / baselines[-1].sequences_per_second, 2) if baselines else None
 
 
 def hours_by_way(measured: Sequence[Measurement], train: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Hours that so many rows of each length take, by what was measured at all these lengths; and beside fp32 or TF32,
-    how many times as fast: t of those over t of these."""
+    """Return the hours to train on `train`, for each setup measured at all of its lengths, with speed-ups over fp32."""
     names = (*(name for name in WORK if name != "length"), "processes", "layout", "precision")
     ways: dict[tuple[Any, ...], dict[int, Measurement]] = {}
     for row in measured:
@@ -306,12 +300,10 @@ def _same(first: Measurement, second: Measurement, names: Sequence[str]) -> bool
 
 
 def rounded(value: float) -> float:
-    """Four digits that tell something."""
     return float(f"{value:.4g}")
 
 
 def digits(value: float) -> str:
-    """The number as JSON has it, without a point where nothing follows."""
     return f"{value:,}".removesuffix(".0")
 
 
@@ -327,7 +319,7 @@ def markdown(table: dict[str, Any]) -> list[str]:
     if table["time_to_train"]:
         lines += ["", "Time to train:", "", *grid(table["time_to_train"])]
     for length in table["not_measured"]:
-        lines += ["", f"time to train: not known, for length {length:,} was not measured"]
+        lines += ["", f"time to train: unknown, because length {length:,} was not measured"]
     for failed in table["failed"]:
         lines += ["", f"not measured: {failed['cell'] or 'the recipe'}: {failed['why']}"]
     if "source" in table:
@@ -336,7 +328,6 @@ def markdown(table: dict[str, Any]) -> list[str]:
 
 
 def grid(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Rows as a table of Markdown; columns of which nothing is known are left out."""
     names = [
         name
         for name in dict.fromkeys(name for row in rows for name in row)

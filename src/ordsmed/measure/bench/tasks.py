@@ -1,10 +1,10 @@
-"""Bench of tasks: learning from examples and asking about them, packed in rows and each padded to the greatest length.
+"""Benchmarks of tasks: fine-tuning and prediction, with packed rows compared with rows padded to full length.
 
-    examples, made up with real ones' lengths or read -> steps, in turn packed and padded -> examples a second, ratio
-                                                      -> batches, likewise -> latencies, examples a second
+    examples, synthetic or read -> steps, alternately packed and padded -> examples per second, ratio
+                                -> batches, likewise -> latencies, examples per second
 
-Two ways of telling speed stand side by side: over all the time that passed, and as NVIDIA's fine-tuning scripts tell it
-(DeepLearningExamples, ELECTRA in TensorFlow), whose rate is a mean of rates and whose "90%" is no percentile.
+Speed is reported in two ways: over the total time, and as NVIDIA's fine-tuning scripts do (DeepLearningExamples,
+ELECTRA in TensorFlow), whose rate is a mean of rates and whose "90%" is not a percentile.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from ordsmed.train.job import Job
     from ordsmed.weights.trained import Trained
 
-SHARES = (90, 95, 99)  # per cent
-DROPPED = 2  # of the longest times, before NVIDIA's scripts take means
+SHARES = (90, 95, 99)  # percentiles
+DROPPED = 2  # longest times that NVIDIA's scripts leave out
 
 Seconds = Sequence[float]
 Ints = NDArray[np.int64]
 
 
 def measure_finetune(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
-    """A step of the loop on packed rows, then the same examples each in a row of the greatest length, in turn."""
+    """Measure steps of the loop alternately on packed rows and on rows padded to full length."""
     with _job(recipe) as job:
-        return _learned(recipe, job)
+        return _measure_steps(recipe, job)
 
 
-def _learned(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
+def _measure_steps(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     from ordsmed.data.features import ExampleRows
     from ordsmed.data.loader import load
     from ordsmed.train import loop
@@ -66,7 +66,7 @@ def _learned(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]
         for rows in (packed, ExampleRows(packed.features, alone, *packed.key))
     ]
     spent: list[list[float]] = [[], []]
-    sizes: list[list[tuple[int, int]]] = [[], []]  # places and tokens of each step
+    sizes: list[list[tuple[int, int]]] = [[], []]  # positions and tokens of each step
     reset_peak_memory(device)
     for block in blocks:
         for way, source in enumerate(ready):
@@ -79,43 +79,44 @@ def _learned(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]
             spent[way] += [(now(device) - began) / len(block)] * len(block)
     packed_seconds, padded_seconds = (seconds[WARM:] for seconds in spent)
     positions, tokens, padded = _summed(job, [np.sum(way_sizes[WARM:], axis=0) for way_sizes in sizes])
-    kept = [
+    results = [
         _measurement(recipe, job, recipe.batch, seconds, tokens / recipe.steps, software)
         for seconds, software in ((packed_seconds, "ordsmed"), (padded_seconds, "padded"))
     ]
     return {
-        **_said(recipe, job), **rates(recipe.batch, packed_seconds), "padded": rates(recipe.batch, padded_seconds),
-        **ratios(packed_seconds, padded_seconds), "ratio_of_places": round(padded / positions, 3),
+        **_description(recipe, job), **rates(recipe.batch, packed_seconds),
+        "padded": rates(recipe.batch, padded_seconds), **ratios(packed_seconds, padded_seconds),
+        "ratio_of_places": round(padded / positions, 3),
         "filled": round(tokens / positions, 3), "length": job.phases[0].length,
         "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1),
         "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps, "rounds": min(recipe.rounds, recipe.steps),
         "processes": job.ranks.world,
-    }, kept if job.ranks.first else []  # fmt: skip
+    }, results if job.ranks.first else []  # fmt: skip
 
 
 def measure_predict(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
-    """Batches asked as `predict` asks them, each followed by the same one padded to the greatest length."""
+    """Measure prediction of batches alternately with packed rows and with rows padded to full length."""
     with _job(recipe) as job:
-        return _asked(recipe, job)
+        return _measure_batches(recipe, job)
 
 
-def _asked(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
+def _measure_batches(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
     from ordsmed.data.features import ExampleRows
     from ordsmed.learn.inference import predict_all
     from ordsmed.learn.task import Task
 
-    trained, device, rows = _in_use(job), job.ranks.device, job.rows(0)
+    trained, device, rows = _for_inference(job), job.ranks.device, job.rows(0)
     task = trained.objective
     assert isinstance(task, Task)
     assert isinstance(rows, ExampleRows)
     ways = [rows.packing, _padded(rows.packing, job)]
-    facts: dict[str, Any] = _said(recipe, job) | {"length": job.phases[0].length}
-    kept = list[Measurement]()
+    facts: dict[str, Any] = _description(recipe, job) | {"length": job.phases[0].length}
+    results = list[Measurement]()
     for batch, times in recipe.batches:
         spent: list[list[float]] = [[], []]
         tokens = 0
         reset_peak_memory(device)
-        for turn in range(times + 1):  # the first one warms up
+        for turn in range(times + 1):  # the first turn is a warm-up
             examples = part(rows.features, np.arange(turn * batch, (turn + 1) * batch) % len(rows))
             tokens += int(examples.sizes.sum()) if turn else 0
             for way, packing in enumerate(ways):
@@ -129,31 +130,31 @@ def _asked(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measurement]]:
             **ratios(packed_seconds, padded_seconds),
         }
         facts[f"batch_{batch}_padded"] = summary(batch, padded_seconds)
-        kept += [
+        results += [
             _measurement(recipe, job, batch, seconds, tokens / times, software)
             for seconds, software in ((packed_seconds, "ordsmed"), (padded_seconds, "padded"))
         ]
-    return facts, kept
+    return facts, results
 
 
-def _in_use(job: Job) -> Trained:
-    """The network as verbs open one: a training's casts its weights for every batch, and has kernels for its slopes."""
+def _for_inference(job: Job) -> Trained:
+    """Return the network as other commands open it, without a training's weight casts and gradient kernels."""
     from ordsmed.nn.kernels import switch
     from ordsmed.weights.trained import Trained
 
     layout, network = job.recipe.layout, job.recipe.model
     switch.begin("plain", job.ranks.device)
     task = job.recipe.learned()["task"].build(network, job.tokenizer)
-    task.load_state_dict(job.objective.state_dict(), assign=True)  # the same numbers in the same place
+    task.load_state_dict(job.objective.state_dict(), assign=True)  # shares the tensors
     task.to(job.ranks.device).eval()
     return Trained(task, job.tokenizer, network, Path(), ranks=job.ranks, precision=layout.precision)
 
 
 def _measurement(recipe: Bench, job: Job, batch: int, seconds: Seconds, tokens: float, software: str) -> Measurement:
-    """What estimates are made from; asking takes a third of a step's arithmetic."""
+    """Return the measurement that estimates use; prediction needs a third of a step's arithmetic."""
     ranks, layout, model = job.ranks, job.recipe.layout, job.recipe.model
     learning, length, median = recipe.measure == "finetune", job.phases[0].length, float(np.median(seconds))
-    # of packed rows as many as the examples' tokens fill, for both: what padding adds is no work that is wanted
+    # count full rows of the examples' tokens for both ways: padding is not useful work
     flops = job.objective.flops(1, length) * tokens / length / (1 if learning else 3) / median
     peak, (memory, _) = (
         measured_peak(ranks.device, layout.precision) * ranks.world,
@@ -181,7 +182,7 @@ def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
 
 
 def rates(batch: int, seconds: Seconds) -> dict[str, float]:
-    """Examples a second over all the time, and as NVIDIA's scripts tell it: the mean of every batch's own rate."""
+    """Return examples per second over the total time, and NVIDIA's definition: the mean of the batches' rates."""
     batch_seconds = np.asarray(seconds)
     return {
         "examples_per_second": round(batch * len(batch_seconds) / float(batch_seconds.sum()), 3),
@@ -190,22 +191,25 @@ def rates(batch: int, seconds: Seconds) -> dict[str, float]:
 
 
 def latencies(seconds: Seconds) -> dict[str, float]:
-    """Milliseconds a batch: the mean, and percentiles, times that were measured and so many per cent did not exceed."""
+    """Return milliseconds per batch: the mean and percentiles, which are measured values."""
     milliseconds = np.asarray(seconds) * 1e3
     shares = {f"{share}%": float(np.percentile(milliseconds, share, method="inverted_cdf")) for share in SHARES}
     return {name: round(value, 3) for name, value in ({"mean": float(milliseconds.mean())} | shares).items()}
 
 
 def trimmed(seconds: Seconds) -> dict[str, float]:
-    """What NVIDIA's scripts call latencies, in milliseconds: means of all times but the two longest, and of the fastest
-    90, 95 and 99 % of those; left out where that is none."""
-    kept = np.sort(seconds)[: max(0, len(seconds) - DROPPED)] * 1e3
-    counts = {"mean": len(kept)} | {f"mean of fastest {share}%": int(len(kept) * share / 100) for share in SHARES}
-    return {name: round(float(kept[:count].mean()), 3) for name, count in counts.items() if count}
+    """Return the milliseconds that NVIDIA's scripts call latencies.
+
+    They are the mean of all times except the two longest, and the means of the fastest 90, 95 and 99 % of those; an
+    empty share is left out.
+    """
+    fastest = np.sort(seconds)[: max(0, len(seconds) - DROPPED)] * 1e3
+    counts = {"mean": len(fastest)} | {f"mean of fastest {share}%": int(len(fastest) * share / 100) for share in SHARES}
+    return {name: round(float(fastest[:count].mean()), 3) for name, count in counts.items() if count}
 
 
 def ratios(packed: Seconds, padded: Seconds) -> dict[str, float]:
-    """How much longer the others took: all together, and the median of pairs that were measured one after the other."""
+    """Return padded time over packed time: of the totals, and the median of consecutive pairs."""
     pairs = np.divide(padded, packed)
     return {
         "ratio": round(float(np.sum(padded) / np.sum(packed)), 3),
@@ -214,7 +218,6 @@ def ratios(packed: Seconds, padded: Seconds) -> dict[str, float]:
 
 
 def part(features: Features, chosen: Ints) -> Features:
-    """Some examples alone, without what is right."""
     sizes = features.sizes[chosen]
     source = np.concatenate([np.arange(features.starts[e], features.starts[e + 1]) for e in chosen])
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -226,7 +229,6 @@ def part(features: Features, chosen: Ints) -> Features:
 
 @contextlib.contextmanager
 def _job(recipe: Bench) -> Iterator[Job]:
-    """The fine-tuning that is measured, ready to go, with a task's own files or made-up ones."""
     from ordsmed.measure.bench.processes import met
     from ordsmed.train.finetune.plan import FinetuningPlan
 
@@ -243,7 +245,7 @@ def _finetuning(recipe: Bench) -> Finetuning:
         source |= {"model": with_dropout(recipe.model, recipe.dropout), "tokenizer": recipe.tokenizer}
     if not task.paths("train"):
         if recipe.init:
-            raise RecipeError("task.train", "missing, but init is there", "files of text for its tokenizer")
+            raise RecipeError("task.train", "missing, but init is set", "text files for its tokenizer")
         tokenizer, examples = made_up.examples(task, recipe.sizes, recipe.vocabulary)
         task, source = dataclasses.replace(task, train=str(examples)), source | {"tokenizer": str(tokenizer)}
     return Finetuning(
@@ -253,7 +255,6 @@ def _finetuning(recipe: Bench) -> Finetuning:
 
 
 def _summed(job: Job, sizes: list[Ints]) -> list[int]:
-    """Places and tokens of packed rows, places of padded ones, of all processes."""
     import torch
 
     counts = torch.tensor([*sizes[0].tolist(), sizes[1][0]], device=job.ranks.device)
@@ -264,7 +265,7 @@ def _padded(packing: Packing, job: Job) -> Packing:
     return dataclasses.replace(packing, alone=True, length=job.phases[0].length)
 
 
-def _said(recipe: Bench, job: Job) -> dict[str, Any]:
+def _description(recipe: Bench, job: Job) -> dict[str, Any]:
     model = job.recipe.model
     return {
         "task": settings.plain(recipe.task)["kind"], "examples_made_up": not recipe.task.paths("train"),

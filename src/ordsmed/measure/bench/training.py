@@ -1,6 +1,6 @@
-"""Training steps, measured: rounds through THE loop, on one process or several; a profile; another's step beside.
+"""Measurement of training steps: rounds through the training loop, a profile, and steps of a reference implementation.
 
-bench recipe -> plan -> processes meet -> job -> rounds of steps -> facts for a person, measurements for a file
+bench recipe -> plan -> connected processes -> job -> rounds of steps -> facts to print, measurements to store
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Facts = dict[str, Any]
 
 
 def measure_training(recipe: Bench) -> tuple[Facts, list[Measurement]]:
-    """Steps through THE loop, from a store, full rows."""
+    """Measure steps of the training loop on full rows from a store."""
     with planned(recipe, log=recipe.steps + recipe.profile + WARM) as plan:
         job = plan.build()
         ranks = job.ranks
@@ -58,26 +58,26 @@ def measure_training(recipe: Bench) -> tuple[Facts, list[Measurement]]:
             measurement = dataclasses.replace(measurement, energy=spent, energy_of=source)
         facts = _facts(recipe, job, measurement, waited) | {name: way for name, way in ways.items() if way}
         if len(steady) < len(rounds.seconds):
-            facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # something was compiled in them
-        kept = [measurement]
+            facts["rounds_left_out"] = len(rounds.seconds) - len(steady)  # rounds with compilation
+        results = [measurement]
         if rounds.others:
             reference = beside(measurement, Spread.of(rounds.steady(rounds.others)))
             facts |= _compared(rounds, reference)
-            kept.append(reference)
+            results.append(reference)
         if profiled:
             facts["profile"] = profiled.shares()
-        return facts, kept if ranks.first else []
+        return facts, results if ranks.first else []
 
 
 @contextlib.contextmanager
 def planned(recipe: Bench, **changes: Any) -> Iterator[PretrainingPlan]:
-    """The training that is measured: one phase on made-up text, nothing saved or judged; other processes have met."""
+    """Yield the connected plan of the training to measure: one phase on synthetic text, nothing saved or validated."""
     model = with_dropout(recipe.model, recipe.dropout)
     steps = recipe.steps + recipe.profile + WARM
     phase = Phase(steps=steps, length=recipe.length, batch=recipe.batch, rate=1e-4)
     if model.capabilities.state:
         data = synthetic.word_store(recipe.vocabulary, recipe.tokens)
-    else:  # positions of a RoBERTa are counted from its padding on
+    else:  # RoBERTa numbers positions from its padding id
         data = synthetic.random_store(recipe.vocabulary, recipe.tokens, pad=max(0, getattr(model, "offset", 0) - 1))
     training = Pretraining(
         data=str(data),
@@ -89,7 +89,6 @@ def planned(recipe: Bench, **changes: Any) -> Iterator[PretrainingPlan]:
 
 
 def _steps(recipe: Bench, job: Job, joules: energy.Joules, peak: float) -> tuple[Rounds, Profile | None, float]:
-    """Rounds, a profile of the steps after them, and the share of the rounds that rows were waited for."""
     ranks, waits = job.ranks, list[float]()
     reference = None
     if recipe.beside != "none":
@@ -121,7 +120,6 @@ def _steps(recipe: Bench, job: Job, joules: energy.Joules, peak: float) -> tuple
 
 
 def wide(job: Job) -> Wide:
-    """Scores over the vocabulary are so wide."""
     return Wide({job.tokenizer.vocabulary})
 
 
@@ -145,14 +143,14 @@ def _measurement(recipe: Bench, job: Job, seconds: Spread, *, peak: float, memor
 
 
 def filled(job: Job) -> float:
-    """How much of a step's rows is tokens, by its first ones."""
+    """Return the share of positions that hold tokens, from a step's first rows."""
     share = job.share(0)
     batch = job.rows(0).batch(np.arange(min(share.batch, max(share.micro, 32))))
     return 1.0 if batch.documents is None else float((batch.documents > 0).double().mean())
 
 
 def beside(timing: Measurement, seconds: Spread, software: str = "transformers") -> Measurement:
-    """The same work done by something else: rates follow from its times; what it held is not known."""
+    """Return the measurement of a reference doing the same work; its memory is unknown."""
     slower = seconds.median / timing.step_seconds
     rates = ("sequences_per_second", "tokens_per_second", "flops_per_second", "share_of_peak")
     return dataclasses.replace(
@@ -163,7 +161,6 @@ def beside(timing: Measurement, seconds: Spread, software: str = "transformers")
 
 
 def _compared(rounds: Rounds, reference: Measurement) -> Facts:
-    """The other's rate, and how many times as fast ours is: the median of pairs of rounds."""
     pairs = np.divide(rounds.steady(rounds.others), rounds.steady(rounds.seconds))
     return {reference.software: {"sequences_per_second": round(reference.sequences_per_second, 3),
                               "step_seconds": round(reference.step_seconds, 4)},

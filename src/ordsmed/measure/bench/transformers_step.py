@@ -1,8 +1,8 @@
-"""What a user would pick instead: a step of Hugging Face's transformers, of the same sizes, on rows as full.
+"""Training step of Hugging Face's transformers, as a reference of the same size on rows of the same length.
 
-Their class and its settings are those that an export of our network names; the batch, how it is cut, dropout,
-precision, clipping and AdamW are the same. 15 per cent of the words are predicted, as their losses do it; where there
-are two networks, fakes are drawn from the generator's scores.
+The class and its config are those of an exported network. Batch, micro-batches, dropout, precision, clipping and AdamW
+are the same. 15 % of the tokens are predicted, with the class's own loss. For ELECTRA, fake tokens are sampled from the
+generator's scores.
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ if TYPE_CHECKING:
     from ordsmed.train.job import Job
 
 PREDICTED = 0.15
-NONE = -100  # a label of theirs that is not predicted
-MADE_UP = 8  # micro-batches, taken in turn
+NONE = -100  # label of positions that are not predicted
+MADE_UP = 8  # micro-batches, used cyclically
 
 
 @dataclass(frozen=True)
 class TransformersStep:
-    """Networks of theirs, and steps of them."""
+    """Networks of transformers and their training steps."""
 
     networks: list[nn.Module]
     optimizer: torch.optim.Optimizer
     loss: Callable[[Tensor, Tensor], Tensor]
-    rows: list[tuple[Tensor, Tensor]]  # of micro-batches: words, and which are predicted
+    rows: list[tuple[Tensor, Tensor]]  # micro-batches: tokens, and which of them are predicted
     accumulation: int
     clip: float
     device: torch.device
-    dtype: torch.dtype | None  # of products; None: fp32
+    dtype: torch.dtype | None  # of matrix products; None: fp32
 
     @staticmethod
     def of(job: Job) -> TransformersStep:
-        """Theirs to the same sizes."""
         device, layout = job.ranks.device, job.recipe.layout
         if job.ranks.world > 1:
             raise RecipeError(
-                "beside", f"found {many(job.ranks.world, 'process')}", "one: their step is measured on one"
+                "beside",
+                f"found {many(job.ranks.world, 'process')}",
+                "one, as a step of transformers is measured on one",
             )
         if layout.precision == "fp16":
-            raise RecipeError("beside", "found fp16, whose losses are scaled", "fp32, tf32 or bf16")
+            raise RecipeError("beside", "found fp16, which needs loss scaling", "fp32, tf32 or bf16")
         networks = _networks(job)
         for network in networks:
             network.to(device).train()
@@ -81,12 +82,12 @@ class TransformersStep:
 
 
 def _networks(job: Job) -> list[nn.Module]:
-    """Their classes as our exports name them; those that others learn from come first."""
+    """Build the classes that our exports name; the generator comes before the discriminator."""
     try:
         import transformers
     except ModuleNotFoundError:
         raise RecipeError("beside", "transformers is not installed", "", "`pip install transformers`") from None
-    transformers.logging.set_verbosity_error()  # of settings that they fill in themselves
+    transformers.logging.set_verbosity_error()  # about settings that it fills in itself
     built: list[nn.Module] = []
     for network in reversed(job.objective.networks().values()):
         family = network.settings
@@ -94,7 +95,7 @@ def _networks(job: Job) -> list[nn.Module]:
         name = family.architectures.get(roles)
         if name is None:
             kind = type(family).__module__.rpartition(".")[2]
-            raise RecipeError("beside", f"found {kind}", "a family that transformers has with these heads")
+            raise RecipeError("beside", f"found {kind}", "a family that transformers supports with these heads")
         hf_class = getattr(transformers, name)
         config = {**family.hugging_face(job.tokenizer.vocabulary, job.tokenizer), "use_cache": False}
         built.append(hf_class(hf_class.config_class(**config)))
@@ -102,27 +103,26 @@ def _networks(job: Job) -> list[nn.Module]:
 
 
 def _loss_of(networks: list[nn.Module], job: Job) -> Callable[[Tensor, Tensor], Tensor]:
-    """As their classes tell it, with our weights of the terms."""
-    causal, mask = job.recipe.model.capabilities.causal, job.tokenizer.mask or 0  # a causal one has no mask
+    causal, mask = job.recipe.model.capabilities.causal, job.tokenizer.mask or 0  # causal models have no mask token
     if len(networks) == 1:
         [network] = networks
         pairs = {"next_sentence_label": torch.zeros(job.share(0).micro, dtype=torch.long, device=job.ranks.device)}
-        more = pairs if hasattr(network, "cls") and hasattr(network.cls, "seq_relationship") else {}
+        extra = pairs if hasattr(network, "cls") and hasattr(network.cls, "seq_relationship") else {}
 
-        def one(words: Tensor, chosen: Tensor) -> Tensor:
+        def single(words: Tensor, chosen: Tensor) -> Tensor:
             shown = words if causal else words.masked_fill(chosen, mask)
             labels = words if causal else words.masked_fill(~chosen, NONE)
-            return network(input_ids=shown, labels=labels, **more).loss
+            return network(input_ids=shown, labels=labels, **extra).loss
 
-        return one
-    guessing, telling = networks
+        return single
+    generator, discriminator = networks
     weight = list(job.objective.weights.values())[-1]
 
-    def both(words: Tensor, chosen: Tensor) -> Tensor:
-        guess = guessing(input_ids=words.masked_fill(chosen, mask), labels=words.masked_fill(~chosen, NONE))
+    def electra_loss(words: Tensor, chosen: Tensor) -> Tensor:
+        guess = generator(input_ids=words.masked_fill(chosen, mask), labels=words.masked_fill(~chosen, NONE))
         with torch.no_grad():
-            drawn = torch.distributions.Categorical(logits=guess.logits[chosen].float()).sample()
-        fakes = words.masked_scatter(chosen, drawn)
-        return guess.loss + weight * telling(input_ids=fakes, labels=(fakes != words).float()).loss
+            sampled = torch.distributions.Categorical(logits=guess.logits[chosen].float()).sample()
+        fakes = words.masked_scatter(chosen, sampled)
+        return guess.loss + weight * discriminator(input_ids=fakes, labels=(fakes != words).float()).loss
 
-    return both
+    return electra_loss

@@ -1,8 +1,9 @@
-"""Compared: two models that were asked the same, example by example: differences with intervals, paired tests.
+"""Paired comparison of models that answered the same probe: differences with confidence intervals and paired tests.
 
-results of A, B, C  ->  B less A, C less A  ->  a table of all scores, one of paradigms; comparison-KEY.json
+results of A, B, C  ->  B less A, C less A  ->  a table of all scores, one per paradigm; comparison-KEY.json
 
-A model that is compared with itself at other steps, or windows of other tokens, leave no pairs.
+Only examples that both models scored are compared. Several steps of one model are not compared, nor are windows of text
+that two tokenizers cut differently.
 """
 
 from __future__ import annotations
@@ -23,37 +24,33 @@ from ordsmed.measure.evaluation.results import AWAY, Result, asked_of, finite
 from ordsmed.measure.likelihood.probe import PairedExample
 from ordsmed.weights.probed import said, who
 
-CHANCE = 0.05  # of a difference that is taken for one
+CHANCE = 0.05  # p-value below which a difference counts
 HEAD = ["probe", "files", "score", "model", "less", "difference", "± error", "from", "to", "p", "examples", "groups"]
 
 
 @dataclass(frozen=True)
 class Paradigm:
-    """What two models score on one group of examples."""
-
     name: str
     pairs: int
     first: float
     second: float
-    more: int  # examples that the second alone has right
-    less: int
+    more: int  # examples that only the second model got right
+    less: int  # examples that only the first model got right
     p: float  # McNemar's exact test
-    p_of_all: float = 1.0  # with as many tests as there are groups (Holm)
+    p_of_all: float = 1.0  # corrected for the number of groups (Holm)
 
     @property
     def difference(self) -> float:
-        """Of the second less the first."""
         return self.second - self.first
 
     def cells(self) -> list[Any]:
-        """Of the table of paradigms."""
         scores = [self.first, self.second, self.difference]
         return [self.name, self.pairs, *scores, self.more, self.less, self.p, self.p_of_all]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One score of the second of two models less that of the first."""
+    """Difference in one score between two models: second minus first."""
 
     probe: str
     files: list[str]
@@ -75,7 +72,6 @@ class Compared:
         }
 
     def row(self) -> list[str]:
-        """Of the table of all scores."""
         name = Path(self.files[0]).name + (f" and {len(self.files) - 1} more" if self.files[1:] else "")
         numbers = [self.over.mean, self.over.error, *self.over.interval, self.over.p]
         return [self.probe, name, self.score, self.second, self.first,
@@ -83,10 +79,10 @@ class Compared:
 
 
 def compare(results: Sequence[Result]) -> list[Compared]:
-    """Each model with the first one, by every probe that several were asked at one step each."""
+    """Compare each model with the first one, on every probe that several models answered at one step each."""
     groups: dict[str, list[Result]] = defaultdict(list)
     for result in results:
-        if hasattr(result.probe, "compared"):  # a probe of one's own need not have it
+        if hasattr(result.probe, "compared"):  # user-defined probes may not have it
             groups[asked_of(result.plain())].append(result)
     comparisons = []
     for first, *rest in groups.values():
@@ -99,10 +95,10 @@ def _compared(first: Result, second: Result) -> Iterator[Compared]:
     examples = [
         {example.key: example for example in result.probe.compared(result.records)} for result in (first, second)
     ]
-    alike = first.cutting == second.cutting or not getattr(first.probe, "by_windows", False)
-    if not alike or examples[0].keys() != examples[1].keys():
-        how = "windows" if alike else "pieces"
-        say(f"{second.model}: reads {second.name} in other {how} than {first.model}: no pairs of these to compare")
+    same_windows = first.cutting == second.cutting or not getattr(first.probe, "by_windows", False)
+    if not same_windows or examples[0].keys() != examples[1].keys():
+        unit = "windows" if same_windows else "tokens"
+        say(f"{second.model}: splits {second.name} into other {unit} than {first.model}; not compared")
         return
     pairs = [(example, examples[1][key]) for key, example in examples[0].items()]
     for score in pairs[0][0].values:
@@ -114,7 +110,6 @@ def _compared(first: Result, second: Result) -> Iterator[Compared]:
 
 
 def _paradigms(pairs: Sequence[tuple[PairedExample, PairedExample]], score: str) -> list[Paradigm]:
-    """Of each group of examples that are right or wrong."""
     by: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for example, counterpart in pairs:
         if example.group:
@@ -129,7 +124,6 @@ def _paradigms(pairs: Sequence[tuple[PairedExample, PairedExample]], score: str)
 
 
 def table(comparisons: Sequence[Compared]) -> list[str]:
-    """Markdown: a row a score, then one a paradigm, those that differ most first."""
     if not comparisons:
         return []
     lines = ["", *markdown(HEAD, [comparison.row() for comparison in comparisons], padded=True)]
@@ -148,7 +142,7 @@ def table(comparisons: Sequence[Compared]) -> list[str]:
 
 
 def write(comparisons: Sequence[Compared], out: str | None) -> Path:
-    """As JSON, where pictures of several models are put, under a name of what was asked of whom."""
+    """Write the comparisons as JSON, named by a hash of probes, files and models, and return the path."""
     plain = [comparison.plain() for comparison in comparisons]
     questions = [[comparison[key] for key in ("probe", "files", "first", "second")] for comparison in plain]
     path = (AWAY if out is None else Path(out)) / f"comparison-{value_key(json.dumps(questions), 8)}.json"

@@ -1,6 +1,6 @@
-"""Evaluate: probes asked of models, on as many processes as there are; each answer kept, reported and drawn.
+"""Run probes on models, on one or several processes, and store, report and plot the results.
 
-model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores -> records, kept -> Finding
+model -> Scorer     files -> Example -> chunks of about 65,536 tokens -> scores -> stored records -> Finding
 """
 
 from __future__ import annotations
@@ -37,31 +37,29 @@ from ordsmed.weights.origin import Origin
 from ordsmed.weights.seen import seen
 from ordsmed.weights.trained import Trained, can_multiply, known, open_model
 
-COST = 1 << 16  # tokens of a chunk
-PATIENCE = 600.0  # seconds that processes wait for each other
-Revisions = dict[int, dict[float, list[Record]]]  # by a probe's number, and words of training
+COST = 1 << 16  # tokens per chunk
+PATIENCE = 600.0  # seconds after which a process stops waiting for the others
+Revisions = dict[int, dict[float, list[Record]]]  # probe number -> words of training -> records
 
 
 @dataclass(frozen=True)
 class Means:
-    """On what it is computed, and what is made of what was kept."""
+    """Options of the computation: device, threads, layout, precision, and whether stored scores are reused."""
 
     device: str = "auto"
     threads: int | None = None
     layout: str = ""  # replicate x shard x tensor
-    anew: bool = False
+    anew: bool = False  # ignore stored scores
     precision: str = "fp32"
-    most_unknown: float = MOST  # share of tokens
+    most_unknown: float = MOST  # largest share of unknown tokens
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The processes that ask, by which layout and means, and the folder that results go to."""
-
     ranks: Ranks
     layout: Layout
     means: Means
-    out: str | None  # beside the model where it is None
+    out: str | None  # None: next to the model
 
 
 def evaluate(
@@ -73,22 +71,23 @@ def evaluate(
     means: Means | None = None,
     each: str | None = None,
 ) -> list[Result]:
-    """What every probe finds of every model, in this order; on all processes but the first an empty list."""
+    """Run every probe on every model; return the results on the first process, an empty list on the others."""
     means = means or Means()
     check(models, probes, each, step, out)
     known(means.precision)
     ranks = prepare(means.device, means.threads, flags=True)
-    layout = replace(parse(means.layout, Layout()) if means.layout else Layout(), sequence=False)  # rows of any length
+    # rows have any length, so they are not split along the sequence
+    layout = replace(parse(means.layout, Layout()) if means.layout else Layout(), sequence=False)
     if layout.shard > 1:
         raise RecipeError("--layout", f"found {means.layout}", "no shards: copies x 1 x tensor, as 2x1x2")
     setup = Setup(join(ranks, layout.shape(ranks.world), PATIENCE), layout, means, out)
     well = False
     try:
         result = []
-        for origin in [Origin.of(model) for model in models]:  # who is none is refused before anything is computed
+        for origin in [Origin.of(model) for model in models]:  # a wrong name is an error before anything is computed
             for at in _steps(origin, step):
                 revisions = _revisions(origin, at, probes, setup) if step != "all" else {}
-                for finding in _asked(origin, at, probes, setup, revisions):
+                for finding in _run_probes(origin, at, probes, setup, revisions):
                     finding.write()
                     result.append(finding)
         well = True
@@ -97,19 +96,18 @@ def evaluate(
     if each and setup.ranks.first:
         write_each(result, each)
     for folder in {finding.folder for finding in result}:
-        _summed_up(folder)
-    _say_drawn(draw_models(result, out))
+        _write_summary(folder)
+    _say_charts(draw_models(result, out))
     return result
 
 
-def _summed_up(folder: Path) -> None:
-    """A table of all results that stand there, and pictures of those of several steps."""
+def _write_summary(folder: Path) -> None:
     write_table(folder)
-    _say_drawn(draw(folder))
+    _say_charts(draw(folder))
 
 
-def _say_drawn(pictures: Sequence[tuple[Path, str]]) -> None:
-    for path, over in pictures:
+def _say_charts(charts: Sequence[tuple[Path, str]]) -> None:
+    for path, over in charts:
         say(f"{path}: drawn over {over}")
 
 
@@ -120,9 +118,9 @@ def check(
     step: int | str | None = None,
     out: str | None = None,
 ) -> None:
-    """Refuse what cannot be, before a model is opened."""
+    """Raise an error for impossible options, before any model is opened."""
     if not models:
-        raise RecipeError("models", "none is named", "runs, imports or Hugging Face folders")
+        raise RecipeError("models", "none is named", "runs, imported models or Hugging Face folders")
     for probe in probes:
         if not probe.files:
             raise RecipeError(f"--probe {kind_of(probe)}", "names no file", f"--probe {kind_of(probe)} FILE...")
@@ -136,38 +134,42 @@ def check(
     for flag, name in folders:
         inner = next((path for path in (Path(name), *Path(name).parents) if path.exists()), None) if name else None
         if inner is not None and not inner.is_dir():
-            raise RecipeError(flag, f"{inner} is no folder", "a folder to write into")
+            raise RecipeError(flag, f"{inner} is not a folder", "a folder to write into")
 
 
 def _steps(origin: Origin, step: int | str | None) -> list[int | None]:
     if step != "all":
         return [None if step is None else int(step)]
     if origin.kind is not FolderKind.PRETRAINING:
-        raise RecipeError("--step", f"found all, but {origin.name} is no run of a pretraining", "a run's folder")
+        raise RecipeError("--step", f"found all, but {origin.name} is not a pretraining run", "the folder of a run")
     return [*origin.steps()]
 
 
 def _revisions(origin: Origin, step: int | None, probes: Sequence[Probe | VectorProbe], setup: Setup) -> Revisions:
-    """What probes record of a run's weights after so many words, where they ask for it; by the probe's number."""
-    kept = [(counted(label), at) for label, at in reached(origin.folder / "checkpoints") if step is None or at <= step]
+    """Run probes on the revisions of a run, if they need it.
+
+    A revision is a checkpoint kept after a number of training words. Return records by probe number and words.
+    """
+    revisions = [
+        (counted(label), at) for label, at in reached(origin.folder / "checkpoints") if step is None or at <= step
+    ]
     result: Revisions = {}
     for number, probe in enumerate(probes):
-        inner = probe.at_revisions() if kept and hasattr(probe, "at_revisions") else None
-        for words, at in kept if inner is not None else ():
-            for finding in _asked(origin, at, [cast(Probe, inner)], setup):
+        inner = probe.at_revisions() if revisions and hasattr(probe, "at_revisions") else None
+        for words, at in revisions if inner is not None else ():
+            for finding in _run_probes(origin, at, [cast(Probe, inner)], setup):
                 finding.write()
                 result.setdefault(number, {})[words] = finding.records
     return result
 
 
-def _asked(
+def _run_probes(
     origin: Origin,
     step: int | None,
     probes: Sequence[Probe | VectorProbe],
     setup: Setup,
     revisions: Revisions | None = None,
 ) -> Iterator[Result]:
-    """Every probe, of one model."""
     try:
         trained = open_model(origin, step)
     except DataError as error:
@@ -186,14 +188,14 @@ def ask(
     anew: bool = False,
     most_unknown: float = MOST,
 ) -> Result:
-    """What a probe finds of a model that is open, on its device; kept as that of the verb."""
+    """Run a probe on an open model, on its device, and store the result like `ordsmed evaluate`."""
     check([str(trained.folder)], [probe], None)
     trained.check_heads()
     means = Means(anew=anew, precision=trained.precision, most_unknown=most_unknown)
     setup = Setup(trained.ranks, Layout(sequence=False), means, out)
     [result] = _findings(trained, str(trained.folder), [probe], setup)
     result.write()
-    _summed_up(result.folder)
+    _write_summary(result.folder)
     return result
 
 
@@ -201,7 +203,7 @@ def _findings(
     trained: Trained, name: str, probes: Sequence[Probe | VectorProbe], setup: Setup, revisions: Revisions | None = None
 ) -> Iterator[Result]:
     ranks, layout, means = setup.ranks, setup.layout, setup.means
-    scorers = [(probe, _reader(trained, probe)) for probe in probes]  # refused before anything is computed
+    scorers = [(probe, _reader(trained, probe)) for probe in probes]  # raises an error before anything is computed
     how = [
         ""
         if isinstance(probe, VectorProbe)
@@ -211,7 +213,7 @@ def _findings(
     key, folder, learned_from = model_key(trained), place_of(trained.folder, setup.out), seen(trained)
     if layout.tensor > 1 and not trained.settings.capabilities.tensor:
         wrong = f"found {layout.tensor} as its last number, but the layers of {trained.kind} cannot be split"
-        raise RecipeError("--layout", wrong, "1", "`--devices N` alone shares texts out")
+        raise RecipeError("--layout", wrong, "1", "`--devices N` alone distributes the texts")
     layout.check(trained.settings, [], ranks.world)
     can_multiply(trained, means.precision, ranks.device, layout.tensor)
     trained.objective.to(ranks.device)
@@ -248,7 +250,6 @@ def _asking(
 
 
 def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncoder | TokenEncoder:
-    """Who reads texts for a probe: tells their likelihood, or makes their vectors."""
     if isinstance(probe, VectorProbe):
         if probe.TOKENS and isinstance(trained.objective, LateInteraction):
             return token_encoder(trained, probe.pool, probe.similarity, probe.prompts(), probe.batch)
@@ -257,10 +258,10 @@ def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncode
 
 
 def _files(probe: Probe | VectorProbe) -> tuple[list[Path], list[str]]:
-    """What a result depends on, and what it is said to be of."""
+    """Return the files whose contents determine a result, and the names it is reported under."""
     if drawn.is_store(probe.files):
         return drawn.parts(probe.files), [*probe.files]
-    if hasattr(probe, "paths"):  # it reads some files of its folders
+    if hasattr(probe, "paths"):  # the probe reads only some files of its folders
         return probe.paths(), [*probe.files]
     paths = paths_of(probe.files)
     whole = isinstance(probe, VectorProbe) and Path(probe.files[0]).is_dir()
@@ -269,29 +270,27 @@ def _files(probe: Probe | VectorProbe) -> tuple[list[Path], list[str]]:
 
 @dataclass(frozen=True)
 class Asking:
-    """One probe asked of one model."""
-
     probe: Probe
     scorer: Scorer
     ranks: Ranks
     kept: Kept
-    within: Callable[[], Any] = nullcontext  # in which numbers products are made
+    within: Callable[[], Any] = nullcontext  # context that sets the precision of matrix products
     most_unknown: float = MOST
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
-        """What it finds, and the records; None on ranks that are not the first."""
+        """Return the finding and its records; None on all ranks but the first."""
         if anew and self.ranks.first:
             self.kept.clear()
         wait(self.ranks)
         done = self.kept.chunks()
-        wait(self.ranks)  # nobody adds a chunk before all have looked
-        costs = first_alone(self.ranks, self._costs)  # what is wrong in a file is told once
+        wait(self.ranks)  # no rank adds a chunk before all ranks have looked
+        costs = first_alone(self.ranks, self._costs)  # so that an error in a file is reported once
         if not costs:
-            raise DataError(", ".join(self.probe.files), "holds nothing to be scored", "texts")
-        left = [number for number in range(len(costs)) if number not in done]
-        mine = left[self.ranks.data_rank :: self.ranks.data_world]
-        if done and left:
-            say(f"{title}: goes on behind {1 - sum(costs[n] for n in left) / sum(costs):.0%} that are kept")
+            raise DataError(", ".join(self.probe.files), "holds nothing to score", "texts")
+        remaining = [number for number in range(len(costs)) if number not in done]
+        mine = remaining[self.ranks.data_rank :: self.ranks.data_world]
+        if done and remaining:
+            say(f"{title}: resumes after {1 - sum(costs[n] for n in remaining) / sum(costs):.0%} that are stored")
         if mine:
             self._score(title, set(mine), costs)
         wait(self.ranks)
@@ -316,20 +315,20 @@ class Asking:
                 shown.add(costs[number])
 
     def _costs(self) -> list[int]:
-        """Of each chunk; texts that the tokenizer does not know are refused, or told of."""
+        """Return the tokens to compute per chunk; raise an error or warn if too many tokens are unknown."""
         costs, unknown, tokenizer = [], UnknownTokens(), self.scorer.tokenizer
         for chunk in self._chunks():
             costs.append(sum(self._cost(example) for example in chunk))
             for item in (item for example in chunk for item in example.items):
                 unknown.count(item.pieces, tokenizer)
         if unknown.share > TOLD and not drawn.is_store(self.probe.files):
-            with suppress(DataError):  # a table in Parquet is no text
+            with suppress(DataError):  # Parquet files cannot be read as text
                 unknown.look(chain.from_iterable(map(read.texts, _files(self.probe)[0])), tokenizer)
         unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
         return costs
 
     def _chunks(self) -> Iterator[list[Example]]:
-        """Examples in their order, cut where a chunk has cost enough: by content alone."""
+        """Yield examples in chunks of about `COST` tokens, whose limits depend on the content alone."""
         chunk: list[Example] = []
         cost = 0
         for example in self.probe.examples(self.scorer):

@@ -1,9 +1,9 @@
-"""What was scored is kept: a line a chunk, appended as it is made, so that who was killed goes on behind it.
+"""Scores on disk, so that an interrupted evaluation resumes: one line per chunk, appended as soon as it is scored.
 
 scores/parts/KEY.RANK.jsonl      [0, [record, record, ...]]
-                                 [2, [record, ...]]              chunks in any order; a line that was cut off is no line
+                                 [2, [record, ...]]              chunks in any order; an incomplete line is ignored
 
-The key is of content: weights, tokenizer, files with their names, which records tell, and settings that change a score.
+The key is a hash of everything that changes a score: weights, tokenizer, settings, and the files with their names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ordsmed.nn.model import own_tensors
 from ordsmed.weights import weights
 from ordsmed.weights.trained import Trained
 
-VERSION = 2  # of how scores are computed and kept
+VERSION = 2  # raised when scores are computed or stored differently
 
 
 def digest(path: Path) -> str:
@@ -30,7 +30,6 @@ def digest(path: Path) -> str:
 
 
 def model_key(trained: Trained) -> dict[str, str]:
-    """What a model's scores depend on."""
     return {
         "weights": weights.digest(own_tensors(trained.objective)),
         "tokenizer": trained.tokenizer.fingerprint,
@@ -40,26 +39,25 @@ def model_key(trained: Trained) -> dict[str, str]:
 
 
 def key_of(model: dict[str, str], probe: object, paths: list[Path], way: str, precision: str = "fp32") -> str:
-    """16 hexadecimal digits: equal where every score is."""
+    """Return a hash of 16 hexadecimal digits: evaluations with the same key have the same scores."""
     how = {k: v for k, v in settings.plain(probe, essence=True).items() if k not in ("files", "way")}
     table = [VERSION, model, how, way, precision, [[str(path), digest(path)] for path in paths]]
     return value_key(table, 16, any_order=True)
 
 
 class Kept:
-    """The chunks of one evaluation that are done, of all ranks."""
+    """Stored chunks of one evaluation, of all ranks."""
 
     def __init__(self, folder: Path, key: str, rank: int = 0) -> None:
         self.folder, self.key, self.rank = folder, key, rank
 
     def chunks(self) -> dict[int, list[Record]]:
-        """Records by the number of their chunk."""
         result = {}
         for path in sorted(self.folder.glob(f"{self.key}.*.jsonl")):
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
                     number, records = json.loads(line)
-                except ValueError:  # the last one, which was cut off
+                except ValueError:  # an incomplete last line
                     continue
                 result[int(number)] = records
         return result
@@ -69,9 +67,9 @@ class Kept:
         with files.survive_disk(path):
             self.folder.mkdir(parents=True, exist_ok=True)
             with path.open("ab") as file:
-                begun = file.tell()
+                position = file.tell()
                 line = json.dumps([number, records]).encode() + b"\n"
-                file.write((b"\n" if begun and not _ends(path) else b"") + line)
+                file.write((b"\n" if position and not _ends(path) else b"") + line)
                 file.flush()
                 os.fsync(file.fileno())
 
@@ -81,7 +79,6 @@ class Kept:
 
 
 def _ends(path: Path) -> bool:
-    """Does a file end with a whole line?"""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"

@@ -1,4 +1,4 @@
-"""The recipe of an evaluation: which models are asked which probes."""
+"""The recipe of an evaluation: models and the probes to run on them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ordsmed.base.other_names import answers
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Probes, each of some files, asked of every model."""
+    """Probes to run on every model, each with its files."""
 
     models: tuple[str, ...] = ()
-    """runs, imports or Hugging Face folders"""
+    """runs, imported models or Hugging Face folders"""
     probe: Annotated[Any, Menu("probes", many=True)]
-    """what is asked, one or more"""
+    """one or more probes"""
     step: int | Literal["all"] | None = None
-    """of a run: this checkpoint; "all": each that is kept; left out: its last"""
+    """checkpoint of a run; "all": every stored one; default: the last"""
     out: str | None = None
-    """where results are put; left out: `scores/` in the folder of each model"""
+    """folder for results; default: `scores/` in the folder of each model"""
 
     verb: ClassVar[str] = "evaluate"
 
@@ -31,26 +31,29 @@ class Evaluation:
         object.__setattr__(self, "probe", tuple(self.probe) if isinstance(self.probe, list | tuple) else (self.probe,))
 
     def stamp(self) -> Any:
-        """Nothing: what a result depends on is its own key."""
+        """Return nothing: every result stores its own key."""
 
 
 def named(words: Sequence[Sequence[str]], **common: Any) -> tuple[Any, ...]:
-    """Probes as the command line names them: `NAME FILE... key=value`; `common` goes to those that know it."""
-    result, common, taken = [], {key: value for key, value in common.items() if value is not None}, set[str]()
-    for name, *rest in words:
-        if name not in entries("probes") and "." not in name:  # `my_lab.rhymes` is a module of somebody's own
+    """Build probes from the words of the command line: `NAME FILE... key=value`.
+
+    `common` holds settings from flags; each is passed to the probes that have it.
+    """
+    result, common, used = [], {key: value for key, value in common.items() if value is not None}, set[str]()
+    for name, *arguments in words:
+        if name not in entries("probes") and "." not in name:  # a name such as `my_lab.rhymes` is a user's module
             instead = next(answers("kinds", name, ["probes"]), "") or meant(name, entries("probes"))
             raise RecipeError("--probe", f"found {name}", " or ".join(entries("probes")), instead)
-        changes = [word for word in rest if _is_setting(word)]
-        table = {"kind": name, "files": [word for word in rest if word not in changes]}
+        changes = [word for word in arguments if _is_setting(word)]
+        table = {"kind": name, "files": [word for word in arguments if word not in changes]}
         shared = {
             key: common[key] for key in common if key in load("probes", name, place="--probe").__dataclass_fields__
         }
-        table, taken = table | shared, taken | set(shared)
+        table, used = table | shared, used | set(shared)
         table = settings.override({"probe": table}, [f"probe.{word}" for word in changes])["probe"]
         result.append(settings.decode(Evaluation, {"probe": table}, f"--probe {name}").probe[0])
-    if left := [f"--{key}" for key in common if key not in taken]:
-        raise RecipeError(left[0], "is of no probe that is named", "`perplexity`, which draws windows")
+    if unused := [f"--{key}" for key in common if key not in used]:
+        raise RecipeError(unused[0], "is not an option of any named probe", "`perplexity`, which samples windows")
     return tuple(result)
 
 
@@ -60,5 +63,4 @@ def _is_setting(word: str) -> bool:
 
 
 def read(name: str, overrides: Sequence[str]) -> Evaluation:
-    """A built-in recipe by name, or a TOML file."""
     return run.load(Evaluation, name, overrides)[0]

@@ -1,8 +1,9 @@
-"""A probe of vectors, asked of a model: texts are read in blocks by all processes, and compared by the first.
+"""Run a vector probe on a model: all processes embed blocks of texts, and the first one compares the vectors.
 
-groups of texts -> blocks of 1,024 -> rows of VectorFiles, each block kept -> records, kept -> Finding
+groups of texts -> blocks of 1,024 -> rows of VectorFiles, each block stored -> records, stored -> Finding
 
-Files of vectors stand among what is kept until the records do; who was killed goes on behind the last block.
+The vector files stay next to the stored chunks until the records exist, so that an interrupted evaluation resumes after
+the last block.
 """
 
 from __future__ import annotations
@@ -27,13 +28,11 @@ from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
 
 BLOCK = 1 << 10  # texts
-LOOKED_AT = 1 << 12  # texts whose tokens are counted
+LOOKED_AT = 1 << 12  # texts per group in which unknown tokens are counted
 
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Some texts of a group."""
-
     number: int
     group: str
     begin: int
@@ -42,8 +41,6 @@ class TextBlock:
 
 @dataclass(frozen=True)
 class VectorAsking:
-    """One probe asked of one model."""
-
     probe: VectorProbe
     encoder: TextEncoder | TokenEncoder
     ranks: Ranks
@@ -55,7 +52,6 @@ class VectorAsking:
         return self.probe.groups()
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
-        """What it finds, and the records; None on ranks that are not the first."""
         done = first_alone(self.ranks, lambda: self._begin(anew=anew))
         blocks = self._blocks()
         if len(blocks) not in done:
@@ -71,9 +67,10 @@ class VectorAsking:
         return self.probe.finding(records), records
 
     def _begin(self, *, anew: bool) -> list[int]:
-        """What is wrong is told once; which blocks are kept, the records among them, by their number behind the last.
+        """Check the texts and return the numbers of the stored blocks.
 
-        Without the files that hold their vectors blocks are read again.
+        The records are stored under the number after the last block. Blocks are computed again if a vector file is
+        missing.
         """
         count = len(self._blocks())
         self._check()
@@ -89,13 +86,12 @@ class VectorAsking:
         return done
 
     def _check(self) -> None:
-        """Refuse texts that the tokenizer does not know."""
         unknown, tokenizer = UnknownTokens(), self.encoder.trained.tokenizer
         for texts in self.groups.values():
-            some = list(islice(texts, 0, None, -(-len(texts) // LOOKED_AT)))
-            for encoding in tokenizer.plain.encode_batch_fast(some, add_special_tokens=False):
+            sample = list(islice(texts, 0, None, -(-len(texts) // LOOKED_AT)))
+            for encoding in tokenizer.plain.encode_batch_fast(sample, add_special_tokens=False):
                 unknown.count(np.asarray(encoding.ids), tokenizer)
-            unknown.look(some, tokenizer)
+            unknown.look(sample, tokenizer)
         unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
 
     def _blocks(self) -> list[TextBlock]:
@@ -108,11 +104,10 @@ class VectorAsking:
 
     @cached_property
     def _starts(self) -> dict[str, Ints]:
-        """Where the rows of each text begin."""
+        """First row of each text in the vector file of its group."""
         return {name: self.encoder.starts(texts, name) for name, texts in self.groups.items()}
 
     def _vectors(self) -> dict[str, Floats | TokenRows]:
-        """Of all texts, from their files as they are needed."""
         return {name: self.encoder.opened(file.read(), self._starts[name]) for name, file in self._files.items()}
 
     @cached_property
@@ -120,11 +115,10 @@ class VectorAsking:
         folder, key = self.kept.folder, self.kept.key
         return {name: VectorFile(folder / f"{key}.{name or 'text'}.npy") for name in self.groups}
 
-    def _read(self, title: str, left: Sequence[TextBlock], of: int) -> None:
-        """This process's share."""
-        if 0 < len(left) < of:
-            say(f"{title}: goes on behind {1 - len(left) / of:.0%} that are kept")
-        mine = left[self.ranks.data_rank :: self.ranks.data_world]
+    def _read(self, title: str, remaining: Sequence[TextBlock], total: int) -> None:
+        if 0 < len(remaining) < total:
+            say(f"{title}: resumes after {1 - len(remaining) / total:.0%} that are stored")
+        mine = remaining[self.ranks.data_rank :: self.ranks.data_world]
         with Progress(title, sum(len(block.texts) for block in mine), "texts", every=30) as shown:
             for block in mine:
                 vectors = np.concatenate([*self.encoder.vectors(block.texts, block.group, rows=BLOCK)])

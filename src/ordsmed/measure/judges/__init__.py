@@ -1,1 +1,1 @@
-"""What gives a document a score, by which the cleaning step `judge` keeps it or not."""
+"""Scorers of documents, used by the cleaning step `judge` to keep or drop a document."""

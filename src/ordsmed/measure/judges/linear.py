@@ -1,4 +1,7 @@
-"""The linear classifier of `ordsmed corpus judge`: its probability of a label, or the number it expects."""
+"""The linear classifier trained by `ordsmed corpus judge`.
+
+Its score is the probability of a label, or the expected value if the labels are numbers.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from ordsmed.corpus import linear
 
 @dataclass(frozen=True)
 class LinearJudge(Choice):
-    """Hashed words and pairs of words: 50 MB/s of a core and more."""
+    """Linear classifier over hashed words and word pairs; over 50 MB/s per core."""
 
     run: str
-    "a folder of `corpus judge`"
+    "folder written by `corpus judge`"
 
     rises = True
 
@@ -35,10 +38,10 @@ class LinearJudge(Choice):
 
     def score(self, text: str, label: str) -> float:
         model = self._model
-        shares = model.probabilities(text)
+        probabilities = model.probabilities(text)
         if label:
-            return shares[model.labels.index(label)]
-        return sum(share * float(name) for share, name in zip(shares, model.labels, strict=True))
+            return probabilities[model.labels.index(label)]
+        return sum(probability * float(name) for probability, name in zip(probabilities, model.labels, strict=True))
 
     @functools.cached_property
     def _model(self) -> linear.Linear:

@@ -1,4 +1,7 @@
-"""A trained model: one that `finetune` taught classes or a number says those, a language model the bits of a byte."""
+"""A trained model as a scorer of documents.
+
+A classifier or regressor made by `finetune` scores with its prediction, a language model with bits per byte.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,19 @@ from ordsmed.use.predict import classified
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import Trained, open_model
 
-LOOKED_AT = 200  # characters that tell whether a text has tokens
-UNTOLD = 8.0  # bits per byte of a text too short to say anything of
+LOOKED_AT = 200  # characters that are tokenized to check whether a text has enough tokens
+UNTOLD = 8.0  # bits per byte reported for a text too short to be scored
 
 
 @dataclass(frozen=True)
 class ModelJudge(Choice):
-    """Reads one text at a time on one thread, so that a score depends on nothing else.
+    """Trained model that scores one text at a time on one thread, so that results are reproducible.
 
-    A classifier reads as far as its `task.length` goes, a language model all, in windows end to end.
+    A classifier reads the first `task.length` tokens; a language model reads the whole text in consecutive windows.
     """
 
     run: str
-    "a run, an import, a folder of Hugging Face, or a name that leads to one"
+    "run, imported model, Hugging Face folder, or the name of one"
 
     @staticmethod
     def recognises(path: str) -> bool:
@@ -51,11 +54,11 @@ class ModelJudge(Choice):
 
     def labels(self) -> tuple[str, ...]:
         if not self.rises:
-            _ = self._scorer  # refused where it cannot be read so
+            _ = self._scorer  # raises an error if the model cannot score texts
             return ()
         learned = self._opened.learned
         if getattr(learned, "pairs", True) or not (learned.labels or learned.number):
-            problem = f"was fine-tuned for {kind_of(learned)}, not for classes or a number of one text"
+            problem = f"was fine-tuned for {kind_of(learned)}, not for classes or a number per text"
             raise RecipeError(
                 self.run, problem, "a classifier of single texts", "`ordsmed finetune classify` makes one"
             )

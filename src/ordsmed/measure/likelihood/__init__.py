@@ -1,1 +1,1 @@
-"""How likely texts are under a model, token by token."""
+"""Likelihood of texts under a model, token by token."""

@@ -1,4 +1,6 @@
-"""An ELMo's scorers: its words forward, backward, or the mean of both; the signs around a text are not scored.
+"""Scorer of ELMo models: each word from the words before it, from those after it, or the mean of both.
+
+The boundary symbols around a text are not scored.
 
 <S> the newts        ->  the newts ran       forward
 </S> ran newts       ->  ran newts the       backward
@@ -17,13 +19,13 @@ from ordsmed.nn.characters import SPECIAL, listed, symbols
 from ordsmed.nn.loss import token_logs
 from ordsmed.weights.trained import Trained
 
-WORDS = 2_048  # of all items that are read at once
-SPELLED = 1 << 12  # different words whose letters are read at once
-LONGEST = 1 << 14
+WORDS = 2_048  # words per batch
+SPELLED = 1 << 12  # distinct words per pass of the character encoder
+LONGEST = 1 << 14  # words of an item
 
 
 class BiScorer:
-    """Reads with an ELMo, where it stands."""
+    """Scores words with an ELMo, on the device it is on."""
 
     room = LONGEST
     lead: Ints | None = None
@@ -35,16 +37,14 @@ class BiScorer:
         self.longest = trained.settings.longest_word
 
     def cut(self, texts: list[str]) -> list[Item]:
-        """Into words as its tokenizer does."""
         known, unknown = self.tokenizer.model["vocab"], self.tokenizer.unknown
         words = [tuple(self.tokenizer.words(text)) for text in texts]
-        return [Item(np.asarray([known.get(word, unknown) for word in of], np.int64), words=of) for of in words]
+        return [Item(np.asarray([known.get(word, unknown) for word in row], np.int64), words=row) for row in words]
 
     def cost(self, item: Item) -> int:
         return len(item) + 2
 
     def spelled(self, text: str, item: Item) -> int:
-        """Those of words that are not in its lexicon."""
         unknown = np.flatnonzero(item.pieces == self.tokenizer.unknown).tolist()
         return sum(len(item.words[n].encode()) for n in unknown)
 
@@ -60,27 +60,26 @@ class BiScorer:
         return cast("list[Scores]", result)
 
     def _read(self, items: list[Item], best: bool) -> list[Scores]:
-        """Items of about one length at once."""
         model, device = self.objective.model, next(self.objective.model.parameters()).device
         numbers = {word: n for n, word in enumerate(dict.fromkeys(w for item in items for w in item.words), SPECIAL)}
         rows = symbols(*listed([word.encode() for word in numbers]), self.longest).split(SPELLED)
         vectors = torch.cat([model.letters(part.to(device)) for part in rows])
         ahead = [torch.tensor([0, *(numbers[w] for w in item.words)]) for item in items]
         back = [torch.tensor([1, *(numbers[w] for w in reversed(item.words))]) for item in items]
-        both = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True).to(device) for x in (ahead, back)]
+        directions = [torch.nn.utils.rnn.pad_sequence(x, batch_first=True).to(device) for x in (ahead, back)]
         lengths = torch.tensor([len(row) for row in ahead], device=device)
-        tops = model.read(vectors, *both, *model.silence(len(items)), lengths)[0][-1]
+        tops = model.read(vectors, *directions, *model.silence(len(items)), lengths)[0][-1]
         ways = {}
         for way, top, turn in (("forward", tops[0], 1), ("backward", tops[1], -1)):
             if self.way in (way, "mean"):
-                ways[way] = self._asked(top, items, turn, best)
+                ways[way] = self._predicted(top, items, turn, best)
         if self.way != "mean":
             return ways[self.way]
         pairs = zip(ways["forward"], ways["backward"], strict=True)
         return [Scores((forward.logs + backward.logs) / 2, forward.best & backward.best) for forward, backward in pairs]
 
-    def _asked(self, top: Tensor, items: list[Item], turn: int, best: bool) -> list[Scores]:
-        """What the states of one direction, [T, B, P], say of the words behind them."""
+    def _predicted(self, top: Tensor, items: list[Item], turn: int, best: bool) -> list[Scores]:
+        """Score the words that the states of one direction, [T, B, P], predict; `turn` is -1 for backward."""
         states = torch.cat([top[: len(item), n] for n, item in enumerate(items)])
         targets = torch.from_numpy(np.concatenate([item.pieces[::turn] for item in items])).to(states.device)
         table = self.objective.head.table.weight

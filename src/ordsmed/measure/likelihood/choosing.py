@@ -1,6 +1,6 @@
-"""Choosing: which of several endings is the likeliest behind its context; what probes of choices have in common.
+"""Base class of probes with multiple-choice questions: which of several endings is the likeliest after a context.
 
-"The newt" + " swam" | " swims in"   ->   items whose endings are scored, equal ones once   ->   a score each choice
+"The newt" + " swam" | " swims in"   ->   items whose endings are scored, equal ones once   ->   a score per choice
 """
 
 from __future__ import annotations
@@ -29,46 +29,42 @@ from ordsmed.measure.likelihood.probe import (
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """A context and an ending for each choice; the context may be empty."""
-
     place: str
     choices: Sequence[tuple[str, str]]
     about: Record
 
 
 class ChoiceProbe:
-    """A record begins with the group of its example and its place; `marks` are what is right of it."""
+    """Probe whose records begin with the group and the place of an example; `marks` returns what was right."""
 
-    start: bool = True  # does the sign that texts begin with stand before contexts? Before what has none it always does
+    start: bool = True  # put the start token before contexts? It always precedes an ending without context
     best: ClassVar[bool] = False
     prefers: ClassVar[tuple[str, ...]] = ()
-    COUNTED: ClassVar[tuple[str, str]] = ("examples", "group")  # what examples and their groups are called
+    COUNTED: ClassVar[tuple[str, str]] = ("examples", "group")  # names of examples and of their groups in results
 
     def fits(self, scorer: Scorer, place: str) -> str:
-        """Every model can be asked."""
+        """Return no note, because models of every family can answer."""
         return ""
 
     def questions(self) -> Iterator[ChoiceQuestion]:
-        """What is asked, in an order that does not change."""
         raise NotImplementedError
 
     def marks(self, record: Record) -> dict[str, bool]:
-        """By each metric: is the right choice the likeliest?"""
+        """Return for each metric whether the right choice is the likeliest."""
         raise NotImplementedError
 
     def guess(self, record: Record) -> float:
-        """How often who guesses is right."""
+        """Return the probability that a random choice is right."""
         raise NotImplementedError
 
     def facts(self, records: list[Record]) -> dict[str, Any]:
         return {}
 
     def how(self, records: list[Record]) -> str:
-        """What is to be known of the examples, in a line, or nothing."""
         return ""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
-        """Of each question its different choices; `about` begins with which of them each choice is."""
+        """Yield the distinct choices of each question; `about` begins with the item number of every choice."""
         questions = self.questions()
         while group := list(islice(questions, TOGETHER)):
             texts: dict[str, str] = {}
@@ -90,7 +86,7 @@ class ChoiceProbe:
                 yield Example(tuple(shown), [which, dropped, *question.about])
 
     def finding(self, records: list[Record]) -> Finding:
-        """The share of right ones by each metric; errors know that those of a group are much alike."""
+        """Return the accuracy by each metric, with errors clustered by group, as examples of a group correlate."""
         compared, (unit, group) = self.compared(records), self.COUNTED
         groups = [result.group for result in compared]
         over = {
@@ -115,8 +111,7 @@ class ChoiceProbe:
         return Finding(facts, errors, dict.fromkeys(over, chance), tables, self.how(records))
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """What two models are compared by."""
-        several = len({record[0] for record in records}) > 1  # of one group each example is by itself
+        several = len({record[0] for record in records}) > 1  # in a single group, examples are independent
         return [
             PairedExample(
                 record[1], record[0] if several else "", {k: 100.0 * v for k, v in self.marks(record).items()}
@@ -126,7 +121,7 @@ class ChoiceProbe:
 
 
 def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:
-    """Of every choice, the same where tokens are the same."""
+    """Return the scores of every choice; choices with the same tokens share them."""
     known: dict[tuple[int, ...], Scores] = {}
     for item, result in zip(example.items, scores, strict=True):
         known.setdefault((item.first, *item.pieces.tolist()), result)
@@ -135,14 +130,13 @@ def scores_by_choice(example: Example, scores: list[Scores]) -> list[Scores]:
 
 
 def _item(cuts: dict[str, Item], scorer: Scorer, context: str, ending: str, start: bool) -> Item:
-    """The whole, cut together; white space between both belongs to the ending."""
     whole, before = cuts[context + ending], context.rstrip()
     first = max(len(cuts[before]) if before else 0, whole.first)
     return replace(whole, first=min(first, len(whole)), sign=start or not before)
 
 
 def shortened(scorer: Scorer, item: Item) -> Item:
-    """An item as the model can read it: of one that is too long its end, without the sign that texts begin with."""
+    """Shorten an item that is too long for the model: keep its end, without the start token."""
     if len(item) <= room_of(scorer, sign=item.sign) or not item.first:
         return item
     drop = min(max(len(item) - room_of(scorer, sign=False), 0), item.first - 1)
@@ -150,9 +144,9 @@ def shortened(scorer: Scorer, item: Item) -> Item:
 
 
 def cut_off(dropped: Sequence[int]) -> str:
-    """How many passages were cut, and by how much, in a line; or nothing."""
+    """Return a note of how many passages were truncated, and by how much, or an empty text."""
     cut = list(filter(None, dropped))
     if not cut:
         return ""
     longer = f"{many(len(cut), 'passage')} of {len(dropped):,} longer than the model's window"
-    return f"{longer}: read without what stands furthest before, {many(sum(cut), 'token')} in all"
+    return f"{longer}: their beginning was left out, {many(sum(cut), 'token')} in total"

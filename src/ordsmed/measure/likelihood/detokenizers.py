@@ -1,4 +1,4 @@
-"""Detokenizers: word-level test sets back to the text they were made of, by the name of the set, as Megatron does.
+"""Detokenizers by the name of a test set: restore the original text of word-level test sets, as Megatron does.
 
 "the cat , @-@ sized ( 24 in ) "  ->  "the cat, -sized (24 in)"
 """
@@ -14,7 +14,7 @@ PAIRS = ((r"\(\s*([^\)]*?)\s*\)", r"(\1)"), (r"\[\s*([^\]]*?)\s*\]", r"[\1]"), (
 
 
 def wikitext(text: str) -> str:
-    """Contractions, numbers, signs, what stands in pairs, headings; in this order, which matters."""
+    """Restore contractions, numbers, punctuation, brackets and headings; the order of these steps matters."""
     text = text.replace("s '", "s'")
     for sign in "-,.":
         text = text.replace(f" @{sign}@ ", sign)
@@ -29,7 +29,6 @@ def wikitext(text: str) -> str:
 
 
 def ptb(text: str) -> str:
-    """Contractions, lines, numbers."""
     text = text.replace(" '", "'").replace(" \n", "\n").replace("\n ", "\n").replace(" n't", "n't")
     return text.replace(" N ", "1 ").replace("$ 1", "$1").replace("# 1", "#1")
 

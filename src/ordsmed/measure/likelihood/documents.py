@@ -1,6 +1,7 @@
-"""Documents to be scored: a text file is one, of JSON lines every line; a long one comes in parts.
+"""Documents to score: a text file is one document, in JSON lines every line is one; long documents come in parts.
 
-A part ends where the tokens of both sides are those of the whole, so that a text of any size is read in bounded memory.
+A part ends where tokenizing both sides separately gives the tokens of the whole, so that a text of any size is read in
+bounded memory.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import paths_of, records, text_of, valid
 from ordsmed.text import read
 
-PART = 1 << 21  # characters of a part
-BESIDE = 256  # characters on both sides of a place that tell whether a text can be cut there
-TRIED = 64  # such places
+PART = 1 << 21  # characters per part
+BESIDE = 256  # characters on each side that are tokenized to check a cut
+TRIED = 64  # positions at which a cut is tried
 
 
 def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, Iterable[str]]]:
-    """Each with its place, in blocks as they are read."""
+    """Yield each document's place and its text in blocks."""
     for name in files:
         if kind_of_folder(Path(name)) is FolderKind.STORE:
-            remedy = "`--probe perplexity` takes it, alone; of a masked model `pseudo_perplexity`"
-            raise DataError(name, "is the folder of an `encode`", "texts", remedy)
+            remedy = "`--probe perplexity` reads it, as its only input; for a masked model `pseudo_perplexity`"
+            raise DataError(name, "is a folder written by `encode`", "texts", remedy)
     for path in paths_of(files):
         if is_json(path):
             for place, row in records(path):
@@ -36,7 +37,6 @@ def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, Iterable[st
 
 
 def _of_file(path: Path) -> Iterator[str]:
-    """The blocks of a text file, which must hold something."""
     empty = True
     for text in read.texts(path):
         empty = empty and not text.strip()
@@ -50,7 +50,7 @@ def is_json(path: Path) -> bool:
 
 
 def text_parts(scorer: Scorer, blocks: Iterable[str], place: str) -> Iterator[str]:
-    """A text in parts whose tokens, end to end, are those of the whole."""
+    """Yield a text in parts whose concatenated tokens are those of the whole text."""
     buffer: list[str] = []
     size = 0
     for block in blocks:
@@ -70,7 +70,7 @@ def text_parts(scorer: Scorer, blocks: Iterable[str], place: str) -> Iterator[st
 
 
 def _end(scorer: Scorer, text: str, begin: int) -> int:
-    """Where a part can end: before white space, a line end if there is one; 0: nowhere, so that more is to be read."""
+    """Return the end of the part from `begin`, at a line end or other white space; 0 if more text must be read."""
     for spaces in ("\n", " \t"):
         at = begin + PART
         for _ in range(TRIED):
@@ -86,7 +86,7 @@ def _end(scorer: Scorer, text: str, begin: int) -> int:
 
 
 def lines(blocks: Iterable[str]) -> Iterator[str]:
-    """The lines of a text that are not empty, without their ends."""
+    """Yield the lines of a text that are not empty, without line ends."""
     rest = ""
     for block in blocks:
         *whole, rest = (rest + block).split("\n")

@@ -1,6 +1,7 @@
-"""Windows of running text drawn from a store, or from JSON lines made into one: by number and seed, so always the same.
+"""Windows of running text sampled from a store, or from JSON lines that are first encoded into one.
 
-Documents follow each other with a sign between them, and a window sees all of its own text, as in Megatron's training.
+A window is determined by its number and the seed. Documents follow each other with a separator between them, and a
+window attends to all of its text, as in Megatron's training.
 """
 
 from __future__ import annotations
@@ -23,31 +24,30 @@ from ordsmed.data.store import Store, StoreWriter
 from ordsmed.measure.likelihood.documents import documents, text_parts
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
 
-ROWS = 64  # that are looked up at once
+ROWS = 64  # rows that are read at once
 
 
 def is_store(files: Sequence[str]) -> bool:
-    """Is it the folder of an `encode`, or a split in it?"""
+    """Return whether every name is a folder written by `encode`, or a split in one."""
     return all(_folder(name) is not None for name in files)
 
 
 def parts(files: Sequence[str]) -> list[Path]:
-    """The files of the splits that are read of stores."""
     return [path for name in files for path in sorted((_folder(name) or Path()).glob(f"{_split(name)}.*"))]
 
 
 def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: int | None, seed: int) -> Iterator[Item]:
-    """So many windows; None: each once."""
-    stores = [_encoded(name, scorer) for name in files] if is_store(files) else [_made(scorer, tuple(files), key)]
+    """Yield `count` windows, or every window once if `count` is None."""
+    stores = [_encoded(name, scorer) for name in files] if is_store(files) else [_written(scorer, tuple(files), key)]
     end = scorer.tokenizer.separator
     if end is None:
-        raise DataError("tokenizer", "has no end sign", "<|endoftext|>, </s> or [SEP] between documents")
+        raise DataError("tokenizer", "has no end token", "<|endoftext|>, </s> or [SEP] between documents")
     rows = StreamRows(
         stores, [float(store.document_starts[-1]) for store in stores], window, end, "perplexity", seed, pack=True
     )
     count = len(rows) if count is None else count
     if count > len(rows):
-        _say_again(tuple(files), len(rows), count)
+        _say_repeated(tuple(files), len(rows), count)
     for at in range(0, count, ROWS):
         block = rows.assembled(np.arange(at, min(at + ROWS, count)))
         for tokens, inner in zip(block.tokens, block.inner, strict=True):
@@ -57,16 +57,14 @@ def items(scorer: Scorer, files: Sequence[str], key: str, window: int, count: in
 
 
 def document_ids(scorer: Scorer, files: Sequence[str]) -> Iterator[Ints]:
-    """Of every document of stores."""
     for store in [_encoded(name, scorer) for name in files]:
         for number in range(store.document_count):
             yield store.document(number).astype(np.int64)
 
 
 @functools.cache
-def _say_again(files: tuple[str, ...], there: int, count: int) -> None:
-    """Once, though a text is gone through more than once."""
-    say(f"{', '.join(files)}: {many(there, 'window')} for the {count:,} to be drawn: some are scored again and again")
+def _say_repeated(files: tuple[str, ...], available: int, count: int) -> None:
+    say(f"{', '.join(files)}: {many(available, 'window')} for the {count:,} to sample: some are scored repeatedly")
 
 
 def _split(name: str) -> str:
@@ -74,7 +72,6 @@ def _split(name: str) -> str:
 
 
 def _folder(name: str) -> Path | None:
-    """The folder of the `encode` that is meant."""
     path = Path(name)
     split = path.name if path.name in ("train", "validation") and not path.is_dir() else ""
     folder = path.parent if split else path
@@ -87,15 +84,17 @@ def _encoded(name: str, scorer: Scorer) -> Store:
     encoded = Encoded(folder)
     if encoded.facts["tokenizer"] != scorer.tokenizer.fingerprint:
         wrong = f"was encoded with tokenizer {encoded.facts['tokenizer']}"
-        raise DataError(name, wrong, f"{scorer.tokenizer.fingerprint}, the model's", "give its text as JSON lines")
+        raise DataError(name, wrong, f"{scorer.tokenizer.fingerprint}, the model's", "pass its text as JSON lines")
     store = encoded.train if _split(name) == "train" else encoded.validation
     if store is None:
-        raise DataError(name, "has no held-out text", "one that has", f"{name}/train is what was learned from")
+        raise DataError(
+            name, "has no held-out text", "a store with held-out text", f"{name}/train is the training text"
+        )
     return store
 
 
-class _Beside:
-    """A store that lasts as long as this process needs it."""
+class _TemporaryStore:
+    """Folder for a temporary store, removed when the object is garbage-collected or the process ends."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ordsmed-"))
@@ -103,22 +102,21 @@ class _Beside:
 
 
 @functools.lru_cache(1)
-def _kept(fingerprint: str, files: tuple[str, ...], key: str) -> _Beside:
-    return _Beside()
+def _temporary_store(fingerprint: str, files: tuple[str, ...], key: str) -> _TemporaryStore:
+    return _TemporaryStore()
 
 
-def _made(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
-    """The store of these documents, made once."""
-    prefix = _kept(scorer.tokenizer.fingerprint, files, key).folder / "text"
+def _written(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
+    prefix = _temporary_store(scorer.tokenizer.fingerprint, files, key).folder / "text"
     if not prefix.with_name("text.idx").exists():
         with StoreWriter(prefix, scorer.tokenizer.vocabulary) as writer:
-            none = np.zeros(0, np.int64)
+            no_tokens = np.zeros(0, np.int64)
             for place, blocks in documents(files, key):
-                last = none
+                last = no_tokens
                 for part in text_parts(scorer, blocks, place):
                     pieces = scorer.cut([part])[0].pieces
-                    if len(pieces) and len(last):  # a document whose end has not come yet
-                        writer.extend(last, np.asarray([len(last)]), none)
+                    if len(pieces) and len(last):  # a later part of the same document follows
+                        writer.extend(last, np.asarray([len(last)]), no_tokens)
                     last = pieces if len(pieces) else last
                 writer.add([last])
     return Store.open(prefix)

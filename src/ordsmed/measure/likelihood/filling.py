@@ -1,6 +1,6 @@
-"""Filling: what probes of models that fill masks have in common, which read running text in windows end to end.
+"""Base class of probes for masked models, which read running text in consecutive windows.
 
-window 4      0 1 2 3 | 4 5 6 7 | 8          the last one sees what stands before it, of which nothing is scored again
+window 4      0 1 2 3 | 4 5 6 7 | 8          the last window is extended to the left; those tokens are not scored again
                           5 6 7 | 8
 """
 
@@ -18,17 +18,17 @@ from ordsmed.measure.likelihood.items import Ints, Item, Scorer
 from ordsmed.measure.likelihood.probe import Example, PairedExample, Record
 from ordsmed.measure.likelihood.windows import paired_windows
 
-LONGEST = 128  # tokens of a window where none is asked for
+LONGEST = 128  # default tokens per window
 
 
 class FillingProbe:
-    """Each token is scored once, with what stands on both sides of it in its window."""
+    """Probe that scores each token once, from both sides of its window."""
 
     files: tuple[str, ...]
     key: str
     window: int
     best: ClassVar[bool] = False
-    by_windows: ClassVar[bool] = True  # of tokens: they are the same of models whose texts are cut alike
+    by_windows: ClassVar[bool] = True  # compare only models whose tokenizers split texts the same way
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
     ways: ClassVar[tuple[str, ...]] = ("masked",)
     LEAST: ClassVar[dict[str, int]] = {"window": 0}
@@ -39,20 +39,19 @@ class FillingProbe:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
 
     def fits(self, scorer: Scorer, place: str) -> str:
-        """How texts are cut, in a line."""
         if scorer.way not in self.ways:
-            wrong = f"is read the way `{scorer.way}`, by which no masks are filled"
+            wrong = f"is read the way `{scorer.way}`, which fills no masks"
             text = scorer.chained or scorer.by_line
-            remedy = "`perplexity` is for it" if text else "`minimal_pairs` asks models of every family"
+            remedy = "use `perplexity`" if text else "`minimal_pairs` works with models of every family"
             raise RecipeError(place, wrong, " or ".join(self.ways), remedy)
         if self.window > scorer.room:
             raise RecipeError(
                 f"{place}.window", f"found {self.window:,}", f"at most {scorer.room:,}, the model's positions"
             )
-        return f"windows of {self._size(scorer):,} tokens, end to end"
+        return f"consecutive windows of {self._size(scorer):,} tokens"
 
     def windows(self, scorer: Scorer) -> Iterator[Example]:
-        """Of all documents, each one item; of a store its words and bytes are not known."""
+        """Yield the windows of all documents; the words and bytes of a store are unknown, so they are 0."""
         size = self._size(scorer)
         if drawn.is_store(self.files):
             for ids in drawn.document_ids(scorer, self.files):
@@ -63,11 +62,9 @@ class FillingProbe:
             yield from running.cut(scorer, lambda ids: end_to_end(ids, size), place, blocks)
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        """Of a window, for --each."""
         return {"nats": record[-2], "targets": record[-1]}
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """What two models of one tokenizer are compared by: windows of the same tokens."""
         return paired_windows(records)
 
     def _size(self, scorer: Scorer) -> int:
@@ -75,7 +72,7 @@ class FillingProbe:
 
 
 def end_to_end(blocks: Iterable[Ints], size: int) -> Iterator[Item]:
-    """Windows of this size, the last one too where a text has so many tokens."""
+    """Yield windows of `size` tokens; the last one is extended to the left to the same size if possible."""
     buffer = np.zeros(0, np.int64)
     for block in blocks:
         buffer = np.concatenate([buffer, block])

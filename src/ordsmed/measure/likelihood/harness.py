@@ -1,8 +1,10 @@
-"""A task of lm-evaluation-harness (tasks/*.yaml) as what the probe `choices` knows of one; what cannot be is refused.
+r"""A task of lm-evaluation-harness (tasks/*.yaml) as settings of the probe `choices`.
 
 doc_to_text: "Question: {{goal}}\\nAnswer:"      ->  text = ...
 doc_to_choice: "{{[sol1, sol2]}}"               ->  choices = ...
 doc_to_target: label                            ->  right = ...
+
+A key that the probe does not support is an error.
 """
 
 from __future__ import annotations
@@ -21,27 +23,27 @@ NAMES = {
     "metric_list": "metrics",
     "dataset_kwargs": "files",
 }
-IDLE = (  # what changes no number here
+IDLE = (  # keys that change no result here
     "dataset_name dataset_path doc_to_decontamination_query fewshot_config fewshot_delimiter fewshot_split "
     "generation_kwargs group group_alias metadata num_fewshot output_type should_decontaminate tag task task_alias "
     "test_split training_split validation_split"
 )
-COPY = "write what it does as TOML (docs/evaluation.md)"
+COPY = "write the task as TOML (docs/evaluation.md)"
 
 
 class _Function(str):
-    """A function of Python's that a task names."""
+    """Name of a Python function that a task refers to."""
 
 
 def read(path: Path, overridden: set[str]) -> dict[str, Any]:
-    """Settings of the probe; of those that are given by hand nothing is read."""
+    """Return the settings of the probe, without those in `overridden`."""
     table = _loaded(path, ())
     if table.get("output_type") != "multiple_choice":
         wrong = f"is a task of `{table.get('output_type', 'no output_type')}`"
         raise RecipeError(path, wrong, "output_type: multiple_choice")
     if table.get("num_fewshot"):
         raise RecipeError(
-            f"{path}: num_fewshot", f"found {table['num_fewshot']}", "0: no examples are put before", COPY
+            f"{path}: num_fewshot", f"found {table['num_fewshot']}", "0, as few-shot examples are not supported", COPY
         )
     settings: dict[str, Any] = {}
     for key, value in table.items():
@@ -51,7 +53,7 @@ def read(path: Path, overridden: set[str]) -> dict[str, Any]:
         if isinstance(value, _Function):
             raise RecipeError(f"{path}: {key}", f"is the Python function {value}", "a template", COPY)
         if not name:
-            raise RecipeError(f"{path}: {key}", "is nothing that is done here", "a task without it", COPY)
+            raise RecipeError(f"{path}: {key}", "is not supported", "a task without it", COPY)
         if name == "metrics":
             value = [entry.get("metric") for entry in value]
         elif name == "files":
@@ -65,13 +67,13 @@ def read(path: Path, overridden: set[str]) -> dict[str, Any]:
             value = [files] if isinstance(files, str) else files
         settings[name] = list(value.values()) if isinstance(value, dict) else value
     if "files" not in {**settings, **dict.fromkeys(overridden)}:
-        wrong = f"its data are `{table.get('dataset_path')}` of the hub"
-        raise RecipeError(path, wrong, "files that are here", f"--probe choices DATA.parquet file={path}")
+        wrong = f"its data is `{table.get('dataset_path')}` of the Hugging Face hub"
+        raise RecipeError(path, wrong, "local files", f"--probe choices DATA.parquet file={path}")
     return {"metrics": ["acc"], **settings}
 
 
 def _loaded(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """A file over those that it includes."""
+    """Read a file, merged over the files that it includes; `above` are the files that include it."""
     try:
         import yaml
     except ImportError:

@@ -1,6 +1,6 @@
-"""What a probe offers: files -> examples, each some items to be scored -> a record each -> what was found, with errors.
+"""Interface of a probe: files -> examples, each with items to score -> one record each -> a finding with errors.
 
-What a probe has of its own is small: what it reads of a file, what it keeps of scores, what it makes of all records.
+A probe defines how files become examples, what to keep of the scores, and how records become a finding.
 """
 
 from __future__ import annotations
@@ -22,86 +22,82 @@ from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.text import read
 from ordsmed.text.labelled.tables import open_parquet
 
-Record = list[Any]  # numbers and short words, as JSON has them
-TOGETHER = 512  # texts that are cut at once
-DRAWS = 1_000  # of a bootstrap
+Record = list[Any]  # numbers and short texts, stored as JSON
+TOGETHER = 512  # texts that are tokenized at once
+DRAWS = 1_000  # bootstrap samples
 
 
 @dataclass(frozen=True)
 class Example:
-    """Items whose scores are looked at together."""
+    """Items whose scores make one record."""
 
     items: tuple[Item, ...]
-    about: Record = field(default_factory=list)  # what its record begins with
+    about: Record = field(default_factory=list)  # first entries of its record
 
 
 @dataclass(frozen=True)
 class PairedExample:
-    """An example as two models are compared by it."""
+    """Scores of an example, which a comparison matches by `key` between two models."""
 
-    key: str  # the same of every model
-    group: str  # of examples of one kind, which are right and wrong together; "": it stands by itself
-    values: dict[str, float]  # scores by their names: those of all examples have the mean, or the share, as their score
-    weight: float = 1.0  # of how much the values are sums
+    key: str  # identifies the example in all models
+    group: str  # cluster of correlated examples; "": independent
+    values: dict[str, float]  # scores by name; the score of the probe is their mean
+    weight: float = 1.0  # number of tokens that the values sum over
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a probe found."""
-
     facts: dict[str, Any]
-    errors: dict[str, float] = field(default_factory=dict)  # standard errors, by the names of facts
-    guessing: dict[str, float] = field(default_factory=dict)  # what who knows nothing gets
-    tables: list[tuple[str, list[str], list[list[Any]]]] = field(default_factory=list)
-    how: str = ""  # how it was done, in a line
+    errors: dict[str, float] = field(default_factory=dict)  # standard errors of facts
+    guessing: dict[str, float] = field(default_factory=dict)  # facts of random guessing
+    tables: list[tuple[str, list[str], list[list[Any]]]] = field(default_factory=list)  # title, head, rows
+    how: str = ""  # note on the method, one line
 
     def plain(self) -> dict[str, Any]:
         return {**self.facts, "errors": self.errors, "guessing": self.guessing}
 
 
 class Probe(Protocol):
-    """What every file in probes/ offers: its settings, frozen."""
+    """Interface of every file in probes/: a frozen dataclass of settings with these methods."""
 
-    way: str  # in which the model is read; "": its usual one
-    files: tuple[str, ...]  # what is read, and patterns of such
-    best: ClassVar[bool]  # does it ask which tokens are the likeliest?
-    prefers: ClassVar[tuple[str, ...]]  # ways that suit it, before a model's usual one
+    way: str  # how the model is read; "": its default way
+    files: tuple[str, ...]  # files to read, or patterns
+    best: ClassVar[bool]  # does it need to know which tokens are the likeliest?
+    prefers: ClassVar[tuple[str, ...]]  # ways it prefers to a model's default
 
     def fits(self, scorer: Scorer, place: str) -> str:
-        """How texts are cut, in a line, or nothing; a complaint where the model cannot be asked."""
+        """Return a note on how texts are split, or an empty text; raise an error if the model cannot answer."""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
-        """What is asked, in an order that does not change."""
+        """Yield the examples, always in the same order."""
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
-        """What is kept of an example."""
+        """Return what to store of an example."""
 
     def finding(self, records: list[Record]) -> Finding:
-        """What all of them say."""
+        """Summarize all records."""
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        """A record as --each writes it."""
+        """Return a record as the dictionary that `--each` writes."""
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """What two models are compared by, example by example."""
+        """Return the examples that a paired comparison of two models uses."""
 
 
 def paths_of(files: Sequence[str]) -> list[Path]:
-    """The files that names, folders and patterns mean."""
     return read.files(list(files))
 
 
 def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a file, each with its place: objects of JSON, CSV and .tsv with a head, Parquet."""
-    reader = next((reader for ending, reader in _READERS.items() if ending in path.suffixes), _json)
+    """Yield the rows of a file with their places: JSON objects, CSV or .tsv with a header, Parquet."""
+    reader = next((reader for ending, reader in _READERS.items() if ending in path.suffixes), _json_rows)
     for number, row in reader(path):
         if not isinstance(row, dict):
             raise DataError(f"{path}:{number}", f"found {type(row).__name__}", "a JSON object a line")
         yield f"{path}:{number}", row
 
 
-def _json(path: Path) -> Iterator[tuple[int, Any]]:
-    """An object a line, or a list of objects."""
+def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
     lines = ((number, line) for number, line in enumerate(read.lines(path), 1) if line.strip())
     first = next(lines, None)
     if first is None:
@@ -121,17 +117,17 @@ def _decoded(text: str, place: str) -> object:
         raise DataError(place, f"not JSON: {error}", "a JSON object a line") from None
 
 
-def _tabs(path: Path) -> Iterator[tuple[int, Any]]:
+def _tsv_rows(path: Path) -> Iterator[tuple[int, Any]]:
     lines = ((number, line.split("\t")) for number, line in enumerate(read.lines(path), 1) if line.strip())
     return _cells(path, lines)
 
 
-def _commas(path: Path) -> Iterator[tuple[int, Any]]:
+def _csv_rows(path: Path) -> Iterator[tuple[int, Any]]:
     reader = csv.reader((f"{line}\n" for line in read.lines(path)), strict=True)
     try:
         yield from _cells(path, ((reader.line_num, cells) for cells in reader if cells))
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}", f"no CSV: {error}", "quotes in pairs") from None
+        raise DataError(f"{path}:{reader.line_num}", f"not CSV: {error}", "quotes in pairs") from None
 
 
 def _cells(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Any]]:
@@ -144,31 +140,31 @@ def _cells(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[
         yield number, dict(zip(head, cells, strict=True))
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, Any]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
     with open_parquet(path) as file:
         yield from enumerate((row for batch in file.iter_batches() for row in batch.to_pylist()), 1)
 
 
 _READERS: dict[str, Callable[[Path], Iterator[tuple[int, Any]]]] = {
-    ".tsv": _tabs,
-    ".csv": _commas,
-    ".parquet": _parquet,
+    ".tsv": _tsv_rows,
+    ".csv": _csv_rows,
+    ".parquet": _parquet_rows,
 }
 
 
 def text_of(result: dict[str, Any], key: str, place: str) -> str:
-    """A text of a record, which must be one, and not an empty one."""
+    """Return the text under `key` of a record; raise an error if it is missing or empty."""
     if key not in result:
         keys = ", ".join(list(result)[:8]) or "none"
         raise DataError(place, f"has no key `{key}` (keys: {keys})", f"`{key}`, a text")
     if not isinstance(result[key], str) or not result[key].strip():
-        raise DataError(place, f"`{key}` is {'empty' if isinstance(result[key], str) else 'no text'}", "a text")
+        raise DataError(place, f"`{key}` is {'empty' if isinstance(result[key], str) else 'not a text'}", "a text")
     valid(result[key], place)
     return str(result[key])
 
 
 def valid(text: str, place: str) -> None:
-    """Refuse half of a surrogate pair, which JSON may hold and UTF-8 may not."""
+    """Raise an error if a text holds half of a surrogate pair, which JSON allows and UTF-8 does not."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -176,7 +172,7 @@ def valid(text: str, place: str) -> None:
 
 
 def fits(scorer: Scorer, item: Item, place: str, text: str) -> None:
-    """Refuse what has no token, or more than the model can read at once."""
+    """Raise an error if an item has no token to score, or more tokens than the model can read."""
     short = repr(text if len(text) <= 40 else text[:37] + "...")
     if item.asked < 1:
         raise DataError(place, f"{short} has no token that can be scored", "a longer text")
@@ -186,18 +182,18 @@ def fits(scorer: Scorer, item: Item, place: str, text: str) -> None:
 
 
 def room_of(scorer: Scorer, *, sign: bool) -> int:
-    """As many tokens as can be read of a text, behind the sign that texts begin with or without it."""
+    """Return how many tokens of a text the model can read, after the start token or without it."""
     return scorer.room + (len(scorer.lead) if scorer.lead is not None and not sign else 0)
 
 
 def share(right: float, count: int) -> tuple[float, float]:
-    """Per cent, and its standard error, of examples that stand by themselves."""
+    """Return the percentage of right examples and its standard error, for independent examples."""
     p = right / count
     return 100 * p, 100 * math.sqrt(p * (1 - p) / count)
 
 
 def ratio_error(sums: Sequence[float], counts: Sequence[float], seed: int = 0) -> float:
-    """The standard error of sum / count over all records, from records drawn again and again, with a seed."""
+    """Return the standard error of sum / count over all records, from a bootstrap with a fixed seed."""
     numerators, denominators = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
     if len(sums) < 2:
         return math.nan
@@ -210,7 +206,6 @@ def ratio_error(sums: Sequence[float], counts: Sequence[float], seed: int = 0) -
 
 
 def perplexity(loss: float) -> float:
-    """e to the loss; without end where that is more than a number can be."""
     try:
         return math.exp(loss)
     except OverflowError:

@@ -1,9 +1,9 @@
-"""Running text: documents of any length as windows, with counts of what was read of them since the window before.
+"""Running text: documents of any length as windows, with counts of the text read since the previous window.
 
-words  bytes  documents  vocabulary  unknown  spelled | nats  targets      a record; columns add up over all of them
+words  bytes  documents  vocabulary  unknown  spelled | nats  targets      a record; columns add up over all records
 
-A token that stands for any unknown word tells nothing of its letters: in nats of words and bytes these count in full,
-8 bits a byte, so that who knows few words does not look good.
+An unknown token does not encode the characters of its word. In nats per word and per byte, these characters count in
+full, 8 bits per byte, so that a small vocabulary is no advantage.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from ordsmed.measure.likelihood.windows import Cutting, perplexities, sums
 
 Counts = list[int]
 COLUMNS = 6
-Cut = Callable[[Iterable[Ints]], Iterator[Item]]  # tokens in blocks -> windows
+Cut = Callable[[Iterable[Ints]], Iterator[Item]]  # token blocks -> windows
 
 
 def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -> Iterator[Example]:
-    """Of every document all tokens, behind the sign that texts begin with where the model has one."""
+    """Yield all tokens of every document, after the start token if the model has one."""
     for place, blocks in documents(files, key):
         yield from of_text(scorer, cutting, place, blocks)
 
 
 def of_text(scorer: Scorer, cutting: Cutting, place: str, blocks: Iterable[str]) -> Iterator[Example]:
-    """Of one document in blocks."""
     if cutting.by_line:
         return _by_line(scorer, cutting.window, place, blocks)
     return cut(scorer, cutting.items, place, blocks)
@@ -61,7 +60,6 @@ def cut(scorer: Scorer, windows: Cut, place: str, blocks: Iterable[str]) -> Iter
 
 
 def _by_line(scorer: Scorer, window: int, place: str, blocks: Iterable[str]) -> Iterator[Example]:
-    """Lines of a document, some at once."""
     counts, items, size = _counts(scorer), list[Item](), 0
     rows = lines(blocks)
     while group := list(islice(rows, TOGETHER)):
@@ -80,19 +78,17 @@ def _by_line(scorer: Scorer, window: int, place: str, blocks: Iterable[str]) -> 
 
 
 def _counts(scorer: Scorer) -> Counts:
-    """Of a document, before anything of it is read."""
     return [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0]
 
 
 def _add(counts: Counts, scorer: Scorer, text: str, item: Item) -> None:
-    """What a part of a document has."""
     unknown = int((item.pieces == scorer.tokenizer.unknown).sum()) if scorer.tokenizer.unknown is not None else 0
-    more = (len(text.split()), len(text.encode()), 0, 0, unknown, scorer.spelled(text, item) if unknown else 0)
-    counts[:] = [a + b for a, b in zip(counts, more, strict=True)]
+    added = (len(text.split()), len(text.encode()), 0, 0, unknown, scorer.spelled(text, item) if unknown else 0)
+    counts[:] = [a + b for a, b in zip(counts, added, strict=True)]
 
 
 def finding(records: Sequence[Record], first: str = "perplexity", named: str = "{}") -> Finding:
-    """Of a token, a word and a byte, the one that is asked for first; each score named like this."""
+    """Return the scores per token, word and byte, `first` first, with names formatted by `named`."""
     words, size, texts, vocabulary, unknown, spelled, _, targets = sums(records)
     units = {"word": words, "byte": size} if size else {}
     plain = perplexities(records, units, int(vocabulary / texts), spelled * math.log(256))

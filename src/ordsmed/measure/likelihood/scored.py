@@ -1,4 +1,4 @@
-"""Scored: how likely a model of any kind finds a text, token by token and word by word, in bits of surprisal.
+"""Surprisal of texts under a model of any family, per token and per word, in bits.
 
 "the newts ran"  ->  scorer of a way  ->  the 3.1  new 9.2  ##ts 0.4  ran 6.0  |  the 3.1  newts 9.6  ran 6.0
 """
@@ -23,27 +23,24 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """A token or word of a text: its characters and how surprising it is."""
+    """A token or word of a text, with its characters and its surprisal."""
 
     text: str
     start: int
     end: int
-    bits: float | None  # -log2 of its probability; None: nothing stands before it that would tell it
+    bits: float | None  # -log2 of its probability; None: no context to predict it from
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A text and how likely it is."""
-
     text: str
-    way: str  # in which the model was read
-    log_likelihood: float  # the sum over scored tokens of the natural logarithms of their probabilities
+    way: str  # how the model was read
+    log_likelihood: float  # sum of the natural log-probabilities of scored tokens
     tokens: tuple[ScoredPart, ...]
-    words: tuple[ScoredPart, ...]  # what stands between white space; bits of a word are those of its tokens together
+    words: tuple[ScoredPart, ...]  # separated by white space; bits are summed over their tokens
 
 
 def score_each(trained: Trained, texts: Sequence[str], way: str = "") -> list[Scored]:
-    """Each text, all of them read together."""
     scorer = check(trained, way)
     for text in texts:
         valid(text, "score")
@@ -52,11 +49,11 @@ def score_each(trained: Trained, texts: Sequence[str], way: str = "") -> list[Sc
         fits(scorer, item, "score", text)
     with trained.within():
         scores = scorer.scores(items)
-    return [_scored(scorer, text, item, of) for text, item, of in zip(texts, items, scores, strict=True)]
+    return [_scored(scorer, text, item, score) for text, item, score in zip(texts, items, scores, strict=True)]
 
 
 def check(trained: Trained, way: str = "") -> Scorer:
-    """How a model is read; refused where it tells nothing of how likely texts are."""
+    """Return the scorer of a model; raise an error if the model cannot score texts."""
     trained.check_heads()
     return ways.scorer(trained, way)
 
@@ -70,12 +67,11 @@ def _scored(scorer: Scorer, text: str, item: Item, scores: Scores) -> Scored:
 
 
 def _spans_of_pieces(scorer: Scorer, text: str) -> list[Span]:
-    """The characters of each piece, cut as the scorer cuts."""
     return list(scorer.tokenizer.pipeline.encode(text, add_special_tokens=False).offsets)
 
 
 def _spans_of_words(text: str, words: Sequence[str]) -> list[Span]:
-    """The characters of each word in their order; of one that is written otherwise in the text, the place it has."""
+    """Return the character span of each word; an empty one if the tokenizer changed the word's spelling."""
     spans, at = [], 0
     for word in words:
         begin = text.find(word, at)
@@ -86,7 +82,7 @@ def _spans_of_words(text: str, words: Sequence[str]) -> list[Span]:
 
 
 def _words(text: str, tokens: Sequence[ScoredPart]) -> Iterator[ScoredPart]:
-    """A token belongs to the word of its last character; a word of which a token has no bits has none either."""
+    """Yield words with the sum of their tokens' bits; a token belongs to the word of its last character."""
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     owners = np.searchsorted([end for _, end in spans], [max(token.end, 1) for token in tokens])
     bits_of = defaultdict[int, list[float | None]](list)

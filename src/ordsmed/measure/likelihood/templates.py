@@ -1,9 +1,9 @@
-"""Templates: what is asked of a row of data, as lm-evaluation-harness writes it: the name of a field, or Jinja.
+r"""Templates of questions about a row of data, as lm-evaluation-harness writes them: a field's name, or Jinja.
 
 {"goal": "To swim,", "sol1": "jump", "sol2": "sit"}  +  "{{goal}}\\nAnswer:"  ->  "To swim,\\nAnswer:"
                                                      +  "{{[sol1, sol2]}}"    ->  ["jump", "sit"]
 
-Jinja comes with PyTorch; its sandbox keeps templates from all but the row.
+Jinja is installed with PyTorch. Its sandbox restricts templates to the row.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Template = str | int | tuple[str, ...] | None
 
 
 def rendered(template: Template, row: Row, place: str) -> object:
-    """A field as it is, where one has the template's name; else the text that Jinja makes."""
+    """Return the field that the template names, or else the rendered Jinja template."""
     if not isinstance(template, str):
         return template
     if template in row:
         return row[template]
     try:
         return _compiled(template).render(row)
-    except Exception as error:  # whatever a template does with a row
+    except Exception as error:  # a template can raise anything
         keys = ", ".join(list(row)[:12]) or "none"
         raise DataError(place, f"`{_short(template)}`: {error}", f"fields of the row ({keys})") from None
 
 
 def text(template: str | None, row: Row, place: str) -> str:
-    """A text; of no template nothing."""
+    """Render a template to a text; an empty one for no template."""
     result = rendered(template or "", row, place)
     if not isinstance(result, str):
         raise DataError(place, f"`{template}` is {_short(repr(result))}", "a text")
@@ -44,7 +44,7 @@ def text(template: str | None, row: Row, place: str) -> str:
 
 
 def texts(template: Template, row: Row, place: str) -> list[str]:
-    """A list of texts, two or more."""
+    """Render a template to a list of two or more texts."""
     result = rendered(template, row, place)
     if isinstance(result, str):
         result = _literal(result)
@@ -54,7 +54,7 @@ def texts(template: Template, row: Row, place: str) -> list[str]:
 
 
 def numbers(template: Template, choices: list[str], row: Row, place: str) -> list[int]:
-    """Which of the choices: by number from 0, several of them, or the text of one."""
+    """Render a template to the numbers of the right choices: from a number, several numbers, or a choice's text."""
     result = rendered(template, row, place)
     if isinstance(result, str) and result not in choices:
         result = _literal(result)
@@ -79,7 +79,7 @@ def check(template: Template, place: str) -> None:
 
 
 def _literal(value: str) -> object:
-    """A list or a number that is written out; else the text."""
+    """Parse a value written as a Python literal; return other texts unchanged."""
     try:
         return ast.literal_eval(value.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -93,7 +93,7 @@ def _compiled(template: str) -> jinja2.Template:
 
     class Missing(jinja2.StrictUndefined):
         __slots__ = ()
-        __repr__ = jinja2.StrictUndefined.__str__  # within a list too a field that is missing is refused
+        __repr__ = jinja2.StrictUndefined.__str__  # a missing field within a list is an error, too
 
     environment = ImmutableSandboxedEnvironment(undefined=Missing, keep_trailing_newline=True)
     environment.filters["regex_replace"] = _replaced

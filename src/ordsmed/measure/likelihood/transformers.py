@@ -1,9 +1,9 @@
-"""Transformers' scorers: causal, by masks (plain or word by word), and by a head that tells fake tokens.
+"""Scorers of Transformers: causal, masked (token by token or word by word), and by a head that detects fake tokens.
 
-causal   <end> the newts        ->  the newts ran             each from those before it
-masked   [CLS] the [MASK] ran   ->  newts                     each hidden in a row of its own (Salazar et al. 2020)
-word     [CLS] [MASK] [MASK]    ->  new(t ##s)                and what its word has right of it (Kauf, Ivanova 2023)
-detect   [CLS] the newts ran    ->  real real real            all in one pass
+causal   <end> the newts        ->  the newts ran         each token from those before it
+masked   [CLS] the [MASK] ran   ->  newts                 each token masked in its own row (Salazar et al. 2020)
+word     [CLS] [MASK] [MASK]    ->  new(t ##s)            the rest of the word is masked, too (Kauf, Ivanova 2023)
+detect   [CLS] the newts ran    ->  real real real        all tokens in one pass
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ordsmed.weights.trained import Trained
 
 
 class TransformerScorer:
-    """What all have in common: `rows` says what is given and asked, a network and its head answer."""
+    """Base class: `rows` builds inputs and scored positions, a network and its head compute the scores."""
 
     way = ""
     chained = False
-    first = 0  # of a text's tokens that can be asked about
+    first = 0  # index of the first token that can be scored
     lead: Ints | None = None
     by_line = False
 
@@ -41,10 +41,10 @@ class TransformerScorer:
         self.before, self.after = np.asarray(before, np.int64), np.asarray(after, np.int64)
         self.room = trained.settings.longest() - len(before) - len(after)
         self.both = trained.settings.capabilities.both and trained.objective.shifted
-        self.bare = not trained.settings.capabilities.causal  # without being told it sees all
+        self.bare = not trained.settings.capabilities.causal  # bidirectional by default
 
     def cut(self, texts: list[str]) -> list[Item]:
-        """By the tokenizer, in which names such as [MASK] mean the token, as in others' libraries."""
+        """Tokenize texts; the text of a special token such as [MASK] becomes that token, as in other libraries."""
         result = self.tokenizer.pipeline.encode_batch_fast(texts, add_special_tokens=False)
         return [Item(np.asarray(encoding.ids, np.int64), first=self.first) for encoding in result]
 
@@ -52,7 +52,6 @@ class TransformerScorer:
         return len(item) + len(self.before) + len(self.after)
 
     def spelled(self, text: str, item: Item) -> int:
-        """Those of words that its pieces do not make."""
         encoded = self.tokenizer.pipeline.encode(text, add_special_tokens=False)
         unknown = np.flatnonzero(np.asarray(encoded.ids) == self.tokenizer.unknown).tolist()
         return sum(len(text[slice(*encoded.offsets[n])].encode()) for n in unknown)
@@ -67,17 +66,17 @@ class TransformerScorer:
         return split(logs, right, [item.asked for item in items])
 
     def rows(self, items: list[Item]) -> AskedRows:
-        """What is given and asked, item by item in their order."""
+        """Return the input rows and scored positions of items, in order."""
         raise NotImplementedError
 
     def answer(self, states: Tensor, targets: Tensor, which: Tensor, *, best: bool) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of tokens, each from the state with a number, and with `best` which are the likeliest."""
+        """Return log-probabilities of targets, each from state number `which`; `best`: are they the likeliest?"""
         states, head = self.head.transform(states), self.head
         words = head.words.weight
         return token_logs(states, words, head.bias, targets, self.tokenizer.vocabulary, states=which, best=best)
 
     def states(self, batch: Batch, at: Tensor) -> Tensor:
-        """Of the network, at these places of all rows end to end."""
+        """Return the network's hidden states at these positions of the concatenated rows."""
         how = {"documents": batch.texts(self.network), **self.how(batch)}
         alone = getattr(self.network, "takes_positions", False)
         hidden: Tensor = self.network(batch.tokens, batch.positions, **how, **({"at": at} if alone else {}))
@@ -85,13 +84,10 @@ class TransformerScorer:
         return states if alone else states.index_select(0, at)
 
     def how(self, batch: Batch) -> dict[str, Any]:
-        """What else the network is told."""
         return {}
 
 
 class Causal(TransformerScorer):
-    """Each token from those before it."""
-
     way = "causal"
     chained = True
 
@@ -99,7 +95,7 @@ class Causal(TransformerScorer):
         self, trained: Trained, network: nn.Module, head: TokenHead, before: list[int], after: list[int]
     ) -> None:
         super().__init__(trained, network, head, before, after)
-        self.room += 1  # the last token is not read
+        self.room += 1  # the last token is predicted, not read
         self.first = 0 if before else 1
         self.lead = self.before
 
@@ -110,15 +106,13 @@ class Causal(TransformerScorer):
             ids.append(np.concatenate([lead, item.pieces[:-1]]))
             positions.append(np.arange(item.first - 1, len(item) - 1) + len(lead))
             targets.append(item.pieces[item.first :])
-        return replace(AskedRows.joined(ids, positions, targets), read=_read(ids, positions))
+        return replace(AskedRows.joined(ids, positions, targets), read=_prefix_numbers(ids, positions))
 
     def how(self, batch: Batch) -> dict[str, Any]:
         return read_as(batch, causal=True) if self.both and self.bare else {}
 
 
 class Masked(TransformerScorer):
-    """Each token from all others."""
-
     way = "masked"
 
     def cost(self, item: Item) -> int:
@@ -137,12 +131,12 @@ class Masked(TransformerScorer):
                 inner[0, scored] = self.tokenizer.mask
             ids += list(shown)
             counts += [len(scored) // len(shown)] * len(shown)
-            positions.append(scored + len(self.before) - self.both)  # a hybrid fills a gap from the place before it
+            positions.append(scored + len(self.before) - self.both)  # hybrids predict at the previous position
             targets.append(item.pieces[scored])
         return replace(AskedRows.joined(ids, positions, targets), asked_starts=np.cumsum([0, *counts]))
 
     def hidden(self, pieces: Ints) -> NDArray[np.bool_]:
-        """[N, N]: which tokens are hidden when one is asked about."""
+        """Return [N, N]: which tokens are masked when each token is scored."""
         return np.eye(len(pieces), dtype=bool)
 
     def how(self, batch: Batch) -> dict[str, Any]:
@@ -150,8 +144,6 @@ class Masked(TransformerScorer):
 
 
 class WordAware(Masked):
-    """Each token from all others but those of its word right of it."""
-
     way = "word"
 
     def hidden(self, pieces: Ints) -> NDArray[np.bool_]:
@@ -160,8 +152,6 @@ class WordAware(Masked):
 
 
 class Detecting(TransformerScorer):
-    """How real each token looks."""
-
     way = "detect"
 
     def rows(self, items: list[Item]) -> AskedRows:
@@ -174,8 +164,8 @@ class Detecting(TransformerScorer):
         return F.logsigmoid(-fake), fake <= 0
 
 
-def _read(ids: list[Ints], positions: list[Ints]) -> Ints:
-    """A number for what stands up to each place: equal where that is."""
+def _prefix_numbers(ids: list[Ints], positions: list[Ints]) -> Ints:
+    """Number the prefix up to each scored position; equal prefixes get the same number."""
     numbers: dict[tuple[int, int], int] = {}
     result = []
     for row, at in zip(ids, positions, strict=True):
@@ -188,7 +178,7 @@ def _read(ids: list[Ints], positions: list[Ints]) -> Ints:
 
 
 def read_as(batch: Batch, *, causal: bool) -> dict[str, Any]:
-    """What a network that reads both ways is told: how these rows are to be read."""
+    """Return the arguments that make a hybrid network read these rows causally or bidirectionally."""
     rows = len(batch.tokens)
     device = batch.tokens.device
     documents = {} if batch.documents is not None else {"documents": torch.ones_like(batch.tokens)}

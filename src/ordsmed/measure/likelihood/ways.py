@@ -1,4 +1,4 @@
-"""Ways: which scorers a model of a family offers, and which is meant where none is named.
+"""Ways to score texts that each model family offers, and the default one.
 
 gpt2: causal    bert: masked, word    electra: detect (its generator: masked, word)    hybrid: causal, masked, word
 elmo: forward, backward, mean
@@ -26,7 +26,7 @@ ALL = (*CLASSES, *DIRECTIONS)
 
 
 def of(trained: Trained) -> list[str]:
-    """The ways in which a model can be asked how likely a text is; the usual one first."""
+    """Return the ways in which a model can score texts, the default one first."""
     modules = _parts(trained)
     if trained.settings.capabilities.state:
         return [*DIRECTIONS] if "head" in modules else []
@@ -38,14 +38,14 @@ def of(trained: Trained) -> list[str]:
 
 
 def scorer(trained: Trained, way: str = "", prefers: Sequence[str] = ()) -> Scorer:
-    """How this model is read: the way that is asked for, or its usual one."""
+    """Return the scorer of a model for `way`; without one, for the first of `prefers` it offers, or its default."""
     offered = of(trained)
     if way and way not in ALL:
         raise RecipeError("way", f"found {way}", " or ".join(ALL), meant(way, ALL))
     if not offered:
-        raise RecipeError(trained.folder, *_nothing(trained))
+        raise RecipeError(trained.folder, *_no_way(trained))
     if way and way not in offered:
-        result = f"is a {trained.kind}, which cannot be asked the way `{way}`"
+        result = f"is a {trained.kind}, which cannot be read the way `{way}`"
         raise RecipeError(trained.folder, result, " or ".join(offered))
     chosen = way or next((preferred for preferred in prefers if preferred in offered), offered[0])
     if trained.settings.capabilities.state:
@@ -58,18 +58,16 @@ def scorer(trained: Trained, way: str = "", prefers: Sequence[str] = ()) -> Scor
 
 
 def _parts(trained: Trained) -> dict[str, Any]:
-    """The network that is kept, and its heads."""
     return {} if isinstance(trained.objective, Task) else dict(trained.objective.networks()[""].modules)
 
 
 def _guesser(trained: Trained) -> dict[str, Any] | None:
-    """The network that guesses words, and its head: of an ELECTRA's run it is the generator."""
+    """Return the modules of the network that predicts tokens; in an ELECTRA run it is the generator."""
     result = () if isinstance(trained.objective, Task) else trained.objective.networks().values()
     return next((dict(network.modules) for network in result if "head" in network.modules), None)
 
 
 def _frame(trained: Trained, way: str) -> tuple[list[int], list[int]]:
-    """The signs before and behind a text, as rows have them in training."""
     tokenizer = trained.tokenizer
     end = tokenizer.separator
     if way == "causal":
@@ -79,13 +77,12 @@ def _frame(trained: Trained, way: str) -> tuple[list[int], list[int]]:
     return before, after
 
 
-def _nothing(trained: Trained) -> tuple[str, str, str]:
-    """Why a model cannot be asked at all: what it is, what is wanted, what helps."""
+def _no_way(trained: Trained) -> tuple[str, str, str]:
     wanted = "a language model with its head"
     if isinstance(trained.objective, Task):
-        return "was fine-tuned: its head gives a task's answers", wanted, "`ordsmed evaluate RUN` scores it by its task"
+        return "was fine-tuned: its head answers a task", wanted, "`ordsmed evaluate RUN` scores it on its task"
     if trained.settings.capabilities.state:
-        return "is an ELMo without its scores over words", wanted, "`ordsmed embed` gives its vectors"
+        return "is an ELMo without its softmax over words", wanted, "`ordsmed embed` computes vectors"
     if _guesser(trained):
-        return "its tokenizer has no mask", "[MASK] or <mask> among its pieces", ""
-    return "has no head that tells words", wanted, "`ordsmed embed` gives its vectors"
+        return "its tokenizer has no mask", "[MASK] or <mask> in its vocabulary", ""
+    return "has no head that predicts tokens", wanted, "`ordsmed embed` computes vectors"

@@ -1,1 +1,1 @@
-"""Menu: probes, each asking how well a language model knows its language, without training anything."""
+"""Menu: probes, which measure how well a language model knows its language, without training."""

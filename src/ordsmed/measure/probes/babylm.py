@@ -1,10 +1,10 @@
-"""BabyLM: the zero-shot tasks of its evaluation, from the folder that it reads, counted as its program counts.
+"""BabyLM: the zero-shot tasks of the BabyLM evaluation, read from its data folder and scored like its own program.
 
 evaluation_data/full_eval/ blimp_filtered/ supplement_filtered/ ewok_filtered/ entity_tracking/ comps/
                            global_piqa_parallel/ global_piqa_nonparallel/ reading/ aoa/
 
-A question's choices are compared by the sum of their tokens' log-probabilities, those of GlobalPIQA by the mean a
-token. Age of acquisition is asked of a run's weights at numbers of words (`revisions_at_words`).
+The choices of a question are compared by the sum of their tokens' log-probabilities, in GlobalPIQA by the mean per
+token. Age of acquisition is measured on the revisions of a run (`revisions_at_words`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ordsmed.measure.likelihood.probe import TOGETHER, Example, Finding, PairedE
 if TYPE_CHECKING:
     from tokenizers import Encoding
 
-WAYS = ("causal", "masked")  # its backends causal, mlm and, of a hybrid, mntp
-ALIKE = 1e-6  # scores no further apart are equal: fp32 does not tell them apart
+WAYS = ("causal", "masked")  # BabyLM's backends causal, mlm and, for hybrids, mntp
+ALIKE = 1e-6  # scores this close are equal, within fp32 precision
 NLP = ("blimp", "blimp_supplement", "ewok", "entity_tracking", "comps", "superglue", "global_piqa")
 HUMAN = ("reading", "aoa")
 AVERAGES = {"nlp_average": NLP, "human_like_average": HUMAN, "overall_average": (*NLP, *HUMAN)}
@@ -48,12 +48,12 @@ CALLED = {
     "overall_average": "Overall Average",
 }
 HEAD = ["", "score", "error", "guessing", "questions", "of"]
-LATER = "a run's weights by words, `revisions_at_words`"
+LATER = "the revisions of a run, `revisions_at_words`"
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of a part, per cent."""
+    """Score of a part, in per cent."""
 
     value: float
     questions: int
@@ -63,19 +63,19 @@ class Score:
 
 @dataclass(frozen=True)
 class BabyLmSuite(Choice):
-    """Its parts by their official names, and its averages where none is missing."""
+    """Scores of the parts under their official names, and the official averages if no part is missing."""
 
     files: tuple[str, ...] = ()
-    """its folder `evaluation_data/full_eval`, or folders of parts in it, such as `ewok_filtered`"""
+    """the folder `evaluation_data/full_eval`, or folders of parts, such as `ewok_filtered`"""
     way: str = ""
-    """causal, or masked (each token hidden by itself); empty: the model's usual one"""
+    """causal, or masked (one token at a time); empty: the model's default"""
     edition: Edition = "2026"
-    """2025: two targets of EWoK behind one context, equal scores right where the first is, WUG, no GlobalPIQA"""
+    """2025: EWoK compares two targets after one context, the first of equal scores counts, WUG instead of GlobalPIQA"""
     part: str = ""
-    """one part alone: blimp, blimp_supplement, ewok, entity_tracking, comps, global_piqa_parallel,
+    """a single part: blimp, blimp_supplement, ewok, entity_tracking, comps, global_piqa_parallel,
     global_piqa_nonparallel, wug_adj, wug_past, reading or aoa"""
     superglue: float | None = None
-    """the score of (Super)GLUE, per cent, as fine-tunings found it: averages need it"""
+    """score of (Super)GLUE after fine-tuning, in per cent; averages need it"""
 
     best: ClassVar[bool] = False
     prefers: ClassVar[tuple[str, ...]] = ()
@@ -87,23 +87,21 @@ class BabyLmSuite(Choice):
 
     @cached_property
     def folders(self) -> dict[str, Path]:
-        """Of each part that is there."""
         return parts.folders(self.files, self.edition, self.part)
 
     @property
     def at_once(self) -> dict[str, Path]:
-        """Those that one model is asked: age of acquisition only where it is asked alone."""
+        """Folders of the parts to run on one model: age of acquisition only if it is the only part."""
         return {name: folder for name, folder in self.folders.items() if name != "aoa" or self.part}
 
     def paths(self) -> list[Path]:
-        """The files that are read."""
         return [path for name, folder in self.at_once.items() for path in parts.files(name, folder)]
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if scorer.way not in WAYS:
             raise RecipeError(place, f"a model that is read the way `{scorer.way}`", " or ".join(WAYS))
         self.paths()
-        return "" if _sign(scorer) else "the first token unscored, as no sign stands before texts"
+        return "" if _has_start_token(scorer) else "the first token of a text is not scored, as there is no start token"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         for name, folder in self.at_once.items():
@@ -115,7 +113,10 @@ class BabyLmSuite(Choice):
                 yield from _choices(scorer, name, parts.questions(name, folder, self.edition))
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Of choices: part, subset, place, the right one, dropped tokens, and of each its score and tokens."""
+        """Return part, subset, place and the scores of an example.
+
+        For choices: the right one, the number of dropped tokens, and the score and token count of each.
+        """
         name, *about = example.about
         if name == "reading":
             place, pieces, numbers = about
@@ -133,21 +134,20 @@ class BabyLmSuite(Choice):
         return self._finding(records, {})
 
     def with_revisions(self, records: list[Record], revisions: Mapping[float, list[Record]]) -> Finding:
-        """What is found with the weights after so many words as well."""
+        """Return the finding, including the records of revisions by words of training."""
         return self._finding(records, revisions)
 
     def at_revisions(self) -> BabyLmSuite | None:
-        """What a run's weights at numbers of words are asked; None: nothing."""
         return replace(self, part="aoa") if "aoa" in self.folders and acquisition.has_fits() else None
 
     def _finding(self, records: list[Record], revisions: Mapping[float, list[Record]]) -> Finding:
         by: dict[str, list[Record]] = defaultdict(list)
         for record in records:
             by[record[0]].append(record)
-        scores, notes = self._choices_found(by), [self._ties(records), _cut(records)]
+        scores, notes = self._choice_scores(by), [self._ties(records), _cut_note(records)]
         tables: list[tuple[str, list[str], list[list[Any]]]] = []
         if "reading" in by:
-            scores |= _reading_found(by["reading"])
+            scores |= _reading_scores(by["reading"])
             tables.append(_regressions(by["reading"]))
         if "aoa" in by:
             surprisals = [record[3] for record in by["aoa"]]
@@ -168,8 +168,7 @@ class BabyLmSuite(Choice):
         facts: dict[str, Any] = {name: float(score.value) for name, score in scores.items()}
         return Finding(facts | {"questions": len(records)}, errors, guessing, tables, "; ".join(filter(None, notes)))
 
-    def _choices_found(self, by: Mapping[str, list[Record]]) -> dict[str, Score]:
-        """Of parts that are choices."""
+    def _choice_scores(self, by: Mapping[str, list[Record]]) -> dict[str, Score]:
         scores = {}
         for name, records in by.items():
             if name in ("wug_adj", "wug_past"):
@@ -185,7 +184,9 @@ class BabyLmSuite(Choice):
         return scores
 
     def _share(self, record: Record) -> float:
-        """How right an answer is: of equal ones 2025 takes the first, 2026 draws, which comes to its share."""
+        """Return the credit for an answer: of equal scores, 2025 takes the first, 2026 draws, so use its expected
+        value.
+        """
         values = _values(record)
         best = [n for n, value in enumerate(values) if value >= max(values) - ALIKE]
         if self.edition == "2025":
@@ -193,10 +194,9 @@ class BabyLmSuite(Choice):
         return (record[3] in best) / len(best)
 
     def _ties(self, records: Sequence[Record]) -> str:
-        """How many have several likeliest choices."""
         ties = sum(sum(v >= max(values) - ALIKE for v in values) > 1 for values in map(_values, _questions(records)))
-        how = "the first counts" if self.edition == "2025" else "each counts by its share, where the program draws one"
-        return f"{many(ties, 'question')} with several likeliest choices, of which {how}" if ties else ""
+        how = "the first counts" if self.edition == "2025" else "each gets an equal share, where the program draws one"
+        return f"{many(ties, 'question')} with several likeliest choices: {how}" if ties else ""
 
     def _acquisition(self, revisions: Mapping[float, list[Record]]) -> tuple[Score, str]:
         known = {
@@ -204,23 +204,22 @@ class BabyLmSuite(Choice):
         }
         ages = acquisition.children(parts.files("aoa", self.folders["aoa"])[1])
         fit = acquisition.compare(self.edition, acquisition.curves(self.edition, known), ages)
-        note = f"AoA over {many(len(revisions), 'revision')}: {many(fit.words, 'word')} of which both ages are known"
+        note = f"AoA over {many(len(revisions), 'revision')}: {many(fit.words, 'word')} with both ages known"
         return Score(100 * fit.correlation, max(map(len, revisions.values()))), note
 
     def _is_suite(self) -> bool:
         return not self.part and any(Path(place) not in self.folders.values() for place in self.files)
 
     def _averages(self, scores: Mapping[str, Score]) -> tuple[dict[str, Score], str]:
-        """Over whole parts, all that belong to an average, or none; and why not."""
         if self.edition == "2025":
-            return {}, "its program of 2025 tells no average"
-        lacking = [name for name in (*NLP, *HUMAN) if not self._is_whole(name, scores)]
+            return {}, "the program of 2025 reports no average"
+        missing = [name for name in (*NLP, *HUMAN) if not self._is_whole(name, scores)]
         result = {}
         for average, names in AVERAGES.items():
-            if not set(names) & set(lacking):
+            if not set(names) & set(missing):
                 result[average] = Score(sum(scores[name].value for name in names) / len(names), 0)
-        called = ", ".join(_called(name) for name in lacking)
-        return result, f"no average where a part is missing or not whole: {called}" if lacking else ""
+        called = ", ".join(_official_name(name) for name in missing)
+        return result, f"no average, as parts are missing or incomplete: {called}" if missing else ""
 
     def _is_whole(self, name: str, scores: Mapping[str, Score]) -> bool:
         size = sum(part.sizes.get(self.edition, 0) for part in PARTS.values() if part.name.startswith(name))
@@ -228,25 +227,23 @@ class BabyLmSuite(Choice):
         return name in scores and (name == "superglue" or scores[name].questions == size)
 
     def _rows(self, scores: Mapping[str, Score]) -> list[list[Any]]:
-        """By the official names; of a part that is missing what it would be read of."""
         sizes = {name: part.sizes[self.edition] for name, part in PARTS.items() if self.edition in part.sizes}
         names = [*dict.fromkeys((*sizes, *scores, *((*NLP, *HUMAN) if self.edition == "2026" else ())))]
         rows: list[list[Any]] = []
         for name in names:
             score, size = scores.get(name), sizes.get(name)
             if score is None:
-                rows.append([_called(name), f"missing: {self._wanted(name)}", None, None, None, size])
+                rows.append([_official_name(name), f"missing: {self._requirement(name)}", None, None, None, size])
             else:
                 error = score.error if math.isfinite(score.error) else None
-                rows.append([_called(name), score.value, error, score.guess, score.questions or None, size])
+                rows.append([_official_name(name), score.value, error, score.guess, score.questions or None, size])
         return rows
 
-    def _wanted(self, name: str) -> str:
-        """What a missing part would be read of."""
+    def _requirement(self, name: str) -> str:
         if name == "aoa" and name in self.folders:
             return LATER if acquisition.has_fits() else "pip install scipy"
         if name == "superglue":
-            return "superglue=..., of fine-tunings"
+            return "superglue=..., after fine-tuning"
         return PARTS[name].folders[0] if name in PARTS else "both halves"
 
     def as_line(self, record: Record) -> dict[str, Any]:
@@ -272,7 +269,7 @@ class BabyLmSuite(Choice):
 
 
 def _choices(scorer: Scorer, name: str, questions: Iterator[SuiteQuestion]) -> Iterator[Example]:
-    """Of each question its different choices, and which of them each is."""
+    """Yield the distinct choices of each question; `about` ends with the item number of every choice."""
     while group := list(islice(questions, TOGETHER)):
         texts = list(dict.fromkeys(text for question in group for text, _ in parts.check(question).sentences))
         cuts = scorer.tokenizer.pipeline.encode_batch(texts, add_special_tokens=False)
@@ -289,30 +286,28 @@ def _choices(scorer: Scorer, name: str, questions: Iterator[SuiteQuestion]) -> I
 
 
 def _item(scorer: Scorer, cut: Encoding, at: int) -> Item:
-    """Scored are tokens that reach beyond a character; without a sign before it nothing tells a text's first."""
+    """Score the tokens that reach beyond character `at`; without a start token, never the first one."""
     first = next((n for n, (_, end) in enumerate(cut.offsets) if end > at), len(cut.ids))
-    sign = _sign(scorer)
+    sign = _has_start_token(scorer)
     return Item(np.asarray(cut.ids, np.int64), first if sign else max(first, 1), sign)
 
 
-def _sign(scorer: Scorer) -> bool:
-    """Does a sign stand before each text in the folder that `export` writes?"""
+def _has_start_token(scorer: Scorer) -> bool:
+    """Return whether exported models of this kind put a start token before each text."""
     return scorer.way != "causal" or (scorer.tokenizer.separator is not None and scorer.tokenizer.begins_texts)
 
 
 def _words(scorer: Scorer, folder: Path) -> Iterator[Example]:
-    """Of each word its pieces, and those of the word before it."""
     for row in reading.words(parts.files("reading", folder)[0]):
         pieces = reading.items(scorer, row.context, row.word)
         both = [*pieces, *(reading.items(scorer, *row.before) if row.before else [])]
-        items = tuple(replace(item, sign=_sign(scorer)) for item in both)
+        items = tuple(replace(item, sign=_has_start_token(scorer)) for item in both)
         for item in items:
             fits(scorer, item, row.place, row.word)
         yield Example(items, ["reading", row.place, len(pieces), row.numbers])
 
 
 def _acquired(scorer: Scorer, folder: Path, edition: Edition) -> Iterator[Example]:
-    """Each word behind each of its contexts."""
     for place, word, context in acquisition.contexts(parts.files("aoa", folder)[0]):
         text = f"{context.strip()} {word.strip()}"
         question = parts.check(SuiteQuestion(place, word, [(text, len(text) - len(word.strip()))], 0))
@@ -321,24 +316,22 @@ def _acquired(scorer: Scorer, folder: Path, edition: Edition) -> Iterator[Exampl
 
 
 def _questions(records: Sequence[Record]) -> list[Record]:
-    """Those that have a right answer."""
     return [record for record in records if PARTS[record[0]].guess is not None]
 
 
 def _values(record: Record) -> list[float]:
-    """What choices are compared by: sums, of GlobalPIQA means a token."""
+    """Return the scores that choices are compared by: sums, or means per token in GlobalPIQA."""
     return [total / count if record[0].startswith("global_piqa") else total for total, count in record[5]]
 
 
 def _first(record: Record) -> float:
-    """The first one's share of the probability, in fp32, whose equal ones have equal ranks."""
+    """Return the first choice's share of the probability, in fp32 so that equal scores get equal ranks."""
     scores = np.asarray([total for total, _ in record[5]], np.float32)
     shares = np.exp(scores - scores.max())
     return float(shares[0] / shares.sum())
 
 
 def _accuracy(name: str, records: Sequence[Record], right: Callable[[Record], float]) -> Score:
-    """The mean over subsets, as their weights say, and its error."""
     by: dict[str, list[float]] = defaultdict(list)
     for record in records:
         by[record[1]].append(right(record))
@@ -347,7 +340,7 @@ def _accuracy(name: str, records: Sequence[Record], right: Callable[[Record], fl
     return Score(mean, len(records), math.hypot(*(weights[key] * shares[key][1] for key in by)), PARTS[name].guess)
 
 
-def _reading_found(records: Sequence[Record]) -> dict[str, Score]:
+def _reading_scores(records: Sequence[Record]) -> dict[str, Score]:
     gains = {outcome: gain.percent for outcome, gain in _gains(records)}
     eye = sum(gains[outcome] for outcome in reading.EYE) / len(reading.EYE)
     both = {"reading_self_paced": gains[reading.SELF_PACED], "reading_eye_tracking": eye}
@@ -355,7 +348,7 @@ def _reading_found(records: Sequence[Record]) -> dict[str, Score]:
 
 
 def _gains(records: Sequence[Record]) -> Iterator[tuple[str, reading.Gain]]:
-    """Of how long eyes stay, and of reading at one's own pace, where the word before counts too."""
+    """Yield the gain for each reading time; self-paced reading also depends on the previous word."""
     rows, names = [record[3] for record in records], (*reading.NUMBERS, "pred", "prev_pred")
     for outcome in (*reading.EYE, reading.SELF_PACED):
         known = reading.SPILLED if outcome == reading.SELF_PACED else reading.PLAIN
@@ -377,7 +370,6 @@ def _has_subsets(records: Sequence[Record]) -> bool:
 def _subsets(
     name: str, records: Sequence[Record], right: Callable[[Record], float]
 ) -> tuple[str, list[str], list[list[Any]]]:
-    """The share right of each."""
     by: dict[str, list[float]] = defaultdict(list)
     for record in records:
         by[record[1]].append(right(record))
@@ -385,9 +377,9 @@ def _subsets(
     return f"{PARTS[name].called} by subset", ["", "questions", "right", "error"], rows
 
 
-def _cut(records: Sequence[Record]) -> str:
+def _cut_note(records: Sequence[Record]) -> str:
     return cut_off([record[4] for record in records if len(record) == 6])
 
 
-def _called(name: str) -> str:
+def _official_name(name: str) -> str:
     return CALLED.get(name) or PARTS[name].called

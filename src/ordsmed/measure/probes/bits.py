@@ -1,4 +1,4 @@
-"""Bits: how many bits a byte of any text costs, which compares models whatever their tokenizers."""
+"""Bits per byte of any text, a measure that compares models with different tokenizers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ordsmed.measure.likelihood.windows import WindowedProbe
 
 @dataclass(frozen=True)
 class Bits(WindowedProbe, Choice):
-    """Of plain text, a file a document, or of JSON lines, a line a document."""
+    """Bits per byte of plain text (a file is a document) or JSON lines (a line is a document)."""
 
     files: tuple[str, ...] = ()
-    """texts, packed or plain, or JSON lines (.json, .jsonl)"""
+    """text files or JSON lines (.json, .jsonl), compressed or not"""
     way: str = ""
-    """how the model is read: causal; of an ELMo mean, forward, backward"""
+    """how the model is read: causal; for ELMo mean, forward or backward"""
     key: str = "text"
-    """of JSON lines: of each line's text"""
+    """key of the text in JSON lines"""
     overlap: int = 0
-    """tokens that each window goes further; 0: windows end to end"""
+    """tokens between the starts of windows; 0: consecutive windows"""
     window: int = 0
-    """tokens; 0: the model's positions, at most 1,024"""
+    """tokens per window; 0: the model's positions, at most 1,024"""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         yield from running.examples(scorer, self.cutting(scorer), self.files, self.key)

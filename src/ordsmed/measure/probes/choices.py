@@ -1,8 +1,9 @@
-"""Choices: which of several endings is the likeliest, as data say: HellaSwag, PIQA, ARC, WinoGrande, MMLU ...
+r"""Choices: multiple-choice questions defined by data, such as HellaSwag, PIQA, ARC, WinoGrande and MMLU.
 
 text = "Question: {{goal}}\\nAnswer:"    choices = "{{[sol1, sol2]}}"    right = "label"    metrics = ["acc"]
 
-Templates, metrics and their names are lm-evaluation-harness's, and so are the numbers; its tasks/*.yaml can be named.
+Templates, metrics and their names are those of lm-evaluation-harness, and scores agree with it. Its tasks/*.yaml can be
+used directly.
 """
 
 from __future__ import annotations
@@ -23,47 +24,45 @@ from ordsmed.measure.likelihood.items import Scores
 from ordsmed.measure.likelihood.probe import Example, Record, paths_of, records, valid
 
 Metric = Literal["acc", "acc_norm", "acc_bytes", "acc_tokens", "acc_mutual_info"]
-PER = {"acc_norm": 1, "acc_bytes": 2, "acc_tokens": 3}  # where an option holds what its score is divided by
+PER = {"acc_norm": 1, "acc_bytes": 2, "acc_tokens": 3}  # index of the size that divides an option's score
 REMEDY = "docs/evaluation.md shows one"
 USUAL = {"delimiter": " ", "metrics": ("acc", "acc_norm")}
 
 
 @dataclass(frozen=True)
 class ChoiceTask:
-    """What a task file may say."""
-
     files: tuple[str, ...] = ()
-    """rows: JSON lines, JSON, CSV, .tsv with a head or Parquet, packed or plain"""
+    """files of rows: JSON lines, JSON, CSV, .tsv with a header or Parquet, compressed or not"""
     text: str | None = None
-    """what stands before all choices: a field's name, or a template such as "Question: {{question}}"; none: nothing"""
+    """context before all choices: a field's name, or a template such as "Question: {{question}}"; default: none"""
     choices: str | tuple[str, ...] | None = None
-    """a field or a template that gives a list, or the texts themselves"""
+    """a field or template that yields a list, or the texts themselves"""
     right: int | str | None = None
-    """the right one: its number from 0, a field or a template that gives it, its text, or a list of several"""
+    """the right choice: its number from 0, a field or template that yields it, its text, or a list of several"""
     ending: str | None = None
-    """where contexts are chosen, as in WinoGrande: what stands behind each choice, and is scored; there is no text"""
+    """for choices that are contexts, as in WinoGrande: the text after each choice, which is scored; excludes `text`"""
     description: str | None = None
-    """put before each text"""
+    """text to put before each context"""
     delimiter: str | None = None
-    """between text and choice; none: a space; elsewhere target_delimiter"""
+    """between text and choice; default: a space; elsewhere target_delimiter"""
     metrics: tuple[Metric, ...] | None = None
-    """acc compares sums; acc_norm, acc_bytes and acc_tokens means a character, byte, token; acc_mutual_info sums less
-    those behind nothing; none: acc and acc_norm"""
+    """acc compares sums; acc_norm, acc_bytes and acc_tokens compare means per character, byte and token;
+    acc_mutual_info subtracts the score without context; default: acc and acc_norm"""
     group: str | None = None
-    """of examples that are much alike, a field or a template; none: the file, where there are several"""
+    """field or template that names the group of similar examples; default: the file, if there are several"""
 
 
 @dataclass(frozen=True)
 class Choices(ChoiceTask, ChoiceProbe, Choice):
-    """Accuracy over examples, and over their groups."""
+    """Accuracy over examples and over their groups."""
 
     file: str = ""
-    """a task: TOML with the settings above, or YAML of lm-evaluation-harness; what is given beside it wins"""
+    """task file: TOML with the settings above, or YAML of lm-evaluation-harness; explicit settings take precedence"""
     way: str = ""
-    """causal, masked, word, detect, forward, backward, mean; empty: the model's usual one"""
+    """causal, masked, word, detect, forward, backward, mean; empty: the model's default"""
     start: bool = False
-    """of causal models: the sign that texts begin with stands before each text, as in lm-evaluation-harness where a
-    tokenizer puts it; before what has no text it always does"""
+    """causal models: put the start token before each text, as lm-evaluation-harness does if the tokenizer adds it; a
+    choice without context always gets it"""
 
     HOW: ClassVar[tuple[str, ...]] = ("file",)
 
@@ -78,7 +77,9 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
             if getattr(self, name) is None:
                 raise ValueError(f"{name}: missing; wanted a field or a template, here or in a task (`file`)")
         if self.ending and self.text:
-            raise ValueError("ending: found with a text; wanted one of both: the choices are what stands before it")
+            raise ValueError(
+                "ending: found with a text; wanted only one of them: with `ending`, the choices are the contexts"
+            )
         if not self.metrics:
             raise ValueError("metrics: none; wanted one or more of acc, acc_norm, acc_bytes, acc_tokens")
         for name in ("text", "choices", "right", "ending", "description", "group"):
@@ -93,12 +94,12 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
                 yield self._question(row, place, group)
 
     def _question(self, row: templates.Row, place: str, group: str) -> ChoiceQuestion:
-        """A row; behind its own choices those behind nothing, where a metric needs them."""
+        """Build a question; if a metric needs them, the choices without context follow the choices."""
         choices = templates.texts(self.choices, row, place)
         valid("".join(choices), place)
         before = templates.text(self.description, row, place) + templates.text(self.text, row, place)
         if before.isdigit():
-            wanted = "words; where contexts are to be chosen, their common `ending`"
+            wanted = "words; if the choices are contexts, their common `ending`"
             raise DataError(place, f"the text is {before}", wanted)
         endings = [f"{self.delimiter}{choice}" for choice in choices]
         pairs = [(before, ending) for ending in endings]
@@ -110,7 +111,7 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
         return ChoiceQuestion(place, pairs, [group, place, templates.numbers(self.right, choices, row, place), sizes])
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Group, place, the right ones, dropped tokens, and of each choice its score and by what it may be divided."""
+        """Return group, place, right choices, dropped tokens, and each choice's score with sizes to divide it by."""
         _, dropped, group, place, right, sizes = example.about
         values = scores_by_choice(example, scores)
         options = [[s.total, *size, len(s.logs)] for s, size in zip(values, sizes, strict=False)]
@@ -130,7 +131,7 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
 
     def how(self, records: list[Record]) -> str:
         ties = sum(_values(record, "acc").count(max(_values(record, "acc"))) > 1 for record in records)
-        tied = f"{many(ties, 'example')} with several likeliest choices, of which the first counts" if ties else ""
+        tied = f"{many(ties, 'example')} with several likeliest choices: the first counts" if ties else ""
         return "; ".join(filter(None, (cut_off([record[3] for record in records]), tied)))
 
     def as_line(self, record: Record) -> dict[str, Any]:
@@ -141,7 +142,6 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
 
 
 def _values(record: Record, metric: str) -> list[float]:
-    """What choices are compared by."""
     if metric == "acc_mutual_info":
         return [option[0] - option[4] for option in record[4]]
     return [option[0] / (option[PER[metric]] if metric in PER else 1) for option in record[4]]

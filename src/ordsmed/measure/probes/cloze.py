@@ -1,4 +1,4 @@
-"""Cloze: the last word of a passage, which nobody guesses without having read all of it (LAMBADA, Paperno et al. 2016).
+"""Cloze: predict the last word of a passage, which requires the whole passage (LAMBADA, Paperno et al. 2016).
 
 {"text": "... I don't care about signs"}  ->  is the last token the likeliest? are all tokens of ` signs`?
 """
@@ -36,30 +36,30 @@ CHOOSE = ("causal", "masked", "word")
 
 @dataclass(frozen=True)
 class Cloze(Choice):
-    """Accuracy of the last token, and of the whole last word."""
+    """Accuracy on the last token and on the whole last word."""
 
     files: tuple[str, ...] = ()
     """JSON lines"""
     way: str = ""
-    """causal, masked, word; empty: the model's usual one"""
+    """causal, masked, word; empty: the model's default"""
     key: str = "text"
-    """of each line's passage"""
+    """key of the passage in each line"""
     start: bool = False
-    """of causal models: the sign that texts begin with stands before each passage, as in lm-evaluation-harness where a
-    tokenizer puts it; false: none, as there with GPT-2's own tokenizer and in Megatron"""
+    """causal models: put the start token before each passage, as lm-evaluation-harness does if the tokenizer adds it;
+    false: as in lm-evaluation-harness with GPT-2's tokenizer, and in Megatron"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("start",)
 
     best: ClassVar[bool] = True
-    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # whose pieces right of the one asked about are hidden
+    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both hide the later tokens of the word
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if scorer.way not in CHOOSE:
-            reason = "which tells of no word whether it is the likeliest"
+            reason = "which ranks no words"
             if scorer.by_line:
-                reason = "whose lexicon lacks words: each is `<UNK>`, and to guess `<UNK>` would count as guessing it"
+                reason = "whose unknown words are all `<UNK>`, so that predicting `<UNK>` would count as right"
             wrong = f"is read the way `{scorer.way}`, {reason}"
-            raise RecipeError(place, wrong, " or ".join(CHOOSE), "`minimal_pairs` asks models of every family")
+            raise RecipeError(place, wrong, " or ".join(CHOOSE), "`minimal_pairs` works with models of every family")
         return ""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
@@ -70,7 +70,6 @@ class Cloze(Choice):
                 yield self._example(scorer, place, *(next(items).pieces for _ in texts))
 
     def _passages(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
-        """Each whole, without its last word, and that word."""
         for path in paths_of(self.files):
             for place, row in records(path):
                 text = text_of(row, self.key, place)
@@ -81,7 +80,7 @@ class Cloze(Choice):
                 yield place, (text, before, f" {word}")
 
     def _example(self, scorer: Scorer, place: str, whole: Ints, before: Ints, word: Ints) -> Example:
-        """The last token behind the others of the whole, and the last word, which is cut by itself."""
+        """Build two items: the passage's last token, and its last word, tokenized separately."""
         if len(whole) < 2:
             raise DataError(place, "is one token", "a passage before its last token")
         last = Item(whole, first=len(whole) - 1, sign=self.start)
@@ -107,7 +106,6 @@ class Cloze(Choice):
         return Finding(facts, errors, {"last_token": 0.0, "word": 0.0}, how=cut_off([sum(row[4:]) for row in records]))
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """What two models are compared by."""
         return [PairedExample(row[0], "", {"last_token": 100.0 * row[1], "word": 100.0 * row[2]}) for row in records]
 
     def as_line(self, record: Record) -> dict[str, Any]:

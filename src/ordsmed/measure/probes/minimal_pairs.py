@@ -1,10 +1,10 @@
-"""Minimal pairs: is the good one of two sentences that differ in little the likelier one?
+"""Minimal pairs: is the acceptable one of two nearly equal sentences the likelier one?
 
-{"sentence_good": "Many girls insulted themselves.", "sentence_bad": "Many girls insulted herself."}
-{"good": "...", "bad": ["...", "..."]}
+{"sentence_good": "Many girls insulted themselves.", "sentence_bad": "Many girls insulted herself."} {"good": "...",
+"bad": ["...", "..."]}
 
-BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and any such file. Equal scores count as wrong,
-also those of equal sentences, of which BLiMP has some; BabyLM's evaluation of 2025 counts them as right.
+Reads BLiMP (Warstadt et al. 2020), its BabyLM supplement, MultiBLiMP, and files of the same form. Equal scores count as
+wrong, including those of the few identical sentences in BLiMP; BabyLM's evaluation of 2025 counts them as right.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from ordsmed.measure.likelihood.items import Scorer, Scores
 from ordsmed.measure.likelihood.probe import Example, Record, paths_of, records, text_of
 
 KEYS = (("sentence_good", "sentence_bad"), ("good", "bad"), ("sen", "wrong_sen"))
-ALIKE = 1e-6  # scores no further apart are equal: fp32 does not tell them apart
-BABYLM_WAYS = ("causal", "masked")  # its backends causal, mlm and, of a hybrid, mntp
+ALIKE = 1e-6  # scores this close are equal, within fp32 precision
+BABYLM_WAYS = ("causal", "masked")  # BabyLM's backends causal, mlm and, for hybrids, mntp
 
 
 @dataclass(frozen=True)
 class MinimalPairs(ChoiceProbe, Choice):
-    """Accuracy over pairs, and over what the files call paradigms."""
+    """Accuracy over pairs and over paradigms."""
 
     files: tuple[str, ...] = ()
-    """JSON lines (or .tsv with a head), packed or plain; folders and patterns of them"""
+    """JSON lines or .tsv with a header, compressed or not; folders or patterns of files"""
     way: str = ""
-    """causal, masked (each token hidden by itself), word (and its word's pieces right of it), detect, forward,
-    backward, mean; empty: the model's usual one"""
+    """causal, masked (one token at a time), word (with the later tokens of its word), detect, forward, backward, mean;
+    empty: the model's default"""
     per: Literal["sentence", "token"] = "sentence"
-    """scores that are compared: of whole sentences, or their mean a token"""
+    """what to compare: the scores of sentences, or their means per token"""
     space: bool = False
-    """a space stands before each sentence, as lm-evaluation-harness has it"""
+    """put a space before each sentence, as lm-evaluation-harness does"""
     scoring: Literal["own", "babylm"] = "own"
-    """babylm: as BabyLM's evaluation of 2025 counts, sums whatever the length, ties right; means a token are shown
-    beside"""
+    """babylm: as in BabyLM's evaluation of 2025, compare sums, ties count as right; means per token are also shown"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("space", "scoring")
 
@@ -50,9 +49,7 @@ class MinimalPairs(ChoiceProbe, Choice):
     def __post_init__(self) -> None:
         if self.scoring == "babylm" and (self.per != "sentence" or self.space):
             setting = "per=token" if self.per != "sentence" else "space=true"
-            raise ValueError(
-                f"scoring: found babylm with {setting}; wanted sums of sentences as they are: leave it out"
-            )
+            raise ValueError(f"scoring: found babylm with {setting}, which it does not support; leave one of them out")
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if self.scoring == "own":
@@ -60,8 +57,8 @@ class MinimalPairs(ChoiceProbe, Choice):
         if scorer.way not in BABYLM_WAYS:
             problem = f"scoring=babylm of a model that is read the way `{scorer.way}`"
             raise RecipeError(place, problem, " or ".join(BABYLM_WAYS), "leave scoring out")
-        first = "" if _is_first_scored(scorer) else ", the first token unscored, as no sign stands before texts"
-        return f"`babylm` are sums over tokens, ties right{first}; `per_token`, their means, is no number of BabyLM's"
+        first = "" if _is_first_scored(scorer) else ", the first token is not scored, as there is no start token"
+        return f"`babylm` compares sums, ties are right{first}; `per_token` compares means and is not a score of BabyLM"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         if self.scoring == "own" or _is_first_scored(scorer):
@@ -72,9 +69,7 @@ class MinimalPairs(ChoiceProbe, Choice):
             for item in items:
                 if item.asked < 1:
                     text = scorer.tokenizer.decode(item.pieces.tolist())
-                    raise DataError(
-                        str(example.about[-1]), f"{text!r} has one token, which nothing stands before", "two or more"
-                    )
+                    raise DataError(str(example.about[-1]), f"{text!r} has one token, without context", "two or more")
             yield replace(example, items=items)
 
     def questions(self) -> Iterator[ChoiceQuestion]:
@@ -89,10 +84,7 @@ class MinimalPairs(ChoiceProbe, Choice):
                 raise DataError(path, "the good sentence of every pair is equal to a bad one", "pairs that differ")
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Paradigm, place, the score of the good one and of each other; None: the same sentence.
-
-        As BabyLM scores, the good one's is followed by all means a token, in a list.
-        """
+        """Return paradigm, place and scores, the good sentence first, None for equal ones; for babylm also means."""
         which, _, paradigm, place = example.about
         results = [s if n else None for n, s in zip([1, *which[1:]], scores_by_choice(example, scores), strict=True)]
         sums, means = [s and s.total for s in results], [s and s.total / len(s.logs) for s in results]
@@ -114,17 +106,15 @@ class MinimalPairs(ChoiceProbe, Choice):
         return {"right": leads.count(1) + (ties if self.scoring == "babylm" else 0), "ties": ties}
 
     def _scores(self, record: Record) -> list[float | None]:
-        """Those that are compared, the good one's first."""
         return record[2:-1] if self.scoring == "babylm" else record[2:]
 
     def how(self, records: list[Record]) -> str:
-        """Which files have pairs of equal sentences, and how many."""
         by: dict[str, list[bool]] = defaultdict(list)
         for record in records:
             by[record[1].rpartition(":")[0]].append(None in record[3:])
-        some = [f"{sum(e):,} of {len(e):,} pairs of {Path(file).name}" for file, e in by.items() if any(e)]
+        files = [f"{sum(e):,} of {len(e):,} pairs of {Path(file).name}" for file, e in by.items() if any(e)]
         counted = "which are ties" if self.scoring == "babylm" else "which are never right"
-        return f"equal sentences, {counted}: {', '.join(some)}" if some else ""
+        return f"equal sentences, {counted}: {', '.join(files)}" if files else ""
 
     def as_line(self, record: Record) -> dict[str, Any]:
         paradigm, place = record[:2]
@@ -138,19 +128,18 @@ class MinimalPairs(ChoiceProbe, Choice):
 
 
 def _is_first_scored(scorer: Scorer) -> bool:
-    """Does a sign stand before each text in the folder that `export` writes? Else nothing tells its first token."""
+    """Return whether models of this kind put a start token before a text, so that its first token is scored."""
     return scorer.way != "causal" or (scorer.tokenizer.separator is not None and scorer.tokenizer.begins_texts)
 
 
 def _right(scores: list[Any]) -> int:
-    """1: the first is likelier than all others; 0: none is likelier, but some as likely; -1: wrong."""
+    """Return 1 if the first sentence is likelier than all others, 0 for a tie, -1 otherwise."""
     good, *bad = scores
     lead = good - max(good if score is None else score for score in bad)
     return 1 if lead > ALIKE else 0 if lead >= -ALIKE else -1
 
 
 def _texts(result: dict[str, Any], place: str) -> list[str]:
-    """The good one first."""
     if "candidates" in result:
         return _candidates(result, place)
     known = next(((good, bad) for good, bad in KEYS if good in result or bad in result), None)
@@ -168,6 +157,6 @@ def _texts(result: dict[str, Any], place: str) -> list[str]:
 def _candidates(result: dict[str, Any], place: str) -> list[str]:
     texts, at = result["candidates"], result.get("right", 0)
     if not isinstance(texts, list) or len(texts) < 2 or not isinstance(at, int) or not 0 <= at < len(texts):
-        raise DataError(place, "`candidates` with `right` are no choice", "two or more texts, and the number of one")
+        raise DataError(place, "`candidates` and `right` form no choice", "two or more texts, and the number of one")
     texts = [text_of({"candidates": text}, "candidates", place) for text in texts]
     return [texts.pop(at), *texts]

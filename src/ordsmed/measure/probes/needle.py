@@ -1,4 +1,4 @@
-"""Needle: is a fact that was planted in a long text filled in over a distance?
+"""Needle: does a model fill in a fact that was inserted into a long text, at several distances?
 
 The secret word is stone. + 1,000 tokens of text + The secret word is [MASK].     is `stone` the likeliest word?
 The secret word is river. + the same text        + The secret word is [MASK].     is `stone` likelier above than here?
@@ -22,25 +22,25 @@ from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import Example, Finding, PairedExample, Record, share
 
 WORD = "{word}"
-WORDS = 64  # that may be planted: the most frequent longer ones of the text
+WORDS = 64  # candidates for insertion: the most frequent longer words of the text
 
 
 @dataclass(frozen=True)
 class Needle(Choice):
-    """By distance: how often the planted word is the likeliest, and how often likelier for having been planted."""
+    """Accuracy by distance: the inserted word is the likeliest, or it is likelier than without the insertion."""
 
     files: tuple[str, ...] = ()
-    """texts to lie between, packed or plain, or JSON lines"""
+    """text files or JSON lines that fill the distance, compressed or not"""
     way: str = ""
-    """masked, causal; empty: masked where the model can"""
+    """masked, causal; empty: masked if the model supports it"""
     key: str = "text"
-    """of JSON lines: of each line's text"""
+    """key of the text in JSON lines"""
     fact: str = "The secret word is {word}."
-    """what is planted, and asked again at the end, with {word} in it"""
+    """sentence with {word}, inserted at the start and repeated at the end"""
     distances: tuple[int, ...] = (64, 256, 1024, 4096)
-    """tokens of text in between; those that the model has no room for are left out, which is told"""
+    """tokens of text in between; distances beyond the model's positions are left out, with a note"""
     count: int = 100
-    """examples of each distance"""
+    """examples per distance"""
 
     best: ClassVar[bool] = True
     prefers: ClassVar[tuple[str, ...]] = ("masked",)
@@ -53,16 +53,15 @@ class Needle(Choice):
             raise ValueError(f"distances: found {list(self.distances)}; wanted one or more, each 1 or more")
 
     def fits(self, scorer: Scorer, place: str) -> str:
-        """Which distances there is room for, in a line."""
         if scorer.way not in ("masked", "causal"):
             raise RecipeError(place, f"is read the way `{scorer.way}`", "masked or causal")
-        left = self._distances(scorer)
-        if not left:
+        possible = self._distances(scorer)
+        if not possible:
             problem = f"found {list(self.distances)}, for a model of {scorer.room:,} positions"
-            raise RecipeError(f"{place}.distances", problem, "one at least that it has room for")
-        more = [distance for distance in self.distances if distance not in left]
-        lacks = f"; no room for {', '.join(map(str, more))}" if more else ""
-        return f"distances of {', '.join(f'{distance:,}' for distance in left)} tokens{lacks}"
+            raise RecipeError(f"{place}.distances", problem, "at least one that it has room for")
+        impossible = [distance for distance in self.distances if distance not in possible]
+        note = f"; no room for {', '.join(map(str, impossible))}" if impossible else ""
+        return f"distances of {', '.join(f'{distance:,}' for distance in possible)} tokens{note}"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         text = self._text(scorer)
@@ -75,15 +74,15 @@ class Needle(Choice):
                 wrong += wrong >= right
                 start = int(draws[2] % (len(text) - distance + 1))
                 between = text[start : start + distance]
-                asked_again = [between, before, [words[right]], behind]
+                question = [between, before, [words[right]], behind]
                 items = [
-                    self._item(scorer, np.concatenate([before, [words[planted]], behind, *asked_again]), len(behind))
+                    self._item(scorer, np.concatenate([before, [words[planted]], behind, *question]), len(behind))
                     for planted in (right, wrong)
                 ]
                 yield Example(tuple(items), [distance, number])
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Distance, number, whether it is the likeliest, and its score with and without the fact."""
+        """Return distance, number, whether the word is the likeliest, and its score with and without the fact."""
         planted, absent = scores
         return [*example.about, bool(planted.best[0]), float(planted.logs[0]), float(absent.logs[0])]
 
@@ -100,11 +99,9 @@ class Needle(Choice):
         return Finding({**facts, "examples": len(records)}, errors, guessing)
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        """Of an example, for --each."""
         return dict(zip(("distance", "number", "filled", "log", "log_without"), record, strict=True))
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """What two models are compared by."""
         return [
             PairedExample(f"{d}:{n}", "", {"filled": 100.0 * right, "likelier": 100.0 * (log > without)})
             for d, n, right, log, without in records
@@ -115,14 +112,13 @@ class Needle(Choice):
         return [distance for distance in self.distances if distance + fact <= scorer.room]
 
     def _item(self, scorer: Scorer, pieces: Ints, behind: int) -> Item:
-        """The word at the end, with so many tokens behind it, is hidden; a causal model reads up to it."""
-        ask = len(pieces) - behind - 1
+        """Mask the word before the last `behind` tokens; a causal model reads up to it."""
+        position = len(pieces) - behind - 1
         if scorer.way == "causal":
-            return Item(pieces[: ask + 1], first=ask)
-        return Item(pieces, hidden=np.asarray([ask]))
+            return Item(pieces[: position + 1], first=position)
+        return Item(pieces, hidden=np.asarray([position]))
 
     def _text(self, scorer: Scorer) -> Ints:
-        """All texts, end to end; refused where they are shorter than the longest distance."""
         texts = documents(self.files, self.key)
         parts = [scorer.cut([part])[0].pieces for place, blocks in texts for part in text_parts(scorer, blocks, place)]
         text, longest = np.concatenate(parts), max(self._distances(scorer))
@@ -131,7 +127,6 @@ class Needle(Choice):
         return text
 
     def _words(self, scorer: Scorer, text: Ints) -> list[int]:
-        """Tokens that are words by themselves: the most frequent of four letters and more."""
         words = list[int]()
         for token, _ in Counter(text.tolist()).most_common():
             word = scorer.tokenizer.decode([token]).strip()

@@ -1,7 +1,7 @@
-"""Perplexity of any text: whole, or of a large corpus in windows drawn at random, the same ones every time.
+"""Perplexity of any text: of whole files, or of windows sampled from a large corpus with a fixed seed.
 
-files, whole             each document behind the sign that texts begin with, every token scored once
-iterations x batch       so many windows of running text from a store or JSON lines, as in pretraining
+files, whole             each document after the start token, every token scored once
+iterations x batch       windows of running text from a store or JSON lines, as in pretraining
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from ordsmed.measure.likelihood.windows import WindowedProbe
 
 @dataclass(frozen=True)
 class Perplexity(WindowedProbe, Choice):
-    """Per token, and where the text is known per word and byte."""
+    """Perplexity per token and, if the text is known, per word and byte."""
 
     files: tuple[str, ...] = ()
-    """texts, JSON lines, or the folder of an `encode`"""
+    """text files, JSON lines, or a folder written by `encode`"""
     way: str = ""
-    """how the model is read: causal; of an ELMo mean, forward, backward"""
+    """how the model is read: causal; for ELMo mean, forward or backward"""
     key: str = "text"
-    """of JSON lines: of each line's text"""
+    """key of the text in JSON lines"""
     overlap: int = 0
-    """tokens that each window goes further; 0: windows end to end"""
+    """tokens between the starts of windows; 0: consecutive windows"""
     window: int = 0
-    """tokens; 0: the model's positions, at most 1,024"""
+    """tokens per window; 0: the model's positions, at most 1,024"""
     iterations: int = 0
-    """batches of windows drawn at random; 0: the whole text; elsewhere eval_iters"""
+    """batches of windows to sample; 0: the whole text; elsewhere eval_iters"""
     batch: int = 16
-    """windows of such a batch; elsewhere eval_batch_size"""
+    """windows per sampled batch; elsewhere eval_batch_size"""
     seed: int = 0
-    """of the draws"""
+    """seed of the sampled windows"""
 
     LEAST: ClassVar[dict[str, int]] = {**WindowedProbe.LEAST, "iterations": 0, "batch": 1}
 
     def fits(self, scorer: Scorer, place: str) -> str:
         cutting = self.cutting(scorer, place)
         if scorer.by_line and (self.iterations or drawn.is_store(self.files)):
-            wrong = f"is read the way `{scorer.way}`, line by line: no windows of running text are drawn for it"
+            wrong = f"is read the way `{scorer.way}`, line by line, so that no windows can be sampled"
             raise RecipeError(place, wrong, "text files or JSON lines, without iterations")
         if not self.iterations:
             return str(cutting)
-        return f"{self.iterations * self.batch:,} windows of {cutting.window:,} tokens, drawn with seed {self.seed}"
+        return f"{self.iterations * self.batch:,} windows of {cutting.window:,} tokens, sampled with seed {self.seed}"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         cutting = self.cutting(scorer)

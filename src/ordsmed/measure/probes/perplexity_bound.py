@@ -1,9 +1,9 @@
-"""Perplexity bound: no less than the perplexity of who writes a text by filling masks, in any order (MDLM, LLaDA).
+"""Perplexity bound: an upper bound on a masked diffusion model's perplexity (MDLM, LLaDA).
 
-of a window of L tokens n = 1 ... L are hidden at once, as many of each size as of others, which ones by chance
-nats <= mean over the draws of L / n times what the hidden ones cost
+in a window of L tokens, n = 1 ... L random tokens are masked at once, every n with the same probability nats <= mean
+over the draws of L / n times the nats of the masked tokens
 
-What a model was trained for with `diffusion`; of others that fill masks it is a bound too, and a loose one.
+A model trained with `diffusion` optimizes this bound. For other masked models it holds too, but it is loose.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from ordsmed.measure.likelihood.probe import Example, Finding, Record
 
 @dataclass(frozen=True)
 class PerplexityBound(FillingProbe, Choice):
-    """Per token, and where the text is known per word and byte; a pass for every draw."""
+    """Bound per token and, if the text is known, per word and byte; one pass per draw."""
 
     files: tuple[str, ...] = ()
-    """texts, packed or plain, JSON lines, or the folder of an `encode`"""
+    """text files, JSON lines, compressed or not, or a folder written by `encode`"""
     way: str = ""
     """how the model is read: masked"""
     key: str = "text"
-    """of JSON lines: of each line's text"""
+    """key of the text in JSON lines"""
     window: int = 0
-    """tokens that are written together; 0: the model's positions, at most 128"""
+    """tokens per window; 0: the model's positions, at most 128"""
     draws: int = 16
-    """of each window, with masks of small to large shares; more of them: less noise"""
+    """masks per window, from few to many masked tokens; more draws reduce the noise"""
     seed: int = 0
-    """of the draws"""
+    """seed of the masks"""
 
     LEAST: ClassVar[dict[str, int]] = {**FillingProbe.LEAST, "draws": 1}
 
@@ -47,10 +47,10 @@ class PerplexityBound(FillingProbe, Choice):
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         for number, example in enumerate(self.windows(scorer)):
-            yield replace(example, items=self._drawn(example.items[0], chance.key("bound", self.seed, number)))
+            yield replace(example, items=self._masked(example.items[0], chance.key("bound", self.seed, number)))
 
-    def _drawn(self, window: Item, key: int) -> tuple[Item, ...]:
-        """A window with masks, so often; amounts lie evenly from one to all."""
+    def _masked(self, window: Item, key: int) -> tuple[Item, ...]:
+        """Return `draws` masked copies of a window, with mask counts spread evenly from one to all tokens."""
         size, begin = window.asked, float(chance.unit(key, 0))
         result = []
         for draw in range(self.draws):

@@ -1,7 +1,7 @@
-"""Positions: how many bits a byte costs by where it stands in a long text, and in short texts; what a context is worth.
+"""Positions: bits per byte by position in a long text, and of short texts, which shows the value of context.
 
-document  ->  windows end to end; of a masked model some tokens hidden at once  ->  bits per byte at 1-128, 129-256, ...
-its first tokens, by themselves                                                 ->  bits per byte of short texts
+document  ->  consecutive windows; for a masked model some tokens are masked  ->  bits per byte at 1-128, 129-256, ...
+its first tokens alone                                                        ->  bits per byte of short texts
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from ordsmed.measure.likelihood.documents import documents
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import Example, Finding, PairedExample, Record, ratio_error
 
-LONGEST = 8_192  # tokens of a window where none is asked for
+LONGEST = 8_192  # default tokens per window
 COUNTED = 3  # columns of a record before its nats and targets
-FIRST = 128  # where the first bin ends; each is twice as long as the one before
+FIRST = 128  # end of the first bin; each bin ends at twice the end of the previous one
 
 
 @dataclass(frozen=True)
 class Positions(Choice):
-    """Bits per byte in bins of positions; every model of one tokenizer is asked about the same tokens."""
+    """Bits per byte in bins of positions; all models with one tokenizer score the same tokens."""
 
     files: tuple[str, ...] = ()
-    """long texts, packed or plain, a file a document, or JSON lines, a line a document"""
+    """long texts, one document per file, or JSON lines, one document per line; compressed or not"""
     way: str = ""
-    """masked, causal; empty: masked where the model can"""
+    """masked, causal; empty: masked if the model supports it"""
     key: str = "text"
-    """of JSON lines: of each line's text"""
+    """key of the text in JSON lines"""
     window: int = 0
-    """tokens; 0: the model's positions, at most 8,192"""
+    """tokens per window; 0: the model's positions, at most 8,192"""
     hide: float = 0.15
-    """of masked models: share of tokens that are hidden, and scored, at once"""
+    """masked models: share of tokens that are masked and scored at once"""
     short: int = 128
-    """tokens of a short text: the first of each document, by themselves"""
+    """tokens of a short text: the beginning of each document, scored alone"""
 
     best: ClassVar[bool] = False
     by_windows: ClassVar[bool] = True
@@ -55,14 +55,13 @@ class Positions(Choice):
             raise ValueError(f"hide: found {self.hide:g}; wanted a share above 0 and below 1")
 
     def fits(self, scorer: Scorer, place: str) -> str:
-        """How texts are cut, in a line."""
         if scorer.way not in ("masked", "causal"):
             raise RecipeError(place, f"is read the way `{scorer.way}`", "masked or causal")
         if self.window > scorer.room:
             most = f"at most {scorer.room:,}, the model's positions"
             raise RecipeError(f"{place}.window", f"found {self.window:,}", most)
-        hidden = f", {self.hide:.0%} of them hidden at once" if scorer.way == "masked" else ""
-        return f"windows of {self._size(scorer):,} tokens, end to end{hidden}"
+        hidden = f", {self.hide:.0%} of them masked at once" if scorer.way == "masked" else ""
+        return f"consecutive windows of {self._size(scorer):,} tokens{hidden}"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         numbers = itertools.count()
@@ -80,19 +79,19 @@ class Positions(Choice):
         for place, blocks in documents(self.files, self.key):
             for example in running.cut(scorer, windows, place, blocks):
                 window, (_, size, texts, *_) = example.items[0], example.about
-                begins = texts and len(window) >= self.short  # its document
+                begins = texts and len(window) >= self.short  # the window starts its document
                 short = [self._item(scorer, window.pieces[: self.short], next(numbers))] if begins else []
                 yield Example((window, *short), [size, len(window), texts])
 
     def _item(self, scorer: Scorer, pieces: Ints, number: int) -> Item:
-        """What is scored of a window: all but its first token, or some that are hidden, drawn by its number."""
+        """Score all tokens but the first, or for a masked model a random choice that depends on `number`."""
         if scorer.way == "causal":
             return Item(pieces, first=1, sign=False)
         draws = chance.bits(chance.key("positions", number), np.arange(len(pieces)))
         return Item(pieces, hidden=np.sort(np.argsort(draws)[: max(1, round(self.hide * len(pieces)))]))
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
-        """Bytes, tokens and documents; nats and targets of a short text; then of each bin."""
+        """Return bytes, tokens and documents, then nats and targets: of the short text, and of each bin."""
         item = example.items[0]
         positions = np.arange(item.first, len(item)) if item.hidden is None else item.hidden
         bins = np.ceil(np.log2(np.maximum((positions + 1) / FIRST, 1))).astype(int)
@@ -105,7 +104,7 @@ class Positions(Choice):
         table = np.asarray([[*record, *[0.0] * (longest - len(record))] for record in records])
         size, tokens, texts = table[:, :COUNTED].sum(0)
         nats, targets = table[:, COUNTED::2], table[:, COUNTED + 1 :: 2]
-        per_byte = math.log(2) * size / tokens  # of nats a token, by the mean token of these texts
+        per_byte = math.log(2) * size / tokens  # converts nats per token to bits per byte
         facts, errors = dict[str, Any](), dict[str, float]()
         for number in np.flatnonzero(targets.sum(0)).tolist():
             name, has = f"bits_per_byte_{_name(number - 1)}", targets[:, number] > 0
@@ -115,12 +114,10 @@ class Positions(Choice):
         return Finding(facts, errors)
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        """Of a window, for --each: nats of its bins."""
         bins = record[COUNTED + 2 :]
         return {_name(number): bins[2 * number] for number in range(len(bins) // 2) if bins[2 * number + 1]}
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """What two models of one tokenizer are compared by: windows of the same tokens."""
         sums = [(sum(record[COUNTED + 2 :: 2]), sum(record[COUNTED + 3 :: 2])) for record in records]
         return [
             PairedExample(f"{number}:{targets}", "", {"nats_per_token": nats}, targets)
@@ -132,7 +129,6 @@ class Positions(Choice):
 
 
 def _name(number: int) -> str:
-    """Which positions a bin has; -1: short texts."""
     if number < 0:
         return "short"
     return f"{FIRST * 2 ** (number - 1) + 1 if number else 1}_to_{FIRST * 2**number}"

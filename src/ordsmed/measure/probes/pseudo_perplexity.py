@@ -1,7 +1,7 @@
-"""Pseudo-perplexity: how well a masked model guesses each token of a text from all others (Salazar et al. 2020).
+"""Pseudo-perplexity: how well a masked model predicts each token of a text from all others (Salazar et al. 2020).
 
-No perplexity: the scores of tokens that each see all others multiply to no probability, and are far higher. Models of
-one tokenizer may be compared by it, a masked one with a causal one not.
+It is not a perplexity, because these scores do not multiply to a probability and are much higher. Masked models with
+the same tokenizer can be compared by it, but not a masked model with a causal one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ordsmed.measure.likelihood.probe import Example, Finding, Record
 
 @dataclass(frozen=True)
 class PseudoPerplexity(FillingProbe, Choice):
-    """Per token, and where the text is known per word and byte; a pass for every token."""
+    """Pseudo-perplexity per token and, if the text is known, per word and byte; one pass per token."""
 
     files: tuple[str, ...] = ()
-    """texts, packed or plain, JSON lines, or the folder of an `encode`"""
+    """text files, JSON lines, compressed or not, or a folder written by `encode`"""
     way: str = ""
-    """masked (each token hidden by itself), word (and its word's pieces right of it)"""
+    """masked (one token at a time), word (with the later tokens of its word)"""
     key: str = "text"
-    """of JSON lines: of each line's text"""
+    """key of the text in JSON lines"""
     window: int = 0
-    """tokens that are seen at once; 0: the model's positions, at most 128"""
+    """tokens per window; 0: the model's positions, at most 128"""
 
     ways: ClassVar[tuple[str, ...]] = ("masked", "word")
 

@@ -1,9 +1,9 @@
-"""Retrieval: are the passages that answer a question among those whose vectors are the nearest to it?
+"""Retrieval: are the passages relevant to a question among the nearest ones by vector?
 
 a set of questions, passages and judgments  ->  exact search by vectors, by BM25, or by both  ->  nDCG@10, MRR@10, ...
 
-Numbers are those of trec_eval (learn/score/ranking.py), in per cent; every judged question counts. BM25 stands beside.
-Where a model gives each token a vector (late interaction), the search is by MaxSim, and as exact.
+Scores equal those of trec_eval (learn/score/ranking.py), in per cent, over every question with judgments; BM25 is
+reported for comparison. A model with one vector per token (late interaction) is searched by exact MaxSim.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from ordsmed.text.bm25 import Bm25, blended, fused
 from ordsmed.use.index.nearest import NUMBERS, nearest
 from ordsmed.use.index.nearest_tokens import nearest_tokens
 
-TOGETHER = 128  # questions that are searched at once, at most
-SHOWN = 10  # passages of a record
+TOGETHER = 128  # largest number of questions per search
+SHOWN = 10  # passages stored in a record
 BY_VECTORS, BY_WORDS, BY_BOTH = RANKINGS = ("vectors", "bm25", "hybrid")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval(VectorProbe, Choice):
-    """Passages that answer questions, found by their vectors."""
+    """Ranking quality of passages that are searched by vector."""
 
     files: tuple[str, ...] = ()
-    """a folder as BEIR has them (corpus.jsonl, queries.jsonl, qrels/test.tsv), or files of SQuAD"""
+    """folder in BEIR's format (corpus.jsonl, queries.jsonl, qrels/test.tsv), or SQuAD files"""
     split: str = "test"
-    """of a folder: whose judgments are read, qrels/SPLIT.tsv"""
+    """judgments of a folder to read, qrels/SPLIT.tsv"""
     hybrid: bool | float = False
-    """scored is the ranking by vectors and BM25 together: true, by their reciprocal ranks; a number from 0 to 1, by
-    their scores, of which the vectors' weigh so much"""
+    """score the ranking that combines vectors and BM25: true, by reciprocal ranks; a number from 0 to 1, by scores, as
+    the weight of the vectors"""
     query: str | None = None
-    """written before questions; left out: as the model was trained, else nothing"""
+    """prompt before questions; default: as the model was trained, otherwise none"""
     passage: str | None = None
-    """written before passages; left out: as the model was trained, else nothing"""
+    """prompt before passages; default: as the model was trained, otherwise none"""
     depth: int = 1000
-    """passages that are ranked for a question; MAP is of these"""
+    """passages ranked per question; MAP is computed over them"""
     same_id: bool = True
-    """false: a passage with the question's own id is left out, as usual for ArguAna and Quora"""
+    """false: leave out the passage with the question's id, as usual for ArguAna and Quora"""
     memory: int = 64
-    """MB of vectors and similarities that a search holds"""
+    """memory of a search for vectors and similarities, in MB"""
 
     HOW: ClassVar[tuple[str, ...]] = (*VectorProbe.HOW, "memory")
     TOKENS: ClassVar[bool] = True
@@ -76,16 +76,16 @@ class Retrieval(VectorProbe, Choice):
         return {name: text for name in ("query", "passage") if (text := getattr(self, name)) is not None}
 
     def records(self, vectors: Mapping[str, Floats | TokenRows]) -> list[Record]:
-        """Of each question its id, what chance gets, the measures of each ranking, and the first passages."""
+        """Return each question's id, its scores by chance, those of each ranking, and the first passages."""
         names, passages = [*self.set.passages], [*self.set.passages.values()]
         numbers = {} if self.same_id else {name: n for n, name in enumerate(names)}
         words, result = Bm25.of(passages), []
         by_vectors = self._nearest(vectors["query"], vectors["passage"])
-        for (question, text), near in zip(self.set.questions.items(), by_vectors, strict=True):
+        for (question, text), nearest_passages in zip(self.set.questions.items(), by_vectors, strict=True):
             itself = numbers.get(question, -1)
-            pair = near, words.search(text, self.depth + 1)
+            pair = nearest_passages, words.search(text, self.depth + 1)
             dense, worded = ([part[ranked[0] != itself][: self.depth] for part in ranked] for ranked in pair)
-            together = self._together(dense, worded)[: self.depth]
+            together = self._combined(dense, worded)[: self.depth]
             rankings = dict(zip(RANKINGS, [dense[0], worded[0], together], strict=True))
             grades = self.set.grades[question]
             scores = [
@@ -98,11 +98,9 @@ class Retrieval(VectorProbe, Choice):
 
     @property
     def ranking(self) -> str:
-        """The one that is scored."""
         return BY_VECTORS if self.hybrid is False else BY_BOTH
 
-    def _together(self, dense: Sequence[np.ndarray], words: Sequence[np.ndarray]) -> np.ndarray:
-        """The numbers of one ranking of numbers and scores of two."""
+    def _combined(self, dense: Sequence[np.ndarray], words: Sequence[np.ndarray]) -> np.ndarray:
         if isinstance(self.hybrid, bool):
             return fused([dense[0], words[0]])[0]
         return blended(dense, words, self.hybrid)[0]
@@ -110,25 +108,25 @@ class Retrieval(VectorProbe, Choice):
     def _nearest(
         self, questions: Floats | TokenRows, passages: Floats | TokenRows
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The nearest passages of each question, best first, of equal ones the first: numbers, and similarities."""
+        """Yield passage numbers and similarities for each question, best first; ties keep the passages' order."""
         if isinstance(questions, TokenRows):
             assert isinstance(passages, TokenRows)
             yield from nearest_tokens(passages, questions, self.depth + 1, self.memory << 20)
             return
         assert not isinstance(passages, TokenRows)
-        half = self.memory << 19  # bytes: for scores of a part, with their order, and for the best of all parts
+        half = self.memory << 19  # bytes: one half for the scores of a block, one for the best results so far
         scores = max(half // (24 * torch.get_num_threads()), 1 << 14)
         together = math.isqrt(half * scores // (12 * (self.depth + 1) * len(passages)))
         together = min(max(together, 1), TOGETHER)
         for begin in range(0, len(questions), together):
-            some = torch.from_numpy(np.array(questions[begin : begin + together]))
-            alike, numbers = nearest(passages, some, self.depth + 1, min(NUMBERS, scores), scores)
-            yield from zip(numbers.numpy(), alike.numpy(), strict=True)
+            block = torch.from_numpy(np.array(questions[begin : begin + together]))
+            similarities, numbers = nearest(passages, block, self.depth + 1, min(NUMBERS, scores), scores)
+            yield from zip(numbers.numpy(), similarities.numpy(), strict=True)
 
     def finding(self, records: list[Record]) -> Finding:
         scores = {name: 100 * np.array([row[2 + n] for row in records]) for n, name in enumerate(RANKINGS)}
         chance = 100 * np.mean([row[1] for row in records], 0)
-        main = [clustered(column, *_each(records)) for column in scores[self.ranking].T.tolist()]
+        main = [clustered(column, *_independent(records)) for column in scores[self.ranking].T.tolist()]
         facts = {name: over.mean for name, over in zip(MEASURES, main, strict=True)}
         errors = {name: over.error for name, over in zip(MEASURES, main, strict=True)}
         shown = {name: scores[name] for name in RANKINGS if name in (BY_VECTORS, BY_WORDS, self.ranking)}
@@ -153,13 +151,11 @@ class Retrieval(VectorProbe, Choice):
         ]
 
 
-def _each(records: Sequence[Record]) -> tuple[list[float], list[str]]:
-    """Every question stands by itself."""
+def _independent(records: Sequence[Record]) -> tuple[list[float], list[str]]:
     return [1.0] * len(records), [""] * len(records)
 
 
 def _cells(values: np.ndarray, records: Sequence[Record]) -> Iterator[float]:
-    """Of each measure its mean, and how far the interval reaches."""
     for column in values.T.tolist():
-        over = clustered(column, *_each(records))
+        over = clustered(column, *_independent(records))
         yield from (over.mean, over.interval[1] - over.mean)

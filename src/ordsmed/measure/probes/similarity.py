@@ -1,4 +1,4 @@
-"""Similarity: does the cosine of two texts' vectors follow how alike people find them (STS)?
+"""Similarity: do cosines of text vectors correlate with human similarity scores (STS)?
 
 sentence1, sentence2, score  ->  a vector each  ->  cosines  ->  Spearman's and Pearson's correlation with the scores
 """
@@ -34,25 +34,25 @@ class ScoredTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class Similarity(VectorProbe, Choice):
-    """Correlation with human scores of pairs of texts."""
+    """Correlation with human similarity scores of text pairs."""
 
     files: tuple[str, ...] = ()
     """TSV without quotes, CSV, JSON lines or Parquet"""
     first: str = "sentence1"
-    """the column of one text"""
+    """column of the first text"""
     second: str = "sentence2"
-    """the column of the other text"""
+    """column of the second text"""
     score: str = "score"
-    """the column of the number"""
+    """column of the score"""
 
     @cached_property
     def pairs(self) -> list[ScoredTexts]:
         pairs = [self._pair(place, row) for path in paths_of(self.files) for place, row in records(path)]
         place = ", ".join(self.files)
         if len({pair.score for pair in pairs}) < 2:
-            raise DataError(place, f"{many(len(pairs), 'pair')} of one score", "pairs of different scores")
-        if twice := len(pairs) - len({(pair.first, pair.second) for pair in pairs}):
-            say(f"{place}: {many(twice, 'pair')} given again: each counts")
+            raise DataError(place, f"{many(len(pairs), 'pair')} with the same score", "pairs of different scores")
+        if repeated := len(pairs) - len({(pair.first, pair.second) for pair in pairs}):
+            say(f"{place}: {many(repeated, 'pair')} repeated: each counts")
         return pairs
 
     def _pair(self, place: str, row: dict[str, Any]) -> ScoredTexts:
@@ -76,24 +76,24 @@ class Similarity(VectorProbe, Choice):
         first, second = (
             vectors[""][[number[getattr(pair, side)] for pair in self.pairs]] for side in ("first", "second")
         )
-        alike = np.einsum("nd,nd->n", first, second, dtype=np.float64)
-        return [[pair.place, pair.score, value] for pair, value in zip(self.pairs, alike.tolist(), strict=True)]
+        cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+        return [[pair.place, pair.score, value] for pair, value in zip(self.pairs, cosines.tolist(), strict=True)]
 
     def finding(self, records: list[Record]) -> Finding:
-        gold, alike = (np.array([row[n] for row in records]) for n in (1, 2))
-        facts = {name: 100 * score(gold, alike) for name, score in CORRELATIONS.items()}
+        gold, cosines = (np.array([row[n] for row in records]) for n in (1, 2))
+        facts = {name: 100 * score(gold, cosines) for name, score in CORRELATIONS.items()}
         chance = np.random.default_rng(0)
         rows = [chance.integers(len(gold), size=len(gold)) for _ in range(DRAWS)]
         errors = {
-            name: float(np.std([100 * score(gold[row], alike[row]) for row in rows], ddof=1))
+            name: float(np.std([100 * score(gold[row], cosines[row]) for row in rows], ddof=1))
             for name, score in CORRELATIONS.items()
         }
-        how = f"errors are of {DRAWS:,} draws of as many pairs"
+        how = f"errors from {DRAWS:,} bootstrap samples of the pairs"
         return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), how=how)
 
     def as_line(self, record: Record) -> dict[str, Any]:
         return dict(zip(("pair", "score", "similarity"), record, strict=True))
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """Of a correlation no pair has a part of its own: two models are compared by their errors alone."""
+        """Return nothing, because a correlation is not a mean over pairs."""
         return []

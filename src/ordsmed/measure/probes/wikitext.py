@@ -1,7 +1,7 @@
-"""WikiText, or the Penn Treebank: perplexity of a word-level test file, counted as Megatron counts it.
+"""WikiText, or the Penn Treebank: perplexity of a word-level test file, computed as in Megatron.
 
-The file as it was tokenized -> detokenized -> tokens T -> windows, each 32 tokens further -> loss L a token
-perplexity e^L; of a word e^(L R), where R = (T - 1) / (W - 1) and W counts what stands between single spaces
+tokenized file -> detokenized text -> T tokens -> windows that start 32 tokens apart -> loss L per token
+perplexity e^L; per word e^(L R), where R = (T - 1) / (W - 1) and W counts the parts between single spaces
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from ordsmed.measure.likelihood.probe import Example, Finding, Record, paths_of,
 from ordsmed.measure.likelihood.windows import Cutting, WindowedProbe
 from ordsmed.text import read
 
-PAGE = re.compile(r"(?m)^(?= = [^=].* = $)")  # before a heading of the first order
-LARGE = 2_000  # words from which on a text shows what it is
+PAGE = re.compile(r"(?m)^(?= = [^=].* = $)")  # start of a level-1 heading
+LARGE = 2_000  # words needed to recognize the kind of a file
 
 
 @dataclass(frozen=True)
 class Wikitext(WindowedProbe, Choice):
-    """Per token, word and byte."""
+    """Perplexity per token and word, and bits per byte."""
 
     files: tuple[str, ...] = ()
     """word-level test files, such as wiki.test.tokens"""
     way: str = ""
     """how the model is read: causal"""
     set: Literal["wikitext", "wikitext-raw", "ptb", "lambada", "none"] = "wikitext"
-    """whose words are put together again (wikitext-raw: those of its files without <unk>); none: text as it stands"""
+    """detokenizer (wikitext-raw: for files without <unk>); none: leave the text unchanged"""
     overlap: int = 32
-    """tokens that each window goes further, scoring so many; 0: windows end to end; elsewhere overlapping_eval"""
+    """tokens between the starts of windows; 0: consecutive windows; elsewhere overlapping_eval"""
     window: int = 0
-    """tokens; 0: the model's positions, at most 1,024; elsewhere seq_length"""
+    """tokens per window; 0: the model's positions, at most 1,024; elsewhere seq_length"""
     pages: bool = False
-    """every page by itself behind the sign that texts begin with, windows and words as in lm-evaluation-harness"""
+    """score every page separately after the start token, with windows and words as in lm-evaluation-harness"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("pages",)
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if scorer.by_line:
-            wrong = f"is read the way `{scorer.way}`, word by word: there are no tokens of running text to count"
-            raise RecipeError(place, wrong, "a causal model", "`--probe perplexity` takes the same file, word by word")
+            wrong = f"is read the way `{scorer.way}`, word by word, so that there are no tokens of running text"
+            raise RecipeError(place, wrong, "a causal model", "`--probe perplexity` reads the same file, word by word")
         if self.pages and self.overlap not in (0, type(self).overlap):
-            raise RecipeError(f"{place}.overlap", f"found {self.overlap:,}", "none with pages, which go end to end")
+            raise RecipeError(
+                f"{place}.overlap", f"found {self.overlap:,}", "none with pages, whose windows are consecutive"
+            )
         return super().fits(scorer, place)
 
     def cutting(self, scorer: Scorer, place: str = "") -> Cutting:
@@ -69,14 +71,14 @@ class Wikitext(WindowedProbe, Choice):
             ids = scorer.cut([BY_SET[self.set](text)])[0].pieces
             original = len(text.strip().split(" "))
             if original < 2:
-                raise DataError(path, "has one word", "two or more: perplexity of a word needs one behind another")
+                raise DataError(path, "has one word", "two or more, so that a word is predicted")
             words, size = len(text.split()), len(text.encode())
             yield from windows.examples(
                 cutting, ids, str(path), len(ids), original, words, size, 1, scorer.tokenizer.vocabulary
             )
 
     def _paged(self, scorer: Scorer, cutting: Cutting, text: str, path: Path) -> Iterator[Example]:
-        """Pages one by one; a word is what stands between white space, at both ends also nothing."""
+        """Yield pages one by one; a word is a part between white space, including empty parts at both ends."""
         for page in filter(str.strip, PAGE.split(text)):
             ids = np.concatenate([cast(Ints, scorer.lead), scorer.cut([BY_SET[self.set](page)])[0].pieces])
             words, size = len(re.split(r"\s+", page)), len(page.encode())
@@ -99,21 +101,21 @@ class Wikitext(WindowedProbe, Choice):
         return replace(result, facts=facts, errors={**result.errors, "adjusted_perplexity": error})
 
     def _check(self, text: str, path: Path) -> None:
-        """Refuse a file of another kind, as far as it shows."""
+        """Raise an error if the file is recognizably not a word-level test file."""
         words = text.split()
         if not words:
             raise DataError(path, "is empty", "a word-level test file")
         if self.set == "none":
             return
         if text.lstrip().startswith('{"'):
-            raise DataError(path, "holds JSON", "a word-level test file", "`--probe perplexity` takes JSON lines")
+            raise DataError(path, "holds JSON", "a word-level test file", "`--probe perplexity` reads JSON lines")
         if len(words) < LARGE:
             return
-        remedy = "`--probe wikitext FILE set=none` takes text as it stands"
-        raw = f"`--probe wikitext FILE set=wikitext-raw` puts it together again, {remedy}"
+        remedy = "`--probe wikitext FILE set=none` leaves the text unchanged"
+        raw = f"`--probe wikitext FILE set=wikitext-raw` detokenizes it, {remedy}"
         if self.set == "wikitext" and "<unk>" not in text and ("@-@" in text or "@,@" in text):
             wrong = "is raw WikiText: it has no <unk>"
             raise DataError(path, wrong, "the word-level file, such as wiki.test.tokens", raw)
         if " , " not in text and " 's" not in text and " n't" not in text and (", " in text or ". " in text):
-            wrong = "has signs that stand at their words: it is detokenized, or never was tokenized"
+            wrong = "has punctuation attached to words, so it is not tokenized"
             raise DataError(path, wrong, "the word-level file, such as wiki.test.tokens", remedy)

@@ -1,1 +1,1 @@
-"""Vectors of texts, as probes compare them: read in blocks that are kept, searched exactly."""
+"""Text vectors for probes: stored in files while they are computed, and compared exactly."""

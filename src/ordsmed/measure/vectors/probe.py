@@ -1,6 +1,7 @@
-"""What a probe of vectors offers: texts in groups -> a vector each, kept in files -> a record a question or pair.
+"""Base class of probes that compare text vectors, such as `retrieval` and `similarity`.
 
-It has the settings by which texts become vectors; left out, they are those that the model was trained with.
+A probe groups its texts, the evaluation embeds every group (`VectorAsking`), and the probe turns the vectors into one
+record per question or pair.
 """
 
 from __future__ import annotations
@@ -14,42 +15,45 @@ from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
 
 @dataclass(frozen=True, kw_only=True)
 class VectorProbe:
-    """Settings of all of them, and what each has of its own."""
+    """Settings shared by all vector probes, and the methods that each of them implements."""
 
     files: tuple[str, ...] = ()
-    """what is read"""
+    """the files to read"""
     pool: Literal["", "mean", "words", "first", "last", "tokens"] = ""
-    """which vector is a text's: the mean (also called tokens), the first or the last of its tokens, special ones
-    included; or the mean of its words (words); left out: as the model was trained, else the mean of tokens"""
+    """vector of a text: mean (or tokens), first or last vector of its tokens, special tokens included, or words, the
+    mean over its words; default: as the model was trained, otherwise mean"""
     similarity: Literal["", "cosine", "dot"] = ""
-    """of two vectors; left out: as the model was trained, else cosine"""
+    """how two vectors are compared; default: as the model was trained, otherwise cosine"""
     batch: int = 64
-    """texts that the network reads at once"""
+    """texts per forward pass"""
 
     HOW: ClassVar[tuple[str, ...]] = ("batch",)
-    TOKENS: ClassVar[bool] = False  # can texts have a vector a token, too?
+    TOKENS: ClassVar[bool] = False  # does the probe accept models with one vector per token?
 
     def groups(self) -> dict[str, Sequence[str]]:
-        """Texts by what they are: query, passage, or neither (\"\")."""
+        """Return the texts of each group: "query", "passage", or "" where texts have no role."""
         raise NotImplementedError
 
     def prompts(self) -> dict[str, str]:
-        """What is written before texts of a group, where settings say so."""
+        """Return the prompt to put before the texts of each group; by default there is none."""
         return {}
 
     def records(self, vectors: Mapping[str, Any]) -> list[Record]:
-        """What is kept, from the vectors of every group, of length 1 where they are compared by their cosine: an array,
-        or the rows of tokens (`TokenRows`)."""
+        """Compute the records from the vectors of each group.
+
+        Vectors are rows of an array, or `TokenRows` if the model keeps one vector per token. They have length 1 if they
+        are compared by cosine.
+        """
         raise NotImplementedError
 
     def finding(self, records: list[Record]) -> Finding:
-        """What all of them say."""
+        """Summarize all records."""
         raise NotImplementedError
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        """A record as --each writes it."""
+        """Return a record as the dictionary that `--each` writes."""
         raise NotImplementedError
 
     def compared(self, records: list[Record]) -> list[PairedExample]:
-        """What two models are compared by, example by example."""
+        """Return the examples that a paired comparison of two models uses."""
         raise NotImplementedError

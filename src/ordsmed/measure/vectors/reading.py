@@ -1,4 +1,4 @@
-"""VectorFile: vectors on disk (.npy), written by blocks in any order, by several processes."""
+"""A file of float32 vectors (.npy) whose blocks several processes write in any order."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class VectorFile:
-    """Vectors on disk."""
-
     path: Path
 
     def make(self, count: int, width: int) -> None:
-        """Of zeros, in the place of one that stands."""
+        """Create the file, filled with zeros; an existing file is replaced."""
         with files.survive_disk(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             np.lib.format.open_memmap(self.path, "w+", np.dtype("<f4"), (count, width)).flush()
 
     def write(self, begin: int, vectors: Floats) -> None:
-        """Some rows, on the disk when this ends."""
+        """Write rows from index `begin` on and flush them to disk."""
         offset = np.load(self.path, mmap_mode="r").offset
         with files.survive_disk(self.path), self.path.open("r+b") as file:
             file.seek(offset + begin * vectors.shape[1] * 4)
@@ -36,5 +34,5 @@ class VectorFile:
             os.fsync(file.fileno())
 
     def read(self) -> Floats:
-        """All of them, from the file as they are needed."""
+        """Return the vectors as a copy-on-write memory map."""
         return np.load(self.path, mmap_mode="c")

@@ -1,11 +1,11 @@
-"""Sets of questions and passages with judgments of which passages answer what: BEIR's folders, SQuAD's files.
+"""Retrieval data: questions, passages and relevance judgments, from BEIR folders or SQuAD files.
 
     corpus.jsonl   {"_id": "p1", "title": "Newts", "text": "Newts swim."}
     queries.jsonl  {"_id": "q1", "text": "What swims?"}
     qrels/test.tsv q1 TAB p1 TAB 1      -> RetrievalSet(questions, passages, grades)
 
-Of SQuAD's files all contexts are passages, and a question's own is its answer. Passages are in the order of their ids,
-the last first, as trec_eval ranks equal scores.
+In SQuAD files every context is a passage, and the context of a question is its only relevant passage. Passages are
+sorted by descending id, because trec_eval ranks equal scores in that order.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ from ordsmed.text.labelled import questions
 
 CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
 PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
-REMEDY = "a folder as BEIR has them: corpus.jsonl, queries.jsonl, qrels/test.tsv; or SQuAD's JSON"
+REMEDY = "a folder in the format of BEIR: corpus.jsonl, queries.jsonl, qrels/test.tsv; or SQuAD's JSON"
 Judgment = tuple[str, str, int]  # ids of a question and of a passage, grade
 
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Questions, passages, and what answers what."""
-
-    questions: dict[str, str]  # by id: those that are judged
-    passages: dict[str, str]  # by id, the last id first
-    grades: dict[str, dict[str, int]]  # by the id of a question: of passages, also of some that are not there
+    questions: dict[str, str]  # id -> text, only questions with judgments
+    passages: dict[str, str]  # id -> text, by descending id
+    grades: dict[str, dict[str, int]]  # question id -> passage id -> grade; some passages may not be in the corpus
 
 
 def read_set(names: Sequence[str], split: str) -> RetrievalSet:
-    """A folder, or files of SQuAD; what does not fit together is counted, and refused where nothing does."""
+    """Read a BEIR folder or SQuAD files; print how many ids have no text, and raise an error if nothing is left."""
     paths = [Path(name) for name in names]
     if folders := [path for path in paths if path.is_dir()]:
         if len(paths) > 1:
@@ -53,8 +51,8 @@ def _of_folder(folder: Path, split: str) -> tuple[dict[str, str], dict[str, str]
     splits = sorted(path.name for path in (folder / JUDGMENTS).glob("*.tsv*"))
     chosen = next((name for name in splits if name.split(".")[0] == split), None)
     if chosen is None:
-        there = f"it has {', '.join(name.split('.')[0] for name in splits)}" if splits else REMEDY
-        raise DataError(folder / JUDGMENTS, f"has no {split}.tsv", "judgments of that split", there)
+        available = f"it has {', '.join(name.split('.')[0] for name in splits)}" if splits else REMEDY
+        raise DataError(folder / JUDGMENTS, f"has no {split}.tsv", "judgments of that split", available)
     return queries, passages, [*_judgments(folder / JUDGMENTS / chosen)]
 
 
@@ -66,22 +64,20 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _texts(path: Path, text: Callable[[dict[str, Any]], str]) -> dict[str, str]:
-    """By id; texts that are empty are kept, for others are counted with them."""
     texts: dict[str, str] = {}
     for place, row in records(path):
         name = row.get("_id", row.get("id"))
         if not isinstance(name, str | int) or isinstance(name, bool):
             raise DataError(place, f"has no id (keys: {', '.join(list(row)[:8]) or 'none'})", "`_id`, a text")
-        if texts.setdefault(str(name), whole := text(row)) != whole:
-            raise DataError(place, f"another text with the id {name}", "an id for each text")
-        valid(whole, place)
+        if texts.setdefault(str(name), content := text(row)) != content:
+            raise DataError(place, f"another text with the id {name}", "a unique id for each text")
+        valid(content, place)
     if not texts:
         raise DataError(path, "is empty", "a text a line")
     return texts
 
 
 def _judgments(path: Path) -> Iterator[Judgment]:
-    """Question, passage, grade, with or without a head; or as TREC has them, 0 between the first two."""
     for number, line in enumerate(read.lines(path), 1):
         cells = line.split("\t") if "\t" in line else line.split()
         if len(cells) == 4:
@@ -101,12 +97,11 @@ def _whole(text: str) -> bool:
 
 
 def _of_squad(names: Sequence[str]) -> tuple[dict[str, str], dict[str, str], list[Judgment]]:
-    """Questions without an answer have no passage that answers them."""
-    every, _ = questions.read(names, repair=False)
-    answered = [question for question in every if not question.impossible]
-    if len(answered) < len(every):
-        say(f"{names[0]}: {many(len(every) - len(answered), 'question')} left out that no passage answers")
-    contexts = {context: f"{n:06d}" for n, context in enumerate(dict.fromkeys(q.context for q in every))}
+    all_questions, _ = questions.read(names, repair=False)
+    answered = [question for question in all_questions if not question.impossible]
+    if len(answered) < len(all_questions):
+        say(f"{names[0]}: {many(len(all_questions) - len(answered), 'question')} left out that no passage answers")
+    contexts = {context: f"{n:06d}" for n, context in enumerate(dict.fromkeys(q.context for q in all_questions))}
     graded = [(question.id, contexts[question.context], 1) for question in answered]
     passages = {number: context for context, number in contexts.items()}
     return {question.id: question.question.strip() for question in answered}, passages, graded
@@ -115,25 +110,25 @@ def _of_squad(names: Sequence[str]) -> tuple[dict[str, str], dict[str, str], lis
 def _checked(
     place: Path, texts: dict[str, str], passages: dict[str, str], judgments: Sequence[Judgment]
 ) -> RetrievalSet:
-    """What fits together, in order; the rest is told."""
+    """Build the set from the questions and passages that exist, and print what was left out."""
     grades: dict[str, dict[str, int]] = {}
     for question, passage, grade in judgments:
         grades.setdefault(question, {})[passage] = grade
     unknown = [name for name in grades if not texts.get(name)]
-    unfound = {passage for graded in grades.values() for passage in graded if passage not in passages}
-    twice = len(judgments) - sum(map(len, grades.values()))
+    missing_passages = {passage for graded in grades.values() for passage in graded if passage not in passages}
+    repeated = len(judgments) - sum(map(len, grades.values()))
     for count, noun, problem in (
-        (len(unknown), "judged question", "without a text left out"),
-        (len(unfound), "judged passage", "not in the corpus, which nothing can find"),
-        (twice, "judgment", "given again: the last counts"),
+        (len(unknown), "question", "without a text left out"),
+        (len(missing_passages), "passage", "in the judgments that the corpus does not have"),
+        (repeated, "judgment", "repeated: the last counts"),
         (sum(not passage for passage in passages.values()), "passage", "without a text"),
     ):
         if count:
             say(f"{place}: {many(count, noun)} {problem}")
     known = {name: texts[name] for name in grades if name not in set(unknown)}
-    if not known or len(unfound) == len({passage for graded in grades.values() for passage in graded}):
-        problem = f"none of {many(len(grades), 'judged question')} has a text" if not known else "no judged passage"
-        raise DataError(place, problem, "ids that the corpus, the queries and the judgments share")
+    if not known or len(missing_passages) == len({passage for graded in grades.values() for passage in graded}):
+        missing = f"text for {many(len(grades), 'question')}" if not known else "passage"
+        raise DataError(place, f"has no {missing} of the judgments", "ids that corpus, queries and judgments share")
     if len(passages) < 2:
         raise DataError(place, "has one passage", "two or more: every search would find it")
     ordered = {name: passages[name] for name in sorted(passages, reverse=True)}

@@ -37,6 +37,7 @@ from ordsmed.nn.model import (
     SpecialTokens,
     TaskKind,
     TokenHead,
+    Tuning,
     classes,
     size,
 )
@@ -178,6 +179,10 @@ class ModernBert(Family, Choice):
         _fresh(dense.weight, deep(self.initializer_std, self.layers))
         _fresh(out.weight, self.width**-0.5)
         return head
+
+    def tuning(self) -> Tuning:
+        """Return the usual values, with heads that read the mean of all states, as published ModernBERTs have it."""
+        return replace(super().tuning(), pool=None if self.causal else "mean")
 
     def smaller(self, width: int, layers: int) -> ModernBert:
         return replace(self, width=width, layers=layers, heads=0, inner=0, whole=None)

@@ -492,6 +492,7 @@ def classes(values: Values, call: Call) -> None:
         parts = [EvaluatedFiles("eval", (values.validation_file,), is_labelled=True)] if values.do_eval else []
         parts += _tested(values, is_labelled=False)
     _learning(values, call, parts)
+    _put_pool(values, call)
     call.after.append(lambda: _leave_classes(values, call, parts))
 
 
@@ -530,7 +531,15 @@ def entailed(values: Values, call: Call) -> None:
         if wanted
     ]
     _learning(values, call, parts)
+    _put_pool(values, call)
     call.after.append(lambda: _leave_classes(values, call, parts, "predictions.txt"))
+
+
+def _put_pool(values: Values, call: Call) -> None:
+    """Have a new head read the state that the config.json of a ModernBERT names, as its class there does."""
+    config = hub.folder(_model_of(values)) / "config.json"
+    if values.do_train and config.is_file() and files.read_table(config).get("classifier_pooling") == "mean":
+        call.put("task.pool", "mean")
 
 
 def _of_a_table(path: str) -> Table:

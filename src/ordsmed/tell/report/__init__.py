@@ -1,1 +1,1 @@
-"""Reports of runs: a page, Markdown or JSON of what their folders hold."""
+"""Reports of runs as a page, Markdown or JSON, made from the files in their folders."""

@@ -1,4 +1,4 @@
-"""Comparisons on a page: two recipes by the seeds that both have, as `ordsmed stability ONE OTHER` left them."""
+"""Comparisons of two recipes over common seeds, as written by `ordsmed stability ONE OTHER`, for the page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ NAME = "comparison.json"
 
 
 class ComparedPair(TypedDict):
-    """A seed that both have."""
-
     seed: int
     first: float
     second: float
@@ -24,8 +22,6 @@ class ComparedPair(TypedDict):
 
 
 class UnpairedSeed(TypedDict):
-    """A seed in no pair."""
-
     seed: int
     why: str
 
@@ -41,7 +37,7 @@ class ComparedOver(TypedDict):
 
 
 class ComparedFacts(TypedDict):
-    """What is read of a file."""
+    """Fields of comparison.json that the report uses."""
 
     metric: str
     verdict: NotRequired[str]
@@ -51,31 +47,29 @@ class ComparedFacts(TypedDict):
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Those of a folder: its own, and of those in it."""
-    every = [*path.glob(NAME), *sorted(path.glob(f"*/{NAME}"))] if path.is_dir() else []
-    return [{**facts, "file": values.written(str(file))} for file in every if (facts := _read(file))]
+    """Return the comparisons in a folder and directly below it."""
+    paths = [*path.glob(NAME), *sorted(path.glob(f"*/{NAME}"))] if path.is_dir() else []
+    return [{**facts, "file": values.written(str(file))} for file in paths if (facts := _read(file))]
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """None: it is another's, or damaged, which is told."""
     try:
         facts = files.read_table(path)
         if not {"metric", "recipes", "pairs", "over"} <= facts.keys():
             return None
-        return values.shaped(path, facts, ComparedFacts, "`ordsmed stability ONE OTHER` makes it again")
+        return values.shaped(path, facts, ComparedFacts, "`ordsmed stability ONE OTHER` writes it again")
     except DataError as error:
         values.tell_left_out(str(error))
         return None
 
 
 def title(compared: Mapping[str, Any]) -> str:
-    """Which two."""
     first, second = (cut(recipe["name"]) for recipe in compared["recipes"])
     return f"{second} against {first}"
 
 
 def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """A row a seed, mean and deviation of the differences behind them."""
+    """Yield a table per comparison: a row per seed, then mean and deviation of the differences."""
     for number, compared in enumerate(report["comparisons"]):
         cells, at = Cells(report), ("comparisons", number)
         for row in range(len(compared["pairs"])):
@@ -86,7 +80,7 @@ def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
         names = [cut(recipe["name"]) for recipe in compared["recipes"]]
         about = compared.get("verdict") or f"by {compared['metric']}"
         about += "".join(
-            f"; {cut(recipe['name'])}, seed {unpaired['seed']} is in no pair: {cut(unpaired['why'])}"
+            f"; {cut(recipe['name'])}, seed {unpaired['seed']} has no pair: {cut(unpaired['why'])}"
             for recipe in compared["recipes"]
             for unpaired in recipe["left_out"]
         )

@@ -1,8 +1,8 @@
-"""The content of a report: one table of facts that the page, the Markdown and the JSON are all written from.
+"""Content of a report: one dictionary of facts from which the page, the Markdown and the JSON are written.
 
-{"made": ..., "runs": [facts of each], "groups": [runs that differ in nothing but the seed], "differences": [...],
- "speeds": [tables of benches], "comparisons": [two recipes by their seeds],
- "searches": [what `make --for search` measured]}
+{"made": ..., "runs": [facts of each], "groups": [runs that differ only in the seed], "differences": [...],
+ "speeds": [tables of benchmarks], "comparisons": [two recipes over seeds],
+ "searches": [measurements of `make --for search`]}
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ordsmed.base.identity import identity
 from ordsmed.learn.score import seeds
 from ordsmed.tell.report import comparisons, folders, parts, samples, searches, speeds, values
 
-BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings by which no run is another
+BESIDE = ("seed", "seeds", "out", "log", "keep", "save", "jobs", "features")  # settings that do not distinguish runs
 MACHINE = ("layout.device", "layout.threads", "layout.workers", "layout.background", "layout.patience")
 
 
@@ -28,9 +28,9 @@ def content(
     author: str = "",
     read: folders.CurveReader | None = None,
 ) -> dict[str, Any]:
-    """All that is known of the runs in these folders; `read`: who reads their metrics."""
-    kept = {name: (speeds.read(Path(name)), comparisons.read(Path(name))) for name in names}
-    paths = folders.find(names, [name for name in names if any(kept[name])])
+    """Return the content for the runs in these folders; `read` reads metrics files, by default from the start."""
+    stored = {name: (speeds.read(Path(name)), comparisons.read(Path(name))) for name in names}
+    paths = folders.find(names, [name for name in names if any(stored[name])])
     runs = folders.read(paths, read=read) if paths else []
     if len(runs) == 1 and read is None:
         runs[0]["samples"] = samples.ask(paths[0], runs[0])
@@ -49,14 +49,13 @@ def content(
                  "named": [*map(values.written, names)], "watts": watts or None,
                  "title": values.written(title), "author": values.written(author)},
         "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
-        "speeds": [table for tables, _ in kept.values() for table in tables],
-        "comparisons": [table for _, tables in kept.values() for table in tables],
+        "speeds": [table for tables, _ in stored.values() for table in tables],
+        "comparisons": [table for _, tables in stored.values() for table in tables],
         "searches": [searched for name in names for searched in searches.read(Path(name))],
     }  # fmt: skip
 
 
 def _all_cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of all runs together; None where no run tells."""
     result: dict[str, Any] = {}
     for key in ("hours", "device_hours", "flops", "kwh"):
         known = [run["cost"][key] for run in runs if run["cost"][key] is not None]
@@ -66,12 +65,12 @@ def _all_cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def essence(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings by which a run is another one."""
+    """Return the settings that distinguish a run from others, without seed, output and machine."""
     return {key: value for key, value in run["recipe"].items() if key not in (*BESIDE, *MACHINE)}
 
 
 def _groups(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Runs of one recipe, whatever their seeds; each run is told its group."""
+    """Group runs with the same recipe, whatever their seed, and store the group's number in each run."""
     result: dict[str, list[int]] = {}
     for number, run in enumerate(runs):
         key = parts.dumps([run["kind"], sorted(_words(essence(run)).items())]) if run["recipe"] else f"run {number}"
@@ -98,24 +97,23 @@ def _words(flat: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _name(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Of one run its own; of several that of the folder they share, or what their names begin with."""
+    """Return a run's name; for several runs the common start of their names or their folder's name."""
     if len(runs) == 1:
         return str(runs[0]["name"])
     paths = [Path(run["folder"]).resolve() for run in runs]
     if len({path.parent for path in paths}) == 1 and paths[0].parent.name not in ("trials", "pretrain", "finetune"):
         names = [path.name for path in paths]
         first, last = min(names), max(names)
-        same = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
-        begin = same.rstrip("-_., ")
-        return begin if len(begin) > 3 and begin != "seed" else paths[0].parent.name
+        common = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+        prefix = common.rstrip("-_., ")
+        return prefix if len(prefix) > 3 and prefix != "seed" else paths[0].parent.name
     return str(runs[0]["name"])
 
 
 def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each score its mean, sample deviation and interval over the runs that have it."""
     values: dict[str, list[float]] = {}
     guessing: dict[str, float] = {}
-    for run in {run["seed"]: run for run in runs if run["scores"]}.values():  # the same seed twice tells nothing new
+    for run in {run["seed"]: run for run in runs if run["scores"]}.values():  # a repeated seed counts once
         scores = run["scores"]
         for key, value in scores.get("found", {}).items():
             if key not in NO_SCORES:
@@ -125,7 +123,6 @@ def _statistics(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _over_seeds(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, deviation, interval and ends; of one value nothing that it does not tell itself."""
     over = seeds.over_seeds(values)
     several = over.count > 1
     return {
@@ -142,7 +139,7 @@ NO_SCORES = ("step", "loss", "tokens", "training_seconds", "examples", "unigram"
 
 
 def _differences(runs: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The settings in which groups of one verb differ: a table of settings by groups for each verb."""
+    """Return, for each command, a table of the settings in which its groups differ."""
     tables = []
     for verb in dict.fromkeys(run["kind"] for run in runs):
         firsts = [runs[group["runs"][0]] for group in groups]

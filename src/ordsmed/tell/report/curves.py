@@ -1,4 +1,4 @@
-"""The curves of a report: losses of runs, or of the seeds of a recipe together, over steps, tokens, FLOPs, time."""
+"""Learning curves of a report: losses of runs, or of a recipe's seeds together, over steps, tokens, FLOPs, time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ordsmed.tell.report.plot import PlotAxis, PlotCurve, PlotPoint
 from ordsmed.tell.report.tables import cut, loss
 
 AXES = (("step", "step"), ("tokens", "tokens"), ("flops", "FLOPs"), ("hours", "hours"))
-MANY = 12  # curves whose bands can still be told apart
-SHOWN = 6  # pictures of probes
+MANY = 12  # maximum number of curves with visible bands
+SHOWN = 6  # maximum number of charts of scores
 
 
 def subjects(report: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The groups that have a curve, by what they learn: losses of other objectives and tasks are no comparison."""
+    """Return the groups with a curve by objective or task, because losses of different ones are not comparable."""
     result: dict[str, list[int]] = {}
     for number, group in enumerate(report["groups"]):
         runs = [report["runs"][index] for index in group["runs"]]
@@ -30,18 +30,18 @@ def subjects(report: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, str]]:
-    """Of each axis its name and the picture; no axis on which nothing is known."""
+    """Return the name and the chart of each axis on which something is known."""
     colored = _colored(report, groups)
     result = []
     for key, label in AXES:
         curves = [curve for number in groups if (curve := _curve(report, number, key, colored))]
         if curves:
-            lacking = len(groups) - len(curves)
+            missing = len(groups) - len(curves)
             axis, curves, unit = _scaled(key, label, curves)
             phases = [(x / unit, text) for x, text in _phases(report, groups, key)]
-            notes = [f"{lacking} not shown: {label} not known."] if lacking else []
+            notes = [f"{missing} not shown: {label} unknown."] if missing else []
             notes += [
-                f"Cut off at the top: {cut(name)}, which comes to {loss(top)}." for name, top in plot.leaps(curves)
+                f"Cut off at the top: {cut(name)}, which reaches {loss(top)}." for name, top in plot.leaps(curves)
             ]
             note = "".join(f'<p class="note">{html.escape(text)}</p>' for text in notes)
             picture = plot.plot(axis, curves, "loss", phases, guessing=_guessing(report, groups))
@@ -50,13 +50,12 @@ def losses(report: Mapping[str, Any], groups: Sequence[int]) -> list[tuple[str, 
 
 
 def _guessing(report: Mapping[str, Any], groups: Sequence[int]) -> float | None:
-    """The loss of guessing by frequency, where it is the same of all."""
     levels = {report["runs"][number]["guessing_loss"] for group in groups for number in report["groups"][group]["runs"]}
     return levels.pop() if len(levels) == 1 else None
 
 
 def scores(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Scores of validations over steps: a title and a picture each, of few runs."""
+    """Return titles and charts of validation scores over steps, for a few runs."""
     runs = [run for run in report["runs"] if run["course"] and any(run["course"]["scores"].values())]
     if len(runs) > plot.COLORED:
         return []
@@ -80,7 +79,6 @@ def scores(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def legend(report: Mapping[str, Any], groups: Sequence[int]) -> str:
-    """Of the curves over steps."""
     colored = _colored(report, groups)
     curves = [curve for number in groups if (curve := _curve(report, number, "step", colored))]
     notes = {}
@@ -100,7 +98,7 @@ def _has_curve(run: Mapping[str, Any]) -> bool:
 
 
 def _colored(report: Mapping[str, Any], groups: Sequence[int]) -> dict[int, int]:
-    """Which groups have a color of their own: all where they are few, else those of the lowest losses."""
+    """Return the colors of groups: all if there are few, otherwise those with the lowest losses."""
     if len(groups) > plot.COLORED:
         groups = sorted(groups, key=lambda n: _last_loss(report, n))[: plot.COLORED]
     return {group: number for number, group in enumerate(sorted(groups))}
@@ -113,7 +111,7 @@ def _last_loss(report: Mapping[str, Any], group: int) -> float:
 
 
 def _curve(report: Mapping[str, Any], number: int, key: str, colored: Mapping[int, int]) -> PlotCurve | None:
-    """Of a group; None where nothing of it is known on this axis."""
+    """Return the curve of a group, or None if nothing is known on this axis."""
     group, column = report["groups"][number], COLUMNS.index(key)
     curves = [run["course"] for n in group["runs"] if _has_curve(run := report["runs"][n])]
     lines = [plot.bucketed(curve["points"], column) for curve in curves]
@@ -121,17 +119,16 @@ def _curve(report: Mapping[str, Any], number: int, key: str, colored: Mapping[in
     if not lines:
         return None
     points = lines[0] if len(lines) == 1 else plot.band(lines)
-    at = {"step": 0, "tokens": 2, "hours": 3, "flops": 4}[key]
+    index = {"step": 0, "tokens": 2, "hours": 3, "flops": 4}[key]
     dots = [
-        (row[at], row[1]) for curve in curves for row in curve["validations"]
-        if row[at] is not None and row[1] is not None
+        (row[index], row[1]) for curve in curves for row in curve["validations"]
+        if row[index] is not None and row[1] is not None
     ] if number in colored and len(curves) == 1 else []  # fmt: skip
     banded = (len(colored) <= MANY and number in colored) or len(lines) > 1
     return PlotCurve(group["name"], points, dots, colored.get(number), banded)
 
 
 def _scaled(key: str, label: str, curves: Sequence[PlotCurve]) -> tuple[PlotAxis, list[PlotCurve], float]:
-    """The curves in the unit of their axis, and what that is."""
     highest = max(point.x for curve in curves for point in curve.points if point)
     unit, label = plot.scaled(key, label, highest)
     scaled = [
@@ -143,7 +140,7 @@ def _scaled(key: str, label: str, curves: Sequence[PlotCurve]) -> tuple[PlotAxis
 
 
 def _phases(report: Mapping[str, Any], groups: Sequence[int], key: str) -> list[tuple[float, str]]:
-    """Where phases after the first begin, if all runs that have phases have the same ones."""
+    """Return where the phases after the first start, if all runs with phases have the same ones."""
     members = [report["runs"][number] for group in groups for number in report["groups"][group]["runs"]]
     runs = [run for run in members if _has_curve(run) and len(run["course"]["phases"]) > 1]
     if not runs or any(run["course"]["phases"] != runs[0]["course"]["phases"] for run in runs[1:]):
@@ -158,7 +155,7 @@ def _phases(report: Mapping[str, Any], groups: Sequence[int], key: str) -> list[
 
 
 def probes(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Scores of probes over what models had seen, where one was asked at several steps: a title and a picture each."""
+    """Return titles and charts of probe scores over training, for probes that were run at several steps."""
     result: dict[tuple[str, str, str], dict[str, list[dict[str, Any]]]] = {}
     for run in report["runs"]:
         for row in run["probes"]:
@@ -181,7 +178,7 @@ def probes(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         guessing = {row["guessing"] for rows in models.values() for row in rows}
         level = guessing.pop() if len(guessing) == 1 else None
         first = any(not row[unit] for rows in models.values() for row in rows)
-        note = '<p class="note">What was asked before the first step stands in the table alone.</p>' if first else ""
+        note = '<p class="note">Scores before the first step are only in the table.</p>' if first else ""
         picture = plot.plot(axis, curves, score, bands=True, guessing=level)
         pictures.append((f"{score}: {probe} of {files}", picture + keys + note))
     return pictures
@@ -192,7 +189,7 @@ def _all_have(models: Mapping[str, Sequence[Mapping[str, Any]]], unit: str) -> b
 
 
 def _probe_curve(name: str, rows: Sequence[Mapping[str, Any]], unit: str, number: int) -> PlotCurve:
-    """Results at positive places, by which a logarithm can be taken, with their standard errors as a band."""
+    """Return results at positive x, for a logarithmic axis, with standard errors as a band."""
     ordered = sorted((row for row in rows if row[unit] > 0), key=lambda row: row[unit])
     points = [
         PlotPoint(row[unit], row["value"] - (row["error"] or 0.0), row["value"], row["value"] + (row["error"] or 0.0))

@@ -1,6 +1,6 @@
-"""What the folder of a run holds, as a table of facts: read from its files alone, whatever is wrong with them.
+"""Facts of a run from the files in its folder alone; damaged or missing files become notes.
 
-Nothing of the recipe's data or weights needs to stand: a folder that was moved here from elsewhere is read as well.
+Neither data nor weights are needed, so a folder that was moved from another machine can be read, too.
 """
 
 from __future__ import annotations
@@ -25,33 +25,44 @@ from ordsmed.weights import probed
 
 METRICS, LOG, SCORES = "metrics.jsonl", "log.txt", "scores.json"
 TRAININGS = ("pretrain", "finetune")
-DEEP = 3  # folders below the one that is named in which runs are looked for
-AT_ONCE = 1 << 27  # bytes of metrics that one process reads without others
-ENDS = 1 << 18  # bytes of a log that are read, at its beginning and at its end
-PLAIN = re.compile(r"(seed[-_]?)?\d+")  # names that tell nothing without that of the folder above
-SILENT = 600.0  # seconds without a line after which a run that is under way is told to be silent
-LOSSES = ("loss", "validation", "squared_error")  # less is better
-UNRANKED = (*LOSSES[:2], "total", "HasAns_total", "NoAns_total")  # of a task, by which it is not judged
+DEEP = 3  # levels of folders that are searched for runs
+AT_ONCE = 1 << 27  # bytes of metrics up to which one process is enough
+ENDS = 1 << 18  # bytes read from each end of a log
+PLAIN = re.compile(r"(seed[-_]?)?\d+")  # names that need the parent folder's name
+SILENT = 600.0  # seconds without output after which a running run gets a note
+LOSSES = ("loss", "validation", "squared_error")  # lower is better
+UNRANKED = (*LOSSES[:2], "total", "HasAns_total", "NoAns_total")  # values that do not rank runs
 CurveReader = Callable[[Path, Known, int], dict[str, Any]]
-POINTS = 40_000  # of all curves of a report
-UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}  # as `operations` writes
+POINTS = 40_000  # points of all curves of a report
+UNITS = {
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+    "Z": 1e21,
+}  # as written by `operations`
 
 
 def find(names: Sequence[str], more: Collection[str] = ()) -> list[Path]:
-    """The runs that the names of folders stand for, each once: a folder that is none may hold several; `more`: those
-    that hold something else."""
+    """Return the runs in the named folders, each once; a folder may hold several.
+
+    Names in `more` may hold other reportable files instead of runs.
+    """
     result: dict[Path, Path] = {}
     for name in names:
         inner = list(_below(Path(name), DEEP))
         if not inner and name not in more:
-            raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one that holds folders of runs")
+            raise RecipeError(name, _why_none(Path(name)), "the folder of a run, or one with runs")
         for path in inner:
             result.setdefault(path.resolve(), path)
     return list(result.values())
 
 
 def _below(path: Path, deep: int) -> Iterator[Path]:
-    """The runs at a path: itself, with its trials, or those under it."""
+    """Yield the runs at a path: itself with its trials, or those below it."""
     if _is_run(path):
         yield path
         path = path / "trials"
@@ -67,7 +78,7 @@ def _below(path: Path, deep: int) -> Iterator[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    """A folder of a training, also of one whose status is lost or damaged; no corpus, and no store."""
+    """Return whether a folder is a training, even if its status is missing or damaged."""
     try:
         verb = values.text(read_status(path).get("verb"))
     except (OrdsmedError, OSError):
@@ -76,7 +87,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _by_number(path: Path) -> list[Any]:
-    """seed-2 before seed-10."""
+    """Sort key that puts seed-2 before seed-10."""
     return [(int(part), "") if part.isdigit() else (math.inf, part) for part in re.split(r"(\d+)", path.name)]
 
 
@@ -84,13 +95,13 @@ def _why_none(path: Path) -> str:
     kind = kind_of_folder(path)
     if kind in (FolderKind.ABSENT, FolderKind.FILE):
         return "no such folder" if kind is FolderKind.ABSENT else "is a file"
-    return f"is the folder of an `ordsmed {kind.value}`, no run" if kind.made else "holds no run"
+    return f"is a folder of `ordsmed {kind.value}`, not a run" if kind.made else "holds no run"
 
 
 def read(paths: Sequence[Path], most: int = 0, *, read: CurveReader | None = None) -> list[dict[str, Any]]:
-    """The facts of runs in the order of the paths; those of long ones are read by several processes.
+    """Return the facts of runs in order; several processes read large metrics files.
 
-    `read`: what reads a metrics file; then this process reads them all.
+    `read` replaces the reader of metrics files; then this process reads them all.
     """
     most = most or max(60, min(learning_curve.MOST, POINTS // max(len(paths), 1) // 2))
     sizes = [_size(path / METRICS) for path in paths]
@@ -110,7 +121,6 @@ def _size(path: Path) -> int:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell them apart."""
     parts = [path.resolve().parts for path in paths]
     lengths = [1 + bool(PLAIN.fullmatch(path_parts[-1])) for path_parts in parts]
     while True:
@@ -134,7 +144,7 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
     kind = "trials" if verb in TRAININGS and values.exists(path / TRIALS) else verb
     facts = {
         "folder": values.written(str(path)), "kind": kind,
-        "state": str(status.get("state") or "not known"), "why": str(status.get("why") or ""),
+        "state": str(status.get("state") or "unknown"), "why": str(status.get("why") or ""),
         "began": values.number(status.get("began")), "seed": values.count(recipe.get("seed")),
         "recipe": settings.flat(recipe),
         "course": _learning_curve(lambda: read(path / METRICS, known, most), path / METRICS, notes, status),
@@ -157,22 +167,22 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
 
 
 def _left_out(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Stretches of steps that taught nothing; one that grew since the next steps were no better counts once."""
+    """Return ranges of skipped steps; a range that grew because the next steps were no better counts once."""
     result: list[dict[str, Any]] = []
     for stretch in values.tables(status.get("left_out")):
         first, last = (values.count(stretch.get(key)) for key in ("first", "last"))
         reason = str(stretch.get("why") or "")
         if first is None or last is None:
             continue
-        before = result[-1] if result else {}
-        same = (before.get("first"), before.get("why")) == (first, reason)
+        previous = result[-1] if result else {}
+        same = (previous.get("first"), previous.get("why")) == (first, reason)
         result = result[:-1] if same else result
-        result.append({"first": first, "last": last, "why": reason, "times": before["times"] + 1 if same else 1})
+        result.append({"first": first, "last": last, "why": reason, "times": previous["times"] + 1 if same else 1})
     return result
 
 
 def _table(path: Path, notes: list[str]) -> dict[str, Any]:
-    """A file of facts; empty where it is none, which is noted."""
+    """Return the facts of a file; nothing, with a note, if it cannot be read."""
     try:
         return values.table(values.clean(files.read_table(path)))
     except OrdsmedError as error:
@@ -185,12 +195,12 @@ def _recipe(path: Path, notes: list[str]) -> dict[str, Any]:
         return values.table(values.clean(settings.renamed(settings.read(path / RECIPE))))
     except (OrdsmedError, OSError) as error:
         result = error.found if isinstance(error, OrdsmedError) else error.strerror
-        notes.append(f"{RECIPE}: {result}; what was asked for is not known")
+        notes.append(f"{RECIPE}: {result}; the requested settings are unknown")
         return {}
 
 
 def _log(path: Path) -> dict[str, Any]:
-    """What a run told of itself as it began: FLOPs a step by phase, parameters, devices; and how often it began."""
+    """Return facts that a run logs at each start: FLOPs per step, parameters, devices; and the number of starts."""
     try:
         with path.open("rb") as file:
             text = file.read(ENDS)
@@ -212,14 +222,13 @@ def _log(path: Path) -> dict[str, Any]:
 
 
 def _flops(status: Mapping[str, Any]) -> dict[int, float]:
-    """Of a step, by phase, as the run noted them; older runs have them in their log alone."""
     noted = status.get("flops", [])
     numbers = enumerate(map(values.number, noted), 1) if isinstance(noted, list) else ()
     return {phase: count for phase, count in numbers if count and count > 0}
 
 
 def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """From which step on how many processes worked."""
+    """Return pairs of a step and the number of processes from it on."""
     result = []
     for layout in values.tables(status.get("layouts")):
         first, count = values.number(layout.get("from")), values.number(layout.get("processes"))
@@ -231,7 +240,7 @@ def _processes(status: Mapping[str, Any]) -> list[tuple[int, int]]:
 def _learning_curve(
     read: Callable[[], dict[str, Any]], path: Path, notes: list[str], status: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The learning curve, and in words what is wrong with it; None: there is none."""
+    """Return the learning curve or None, and note what is wrong with it."""
     if not values.exists(path):
         if status.get("verb") in TRAININGS and not values.exists(path.parent / TRIALS):
             notes.append(f"no {METRICS}: no step was written")
@@ -252,7 +261,7 @@ def _learning_curve(
         )
     if count := result["no_numbers"]:
         notes.append(
-            f"{METRICS}: the loss of {count:,} of {many(result['steps'], 'step')} is no finite number, first at step "
+            f"{METRICS}: the loss of {count:,} of {many(result['steps'], 'step')} is not finite, first at step "
             f"{result['first_no_number']:,.0f}; the curve has a gap there"
         )
     if not result["steps"]:
@@ -261,7 +270,6 @@ def _learning_curve(
 
 
 def _planned(recipe: Mapping[str, Any], status: Mapping[str, Any]) -> int | None:
-    """The steps that were asked for."""
     counts = [phase.get("steps") for phase in values.tables(recipe.get("phase"))]
     requested = counts if counts and all(counts) else status.get("steps_asked", [])
     numbers = list(map(values.number, requested)) if isinstance(requested, list) else []
@@ -269,7 +277,6 @@ def _planned(recipe: Mapping[str, Any], status: Mapping[str, Any]) -> int | None
 
 
 def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers that were found, those of guessing beside them."""
     if not values.exists(path / SCORES):
         return {}
     facts = _table(path / SCORES, notes)
@@ -278,7 +285,7 @@ def _scores(path: Path, notes: list[str], status: Mapping[str, Any]) -> dict[str
 
 
 def _guessing_loss(scores: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
-    """The loss of guessing each token by how frequent it is, where the loss of a run is of tokens alone."""
+    """Return the loss of guessing by frequency, if the run's loss is over tokens alone."""
     guessing: float | None = scores.get("guessing", {}).get("validation")
     return guessing if guessing is not None or scores else values.number(status.get("unigram"))
 
@@ -289,7 +296,6 @@ def _numbers(table: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
-    """The trials of a grid: of each its setting, its scores, how long it took."""
     if not values.exists(path / "trials.json"):
         return {}
     facts = _table(path / "trials.json", notes)
@@ -302,7 +308,6 @@ def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
 
 
 def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """A row a score of each probe that was asked."""
     rows = []
     for file in values.matching(path / probed.SCORES, "*-*.json"):
         try:
@@ -327,7 +332,6 @@ def _files(names: object) -> str:
 
 
 def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """What it learned from: of each store its size, its tokenizer, what it was made of; of a task's file its size."""
     if not values.exists(path / "data.json"):
         return []
     rows = []
@@ -353,31 +357,30 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 
 
 def _dropped(store: Mapping[str, Any]) -> int | None:
-    """Documents that its corpus does not hold: what cleaning steps dropped, duplicates, and what was left out."""
+    """Return the number of documents dropped by cleaning, as duplicates, or for other reasons."""
     tables = [store[key] for key in ("dropped", "left_out") if isinstance(store.get(key), dict)]
     counts = [values.count(count) or 0 for reasons in tables for count in reasons.values()]
     return int(sum(counts)) if tables else None
 
 
 def _note_state(path: Path, facts: dict[str, Any]) -> None:
-    """A run that is under way: when it wrote last; one that failed: why."""
     if facts["state"] == "running" and is_left(path, facts["environment"].get("host")):
         facts["state"] = "killed"
-        facts["notes"].append("killed: no process works on it any more; it goes on with the same command")
+        facts["notes"].append("killed: no process is working on it; the same command resumes it")
     elif facts["state"] == "running":
         if not math.isfinite(silent := silence(path)):
             return
         facts["silent_seconds"] = round(silent, 1)
         if silent > SILENT:
-            facts["notes"].append(f"under way, but nothing was written for {duration(silent)}: perhaps it was killed")
+            facts["notes"].append(f"running, but nothing was written for {duration(silent)}: it may have been killed")
     elif facts["state"] == "failed":
         facts["notes"].append(f"failed: {facts['why'] or 'its log says why'}")
     elif facts["state"] == "stopped":
-        facts["notes"].append("stopped before its end; it goes on where it was with the same command")
+        facts["notes"].append("stopped early; the same command resumes it")
 
 
 def silence(path: Path) -> float:
-    """Seconds since a run wrote last; endless where that is not known."""
+    """Return the seconds since a run last wrote; infinity if unknown."""
     try:
         return max(
             0.0,
@@ -389,11 +392,11 @@ def silence(path: Path) -> float:
 
 
 def _note_scores(facts: dict[str, Any]) -> None:
-    """Note that a run scores no better than guessing, or what else its verdict is."""
+    """Note the verdict on a run, or that it scores no better than guessing."""
     scores, guessing = (facts["scores"].get(key, {}) for key in ("found", "guessing"))
     keys = ["validation"] if facts["kind"] == "pretrain" else [key for key in guessing if key not in UNRANKED]
     known = [key for key in keys if key in scores and key in guessing]
-    if Path(facts["folder"]).parent.name == "trials":  # which are made to be compared; the best of them tells
+    if Path(facts["folder"]).parent.name == "trials":  # trials are compared; only the best one gets a note
         return
     if verdict := facts["scores"].get("verdict"):
         facts["notes"].append(verdict)

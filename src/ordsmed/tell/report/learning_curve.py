@@ -1,7 +1,7 @@
-"""The learning curve of a run: its metrics file read as a stream, however long, into a bounded number of points.
+"""Learning curve of a run: its metrics file, read as a stream of any length into a bounded number of points.
 
-a file in blocks -> lines -> stretches of lines, each with its lowest, mean and highest loss -> points of a curve
-                             (two neighbors become one whenever there are too many)
+a file in blocks -> lines -> ranges of lines, each with its lowest, mean and highest loss -> points of a curve
+                             (neighboring ranges are merged whenever there are too many)
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 
 from ordsmed.tell.report import values
 
-MOST = 600  # points of a curve at least, where there are so many lines; up to twice as many are kept
-BLOCK = 1 << 21  # bytes that are read at once
-LONGEST = 1 << 20  # bytes of a line: what is longer is no line of metrics
-LAST = 10  # steps whose mean loss is told
-ENDLESS = 1e30  # a loss of so much is as good as infinite
+MOST = 600  # smallest number of points of a long curve; up to twice as many are kept
+BLOCK = 1 << 21  # bytes per read
+LONGEST = 1 << 20  # bytes; a longer line is not a line of metrics
+LAST = 10  # steps of the reported mean loss
+ENDLESS = 1e30  # larger losses count as infinite
 COLUMNS = ("step", "low", "mean", "high", "tokens", "hours", "flops")
 
 Numbers = NDArray[np.float64]
 
 
 class MetricsLine(msgspec.Struct, gc=False):
-    """What is read of a line; one with `validation` is no step."""
+    """Fields that are read of a line; a line with `validation` is not a step."""
 
     step: float
     phase: int = 1
@@ -46,58 +46,57 @@ DECODER = msgspec.json.Decoder(MetricsLine)
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a run beside its metrics: FLOPs of a step by phase, and from which step how many processes."""
+    """Facts that metrics do not hold: FLOPs per step of each phase, and pairs of first step and processes."""
 
     flops: Mapping[int, float]
     processes: Sequence[tuple[int, int]] = ((0, 1),)
 
 
 class LearningCurve:
-    """Is fed with a metrics file from its beginning, in any blocks, and knows its curve at any time."""
+    """Reads a metrics file in blocks of any size and computes its curve at any time."""
 
     def __init__(self, known: Known, most: int = MOST) -> None:
         self.known, self.most = known, max(2, most)
         self.rest = b""
-        self.read = 0  # lines, whole or not
+        self.read = 0  # number of lines read, complete or not
         self.steps, self.tokens, self.seconds, self.device_seconds, self.flops = 0, 0.0, 0.0, 0.0, 0.0
-        self.phases: dict[int, float] = {}  # the first step of each
+        self.phases: dict[int, float] = {}  # phase -> its first step
         self.first: list[float] = []
         self.last: list[float] = []
-        self.latest = np.empty((0, 2))  # step and loss of the last few
+        self.latest = np.empty((0, 2))  # step and loss of the last LAST steps
         self.lowest: tuple[float, float] | None = None
         self.no_numbers, self.first_no_number = 0, 0.0
-        self.damaged: list[int] = []  # the first few lines that are none
+        self.damaged: list[int] = []  # numbers of the first damaged lines
         self.damaged_count = 0
         self.validations: list[dict[str, Any]] = []
         self.best_validation: dict[str, Any] | None = None
         self.stretches = np.empty((0, 9))  # step, low, sum, high, tokens, seconds, flops, numbers, lines
         self.width = 1
-        self.pending = np.empty((0, 5))  # lines that make no whole stretch yet: step, loss, tokens, seconds, flops
+        self.pending = np.empty((0, 5))  # lines of an incomplete range: step, loss, tokens, seconds, flops
 
     def feed(self, block: bytes) -> None:
-        """The next bytes of the file."""
-        whole, end, rest = block.rpartition(b"\n")
+        complete, end, rest = block.rpartition(b"\n")
         if not end:
             self.rest += block
         else:
-            whole, self.rest = self.rest + whole, rest
-            self._lines(whole)
+            complete, self.rest = self.rest + complete, rest
+            self._lines(complete)
         if len(self.rest) > LONGEST:
             self._damage()
             self.rest = b""
 
     def end(self) -> str:
-        """Nothing comes any more; what is left over is a line that was cut off, or a whole one without its end."""
+        """Finish the file and return what is wrong with its last line, if anything."""
         rest, self.rest = self.rest, b""
         if not rest.strip():
             return ""
-        before = self.damaged_count
+        damaged_before = self.damaged_count
         self._lines(rest)
-        if self.damaged_count == before:
+        if self.damaged_count == damaged_before:
             return ""
         self.damaged_count -= 1
         self.damaged = [number for number in self.damaged if number != self.read]
-        return f"line {self.read:,}, the last, is cut off; it is left out"
+        return f"line {self.read:,}, the last, is incomplete; it is left out"
 
     def _damage(self) -> None:
         self.read += 1
@@ -119,7 +118,7 @@ class LearningCurve:
             self._add(rows)
 
     def _one_by_one(self, text: bytes) -> Iterator[MetricsLine]:
-        """The lines of a text of which some are no JSON: NaN is read as Python writes it, the rest is left out."""
+        """Yield the lines of a text with invalid JSON: accept Python's NaN and skip other damaged lines."""
         for piece in text.split(b"\n"):
             if not piece.strip():
                 continue
@@ -137,7 +136,7 @@ class LearningCurve:
             yield line
 
     def _add_validations(self, text: bytes) -> None:
-        """Lines of validations, whole, since each task has numbers of its own."""
+        """Add complete validation lines, because each task has its own scores."""
         for piece in text.split(b"\n"):
             if b'"validation"' not in piece:
                 continue
@@ -156,7 +155,7 @@ class LearningCurve:
             self.validations = [*self.validations[:-1:2], self.validations[-1]]
 
     def _add(self, rows: Numbers) -> None:
-        """Training steps: step, loss, tokens, seconds, phase."""
+        """Add training steps with columns step, loss, tokens, seconds, phase."""
         flops = self._flops(rows[:, 4])
         self._count(rows)
         cumulated = np.cumsum(np.column_stack([rows[:, 2], rows[:, 3], flops]), axis=0)
@@ -165,22 +164,20 @@ class LearningCurve:
         self.last = [*rows[-1, :2].tolist(), *cumulated[-1].tolist()]
         self.first = self.first or [*rows[0, :2].tolist(), *cumulated[0].tolist()]
         self.pending = np.concatenate([self.pending, np.column_stack([rows[:, :2], cumulated])])
-        while whole := min(len(self.pending) // self.width, 2 * self.most - len(self.stretches)):
-            self.stretches = np.concatenate([self.stretches, _stretches(self.pending, self.width, whole)])
-            self.pending = self.pending[whole * self.width :]
+        while complete := min(len(self.pending) // self.width, 2 * self.most - len(self.stretches)):
+            self.stretches = np.concatenate([self.stretches, _stretches(self.pending, self.width, complete)])
+            self.pending = self.pending[complete * self.width :]
             if len(self.stretches) == 2 * self.most:
                 self.stretches = _paired(self.stretches)
                 self.width *= 2
 
     def _flops(self, phases: Numbers) -> Numbers:
-        """Of each step; not known (NaN) where a phase's are not."""
         result = np.full(len(phases), math.nan)
         for phase in _different(phases):
             result[phases == phase] = self.known.flops.get(int(phase), math.nan)
         return result
 
     def _count(self, rows: Numbers) -> None:
-        """What is summed over the whole file."""
         self.steps += len(rows)
         for phase in _different(rows[:, 4]):
             self.phases.setdefault(int(phase), float(rows[np.argmax(rows[:, 4] == phase), 0]))
@@ -201,7 +198,7 @@ class LearningCurve:
                 self.lowest = (step, loss)
 
     def points(self) -> list[list[float | None]]:
-        """The curve: rows of COLUMNS; its first and last step as they are, between them a row a stretch of steps."""
+        """Return rows of COLUMNS: a row per range of steps, and the first and last step exactly."""
         rows = self.stretches
         if len(self.pending):
             rows = np.concatenate([rows, _stretches(self.pending, len(self.pending), 1)])
@@ -218,7 +215,7 @@ class LearningCurve:
         return [[value if math.isfinite(value) else None for value in point] for point in points]
 
     def at(self, step: float, points: Sequence[Sequence[float | None]]) -> list[float | None]:
-        """Tokens, hours and FLOPs when a step was done, by the points around it."""
+        """Interpolate tokens, hours and FLOPs at a step."""
         steps = [float(point[0] or 0.0) for point in points]
         result: list[float | None] = []
         for column in (4, 5, 6):
@@ -228,7 +225,6 @@ class LearningCurve:
         return result
 
     def facts(self) -> dict[str, Any]:
-        """All that is known, as a table that JSON can hold."""
         points = self.points()
         validations = [
             [line["step"], _finite_or_none(line["validation"]), *self.at(line["step"], points)]
@@ -252,7 +248,7 @@ class LearningCurve:
 
 
 def read(path: Path, known: Known, most: int = MOST) -> dict[str, Any]:
-    """The facts of a whole file, and under `cut` what is wrong with its end."""
+    """Return the facts of a whole file; `cut` says what is wrong with its end."""
     curve = LearningCurve(known, most)
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -266,13 +262,13 @@ def _steps(lines: Sequence[MetricsLine]) -> list[MetricsLine]:
 
 
 def _columns(lines: Sequence[MetricsLine]) -> Numbers:
-    """Step, loss, tokens, seconds and phase of each; the loss is NaN where it is no number, or endless."""
+    """Return step, loss, tokens, seconds and phase of each line; a loss that is not a finite number is NaN."""
     rows = np.empty((len(lines), 5))
     for column, name in enumerate(("step", "loss", "tokens", "seconds", "phase")):
         values = map(operator.attrgetter(name), lines)
         try:
             rows[:, column] = np.fromiter(values, float, len(lines))
-        except TypeError:  # a loss that is null
+        except TypeError:  # a loss is null
             rows[:, column] = [_number(getattr(line, name)) for line in lines]
     losses = rows[:, 1]
     losses[~(np.abs(losses) < ENDLESS)] = math.nan
@@ -280,7 +276,7 @@ def _columns(lines: Sequence[MetricsLine]) -> Numbers:
 
 
 def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
-    """So many stretches of so many lines."""
+    """Aggregate `count` ranges of `width` lines."""
     cube = rows[: width * count].reshape(count, width, 5)
     losses = cube[:, :, 1]
     good = np.isfinite(losses)
@@ -294,7 +290,7 @@ def _stretches(rows: Numbers, width: int, count: int) -> Numbers:
 
 
 def _paired(rows: Numbers) -> Numbers:
-    """Two neighbors as one, of an even number."""
+    """Merge neighboring ranges; their number is even."""
     even, odd = rows[::2], rows[1::2]
     pairs = odd.copy()
     pairs[:, 1] = np.minimum(even[:, 1], odd[:, 1])
@@ -305,18 +301,16 @@ def _paired(rows: Numbers) -> Numbers:
 
 
 def _different(phases: Numbers) -> list[float]:
-    """Each phase once; nearly always there is but one."""
     low = float(phases.min())
     return [low] if low == phases.max() else [float(phase) for phase in np.unique(phases)]
 
 
 def _exact(step: Sequence[float]) -> list[float]:
-    """One step as a point."""
     return [step[0], step[1], step[1], step[1], step[2], step[3] / 3600, step[4]]
 
 
 def _number(value: object) -> float:
-    """A loss; what is none, or endless, is NaN."""
+    """Return a loss; NaN if it is missing or too large."""
     if not isinstance(value, int | float) or not abs(value) < ENDLESS:
         return math.nan
     return float(value)
@@ -327,7 +321,7 @@ def _finite_or_none(value: float) -> float | None:
 
 
 def _over_steps(validations: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
-    """Of each score of validations its value at steps; none that is the validation loss under another name."""
+    """Return each validation score over steps, except those equal to the validation loss."""
     rows = [_plain(line) or {} for line in validations]
     names = dict.fromkeys(name for row in rows for name in row if name not in ("step", "validation"))
     series = {name: [[row["step"], row[name]] for row in rows if name in row] for name in names}

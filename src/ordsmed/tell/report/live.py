@@ -1,8 +1,8 @@
-"""A report served on this machine while runs go on: metrics are read on from where they were, a browser asks again.
+"""Web server for a report of runs that are still running; metrics are read incrementally.
 
-/             the page, which asks for /state and comes again when that changes
-/state        a word that is another one once anything was written
-/report.json  every number
+/             the page, which polls /state and reloads when that changes
+/state        a text that changes when a run writes something
+/report.json  all facts
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ordsmed.base.say import say
 from ordsmed.tell.report import comparisons, content, folders, learning_curve, page, parts, speeds
 from ordsmed.tell.report.learning_curve import Known, LearningCurve
 
-HOST = "127.0.0.1"  # nobody but this machine
-WATCHED = (folders.METRICS, "status.json", folders.SCORES, "trials.json", "scores")  # by whose change a run has changed
+HOST = "127.0.0.1"  # only reachable from this machine
+WATCHED = (folders.METRICS, "status.json", folders.SCORES, "trials.json", "scores")  # a run changed if these did
 
 
 class Follower:
-    """Reads metrics files on from where it was; one that became shorter, or another, from its beginning."""
+    """Reads metrics files from where it stopped; a file that shrank or was replaced is read again."""
 
     def __init__(self) -> None:
         self.known: dict[Path, tuple[tuple[Known, int, int], LearningCurve, int]] = {}
 
     def read(self, path: Path, known: Known, most: int) -> dict[str, Any]:
-        """As `learning_curve.read`; a last line that is half written is waited for."""
+        """Read like `learning_curve.read`, but wait for the rest of an incomplete last line."""
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
             about = (known, most, stat.st_ino)
@@ -49,7 +49,7 @@ class Follower:
 
 
 class LiveReport:
-    """What is asked for over and over: the report as it is now, made anew only when something was written."""
+    """The current report, rebuilt only when something was written."""
 
     def __init__(self, names: Sequence[str], watts: float = 0.0) -> None:
         self.names, self.watts = names, watts
@@ -57,7 +57,7 @@ class LiveReport:
         self.state_then, self.text, self.json = "", "", ""
 
     def state(self) -> str:
-        """Another word once a file of a run is another."""
+        """Return a text that changes when a file of a run changes."""
         marks = []
         files_by_name = {
             name: speeds.speed_files(path)
@@ -76,7 +76,7 @@ class LiveReport:
         return f"{hash(tuple(marks)):x}"
 
     def answer(self, path: str) -> tuple[str, str] | None:
-        """The kind of an answer and the answer; None: there is no such page."""
+        """Return content type and body for a path, or None."""
         with self.lock:
             state = self.state()
             if path == "/state":
@@ -91,49 +91,48 @@ class LiveReport:
 
 
 def server(names: Sequence[str], *, port: int = 0, watts: float = 0.0) -> ThreadingHTTPServer:
-    """What serves these folders, on a port that is free where none is named."""
+    """Return a server for these folders, on a free port by default."""
     live = LiveReport(names, watts)
-    live.state()  # folders that hold no run are refused here
+    live.state()  # raises an error for folders without runs
     try:
         return ThreadingHTTPServer((HOST, port), _handler(live.answer))
     except OSError as error:
         problem = f"port {port}: {error.strerror}"
-        raise RunError("report --watch", problem, "a port that is free", "leave out `--port`") from None
+        raise RunError("report --watch", problem, "a free port", "leave out `--port`") from None
 
 
 def watch(names: Sequence[str], *, port: int = 0, watts: float = 0.0) -> None:
-    """Serve until somebody presses Ctrl-C."""
     serving = server(names, port=port, watts=watts)
-    say(f"http://{HOST}:{serving.server_address[1]}/ on this machine alone; Ctrl-C ends")
+    say(f"http://{HOST}:{serving.server_address[1]}/ on this machine only; Ctrl-C stops it")
     with serving:
         try:
             serving.serve_forever(poll_interval=0.2)
         except Ended:
             raise
-        except KeyboardInterrupt:  # which is how it is ended
+        except KeyboardInterrupt:  # the usual way to stop
             return
 
 
 def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRequestHandler]:
     class LiveHandler(BaseHTTPRequestHandler):
-        """Answers GET; what asks by another name than this machine's is a page of somebody else."""
+        """Answers GET; a request with another host name comes from a foreign page and is rejected."""
 
         def handle(self) -> None:
-            """A browser that goes away meanwhile is no error."""
+            """Handle requests; a browser that disconnects is not an error."""
             with contextlib.suppress(ConnectionError):
                 super().handle()
 
         def do_GET(self) -> None:
             assert isinstance(self.server, ThreadingHTTPServer)
             port = self.server.server_address[1]
-            hosts = {f"{name}:{port}".removesuffix(":80") for name in (HOST, "localhost")}  # as a browser says it
+            hosts = {f"{name}:{port}".removesuffix(":80") for name in (HOST, "localhost")}  # browsers omit port 80
             if self.headers.get("Host") not in hosts:
                 self.send_error(403)
                 return
             status = 200
             try:
                 reply = answer(self.path.partition("?")[0])
-            except OrdsmedError as error:  # a folder that is gone may come back: a page that stands waits for it
+            except OrdsmedError as error:  # a missing folder may come back, so open pages keep polling
                 status, reply = 503, ("text/plain", str(error))
             if reply is None:
                 self.send_error(404)
@@ -148,6 +147,6 @@ def _handler(answer: Callable[[str], tuple[str, str] | None]) -> type[BaseHTTPRe
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing is told of each request."""
+            """Log nothing."""
 
     return LiveHandler

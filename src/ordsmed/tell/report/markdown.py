@@ -1,4 +1,4 @@
-"""A report as Markdown, for the appendix of a paper, with a statement of data and compute for a model card."""
+"""Markdown of a report, for the appendix of a paper, with a statement on data and compute for a model card."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
         yield from ("## Data and compute", "", *(line for part in statement(report) for line in (part, "")))
     notes = [f"- {plain(run['name'])}: {plain(note)}" for run in report["runs"] for note in run["notes"]]
     if notes:
-        yield from ("## To know first", "", *notes, "")
+        yield from ("## Warnings", "", *notes, "")
     for table in speeds.and_tables(report):
         yield from (f"## {plain(table.title)}", "")
         rows = [[plain(cell.text) for cell in row] for row in table.rows]
@@ -45,7 +45,7 @@ def _title(report: Mapping[str, Any]) -> str:
 
 
 def _with_code(text: str) -> str:
-    """As text in which `commands` and `settings` stand apart."""
+    """Escape text for Markdown, but keep code in backticks."""
     parts = " ".join(text.split()).split("`")
     if len(parts) % 2 == 0:
         return plain(text)
@@ -53,7 +53,7 @@ def _with_code(text: str) -> str:
 
 
 def statement(report: Mapping[str, Any]) -> list[str]:
-    """Paragraphs: what models learned from, and what that took. What is not known is said to be so."""
+    """Return paragraphs on data, compute and software; unknown facts are stated as unknown."""
     versions: dict[str, dict[str, None]] = {}
     for run in report["runs"]:
         for name in ("ordsmed", "torch", "python"):
@@ -63,7 +63,7 @@ def statement(report: Mapping[str, Any]) -> list[str]:
     return [
         _about_data(report["runs"]),
         _about_compute(report),
-        f"**Software.** {plain(text)}." if text else "**Software.** Not known.",
+        f"**Software.** {plain(text)}." if text else "**Software.** Unknown.",
     ]
 
 
@@ -77,25 +77,21 @@ def _about_data(runs: Sequence[Mapping[str, Any]]) -> str:
     examples = {Path(row["source"]).name: row["examples"] for row in rows if row["split"] and row["examples"]}
     flats = [run["recipe"] for run in runs if run["kind"] in ("finetune", "trials")]
     for kind, file in sorted(
-        {
-            (str(flat.get("task.kind", "")), Path(str(flat.get("task.train", "not known"))).name)
-            for flat in flats
-            if flat
-        }
+        {(str(flat.get("task.kind", "")), Path(str(flat.get("task.train", "unknown"))).name) for flat in flats if flat}
     ):
         many_of = f", {tables.count(examples[file])} examples" if file in examples else ""
         parts.append(f"the files of the task {plain(kind)} ({plain(file)}{many_of})")
     seen = sum(run["course"]["tokens"] for run in runs if run["course"])
-    passes = f" The runs together read {tables.count(seen)} tokens." if seen else ""
+    passes = f" All runs together read {tables.count(seen)} tokens." if seen else ""
     return (
-        f"**Data.** Learned from {'; '.join(parts)}.{passes}" if parts else "**Data.** Not known: no run here says it."
+        f"**Data.** Trained on {'; '.join(parts)}.{passes}" if parts else "**Data.** Unknown: no run here records it."
     )
 
 
 def _source(row: Mapping[str, Any]) -> str:
     parts = [plain(row["source"])]
     if row["tokens"] is not None:
-        held_out = f" ({tables.count(row['held_out'])} more were held out)" if row["held_out"] else ""
+        held_out = f" ({tables.count(row['held_out'])} more held out)" if row["held_out"] else ""
         of = f" of {tables.count(row['documents'])} documents" if row["documents"] else ""
         parts.append(f"{tables.count(row['tokens'])} tokens{of}{held_out}")
     if row["vocabulary"]:
@@ -108,21 +104,20 @@ def _source(row: Mapping[str, Any]) -> str:
 def _about_compute(report: Mapping[str, Any]) -> str:
     cost, runs = report["cost"], [run for run in report["runs"] if run["course"]]
     if cost["device_hours"] is None:
-        return "**Compute.** Not known: no run here has written a step."
+        return "**Compute.** Unknown: no run here has written a step."
     machines = dict.fromkeys(run["machine"].split(";")[0] for run in runs if run["machine"])
-    text = f"**Compute.** {many(len(runs), 'run')}, {tables.few(cost['device_hours'])} device hours in all"
+    text = f"**Compute.** {many(len(runs), 'run')}, {tables.few(cost['device_hours'])} device hours in total"
     text += f" ({'; '.join(map(plain, machines))})" if machines else ""
     if cost["flops"] is not None:
-        blank = f", those of {many(cost['without_flops'], 'run')} not known" if cost["without_flops"] else ""
-        text += f", {operations(cost['flops'])} by the size of the networks{blank}"
-    text += "; time of the steps that stand, without validations, saving and what was done twice."
+        blank = f", unknown for {many(cost['without_flops'], 'run')}" if cost["without_flops"] else ""
+        text += f", {operations(cost['flops'])} from the size of the networks{blank}"
+    text += "; time of the final steps, without validation, saving and repeated work."
     if cost["kwh"] is not None:
-        return f"{text} Energy: {tables.few(cost['kwh'])} kWh, at {report['made']['watts']:g} W a device, not measured."
+        return f"{text} Energy: {tables.few(cost['kwh'])} kWh, estimated at {report['made']['watts']:g} W per device."
     return f"{text} Energy was not measured."
 
 
 def _settings(report: Mapping[str, Any]) -> Iterator[str]:
-    """The whole recipe of each group, as an appendix has it."""
     groups = [group for group in report["groups"] if report["runs"][group["runs"][0]]["recipe"]]
     for group in groups:
         flat = report["runs"][group["runs"][0]]["recipe"]

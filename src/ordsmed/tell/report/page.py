@@ -1,4 +1,4 @@
-"""The page of a report: one file of HTML with its style, its pictures and its numbers; no other file, no network."""
+"""HTML page of a report: one file with style, charts and numbers, without other files or network access."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from ordsmed.base.say import many, operations
 from ordsmed.tell.report import curves, parts, ranking, searches, speeds, tables
 
-RECIPES = 12  # that are shown whole
-NOTES = 40  # that are shown
-TOLD = 3  # runs of which a sentence says what came of each
-BROKEN = ("failed", "killed")  # states whose notes go first
+RECIPES = 12  # maximum number of recipes on a page
+NOTES = 40  # maximum number of notes on a page
+TOLD = 3  # maximum number of runs that get a sentence each
+BROKEN = ("failed", "killed")  # states whose notes come first
 
 
 def page(report: Mapping[str, Any], *, live: str = "") -> str:
-    """All of it; `live`: the state it shows, of one that is served and comes again when that is another."""
+    """Return the page; `live` is the state of a served page, which reloads when the state changes."""
     runs = [{**run, "recipe": {}, "course": _without_points(run["course"])} for run in report["runs"]]
     title = _title(report)
     return parts.document(title, _parts(report, html.escape(title)), {**report, "runs": runs}, live=live)
@@ -39,7 +39,7 @@ def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
     yield _score_curves(report)
     for table in speeds.and_tables(report):
         if table.key.startswith("search-") or (table.key == "runs" and len(report["runs"]) == 1):
-            continue  # its numbers stand at the top
+            continue  # its numbers are at the top
         yield parts.section(table, _probes(report) if table.key == "probes" else speeds.bars(report, table.key))
     yield _recipes(report)
     stamp = report["made"]
@@ -48,13 +48,11 @@ def _parts(report: Mapping[str, Any], title: str) -> Iterator[str]:
 
 
 def _byline(report: Mapping[str, Any]) -> str:
-    """Who made the page, if that is said, and when."""
     stamp = report["made"]
     return f'<p class="note">{html.escape(", ".join(filter(None, (stamp["author"], stamp["at"][:10]))))}</p>'
 
 
 def _lead(report: Mapping[str, Any]) -> Iterator[str]:
-    """What came of few runs, in a sentence each; how many there are of more."""
     runs = report["runs"]
     yield from searches.lead(report)
     sentences = [
@@ -74,7 +72,7 @@ def _lead(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _summary(report: Mapping[str, Any]) -> str:
-    """The few numbers that are asked for first: of one run all that no other table has."""
+    """Return the most important numbers; for a single run also those that no table shows."""
     cells, run, curve = tables.Cells(report), ("runs", 0), ("runs", 0, "course")
     wanted: list[tuple[str, tables.Path, Callable[[Any], str]]] = [
         ("verb", (*run, "kind"), str), ("state", (*run, "state"), str), ("step", (*curve, "step"), tables.count),
@@ -92,15 +90,13 @@ def _summary(report: Mapping[str, Any]) -> str:
 
 
 def _score_curves(report: Mapping[str, Any]) -> str:
-    """How the scores of validations changed."""
     pictures = curves.scores(report)
     parts = (f'<section class="small"><h3>{html.escape(title)}</h3>{svg}</section>' for title, svg in pictures)
     text = "".join(parts)
-    return f'<section id="score-curves"><h2>Scores as it learned</h2>{text}</section>' if text else ""
+    return f'<section id="score-curves"><h2>Scores during training</h2>{text}</section>' if text else ""
 
 
 def _notes(report: Mapping[str, Any]) -> str:
-    """What is wrong with a run, or worth knowing."""
     notes = [(run["name"], note, run["state"]) for run in report["runs"] for note in run["notes"]]
     notes.sort(key=lambda note: BROKEN.index(note[2]) if note[2] in BROKEN else len(BROKEN))
     if not notes:
@@ -111,36 +107,36 @@ def _notes(report: Mapping[str, Any]) -> str:
         for name, note, state in notes[:NOTES]
     )
     more = f'<p class="note">and {len(notes) - NOTES:,} more in the JSON</p>' if len(notes) > NOTES else ""
-    return f'<section id="notes"><h2>To know first</h2><ul class="notes">{items}</ul>{more}</section>'
+    return f'<section id="notes"><h2>Warnings</h2><ul class="notes">{items}</ul>{more}</section>'
 
 
 def _losses(report: Mapping[str, Any]) -> str:
-    """A picture for what is learned and for an axis, of which one is shown; which one is chosen without a script."""
+    """Return charts per objective and axis; the axis is chosen without a script."""
     subjects = curves.subjects(report)
     if not report["runs"]:
         return ""
     if not subjects:
         return '<section id="loss"><h2>Loss</h2><p>No run here has written a step.</p></section>'
-    about = "Lines: means of neighboring steps; bands: from the lowest to the highest; dots: validations."
+    about = "Lines: means of neighboring steps; bands: minimum to maximum; dots: validations."
     parts = [
         f"{f'<h3>{html.escape(name)}</h3>' if subjects.keys() - {name} else ''}{_axes(report, groups, number)}"
         for number, (name, groups) in enumerate(subjects.items())
     ]
     return (
         f'<section id="loss"><h2>Loss</h2>{"".join(f"<section>{part}</section>" for part in parts)}'
-        f'<p class="note">{about} How losses fall at the very beginning is cut off at the top.</p></section>'
+        f'<p class="note">{about} The steep fall at the very beginning is cut off at the top.</p></section>'
     )
 
 
 def _axes(report: Mapping[str, Any], groups: Sequence[int], number: int) -> str:
     pictures = curves.losses(report, groups)
-    choices = "".join(
+    buttons = "".join(
         f'<input type="radio" name="axis-{number}" id="axis-{number}-{n}"{"" if n else " checked"}>'
         f'<label for="axis-{number}-{n}">{name}</label>'
         for n, (name, _) in enumerate(pictures)
     )
     panels = "".join(f'<div class="panel">{picture}</div>' for _, picture in pictures)
-    return f'{curves.legend(report, groups)}<div class="axes">{choices}{panels}</div>'
+    return f'{curves.legend(report, groups)}<div class="axes">{buttons}{panels}</div>'
 
 
 def _probes(report: Mapping[str, Any]) -> str:
@@ -149,7 +145,6 @@ def _probes(report: Mapping[str, Any]) -> str:
 
 
 def _recipes(report: Mapping[str, Any]) -> str:
-    """Recipes whole, folded."""
     shown = [group for group in report["groups"] if report["runs"][group["runs"][0]]["recipe"]]
     items = "".join(
         f"<details><summary>{html.escape(tables.cut(group['name']))}</summary>"

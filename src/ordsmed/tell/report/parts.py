@@ -1,4 +1,4 @@
-"""Parts that all reports have, of runs or not: a document of HTML, its tables; text that is no Markdown."""
+"""Building blocks of all reports: HTML document and tables, escaped Markdown."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 from ordsmed.tell.report.tables import ReportCell, ReportTable
 
 HERE = Path(__file__).parent
-AGAIN = 10  # seconds after which a browser without scripts asks again
-BREAKS = re.compile(r"([,/_]|\.(?=\D))(?=\S)")  # after which a long name may go on in the next line
-SIGNS = re.compile(r"([\\`*_\[\]<>])")  # what Markdown would read as something else
+AGAIN = 10  # seconds between reloads in a browser without scripts
+BREAKS = re.compile(r"([,/_]|\.(?=\D))(?=\S)")  # positions where a long name may wrap
+SIGNS = re.compile(r"([\\`*_\[\]<>])")  # characters with a meaning in Markdown
 
 
 def dumps(value: object) -> str:
-    """JSON as every reader takes it: what is no number is null."""
+    """Return strict JSON; NaN is an error."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def document(title: str, parts: Iterable[str], facts: Mapping[str, Any], *, live: str = "") -> str:
-    """A page of these parts, with the style and the script of all reports; `facts`: the JSON that it holds."""
+    """Return an HTML page of these parts with the common style and script; `facts` is the embedded JSON."""
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     state = f' data-live="{html.escape(live)}"' if live else ""
-    again = f'<noscript><meta http-equiv="refresh" content="{AGAIN}"></noscript>' if live else ""
+    refresh = f'<noscript><meta http-equiv="refresh" content="{AGAIN}"></noscript>' if live else ""
     text = dumps(facts).replace("<", "\\u003c").replace("&", "\\u0026")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{refresh}'
         f"<title>{html.escape(title)}</title>\n<style>\n{style}</style></head>\n"
         f"<body{state}>\n"
         + "\n".join(parts)
@@ -40,7 +40,7 @@ def document(title: str, parts: Iterable[str], facts: Mapping[str, Any], *, live
 
 
 def section(table: ReportTable, before: str = "") -> str:
-    """A table with its heading; `before`: a picture above it."""
+    """Return a table with its heading; `before` is a chart above it."""
     about = f'<p class="about">{with_code(table.about)}</p>' if table.about else ""
     title = f"<h2>{html.escape(table.title)}</h2>"
     head = "".join(f'<th scope="col"{_class(table, n)}>{html.escape(name)}</th>' for n, name in enumerate(table.head))
@@ -60,12 +60,11 @@ def _class(table: ReportTable, column: int, shown: ReportCell | None = None) -> 
 
 
 def _column(table: ReportTable, column: int, shown: ReportCell) -> str:
-    """Attributes of a cell: its class, and the head of its column, which a narrow screen shows before it."""
     return f'{_class(table, column, shown)} data-head="{html.escape(table.head[column])}"'
 
 
 def cell(shown: ReportCell, tag: str, kind: str = "", *, breaks: bool = False) -> str:
-    """A cell with the number that it rounds, and where that stands in the JSON; `breaks`: it may have several lines."""
+    """Return a cell with its exact value and its path in the JSON; `breaks`: long names may wrap."""
     value = "" if shown.value is None else f' data-value="{html.escape(_exact(shown.value))}"'
     source = f' data-from="/{html.escape("/".join(map(str, shown.source)))}"' if shown.source and value else ""
     text = html.escape(shown.text)
@@ -78,12 +77,12 @@ def _exact(value: float | int | str) -> str:
 
 
 def with_code(text: str) -> str:
-    """Text in which `commands` and `settings` stand apart."""
+    """Escape text for HTML and mark text in backticks as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def plain(text: str) -> str:
-    """As text in Markdown: nothing in it is Markdown or HTML."""
+    """Escape text for Markdown and HTML."""
     return escaped(" ".join(text.split()))
 
 

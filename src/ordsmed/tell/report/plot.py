@@ -1,4 +1,4 @@
-"""Plots of a page: curves as SVG that stretches with the page, their labels as text beside it, readable on a phone."""
+"""Charts of a page: curves as SVG that stretches with the page, with labels as HTML text, readable on a phone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from itertools import groupby
 from ordsmed.base.chart import Scale, marks, path
 from ordsmed.tell.report.tables import count, cut
 
-SIDE = 1000  # of the square in which curves are drawn, whatever its shape on the page
+SIDE = 1000  # side of the square in which curves are drawn, stretched to its shape on the page
 BUCKETS = 140  # points of a drawn curve
-CALM = 5  # times as far above the lowest as nearly all is: what lies higher is cut off, since it would flatten the rest
-COLORED = 8  # curves with a color of their own; the rest is gray
+CALM = 5  # values further above the lowest than CALM times the typical distance are cut off
+COLORED = 8  # curves with a separate color; others are gray
 SCALES = ((1e21, "10²¹"), (1e18, "10¹⁸"), (1e15, "10¹⁵"), (1e12, "10¹²"), (1e9, "billions"), (1e6, "millions"),
           (1e3, "thousands"))  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A place of a curve: what was lowest and highest there beside its mean."""
+    """Point of a curve: lowest, mean and highest value at x."""
 
     x: float
     low: float
@@ -31,7 +31,7 @@ class PlotPoint:
 
 @dataclass
 class PlotCurve:
-    """A line with its band; `dots`: validations, which stand by themselves."""
+    """A line with its band; `dots` are validations."""
 
     name: str
     points: list[PlotPoint | None]  # None: a gap
@@ -42,8 +42,6 @@ class PlotCurve:
 
 @dataclass
 class PlotAxis:
-    """What runs along the bottom: from where to where, and in which unit."""
-
     key: str
     label: str
     low: float
@@ -52,14 +50,14 @@ class PlotAxis:
     marks: list[tuple[float, str]] = field(default_factory=list)
 
     def place(self, value: float) -> float:
-        """In the square."""
+        """Return the position of a value in the square, from 0 to SIDE."""
         if self.logarithmic:
             return SIDE * math.log10(value / self.low) / (math.log10(self.high / self.low) or 1.0)
         return SIDE * (value - self.low) / ((self.high - self.low) or 1.0)
 
 
 def axis_of(key: str, label: str, values: Sequence[float], *, logarithmic: bool = False) -> PlotAxis:
-    """From the lowest to the highest value, marks at round numbers."""
+    """Return an axis from the lowest to the highest value, with marks at round numbers."""
     low, high = min(values), max(values)
     if logarithmic and low > 0:
         high = max(high, low * 2)
@@ -74,7 +72,7 @@ def axis_of(key: str, label: str, values: Sequence[float], *, logarithmic: bool 
 
 
 def scaled(key: str, label: str, highest: float) -> tuple[float, str]:
-    """What numbers of an axis are divided by, and how it is called then."""
+    """Return the divisor of an axis' numbers and its label in this unit."""
     if key == "hours":
         unit, name = (1 / 3600, "seconds") if highest < 0.05 else (1 / 60, "minutes") if highest < 2 else (1.0, "hours")
         unit, name = (24.0, "days") if highest > 96 else (unit, name)
@@ -85,7 +83,7 @@ def scaled(key: str, label: str, highest: float) -> tuple[float, str]:
 
 
 def bucketed(rows: Sequence[Sequence[float | None]], column: int, size: int = BUCKETS) -> list[PlotPoint | None]:
-    """The points of a course over one of its columns, neighbors as one where there are too many."""
+    """Return the points of a curve over a column, with neighbors merged if there are too many."""
     width = max(1, math.ceil(len(rows) / size))
     result: list[PlotPoint | None] = []
     for start in range(0, len(rows), width):
@@ -100,7 +98,7 @@ def bucketed(rows: Sequence[Sequence[float | None]], column: int, size: int = BU
 
 
 def band(curves: Sequence[Sequence[PlotPoint | None]]) -> list[PlotPoint | None]:
-    """Curves of several seeds as one: their mean between the lowest and the highest, where all have come to."""
+    """Merge curves of several seeds: mean, lowest and highest, over the range that all have."""
     lines = [[point for point in curve if point] for curve in curves]
     lines = [line for line in lines if line]
     if not lines:
@@ -115,7 +113,6 @@ def band(curves: Sequence[Sequence[PlotPoint | None]]) -> list[PlotPoint | None]
 
 
 def _between(line: Sequence[PlotPoint], x: float) -> float:
-    """A curve's mean at a place."""
     import bisect
 
     at = bisect.bisect_left([point.x for point in line], x)
@@ -127,9 +124,9 @@ def _between(line: Sequence[PlotPoint], x: float) -> float:
 
 
 def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, float]:
-    """The lowest and highest value that is shown; cut off is how a run falls at its beginning, and what leaps away.
+    """Return the lowest and highest shown value, without a run's steep start and outliers.
 
-    `bands`: the whole of these is shown as well.
+    With `bands`, whole bands are shown.
     """
     low = min(min([y for _, y in c.dots] + [p.low if c.banded else p.mean for p in _later(c)]) for c in curves)
     tops = []
@@ -142,26 +139,25 @@ def reach(curves: Sequence[PlotCurve], *, bands: bool = False) -> tuple[float, f
 
 
 def _level(value: float) -> PlotCurve:
-    """A value as a curve of one point."""
     return PlotCurve("", [PlotPoint(0.0, value, value, value)])
 
 
 def _later(curve: PlotCurve) -> list[PlotPoint]:
-    """Its points without its very beginning; all, where only that is known."""
+    """Return a curve's points without its very beginning, or all if there are no others."""
     later = [*curve.points[math.ceil(len(curve.points) * 0.04) :], *curve.points[-1:]]
     return [point for point in later if point] or [point for point in curve.points if point]
 
 
 def _calm(values: Sequence[float], low: float, share: float) -> float:
-    """The highest value that is not far above those that so large a share does not exceed."""
+    """Return the highest value that is not far above what the `share` of values does not exceed."""
     ordered = sorted(values)
-    usual = ordered[int((len(ordered) - 1) * share)]
-    limit = usual + CALM * (usual - low)
+    typical = ordered[int((len(ordered) - 1) * share)]
+    limit = typical + CALM * (typical - low)
     return ordered[-1] if limit == low else max(value for value in ordered if value <= limit)
 
 
 def leaps(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
-    """The curves that are not wholly shown beyond their beginning, and how high each comes."""
+    """Return the curves that are cut off after their beginning, with their highest values."""
     _, high = reach(curves)
     tops = ((c.name, max([p.mean for p in _later(c)] + [y for _, y in c.dots])) for c in curves)
     return [(name, top) for name, top in tops if top > high]
@@ -171,9 +167,9 @@ def plot(
     axis: PlotAxis, curves: Sequence[PlotCurve], label: str, phases: Sequence[tuple[float, str]] = (), *,
     bands: bool = False, guessing: float | None = None,
 ) -> str:  # fmt: skip
-    """The whole figure; `phases`: where each begins; `bands`: they are shown whole; `guessing`: what it would reach."""
+    """Return the figure; `phases`: starts of phases; `bands`: show them whole; `guessing`: level of guessing."""
     low, high = reach([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
-    guessing = guessing if guessing is not None and low <= guessing <= high else None  # else it was cut off
+    guessing = guessing if guessing is not None and low <= guessing <= high else None  # it may be cut off
 
     def y(value: float) -> float:
         return SIDE * (high - value) / (high - low)
@@ -212,24 +208,21 @@ def plot(
 
 
 def color(curve: PlotCurve) -> str:
-    """The class by which a curve has its color."""
     return "other" if curve.color is None else f"c{curve.color}"
 
 
 def _inside(value: float) -> float:
-    """Far outside is as good as just outside, and numbers stay short."""
+    """Limit a coordinate, so that numbers stay short."""
     return min(max(value, -SIDE), 2 * SIDE)
 
 
 def _path(kind: str, curve: PlotCurve, d: str, titled: bool = False) -> str:
-    """A part of a curve, under its name."""
     name = html.escape(cut(curve.name))
     end = f"><title>{name}</title></path>" if titled else "/>"
     return f'<path class="{kind} {color(curve)}" data-name="{name}" d="{d}"{end}'
 
 
 def _stretches(curve: PlotCurve) -> list[list[PlotPoint]]:
-    """Its points between gaps."""
     return [[p for p in points if p] for gap, points in groupby(curve.points, lambda p: p is None) if not gap]
 
 
@@ -239,7 +232,7 @@ def _line(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
 
 
 def _band(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
-    """A surface for each stretch without a gap."""
+    """Return an area per section without gaps."""
     edges = (
         [*((p.x, p.high) for p in points), *((p.x, p.low) for p in reversed(points))]
         for points in _stretches(curve)
@@ -250,18 +243,18 @@ def _band(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
 
 
 def _dots(curve: PlotCurve, axis: PlotAxis, y: Scale) -> str:
-    """Lines of no length with round ends: circles that do not stretch."""
+    """Return lines of zero length with round ends, which are circles that do not stretch."""
     return _path("dots", curve, "".join(f"M{axis.place(x):.0f} {_inside(y(v)):.0f}h0" for x, v in curve.dots))
 
 
 def legend(curves: Sequence[PlotCurve], notes: Mapping[str, str]) -> str:
-    """The names of the curves that have a color, and how many have none."""
+    """Return the names of colored curves, and the number of others."""
     named = [curve for curve in curves if curve.color is not None]
     items = [
         f'<li data-name="{html.escape(cut(c.name))}"><b class="key {color(c)}"></b>{html.escape(cut(c.name))}'
         f"<small>{html.escape(notes.get(c.name, ''))}</small></li>"
         for c in named
     ]
-    if rest := len(curves) - len(named):
-        items.append(f'<li><b class="key other"></b>{rest:,} others<small>each told when pointed at</small></li>')
+    if unnamed := len(curves) - len(named):
+        items.append(f'<li><b class="key other"></b>{unnamed:,} others<small>names appear on hover</small></li>')
     return f'<ul class="legend">{"".join(items)}</ul>'

@@ -1,6 +1,6 @@
-"""Which of several runs is best, by what and by how much: a sentence for runs that learned the same from the same.
+"""Ranking of runs that were trained on the same data for the same objective or task, as a sentence.
 
-of 3 that learned mlm, the best by validation loss is b: 3.1000, 0.1000 less than a; the last is c with 3.4000
+Of 3 that learned mlm from the same data, the best by validation loss is b: 3.1000, 0.1000 less than a; the last is c
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ VALIDATION = "validation"
 
 
 class RankedRecipe(NamedTuple):
-    """A recipe with the mean of its runs' scores."""
-
     name: str
     value: float
     runs: int
@@ -28,11 +26,10 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     if len(report["runs"]) < 2:
         return
     sentences = [line for (name, score, _), group in _comparable(report).items() if (line := _line(name, score, group))]
-    yield from sentences or ["No two of these runs learned the same from the same data, so none of them is the best."]
+    yield from sentences or ["No two of these runs have the same task and data, so they are not ranked."]
 
 
 def _comparable(report: Mapping[str, Any]) -> dict[tuple[str, str, str], list[RankedRecipe]]:
-    """Recipes by what they learned, the score that tells how well, and the data."""
     result: dict[tuple[str, str, str], list[RankedRecipe]] = {}
     for group in report["groups"]:
         runs = [report["runs"][number] for number in group["runs"]]
@@ -47,7 +44,7 @@ def _comparable(report: Mapping[str, Any]) -> dict[tuple[str, str, str], list[Ra
 
 
 def _deciding(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the score by which runs are compared: of a pretraining the loss, of a fine-tuning the task's first."""
+    """Return the score that decides: validation loss in pretraining, the task's first score in fine-tuning."""
     if runs[0]["kind"] == "pretrain":
         return VALIDATION
     scores = runs[0]["scores"]
@@ -62,7 +59,7 @@ def _value(run: Mapping[str, Any], score: str) -> float | None:
 
 
 def _line(name: str, score: str, recipes: list[RankedRecipe]) -> str:
-    """Return the sentence; empty where there is one recipe with one run."""
+    """Return the sentence for comparable recipes; empty for one recipe with one run."""
     less = score in LESS_IS_BETTER
     ranked = sorted(recipes, key=lambda recipe: recipe.value if less else -recipe.value)
     called, show = (f"{VALIDATION} loss", loss) if score == VALIDATION else (score, score_named(score))

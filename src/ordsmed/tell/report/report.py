@@ -1,4 +1,4 @@
-"""Report: what runs left, read once and written as a page, as Markdown, as JSON."""
+"""The command `report`: read runs once and write a page, Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ USUAL = "report.html"
 
 
 class WrittenReport(NamedTuple):
-    """What was written of runs."""
+    """Files and facts of a report that was written."""
 
     paths: list[Path]
-    facts: dict[str, Any]  # all that the JSON holds
+    facts: dict[str, Any]  # content of the JSON
     lines: list[str]
 
 
@@ -27,10 +27,12 @@ def write(
     names: Sequence[str], *, out: str | None = None, markdown: str | None = None, json: str | None = None,
     watts: float = 0.0, title: str = "", author: str = "",
 ) -> WrittenReport:  # fmt: skip
-    """The files that are asked for, the page where none is."""
+    """Write the requested files, by default the page."""
     requested = [Path(name).resolve() for name in (out, markdown, json) if name]
-    if twice := [path for path in requested if requested.count(path) > 1]:
-        raise RecipeError(twice[0], "is to be two of the page, the Markdown and the JSON", "a file for each")
+    if repeated := [path for path in requested if requested.count(path) > 1]:
+        raise RecipeError(
+            repeated[0], "is the output of two formats", "separate files for the page, the Markdown and the JSON"
+        )
     report = content.content(names, watts=watts, title=title, author=author)
     texts = {}
     if out or not (markdown or json):

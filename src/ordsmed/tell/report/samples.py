@@ -1,6 +1,6 @@
-"""Samples: what a pretrained model says of three held-out sentences, as it began, half way and in the end.
+"""Samples: what a pretrained model predicts for three held-out sentences, at its first, middle and last weights.
 
-They are asked once, of the weights that stand, when a report is made of that run alone, and kept in its folder:
+They are computed once, when a report is made of a single run, and stored in its folder:
 
     samples.jsonl   {"text": "det er [MASK] bra", "right": "veldig", "says": [{"step": 0, "text": "hus 0.1% · ..."}]}
 """
@@ -28,26 +28,22 @@ from ordsmed.weights.trained import Trained, open_model
 
 NAME = "samples.jsonl"
 SENTENCES = 3
-LARGEST = 60_000_000  # parameters of networks that are asked: it takes seconds
+LARGEST = 60_000_000  # maximum number of parameters, so that samples take seconds
 
 
 class SampleAnswer(msgspec.Struct):
-    """What a step says of it."""
-
     step: int
     text: str
 
 
 class Sample(msgspec.Struct):
-    """A line of the file."""
-
     text: str
     right: str
     says: Annotated[list[SampleAnswer], msgspec.Meta(min_length=1)]
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Those that are kept; a file that is damaged is left alone."""
+    """Return the stored samples; none if the file is damaged."""
     try:
         rows = [values.clean(line) for line in files.read_lines(folder / NAME)]
         msgspec.convert(rows, list[Sample])
@@ -57,48 +53,46 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def ask(folder: Path, run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the stored samples if they are of the weights that the run left, else new ones."""
-    kept = read(folder)
+    """Return the stored samples if they are of the run's final weights, otherwise new ones."""
+    stored = read(folder)
     last = run["scores"].get("found", {}).get("step", run["course"]["step"] if run["course"] else None)
-    if kept and all(row["says"][-1].get("step") == last for row in kept):
-        return kept
-    whole = run["kind"] == "pretrain" and run["state"] == "done" and (folder / "weights").is_dir()
-    if not whole or not run["parameters"] or run["parameters"] > LARGEST:
-        return kept
+    if stored and all(row["says"][-1].get("step") == last for row in stored):
+        return stored
+    finished = run["kind"] == "pretrain" and run["state"] == "done" and (folder / "weights").is_dir()
+    if not finished or not run["parameters"] or run["parameters"] > LARGEST:
+        return stored
     try:
-        rows = _asked(folder)
+        rows = _sampled(folder)
     except (OrdsmedError, OSError) as error:
-        say(f"{folder}: no samples of what it says: {error}")
-        return kept
-    with contextlib.suppress(OSError, OrdsmedError):  # a folder that may only be read is asked again next time
+        say(f"{folder}: no samples: {error}")
+        return stored
+    with contextlib.suppress(OSError, OrdsmedError):  # in a read-only folder they are computed again next time
         files.write_text(folder / NAME, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return rows
 
 
-def _asked(folder: Path) -> list[dict[str, Any]]:
-    """A row a sentence."""
+def _sampled(folder: Path) -> list[dict[str, Any]]:
     origin = Origin.of(folder)
     rows: list[dict[str, Any]] = []
-    left = origin.last()
-    for step in three([step for step in origin.steps() if left is None or step <= left]):
+    last = origin.last()
+    for step in three([step for step in origin.steps() if last is None or step <= last]):
         try:
             trained = open_model(origin, step)
-        except OrdsmedError:  # step 0 comes again from its seed and data, if these still stand
+        except OrdsmedError:  # step 0 is rebuilt from its seed and data, which may be gone
             continue
         rows = rows or [{**sentence, "says": []} for sentence in held_out.sentences(origin, trained, SENTENCES)]
         for row in rows:
-            row["says"].append({"step": step, "text": _said(trained, row["text"])})
+            row["says"].append({"step": step, "text": _prediction(trained, row["text"])})
     return rows
 
 
 def three(steps: list[int]) -> list[int]:
-    """The first, that nearest the middle, and the last of the steps whose weights stand."""
+    """Return the first, the middle and the last of the available steps."""
     middle = min(steps, key=lambda step: abs(step - steps[-1] / 2), default=0)
     return sorted({*steps[:1], middle, *steps[-1:]})
 
 
-def _said(trained: Trained, text: str) -> str:
-    """The three best guesses, or the next words."""
+def _prediction(trained: Trained, text: str) -> str:
     if trained.continues:
         how = SamplingOptions(tokens=12, temperature=0.7, seed=1)
         return next(iter(generate.generate_all(writing(trained), [text], how))).continuation

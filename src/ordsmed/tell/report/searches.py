@@ -1,4 +1,4 @@
-"""Searches on a page: what `make --for search` measured of each way to search, and which one its index uses."""
+"""Search results on a page: how well `make --for search` measured each way to search, and which one its index uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEASURES = ("mrr@10", "ndcg@10", "recall@100")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the measures and the verdict of a folder of `make --for search`; nothing of other folders."""
+    """Return the measurements and the verdict of a folder of `make --for search`; nothing for other folders."""
     try:
         status = read_status(path) if path.is_dir() else {}
     except DataError as error:
@@ -28,17 +28,15 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def lead(report: Mapping[str, Any]) -> Iterator[str]:
-    """The verdicts, the one that says how the index is searched first."""
     for searched in report["searches"]:
         *reasons, used = searched["verdict"]
         yield from (f"{used[:1].upper()}{used[1:]}.", *(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons))
 
 
 def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """A row for each way to search."""
     for number, searched in enumerate(report["searches"]):
         cells, at = Cells(report), ("searches", number, "ways")
         for way in searched["ways"]:
             cells.add(ReportCell(way), *(cells.at((*at, way, key), "{:.1f}".format) for key in MEASURES))
-        about = "on held-out questions that nothing was chosen by, in per cent"
+        about = "on held-out questions that were not used to choose anything, in per cent"
         yield cells.table(f"search-{number}", f"{cut(searched['name'])}: ways to search", ("way", *MEASURES), about)

@@ -1,6 +1,6 @@
-"""Sending: a run's numbers, step by step, to a tracker of experiments (menu `trackers`), afterwards or on the way.
+"""Sending runs to an experiment tracker (menu `trackers`), afterwards or while they run.
 
-What was sent is noted in `sent.json` in the run's folder: sent again, only what is new goes.
+`sent.json` in a run's folder records what was sent, so that sending again only adds new steps.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ TAGS = {"loss": "training/loss", "rate": "training/rate", "norm": "training/norm
 
 @dataclass(frozen=True)
 class Sending:
-    """A run as trackers are told of it."""
+    """A run as trackers receive it."""
 
     project: str
     name: str
-    key: str  # by which it is known when it is sent again
+    key: str  # identifies the run when it is sent again
     settings: Mapping[str, str]
     began: float
     last: int  # the last step that was sent before
-    offline: Path | None  # where a tracker writes that sends nothing
+    offline: Path | None  # folder for a tracker that writes files instead of sending
 
 
 class RunTracker(Protocol):
-    """What a file of the menu offers as `Tracker(sending)`."""
+    """Interface of `Tracker(sending)` in each file of the menu."""
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """The numbers of a step, and when it was done."""
+        """Log the numbers of a step, and its time in seconds since 1970."""
 
     def end(self, scores: Mapping[str, float], state: str) -> None:
-        """What was found, and whether the run is done, stopped, failed or still running."""
+        """Log the final scores and the state of the run: done, stopped, failed or still running."""
 
 
 def imported(name: str, package: str) -> ModuleType:
-    """A tracker's own package, which ordsmed does not bring."""
+    """Import a tracker's package, which ordsmed does not install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         missing = (error.name or "").partition(".")[0] == package
         problem = f"{package} is not installed here" if missing else f"{package} cannot be imported: {error}"
-        raise RecipeError(f"--to {package}", problem, "", f"`pip install {package}`, then the same command") from None
+        raise RecipeError(
+            f"--to {package}", problem, "", f"`pip install {package}`, then run the same command"
+        ) from None
 
 
 def check(kind: str) -> None:
@@ -68,11 +70,11 @@ def check(kind: str) -> None:
 
 
 def send(names: Sequence[str], kind: str, *, project: str = "ordsmed", offline: str | None = None) -> list[str]:
-    """Send all runs of these folders that have steps; a line each."""
+    """Send all runs of these folders that have steps, and return a line each."""
     check(kind)
     runs = [run for run in folders.read(folders.find(names)) if run["course"] and run["course"]["steps"]]
     if not runs:
-        raise RecipeError(" ".join(names), "no run there has written a step", "a run that has begun to learn")
+        raise RecipeError(" ".join(names), "no run there has written a step", "a run with steps")
     place = Path(offline) if offline else None
     if place:
         with files.survive_disk(place):
@@ -83,13 +85,13 @@ def send(names: Sequence[str], kind: str, *, project: str = "ordsmed", offline: 
 
 def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None) -> str:
     folder = Path(run["folder"])
-    where = f"{kind} {offline.resolve() if offline else project}"
+    target = f"{kind} {offline.resolve() if offline else project}"
     notes = _notes(folder)
-    note = notes.get(where, {})
+    note = notes.get(target, {})
     last = int(note.get("step", 0))
     under_way, scores = run["state"] == "running", _scores(run)
-    every = steps(folder / folders.METRICS, run["began"] or 0.0, under_way)
-    numbers = (entry for entry in every if entry[0] > last)
+    all_steps = steps(folder / folders.METRICS, run["began"] or 0.0, under_way)
+    numbers = (entry for entry in all_steps if entry[0] > last)
     first, end = next(numbers, None), {"state": run["state"], "scores": scores}
     if first is None and note.get("end") == end:
         return f"{folder}: nothing new for {kind} since step {last:,}"
@@ -97,10 +99,10 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
     settings = {name: value if isinstance(value, str) else json.dumps(value) for name, value in run["recipe"].items()}
     sending = Sending(project, name, key, settings, run["began"] or 0.0, last, offline)
     note = {"key": key, "name": name, "step": last}
-    _note(folder, {**notes, where: note})  # so that it is not begun twice
+    _note(folder, {**notes, target: note})  # so that it is not created twice
     count = 0
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what a tracker tells
+        with contextlib.redirect_stdout(sys.stderr):  # messages of the tracker
             tracker: RunTracker = menu.opened(MENU, kind).Tracker(sending)
             for step, values, at in itertools.chain([first] if first else [], numbers):
                 tracker.log(step, values, at)
@@ -108,20 +110,20 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
             tracker.end(scores, run["state"])
     except OrdsmedError:
         raise
-    except Exception as error:  # what a tracker raises is its own; its last line says most
+    except Exception as error:  # trackers raise anything; the last line is the most useful
         lines = str(error).strip().splitlines() or [""]
         raise RunError(f"{folder}: {kind}", f"{type(error).__name__}: {lines[-1][:300]}", "",
-                       "look at its address and login, then the same command") from error  # fmt: skip
-    _note(folder, {**notes, where: {**note, "step": last, "end": end}})
+                       "check its address and login, then run the same command") from error  # fmt: skip
+    _note(folder, {**notes, target: {**note, "step": last, "end": end}})
     return f"{folder}: {many(count, 'step')} sent to {kind}, up to step {last:,}" + (
         f", in {offline}" if offline else ""
     )
 
 
 def steps(path: Path, began: float, under_way: bool = False) -> Iterator[tuple[int, dict[str, float], float]]:
-    """Each step's numbers, those of a validation at its end among them, and when it was done.
+    """Yield each step's numbers, including its validation, and its time.
 
-    `under_way`: without the last step, whose validation may still come.
+    `under_way` leaves out the last step, whose validation may still come.
     """
     step, numbers, at = 0, dict[str, float](), began
     with path.open("rb") as file:
@@ -157,7 +159,7 @@ def _scores(run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _notes(folder: Path) -> dict[str, Any]:
-    """Of each tracker what was sent there; one that is damaged is none, and everything is sent again."""
+    """Return what was sent to each tracker; after a damaged file everything is sent again."""
     try:
         notes = files.read_table(folder / NOTE) if (folder / NOTE).exists() else {}
     except OrdsmedError:
@@ -166,8 +168,8 @@ def _notes(folder: Path) -> dict[str, Any]:
 
 
 def _note(folder: Path, notes: Mapping[str, Any]) -> None:
-    """Remember what was sent; a folder that may only be read is sent whole the next time."""
+    """Record what was sent; in a read-only folder everything is sent again the next time."""
     try:
         files.write_json(folder / NOTE, notes)
     except OrdsmedError as error:
-        say(f"{error}; sent again, all of it goes")
+        say(f"{error}; the next time everything is sent again")

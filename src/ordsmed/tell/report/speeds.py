@@ -1,6 +1,6 @@
-"""Speeds on a page: tables of `ordsmed bench` and all its measurements, and two recipes compared by their seeds.
+"""Speeds on a page: tables of `ordsmed bench`, all of its measurements, and comparisons of recipes.
 
-work/bench/NAME.json, measurements.jsonl -> facts as they stand, of measurements as their rows -> tables, bars
+work/bench/NAME.json, measurements.jsonl -> facts, with measurements as rows -> tables, bars
 """
 
 from __future__ import annotations
@@ -22,35 +22,33 @@ from ordsmed.tell.report import comparisons, searches, values
 from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, tables
 
 KEPT = measurements.PLACE.name
-MOST = 100  # rows of one table; of more the latest
+MOST = 100  # maximum number of rows of a table, the latest ones
 NAMES = {
     "sequences_per_second": "sequences/s", "tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "memory_gib": "GiB",
     "share_of_peak": "of the peak", "joules_a_sequence": "J/sequence", "speed_up": "speed-up", "weak": "weak scaling",
     "strong": "strong scaling", "nvidia_sequences_per_second": "sequences/s (NVIDIA's way)",
     "nvidia_latency_ms": "ms (NVIDIA's way)", "latency_ms": "ms",
 }  # fmt: skip
-ABOUT = "medians of rounds, with the slowest and the fastest; batch: rows a step of all devices"
-LIKE_THEM = ("nvidia_sequences_per_second", "padded")  # of a row: its rate with rows as full as theirs
+ABOUT = "medians of rounds, with the slowest and the fastest; batch: rows per step of all devices"
+LIKE_THEM = ("nvidia_sequences_per_second", "padded")  # rates of a row with padding as in the published figures
 CALLED = ("date", "device", "network", "settings", "length", "batch", "micro", "precision", "compile", "layout",
           "devices")  # fmt: skip
-PARTS = (  # tables of their own, so that each fits a page
+PARTS = (  # separate tables, so that each fits a page
     ("work", "Work and memory", ("tflops", "share_of_peak", "memory_gib", "joules_a_sequence")),
     ("latencies", "Latencies", ("latency_ms", "nvidia_sequences_per_second", "nvidia_latency_ms")),
-    ("profile", "What steps spend their time on", ("profile",)),
+    ("profile", "Time of a step by kind of operation", ("profile",)),
 )
-APART = ("published",)  # a table of its own
-ALIKE = ("device", "network", "settings", "compile", "micro", "layout")  # are told above a table, where all rows agree
+APART = ("published",)  # separate table
+ALIKE = ("device", "network", "settings", "compile", "micro", "layout")  # shown above a table if all rows agree
 
 
 class SpeedFigure(TypedDict):
-    """A published figure beside a row."""
-
     other_hardware: bool
     latency_ms: NotRequired[Annotated[list[float], msgspec.Meta(min_length=4)]]
 
 
 class SpeedRow(TypedDict):
-    """What is read of a row, beside what is shown as it stands."""
+    """Fields of a row that are used in computations; others are shown as they are."""
 
     sequences_per_second: Annotated[float, msgspec.Meta(gt=0)]
     transformers: NotRequired[float]
@@ -59,8 +57,6 @@ class SpeedRow(TypedDict):
 
 
 class SpeedTable(TypedDict):
-    """What is read of a table of `ordsmed bench`."""
-
     bench: str
     rows: list[SpeedRow]
     time_to_train: NotRequired[list[dict[str, Any]]]
@@ -70,61 +66,60 @@ class SpeedTable(TypedDict):
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """What a file of speeds holds, or all such files of a folder; none where there are none."""
+    """Return the tables in a file or folder; none if there are none."""
     if path.is_dir():
         return [entry for file in speed_files(path) for entry in _readable(file)]
     if path.suffix == ".jsonl" and path.is_file():
-        if speeds := _kept(path):
+        if speeds := _measurement_tables(path):
             return speeds
-        raise DataError(path, "holds no measurement", "lines as `ordsmed bench` adds them")
+        raise DataError(path, "holds no measurement", "lines written by `ordsmed bench`")
     if path.suffix == ".json" and path.is_file():
-        if speeds := _standing(path):
+        if speeds := _bench_table(path):
             return speeds
-        raise DataError(path, "is no table of `ordsmed bench`", "its NAME.json, or measurements.jsonl")
+        raise DataError(path, "is not a table of `ordsmed bench`", "its NAME.json, or measurements.jsonl")
     return []
 
 
 def _readable(path: Path) -> list[dict[str, Any]]:
-    """Of a file of a folder; one that is damaged is told of, and the others are shown."""
+    """Return the tables of a file in a folder; a damaged file gets a note and is left out."""
     try:
-        return _kept(path) if path.name == KEPT else _standing(path)
+        return _measurement_tables(path) if path.name == KEPT else _bench_table(path)
     except OrdsmedError as error:
         values.tell_left_out(str(error))
         return []
 
 
 def speed_files(path: Path) -> list[Path]:
-    """The files that may hold speeds: itself; of a folder those in it, and of `work` those of `work/bench`."""
+    """Return the files that may hold speeds: the file itself, those in a folder, or in its `bench` folder."""
     if path.is_file():
         return [path]
-    rooms = [room for room in (path, path / measurements.PLACE.parent.name) if not values.exists(room / STATUS)]
-    files_of = [file for room in rooms for file in (*values.matching(room, "*.json"), room / KEPT)]
+    places = [place for place in (path, path / measurements.PLACE.parent.name) if not values.exists(place / STATUS)]
+    files_of = [file for place in places for file in (*values.matching(place, "*.json"), place / KEPT)]
     return [file for file in files_of if values.exists(file) and file.is_file()]
 
 
-def _standing(path: Path) -> list[dict[str, Any]]:
-    """The table that `ordsmed bench` left; what is another file holds none."""
+def _bench_table(path: Path) -> list[dict[str, Any]]:
+    """Return the table of a file written by `ordsmed bench`; none for other files."""
     facts = files.read_json(path)
     if not isinstance(facts, dict) or not {"bench", "rows", "scaling", "failed"} <= facts.keys():
         return []
     return [{**values.shaped(path, facts, SpeedTable, "measure it again"), "file": values.written(str(path))}]
 
 
-def _kept(path: Path) -> list[dict[str, Any]]:
-    """Of each recipe its measurements, the latest last; speed-up and scaling are beside the last of those shown."""
+def _measurement_tables(path: Path) -> list[dict[str, Any]]:
+    """Return a table per recipe of its latest measurements, with speed-up and scaling."""
     by_recipe: dict[str, list[list[Measurement]]] = {}
     for measurement in measurements.read(path):
         groups = by_recipe.setdefault(measurement.bench, [])
         if measurement.software == table.OURS:
             groups.append([measurement])
         elif groups:
-            groups[-1].append(measurement)  # what was measured beside stands behind
+            groups[-1].append(measurement)  # references follow their measurement
     return [{"bench": f"all measurements of {name}", "rows": [*_rows(groups[-MOST:])], "all_rows": len(groups),
              "file": values.written(str(path))} for name, groups in by_recipe.items() if groups]  # fmt: skip
 
 
 def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
-    """A row for each of ours, with what was measured beside it."""
     measured = [measurement for measurement, *_ in groups]
     for measurement, *references in groups:
         network = f"{measurement.family} {measurement.layers} x {measurement.width}"
@@ -139,13 +134,11 @@ def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
 
 
 def and_tables(report: Mapping[str, Any]) -> list[ReportTable]:
-    """All tables of a report that have a row."""
     more = (*comparisons.tables(report), *_speeds(report))
     return [*searches.tables(report), *tables(report), *(entry for entry in more if entry.rows)]
 
 
 def title(report: Mapping[str, Any]) -> str:
-    """Of a page without runs."""
     names = [cut(speed["bench"]) for speed in report["speeds"]] + [*map(comparisons.title, report["comparisons"])]
     return names[0] if len(names) == 1 else "Speeds and comparisons" if report["comparisons"] else "Speeds"
 
@@ -156,33 +149,36 @@ def counted(report: Mapping[str, Any]) -> list[str]:
 
 
 def _speeds(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Of each bench its rows, others' figures beside them, hours, and what could not be measured."""
+    """Yield the tables of each benchmark: rows, published figures, hours, and what could not be measured."""
     for number, bench in enumerate(report["speeds"]):
         measured = bench["rows"]
         first = measured[0] if len(measured) > 1 else {}
-        alike = {n: first[n] for n in ALIKE if n in first and all(row.get(n) == first[n] for row in measured)}
-        parts = [*(str(bench[key]) for key in ("device", "date") if bench.get(key)), *map(_named, alike.items()), ABOUT]
-        parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _more(bench) else []
-        parts += [f"time to train is not known: length {n:,} was not measured" for n in bench.get("not_measured", [])]
+        common = {n: first[n] for n in ALIKE if n in first and all(row.get(n) == first[n] for row in measured)}
+        parts = [
+            *(str(bench[key]) for key in ("device", "date") if bench.get(key)),
+            *map(_named, common.items()),
+            ABOUT,
+        ]
+        parts += [f"the last {len(bench['rows'])} of {bench['all_rows']:,}"] if _is_cut(bench) else []
+        parts += [f"time to train is unknown: length {n:,} was not measured" for n in bench.get("not_measured", [])]
         title, rows = str(bench["bench"]), ("speeds", number, "rows")
         apart = [name for _, _, names in PARTS for name in names]
-        yield _grid(report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*alike, *apart])
+        yield _grid(report, rows, f"speeds-{number}", f"Speeds: {title}", "; ".join(parts), without=[*common, *apart])
         yield _published(report, number)
-        which = _which(bench["rows"]) or ["length", "batch", "precision"]
+        which = _distinguishing(bench["rows"]) or ["length", "batch", "precision"]
         for key, name, names in PARTS:
             if any(row.get(column) for row in bench["rows"] for column in names):
                 yield _grid(report, rows, f"{key}-{number}", f"{name}: {title}", "", only=[*which, *names])
-        train = "rows over rates of all lengths; speed-up: t of fp32 or TF32 over t of these"
+        train = "sum of rows divided by rates over all lengths; speed-up: time in fp32 or TF32 divided by this time"
         yield _grid(report, ("speeds", number, "time_to_train"), f"hours-{number}", f"Time to train: {title}", train)
         yield _grid(report, ("speeds", number, "failed"), f"not-measured-{number}", f"Not measured: {title}", "")
 
 
-def _more(bench: Mapping[str, Any]) -> bool:
+def _is_cut(bench: Mapping[str, Any]) -> bool:
     return bool(bench.get("all_rows", 0) > len(bench["rows"]))
 
 
-def _which(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """By what rows are told apart."""
+def _distinguishing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in CALLED if len({str(row.get(name)) for row in rows}) > 1]
 
 
@@ -195,7 +191,7 @@ def _grid(
     report: Mapping[str, Any], at: tuple[str | int, ...], key: str, title: str, about: str, *,
     without: Collection[str] = (), only: Collection[str] = (),
 ) -> ReportTable:  # fmt: skip
-    """Rows of facts, a column a name; numbers that belong together have a column each."""
+    """Return rows of facts as a table; nested numbers get a column each."""
     cells, rows = Cells(report), report["speeds"][at[1]].get(at[2]) or []
     paths = dict.fromkeys(
         path for row in rows for path in _paths(row) if path[0] not in without and (not only or path[0] in only)
@@ -222,7 +218,6 @@ def _cell(value: object) -> str:
 
 
 def _published(report: Mapping[str, Any], number: int) -> ReportTable:
-    """Others' figures for the same work, each beside the row of ours that it is of."""
     cells, bench = Cells(report), report["speeds"][number]
     for row, measured in enumerate(bench["rows"]):
         for index, figure in enumerate(measured.get("published") or []):
@@ -236,13 +231,13 @@ def _published(report: Mapping[str, Any], number: int) -> ReportTable:
                   for n in range(4)),
                 ReportCell("other" if figure["other_hardware"] else "same"),
             )  # fmt: skip
-    head = ("length", "batch", "precision", "ours, sequences/s", "ours, padded as theirs", "devices", "theirs",
-            "theirs, sequences/s", "ms mean", "ms 90%", "ms 95%", "ms 99%", "hardware")  # fmt: skip
+    head = ("length", "batch", "precision", "ordsmed, sequences/s", "ordsmed, padded", "devices", "published on",
+            "published, sequences/s", "ms mean", "ms 90%", "ms 95%", "ms 99%", "hardware")  # fmt: skip
     return cells.table(f"published-{number}", f"Published figures: {bench['bench']}", head, bench.get("source", ""))
 
 
 def bars(report: Mapping[str, Any], key: str) -> str:
-    """Sequences a second of a table's rows as bars, from 0 on."""
+    """Return the rates of a table's rows as bars from 0."""
     room, _, number = key.rpartition("-")
     if room != "speeds":
         return ""
@@ -258,13 +253,13 @@ def bars(report: Mapping[str, Any], key: str) -> str:
 
 
 def _bars(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float, str]]:
-    """A row's own and what was measured beside it; called by what tells it from other rows."""
-    names = [name for name in _which(rows) if row.get(name) is not None]
+    """Yield label, rate and class of a row and its references; labels name what differs."""
+    names = [name for name in _distinguishing(rows) if row.get(name) is not None]
     parts = [
         f"{NAMES.get(name, name)} {_cell(row[name])}" if isinstance(row[name], int) else str(row[name])
         for name in names
     ]
-    called = ", ".join(parts) or "as the recipe has it"
+    called = ", ".join(parts) or "the recipe unchanged"
     yield called, row["sequences_per_second"], "ours"
     for reference in ("transformers", "padded"):
         if reference in row:

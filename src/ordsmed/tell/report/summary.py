@@ -1,4 +1,4 @@
-"""What came of a run, in a sentence: what learned from what, how long, and how good it is beside guessing.
+"""Summary of a run in a sentence: network, data, time, and quality compared with guessing.
 
 A BERT of 3.5 million weights learned from 0.5 million Norwegian words in 14 minutes; on texts it never saw, it guesses
 hidden words (or pieces of words) right in 31.2% of cases (guessing: 5.1%).
@@ -19,7 +19,7 @@ LESS_IS_BETTER = ("loss", "validation", "squared_error")
 
 
 def summary(run: Mapping[str, Any]) -> str:
-    """The sentence; empty where no step was written."""
+    """Return the summary sentence of a run; empty if no step was written."""
     if not (curve := run["course"]) or not curve["steps"]:
         return ""
     weights = f" of {large(run['parameters'])} weights" if run["parameters"] else ""
@@ -33,13 +33,13 @@ def summary(run: Mapping[str, Any]) -> str:
 
 
 def large(count: float) -> str:
-    """`12,345`, `0.5 million`, `3.3 billion`."""
+    """Format a count as `12,345`, `0.5 million` or `3.3 billion`."""
     unit, name = (1e9, "billion") if count >= 0.95e9 else (1e6, "million")
     return f"{count:,.0f}" if count < 95_000 else f"{count / unit:.{0 if count >= 100 * unit else 1}f} {name}"
 
 
 def minutes(seconds: float) -> str:
-    """A time as somebody says it who has no watch at hand."""
+    """Format a duration roughly, such as `14 minutes` or `3.5 hours`."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * length:
             count = seconds / length
@@ -48,7 +48,6 @@ def minutes(seconds: float) -> str:
 
 
 def _network(recipe: Mapping[str, Any]) -> str:
-    """`A BERT`, by the first words of its network's file."""
     kind = recipe.get("model.kind") or recipe.get("model")
     name = re.split(r"[:(]", str(_read("models", kind) or ""))[0].strip() or str(kind or "model")
     article = with_article(name)
@@ -56,7 +55,7 @@ def _network(recipe: Mapping[str, Any]) -> str:
 
 
 def _read(kinds: str, kind: object, constant: str = "") -> object:
-    """The first sentence of a choice's file, or a constant of it; None: there is no such file here any more."""
+    """Return the first sentence of a menu entry's file, or a constant in it; None if the file is gone."""
     try:
         module = menu.module_of(kinds, str(kind))
         return menu.constant(module, constant) if constant else menu.headline(module)
@@ -65,13 +64,12 @@ def _read(kinds: str, kind: object, constant: str = "") -> object:
 
 
 def _task(recipe: Mapping[str, Any]) -> str:
-    """Of a fine-tuning what it was taught."""
     kind = recipe.get("task.kind")
     return f" the task {kind}" if kind else ""
 
 
 def _source(run: Mapping[str, Any]) -> str:
-    """` from 0.5 million Norwegian words`; tokens or examples where words were not counted."""
+    """Return ` from 0.5 million Norwegian words`, or tokens or examples if words were not counted."""
     rows = [row for row in run["data"] if row["split"] in (None, "train")]
     languages = {language.NAMES.get(row["language"] or "", "") for row in rows}
     named = f"{languages.pop()} " if len(languages) == 1 and "" not in languages else ""
@@ -83,7 +81,6 @@ def _source(run: Mapping[str, Any]) -> str:
 
 
 def _quality(run: Mapping[str, Any]) -> str:
-    """How good it is on what it never saw."""
     scores, guessing = (run["scores"].get(key, {}) for key in ("found", "guessing"))
     last = (run["course"]["last_judged"] or {}) | scores
     recipe = run["recipe"]
@@ -95,6 +92,6 @@ def _quality(run: Mapping[str, Any]) -> str:
     for key in (key for key in guessing if key in scores):
         if run["kind"] != "pretrain" or key == "validation":
             name = "the loss" if key == "validation" else key
-            better = ", less is better" if key in LESS_IS_BETTER else ""
+            better = ", lower is better" if key in LESS_IS_BETTER else ""
             return f"; on examples it never saw, {name} is {scores[key]:.4g} (guessing: {guessing[key]:.4g}{better})"
-    return "; how good it is on texts it never saw was not measured" if run["state"] == "done" else ""
+    return "; its quality on texts it never saw was not measured" if run["state"] == "done" else ""

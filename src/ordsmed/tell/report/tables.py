@@ -1,4 +1,4 @@
-"""The tables of a report, each cell with the number it shows and where in the report's JSON that number stands."""
+"""Tables of a report; each cell holds its exact value and the value's path in the report's JSON."""
 
 from __future__ import annotations
 
@@ -13,30 +13,21 @@ from typing import Any
 from ordsmed.base.say import duration, many, operations
 from ordsmed.weights import probed
 
-SPREAD = "over the seeds of a recipe; deviation: of the sample; interval: of the mean, by Student's t"
-THRESHOLD = "_thresh"  # ends names of values by which it is decided, which are no scores
-GUESSING = "at the end; guessing: what one gets who always says the most frequent"
-DECIDES = "by which it is decided whether there is an answer; no score"
-SAYS = "its best guesses for what is hidden, and how sure it is of each; or how it goes on with a text"
-DATA = "dropped: documents that cleaning took away, or that stood there twice; held out: tokens of the validation text"
-NAMED = 3  # folders that a title names
-SAMPLED = 3  # runs whose samples are shown
-COUNTS = (
-    "total",
-    "HasAns_total",
-    "NoAns_total",
-    "examples",
-    "words",
-    "tokens",
-)  # that stand among scores, and are none
-LONGEST = 60  # letters of a cell; the rest is left out where it is shown, and stands in the JSON
-Path = tuple[str | int, ...]  # where a value stands in the JSON
+SPREAD = "over the seeds of a recipe; sample deviation; interval of the mean by Student's t"
+THRESHOLD = "_thresh"  # suffix of decision thresholds, which are not scores
+GUESSING = "at the end; guessing: always predicting the most frequent"
+DECIDES = "decide whether a question has an answer; not scores"
+SAYS = "the most likely words for a mask with their probabilities, or the continuation of a text"
+DATA = "dropped: documents removed by cleaning or as duplicates; held out: tokens of the validation text"
+NAMED = 3  # maximum number of folders in a title
+SAMPLED = 3  # maximum number of runs with samples
+COUNTS = ("total", "HasAns_total", "NoAns_total", "examples", "words", "tokens")  # counts among the scores
+LONGEST = 60  # characters shown in a cell; the JSON has the whole text
+Path = tuple[str | int, ...]  # path of a value in the JSON
 
 
 @dataclass(frozen=True)
 class ReportCell:
-    """What a cell shows, and the number it comes from, or the text."""
-
     text: str
     value: float | int | str | None = None
     source: Path = ()
@@ -44,7 +35,7 @@ class ReportCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table with its heading; `numbers`: the columns whose cells are numbers."""
+    """A table with its heading; `numbers` are the numeric columns."""
 
     key: str
     title: str
@@ -56,18 +47,18 @@ class ReportTable:
 
 @dataclass
 class Cells:
-    """Makes cells of what stands in the report."""
+    """Builds the cells of a table from the report."""
 
     report: Mapping[str, Any]
     rows: list[tuple[ReportCell, ...]] = field(default_factory=list)
 
     def at(self, path: Path, show: Callable[[Any], str]) -> ReportCell:
-        """The value at a path, shown; empty where there is none."""
+        """Return the value at a path as a cell; empty if there is none."""
         value: object = self.report
         for part in path:
             if isinstance(value, Mapping):
                 value = value.get(part)
-            else:  # of another row the same may be no list
+            else:  # the path may not exist in this row
                 value = value[part] if isinstance(value, list | tuple) and isinstance(part, int) else None
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             return ReportCell("", None, path)
@@ -77,17 +68,19 @@ class Cells:
         self.rows.append(cells)
 
     def table(self, key: str, title: str, head: Sequence[str], about: str = "") -> ReportTable:
-        """What was added; columns without a value in any row are left out."""
-        kept = [n for n in range(len(head)) if any(row[n].text for row in self.rows)]
-        rows = tuple(tuple(row[n] for n in kept) for row in self.rows)
+        """Return the table of the added rows, without empty columns."""
+        columns = [n for n in range(len(head)) if any(row[n].text for row in self.rows)]
+        rows = tuple(tuple(row[n] for n in columns) for row in self.rows)
         numbers = frozenset(
-            at for at in range(len(kept)) if all(isinstance(row[at].value, int | float) for row in rows if row[at].text)
+            at
+            for at in range(len(columns))
+            if all(isinstance(row[at].value, int | float) for row in rows if row[at].text)
         )
-        return ReportTable(key, title, tuple(head[n] for n in kept), rows, about, numbers)
+        return ReportTable(key, title, tuple(head[n] for n in columns), rows, about, numbers)
 
 
 def count(value: float) -> str:
-    """`1,064,960`, `21.4 M`, `3.3 B`."""
+    """Format a count as `1,064,960`, `21.4 M` or `3.3 B`."""
     if abs(value) < 10_000_000:
         return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.3g}"
     unit, name = next(
@@ -97,24 +90,22 @@ def count(value: float) -> str:
 
 
 def loss(value: float) -> str:
-    """Four digits after the point; more where it is small, fewer where it is large."""
+    """Format with four decimals, with more if it is small and fewer if it is large."""
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4f}" if abs(value) >= 0.01 or not value else f"{value:.3g}"
 
 
 def score(value: float) -> str:
-    """As probes' tables have it."""
     return probed.said(float(value))
 
 
 def percent(value: float) -> str:
-    """Of a share."""
     return f"{value:.1%}"
 
 
 def score_named(name: str) -> Callable[[float], str]:
-    """How a score of this name is shown: shares of right answers in percent."""
+    """Return the format of a score; shares of right answers are in per cent."""
     return percent if name.endswith("_right") else score
 
 
@@ -124,7 +115,6 @@ def hours(value: float) -> str:
 
 
 def few(value: float) -> str:
-    """Three digits."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -134,24 +124,22 @@ def words(value: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """One, whole unless it is endless."""
     text = " ".join(text.split())
     return text if len(text) <= 4 * LONGEST else f"{text[: 4 * LONGEST]}…"
 
 
 def _between(show: Callable[[float], str]) -> Callable[[Sequence[float]], str]:
-    """Of an interval."""
     return lambda ends: " to ".join(map(show, ends))
 
 
 def cut(text: str) -> str:
-    """No longer than a cell can be; the end of a long name tells more than its middle."""
+    """Shorten text to the length of a cell, in the middle, because the end of a long name matters more."""
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 + 1 :]}"
 
 
 def title(report: Mapping[str, Any]) -> str:
-    """The title that was given, else the names of the folders that the report is of."""
+    """Return the given title, or the names of the report's folders."""
     if report["made"]["title"]:
         return str(report["made"]["title"])
     names, runs = [FolderPath(name).resolve().name for name in report["made"]["named"]], len(report["runs"])
@@ -160,10 +148,9 @@ def title(report: Mapping[str, Any]) -> str:
 
 
 def tables(report: Mapping[str, Any]) -> list[ReportTable]:
-    """All that have a row, in the order of a page."""
-    every = [_runs(report), *_samples(report), *_differences(report), *_scores(report), *_trials(report),
+    all_tables = [_runs(report), *_samples(report), *_differences(report), *_scores(report), *_trials(report),
              _probes(report), *_data(report), _cost(report), _left_out(report), _environment(report)]  # fmt: skip
-    return [table for table in every if table.rows]
+    return [table for table in all_tables if table.rows]
 
 
 def _runs(report: Mapping[str, Any]) -> ReportTable:
@@ -180,12 +167,12 @@ def _runs(report: Mapping[str, Any]) -> ReportTable:
             cells.at((*at, "course", "hours"), hours), cells.at((*at, "course", "flops"), operations),
             cells.at((*at, "parameters"), count),
         )  # fmt: skip
-    about = "loss: the mean of the last 10 steps; time: of the steps, without validations and saving"
+    about = "loss: mean of the last 10 steps; time: of the steps, without validation and saving"
     return cells.table("runs", "Runs", head, about)
 
 
 def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Settings below each other where few recipes are compared, else recipes."""
+    """Yield tables of differing settings: settings as rows for few recipes, otherwise recipes as rows."""
     for number, difference in enumerate(report["differences"]):
         at: Path = ("differences", number, "rows")
         names = [cut(report["groups"][group]["name"]) for group in difference["groups"]]
@@ -202,22 +189,24 @@ def _differences(report: Mapping[str, Any]) -> Iterator[ReportTable]:
             for column, group in enumerate(difference["groups"]):
                 values = [cells.at((*at, row, "values", column), words) for row in range(len(difference["rows"]))]
                 cells.add(cells.at(("groups", group, "name"), cut), *(e if e.text else ReportCell("–") for e in values))
-        about = f"the settings in which the recipes of `{difference['verb']}` differ; –: a recipe has no such setting"
+        about = (
+            f"settings in which the recipes of `{difference['verb']}` differ; –: the recipe does not have the setting"
+        )
         yield cells.table(
             f"differences-{difference['verb']}", f"How the recipes differ: {difference['verb']}", head, about
         )
 
 
 def _scores(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Each score once, and apart from them thresholds, by which it is decided."""
+    """Yield the table of scores, and that of decision thresholds, which are not scores."""
     scores, thresholds = Cells(report), Cells(report)
     several = any(len(group["runs"]) > 1 for group in report["groups"])
     for number, group in enumerate(report["groups"]):
         losses = [entry["mean"] for entry in group["scores"] if entry["score"] == "validation"]
         for row, entry in enumerate(group["scores"]):
             name, at = entry["score"], ("groups", number, "scores", row)
-            again = name != "validation" and entry["mean"] in losses  # that of the only term
-            if name in COUNTS or again or (entry["runs"] == 1 and _is_trial(report, group)):
+            duplicate = name != "validation" and entry["mean"] in losses  # same as the only term's
+            if name in COUNTS or duplicate or (entry["runs"] == 1 and _is_trial(report, group)):
                 continue
             show = score_named(name)
             cells = thresholds if name.endswith(THRESHOLD) else scores
@@ -236,7 +225,7 @@ def _scores(report: Mapping[str, Any]) -> Iterator[ReportTable]:
 
 
 def _samples(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """What each of few models says of held-out sentences at some steps, beside what stands there."""
+    """Yield what each model predicts for held-out sentences at some steps, next to the right text."""
     for number, run in enumerate(report["runs"][:SAMPLED]):
         cells = Cells(report)
         steps = sorted({answer["step"] for row in run["samples"] for answer in row["says"]})
@@ -246,12 +235,11 @@ def _samples(report: Mapping[str, Any]) -> Iterator[ReportTable]:
             at_steps = [(*at, "says", rows.get(step, -1), "text") for step in steps]
             cells.add(*(cells.at(path, sentence) for path in ((*at, "text"), (*at, "right"), *at_steps)))
         name = f" of {cut(run['name'])}" if report["runs"][1:] else ""
-        head = ("a text it never saw", "what stands there", *(f"step {step:,.0f}" for step in steps))
-        yield cells.table(f"samples-{number}", f"What the model says{name}", head, SAYS)
+        head = ("held-out text", "right", *(f"step {step:,.0f}" for step in steps))
+        yield cells.table(f"samples-{number}", f"Predictions{name}", head, SAYS)
 
 
 def _is_trial(report: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
-    """Does a table of trials tell of these runs?"""
     folders = [PurePath(report["runs"][number]["folder"]) for number in group["runs"]]
     grids = {PurePath(run["folder"]) for run in report["runs"] if run["trials"].get("trials")}
     return all(folder.parent.name == "trials" and folder.parent.parent in grids for folder in folders)
@@ -292,11 +280,10 @@ def _probes(report: Mapping[str, Any]) -> ReportTable:
                 cells.at((*at, "guessing"), score),
             )  # fmt: skip
     head = ("run", "probe", "files", "step", "words seen", "tokens seen", "score", "result", "± error", "guessing")
-    return cells.table("probes", "Probes", head, "± error: the standard error over what was asked")
+    return cells.table("probes", "Probes", head, "± error: the standard error over examples")
 
 
 def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
-    """Each store and each file of a task once."""
     cells, files, seen = Cells(report), Cells(report), set()
     for number, run in enumerate(report["runs"]):
         for row, source in enumerate(run["data"]):
@@ -325,7 +312,7 @@ def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
 
 
 def _devices(machine: str) -> str:
-    """Without their measured peak, which stands beside the environment."""
+    """Return the devices without their measured peak, which the environment shows."""
     return cut(machine.partition(";")[0])
 
 
@@ -338,19 +325,19 @@ def _cost(report: Mapping[str, Any]) -> ReportTable:
             cells.at((*at, "device_hours"), few), cells.at((*at, "flops"), operations), cells.at((*at, "kwh"), few),
         )  # fmt: skip
     if len(paths) > 1:
-        all_of = ("cost",)
+        total = ("cost",)
         cells.add(
             ReportCell(f"all {many(len(paths), 'run')}"),
             ReportCell(""),
-            cells.at((*all_of, "hours"), hours),
-            cells.at((*all_of, "device_hours"), few),
-            cells.at((*all_of, "flops"), operations),
-            cells.at((*all_of, "kwh"), few),
+            cells.at((*total, "hours"), hours),
+            cells.at((*total, "device_hours"), few),
+            cells.at((*total, "flops"), operations),
+            cells.at((*total, "kwh"), few),
         )
     watts, blank = report["made"]["watts"], report["cost"]["without_flops"]
-    about = "time of the steps that stand, without validations, saving and what was done twice"
-    about += f"; energy at {watts:g} W a device, as `--watts` says" if watts else "; energy: not measured"
-    about += f"; FLOPs of {blank} of {many(len(paths), 'run')} are not known" if blank else ""
+    about = "time of the final steps, without validation, saving and repeated work"
+    about += f"; energy at {watts:g} W per device, from `--watts`" if watts else "; energy: not measured"
+    about += f"; FLOPs of {blank} of {many(len(paths), 'run')} are unknown" if blank else ""
     return cells.table("cost", "Cost", ("run", "machine", "time", "device hours", "FLOPs", "kWh"), about)
 
 
@@ -366,12 +353,11 @@ def _left_out(report: Mapping[str, Any]) -> ReportTable:
                 cells.at((*at, "times"), count),
                 cells.at((*at, "why"), cut),
             )
-    about = "steps whose rows taught nothing, since `[trouble]` skipped them or went back before them; times: how often"
+    about = "steps whose updates `[trouble]` skipped or undid; times: how often"
     return cells.table("left-out", "Skipped and rewound", ("run", "first step", "last step", "times", "why"), about)
 
 
 def _environment(report: Mapping[str, Any]) -> ReportTable:
-    """Each environment once."""
     cells, seen = Cells(report), dict[str, list[int]]()
     for number, run in enumerate(report["runs"]):
         if run["environment"]:

@@ -1,4 +1,4 @@
-"""Values of files that anybody may have written: numbers that are some, text that can be written, tables of tables."""
+"""Checked values from files that may hold anything: finite numbers, encodable text, tables."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 
-LARGEST = 1e300  # of numbers that are taken for some
+LARGEST = 1e300  # larger numbers count as infinite
 
 
 def clean(value: object) -> Any:
-    """As it is, but for what no JSON holds: numbers that are none or endless are null, half characters are `?`."""
+    """Return a value that JSON can hold: NaN and infinity become null, half surrogates `?`."""
     if isinstance(value, Mapping):
         return {written(str(key)): clean(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -30,23 +30,23 @@ def clean(value: object) -> Any:
 
 
 def written(text: str) -> str:
-    """A text that UTF-8 can write."""
+    """Return a text that UTF-8 can encode."""
     return text.encode("utf-8", "replace").decode()
 
 
 def number(value: object) -> float | None:
-    """One that is neither endless nor none."""
+    """Return a finite number, or None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
     return float(value) if good and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
 def count(value: object) -> int | float | None:
-    """A number as it stands, whole where it is."""
+    """Return a finite number, as an integer if it is whole, or None."""
     return None if (result := number(value)) is None else int(result) if result == int(result) else result
 
 
 def exists(path: Path) -> bool:
-    """Is there such a file? Not as far as known where nobody may look."""
+    """Return whether a file exists; False if its folder may not be read."""
     try:
         return path.exists()
     except OSError:
@@ -54,7 +54,7 @@ def exists(path: Path) -> bool:
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
-    """The files of such names, in order; none where nobody may look."""
+    """Return the files that match, sorted; none in an unreadable folder."""
     try:
         return sorted(folder.glob(pattern))
     except OSError:
@@ -62,22 +62,22 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def text(value: object) -> str | None:
-    """A text; what is something else is left out."""
+    """Return a non-empty text, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def table(value: object) -> dict[str, Any]:
-    """A table; empty where it is none."""
+    """Return a dictionary, empty if the value is not one."""
     return value if isinstance(value, dict) else {}
 
 
 def tables(value: object) -> list[dict[str, Any]]:
-    """The tables of a list; empty where it is none."""
+    """Return the dictionaries in a list, empty if the value is not one."""
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def shaped(path: Path, facts: dict[str, Any], shape: Any, remedy: str) -> dict[str, Any]:
-    """The facts of a file as they stand, cleaned; one in which any is of another kind than it has to be is damaged."""
+    """Return cleaned facts; raise an error if a field has the wrong type."""
     cleaned = table(clean(facts))
     try:
         msgspec.convert(cleaned, shape)
@@ -88,5 +88,5 @@ def shaped(path: Path, facts: dict[str, Any], shape: Any, remedy: str) -> dict[s
 
 @functools.cache
 def tell_left_out(line: str) -> None:
-    """Of a file that is damaged, once, however often a page that is served asks."""
+    """Print a note on a damaged file, once even if a served page is requested often."""
     say(f"{line}; it is left out")

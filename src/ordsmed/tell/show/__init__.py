@@ -1,1 +1,1 @@
-"""What a recipe would do, the state of a run, the contents of a corpus."""
+"""Lines on what a recipe would do, the state of a run, and the contents of a corpus."""

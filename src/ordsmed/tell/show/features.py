@@ -1,7 +1,7 @@
-"""What each family of networks can have: asked of the code, which builds it small or refuses; nothing is kept by hand.
+"""Features of each model family, determined by building small networks, so that no list is maintained by hand.
 
-A family's settings, objectives, tasks, optimizers and layouts are put together as a training would, on numbers that
-take no memory where none are needed. What is refused is told in the words in which a recipe would be refused.
+A family's settings are combined with objectives, tasks, optimizers and layouts as in a training, on parameters without
+memory where possible. A feature is missing if that raises an error; its detail is the error message.
 """
 
 from __future__ import annotations
@@ -37,23 +37,22 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "compile": {"compile": True},
 }
 FILES = "files in and out"
-ABILITIES = {  # of nn/model.py's Capabilities
-    "cached": "writes with kept keys and values",
-    "state": "carries a state from row to row",
+ABILITIES = {  # fields of Capabilities in nn/model.py
+    "cached": "generates with a key-value cache",
+    "state": "carries a state across rows",
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Whether a family has something."""
+    """Whether a family has a feature."""
 
     has: bool
-    needs: str = ""  # a setting that is not the usual one
-    detail: str = ""  # names, where there are several; why not, where it has none
+    needs: str = ""  # the setting it requires, if not the default
+    detail: str = ""  # names, or why the feature is missing
 
     @property
     def sign(self) -> str:
-        """For a table of all families."""
         return (f"`{self.needs}`" if self.needs else "yes") if self.has else "-"
 
 
@@ -66,7 +65,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class AnyTokenizer:
-    """As much of one as networks ask for: its numbers, and that it has every special token."""
+    """Substitute for a tokenizer: the ids that networks need, with every special token."""
 
     vocabulary: int = 1 << 15
     pad: int = 0
@@ -85,7 +84,7 @@ def features() -> list[Feature]:
     named = {name: Layout(**how) for name, how in LAYOUTS.items()}
     for precision in get_args(get_type_hints(Layout)["precision"]):
         named |= {f"precision {precision}": Layout(precision=precision)} if precision != "auto" else {}
-    layouts = [_row("layouts", name, functools.partial(_laid_out, layout)) for name, layout in named.items()]
+    layouts = [_row("layouts", name, functools.partial(_layout, layout)) for name, layout in named.items()]
     return [
         *_of_menu("objectives", "learns", _objective), *_of_menu("tasks", "tasks", _task),
         *_of_menu("optimizers", "optimizers", _optimizer), *layouts, *_abilities(), *_formats(),
@@ -95,7 +94,7 @@ def features() -> list[Feature]:
 
 
 def lines(features: Sequence[Feature], family: str = "") -> list[str]:
-    """A row a feature with all families, or of one family each with how it is had or why not."""
+    """Return a row per feature with all families, or with the details of one family."""
     shown = [family, ""] if family else families()
     rows = [["", *shown]]
     for group, group_features in _grouped(features):
@@ -114,7 +113,7 @@ def facts(features: Sequence[Feature], family: str = "") -> list[dict[str, Any]]
 
 
 def markdown(features: Sequence[Feature], family: str = "") -> list[str]:
-    """For docs: a table a group, or of one family a line a group."""
+    """Return Markdown: a table per group, or a line per group for one family."""
     written: list[str] = []
     for group, members in _grouped(features):
         if family:
@@ -126,15 +125,14 @@ def markdown(features: Sequence[Feature], family: str = "") -> list[str]:
 
 
 def _line(group: str, cells: dict[str, Cell]) -> list[str]:
-    """What a family has of a group, and what it lacks, in as many lines as that takes."""
-    had = [
+    present = [
         name + (f" (`{cell.needs}`)" if cell.needs else "") + (f": {cell.detail}" if cell.detail else "")
         for name, cell in cells.items()
         if cell.has
     ]
-    lacked = [name for name, cell in cells.items() if not cell.has]
-    text = ("; " if any(": " in part for part in had) else ", ").join(had)
-    text += f"{'. ' if had else ''}Not: {', '.join(lacked)}" if lacked and group != FILES else ""
+    missing = [name for name, cell in cells.items() if not cell.has]
+    text = ("; " if any(": " in part for part in present) else ", ").join(present)
+    text += f"{'. ' if present else ''}Not: {', '.join(missing)}" if missing and group != FILES else ""
     return textwrap.wrap(f"- **{group}**: {text}.", WIDE, subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -159,18 +157,18 @@ def _small(family: str, **changes: bool) -> ModelSettings:
     return dataclasses.replace(menu.load("models", family)().smaller(WIDTH, LAYERS), **changes)
 
 
-def _both(family: str) -> Iterator[tuple[str, ModelSettings]]:
-    """A family's settings as they are, then with the other choice of what a token sees, if it has one."""
-    usual = _small(family)
-    yield "", usual
-    if isinstance(seen := getattr(usual, "causal", None), bool):
-        yield f"causal = {str(not seen).lower()}", _small(family, causal=not seen)
+def _directions(family: str) -> Iterator[tuple[str, ModelSettings]]:
+    """Yield a family's settings, then those with the other attention direction if it has a choice."""
+    default = _small(family)
+    yield "", default
+    if isinstance(causal := getattr(default, "causal", None), bool):
+        yield f"causal = {str(not causal).lower()}", _small(family, causal=not causal)
 
 
-def _tried(family: str, attempt: Callable[[ModelSettings], object]) -> Cell:
-    """What is refused is told as the usual settings are refused."""
+def _attempted(family: str, attempt: Callable[[ModelSettings], object]) -> Cell:
+    """Return whether `attempt` succeeds; if not, with the error of the default settings."""
     reason = ""
-    for needs, network in _both(family):
+    for needs, network in _directions(family):
         try:
             attempt(network)
         except OrdsmedError as error:
@@ -181,32 +179,30 @@ def _tried(family: str, attempt: Callable[[ModelSettings], object]) -> Cell:
 
 
 def _objective(kind: str, family: str) -> Cell:
-    return _tried(family, lambda network: _built("objectives", kind, network))
+    return _attempted(family, lambda network: _built("objectives", kind, network))
 
 
 def _task(kind: str, family: str) -> Cell:
-    return _tried(family, lambda network: _built("tasks", kind, network))
+    return _attempted(family, lambda network: _built("tasks", kind, network))
 
 
 def _built(name: str, kind: str, network: ModelSettings) -> Objective:
     settings = menu.load(name, kind)()
-    if hasattr(settings, "labels"):  # which data tell otherwise
+    if hasattr(settings, "labels"):  # usually determined by the data
         settings = dataclasses.replace(settings, labels=("one", "other"))
     with unfilled():
         return built(settings, network, AnyTokenizer())  # type: ignore[arg-type]
 
 
 def _optimizer(kind: str, family: str) -> Cell:
-    """Over the parameters of the network."""
-
     def attempt(network: ModelSettings) -> None:
         menu.load("optimizers", kind)().build(groups(network.build(WIDTH)))
 
-    return _tried(family, attempt)
+    return _attempted(family, attempt)
 
 
-def _laid_out(layout: Layout, family: str) -> Cell:
-    """In the size that its recipes have, which heads are divided of."""
+def _layout(layout: Layout, family: str) -> Cell:
+    """Check a layout in the family's usual size, as it must divide the number of heads."""
     try:
         layout.check(menu.load("models", family)(), [LENGTH], layout.meant() if layout.shard > 1 else PROCESSES)
     except OrdsmedError as error:
@@ -216,16 +212,16 @@ def _laid_out(layout: Layout, family: str) -> Cell:
 
 def _abilities() -> Iterator[Feature]:
     for field, name in ABILITIES.items():
-        yield _row("rows and states", name, lambda family, field=field: _able(family, field))  # type: ignore[misc]
-    yield _row("rows and states", "short texts share rows", _shared)
-    yield _row("rows and states", "texts side by side without a mask", _without_mask)
+        yield _row("rows and states", name, lambda family, field=field: _capability(family, field))  # type: ignore[misc]
+    yield _row("rows and states", "short texts share rows", _shares_rows)
+    yield _row("rows and states", "packed texts without a mask", _without_mask)
 
 
-def _able(family: str, field: str) -> Cell:
+def _capability(family: str, field: str) -> Cell:
     return Cell(bool(getattr(menu.load("models", family).capabilities, field)))
 
 
-def _shared(family: str) -> Cell:
+def _shares_rows(family: str) -> Cell:
     return Cell(not packing(AnyTokenizer(), _small(family)).alone)  # type: ignore[arg-type]
 
 
@@ -235,7 +231,6 @@ def _without_mask(family: str) -> Cell:
 
 
 def _formats() -> Iterator[Feature]:
-    """Hugging Face's by its classes, others by what they say they write."""
     for kind in menu.entries("formats"):
         form = menu.load("formats", kind)
         if kind == FORMAT:
@@ -246,20 +241,18 @@ def _formats() -> Iterator[Feature]:
 
 
 def _written(form: type[Format], family: str) -> Cell:
-    """Does a format write it? By the names that it gives, or by what it asks of its settings."""
     takes = getattr(form, "takes", None)
-    return Cell(any(takes(network) for _, network in _both(family)) if takes else family in form.families)
+    return Cell(any(takes(network) for _, network in _directions(family)) if takes else family in form.families)
 
 
 def _classes(family: str, *, task: bool) -> Cell:
-    """The classes there, by both choices of what a token sees."""
-    pairs = [pair for _, network in _both(family) for pair in network.architectures.items()]
+    """Return the class names in transformers."""
+    pairs = [pair for _, network in _directions(family) for pair in network.architectures.items()]
     return _listed(list(dict.fromkeys(name for role, name in pairs if role and (role in TASK_CLASSES) == task)))
 
 
 @functools.cache
 def _recipes() -> dict[str, list[str]]:
-    """Built-in recipes of pretraining by the family of their network."""
     names: dict[str, list[str]] = {}
     for name in run.recipe_names():
         table = run.read_table(run.find_recipe(name, ""), name.partition("/")[0])

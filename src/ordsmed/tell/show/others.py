@@ -1,7 +1,7 @@
-"""Others: what a folder or file of another format is, as `import` takes it: its network, its pieces, what it loses.
+"""Models of other formats, as `import` reads them: network, vocabulary, and what an import would leave out.
 
 FOLDER|FILE|PREFIX -> the format in formats/ that recognizes it -> kind, sizes, vocabulary, what would be left out
-google/electra-base-discriminator -> where the table of names leads -> the same
+google/electra-base-discriminator -> its folder in the table of names -> the same
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ordsmed.weights import foreign, google, taken_over, weights
 from ordsmed.weights.foreign import Format
 from ordsmed.weights.renaming import LazyTensors
 
-VOCABULARIES = (".json", ".txt", ".bpe", ".model", ".vocab")  # files that a tokenizer is read from
+VOCABULARIES = (".json", ".txt", ".bpe", ".model", ".vocab")  # suffixes of tokenizer files
 
 
 def place_of(name: str) -> Path | None:
-    """Where something of others stands that this name means; None: it is a recipe, a folder of ours, or nothing."""
+    """Return the path of another project's model that a name means, or None."""
     place = hub.folder(name)
     if kind_of_folder(place).made or not taken_over.exists(place):
         return None
@@ -37,24 +37,26 @@ def place_of(name: str) -> Path | None:
 
 
 def lines(name: str, place: Path, overrides: Sequence[str] = ()) -> list[str]:
-    """What it is, for a person; what `import` refuses is refused. `overrides`: settings that files do not tell."""
+    """Describe a model; raise the errors of an import. `overrides`: settings that its files do not contain."""
     form = taken_over.known(place)
-    where = [] if str(place) == name else [f"  stands at {place}"]
+    location = [] if str(place) == name else [f"  found at {place}"]
     if form is None and place.is_file():
-        return [f"{name}: a vocabulary", *where, f"  {_pieces(Tokenizer.load(place))}"]
+        return [f"{name}: a vocabulary", *location, f"  {_pieces(Tokenizer.load(place))}"]
     form = form or taken_over.recognised(place)
-    return [f"{name}: {kind_of(form)}", *where, *(f"  {line}" for line in _details(form, place, overrides))]
+    return [f"{name}: {kind_of(form)}", *location, *(f"  {line}" for line in _details(form, place, overrides))]
 
 
 def refuse_absent(name: str) -> None:
-    """Of a name that is no recipe and leads nowhere: where it would be told which folder it means."""
+    """Raise an error for a name that is neither a recipe nor a folder, with the remedy for names of others."""
     if hub.is_address(name):
-        raise RecipeError(name, "is the address of a served model", "a recipe or a folder", "a browser shows its page")
+        raise RecipeError(
+            name, "is the address of a served model", "a recipe or a folder", "open its page in a browser"
+        )
     owners = {recipe.split("/")[0] for recipe in run.recipe_names()}
     if taken_over.exists(hub.folder(name)) or name.split("/")[0] in owners:
         return
     if remedy := hub.remedy_of_others(name):
-        raise RecipeError(name, "is no recipe and leads to no folder", "", remedy)
+        raise RecipeError(name, "is neither a recipe nor a folder", "", remedy)
 
 
 def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
@@ -69,30 +71,28 @@ def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
         if isinstance(tensors, LazyTensors)
         else {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     )
-    left = [note.removeprefix(f"{place}: ") for note in imported.notes]
+    omitted = [note.removeprefix(f"{place}: ") for note in imported.notes]
     prefix = bundle.find(place)
     slots = sum(bool(google.SLOTS.search(name)) for name in bundle.names(prefix)) if prefix else 0
     if slots:
-        left.append(f"{many(slots, 'tensor')} of its optimizer: left out")
+        omitted.append(f"{many(slots, 'tensor')} of its optimizer are left out")
     networks = imported.networks
     learned = None if imported.bare else networks.learned
-    return [*_network(networks.model, learned), *_sizes(shapes.values(), imported.tokenizer), *left]
+    return [*_network(networks.model, learned), *_sizes(shapes.values(), imported.tokenizer), *omitted]
 
 
 def _hugging_face(form: Any, place: Path) -> list[str]:
-    """Without loading more than must be: the tensors of a folder tell their shapes."""
     model, tokenizer = foreign.settings(place), Tokenizer.load(place)
     learned = form.learned(place, model)
     with unfilled():
         network = learned.build(model, tokenizer).networks()[""]
     shapes = weights.foreign_shapes(place)
-    left = weights.left_out(shapes, network.tensors(), network.settings.names())
-    notes = [f"unused weights of heads that this model does not have: {', '.join(left)}"] if left else []
+    unused = weights.left_out(shapes, network.tensors(), network.settings.names())
+    notes = [f"unused weights of heads that this model does not have: {', '.join(unused)}"] if unused else []
     return [*_network(model, learned), *_sizes(shapes.values(), tokenizer), *notes]
 
 
 def _network(model: ModelSettings, learned: object) -> list[str]:
-    """The settings of a network as an import writes them, and what it learned."""
     written = settings.lines({"model": settings.plain(model)})
     return [*filter(None, written), f"learned: {kind_of(learned)}" if learned else "a network without heads"]
 

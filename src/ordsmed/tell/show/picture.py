@@ -1,4 +1,4 @@
-"""Pictures of a run: its loss over steps, validation as dots; of trials their scores; of seeds a band."""
+"""Charts of runs: loss and validation over steps, scores of trials, and bands over seeds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ordsmed.train.compared import digits_of, setting_of
 
 TRIALS = "trials.json"
 BARS = "dots: seeds; bars: mean ± sample deviation"
-BANDS = "line: mean; dark: ± sample deviation; light: least to most; dots: validation"
-WIDEST = 118  # characters of a line below
-ENDLESS = 1e30  # a loss of so much is as good as infinite
+BANDS = "line: mean; dark: ± sample deviation; light: minimum to maximum; dots: validation"
+WIDEST = 118  # characters per line of the caption
+ENDLESS = 1e30  # larger losses count as infinite
 
 
 class Pictures(Callback):
-    """Draws a run that is done, or the trials that are compared."""
+    """Callback that draws the chart of a finished run, or of its trials."""
 
     def finished(self, folder: Path) -> None:
         if (folder / TRIALS).exists():
@@ -33,7 +33,7 @@ class Pictures(Callback):
 
 
 def draw(folder: Path, title: str) -> Path | None:
-    """Draw `loss.svg` into a run's folder from its metrics; None where there is nothing to draw."""
+    """Draw `loss.svg` into a run's folder from its metrics; return None if there is nothing to draw."""
     lines = files.read_lines(folder / "metrics.jsonl") if (folder / "metrics.jsonl").exists() else []
     training = [line for line in lines if "validation" not in line]
     if len(_numbers(training, "loss")) < 2:
@@ -44,7 +44,7 @@ def draw(folder: Path, title: str) -> Path | None:
 
 
 def svg(training: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]], title: str) -> str:
-    """The picture as text; losses that are no numbers are left out."""
+    """Return the chart of a run as SVG text, without losses that are not numbers."""
     steps: list[int] = [line["step"] for line in training]
     training, validations = _numbers(training, "loss"), _numbers(validations, "validation")
     levels = [*(line["loss"] for line in training), *(line["validation"] for line in validations)]
@@ -66,7 +66,7 @@ def svg(training: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]
 
 
 def _range(levels: Sequence[float], least: float = 0.0) -> tuple[float, float]:
-    """From the lowest to what nearly all lie below."""
+    """Return the lowest level and the level that 99.5 % do not exceed."""
     ordered = sorted(levels)
     low = ordered[0]
     return low, max(ordered[int(len(ordered) * 0.995)], low + max(1e-3, least * abs(low)))
@@ -74,17 +74,17 @@ def _range(levels: Sequence[float], least: float = 0.0) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class BandGroup:
-    """Runs of one recipe in a picture."""
+    """Curves of the runs of one recipe."""
 
     name: str
     losses: Sequence[BandPoint]
     validations: Sequence[BandPoint] = ()
     broken: Sequence[Course] = ()
-    """losses of runs that are in no mean"""
+    """losses of runs that are not in the mean"""
 
 
 def draw_bands(path: Path, title: str, groups: Sequence[BandGroup], below: str) -> Path | None:
-    """Draw losses over steps, a color a recipe: mean, mean ± deviation, least to most; None where there are none."""
+    """Draw losses over steps, one color per recipe: mean, deviation and range; None if there are none."""
     points = [point for group in groups for point in (*group.losses, *group.validations)]
     broken = [point for group in groups for curve in group.broken for point in curve if abs(point[1]) < ENDLESS]
     if not points and len(broken) < 2:
@@ -107,7 +107,6 @@ def draw_bands(path: Path, title: str, groups: Sequence[BandGroup], below: str) 
 
 
 def _band(picture: Chart, group: BandGroup, color: str) -> None:
-    """One recipe's; runs that are in no mean are dashed."""
     if group.losses:
         around = [(point, point.over.mean, point.over.deviation or 0.0) for point in group.losses]
         picture.band([(point.step, point.over.least, point.over.most) for point in group.losses], color, 0.15)
@@ -123,12 +122,11 @@ def _band(picture: Chart, group: BandGroup, color: str) -> None:
 
 
 def _numbers(lines: Sequence[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """The lines whose value is a number that can be drawn."""
     return [line for line in lines if isinstance(line.get(key), int | float) and abs(line[key]) < ENDLESS]
 
 
 def draw_trials(folder: Path, title: str, results: Mapping[str, Any]) -> Path | None:
-    """Draw `trials.svg` from what trials.json holds; None where nothing was scored."""
+    """Draw `trials.svg` from the content of trials.json; return None without scores."""
     score = results["score"]
     rows = [row for row in results["settings"] if math.isfinite(row["scores"].get(score, {}).get("mean", math.nan))]
     if not rows:
@@ -151,7 +149,6 @@ def draw_trials(folder: Path, title: str, results: Mapping[str, Any]) -> Path | 
 
 
 def _mean(row: Mapping[str, Any], results: Mapping[str, Any]) -> Mean:
-    """Of a setting's trials."""
     score, setting = results["score"], row["setting"]
     trials = [trial.get("scores", {}) for trial in results["trials"] if trial["setting"] == setting]
     values = [scores[score] for scores in trials if math.isfinite(scores.get(score, math.nan))]
@@ -165,7 +162,7 @@ def _thin(lines: Sequence[dict[str, Any]], most: int = 1500) -> Sequence[dict[st
 
 
 def _smooth(lines: Sequence[dict[str, Any]]) -> list[tuple[int, float]]:
-    """Means of about 60 stretches."""
+    """Return means of about 60 sections."""
     size = max(1, len(lines) // 60)
     groups = [lines[i : i + size] for i in range(0, len(lines), size)]
     return [(group[len(group) // 2]["step"], sum(s["loss"] for s in group) / len(group)) for group in groups]

@@ -1,4 +1,4 @@
-"""Show: what a recipe would do or a run did, before any hour of a machine is spent; how two differ; what a step saw."""
+"""The command `show`: what a recipe would do or a run did, how two differ, and the documents of a step."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from ordsmed.weights import weights
 from ordsmed.weights.origin import Origin
 
 RECIPES: dict[str, Any] = {
-    each.verb: each
-    for each in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation, Indexing)
+    recipe.verb: recipe
+    for recipe in (Corpus, TokenizerTraining, Encoding, Pretraining, Finetuning, Bench, Evaluation, Indexing)
 }
 PLANS: dict[str, type[Plan]] = {plan.recipes.verb: plan for plan in (PretrainingPlan, FinetuningPlan)}
 TRIALS: dict[str, type[Trials]] = {
@@ -56,9 +56,9 @@ def show(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0,
     own_settings: bool = False, defaults: bool = False,
 ) -> list[str]:  # fmt: skip
-    """A recipe or a run in lines, of a run first how it stands; of a model its settings and size, of others' as well.
+    """Describe a recipe, a run (its state first) or a model of any format, in lines.
 
-    `own_settings`: those of a run as well; `defaults`: also the settings that are at their defaults.
+    `own_settings` adds a run's settings; `defaults` also those that have their default.
     """
     if Path(name).exists() or not any(name in run.recipe_names(verb) for verb in ("", *RECIPES)):
         if place := others.place_of(name):
@@ -70,11 +70,7 @@ def show(
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "no override")
         count = sum(math.prod(shape) for shape in weights.shapes(Path(name) / WEIGHTS).values())
         text = (Path(name) / SETTINGS).read_text(encoding="utf-8")
-        return [
-            f"{name}: weights, of no run that stands here",
-            *_indent(text.rstrip().splitlines()),
-            many(count, "number"),
-        ]
+        return [f"{name}: weights without a run", *_indent(text.rstrip().splitlines()), many(count, "number")]
     if kind_of_folder(name) is FolderKind.MAKE:
         return [f"{name}: make", *stages.lines(Path(name))]
     if (kind := kind_of_folder(name)) in (FolderKind.STABILITY, FolderKind.JUDGE):
@@ -82,7 +78,7 @@ def show(
     with run.at_home(name) as folder_name:
         recipe, verb = read(folder_name, overrides, site=site)
         folder = Path(folder_name) if kind_of_folder(folder_name).made else None
-        stands, lines = state.lines(folder) if folder else [], []
+        status, lines = state.lines(folder) if folder else [], []
         if isinstance(recipe, Training):
             several = recipe if recipe.several else None
             try:
@@ -93,25 +89,25 @@ def show(
             except OrdsmedError as error:
                 if folder is None:
                     raise
-                lines = [f"cost: not known, for {error}"]  # data that are gone are no reason not to show how it stands
+                lines = [f"cost: unknown: {error}"]  # the state is shown even if the data are gone
     if folder is None:
         return [f"{name}: {verb}", *_settings(recipe, [name, *overrides], defaults), *lines]
     if own_settings or defaults:
-        return [f"{name}: {verb}", *stands, *lines, *_settings(recipe, [name], defaults)]
-    return [f"{name}: {verb}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
+        return [f"{name}: {verb}", *status, *lines, *_settings(recipe, [name], defaults)]
+    return [f"{name}: {verb}", *status, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
 
 def rehearsed(name: str, overrides: Sequence[str], recipe: Training, lines: Sequence[str]) -> list[str]:
-    """A training that is about to be started: how its run stands, or the settings of its recipe; and its plan."""
+    """Describe a training before it starts: the state of its run or the settings of its recipe, and its plan."""
     if not kind_of_folder(name).made:
         return [f"{name}: {recipe.verb}", *_settings(recipe, [name, *overrides], defaults=False), *lines]
     with run.at_home(name) as home:
-        stands = state.lines(Path(home))
-    return [f"{name}: {recipe.verb}", *stands, *lines, f"settings: `{command('show', name, '--settings')}`"]
+        status = state.lines(Path(home))
+    return [f"{name}: {recipe.verb}", *status, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
 
 def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]:
-    """What the recipe says, and how the rest of its settings is seen."""
+    """Return the changed settings and the command that shows the others, or with `defaults` all settings."""
     if defaults:
         return _indent(settings.lines(settings.plain(recipe)))
     rest = f"settings at their defaults: `{command('show', *words, '--all')}`"
@@ -121,35 +117,35 @@ def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
-    """Mesh, batch arithmetic and memory of a training on so many devices."""
+    """Return mesh, batch arithmetic and memory of a training on this layout."""
     with run.at_home(stage(name, MODEL)) as home:
         kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
-            raise RecipeError(name, "is no training", "a recipe or run of `ordsmed pretrain` or `finetune`")
+            raise RecipeError(name, "is not a training", "a recipe or run of `ordsmed pretrain` or `finetune`")
         return PLANS[kind].read(home, overrides, layout=layout, site=site, devices=devices).lying()
 
 
 def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[str]:
-    """The settings in which two recipes or runs differ; the overrides are the second one's."""
-    both = (read(stage(first, MODEL))[0], read(stage(second, MODEL), overrides)[0])
-    flats = [settings.flat(settings.plain(recipe)) for recipe in both]
+    """Return the settings in which two recipes or runs differ; overrides apply to the second."""
+    recipes = (read(stage(first, MODEL))[0], read(stage(second, MODEL), overrides)[0])
+    flats = [settings.flat(settings.plain(recipe)) for recipe in recipes]
     keys = [k for k in dict.fromkeys([*flats[0], *flats[1]]) if flats[0].get(k) != flats[1].get(k)]
     if not keys:
         return [f"{first} and {second}: the same settings"]
     wide = max(map(len, keys))
     lines = [f"{'':{wide}}  {first} | {second}"]
-    return lines + [f"{k:{wide}}  {_said(flats[0].get(k))} | {_said(flats[1].get(k))}" for k in keys]
+    return lines + [f"{k:{wide}}  {_as_text(flats[0].get(k))} | {_as_text(flats[1].get(k))}" for k in keys]
 
 
 def documents(name: str, step: int) -> list[str]:
-    """Which documents a step of a run saw, with where each stands in its corpus and how it begins."""
+    """Return the documents that a step of a run read, with their positions in the corpus and their beginnings."""
     with run.at_home(stage(name, MODEL)) as home:
         return _documents(name, Path(home), step)
 
 
 def _documents(name: str, folder: Path, step: int) -> list[str]:
     if kind_of_folder(folder) is not FolderKind.PRETRAINING:
-        raise RecipeError(name, "is no run", "the folder of an `ordsmed pretrain`")
+        raise RecipeError(name, "is not a run", "a folder written by `ordsmed pretrain`")
     recipe = run.read_recipe(Pretraining, folder)
     if not 1 <= step <= total(recipe.phase):
         raise RecipeError("--step", f"found {step}", f"1 to {total(recipe.phase)}")
@@ -177,12 +173,12 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
 
 
 def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str = "") -> tuple[Any, str]:
-    """The recipe of a name, a file or a folder, and the verb it belongs to."""
+    """Return the recipe of a name, file or folder, and the command it belongs to."""
     path = Path(name) / RECIPE if kind_of_folder(name).made else None
     if path and path.exists():
         verb = str(Run(Path(name)).status.get("verb"))
         if verb not in RECIPES:
-            raise RecipeError(name, "is no folder that ordsmed made", "one made by " + ", ".join(RECIPES))
+            raise RecipeError(name, "was not written by ordsmed", "a folder written by " + ", ".join(RECIPES))
         table = run.as_recorded(RECIPES[verb], settings.read(path))
     else:
         place, verb = _find(name, verb)
@@ -198,7 +194,7 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
 
 
 def _table(path: Path, verb: str) -> dict[str, Any]:
-    """A recipe's table; where its verb is not said, what it is `like` may be of either training."""
+    """Read a recipe's table; without a verb, its `like` may name a recipe of pretraining or fine-tuning."""
     try:
         return run.read_table(path, verb or "pretrain")
     except RecipeError:
@@ -210,7 +206,6 @@ def _table(path: Path, verb: str) -> dict[str, Any]:
 
 
 def _find(name: str, verb: str) -> tuple[Path, str]:
-    """The file of a recipe: `bert-base`, `pretrain/bert-base` or a path."""
     if verb or Path(name).is_file():
         return run.find_recipe(name, verb), verb
     for guess in RECIPES:
@@ -221,8 +216,8 @@ def _find(name: str, verb: str) -> tuple[Path, str]:
 
 def _verb(table: dict[str, Any], name: str) -> str:
     marks = {"bench": "measure", "evaluate": "probe", "pretrain": "phase", "finetune": "task", "corpus": "source"}
-    for verb, sign in marks.items():
-        if sign in table:
+    for verb, key in marks.items():
+        if key in table:
             return verb
     if "tokenizer" in table:
         return "tokenizer" if isinstance(table["tokenizer"], dict) else "encode"
@@ -230,19 +225,17 @@ def _verb(table: dict[str, Any], name: str) -> str:
 
 
 def _trials(recipe: Training, name: str) -> list[str]:
-    """Which trials would be made."""
     if getattr(recipe, "step", None) == "all" and Origin.find(recipe.init) is None:
         return ["trials: one from each checkpoint of `init`, and for each setting and seed"]
     return describe(trials_of(recipe, name).runs)
 
 
 def trials_of(recipe: Training, name: str) -> Trials:
-    """Those that a recipe of this name means."""
     return TRIALS[recipe.verb].of(request.folder_of(recipe, name), recipe, name)
 
 
 def _origin(encoded: Encoded, document: int) -> str:
-    """Where a document of a store stands in the corpus it was encoded from, if that still stands."""
+    """Return the position of a document in its corpus, or an empty text if the corpus is gone."""
     try:
         with run.at_home(encoded.folder) as home:
             corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(home)).corpus)
@@ -251,7 +244,7 @@ def _origin(encoded: Encoded, document: int) -> str:
         return ""
 
 
-def _said(value: object) -> str:
+def _as_text(value: object) -> str:
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""Stages: the lines that `show` prints of a folder of `make`: its request, its stages, and the next command."""
+"""Lines that `show` prints for a folder of `make`: its request, its stages, and the next command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ordsmed.base.screen import command, command_lines, table
 from ordsmed.base.stages import STAGES, TITLES, continuing
 from ordsmed.tell.show import state
 
-FACTS = {  # stage: what its status says that a person asks for first
+FACTS = {  # stage -> paths of the most important numbers in its status
     "corpus": (("train", "documents"), ("train", "words")),
     "tokenizer": (("vocabulary",),),
     "data": (("train", "tokens"),),
@@ -24,16 +24,16 @@ OTHERS = {
     "sentence-transformers": "for SentenceTransformer",
     "cross-encoder": "for CrossEncoder",
     "report.html": "the page",
-}  # what `make` leaves beside its stages
+}  # other outputs of `make`
 
 
 def lines(folder: Path) -> list[str]:
-    """Return the request, how far each stage is, and the command that continues `make` or shows more of a stage."""
+    """Return the request, the progress of each stage, and the command that continues `make` or shows more."""
     status, done = state.sound(folder), read_status(folder).get("state") == "done"
     request = {key: value for key, value in status.get("request", {}).items() if value}
     rows = [(name, _progress(folder / name), TITLES.get(name, "")) for name in STAGES if _is_stage(folder, name)]
     rows += [(name, "done", title) for name, title in OTHERS.items() if (folder / name).exists()]
-    how = "done" if done else "another process works on it" if is_held(folder) else "not finished"
+    how = "done" if done else "another process is working on it" if is_held(folder) else "not finished"
     took = f"; took {duration(status['seconds'])} so far" if "seconds" in status else ""
     shown = [
         f"state: {how}{took.removesuffix(' so far') if done else took}",
@@ -42,18 +42,17 @@ def lines(folder: Path) -> list[str]:
     ]
     if done:
         return [*shown, *command_lines("more of a stage", command("show", folder / "model"))]
-    return [*shown, *command_lines("it goes on with", continuing(folder))]
+    return [*shown, *command_lines("to continue", continuing(folder))]
 
 
 def _is_stage(folder: Path, name: str) -> bool:
-    """Return whether the plan of `make` has this stage: its recipe or its folder stands."""
     return (folder / f"{name}.toml").exists() or (folder / name).is_dir()
 
 
 def _progress(folder: Path) -> str:
-    """Return how far a stage came, with the facts a person asks for first."""
+    """Return the state of a stage with its most important numbers."""
     if not kind_of_folder(folder).made:
-        return "not begun"
+        return "not started"
     status = state.sound(folder)
     facts = ((keys[-1], _at(status, *keys)) for keys in FACTS.get(folder.name, ()))
     parts = [f"{key} {value:,}" for key, value in facts if isinstance(value, int)]
@@ -65,7 +64,6 @@ def _progress(folder: Path) -> str:
 
 
 def _at(status: Mapping[str, Any], *keys: str) -> object:
-    """Return the value at a path of keys; None where there is none."""
     value: object = status
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None

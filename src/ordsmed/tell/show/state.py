@@ -1,4 +1,4 @@
-"""State: how the folder of a run or of what else was made stands, in lines for a person; first how far it came."""
+"""State of a folder in lines for a person: a run, trials, a study or other outputs; progress comes first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.scores import found_in, numbers
 from ordsmed.weights import probed
 
-LAST = 10  # steps whose mean loss is told
+LAST = 10  # steps of the reported mean loss
+# keys of a status that are not shown
 INNER = (
     "verb",
     "state",
@@ -39,7 +40,7 @@ INNER = (
     "stood_in",
     "folder",
     "groups",
-)  # no news to a person
+)
 
 
 Number = Annotated[float, msgspec.Meta(ge=-ENDLESS, le=ENDLESS)]
@@ -47,7 +48,7 @@ Moment = Annotated[float, msgspec.Meta(ge=0, le=9e9)]  # seconds since 1970, in 
 
 
 class LeftOut(msgspec.Struct):
-    """Steps that taught nothing."""
+    """A range of steps whose updates were left out."""
 
     first: int
     last: int
@@ -55,7 +56,7 @@ class LeftOut(msgspec.Struct):
 
 
 class ShownStatus(msgspec.Struct):
-    """What is told of all that a status says, and counted with."""
+    """Fields of a status that are shown or used in computations."""
 
     state: str = ""
     step: int = 0
@@ -68,14 +69,14 @@ class ShownStatus(msgspec.Struct):
 
 
 class TrainingStatus(ShownStatus):
-    """Of a training as well: a corpus says otherwise what it left out."""
+    """Status of a training; `left_out` means something else for a corpus."""
 
     left_out: list[LeftOut] = []
 
 
 def lines(folder: Path) -> list[str]:
     status = sound(folder)
-    lines = [f"state: {status.get('state')}{_left(folder, status)}"]
+    lines = [f"state: {status.get('state')}{_abandoned(folder, status)}"]
     if reason := status.get("why"):
         lines.append(f"why: {reason}")
     kind = kind_of_folder(folder)
@@ -94,17 +95,17 @@ def lines(folder: Path) -> list[str]:
     return [*lines, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
 
 
-def _left(folder: Path, status: Mapping[str, Any]) -> str:
-    """Of what was killed, or stopped before its end, that nobody works on it."""
+def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:
+    """Return a note if the run says it is running but no process works on it."""
     began = folder / "environment.json"
     if status.get("state") != "running" or not began.exists():
         return ""
     host = known.get("host") if isinstance(known := files.read_json(began), dict) else None
-    return ", but no process works on it any more; give its command again" if is_left(folder, host) else ""
+    return ", but no process is working on it; run its command again" if is_left(folder, host) else ""
 
 
 def sound(folder: Path) -> Mapping[str, Any]:
-    """The status of a folder, of which every number that is told is one; also those that guessing stands beside."""
+    """Return the status of a folder after checking that every shown number is one."""
     status = Run(folder).status
     try:
         known = msgspec.convert(status, TrainingStatus if kind_of_folder(folder).run else ShownStatus)
@@ -114,23 +115,22 @@ def sound(folder: Path) -> Mapping[str, Any]:
     return status
 
 
-def _guessed(status: Mapping[str, Any]) -> list[str]:
-    """What guessing by frequency gets: of the loss as a whole, or else term by term, beside what the run did."""
+def _guessing(status: Mapping[str, Any]) -> list[str]:
+    """Return lines on the loss of guessing by frequency: of the whole loss, otherwise of each term."""
     guessed = status.get("guessing", {})
     if "unigram" in status and ("validation" in guessed or not guessed):
         terms = [value for key, value in status.items() if key != "validation"]
-        several = not guessed and status.get("validation", terms[0]) not in terms  # a run of before terms were noted
-        of = " of tokens, not of the whole" if several else ""
-        return [f"guessing by frequency: loss {status['unigram']:.4f}{of}"]
+        several = not guessed and status.get("validation", terms[0]) not in terms  # old runs store no losses per term
+        scope = " of tokens, not of the whole" if several else ""
+        return [f"guessing by frequency: loss {status['unigram']:.4f}{scope}"]
     return [line for term in guessed if (line := beside(term, dict(status)))]
 
 
 def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
-    """Return how far a pretraining came, the verdict on its losses, the last of them and what it found."""
     lines, metrics = [where(folder)], _metrics(folder)
-    kept = int(status.get("step", 0)) if status.get("state") == "done" else 0
+    finished_step = int(status.get("step", 0)) if status.get("state") == "done" else 0
     recipe = run.read_recipe(Pretraining, folder) if (folder / RECIPE).exists() else None
-    losses = verdict_on(recipe, metrics, kept) if recipe else None
+    losses = verdict_on(recipe, metrics, finished_step) if recipe else None
     if losses and losses.kind != "unknown":
         lines.append(losses.line if status.get("state") == "done" else f"so far {losses.line}")
     training = [line for line in metrics if "validation" not in line][-LAST:]
@@ -142,28 +142,26 @@ def _pretraining(folder: Path, status: Mapping[str, Any]) -> list[str]:
     validations = [line for line in metrics if "validation" in line]
     for line in [*(line for line in validations[:-1] if not line["step"]), *validations[-1:]]:
         when = f"at step {line['step']:,}" if line["step"] else "before the first step"
-        lines.append(f"validation {when}: loss {line['validation']:.4f}{_beside(line)}")
-    lines += _guessed(status)
+        lines.append(f"validation {when}: loss {line['validation']:.4f}{_other_terms(line)}")
+    lines += _guessing(status)
     if stretches := status.get("left_out"):
         lines.append(
-            f"left out: {many(guard.left_out(stretches), 'step')} taught nothing, the last for {stretches[-1]['why']}"
+            f"left out: {many(guard.left_out(stretches), 'step')} skipped, the last for {stretches[-1]['why']}"
         )
     if status.get("deadline"):
-        lines.append(f"deadline {duration(status['deadline'])}: steps were fitted from {status.get('steps_asked')}")
+        lines.append(f"deadline {duration(status['deadline'])}: steps were adjusted from {status.get('steps_asked')}")
     return lines
 
 
 def _words_seen(folder: Path, line: Mapping[str, Any]) -> list[str]:
-    """How many words of text were learned from, and which weights are kept for their number."""
     if not isinstance(line.get("words"), int):
         return []
-    kept = [name for name, _ in reached(folder / "checkpoints")]
-    through = f" to {kept[-1]} ({many(len(kept), 'revision')})" if kept[1:] else ""
-    return [f"{line['words']:,} words seen" + (f"; kept: {kept[0]}{through}" if kept else "")]
+    revisions = [name for name, _ in reached(folder / "checkpoints")]
+    through = f" to {revisions[-1]} ({many(len(revisions), 'revision')})" if revisions[1:] else ""
+    return [f"{line['words']:,} words seen" + (f"; kept: {revisions[0]}{through}" if revisions else "")]
 
 
-def _beside(line: Mapping[str, Any]) -> str:
-    """What a validation found beside its loss."""
+def _other_terms(line: Mapping[str, Any]) -> str:
     terms = {key: value for key, value in line.items() if key not in ("step", "phase", "validation")}
     parts = [
         f"{key.removesuffix('_right')} {value:.1%} right" if key.endswith("_right") else f"{key} {value:.4g}"
@@ -174,7 +172,6 @@ def _beside(line: Mapping[str, Any]) -> str:
 
 
 def _trials(folder: Path, status: Mapping[str, Any]) -> list[str]:
-    """How far the trials of a training came, and what they found."""
     statuses = sorted((folder / "trials").glob("*/status.json"))
     done = sum(Run(path.parent).status.get("state") == "done" for path in statuses)
     lines = [f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}"]
@@ -186,12 +183,11 @@ def _best_scores(folder: Path, status: Mapping[str, Any]) -> list[str]:
     if not (folder / "scores.json").exists() or status.get("state") != "done":
         return []
     if status.get("verb") == "pretrain":
-        return _guessed(status)
+        return _guessing(status)
     return _scores(folder)
 
 
 def _fine_tuning(folder: Path, status: Mapping[str, Any]) -> list[str]:
-    """How far a fine-tuning came, and what it found."""
     recipe, lines = run.read_recipe(Finetuning, folder), _best_scores(folder, status)
     if recipe.examples:
         validations = [line for line in _metrics(folder) if "validation" in line]
@@ -209,30 +205,30 @@ def _metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / "metrics.jsonl"
     lines = meters.read(path) if path.exists() else []
     for number, line in enumerate(lines, 1):
-        if not isinstance(line, dict) or not all(map(_numeric, _told_of(line))) or not is_number(line.get("step")):
+        if (
+            not isinstance(line, dict)
+            or not all(map(_numeric, _required_numbers(line)))
+            or not is_number(line.get("step"))
+        ):
             raise DataError(path, f"line {number:,} is damaged", "a step and its numbers")
     return lines
 
 
-def _told_of(line: Mapping[str, Any]) -> list[Any]:
-    """What has to be a number: all but the norm of a step of fp16 that was left out, which is null."""
+def _required_numbers(line: Mapping[str, Any]) -> list[Any]:
+    """Return the values that must be numbers; the norm may be null in a skipped step of fp16."""
     return [value for key, value in line.items() if value is not None or key != "norm"]
 
 
 def _numeric(value: object) -> bool:
-    """Of any size, also NaN, as a loss may be."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _scores(folder: Path) -> list[str]:
-    """Return the scores in a line, with those of guessing, and below it the verdict if a run found little.
-
-    A damaged file of scores is no reason not to show how a run stands.
-    """
+    """Return the scores with those of guessing, and the verdict if a run learned little."""
     try:
         facts = found_in(folder)
     except DataError as error:
-        return [f"scores: not known, for {error}"]
+        return [f"scores: unknown: {error}"]
     scores, guessed = numbers(facts), numbers(facts.get("guessing", {}))
     listed = ", ".join(
         f"{key} {written(key, value, '.2f')}" + (f" (guessing {guessed[key]:.2f})" if key in guessed else "")
@@ -242,7 +238,6 @@ def _scores(folder: Path) -> list[str]:
 
 
 def _times(status: Mapping[str, Any]) -> Sequence[str]:
-    """When it began, and how long it took."""
     if not isinstance(status.get("began"), int | float):
         return []
     took = status.get("seconds", status.get("training_seconds"))
@@ -251,7 +246,7 @@ def _times(status: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _facts(key: str, value: object) -> list[str]:
-    """A key of a status with what it holds; of a list of tables a line each; nothing of what is empty."""
+    """Return lines for a key of a status; a list of tables gives a line each, an empty value none."""
     if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
         return [line for entry in value for line in _facts(key, entry)]
     words = _in_words(value)

@@ -1,9 +1,9 @@
-"""Statistics of a finished corpus: how much there is, how long it is, in which languages, and what was left out.
+"""Statistics of a finished corpus: amounts, lengths, languages, and what was left out.
 
-    train/*.jsonl ... -> blocks of documents -> words, counted all at once -> lines, stats.json, stats.svg
-    status.json       -> sources, cleaning steps, duplicates               -> more lines
+    train/*.jsonl ... -> blocks of documents -> word counts -> lines, stats.json, stats.svg
+    status.json       -> sources, cleaning steps, duplicates -> more lines
 
-Words are those of `counting.py`; bytes are those of the texts in UTF-8, as `report.md` counts them too.
+Words are counted by `counting.py`; bytes are those of the texts in UTF-8, as in `report.md`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ from ordsmed.text.counting import words
 from ordsmed.text.document import Document
 from ordsmed.text.tokenizer import Tokenizer
 
-BLOCK = 1 << 20  # characters that are counted at once
-SAMPLED = 400  # documents whose language is told, at most, where it is not known
-LOOKED_AT = 600  # characters of each
-TOP = 10  # languages, groups of duplicates
+BLOCK = 1 << 20  # characters per block
+SAMPLED = 400  # maximum number of documents whose language is guessed
+LOOKED_AT = 600  # characters per sample
+TOP = 10  # languages and groups of duplicates that are shown
 
 
 @dataclass
 class SplitCounts(Count):
-    """What was counted in one split."""
-
     tokens: int = 0
     a_document: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
     a_sentence: histogram.Counts = field(default_factory=lambda: np.zeros(histogram.BINS, np.int64))
@@ -48,7 +46,7 @@ class SplitCounts(Count):
 
 @dataclass
 class Languages:
-    """Languages that documents are known to have, and samples of the others, spread evenly over them."""
+    """Known languages of documents, and evenly spread samples of documents without one."""
 
     known: Counter[str] = field(default_factory=Counter)
     samples: list[str] = field(default_factory=list)
@@ -56,7 +54,6 @@ class Languages:
     step: int = 1
 
     def add(self, document: Document) -> None:
-        """Count a document, or keep a sample of it."""
         named = document.meta.get("language")
         if isinstance(named, str):
             self.known[named] += 1
@@ -69,13 +66,14 @@ class Languages:
 
 
 def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[str]:
-    """Count it all; stats.json and stats.svg go into the folder, if it may be written to; lines that tell of it, on a
-    screen of so many columns (0: as wide as they like)."""
+    """Count a corpus, write stats.json and stats.svg into its folder, and return lines of at most `wide` columns (0:
+    any).
+    """
     place, counting = corpus_folder(folder), read_tokenizer(tokenizer) if tokenizer else None
     languages = Languages()
-    splits = {name: _counted(name, has, languages, counting) for name in SPLITS if (has := parts(place, name))}
+    splits = {name: _counted(name, paths, languages, counting) for name in SPLITS if (paths := parts(place, name))}
     facts_of = {name: _facts(split, counting) for name, split in splits.items()}
-    shares, note = _told_languages(languages)
+    shares, note = _language_shares(languages)
     panels = {
         "words a document": {name: split.a_document for name, split in splits.items()},
         "words a sentence": {name: split.a_sentence for name, split in splits.items()},
@@ -83,22 +81,22 @@ def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[s
     facts = {**facts_of, "languages": shares, "tokenizer": tokenizer}
     return [
         *_amounts(facts_of, tokenizer),
-        *_beside(sum(split.words for split in splits.values())),
+        *_published_sizes(sum(split.words for split in splits.values())),
         *_bars(panels, wide),
         *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*shares.items()][:TOP]] + note),
         *_history(Run(place).status),
         "",
-        _keep(place, facts, histogram.svg(panels)),
+        _write_stats(place, facts, histogram.svg(panels)),
     ]
 
 
-def _keep(place: Path, facts: Mapping[str, Any], picture: str) -> str:
-    """Leave the numbers and the picture with the corpus, where that may be written to; a line that tells."""
+def _write_stats(place: Path, facts: Mapping[str, Any], picture: str) -> str:
+    """Write the numbers and the chart next to the corpus if possible, and return a line about it."""
     try:
         files.write_json(place / "stats.json", facts)
         files.write_text(place / "stats.svg", picture)
     except RunError as error:
-        return f"stats.json and stats.svg are not kept: {error.place}: {error.found}"
+        return f"stats.json and stats.svg were not written: {error.place}: {error.found}"
     return f"{place}/stats.svg, {place}/stats.json"
 
 
@@ -129,10 +127,10 @@ def _blocks(documents: Iterator[Document]) -> Iterator[list[Document]]:
 def _count(split: SplitCounts, block: list[Document]) -> None:
     text = "\n".join(document.text for document in block)
     ends = [[0, *(document.ends or [len(document.text)])] for document in block]
-    borders = np.fromiter(itertools.chain.from_iterable(ends), np.int64)  # of sentences, from 0 in each document
+    borders = np.fromiter(itertools.chain.from_iterable(ends), np.int64)  # sentence ends, from 0 in each document
     sizes, lengths = np.fromiter(map(len, ends), np.int64), np.array([len(document.text) + 1 for document in block])
     borders += np.repeat(np.cumsum(lengths) - lengths, sizes)
-    before = np.searchsorted(words(text), borders)  # words that begin before each
+    before = np.searchsorted(words(text), borders)  # words that start before each border
     last = np.cumsum(sizes) - 1
     a_document = before[last] - before[last - sizes + 1]
     a_sentence = np.delete(np.diff(before), last[:-1])
@@ -152,8 +150,8 @@ def _facts(split: SplitCounts, tokenizer: Tokenizer | None) -> dict[str, Any]:
     return {**{name: getattr(split, name) for name in names}, **named}
 
 
-def _told_languages(languages: Languages) -> tuple[dict[str, float], list[str]]:
-    """Shares of the documents; where most languages had to be guessed, from how many."""
+def _language_shares(languages: Languages) -> tuple[dict[str, float], list[str]]:
+    """Return the shares of languages, and a note on how many documents were guessed from samples."""
     shares, note = Counter[str](languages.known), list[str]()
     if languages.samples:
         try:
@@ -162,9 +160,7 @@ def _told_languages(languages: Languages) -> tuple[dict[str, float], list[str]]:
             return {}, [str(error)]
         for name, count in guessed.items():
             shares[name] += count * languages.others / len(languages.samples)  # type: ignore[assignment]
-        note = [
-            f"guessed from {len(languages.samples):,} of {many(languages.others, 'document')} that do not name theirs"
-        ]
+        note = [f"guessed from {len(languages.samples):,} of {many(languages.others, 'document')} without a language"]
     total = sum(shares.values())
     return {name: round(count / total, 4) for name, count in shares.most_common()}, note
 
@@ -176,16 +172,15 @@ def _amounts(splits: Mapping[str, Mapping[str, Any]], tokenizer: str | None) -> 
             many(value, unit.removesuffix("s")) for unit, value in facts.items() if isinstance(value, int)
         )
         lines.append(f"{name}: {counts}")
-    return lines if tokenizer else [*lines, "tokens: not counted; `--tokenizer NAME` counts those of a tokenizer"]
+    return lines if tokenizer else [*lines, "tokens: not counted; `--tokenizer NAME` counts them"]
 
 
-def _beside(count: int) -> list[str]:
+def _published_sizes(count: int) -> list[str]:
     shares = (f"{count / size:.2%} of {name} ({size / 1e6:,.0f} M)" for name, size in PUBLISHED.items())
     return [f"all splits: {many(count, 'word')}: {', '.join(shares)}"]
 
 
 def _history(status: Mapping[str, Any]) -> list[str]:
-    """What `status.json` tells of how the corpus was made."""
     steps = [
         f"{step['name']}: {many(step['documents'], 'document')}, {step['changed']:,} changed, {step['dropped']:,} "
         "dropped"
@@ -194,7 +189,7 @@ def _history(status: Mapping[str, Any]) -> list[str]:
     sources = [
         f"{s['kind']}: {s['read']:,} read, {many(s['documents'], 'document')}" for s in status.get("sources", ())
     ]
-    gone = {**status.get("dropped", {}), **status.get("left_out", {})}
+    excluded = {**status.get("dropped", {}), **status.get("left_out", {})}
     duplicates = status.get("duplicates", {})
     lines = [f"{kind}: {duplicates[kind]:,}" for kind in ("exact", "near") if duplicates.get(kind)]
     for group in sorted(duplicates.get("groups", ()), key=lambda group: -group["size"])[:TOP]:
@@ -202,14 +197,14 @@ def _history(status: Mapping[str, Any]) -> list[str]:
     return [
         *_section("sources", sources),
         *_section("cleaning", steps),
-        *_section("left out", [f"{reason}: {count:,}" for reason, count in gone.items() if count]),
+        *_section("left out", [f"{reason}: {count:,}" for reason, count in excluded.items() if count]),
         *_section("duplicates", lines),
     ]
 
 
 def _bars(panels: Mapping[str, Mapping[str, histogram.Counts]], wide: int) -> Iterator[str]:
-    for title, of in panels.items():
-        yield from ("", f"train: {title}", *histogram.lines(of["train"], wide))
+    for title, splits in panels.items():
+        yield from ("", f"train: {title}", *histogram.lines(splits["train"], wide))
 
 
 def _section(title: str, lines: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The survey: codes that pretrain such models, what each needs, and whether anybody still keeps it."""
+"""Survey of codes that pretrain such models: requirements, training times, and whether they are maintained."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ HEAD = ("code", "architecture", "developer", "requires", "multi-GPU", "multi-nod
 
 @dataclass(frozen=True)
 class Code:
-    """One implementation."""
-
     name: str
     architecture: str
     developer: str
@@ -26,11 +24,11 @@ class Code:
     multi_node: str
     maintained: str
     training_time: str = ""
-    """as reported; left out: what its claims say"""
+    """as reported; default: from its claims"""
     use: str = "pretraining"
-    """pretraining, or inference only, which is not of interest here"""
+    """pretraining, or inference only, which is out of scope"""
     seen: str = ""
-    """the newest change that was read"""
+    """date of the newest change"""
     source: str = "its repository"
 
     @property
@@ -43,22 +41,20 @@ class Code:
 
 @dataclass(frozen=True)
 class Claim:
-    """A training time that was reported."""
-
     code: str
     work: str
     hours: tuple[float, float]
-    """from least to most"""
+    """minimum and maximum"""
     devices: tuple[int, int]
-    """from least to most"""
+    """minimum and maximum"""
     device: str
     nodes: int = 1
     precision: str = ""
-    """left out: what the device is best at"""
+    """default: the fastest of the device"""
     recipe: str = ""
-    """ours that is nearest"""
+    """the closest built-in recipe"""
     tokens: float = 0.0
-    """gone through, where it is not what the recipe says"""
+    """tokens of training, if they differ from the recipe"""
     note: str = ""
     source: str = ""
 
@@ -76,7 +72,7 @@ class Claim:
 
 
 def to(least: float, most: float) -> str:
-    """`4`, or `4 to 16`."""
+    """Return a range as text: `4`, or `4 to 16`."""
     return f"{least:g}" if least == most else f"{least:g} to {most:g}"
 
 
@@ -85,7 +81,6 @@ def table() -> dict[str, Any]:
 
 
 def claims() -> tuple[Claim, ...]:
-    """The times that were reported, in the order of the codes."""
     return tuple(settings.decode(Claim, row, "survey.toml") for row in table()["claim"])
 
 
@@ -100,7 +95,7 @@ def codes() -> tuple[Code, ...]:
     )
 
 
-Estimates = Mapping[str, Sequence[Mapping[str, Any]]]  # of each code its claims, each with an `estimate` in words
+Estimates = Mapping[str, Sequence[Mapping[str, Any]]]  # code -> its claims, each with an `estimate` as text
 
 
 def facts(estimates: Estimates | None = None) -> list[dict[str, Any]]:
@@ -109,7 +104,7 @@ def facts(estimates: Estimates | None = None) -> list[dict[str, Any]]:
 
 
 def lines(estimates: Estimates | None = None) -> Iterator[str]:
-    """For a screen: a paragraph a code, which is wider than a table may be."""
+    """Yield a paragraph per code for a screen, because a table would be too wide."""
     for code in codes():
         name, architecture, developer, requires, gpu, node, time, kept = code.row
         yield f"{name}: {architecture}; {developer}"
@@ -121,7 +116,6 @@ def lines(estimates: Estimates | None = None) -> Iterator[str]:
 
 
 def _estimates(code: Code, estimates: Estimates) -> list[str]:
-    """What is estimated beside each claim; without a claim there is nothing to compare with."""
     if code.use == INFERENCE:
         return []
     return [f"{row['reported']}: {row['estimate']}" for row in estimates[code.name]] or ["none: no time was reported"]

@@ -1,1 +1,1 @@
-"""How steady a training is: one recipe with several seeds, and two recipes compared by the same seeds."""
+"""Stability over seeds: one recipe trained with several seeds, and two recipes compared with the same seeds."""

@@ -1,4 +1,4 @@
-"""Pages of a study and of a comparison in Markdown: a line a seed, and what diverged."""
+"""Markdown pages of a study and of a comparison, with a line per seed and the runs that diverged."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from ordsmed.base.screen import command, command_lines, markdown
 from ordsmed.tell.report.learning_curve import LAST
 from ordsmed.tell.stability.results import ended, rounded
 
-SHOWN = 6  # scores in a table
+SHOWN = 6  # maximum number of scores in a table
 
 
 def page(result: Mapping[str, Any]) -> Iterator[str]:
-    """Of a study."""
     yield f"# {result['name']}: {many(len(result['runs']), 'seed')}"
     yield ""
     side = "less" if result["lower_is_better"] else "more"
@@ -26,19 +25,18 @@ def page(result: Mapping[str, Any]) -> Iterator[str]:
     rows = [[str(row["seed"]), *(_score(result, row, name) for name in names), f"{row['step']:,}",
              f"{row['seconds']:,.0f}", _mark(row)] for row in result["runs"]]  # fmt: skip
     for title in ("mean", "deviation", "least", "most") if names else ():
-        cells = [_of_all(result, name, title) for name in names]
+        cells = [_statistic(result, name, title) for name in names]
         rows.append([title, *cells, "", "", ""])
     yield from markdown(["seed", *names, "step", "seconds", ""], rows, padded=True)
     yield from notes(result)
 
 
 def notes(result: Mapping[str, Any]) -> Iterator[str]:
-    """What is not in the mean and why, and what else is to be known of runs that are."""
     if "loss" in result["over"]:
         yield f"\nloss: the mean of the last {LAST} steps"
     if result["beside"]:
         numbers = ",".join(str(seed) for seed in sorted([*result["beside"], *(row["seed"] for row in result["runs"])]))
-        yield f"\nseeds {', '.join(map(str, result['beside']))} stand too and are not in this table: --seeds {numbers}"
+        yield f"\nseeds {', '.join(map(str, result['beside']))} exist but are not in this table: --seeds {numbers}"
     for row in result["runs"]:
         if row["why"]:
             yield f"\nseed {row['seed']} is not in the mean: {row['why']}"
@@ -57,7 +55,7 @@ def _mark(row: Mapping[str, Any]) -> str:
     return f"{many(row['left_out'], 'step')} left out" if row["left_out"] else ""
 
 
-def _of_all(result: Mapping[str, Any], name: str, title: str) -> str:
+def _statistic(result: Mapping[str, Any], name: str, title: str) -> str:
     value, deviation = result["over"][name].get(title), result["over"][name].get("deviation")
     return "" if value is None else rounded(value, deviation or 0.0)
 
@@ -85,52 +83,52 @@ def comparison_page(result: Mapping[str, Any]) -> Iterator[str]:
             yield f"\n{recipe['name']}, seed {excluded['seed']} is in no pair: {excluded['why']}"
     yield ""
     if result["settings"]:
-        rows = [[key, _plain(a), _plain(b)] for key, (a, b) in result["settings"].items()]
+        rows = [[key, _as_text(a), _as_text(b)] for key, (a, b) in result["settings"].items()]
         yield from markdown(["setting", first, second], rows, padded=True)
     else:
         yield "The two recipes have the same settings."
 
 
-def _plain(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return "-" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def compared_lines(result: Mapping[str, Any]) -> list[str]:
-    """What a person is told of a comparison."""
+    """Return the lines that the command prints for a comparison."""
     folder = result["folder"]
-    page = f"{folder}/comparison.md has each seed, comparison.html their courses"
+    page = f"{folder}/comparison.md lists each seed, comparison.html shows their learning curves"
     return [verdict(result), *more_seeds(result), page]
 
 
 def more_seeds(result: Mapping[str, Any]) -> list[str]:
-    """Return how many more seeds would decide, with the command that makes them; empty where that is not known."""
-    if not (wanting := result["seeds_wanting"]):
+    """Return how many more seeds would decide, with the command to train them; nothing if that is unknown."""
+    if not (count := result["seeds_wanting"]):
         return []
     seeds = [pair["seed"] for pair in result["pairs"]]
-    seeds += range(max(seeds) + 1, max(seeds) + 1 + wanting)
+    seeds += range(max(seeds) + 1, max(seeds) + 1 + count)
     folders = (recipe["folder"] for recipe in result["recipes"])
-    title = f"all differ in one direction: {many(wanting, 'more seed')} like these would decide"
+    title = f"all differ in one direction: {many(count, 'more seed')} like these would decide"
     return command_lines(title, command("stability", *folders, "--seeds", ",".join(map(str, seeds))))
 
 
 def verdict(result: Mapping[str, Any]) -> str:
-    """In a line: by how much the second differs, and whether that is shown."""
+    """Return in one sentence how much the second recipe differs, and whether that is significant."""
     over, metric = result["over"], result["metric"]
     if not over:
-        return "no difference shown: no seed came to a score with both recipes"
+        return "no difference shown: no seed has a score with both recipes"
     first, second = (recipe["name"] for recipe in result["recipes"])
     deviation, pairs = over["deviation"] or 0.0, many(over["count"], "seed")
     change = f"{metric} of {second} less that of {first}: {rounded(over['mean'], deviation)}"
     if over["interval"] is None:
-        return f"{change}, by {pairs}, which leaves no interval: no difference shown"
+        return f"{change}, from {pairs}, too few for an interval: no difference shown"
     low, high = (rounded(end, deviation) for end in over["interval"])
-    reach = f"{result['level']:.0%} interval {low} to {high} by Student's t, {pairs} in pairs"
+    interval = f"{result['level']:.0%} interval {low} to {high} by Student's t, {pairs} paired"
     if not result["shown"]:
-        return f"{change}; {reach}: no difference shown, the interval holds 0"
+        return f"{change}; {interval}: no difference shown, the interval holds 0"
     better = second if (over["mean"] < 0) == result["lower_is_better"] else first
     if result["unlike"]:
         return (
-            f"{change}; {reach}: which is better is not shown, for {metric} is not of the same thing where "
+            f"{change}; {interval}: which is better is unknown, because {metric} is not comparable when "
             f"{', '.join(result['unlike'])} {'differ' if result['unlike'][1:] else 'differs'}"
         )
-    return f"{change}; {reach}: {better} is better"
+    return f"{change}; {interval}: {better} is better"

@@ -1,7 +1,7 @@
-"""What is asked for: a recipe of either training, its folder, and a run for each seed.
+"""A study: a pretraining or fine-tuning recipe, its folder, and a run per seed.
 
 FOLDER/  recipe.toml status.json log.txt    the recipe that the seeds share
-         seed-1.toml seed-1/                a run like any other
+         seed-1.toml seed-1/                an ordinary run
          stability.json stability.md stability.svg stability.html
 """
 
@@ -28,7 +28,7 @@ from ordsmed.train.training import Training
 
 HOME = Path("work") / "stability"
 SEEDS = (1, 2, 3, 4, 5)
-SHARED = ("seed", "seeds", "grid", "jobs", "out")  # of a word: what is said otherwise here
+SHARED = ("seed", "seeds", "grid", "jobs", "out")  # settings that `stability` sets itself
 ASKED = re.compile(r"(data|objective)($|[.\[])|validation_rows$|phase\[\d+\]\.length$|task\.(kind|name|dev|version)$")
 KINDS: dict[str, type[Training]] = {"pretrain": Pretraining, "finetune": Finetuning}
 
@@ -48,7 +48,6 @@ class Study(RunGroup[PlannedRun]):
 
     @staticmethod
     def of(folder: Path, recipe: Training, seeds: Sequence[int], workers: int = 0, devices: int = 0) -> Study:
-        """A run for each seed."""
         runs = tuple(
             PlannedRun(f"seed-{seed}", replace(recipe, seed=seed, out=str(folder / f"seed-{seed}"))) for seed in seeds
         )
@@ -77,22 +76,22 @@ def requested(
     workers: int = 0,
     devices: int = 0,
 ) -> Study:
-    """What a name and words mean: a new study, or one to resume; `home`: where the folder of a new one is put."""
+    """Return the study of a recipe or folder: a new one in `home`, or one to resume."""
     if place_of(os.environ).world > 1:
         problem = f"found {many(place_of(os.environ).world, 'process')}"
-        raise RecipeError("stability", problem, "one: it starts its runs itself", "--devices N gives each run N")
+        raise RecipeError("stability", problem, "one, as it starts its runs itself", "--devices N gives each run N")
     kind = kind_of_folder(name)
     if kind is FolderKind.STABILITY:
         return _resumed(Path(name), overrides, seeds, workers, devices)
     if kind.made:
-        wanted = "a recipe of pretrain or finetune, or the folder of a `stability`"
-        raise RecipeError(name, f"is the folder of a `{Run(Path(name)).status.get('verb')}`", wanted)
+        wanted = "a recipe of pretrain or finetune, or a folder written by `stability`"
+        raise RecipeError(name, f"is a folder written by `{Run(Path(name)).status.get('verb')}`", wanted)
     words, out = without_out(overrides)
     recipe, verb = read(name, words)
     if not isinstance(recipe, Pretraining | Finetuning):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain or finetune")
     folder = Path(out) if out else (home or HOME) / run.title(name)
-    run.place(replace(recipe, out=str(folder)), "")  # refuses what can be no folder
+    run.place(replace(recipe, out=str(folder)), "")  # raises an error for an impossible folder
     seeds = seeds or getattr(recipe, "seeds", ()) or SEEDS
     if recipe.axes or getattr(recipe, "step", None) == "all":
         key = "grid" if recipe.axes else "step"
@@ -103,24 +102,24 @@ def requested(
 
 def _resumed(folder: Path, overrides: Sequence[str], seeds: Sequence[int] | None, workers: int, devices: int) -> Study:
     if overrides:
-        problem = f"stands, but {overrides[0]} is given"
-        raise RecipeError(folder, problem, "", "it goes on by its own recipe; name the recipe and another `out=`")
+        problem = f"exists, but {overrides[0]} is given"
+        raise RecipeError(folder, problem, "", "it resumes with its own recipe; pass the recipe and another `out=`")
     status = Run(folder).status
     kind = KINDS.get(str(status.get("of")))
     if kind is None:
-        raise RecipeError(folder, "does not say of which training it is", "", "name its recipe in its place")
+        raise RecipeError(folder, "does not record its kind of training", "", "pass its recipe instead")
     return Study.of(folder, run.read_recipe(kind, folder), seeds or status["seeds"], workers, devices)
 
 
 def without_out(overrides: Sequence[str]) -> tuple[list[str], str]:
-    """Words without `out=`, which names the folder of all; those that `--seeds` stands for are refused."""
+    """Split `out=` from the overrides; raise an error for settings that `--seeds` replaces."""
     words, out = [], ""
     for word in overrides:
         key, _, value = word.partition("=")
         if key == "out":
             out = value.strip("\"'")
         elif key in SHARED or key.startswith("grid."):
-            remedy = {"jobs": "--workers N: runs at a time"}.get(key, "--seeds 1..5 says which runs there are")
+            remedy = {"jobs": "--workers N: concurrent runs"}.get(key, "--seeds 1..5 chooses the runs")
             raise RecipeError(key, f"found {word}", "settings that all seeds share", remedy)
         else:
             words.append(word)
@@ -128,19 +127,19 @@ def without_out(overrides: Sequence[str]) -> tuple[list[str], str]:
 
 
 def as_the_other(study: Study, compared_with: Study) -> Study:
-    """With the precision of one that stands, which it is compared with, where neither names any."""
+    """Return a study with the precision of the existing one it is compared with, if neither sets a precision."""
     if compared_with.recipe.layout.precision != "auto":
         return study
     return study.with_precision(run.read_recipe(type(compared_with.recipe), compared_with.folder).layout.precision)
 
 
 def unlike(settings: Iterable[str]) -> list[str]:
-    """Those by which two recipes are asked something else, so that their scores are of different things."""
+    """Return the settings that change the task or data, so that scores are not comparable."""
     return [key for key in settings if ASKED.match(key)]
 
 
 def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:
-    """The settings in which two recipes differ, by their paths; those of the layout too, such as the precision."""
+    """Return the settings in which two recipes differ, by path, including those of the layout."""
     from ordsmed.base.settings import flat, plain
 
     first_flat, second_flat = (

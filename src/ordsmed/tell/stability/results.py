@@ -1,4 +1,4 @@
-"""What the runs of a study left: their scores, what diverged, and mean and deviation over seeds: stability.json."""
+"""Results of a study, written to stability.json: scores of runs, diverged runs, mean and deviation over seeds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.guard import left_out
 from ordsmed.train.several import PlannedRun
 
-LOSSES = ("loss", "validation", "squared_error")  # of fine-tunings: less is better
-NO_SCORES = ("step", "tokens", "training_seconds", "unigram", "examples")  # numbers of a run that judge nothing
+LOSSES = ("loss", "validation", "squared_error")  # metrics of fine-tuning for which lower is better
+NO_SCORES = ("step", "tokens", "training_seconds", "unigram", "examples")  # numbers of a run that are not scores
 
 
 def results(
     study: Study, failed: Mapping[str, str], metric: str = "", *, known: dict[int, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """Every run, and what came of them over seeds; `failed`: why some did; `known`: runs that are done, once read."""
+    """Return the results of all runs and over seeds.
+
+    `failed` holds the errors of failed runs by name, `known` the rows of finished runs that were read before.
+    """
     known, rows = {} if known is None else known, []
     for seed, member in zip(study.seeds, study.runs, strict=True):
         row = known.get(seed) or _of_run(seed, member, failed.get(member.name, ""))
@@ -36,7 +39,7 @@ def results(
             known[seed] = row
         rows.append(dict(row))
     scored = [row for row in rows if row["state"] == "done"]
-    metric = metric or _usual(study, scored)
+    metric = metric or _default_metric(study, scored)
     names = dict.fromkeys(name for row in scored for name in row["scores"])
     if scored and metric not in names:
         raise RecipeError("--metric", f"found {metric}", f"one of {', '.join(names)}", meant(metric, names))
@@ -45,19 +48,19 @@ def results(
     return {
         "name": study.name, "folder": str(study.folder), "of": study.recipe.verb,
         "metric": metric, "lower_is_better": lower(study, metric), "level": LEVEL,
-        "over": {name: _over(scored, name) for name in names},
-        "in_mean": [row["seed"] for row in rows if not row["why"]], "beside": _beside(study), "runs": rows,
+        "over": {name: _statistics(scored, name) for name in names},
+        "in_mean": [row["seed"] for row in rows if not row["why"]], "beside": _other_seeds(study), "runs": rows,
     }  # fmt: skip
 
 
-def _beside(study: Study) -> list[int]:
-    """Seeds whose runs stand in the folder and were not asked for."""
+def _other_seeds(study: Study) -> list[int]:
+    """Return the seeds in the folder that were not requested."""
     names = (path.stem.removeprefix("seed-") for path in study.folder.glob("seed-*.toml"))
     return sorted({int(name) for name in names if name.isdigit()} - set(study.seeds))
 
 
 def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
-    """How a seed's run stands and what it found; what cannot be read is told, and costs the others nothing."""
+    """Return the state and scores of a run; a run that cannot be read counts as failed."""
     row: dict[str, Any] = {"seed": seed, "folder": str(member.folder), "state": "not begun", "why": failed, "step": 0,
                            "seconds": 0.0, "left_out": 0, "notes": [], "scores": {}}  # fmt: skip
     try:
@@ -65,7 +68,7 @@ def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
         row["state"] = "failed" if failed else status.get("state", row["state"])
         row["left_out"] = left_out(status.get("left_out", []))
         row["notes"] += [
-            f"steps {stretch['first']:,} to {stretch['last']:,} taught nothing: {stretch['why']}"
+            f"steps {stretch['first']:,} to {stretch['last']:,} were left out: {stretch['why']}"
             for stretch in status.get("left_out", [])
         ]
         training = [line for line in course(member.folder) if "validation" not in line and "loss" in line]
@@ -79,36 +82,37 @@ def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
             row["seconds"] = round(seconds, 1)
         if row["state"] == "done":
             facts = files.read_table(member.folder / "scores.json")
-            known = (*NO_SCORES, *row["scores"])  # the loss there is that of the very last step
+            known = (*NO_SCORES, *row["scores"])  # the loss in the file is that of the last step alone
             row["scores"] |= {
                 name: value for name, value in facts.items() if isinstance(value, float) and name not in known
             }
             row["scores"] = {name: value if is_number(value) else None for name, value in row["scores"].items()}
-            row["notes"] += _guessed(row["scores"], facts.get("guessing"), member)
+            row["notes"] += _guessing_notes(row["scores"], facts.get("guessing"), member)
             if row["step"] < status.get("step", 0) and not isinstance(member.recipe, Finetuning):
-                row["notes"].append(f"metrics.jsonl ends at step {row['step']:,} of {status['step']:,}: it is cut off")
+                row["notes"].append(
+                    f"metrics.jsonl ends at step {row['step']:,} of {status['step']:,}: it is truncated"
+                )
     except OrdsmedError as error:
         row |= {"state": "failed", "why": row["why"] or str(error)}
     return row
 
 
 def course(folder: Path) -> list[dict[str, Any]]:
-    """The whole lines of a run's metrics that say which step they are of; none where there is no file."""
+    """Return the complete lines of a run's metrics that have a step; none without a file."""
     path = folder / "metrics.jsonl"
     lines = meters.read(path) if path.exists() else []
     return [line for line in lines if isinstance(line, dict) and is_number(line.get("step"))]
 
 
 def courses(folder: Path) -> tuple[Course, Course]:
-    """The losses of a run over its steps, and its validations."""
+    """Return the losses of a run by step, and its validation losses."""
     lines = course(folder)
     both = [(line["step"], line.get("loss"), line.get("validation")) for line in lines]
-    losses = [(step, loss) for step, loss, judged in both if judged is None and loss is not None]
-    return losses, [(step, judged) for step, _, judged in both if judged is not None]
+    losses = [(step, loss) for step, loss, validation in both if validation is None and loss is not None]
+    return losses, [(step, validation) for step, _, validation in both if validation is not None]
 
 
-def _guessed(scores: Mapping[str, float], guessing: object, member: PlannedRun) -> list[str]:
-    """A run that scores what guessing scores has learned nothing: it is in the mean, and told."""
+def _guessing_notes(scores: Mapping[str, float], guessing: object, member: PlannedRun) -> list[str]:
     if not isinstance(guessing, dict):
         return []
     tuned = isinstance(member.recipe, Finetuning)
@@ -120,8 +124,7 @@ def _guessed(scores: Mapping[str, float], guessing: object, member: PlannedRun) 
     return [f"{score} {value:.4g} is no better than guessing, {level:.4g}"] if worse else []
 
 
-def _usual(study: Study, scored: Sequence[Mapping[str, Any]]) -> str:
-    """What runs are compared by where nobody says: a task's own score, else validation, else the last loss."""
+def _default_metric(study: Study, scored: Sequence[Mapping[str, Any]]) -> str:
     usual = ["validation"]
     if isinstance(study.recipe, Finetuning):
         score = run.read_recipe(Finetuning, Path(scored[0]["folder"])).score if scored else study.recipe.score
@@ -130,21 +133,20 @@ def _usual(study: Study, scored: Sequence[Mapping[str, Any]]) -> str:
 
 
 def lower(study: Study, metric: str) -> bool:
-    """Is less of it better? Of pretrainings all are losses but shares of right answers, of fine-tunings few."""
+    """Return whether lower values of a metric are better."""
     return metric in LOSSES if isinstance(study.recipe, Finetuning) else not metric.endswith("_right")
 
 
 def _why_left_out(row: Mapping[str, Any], metric: str) -> str:
-    """Why a run is not in the mean; empty: it is."""
+    """Return why a run is not in the mean, or an empty text."""
     if row["state"] != "done":
         return str(row["state"])
     if metric not in row["scores"]:
-        return f"left no {metric}"
-    return f"{metric} is no number: it diverged" if row["scores"][metric] is None else ""
+        return f"has no {metric}"
+    return f"{metric} is not a number: it diverged" if row["scores"][metric] is None else ""
 
 
-def _over(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """Over the seeds whose run has a number."""
+def _statistics(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     values = [row["scores"][name] for row in scored if row["scores"].get(name) is not None]
     return asdict(over_seeds(values)) if values else {"count": 0}
 
@@ -152,20 +154,20 @@ def _over(scored: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
 def ended(result: Mapping[str, Any]) -> str:
     over, metric = result["over"].get(result["metric"], {"count": 0}), result["metric"]
     if not over["count"]:
-        return "no seed came to a score"
+        return "no seed has a score"
     deviation, mean = over["deviation"], over["mean"]
     if deviation is None:
-        return f"{metric} {mean:.4f}; of one seed there is no deviation"
+        return f"{metric} {mean:.4f}; one seed has no deviation"
     low, high = over["interval"]
-    reach = f"{result['level']:.0%} interval of the mean {rounded(low, deviation)} to {rounded(high, deviation)}"
+    interval = f"{result['level']:.0%} interval of the mean {rounded(low, deviation)} to {rounded(high, deviation)}"
     return (
         f"{metric} {rounded(mean, deviation)} ± {rounded(deviation, deviation)}: mean and sample deviation (n - 1) of "
-        f"{many(over['count'], 'seed')}; {reach}"
+        f"{many(over['count'], 'seed')}; {interval}"
     )
 
 
 def rounded(value: float, deviation: float) -> str:
-    """A number to the second digit of what it varies by."""
+    """Format a number to the second significant digit of its deviation."""
     text = f"{deviation:.1e}"
     digits = min(8, max(2, 1 - int(text.partition("e")[2]))) if deviation else 4
     return f"{value:.{digits}f}"

@@ -1,6 +1,6 @@
-"""Studies: the runs of several seeds made, told and drawn; two recipes compared by the seeds that both have.
+"""Studies over seeds: train, report and plot the runs of several seeds, and compare two recipes on common seeds.
 
-recipe -> seeds -> some `ordsmed pretrain|finetune` at a time -> results -> stability.json, .md, .svg, .html
+recipe -> seeds -> several `ordsmed pretrain|finetune` at a time -> results -> stability.json, .md, .svg, .html
 two of them -> differences seed by seed -> comparison.json, .md, .svg, .html
 """
 
@@ -33,34 +33,34 @@ VERB = FolderKind.STABILITY.value
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """How studies are made, beside what they are of."""
+    """Options of a study, besides its recipe."""
 
     seeds: tuple[int, ...] | None = None
     workers: int = 0
-    """runs at a time; 0: one a GPU, on a CPU one to two cores"""
+    """concurrent runs; 0: one per GPU, on a CPU one per two cores"""
     devices: int = 0
-    """processes of each run; 0: it is one"""
+    """processes per run; 0: one"""
     metric: str = ""
     anew: bool = False
     yes: bool = False
-    """although passes over the text make no sense"""
+    """start although there are too many passes over the text"""
 
 
 def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None = None) -> dict[str, Any]:
-    """Make the runs of a recipe that are not made yet; what stability.json holds. Raises in the end where some failed.
+    """Train the missing runs of a recipe, or of an existing study's folder, and return the content of stability.json.
 
-    A name may be the folder of a study that stands, which goes on.
+    Raise an error at the end if a run failed.
     """
     how = how or StudyOptions()
     with run.at_home(name) as place:
         study = plan.requested(place, overrides, how.seeds, workers=how.workers, devices=how.devices)
         result = _perform(study, how, place)
-    _complain(result, results.ended(result))
+    _raise_for_failed_seeds(result, results.ended(result))
     return result
 
 
 def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOptions | None = None) -> dict[str, Any]:
-    """Make the runs of two recipes with the same seeds, and compare them; what comparison.json holds."""
+    """Train two recipes with the same seeds, compare them, and return the content of comparison.json."""
     how = how or StudyOptions()
     words, out = plan.without_out(overrides)
     names, studies = (first, second), list[Study]()
@@ -68,34 +68,34 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
         with run.at_home(name) as place:
             home = Path(out) if out else None
             studies.append(plan.requested(place, words, how.seeds, home, workers=how.workers, devices=how.devices))
-    one, other = studies
-    if one.recipe.verb != other.recipe.verb:
-        problem = f"{first} is of {one.recipe.verb}, {second} of {other.recipe.verb}"
-        raise RecipeError("stability", problem, "two of one kind")
-    if one.folder.resolve() == other.folder.resolve():
-        raise RecipeError(second, f"has the folder of {first}, {one.folder}", "two", "give it another name")
-    title = f"{one.name}-and-{other.name}"
-    if one.name == other.name:
+    first_study, other = studies
+    if first_study.recipe.verb != other.recipe.verb:
+        problem = f"{first} is of {first_study.recipe.verb}, {second} of {other.recipe.verb}"
+        raise RecipeError("stability", problem, "two of the same kind")
+    if first_study.folder.resolve() == other.folder.resolve():
+        raise RecipeError(second, f"has the folder of {first}, {first_study.folder}", "separate folders", "rename it")
+    title = f"{first_study.name}-and-{other.name}"
+    if first_study.name == other.name:
         studies = [replace(study, name=str(study.folder)) for study in studies]
     outcomes = list[dict[str, Any]]()
     for name, study, other in zip(names, studies, reversed(studies), strict=True):
         with run.at_home(name):
             known = other.exists and (outcomes or not how.anew)
-            alike = plan.as_the_other(study, other) if known and (how.anew or not study.exists) else study
-            outcomes.append(_perform(alike, how, name))
+            adapted = plan.as_the_other(study, other) if known and (how.anew or not study.exists) else study
+            outcomes.append(_perform(adapted, how, name))
     result = _compared(Path(out) if out else plan.HOME / title, studies, outcomes)
     for outcome in outcomes:
-        _complain(outcome, f"{result['verdict']}; {result['folder']}/comparison.md has each seed")
+        _raise_for_failed_seeds(outcome, f"{result['verdict']}; {result['folder']}/comparison.md lists each seed")
     return result
 
 
-def _complain(result: Mapping[str, Any], outcome: str) -> None:
-    """Seeds that failed are an error in the end, when all that can be told stands, and the outcome is told."""
+def _raise_for_failed_seeds(result: Mapping[str, Any], outcome: str) -> None:
+    """Raise an error if seeds failed, after printing the outcome; all results are stored by then."""
     failed = [str(row["seed"]) for row in result["runs"] if row["state"] != "done"]
     if failed:
         say(outcome)
         problem = f"{len(failed)} of {many(len(result['runs']), 'seed')} failed: {', '.join(failed)}"
-        remedy = f"{result['folder']}/stability.md tells why, and has the others; the same command makes those again"
+        remedy = f"{result['folder']}/stability.md says why, and has the others; the same command retries them"
         raise RunError(result["folder"], problem, "", remedy)
 
 
@@ -106,17 +106,17 @@ def _perform(study: Study, how: StudyOptions, name: str) -> dict[str, Any]:
         if group is None:
             return results.results(study, {}, how.metric)
         result = _make(group)
-        whole = all(row["state"] == "done" for row in result["runs"])
-        state, reason = ("done", None) if whole else ("failed", "some of its seeds failed")
+        complete = all(row["state"] == "done" for row in result["runs"])
+        state, reason = ("done", None) if complete else ("failed", "some seeds failed")
         Run(study.folder).set(state=state, why=reason)
-        if how.metric:  # asked for when all are done, so that a wrong name fails nothing
+        if how.metric:  # applied at the end, so that a wrong name does not fail the runs
             failed = {f"seed-{row['seed']}": row["why"] for row in result["runs"] if row["state"] != "done"}
-            result = _leave(group, results.results(group, failed, how.metric), drawn=True)
+            result = _write_results(group, results.results(group, failed, how.metric), drawn=True)
     return result
 
 
 def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
-    """Refuse what every run would refuse, before anything is made: they differ in nothing but their seeds."""
+    """Raise the errors of a run before any is started; runs differ only in their seeds."""
     member = next((member for member in study.runs if how.anew or not member.done), None)
     if member and kind_of_folder(member.folder) is FolderKind.ABSENT:
         with run.nothing_made():
@@ -126,25 +126,24 @@ def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
 
 
 def _make(study: Study) -> dict[str, Any]:
-    failed, known = dict[str, str](), dict[int, dict[str, Any]]()
+    failed, finished = dict[str, str](), dict[int, dict[str, Any]]()
 
     def note(member: PlannedRun, left: str) -> None:
-        if isinstance(member.recipe, Finetuning):  # its best weights are left, without their checkpoint
+        if isinstance(member.recipe, Finetuning):  # its best weights are stored outside the checkpoints
             shutil.rmtree(member.folder / "checkpoints", ignore_errors=True)
-        result = _leave(study, results.results(study, failed, known=known))
+        result = _write_results(study, results.results(study, failed, known=finished))
         done = sum(row["state"] == "done" for row in result["runs"])
         row = next(row for row in result["runs"] if row["folder"] == str(member.folder))
         value = row["scores"].get(result["metric"])
         scored = f"{result['metric']} {value:.4f}" if value is not None else row["why"]
-        rest = f", {left} left" if done < len(study.runs) else ""
-        say(f"{member.name}: {scored}; {done} of {len(study.runs)} done{rest}")
+        remaining = f", {left} left" if done < len(study.runs) else ""
+        say(f"{member.name}: {scored}; {done} of {len(study.runs)} done{remaining}")
 
     failed |= study.make(note)
-    return _leave(study, results.results(study, failed, known=known), drawn=True)
+    return _write_results(study, results.results(study, failed, known=finished), drawn=True)
 
 
 def _unpaired(result: Mapping[str, Any], values: Sequence[Mapping[int, float]]) -> list[dict[str, Any]]:
-    """Seeds of a study that are in no pair, and why."""
     return [
         {"seed": row["seed"], "why": row["why"] or "the other recipe has no score with it"}
         for row in result["runs"]
@@ -152,49 +151,50 @@ def _unpaired(result: Mapping[str, Any], values: Sequence[Mapping[int, float]]) 
     ]
 
 
-def _leave(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict[str, Any]:
-    """The numbers, their table and, in the end, their picture."""
+def _write_results(study: Study, result: dict[str, Any], *, drawn: bool = False) -> dict[str, Any]:
+    """Write the results, their table and, at the end, their chart."""
     files.write_json(study.folder / "stability.json", result)
     files.write_text(study.folder / "stability.md", "\n".join(pages.page(result)) + "\n")
     if drawn:
         title = f"{study.name}: {many(len(result['runs']), 'seed')}"
-        draw_bands(study.folder / "stability.svg", title, [_group(study, result)], results.ended(result))
+        draw_bands(study.folder / "stability.svg", title, [_band_group(study, result)], results.ended(result))
         _write_page(study.folder / "stability.html", study.name, [result])
     return result
 
 
 def _write_page(place: Path, title: str, results_of: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
-    """Write the page of the seeds that were asked for and have started, whatever else is in their folders."""
-    begun = [
+    """Write the page of the requested seeds that have started."""
+    started = [
         row["folder"] for result in results_of for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()
     ]
-    if begun or more:
-        report.write([*more, *begun], out=str(place), title=title)
+    if started or more:
+        report.write([*more, *started], out=str(place), title=title)
 
 
-def _group(study: Study, result: Mapping[str, Any]) -> BandGroup:
-    """For a picture."""
-    both = {row["seed"]: results.courses(Path(row["folder"])) for row in result["runs"]}
-    whole = [both[seed] for seed in result["in_mean"]]
-    broken = [losses for seed, (losses, _) in both.items() if seed not in result["in_mean"]]
-    judged = bands([validations for _, validations in whole])
-    return BandGroup(study.name, bands([losses for losses, _ in whole]), judged, broken)
+def _band_group(study: Study, result: Mapping[str, Any]) -> BandGroup:
+    curves = {row["seed"]: results.courses(Path(row["folder"])) for row in result["runs"]}
+    finished = [curves[seed] for seed in result["in_mean"]]
+    broken = [losses for seed, (losses, _) in curves.items() if seed not in result["in_mean"]]
+    validation = bands([validations for _, validations in finished])
+    return BandGroup(study.name, bands([losses for losses, _ in finished]), validation, broken)
 
 
 def _compared(folder: Path, studies: Sequence[Study], outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     metric, values = outcomes[0]["metric"], []
     for study, result in zip(studies, outcomes, strict=True):
         if result["over"] and metric not in result["over"]:
-            raise RecipeError(study.folder, f"has no {metric}", "a score of both", "--metric NAME names another")
+            raise RecipeError(
+                study.folder, f"has no {metric}", "a score of both recipes", "--metric NAME selects another"
+            )
         scores = {row["seed"]: row["scores"].get(metric) for row in result["runs"] if row["state"] == "done"}
         values.append({seed: value for seed, value in scores.items() if value is not None})
-    one, other = values
-    pairs = paired(one, other) if one.keys() & other.keys() else None
+    first_scores, second_scores = values
+    pairs = paired(first_scores, second_scores) if first_scores.keys() & second_scores.keys() else None
     result = {
         "metric": metric, "lower_is_better": outcomes[0]["lower_is_better"], "level": LEVEL,
-        "recipes": [{"name": study.name, "folder": str(study.folder), "left_out": _unpaired(own, values)}
-                    for study, own in zip(studies, outcomes, strict=True)],
-        "pairs": [{"seed": seed, "first": one[seed], "second": other[seed], "difference": difference}
+        "recipes": [{"name": study.name, "folder": str(study.folder), "left_out": _unpaired(outcome, values)}
+                    for study, outcome in zip(studies, outcomes, strict=True)],
+        "pairs": [{"seed": seed, "first": first_scores[seed], "second": second_scores[seed], "difference": difference}
                   for seed, difference in pairs.differences.items()] if pairs else [],
         "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.differs),
         "seeds_wanting": pairs.wanting if pairs else 0,
@@ -206,7 +206,7 @@ def _compared(folder: Path, studies: Sequence[Study], outcomes: Sequence[Mapping
         folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "comparison.json", result)
     files.write_text(folder / "comparison.md", "\n".join(pages.comparison_page(result)) + "\n")
-    groups = [_group(study, own) for study, own in zip(studies, outcomes, strict=True)]
+    groups = [_band_group(study, outcome) for study, outcome in zip(studies, outcomes, strict=True)]
     title = f"{studies[1].name} against {studies[0].name}"
     draw_bands(folder / "comparison.svg", title, groups, result["verdict"])
     _write_page(folder / "comparison.html", title, outcomes, [str(folder)])

@@ -1,1 +1,1 @@
-"""Menu: trackers of experiments that runs are sent to."""
+"""Menu: experiment trackers that runs are sent to."""

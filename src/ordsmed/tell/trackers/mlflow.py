@@ -1,4 +1,4 @@
-"""MLflow, at MLFLOW_TRACKING_URI; `--offline FOLDER` keeps a store of it there, which `mlflow ui` shows."""
+"""MLflow, at MLFLOW_TRACKING_URI; `--offline FOLDER` writes a local store that `mlflow ui` opens."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from ordsmed.tell.report.send import Sending, imported
 
-AT_ONCE = 900  # numbers a request; MLflow takes 1,000
-SETTINGS = 90  # settings a request; MLflow takes 100
-LONGEST = 500  # letters of a setting
+AT_ONCE = 900  # numbers per request; MLflow accepts 1,000
+SETTINGS = 90  # settings per request; MLflow accepts 100
+LONGEST = 500  # characters of a setting
 STATES = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "killed": "KILLED"}
-LATER = "`mlflow ui --backend-store-uri sqlite:///{}/mlflow.db` shows it"
+LATER = "`mlflow ui --backend-store-uri sqlite:///{}/mlflow.db` opens it"
 
 
 class MlflowRun:
-    """One run of an experiment of MLflow, found again by its key when it is sent again."""
+    """A run in an MLflow experiment; sending it again finds it by its key."""
 
     def __init__(self, sending: Sending) -> None:
         self.entities = imported("mlflow.entities", "mlflow")
@@ -26,23 +26,23 @@ class MlflowRun:
         self.waiting: list[Any] = []
         self.last = sending.last
         known = self.client.get_experiment_by_name(sending.project)
-        where: dict[str, Any] = {}
+        location: dict[str, Any] = {}
         if sending.offline:
-            where = {"artifact_location": (sending.offline.resolve() / "mlartifacts").as_uri()}
-        experiment = known.experiment_id if known else self.client.create_experiment(sending.project, **where)
-        before = self.client.search_runs([experiment], f"tags.ordsmed = '{sending.key}'")
-        run = before[0] if before else self.client.create_run(
+            location = {"artifact_location": (sending.offline.resolve() / "mlartifacts").as_uri()}
+        experiment = known.experiment_id if known else self.client.create_experiment(sending.project, **location)
+        sent_runs = self.client.search_runs([experiment], f"tags.ordsmed = '{sending.key}'")
+        run = sent_runs[0] if sent_runs else self.client.create_run(
             experiment, start_time=int(sending.began * 1000), run_name=sending.name, tags={"ordsmed": sending.key}
         )  # fmt: skip
         self.key, self.ended = run.info.run_id, run.info.status != "RUNNING"
-        settings = [self.entities.Param(_named(key), value[:LONGEST]) for key, value in sending.settings.items()]
-        for start in range(0, 0 if run.data.params else len(settings), SETTINGS):  # which may be told once alone
+        settings = [self.entities.Param(_valid_name(key), value[:LONGEST]) for key, value in sending.settings.items()]
+        for start in range(0, 0 if run.data.params else len(settings), SETTINGS):  # can be sent only once
             self.client.log_batch(self.key, params=settings[start : start + SETTINGS])
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """The numbers of a step, sent with those of others."""
+        """Queue the numbers of a step; they are sent in batches."""
         self.waiting += [
-            self.entities.Metric(_named(name), value, int(at * 1000), step) for name, value in numbers.items()
+            self.entities.Metric(_valid_name(name), value, int(at * 1000), step) for name, value in numbers.items()
         ]
         self.last = step
         if len(self.waiting) >= AT_ONCE:
@@ -54,18 +54,18 @@ class MlflowRun:
         self.waiting = []
 
     def end(self, scores: Mapping[str, float], state: str) -> None:
-        """What was found in the end; a run that goes on stays open, or is opened again."""
+        """Send the final scores and the state; an unfinished run stays open or is reopened."""
         self._flush()
         for name, value in scores.items():
-            self.client.log_metric(self.key, _named(name), value, step=self.last)
+            self.client.log_metric(self.key, _valid_name(name), value, step=self.last)
         if state in STATES:
             self.client.set_terminated(self.key, status=STATES[state])
         elif self.ended:
             self.client.update_run(self.key, status="RUNNING")
 
 
-def _named(name: str) -> str:
-    """`phase[1].rate` as `phase.1.rate`: MLflow takes no other signs in a name than these."""
+def _valid_name(name: str) -> str:
+    """Return a name that MLflow accepts, such as `phase.1.rate` for `phase[1].rate`."""
     return re.sub(r"[^\w .:/-]", "_", re.sub(r"\[(\d+)\]", r".\1", name), flags=re.ASCII)
 
 

@@ -1,4 +1,4 @@
-"""Weights & Biases; `--offline FOLDER` writes what `wandb sync` sends later."""
+"""Weights & Biases; `--offline FOLDER` writes files for a later `wandb sync`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 from ordsmed.tell.report.send import Sending, imported
 
-LATER = "`wandb sync {}/wandb/offline-run-*` sends it where there is a network: all of them, those of a run in order"
+LATER = (
+    "`wandb sync {}/wandb/offline-run-*` sends it from a machine with a network: all folders, those of a run in order"
+)
 
 
 class WandbRun:
-    """One run at Weights & Biases, which goes on where it was when it is sent again."""
+    """A run at Weights & Biases, which is resumed when it is sent again."""
 
     def __init__(self, sending: Sending) -> None:
         wandb = imported("wandb", "wandb")
@@ -22,11 +24,9 @@ class WandbRun:
         )  # fmt: skip
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
-        """The numbers of a step."""
         self.run.log(dict(numbers), step=step)
 
     def end(self, scores: Mapping[str, float], state: str) -> None:
-        """What was found in the end."""
         self.run.summary.update(dict(scores))
         self.run.finish(exit_code=1 if state in ("failed", "killed") else 0)
 

@@ -175,9 +175,7 @@ def _unpacked(path: Path, densest: int) -> Iterator[bytes | None]:
 
 
 class _Bytes:
-    """The bytes of a file, read by lines and lengths. At lost bytes `gap` is set, and reading stops until it is
-    reset.
-    """
+    """The bytes of a file, read by lines and lengths. Reading stops at lost bytes (`gap`) until `gap` is reset."""
 
     def __init__(self, path: Path, densest: int) -> None:
         self.at = 0  # offset of the next byte

@@ -65,6 +65,7 @@ def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> 
         scores["guessing"] = fitted.score(dev.records, guessed)
     if (counted := fitted.counted(data.train.features, dev.features)) is not None:
         scores["word_counts"] = fitted.score(dev.records, counted)
-    if verdict := no_better(fitted.record, scores, scores.get("guessing", {}), scores.get("word_counts")):
+    pool, baselines = getattr(fitted, "pool", None), (scores.get("guessing", {}), scores.get("word_counts"))
+    if verdict := no_better(fitted.record, scores, *baselines, pool):
         scores["verdict"] = verdict
     return scores

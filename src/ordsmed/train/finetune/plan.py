@@ -79,8 +79,9 @@ class FinetuningPlan(Plan):
         recipe = plan.recipe
         if plan.begun is None:
             return dataclasses.replace(plan, notes=(*plan.notes, *_files(recipe)))
-        filled = [] if recipe.complete else [_filled_in(recipe, plan.network)]
-        recipe = recipe.fill_defaults(plan.network)
+        filled_recipe = plan._filled(recipe)
+        filled = [] if recipe.complete else [_filled_in(recipe, filled_recipe)]
+        recipe = filled_recipe
         if recipe.layout.tensor > 1 and recipe.layout.sequence:
             say("layout.sequence = false: rows of examples are of any length, which tensor ranks could not split")
             recipe = dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, sequence=False))
@@ -122,7 +123,12 @@ class FinetuningPlan(Plan):
         """Refuse what is wrong in another recipe that starts from the same and reads the same."""
         plan = dataclasses.replace(self, recipe=recipe)._from(self.begun)
         if self.data is not None:
-            plan.by(recipe.fill_defaults(self.network))._with(self.data)
+            plan.by(self._filled(recipe))._with(self.data)
+
+    def _filled(self, recipe: Finetuning) -> Finetuning:
+        """Return a recipe that starts from the same with what it left to the family."""
+        learns_on = self.begun is not None and self.begun.head == recipe.task.role
+        return recipe.fill_defaults(self.network, self.begun.learned if self.begun and learns_on else None)
 
     @functools.cached_property
     def task(self) -> Task:
@@ -237,12 +243,13 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
     return begun, [f"init: {weights_of}, {kind_of(begun.network)}; {pieces}{head}"]
 
 
-def _filled_in(recipe: Finetuning, network: ModelSettings) -> str:
-    """What the recipe leaves to the family."""
+def _filled_in(recipe: Finetuning, filled: Finetuning) -> str:
+    """Return in words what the recipe leaves to the family, from the recipe that it fills in."""
     left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
-    usual = settings.plain(recipe.fill_defaults(network))
-    listed = ", ".join(f"{key} {in_words(usual[key])}" for key in left)
-    return f"left to the family, as {kind_of(network)} is usually fine-tuned: {listed}"
+    usual, pool = settings.plain(filled), getattr(filled.task, "pool", None)
+    listed = [f"{key} {in_words(usual[key])}" for key in left]
+    listed += [f"task.pool {pool}"] if pool != getattr(recipe.task, "pool", None) else []
+    return f"left to the family, as {kind_of(filled.model)} is usually fine-tuned: {', '.join(listed)}"
 
 
 def there(path: str) -> list[Path]:

@@ -136,8 +136,13 @@ class Finetuning(Training):
         """Is everything said that a run needs, as in a run's folder?"""
         return None not in (self.rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 
-    def fill_defaults(self, network: ModelSettings) -> Finetuning:
-        """With what the recipe left to the family."""
+    def fill_defaults(self, network: ModelSettings, head: TaskSettings | None = None) -> Finetuning:
+        """Return the recipe with what it left to the family; `head`: the task of a head that learns on.
+
+        A complete recipe, as in the folder of a run, leaves nothing to the family.
+        """
+        if self.complete:
+            return replace(self, model=network)
         usual = network.tuning()
         narrow = not usual.freeze and network.width < NARROW
         defaults = {
@@ -149,7 +154,7 @@ class Finetuning(Training):
         chosen: dict[str, Any] = {k: v for k, v in defaults.items() if getattr(self, k) is None}
         if self.optimizer is None:
             chosen["optimizer"] = load("optimizers", "adamw")(decay=usual.decay, betas=usual.betas, epsilon=1e-6)
-        return replace(self, model=network, **chosen)
+        return replace(self, model=network, task=self.task.fill_pool(usual.pool, head), **chosen)
 
     @property
     def objective(self) -> TaskSettings:

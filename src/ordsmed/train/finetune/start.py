@@ -38,6 +38,7 @@ class Start:
     tokenizer: Tokenizer
     fill: Callable[[Task, TaskSettings], Begun]  # puts the weights under a task's head, and into it what goes on
     head: str = ""  # the role of a head that they learned
+    learned: TaskSettings | None = None  # the task of that head
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
         raise RecipeError("tokenizer", f"is another than that of {recipe.init}", "", "leave `tokenizer` out")
     check_same(recipe.model, source.network, recipe.init)
     fill = (lambda task, its: Begun()) if recipe.fresh else source.fill
-    head = "" if recipe.fresh or recipe.fresh_head else source.head
-    return Start(recipe.model or source.network, tokenizer, fill, head)
+    new = recipe.fresh or recipe.fresh_head
+    head, learned = ("", None) if new else (source.head, source.learned)
+    return Start(recipe.model or source.network, tokenizer, fill, head, learned)
 
 
 def _pretrained(recipe: Finetuning) -> Start:
@@ -85,11 +87,18 @@ def _pretrained(recipe: Finetuning) -> Start:
         trained = open_model(origin, recipe.step)
         head = head_of(trained.objective) if isinstance(trained.objective, Task) else ""
         network = _as_read(trained.settings, shifted=trained.objective.shifted)
-        return Start(network, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head)
-    folder, tokenizer = origin.folder, origin.tokenizer()
-    network = _as_read(origin.network(), shifted=load("formats", foreign.FORMAT)().is_shifted(folder))
+        learned = trained.learned if head else None
+        return Start(network, trained.tokenizer, lambda task, its: _adopt(task, its, recipe, trained), head, learned)
+    folder, tokenizer, form, learned = origin.folder, origin.tokenizer(), load("formats", foreign.FORMAT)(), None
+    network = _as_read(origin.network(), shifted=form.is_shifted(folder))
     head = str((_task_of(folder) or [""])[0])
-    return Start(network, tokenizer, lambda task, its: _adopt_foreign(task, its, recipe, folder, tokenizer), head)
+    with contextlib.suppress(DataError):  # a head whose settings cannot be read stays behind, which is reported later
+        learned = form.task(folder)
+
+    def fill(task: Task, its: TaskSettings) -> Begun:
+        return _adopt_foreign(task, its, recipe, folder, tokenizer)
+
+    return Start(network, tokenizer, fill, head, learned)
 
 
 def _as_read(network: ModelSettings, *, shifted: bool) -> ModelSettings:

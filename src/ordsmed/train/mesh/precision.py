@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
 from ordsmed.base.errors import RecipeError, Trouble
-from ordsmed.base.machine.devices import Card, card_of
+from ordsmed.base.machine.devices import Accelerator, card_of
 from ordsmed.nn.fp8 import lacks_fp8
 from ordsmed.nn.residual import exact_norm, half_norm
 from ordsmed.train.mesh.layout import Layout
@@ -52,7 +52,7 @@ def set_up(layout: Layout, device: torch.device) -> str:
     return _describe(layout, cuda, arch, name)
 
 
-def best_on(device: torch.device, card: Card | None = None) -> str:
+def best_on(device: torch.device, card: Accelerator | None = None) -> str:
     """Return the 16 bits that a GPU has units for, or fp32 where it has none (P100).
 
     `card`: the GPU of a site, where a job for it is planned. Where no GPU is known, a recent one is assumed.
@@ -61,7 +61,7 @@ def best_on(device: torch.device, card: Card | None = None) -> str:
     return "bf16" if card is None or card.capability >= (8, 0) else "fp16" if card.capability >= HALVES else "fp32"
 
 
-def likely(layout: Layout, device: torch.device, card: Card | None = None) -> Layout:
+def likely(layout: Layout, device: torch.device, card: Accelerator | None = None) -> Layout:
     """Return the layout with the precision that `auto` is expected to choose; on a CPU, before steps are timed, fp32.
 
     `card`: the GPU of a site, where a job for it is planned.

@@ -1,1 +1,1 @@
-"""Menu: every file here is one choice of `kind`; one file adds one."""
+"""The menu of this package's corpora: each file is one choice of `kind`."""

@@ -1,1 +1,1 @@
-"""A menu: one file is one verb of the command line."""
+"""The menu of this package's commands: each file is one."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,7 +95,8 @@ def _both(trained: Trained) -> tuple[Any, Any]:
     learned = trained.learned
     if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
         return trained.objective, learned
-    learned = foreign.with_generator(learned, trained.folder)
+    table = foreign.generator_table(trained.folder)
+    learned = replace(learned, generator=replace(learned.generator, **table["generator"]), share=table["share"])
     objective = learned.build(trained.settings, trained.tokenizer)
     foreign.load_into(objective, trained.folder, trained.tokenizer)
     return objective, learned

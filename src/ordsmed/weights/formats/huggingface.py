@@ -45,7 +45,12 @@ class HuggingFace(Choice):
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         family = foreign.settings(path)
-        learned = _with_generator(path) if _detects(path, family) else self.learned(path, family)
+        learned = self.learned(path, family)
+        if _detects(path, family):
+            if not foreign.has_generator(path):
+                remedy = "embed, export and `init` take the folder as it is; put the generator into `generator` in it"
+                raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
+            learned = settings.decode(load("objectives", "rtd"), foreign.generator_table(path), f"{path}/generator")
         kind = "task" if isinstance(learned, Files) else "objective"
         table = {"model": settings.plain(family), kind: settings.plain(learned)}
         networks = foreign.decoded(settings.override(table, overrides), path / "config.json")
@@ -157,14 +162,6 @@ def _pooling(folder: Path, config: dict[str, Any], model: ModelSettings) -> dict
         problem = f"classifier_pooling: found {short(pooling)}"
         raise DataError(folder / "config.json", problem, " or ".join(["cls", *model.poolings]))
     return {} if pooling == "cls" else {"pool": pooling}
-
-
-def _with_generator(folder: Path) -> Any:
-    """Return the settings of replaced-token detection by the network of a folder and the generator beside it."""
-    if not foreign.has_beside(folder, foreign.GENERATOR):
-        remedy = "embed, export and `init` take the folder as it is; put the generator into `generator` in it"
-        raise RecipeError(folder, "holds a network that tells fakes, without the one that made them", "", remedy)
-    return foreign.with_generator(load("objectives", "rtd")(), folder)
 
 
 def _detects(folder: Path, model: ModelSettings) -> bool:
