@@ -344,7 +344,7 @@ def test_a_damaged_chunk_is_named(sources: Path, tmp_path: Path) -> None:
     index.write_bytes(index.read_bytes()[:200])
     with pytest.raises(
         DataError,
-        match=r"0.npy: truncated, or not a .npy file: .*; remove the folder `steps`, and run the command again",
+        match=r"00000-00000.npy: truncated, or not a .npy file: .*; remove the folder `steps`, and run the command",
     ):
         obtain(Corpus, name)
 

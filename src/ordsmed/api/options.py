@@ -40,14 +40,14 @@ class WritingOptions(TypedDict, total=False):
     temperature: float  # 0: always the likeliest token; default 1
     best: int  # top-k: draw among the k likeliest tokens; 0: all
     share: float  # top-p: draw among the likeliest tokens whose probabilities sum to this; default 1
-    typical: float  # draw among the most typical tokens whose probabilities sum to this; default 1
+    typical: float  # typical-p: draw among the most typical tokens whose probabilities sum to this; default 1
     seed: int  # of the random draws
     penalty: float  # repetition penalty of tokens that the text already has; 1: none
     stop: tuple[str, ...]  # a text ends before the first of these strings
     samples: int  # texts per prompt; default 1
     together: int  # masked models: tokens decided per pass; default 1
     order: Literal["certain", "chance"]  # masked models: which tokens are decided first
-    max_new_tokens: int  # this and the next five: transformers' names of tokens, best, share, typical, penalty, samples
+    max_new_tokens: int  # transformers' names of tokens, best, share, typical, penalty and samples: this and the next
     top_k: int
     top_p: float
     typical_p: float

@@ -17,7 +17,7 @@ STOP_AT = "ORDSMED_STOP_AT"  # environment variable of rank 0: the step after wh
 TO_STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # signals that make a run save and stop
 ASKED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # those that Python does not turn into an exception
 _connected = False
-_nothing_done = False  # this command was ended before it, or one before it, did anything
+_nothing_done = False  # the command was stopped before it did anything, and no earlier one did anything
 _status: int | None = None  # exit status if `last` has to end the process at once; None: a normal end
 
 

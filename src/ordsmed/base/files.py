@@ -207,7 +207,7 @@ def refusal(error: OSError, path: Path | None = None) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def in_a_line() -> Iterator[None]:
-    """Turn an error of the system, such as a full disk or a limit of processes, into one line; not a closed pipe."""
+    """Turn an OSError or a limit of processes in this block into one line, except for a closed pipe."""
     try:
         yield
     except BrokenPipeError:

@@ -78,7 +78,7 @@ class Ranks:
     mesh: DeviceMesh = None  # type: ignore[assignment]  # None: a single process, as for the next two
     data_group: ProcessGroup = None  # type: ignore[assignment]  # ranks with other rows: one of each tensor group
     store: Store = None  # type: ignore[assignment]  # a key-value store that all ranks share
-    card: Accelerator | None = None  # the GPU of a site that is planned for; None: that of this machine
+    card: Accelerator | None = None  # the GPU of the site for which a job is planned; None: that of this machine
     limit: timedelta = timedelta(0)  # timeout of collectives, if longer than torch's default
 
     @property

@@ -2,8 +2,8 @@
 
     checkpoints/step-000000500/  state.json  {"step": 500, ..., "checksums": {"model.safetensors": "1a2b3c4d", ...}}
 
-Of several processes, each writes its own files: model-00002-of-00004.safetensors, optimizer-...; index.json says which
-of them holds what.
+Of several processes, each writes its own files: model-00002-of-00004.safetensors, optimizer-...; index.json lists what
+each file holds.
 """
 
 import shutil

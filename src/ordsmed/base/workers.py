@@ -47,8 +47,8 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
         with _dask(engine) if engine else _pool(processes) as (executor, workers):
             yield lambda function, tasks: _in_order(executor, function, tasks, workers)
     except BrokenProcessPool:
-        problem = "was killed, perhaps because memory was full"
-        remedy = "give it more memory or take fewer `processes`; the same command goes on"
+        problem = "was killed, perhaps because memory ran out"
+        remedy = "give it more memory or use fewer `processes`, then resume with the same command"
         raise Lost("a worker process", problem, "", remedy) from None
     except Exception as error:
         if engine and type(error).__module__.startswith("distributed"):

@@ -191,9 +191,9 @@ def serving(parser: Parser) -> None:
     parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
     meaning = "limit for a request, including its wait (default 120)"
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=120.0, help=meaning)
-    meaning = "most open connections of all processes (default 1000); beyond it silent ones are closed"
+    meaning = "most open connections, of all processes (default 1000); when more come, silent ones are closed"
     parser.add_argument("--connections", type=whole(1), metavar="N", default=1_000, help=meaning)
-    meaning = "most connections from one address (default 500); behind a proxy as many as --connections"
+    meaning = "most of them from one address (default 500); behind a proxy set it to --connections"
     parser.add_argument("--connections-per-address", type=whole(1), metavar="N", default=500, help=meaning)
     meaning = "pooling of text vectors, as in `embed` (default: as the model learned, else the mean of tokens)"
     parser.add_argument("--pool", choices=("mean", "first", "last", "words", "tokens"), default="", help=meaning)

@@ -39,7 +39,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--top-k", "--best", dest="best", type=whole(0), metavar="N", default=0, help=meaning)
     meaning = "draw among the likeliest tokens until their probabilities sum to this"
     parser.add_argument("--top-p", "--share", dest="share", type=number, metavar="X", default=1.0, help=meaning)
-    meaning = "draw among tokens with this sum of probabilities whose information is nearest to the mean"
+    meaning = "draw among the most typical tokens whose probabilities sum to this (1: off)"
     parser.add_argument("--typical-p", dest="typical", type=number, metavar="X", default=1.0, help=meaning)
     meaning = "divide the scores of tokens that the text already has by this (1: off)"
     parser.add_argument(

@@ -1,6 +1,6 @@
 """Choose the next token of each text from the scores of all tokens.
 
-    scores -> penalty -> / temperature -> top k -> top p, or the most typical -> draw
+    scores -> penalty -> / temperature -> top k -> top p or typical p -> draw
 
 Texts with the same key draw the same token at the same step, whatever else is in the batch. The noise is hashed from
 key, step and token, so a draw changes only where two tokens are almost equally likely (learn/sampling.py).

@@ -9,7 +9,7 @@ from typing import Literal
 from ordsmed.base import chance
 from ordsmed.base.errors import RecipeError
 
-FLAGS = {"best": "--best (--top-k)", "share": "--share (--top-p)", "typical": "--typical-p"}  # flags with other names
+FLAGS = {"best": "--best (--top-k)", "share": "--share (--top-p)", "typical": "--typical-p"}  # as users write them
 Ending = Literal["end", "stop", "tokens"]  # the model's end token, a stop string, or the limit of tokens was reached
 
 
@@ -21,7 +21,7 @@ class SamplingOptions:
     temperature: float = 1.0  # 0: always the likeliest token
     best: int = 0  # top-k: draw among the k likeliest tokens; 0: all
     share: float = 1.0  # top-p: draw among the likeliest tokens until their probabilities reach this sum
-    typical: float = 1.0  # the same among tokens whose information is nearest to the mean (Meister et al. 2023)
+    typical: float = 1.0  # draw among the most typical tokens until they reach this sum (Meister et al. 2023)
     seed: int = 0
     penalty: float = 1.0  # repetition penalty of tokens that the text already has; 1: none
     stop: tuple[str, ...] = ()  # a text ends before the first of these strings

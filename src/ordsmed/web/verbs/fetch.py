@@ -1,4 +1,4 @@
-"""get published data: dumps, book and URL lists, SQuAD, GLUE ...; without a name: list them"""
+"""download published data: dumps, books, URL lists, SQuAD, GLUE ...; without a name: list what there is"""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ HOW = ("mirror", "allow_missing", "private", "timeout", "slowest", "attempts")
 def arguments(parser: Parser) -> None:
     meaning = "built-in names, or your own TOML files"
     parser.add_argument("names", nargs="*", metavar="NAME", help=meaning, offers=shipped)
-    parser.add_argument(
-        "--out", default="work/fetch", help="output folder, with a folder per name (default work/fetch)"
-    )
-    parser.add_argument("--mirror", metavar="FOLDER|URL", help="take NAME/FILE from here instead of the addresses")
-    parser.add_argument("--allow-missing", action="store_true", help="skip and count files that cannot be fetched")
+    parser.add_argument("--out", default="work/fetch", help="output folder, with a folder per name (work/fetch)")
+    parser.add_argument("--mirror", metavar="FOLDER|URL", help="has NAME/FILE, instead of the original addresses")
+    parser.add_argument("--allow-missing", action="store_true", help="skip and count files that cannot be downloaded")
     parser.add_argument("--private", action="store_true", help="allow addresses of private networks")
-    meaning = "to wait for an answer and each next piece (20)"
+    meaning = "timeout of an answer and of each further block (20)"
     parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help=meaning)
-    meaning = "per second; slower downloads are stopped (1000)"
+    meaning = "give up servers that send less per second (1000)"
     parser.add_argument("--slowest", type=int, default=1000, metavar="BYTES", help=meaning)
-    meaning = "tries of a file, counted again after a MB (3)"
+    meaning = "tries per file; each MB received resets them (3)"
     parser.add_argument("--attempts", type=int, default=3, metavar="N", help=meaning)
 
 
 def shipped() -> list[str]:
-    """Return the names of the shipped tables, and a marker that files are possible."""
     return [*sorted(path.stem for path in (menu.HOUSE / "recipes" / "fetch").glob("*.toml")), FILES]
 
 
