@@ -33,9 +33,8 @@ PACKAGES = {  # where the files of a menu are; the core's package first, then th
     "probes": ("measure",), "judges": ("measure",), "trackers": ("tell",), "dialects": ("others",),
     "verbs": ("cli", "web", "machines", "others", "serve"), "protocols": ("serve",),
 }  # fmt: skip
-ADD_ONS: dict[
-    str, dict[str, tuple[str, ...]]
-] = {  # the choices that add-ons have: named where the add-on is not installed
+# choices of add-ons, for the error if an add-on is not installed
+ADD_ONS: dict[str, dict[str, tuple[str, ...]]] = {
     "corpora": {"web": ("web",)},
     "verbs": {
         "web": ("corpus_addresses", "fetch"),
