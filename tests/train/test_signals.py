@@ -117,7 +117,7 @@ def test_while_processes_meet_a_signal_ends_them(
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait() == 128 + signal.SIGTERM, process.said
     if rank == 0:
-        title = "what is done stands, go on with" if saved else "nothing is left of it, begin again with"
+        title = "finished work is kept, resume with" if saved else "nothing was kept, start again with"
         assert f"ordsmed: stopped; {title}:\n    ordsmed pretrain " in process.said
 
 

@@ -522,7 +522,7 @@ else: {late.get(where, "pass")}
         assert rank == 0 or any(re.search(named, line) for line in lines), process.said
         for line in lines:
             assert re.search(f"{named}|{gone}", line), process.said
-            assert line.endswith("start the same command again: the run goes on from its last checkpoint")
+            assert line.endswith("start the same command again to resume from the last checkpoint")
         if alive_still:
             wanted = f"at step 10, {where}; wanted a step within 6 s of all 2"
             assert any(wanted in line for line in lines), process.said
