@@ -190,7 +190,7 @@ def test_a_closed_connection_is_forgotten(folders: dict[str, Path], monkeypatch:
             assert several[0].recv(12) == several[1].recv(12) == b"HTTP/1.1 200"
             while limits.addresses != {"127.0.0.1": 2}:
                 time.sleep(0.01)
-            assert (len(limits.fresh), len(limits.others)) == (1, 1)
+            assert (len(limits.fresh), len(limits.answered)) == (1, 1)
             several[2].sendall(HEAD + b"Content-Length: 99999999\r\n\r\n")
             assert several[2].recv(12) == b"HTTP/1.1 413"
             while limits.addresses != {"127.0.0.1": 1}:
@@ -199,7 +199,7 @@ def test_a_closed_connection_is_forgotten(folders: dict[str, Path], monkeypatch:
         while limits.addresses:
             time.sleep(0.01)
         assert not limits.fresh
-        assert not limits.others
+        assert not limits.answered
 
 
 @pytest.mark.parametrize(

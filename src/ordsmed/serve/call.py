@@ -286,7 +286,7 @@ def _characters(item: object) -> int:
     return sum(map(_characters, item)) if isinstance(item, tuple | list) else 0
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: object) -> object:
     """Return a JSON value without the fields that are null, at any depth."""
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}

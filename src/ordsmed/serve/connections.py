@@ -35,7 +35,7 @@ class ConnectionLimits:
     fresh: dict[PatientProtocol, None] = field(
         default_factory=dict
     )  # on which no request was answered yet, oldest first
-    others: dict[PatientProtocol, None] = field(default_factory=dict)  # by when the last one was
+    answered: dict[PatientProtocol, None] = field(default_factory=dict)  # by when the last one was
     addresses: Counter[str] = field(default_factory=Counter)  # of both
 
     def add(self, connection: PatientProtocol) -> None:
@@ -55,7 +55,7 @@ class ConnectionLimits:
 
     @property
     def count(self) -> int:
-        return len(self.fresh) + len(self.others)
+        return len(self.fresh) + len(self.answered)
 
     def _too_many(self, address: str) -> str:
         """Return of what there are too many, if there are."""
@@ -63,17 +63,17 @@ class ConnectionLimits:
 
     def drop(self, connection: PatientProtocol) -> bool:
         """Forget a connection that ends; return whether it was known."""
-        known = connection in self.fresh or connection in self.others
+        known = connection in self.fresh or connection in self.answered
         self.fresh.pop(connection, None)
-        self.others.pop(connection, None)
+        self.answered.pop(connection, None)
         self.addresses[connection.address] -= known
         if not self.addresses[connection.address]:
             del self.addresses[connection.address]
         return known
 
     def _longest_silent(self, new: PatientProtocol, address: str = "") -> PatientProtocol | None:
-        every = itertools.chain(self.fresh, self.others)
-        return next((each for each in every if each.silent and each is not new and address in ("", each.address)), None)
+        silent = (known for known in itertools.chain(self.fresh, self.answered) if known.silent and known is not new)
+        return next((known for known in silent if address in ("", known.address)), None)
 
     def raise_open_files(self) -> None:
         """Let the process open as many files as it may, and lower the limits where these are too few."""
@@ -170,7 +170,7 @@ class PatientProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         if self.limits.drop(self) and not self.transport.is_closing():
-            self.limits.others[self] = None
+            self.limits.answered[self] = None
             self.limits.addresses[self.address] += 1
         super().on_response_complete()
 

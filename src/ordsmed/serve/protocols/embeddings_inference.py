@@ -107,8 +107,8 @@ class Rank(Struct, omit_defaults=True):
 async def rerank(call: ServedCall) -> list[Rank]:
     """By the number that a model gives to pairs of query and text, or by the probability of its second class of two."""
     request: RerankRequest = call.request
-    every = call.service.models.by_name.items()
-    served = call.model("classify", next((name for name, each in every if _ranks(each)), ""))
+    models = call.service.models.by_name.items()
+    served = call.model("classify", next((name for name, model in models if _ranks(model)), ""))
     _check_raw(request.raw_scores)
     labels = served.model.labels
     if not _ranks(served):

@@ -288,7 +288,7 @@ class GenerationParameters(Struct, forbid_unknown_fields=True):
     watermark: bool | None = None
     frequency_penalty: float | None = None
     top_n_tokens: int | None = None
-    grammar: Any = None
+    grammar: dict[str, Any] | None = None
     adapter_id: str | None = None
 
 
