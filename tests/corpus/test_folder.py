@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kit.makers import invented_text
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run, obtain
 from ordsmed.corpus import folder as module
+from ordsmed.corpus import write
 from ordsmed.corpus.folder import SPLITS, PartWriter, check, documents, origin, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.presplit import presplit
@@ -197,3 +200,21 @@ def test_a_line_that_is_no_document_is_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(DataError, match="no such file; wanted a part of a corpus"):
         list(documents(path))
+
+
+def test_part_files_are_cut_as_one_writer_cuts_them(tmp_path: Path) -> None:
+    """Whatever the sizes, and however the documents come: a part is full where the next document has no room."""
+    draw = random.Random(0)
+    for lengths in ([5, 5, 3], [12, 1, 9, 1], [draw.randint(1, 9) for _ in range(200)]):
+        lines = [b"x" * (length - 1) + b"\n" for length in lengths]
+        with PartWriter(tmp_path / "one", 10) as one:
+            for line in lines:
+                one.write(line, 1, 1, 1)
+        rows = np.zeros(len(lines), write.ROW)
+        rows["written"], rows["at"] = lengths, np.cumsum([0, *lengths])[:-1]
+        blocks = [(some, np.full(len(some), 2)) for some in np.array_split(rows, 3)]
+        writers = {name: PartWriter(tmp_path / name, 10) for name in SPLITS}
+        tasks = list(write._tasks(blocks, writers, ["stem"], False, ""))
+        assert {(split, number): len(part) for split, _, number, _, part, *_ in tasks} == {
+            ("train", int(name[:5])): count for name, count in one.parts.items()
+        }

@@ -329,6 +329,7 @@ WRITES = {
     "_begin",
     "_note",
     "_run_processes",
+    "_meet",
     "_train_in_folder",
     "run_session",
     "resume",
