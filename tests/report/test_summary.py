@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kit.planted_runs import falling, plant
+from ordsmed.cli import main
 from ordsmed.tell.report import content, page, ranking, report, samples, summary, tables
 
 STORE = {"mine": {"fingerprint": "f", "train": {"tokens": 900, "documents": 5, "words": 500_000},
@@ -183,3 +184,16 @@ def test_the_best_of_recipes_is_the_lowest_loss_or_the_highest_score(
     assert sentence in found
     assert bool(found) == bool(sentence)
     assert (f"Of {len(values)} that learned mlm" in found) == (len(values) > 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"), [([], report.USUAL), (["--out", "x.html"], "x.html"), (["--json", "x"], "")]
+)
+def test_the_command_says_what_shows_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], shown: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    planted(tmp_path / "run")
+    main(["report", "run", *more])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert ("-m webbrowser" in last, last.endswith(f" {shown}")) == (bool(shown), bool(shown))
