@@ -131,7 +131,7 @@ def _rates() -> Iterator[str]:
 
 
 def reported_times() -> str:
-    """Training times that others reported, next to what is estimated for our recipes: no file beside it holds them."""
+    """Training times that others reported, next to what is estimated for our recipes: no file next to it has them."""
     head = """\
 As `ordsmed estimate --claims` prints them, with sources and rates: on the same devices, of our nearest recipe, at a
 share of the devices' stated peak."""

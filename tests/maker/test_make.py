@@ -120,7 +120,7 @@ def test_a_folder_of_before_a_setting_was_added_goes_on(capsys: pytest.CaptureFi
     ],
 )
 def test_one_word_of_an_example_is_masked(sentence: str, shown: str | None) -> None:
-    """Where it stands for the first time as a word of its own, and a piece."""
+    """The first place where it is a word and a token by itself."""
     pieces = {" river", " it", " cat"}
     model = SimpleNamespace(
         trained=SimpleNamespace(tokenizer=SimpleNamespace(encode=lambda word: [1] if word in pieces else [1, 2])),
@@ -133,7 +133,7 @@ def test_one_word_of_an_example_is_masked(sentence: str, shown: str | None) -> N
 
 
 def test_hours_that_leave_too_little_for_training_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a training that is stopped says how all of it goes on; a mistake of it stays what it is."""
+    """A stopped training prints how to resume `make`; an error of it stays the same."""
 
     def ending(error: Exception) -> None:
         def end(*_: object, **how: float) -> None:

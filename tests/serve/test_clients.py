@@ -1,7 +1,7 @@
 """Programs that speak to other servers ask this one with their default arguments, and get what they expect.
 
 The bodies in DEFAULTS are what each client sends; where a client is installed, it is asked itself. Tried with
-huggingface_hub 2.4.0, openai 3.57.0, text_generation 0.7.0 (which needs `--no-deps` beside transformers 5),
+huggingface_hub 2.4.0, openai 3.57.0, text_generation 0.7.0 (which needs `--no-deps` next to transformers 5),
 llama-index-embeddings-text-embeddings-inference, -huggingface-api and llama-index-postprocessor-tei-rerank 0.6.0 (24
 packages more), haystack-ai 3.4.1 with huggingface-api-haystack 3.1.0 (12), langchain-openai 1.7.4 (12) and
 langchain-huggingface 1.2.3.

@@ -56,7 +56,7 @@ def connect(served: Running) -> socket.socket:
 
 
 def answered(connection: socket.socket) -> bytes:
-    """All that comes until the server closes the connection."""
+    """Return the bytes received until the server closes the connection."""
     answer = b""
     while part := connection.recv(1 << 16):
         answer += part

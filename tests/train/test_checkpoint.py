@@ -89,7 +89,7 @@ def test_so_many_of_those_that_hold_the_same_write_it(tmp_path: Path, writers: i
 
 
 class Opened:
-    """Stands for a file of a checkpoint, or a slice of it; notes how many bytes are read from the file."""
+    """A stand-in for a file of a checkpoint, or a slice of it; notes how many bytes are read from the file."""
 
     def __init__(self, real: Any, read: Counter[str], name: str) -> None:
         self.real, self.read, self.name = real, read, name

@@ -53,7 +53,7 @@ def test_three_failures_in_a_row_end_a_run(told: Callable[..., Saving], capsys: 
 
 
 def test_a_run_whose_first_checkpoint_fails_stops_at_once(told: Callable[..., Saving]) -> None:
-    """And no later than that; a run that has one, or was told so, trains on."""
+    """A run that has a checkpoint, or has `layout.unsaved`, trains on."""
     saved = told(None, FULL)
     saved.proven = False
     saved.writer.thread = None

@@ -103,7 +103,7 @@ def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Pro
 def test_while_processes_meet_a_signal_ends_them(
     start: Callable[..., Process], tmp_path: Path, rank: int, saved: bool
 ) -> None:
-    """The run's command goes on only with what was done before."""
+    """The printed command resumes only if there is something to resume."""
     if saved:
         (tmp_path / "run" / "checkpoints" / "step-000000004").mkdir(parents=True)
         (tmp_path / "run" / "status.json").write_text('{"verb": "pretrain", "state": "stopped"}')

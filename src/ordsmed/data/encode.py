@@ -308,7 +308,7 @@ class PartLines:
             return io.BytesIO(file.read(self.end - self.start)).readlines()
 
     def place(self, number: int) -> str:
-        """Where the line of this number among them stands: `train/00000.jsonl:12`."""
+        """Return the file and line of a document number: `train/00000.jsonl:12`."""
         with self.path.open("rb") as file:
             before = file.read(self.start).count(b"\n")
         return f"{self.path}:{before + number + 1}"

@@ -263,7 +263,7 @@ def beside(folder: Path, name: str) -> Path:
     if path := _beside(folder, name):
         return path
     wanted = " or ".join(map(str, _candidates(folder, name)))
-    raise DataError(folder, f"has no {name} beside it", wanted, f"put the {name} there")
+    raise DataError(folder, f"has no {name} next to it", wanted, f"put the {name} there")
 
 
 def _beside(folder: Path, name: str) -> Path | None:
@@ -281,7 +281,7 @@ def has_generator(folder: Path) -> bool:
 
 
 def generator_table(folder: Path) -> tables.Table:
-    """Return the settings of replaced-token detection that a Hugging Face folder and its generator tell.
+    """Return the settings of replaced-token detection of a Hugging Face folder and its generator.
 
     These are the generator's sizes, and what both networks share, which is what their files hold alike.
     """

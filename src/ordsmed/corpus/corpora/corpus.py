@@ -18,6 +18,8 @@ from ordsmed.text.source import Piece
 
 @dataclass(frozen=True)
 class MadeCorpus(Choice):
+    """Finished corpora."""
+
     name: str | list[str]
     "folders or recipes of `ordsmed corpus`; missing corpora are built"
     splits: tuple[str, ...] = folder.SPLITS

@@ -20,6 +20,8 @@ _UNSHOWN = "_unshown"  # meta key between `read` and `refine`: namespaces of fil
 
 @dataclass(frozen=True)
 class Wikipedia(FileSource, Choice):
+    """A dump of Wikipedia."""
+
     LICENCE = "CC BY-SA 4.0 (text of Wikipedia)"
     WORDS = 2_500_000_000
 

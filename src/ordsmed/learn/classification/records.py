@@ -281,7 +281,7 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
 def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
     """Refuse labels of training data that mean the same (1, 1.0 and true), or that are numbers to be predicted.
 
-    Numbers with a fraction of which most are in one row are no classes. Fewer of them may be: those are told.
+    Labels with fractions that mostly occur once are not classes. A few of them may be, and are reported.
     """
     same: dict[str, list[str]] = {}
     for label in counts:

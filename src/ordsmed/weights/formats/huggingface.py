@@ -49,7 +49,7 @@ class HuggingFace(Choice):
         if _detects(path, family):
             if not foreign.has_generator(path):
                 remedy = "embed, export and `init` take the folder as it is; put the generator into `generator` in it"
-                raise RecipeError(path, "holds a network that tells fakes, without the one that made them", "", remedy)
+                raise RecipeError(path, "has a discriminator without its generator", "", remedy)
             learned = settings.decode(load("objectives", "rtd"), foreign.generator_table(path), f"{path}/generator")
         kind = "task" if isinstance(learned, Files) else "objective"
         table = {"model": settings.plain(family), kind: settings.plain(learned)}
