@@ -1,4 +1,4 @@
-"""A stand-in for `docker build` and `docker run`: executes a Dockerfile's steps in FOLDER/image, where /opt/ordsmed lies.
+"""A stand-in for `docker build` and `docker run`: executes a Dockerfile in FOLDER/image, where /opt/ordsmed is.
 
     run_dockerfile.py FOLDER build --tag NAME .
     run_dockerfile.py FOLDER run --rm NAME WORD...
