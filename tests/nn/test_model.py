@@ -171,13 +171,15 @@ def test_rates_for_fine_tuning(m: Any, rates: tuple[float, ...]) -> None:
 
 def test_how_families_are_fine_tuned_beside_the_rate() -> None:
     def rest(settings: Any) -> list[Any]:
-        return list(asdict(settings.tuning()).values())[1:]  # warmup, layer_decay, decay, betas, freeze
+        return list(asdict(settings.tuning()).values())[1:]  # warmup, layer_decay, decay, betas, freeze, pool
 
-    assert rest(bert.Bert()) == rest(gpt2.Gpt2()) == [0.1, 1.0, 0.01, (0.9, 0.999), False]
-    assert rest(roberta.Roberta()) == [0.06, 1.0, 0.1, (0.9, 0.98), False]
-    assert rest(electra.Electra()) == [0.1, 0.8, 0.01, (0.9, 0.999), False]
-    assert rest(electra.Electra(width=1024)) == [0.1, 0.9, 0.01, (0.9, 0.999), False]
-    assert rest(elmo.Elmo()) == [0.0, 1.0, 0.01, (0.9, 0.999), True]
+    assert rest(bert.Bert()) == rest(gpt2.Gpt2()) == [0.1, 1.0, 0.01, (0.9, 0.999), False, None]
+    assert rest(roberta.Roberta()) == [0.06, 1.0, 0.1, (0.9, 0.98), False, None]
+    assert rest(electra.Electra()) == [0.1, 0.8, 0.01, (0.9, 0.999), False, None]
+    assert rest(electra.Electra(width=1024)) == [0.1, 0.9, 0.01, (0.9, 0.999), False, None]
+    assert rest(elmo.Elmo()) == [0.0, 1.0, 0.01, (0.9, 0.999), True, None]
+    pools = [modern.ModernBert().tuning().pool, modern.ModernBert(causal=True).tuning().pool]
+    assert pools == ["mean", None]
 
 
 def test_what_an_elmo_costs() -> None:

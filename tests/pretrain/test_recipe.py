@@ -154,7 +154,9 @@ def test_it_is_enough_after_so_many_checks_without_a_better_one() -> None:
 
 
 def test_what_the_recipe_leaves_out_is_the_familys() -> None:
-    usual = SimpleNamespace(rate=7e-5, warmup=0.25, layer_decay=0.5, freeze=True, decay=0.125, betas=(0.5, 0.75))
+    usual = SimpleNamespace(
+        rate=7e-5, warmup=0.25, layer_decay=0.5, freeze=True, decay=0.125, betas=(0.5, 0.75), pool=None
+    )
     network = SimpleNamespace(tuning=lambda: usual)
     assert not finetuning().complete
     whole = finetuning().fill_defaults(network)
