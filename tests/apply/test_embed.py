@@ -313,7 +313,7 @@ def test_a_line_longer_than_the_positions_is_read_in_windows(folders, family, tm
     short, found = written(folders[family], ["a", line], tmp_path / "x.h5", batch=2)
     assert short.shape == (1, 16)
     assert found.shape == (60, 16)
-    assert "1 line is longer than the model's 40 places: read in windows" in capsys.readouterr().err
+    assert "1 line is longer than the model's 40 positions: read in windows" in capsys.readouterr().err
     tokenizer = Tokenizer.load(folders[family])
     encoding = tokenizer.plain.encode(line, add_special_tokens=False)
     room = LONGEST - (1 if family == GPT2 else 2)

@@ -138,7 +138,7 @@ def test_a_generator_that_stays_behind_is_told(tmp_path, capsys):
     same_there(model, export(tmp_path / "hub", tmp_path / "out"))
     assert f"`ordsmed export {tmp_path}/hub/generator OUT` writes it as well" in capsys.readouterr().err
     (tmp_path / "hub/generator").rename(tmp_path / "elsewhere")
-    with pytest.raises(RecipeError, match="without the one that made them"):
+    with pytest.raises(RecipeError, match="has a discriminator without its generator"):
         take_over(tmp_path / "hub", tmp_path / "ours")
 
 

@@ -512,7 +512,7 @@ def test_what_an_index_of_token_vectors_cannot_be(tokens, place, tmp_path):
         ordsmed.open_index(tokens / "index", place / "bert").search("the newt")
     with pytest.raises(RecipeError, match=r"--of: found tokens, but .*bert learned no vectors of tokens"):
         ordsmed.open(place / "bert", device="cpu").embed("a", of="tokens")
-    with pytest.raises(RecipeError, match=r"--of tokens: found with layers, .* wanted --prompt"):
+    with pytest.raises(RecipeError, match=r"--of tokens: found with layers, .* wanted only --prompt"):
         ordsmed.open(tokens / "model", device="cpu").embed("a", of="tokens", layers="all")
     shutil.copytree(tokens / "index", tmp_path / "cut")
     with (tmp_path / "cut/tokens.npy").open("r+b") as file:

@@ -283,10 +283,10 @@ def test_an_index_that_changes_while_it_is_opened_is_opened_again(
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["index"], "index: found index alone; wanted CORPUS OUT, or INDEX and --add, --delete, --choose, --rerank"),
-        (["index", "--choose", "--weight", "0.3"], "--choose: found beside --weight 0.3; wanted one of both"),
-        (["a", "b", "--check"], "--check: found beside a b; wanted one INDEX; give these options to an index"),
-        (["a", "b", "c", "--model", "m"], "--model: found beside a b c; wanted one INDEX"),
+        (["index"], "index: found only index; wanted CORPUS OUT, or INDEX and --add, --delete, --choose, --rerank"),
+        (["index", "--choose", "--weight", "0.3"], "--choose: found with --weight 0.3; wanted one of the two"),
+        (["a", "b", "--check"], "--check: found with a b; wanted one INDEX; give these options to an index"),
+        (["a", "b", "c", "--model", "m"], "--model: found with a b c; wanted one INDEX"),
         (["a", "b", "c", "d"], "index: found 4 words; wanted MODEL CORPUS OUT, or CORPUS OUT"),
     ],
 )

@@ -140,7 +140,7 @@ def test_an_electra_is_two_folders_and_comes_back(recipe: Write, tmp_path: Path)
     again = export(out, tmp_path / "again")
     assert files.read_json(again / "config.json") == files.read_json(out / "config.json")
     (out / "generator" / "config.json").unlink()
-    with pytest.raises(DataError, match=r"has no generator beside it; wanted .*generator"):
+    with pytest.raises(DataError, match=r"has no generator next to it; wanted .*generator"):
         pretrain(str(recipe(*ELECTRA, name="third", top=f'init = "{out}"')))
 
 

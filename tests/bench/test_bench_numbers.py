@@ -273,10 +273,10 @@ def test_encoding_beside_the_library() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["loader", "tokens=1000000000000000"], "loader: tokens: found 1,000,000,000,000,000, which take "),
-        (["windows", "sentences=1000000000000000"], "windows: sentences: found 1,000,000,000,000,000, which take "),
-        (["loader", "vocabulary=1000000000000000"], "loader: vocabulary: found 1,000,000,000,000,000, which take "),
-        (["loader", "batch=100000000000"], "loader: batch: found 12,800,000,000,000, which take "),
+        (["loader", "tokens=1000000000000000"], "loader: tokens: found 1,000,000,000,000,000, which need "),
+        (["windows", "sentences=1000000000000000"], "windows: sentences: found 1,000,000,000,000,000, which need "),
+        (["loader", "vocabulary=1000000000000000"], "loader: vocabulary: found 1,000,000,000,000,000, which need "),
+        (["loader", "batch=100000000000"], "loader: batch: found 12,800,000,000,000, which need "),
         (["loader", "length=0"], "loader: length: found 0; wanted 1 or more"),
         (["loader", "sentences=0"], "loader: sentences: found 0; wanted 1 or more"),
         (["loader", "tokens=-1"], "loader: tokens: found -1; wanted 0 or more"),

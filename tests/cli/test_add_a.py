@@ -314,7 +314,7 @@ def test_what_is_missing_is_one_line(
             "hyphens",
             "return ",
             "return 3 if text else ",
-            "hyphens: one.txt: TypeError: gives 3, an int; wanted the text",
+            "hyphens: one.txt: TypeError: gives 3, an int; wanted the cleaned text",
         ),
     ],
 )

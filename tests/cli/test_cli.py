@@ -246,7 +246,7 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
         ),
         (["pretrain", "r", "--qqq"], "pretrain: --qqq: no such flag; see `ordsmed help pretrain`"),
         (["pretrain", "r", "--seed", "3"], "pretrain: --seed: no such flag; a setting is written `seed=...`"),
-        (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; `ordsmed help"),
+        (["pretrain", "r", "--devices"], "pretrain: --devices has no value; wanted `--devices N`; see `ordsmed help"),
         (["pretrain"], "pretrain: no RECIPE|RUN; wanted `ordsmed pretrain RECIPE|RUN [key.path=value ...]`; "),
         (["embed", "r"], "embed: no INPUT and no OUT; wanted `ordsmed embed RUN INPUT OUT`; "),
         (["export", "r", "b", "c"], "export: `c` is one word too many; wanted `ordsmed export RUN FOLDER`"),
