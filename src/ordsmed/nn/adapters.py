@@ -29,7 +29,7 @@ from ordsmed.nn.model import Block
 
 @dataclass(frozen=True)
 class Adapters:
-    """Low-rank adapters (LoRA) in a network that does not learn beside them; heads learn as ever."""
+    """Low-rank adapters (LoRA) in a frozen network; heads are trained as usual."""
 
     rank: int = 8
     """rank of the adapters; elsewhere lora_r"""
