@@ -66,7 +66,6 @@ class Batch:
 
     @property
     def places(self) -> Tensor | None:
-        """Return `predicted_positions`, by the name that users' objectives may use."""
         return self.predicted_positions
 
     def to(self, device: torch.device) -> Batch:

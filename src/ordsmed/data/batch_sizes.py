@@ -31,7 +31,6 @@ class BatchSizes:
         return BatchSizes(tuple(steps), tuple(rows), tuple(sizes))
 
     def at(self, step: int) -> tuple[int, int]:
-        """Return the first row of a step and its number of rows."""
         part = bisect_right(self.steps, step) - 1
         return self.rows[part] + (step - self.steps[part]) * self.sizes[part], self.sizes[part]
 

@@ -29,8 +29,6 @@ BLOCK = 8_192  # approximate number of words of a block, within which sentences 
 
 
 class WordSource(TokenSource, Protocol):
-    """A store of words."""
-
     @property
     def lexicon(self) -> Lexicon | None:
         """Return the lexicon of all words."""
@@ -77,7 +75,6 @@ class StreamOrder:
         return np.concatenate(read), np.concatenate(targets)
 
     def sentences(self, epoch: int, place: int, count: int) -> list[int]:
-        """Return the numbers of the sentences that contain these words."""
         numbers = []
         for block, inside, size in self._stretch(epoch, place, count):
             chosen = self._shuffled(epoch, block)
@@ -87,7 +84,6 @@ class StreamOrder:
         return numbers
 
     def _stretch(self, epoch: int, place: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the blocks that contain these words, with the offset and the number of words in each."""
         if self._order is None or self._order[0] != epoch:
             order = permute(np.arange(len(self.sizes)), len(self.sizes), chance.key("blocks", *self.key, epoch))
             self._order = (epoch, order, np.cumsum(self.sizes[order]))
@@ -104,7 +100,6 @@ class StreamOrder:
         return first + permute(np.arange(last - first), last - first, chance.key("sentences", *self.key, epoch, block))
 
     def _laid(self, epoch: int, block: int) -> NDArray[np.int32]:
-        """Return the words of a block in reading order, with <S> or </S> before each sentence."""
         if (epoch, block) not in self._blocks:
             self._blocks[epoch, block] = self._lay(self._shuffled(epoch, block))
             if len(self._blocks) > self.kept:
@@ -180,7 +175,6 @@ class CarriedRows:
         return batch_of(numbers=numbers, tokens=tokens, positions=steps, **predicted, **carried)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Return the sentences in these rows, first of the forward and then of the backward direction."""
         spans: list[Span] = []
         for number in numbers:
             stream, window = number % self.count, number // self.count
@@ -195,7 +189,6 @@ class CarriedRows:
         return spans
 
     def _place(self, stream: int, window: int) -> tuple[int, int]:
-        """Return the epoch and the position in the sequence at which a window of a stream begins."""
         windows = int(self.windows[self.source_of[stream]])
         epoch, inside = divmod(int(window), windows)
         return epoch, (int(self.within[stream]) * windows + inside) * self.length

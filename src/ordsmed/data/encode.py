@@ -92,7 +92,6 @@ class Encoding:
         return [made_of, read_tokenizer(self.tokenizer, self.corpus).fingerprint]
 
     def check_inputs(self) -> None:
-        """Raise an error if the corpus, records or tokenizer are missing and cannot be made."""
         if self.records:
             read.files(self.records)
         else:
@@ -100,7 +99,6 @@ class Encoding:
         run.checked(lambda: read_tokenizer(self.tokenizer, self.corpus))
 
     def perform(self, run: Run) -> dict[str, Any]:
-        """Encode every split and return the facts of the run."""
         if self.records:
             return self._examples(run)
         corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer, self.corpus)
@@ -134,7 +132,6 @@ class Encoding:
         return read.files(named) if named else []
 
     def _examples(self, run: Run) -> dict[str, Any]:
-        """Encode records instead of a corpus."""
         tokenizer = read_tokenizer(self.tokenizer, self.corpus)
         tokenizer.save(run.path / "tokenizer")
         splits = {split: paths for split in ("train", "validation") if (paths := self._records(split))}
@@ -154,7 +151,6 @@ class Encoding:
             unknown.check(f"{self.corpus or 'records'}: {split}", self.most_unknown if split == "train" else 1.0)
 
     def tidy(self, run: Run) -> None:
-        """Delete the files for resuming after the run has finished."""
         for name in (KEPT, STRANGERS):
             (run.path / name).unlink(missing_ok=True)
 
@@ -188,8 +184,6 @@ class Encoding:
 
 @dataclass(frozen=True)
 class How:
-    """The tokenizer and settings that workers encode with."""
-
     tokenizer: Path
     fingerprint: str
     sentences: bool
@@ -197,8 +191,6 @@ class How:
 
 @dataclass(frozen=True)
 class LinePosition:
-    """The end of the lines of a split that are encoded."""
-
     file: str = ""
     byte: int = 0
 
@@ -224,14 +216,12 @@ class KeptEncoding:
         return int(store.note.get("text", 0))
 
     def now_and_then(self, store: StoreWriter, at: LinePosition, text: int) -> None:
-        """Every few seconds, write everything to disk."""
         if time.monotonic() - self.last > EVERY:
             words = self.lexicon.keep() if self.lexicon else 0
             store.keep(at=asdict(at), text=text, words=words)
             self.last = time.monotonic()
 
     def done(self, split: str, facts: dict[str, Any]) -> None:
-        """Record that a split is finished."""
         self.splits[split] = facts
         words = self.lexicon.keep() if self.lexicon else 0
         files.write_json(self.path, {"key": self.key, "splits": self.splits, "words": words})
@@ -248,7 +238,6 @@ class Encoded:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """Return the tokenizer of the store."""
         tokenizer = Tokenizer.load(self.folder / "tokenizer")
         if tokenizer.fingerprint != self.facts["tokenizer"]:
             wanted = f"{self.facts['tokenizer']}, the store's"
@@ -257,12 +246,10 @@ class Encoded:
 
     @functools.cached_property
     def train(self) -> Store:
-        """Return the training split."""
         return self._open("train")
 
     @functools.cached_property
     def validation(self) -> Store | None:
-        """Return the held-out split, if there is one."""
         return self._open("validation") if self.facts.get("validation", {}).get("tokens") else None
 
     def check_unknown(self, most: float) -> None:
@@ -274,7 +261,6 @@ class Encoded:
             unknown.check(self.folder, max(most, allowed))
 
     def check(self) -> None:
-        """Compare the stores with their checksums; older stores have none."""
         for name, wanted in self.facts.get("checksums", {}).items():
             files.check(self.folder / name, wanted, "copy it again, or encode it again with --anew")
 
@@ -316,8 +302,6 @@ class PartLines:
 
 @dataclass(frozen=True)
 class EncodedLines:
-    """The result of encoding some lines."""
-
     ids: Ids
     strangers: list[str]  # words outside a vocabulary of words; ids from its size on index this list
     lengths: Ints
@@ -329,8 +313,6 @@ class EncodedLines:
 
 
 class LineEncoder:
-    """Encodes lines of a corpus."""
-
     def __init__(self, tokenizer: Tokenizer, sentences: bool) -> None:
         import msgspec
 
@@ -352,7 +334,6 @@ class LineEncoder:
         return EncodedLines(ids, strangers, lengths, sequences, words, text, block.end - block.start, end)
 
     def _words(self, document: Document) -> Ints:
-        """Return the number of words that begin in each sequence."""
         begins = counting.words(document.text)
         if not (self.sentences and document.ends):
             return np.asarray([len(begins)])
@@ -382,7 +363,6 @@ def _index(paths: list[Path], at: LinePosition) -> int:
 
 
 def _blocks(paths: list[Path], at: LinePosition) -> Iterator[PartLines]:
-    """Yield blocks of the lines after a position; the first block of a file checks the file's checksum."""
     for path in paths[_index(paths, at) :]:
         begin = start = at.byte if path.name == at.file else 0
         size = path.stat().st_size
@@ -396,7 +376,6 @@ def _blocks(paths: list[Path], at: LinePosition) -> Iterator[PartLines]:
 
 
 def _lexicon(folder: Path, tokenizer: Tokenizer) -> contextlib.AbstractContextManager[LexiconWriter | None]:
-    """Return the collector of words outside the vocabulary, or a null context if the tokenizer has subwords."""
     if not tokenizer.whole_words:
         return contextlib.nullcontext()
     assert tokenizer.unknown is not None

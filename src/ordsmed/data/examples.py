@@ -29,7 +29,6 @@ def examples(columns: Sequence[Sequence[str]], length: int, reader: TextReader, 
 def cut_examples(
     columns: Sequence[Sequence[str]], length: int, reader: TextReader
 ) -> tuple[Features, NDArray[np.bool_]]:
-    """Build the examples and return them and which of them were truncated."""
     texts = [reader.pieces(column) for column in columns]
     special = reader.frame.joint(two=len(texts) == 2)
     if length <= special:

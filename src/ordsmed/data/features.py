@@ -54,7 +54,6 @@ class Features:
         return np.diff(self.starts)
 
     def save(self, folder: Path) -> None:
-        """Write one .npy file per column into a folder, atomically."""
         with files.making(folder) as part:
             columns = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "more"}
             for name, values in (columns | {f"more.{name}": values for name, values in self.more.items()}).items():
@@ -63,7 +62,6 @@ class Features:
 
     @staticmethod
     def open(folder: Path) -> Features:
-        """Memory-map the folder that `save` wrote."""
         columns = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
         columns = {FORMER.get(name, name): values for name, values in columns.items()}
         if "starts" not in columns or "ids" not in columns:
@@ -113,8 +111,6 @@ def framed(
 
 @dataclass(frozen=True)
 class Packing:
-    """How examples are packed into rows."""
-
     pad: int
     alone: bool = False  # one example per row
     length: int = 0  # of every row; 0: chosen for each batch
@@ -154,7 +150,6 @@ class Packing:
         )
 
     def _laid(self, sizes: Ints) -> tuple[int, Ints, Ints]:
-        """Return the row length, and row and column of each example."""
         if self.alone:
             return self.length or rounded(sizes), np.arange(len(sizes)), np.zeros_like(sizes)
         return (self.length, *_packed(sizes, self.length)) if self.length else _well_packed(sizes)
@@ -171,14 +166,12 @@ class ExampleRows:
 
     @property
     def tokens(self) -> float:
-        """Return the mean number of tokens of an example."""
         return float(self.features.sizes.mean())
 
     def batch(self, numbers: Ints) -> Batch:
         return self.packing.batch(self.features, self._chosen(numbers), numbers)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Return which examples have these running numbers."""
         chosen = self._chosen(numbers)
         sizes = self.features.sizes[chosen]
         return [Span(int(n), 0, int(e), 0, int(size)) for n, e, size in zip(numbers, chosen, sizes, strict=True)]
@@ -237,7 +230,6 @@ def _packed(sizes: Ints, length: int) -> tuple[Ints, Ints]:
 
 
 def _order_in_row(row: Ints, column: Ints) -> NDArray[np.int32]:
-    """Return 1 for the first example of each row, 2 for the second, and so on."""
     order = np.lexsort((column, row))
     first = np.searchsorted(row[order], row[order])
     ranks = np.empty(len(row), np.int32)

@@ -21,7 +21,6 @@ GIVEN, NO_LABEL = ".given.bin", -1
 
 
 def beside(prefix: Path, width: int, documents: int) -> NDArray[np.int32]:
-    """Memory-map the table of masks next to a store."""
     path = prefix.with_name(prefix.name + GIVEN)
     if not path.is_file() or path.stat().st_size != 4 * width * documents:
         raise DataError(

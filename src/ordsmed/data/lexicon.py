@@ -40,7 +40,6 @@ class Lexicon:
 
     @staticmethod
     def open(folder: str | Path) -> Lexicon:
-        """Open the lexicon of a folder and check that its two files match."""
         characters, index = Path(folder) / LETTERS, Path(folder) / INDEX
         for path in (characters, index):
             if not path.is_file():
@@ -62,12 +61,10 @@ class Lexicon:
         return len(self.starts) - 1
 
     def word(self, number: int) -> bytes:
-        """Return the UTF-8 bytes of a word."""
         return self.characters[self.starts[number] : self.starts[number + 1]].tobytes()
 
     @property
     def long(self) -> int:
-        """Return the number of words that a character network truncates."""
         return int((np.diff(self.starts) > LONGEST).sum())
 
 

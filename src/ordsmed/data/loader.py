@@ -42,15 +42,12 @@ class Share:
         return self.batch // (self.world * self.micro)
 
     def rows(self, step: int) -> tuple[int, int]:
-        """Return the first row of a step over all ranks, and its number of rows."""
         return self.sizes.at(step) if self.sizes else (step * self.batch, self.batch)
 
     def accumulation_at(self, step: int) -> int:
-        """Return the number of micro-batches per rank in this step."""
         return self.rows(step)[1] // (self.world * self.micro)
 
     def before(self, step: int) -> int:
-        """Return the number of micro-batches per rank in all steps before this one."""
         return self.rows(step)[0] // (self.world * self.micro)
 
     def place(self, number: int) -> tuple[int, int]:
@@ -60,15 +57,12 @@ class Share:
         return step, number - self.before(step)
 
     def numbers(self, step: int, micro: int) -> Ints:
-        """Return the row numbers of one micro-batch."""
         row, size = self.rows(step)
         first = row + self.rank * (size // self.world) + micro * self.micro
         return np.arange(first, first + self.micro)
 
 
 class MicroBatches(Dataset[Batch]):
-    """Micro-batches by number, starting with the first one of a step."""
-
     def __init__(self, rows: Rows, share: Share, first: int, steps: int) -> None:
         self.rows, self.share, self.first, self.steps = rows, share, first, steps
 

@@ -22,7 +22,6 @@ class LongDocuments:
 
     @staticmethod
     def of(store: Store, least: int) -> LongDocuments:
-        """Select the documents with at least `least` tokens."""
         return LongDocuments(store, np.flatnonzero(np.diff(store.document_starts) >= least))
 
     @property
@@ -47,7 +46,6 @@ class LongDocuments:
 
     @property
     def given(self) -> NDArray[np.int32] | None:
-        """Return the imported rows of these documents, one per document."""
         return None if self.store.given is None else self.store.given[self.numbers]
 
     @functools.cached_property
@@ -63,7 +61,6 @@ class LongDocuments:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """Return the first token of each sentence, counted among these documents; last = number of tokens."""
         borders = self.store.starts
         first = np.searchsorted(borders, self.store.document_starts[self.numbers])
         counts = np.searchsorted(borders, self.store.document_starts[self.numbers + 1]) - first
@@ -72,7 +69,6 @@ class LongDocuments:
 
     @functools.cached_property
     def words(self) -> NDArray[np.int32] | None:
-        """Return the number of words of each sentence."""
         begins = self.starts[:-1]
         document = np.searchsorted(self.document_starts, begins, "right") - 1
         inside = np.searchsorted(self.store.starts, begins + self.shifts[document])
@@ -85,8 +81,6 @@ class LongDocuments:
 
 @dataclass(frozen=True)
 class LongTokens:
-    """The ids of these documents, indexed by position among them."""
-
     of: LongDocuments
 
     def __len__(self) -> int:

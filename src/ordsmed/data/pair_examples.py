@@ -69,8 +69,6 @@ class BlockSentences:
 
 
 class PairExamples:
-    """The examples of one source by a running number over all epochs."""
-
     def __init__(
         self, source: TokenSource, style: Style, length: int, short: float, single: float, *key: object
     ) -> None:
@@ -86,7 +84,6 @@ class PairExamples:
         return self.groups * self.share
 
     def take(self, counts: Ints) -> Pairs:
-        """Return the examples with these running numbers."""
         groups, indexes = counts // self.share, counts % self.share
         wanted = np.unique(groups).tolist()
         order = np.concatenate([np.flatnonzero(groups == group) for group in wanted])
@@ -94,7 +91,6 @@ class PairExamples:
         return pairs.take(np.argsort(order))
 
     def group(self, number: int) -> Pairs:
-        """Return the examples of a group, numbered over all epochs, in their shuffled order."""
         epoch, group = divmod(number, self.groups)
         numbers = np.arange(group * self.blocks // self.groups, (group + 1) * self.blocks // self.groups)
         blocks = permute(numbers, self.blocks, chance.key("blocks", *self.key, epoch))
@@ -111,7 +107,6 @@ class PairExamples:
         return pairs.take(permute(np.arange(self.share), len(pairs), key))
 
     def walk(self, blocks: Ints, *parts: object) -> Pairs:
-        """Return all examples of some blocks; `parts` complete the key of the random choices."""
         key = chance.key(*self.key, *parts)
         make = {"next": self._next, "order": self._order, "electra": self._electra}[self.style]
         borders = zip(self._border(blocks).tolist(), self._border(blocks + 1).tolist(), strict=True)
@@ -119,7 +114,6 @@ class PairExamples:
         return self._elsewhere(pairs, key) if self.style == "next" else pairs
 
     def _expected(self) -> int:
-        """Return the number of examples per group, estimated from a walk over some blocks."""
         count = min(self.blocks, TRIAL)
         blocks = np.arange(count) * self.blocks // count
         starts = self.source.starts
@@ -252,7 +246,6 @@ def follow(after: Ints) -> Ints:
 
 
 def _draw(key: int, use: int, counter: Ints, limit: Ints | int, *more: int) -> Ints:
-    """Draw integers from 0 to `limit` - 1."""
     return (chance.unit(key, use, counter, *more) * limit).astype(np.int64)
 
 

@@ -81,7 +81,6 @@ class PairRows:
         return Assembled.join(parts, order)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Return the documents in these rows; a segment of non-consecutive sentences has several spans."""
         spans: list[Span] = []
         for source, at, examples in self._examples(numbers):
             p = self._pieces(source, examples, numbers[at])
@@ -98,7 +97,6 @@ class PairRows:
         return sorted(spans, key=lambda span: place[span.number])
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return the token ranges of each source in these rows."""
         pieces = ((k, self._pieces(k, pairs, numbers[at])) for k, at, pairs in self._examples(numbers))
         return [(k, piece.start, piece.stop) for k, piece in pieces]
 
@@ -118,7 +116,6 @@ class PairRows:
         )
 
     def _dealt(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
-        """Distribute the sentences of ELECTRA's chunks over two segments, and truncate them to the row."""
         starts, begin, end = self.sources[source].starts, examples.start[:, 0], examples.stop[:, 0]
         low = np.searchsorted(starts, begin, "right") - 1
         counts = np.searchsorted(starts, end, "left") - low
@@ -139,7 +136,6 @@ class PairRows:
         return TokenRanges(row[full], side[full], start[full], (start + size)[full])
 
     def _lay(self, source: NDArray[np.integer], pieces: TokenRanges, examples: Pairs) -> Assembled:
-        """Build rows of two segments with special tokens; an empty second segment has no [SEP]."""
         rows, length, size = len(examples), self.length, pieces.stop - pieces.start
         slot = pieces.row * 2 + pieces.side
         sums = np.bincount(slot, size, 2 * rows).astype(np.int64).reshape(rows, 2)
@@ -196,6 +192,5 @@ def deal(sizes: Ints, full: Ints, key: int, numbers: Ints) -> Ints:
 
 
 def _within(slot: Ints, size: Ints) -> Ints:
-    """Return the offset of each range in its slot; slots are in rising order."""
     begun = np.cumsum(size) - size
     return begun - begun[np.searchsorted(slot, slot)]

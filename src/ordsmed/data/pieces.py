@@ -27,15 +27,12 @@ SHOWN = 10_000  # number of unknown tokens whose texts are collected
 
 @dataclass(frozen=True)
 class TextPieces:
-    """Tokenized texts, stored end to end."""
-
     starts: Ints  # [texts + 1]  start of each text
     ids: Ints
     left: Ints  # first character of each token
     right: Ints  # end (exclusive) of each token
 
     def of(self, text: int) -> slice:
-        """Return the slice of one text's tokens."""
         return slice(int(self.starts[text]), int(self.starts[text + 1]))
 
 
@@ -64,14 +61,11 @@ class TextFrame:
         return TextFrame(tuple(before), tuple(after), tuple(pair_ids[first[-1] + 1 : second[0]].tolist()), types)
 
     def joint(self, *, two: bool) -> int:
-        """Return the number of special tokens."""
         return len(self.before) + len(self.after) + (len(self.between) if two else 0)
 
 
 @dataclass
 class TextReader:
-    """Tokenizes and frames texts for one network."""
-
     tokenizer: Tokenizer
     types: bool  # the network has token types
     causal: bool = False  # the network is causal
@@ -90,7 +84,6 @@ class TextReader:
         return TextPieces(np.cumsum([0, *sizes], dtype=np.int64), ids, offsets[:, 0], offsets[:, 1])
 
     def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:
-        """Return the number of tokens of each text, all ids, and all offsets: left, right, left, right..."""
         encoded = self.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
         sizes = [len(encoding) for encoding in encoded]
         if self.tokenizer.whole_words:
@@ -102,7 +95,6 @@ class TextReader:
         return sizes, ids, [end for encoding in encoded for place in encoding.offsets for end in place]
 
     def _note_unknown(self, texts: Sequence[str], ids: Ints, ends: Ints) -> None:
-        """Count unknown tokens and collect their texts; `ends`: end of each text's ids."""
         before = self.unknown.unknown
         self.unknown.count(ids, self.tokenizer)
         if before < self.unknown.unknown < SHOWN:

@@ -23,8 +23,6 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Limits:
-    """How questions and contexts are split into rows."""
-
     length: int = 384
     """tokens of a row: special tokens, question and window"""
     stride: int = 128
@@ -129,5 +127,4 @@ def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -
 
 
 def _further(contexts: Ints, rooms: Ints, steps: Ints) -> Ints:
-    """Return the number of windows after the first."""
     return -((rooms - contexts) // steps).clip(max=0)

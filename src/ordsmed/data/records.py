@@ -36,8 +36,6 @@ MASKS = {"masked_lm_positions": examples.INTS, "masked_lm_ids": examples.INTS, "
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples of a block of records."""
-
     block: RecordBlock
     ids: Table  # [N, T], with the original ids at masked positions
     real: NDArray[np.bool_]
@@ -103,7 +101,6 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
 
 
 def read(path: Path) -> Iterator[Examples]:
-    """Yield the examples of a file, block by block."""
     wanted: dict[str, int] = {}
     for block in packed.read(path):
         wanted = wanted or _features(block)
@@ -127,7 +124,6 @@ def read(path: Path) -> Iterator[Examples]:
 
 
 def _features(block: RecordBlock) -> dict[str, int]:
-    """Return the features to read: BERT's or ELECTRA's, depending on the first example."""
     present = examples.features(block.record(0))
     features = {**TEXT, **MASKS} if "masked_lm_positions" in present else TEXT
     if lacks := [name for name in features if name not in present]:
@@ -144,7 +140,6 @@ def _inside(block: RecordBlock, table: NDArray[Any], limit: int, name: str) -> N
 
 
 def _stored(batch: Examples, store: StoreWriter, tokenizer: Tokenizer) -> tuple[Table, int]:
-    """Append examples to the store and return their rows of the table and their length."""
     _inside(batch.block, batch.ids, tokenizer.vocabulary, "input_ids")
     rows, sizes, after = np.arange(len(batch.ids)), batch.real.sum(1), batch.second.sum(1)
     first = sizes - after  # [CLS] A [SEP]

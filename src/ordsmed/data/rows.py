@@ -53,8 +53,6 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a document in a row."""
-
     number: int
     source: int
     document: int
@@ -118,7 +116,6 @@ class SeveralTokens:
 
 
 def assemble(source: NDArray[np.integer] | SeveralTokens, pieces: DocumentPieces, rows: int, frame: Frame) -> Assembled:
-    """Build rows of a fixed length from parts of documents."""
     lengths = pieces.stop - pieces.start
     sizes = lengths + frame.joint
     begun = np.cumsum(sizes) - sizes  # offset of each part, with all rows end to end
@@ -176,7 +173,6 @@ class Blend:
         return source, block * self.counts[source] + self.before[inside]
 
     def place(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Return the source of each number and the row in it."""
         source, count = self.counted(numbers)
         return source, draw_from(source, count, self.sizes, *self.key)
 
@@ -227,7 +223,6 @@ class PackedRows:
         return spans
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return the token ranges of each source in these rows."""
         source, rows = self.blend.place(numbers)
         return [(k, *self.windows[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
 
@@ -336,7 +331,6 @@ class StreamRows:
         return spans
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return the token ranges of each source that these rows predict."""
         source, rows = self.blend.place(numbers)
         return [(k, *self.streams[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
 

@@ -47,13 +47,11 @@ class LineRows:
         return spans
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Return the token ranges of each source in these rows."""
         source, rows = self.blend.place(numbers)
         return [(k, *self.lines[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
 
 
 def lay(source: NDArray[np.integer], parts: SentenceParts, frame: Frame) -> Assembled:
-    """Build rows from sentences and their stop tokens."""
     rows, row, lengths = len(parts.led), parts.row, parts.stop - parts.start
     sizes = lengths + parts.stops
     begun = np.cumsum(sizes) - sizes

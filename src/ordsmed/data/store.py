@@ -41,7 +41,6 @@ FIRST = 4096  # ids checked when a store is opened
 
 
 def dtype_for(vocabulary: int) -> np.dtype[Any]:
-    """Return the type that Megatron uses for a vocabulary of this size."""
     return np.dtype("<u2" if vocabulary < NARROW else "<i4")
 
 
@@ -59,7 +58,6 @@ class Store:
 
     @staticmethod
     def open(prefix: str | Path, *, vocabulary: int | None = None, fingerprint: str | None = None) -> Store:
-        """Open `PREFIX.bin` and `PREFIX.idx` and check that they match; the prefix may have either ending."""
         prefix = Path(prefix)
         prefix = prefix.with_suffix("") if prefix.suffix in (".bin", ".idx") else prefix
         index, tokens = (prefix.with_name(prefix.name + end) for end in (".idx", ".bin"))
@@ -135,12 +133,10 @@ class Store:
         return counts
 
     def document(self, number: int) -> Ids:
-        """Return the ids of one document."""
         a, b = self.document_starts[number : number + 2]
         return self.tokens[a:b]
 
     def _known(self, ids: Ids) -> Ids:
-        """Replace words outside the vocabulary by the unknown word."""
         lexicon = self.lexicon
         if lexicon is None:
             return ids
@@ -249,11 +245,9 @@ class StoreWriter:
         self.document_count += len(ends)
 
     def facts(self) -> dict[str, Any]:
-        """Return the counts for the status of a run."""
         return {"documents": self.document_count, "sequences": self.sequence_count, "tokens": self.token_count}
 
     def unknown_share(self, unknown: int | None) -> float:
-        """Return the share of unknown tokens."""
         return round(int(self.counts[unknown]) / max(self.token_count, 1), 6) if unknown is not None else 0.0
 
     def keep(self, **note: object) -> None:
@@ -287,7 +281,6 @@ class StoreWriter:
         return self.token_count, self.sequence_count, self.document_count
 
     def _sizes(self) -> dict[str, int]:
-        """Return the expected sizes of the files in bytes."""
         tokens, sequences, documents = self._counted()
         sizes = tokens * self.dtype.itemsize, 4 * sequences, 8 * documents + 8, *([4 * sequences] * self.words)
         ends = ".bin.part", ".lengths.part", ".documents.part", *([".words.part"] * self.words)
@@ -346,7 +339,6 @@ class StoreWriter:
 
 
 def blocks(tokens: Ids) -> Iterator[Ids]:
-    """Yield the ids in blocks of BLOCK."""
     yield from (tokens[start : start + BLOCK] for start in range(0, len(tokens), BLOCK))
 
 

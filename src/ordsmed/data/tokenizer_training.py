@@ -62,7 +62,6 @@ class TokenizerTraining:
 
     @property
     def corpora(self) -> dict[str, float]:
-        """Return the corpora with their weights."""
         return listed(self.corpus) if self.corpus else {}
 
     def stamp(self) -> object:
@@ -78,13 +77,11 @@ class TokenizerTraining:
         return [corpus, [bytes_key(f.read_bytes(), 16) for f in inside if f.suffix in kinds], *settings]
 
     def check_inputs(self) -> None:
-        """Raise an error if a corpus or vocabulary file is missing and cannot be made."""
         for name in self.corpora:
             run.checked(functools.partial(run.obtain, Corpus, name))
         self.tokenizer.load()
 
     def perform(self, run: Run) -> dict[str, Any]:
-        """Learn or load the tokenizer, save and measure it; return the facts of the run."""
         folders = {name: _corpus(name) for name in self.corpora}
         tokenizer = self.tokenizer.load() or self._learn(folders)
         tokenizer.save(run.path)
@@ -113,7 +110,6 @@ class TokenizerTraining:
         return learned
 
     def _mixed(self, every: Mapping[str, TrainingTexts], most: int) -> MixedTexts:
-        """Return `most` characters of several corpora, by their weights or sizes, and print the shares."""
         weights = self.corpora
         if self.mix:
             weights = dict(zip(every, self.mix.shares([texts.bytes for texts in every.values()], most), strict=True))
@@ -159,7 +155,6 @@ class MixedTexts:
                 yield from TrainingTexts(texts.folder, rest)
 
     def lines(self) -> list[str]:
-        """Return the share of each corpus as lines to print."""
         size = sum(wanted for _, wanted in self.parts.values())
         return [
             f"{name}: {wanted / size:.3g} of what is learned from, {wanted / texts.bytes:.3g} times its text"
@@ -190,7 +185,6 @@ def measure(tokenizer: Tokenizer, folder: Path, name: str = "the corpus") -> dic
 
 
 def is_tokenizer(name: str) -> bool:
-    """Return whether a finished tokenizer exists under this name."""
     name = _led(name)
     kind = kind_of_folder(name)
     if kind in (FolderKind.ABSENT, FolderKind.FILE):

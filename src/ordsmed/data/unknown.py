@@ -37,7 +37,6 @@ class UnknownTokens:
             self.tokens += len(ids) - int(np.isin(ids, list(tokenizer.special - {tokenizer.unknown})).sum())
 
     def look(self, texts: Iterable[str], tokenizer: Tokenizer) -> None:
-        """Collect the unknown parts of texts."""
         left = LOOKED_THROUGH
         for text in texts:
             encoded = tokenizer.plain.encode(text[:left], add_special_tokens=False)
@@ -49,7 +48,6 @@ class UnknownTokens:
 
     @property
     def share(self) -> float:
-        """Return the share of unknown tokens."""
         return self.unknown / max(self.tokens, 1)
 
     def check(self, place: object, most: float, key: str = "most_unknown=") -> None:

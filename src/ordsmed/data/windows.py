@@ -85,7 +85,6 @@ class Fitted:
 
     @staticmethod
     def of(document_starts: Ints, sentence_starts: Ints, room: int, joint: int, *, pack: bool) -> Fitted:
-        """Fill each row with as many sentences as fit; `sentence_starts` ends with the number of tokens."""
         edges, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
         while first < last:
             end = min(first + block, last)
@@ -159,7 +158,6 @@ class SentenceParts:
 def windows(
     document_starts: Ints, sentence_starts: Ints, *, room: int, joint: int, pack: bool, sentences: bool
 ) -> Windows:
-    """Return the windows for the settings of an objective."""
     if sentences:
         return Fitted.of(document_starts, sentence_starts, room, joint, pack=pack)
     return Packed(document_starts, room, joint) if pack else Single.of(document_starts, room)
@@ -184,7 +182,6 @@ class DocumentPieces:
 
 
 def split(document_starts: Ints, start: Ints, stop: Ints) -> DocumentPieces:
-    """Split rows at the borders of documents."""
     first = np.minimum(np.searchsorted(document_starts, start, "right"), len(document_starts) - 1) - 1
     count = np.maximum(np.searchsorted(document_starts, stop, "left") - first, 1)
     row = np.repeat(np.arange(len(start)), count)
@@ -253,12 +250,10 @@ def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cros
 
 
 def _begins(document_starts: Ints, token: Ints) -> NDArray[np.bool_]:
-    """Return whether a document begins at each token."""
     return np.asarray(document_starts[np.searchsorted(document_starts, token)] == token)
 
 
 def _units(starts: Ints, room: int) -> Ints:
-    """Return the sentence starts, with additional ones inside sentences longer than a row."""
     counts = -(-np.diff(starts) // room)
     if counts.max(initial=1) <= 1:
         return starts

@@ -26,8 +26,6 @@ _STRANGE = re.compile(r"[^\S \n]")  # white space other than blank and newline: 
 
 
 class Words:
-    """A tokenizer and a table of the words that it has encoded."""
-
     def __init__(self, tokenizer: Tokenizer, dtype: np.dtype[Any]) -> None:
         self.tokenizer, self.cut = tokenizer, cut_of(tokenizer)
         self.dtype = dtype
@@ -53,7 +51,6 @@ class Words:
         return self._gather(self._numbers([word for piece in pieces for word in piece]), sizes)
 
     def _numbers(self, words: list[str]) -> Ints:
-        """Return the row of each word in the table; new words are encoded and added."""
         numbers = np.fromiter(map(self.table.get, words, repeat(-1)), np.int64, len(words))
         unknown = np.flatnonzero(numbers < 0).tolist()
         if not unknown:
@@ -76,7 +73,6 @@ class Words:
         return numbers
 
     def _looked_up(self, new: Sequence[str]) -> tuple[Ids, Ints]:
-        """Return the ids of new words, end to end, and the number of ids of each word."""
         return _joined(self.tokenizer, new, self.dtype)
 
     def _gather(self, numbers: Ints, sizes: Ints) -> tuple[Ids, Ints]:
@@ -172,7 +168,6 @@ def _joined(tokenizer: Tokenizer, texts: Sequence[str], dtype: np.dtype[Any]) ->
 
 
 def _room(array: NDArray[Any], wanted: int) -> NDArray[Any]:
-    """Return the array, enlarged to at least `wanted` entries."""
     if wanted <= len(array):
         return array
     return np.concatenate([array, np.zeros(max(wanted, 2 * len(array)) - len(array), array.dtype)])

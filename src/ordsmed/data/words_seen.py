@@ -21,8 +21,6 @@ WordNumbers = tuple[int, ...] | Literal["babylm"]  # as in recipes
 
 
 class CountedSource(Protocol):
-    """A store whose sentences have word counts."""
-
     @property
     def starts(self) -> Ints:
         """Return the first token of each sentence; last = number of tokens."""
@@ -33,8 +31,6 @@ class CountedSource(Protocol):
 
 
 class CountedRows(Protocol):
-    """Rows of stores with word counts."""
-
     sources: Sequence[CountedSource]
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
@@ -42,8 +38,6 @@ class CountedRows(Protocol):
 
 
 class WordsSeen:
-    """Counts the words in rows of one phase."""
-
     def __init__(self, rows: CountedRows) -> None:
         self.ranges = rows.ranges
         self.sentences = [(source.starts, np.cumsum([0, *source.words]), source.words) for source in rows.sources]
@@ -56,7 +50,6 @@ class WordsSeen:
         return WordsSeen(plain) if known else None
 
     def __call__(self, numbers: Ints) -> int:
-        """Return the number of words in the rows with these numbers."""
         return sum(
             int((self.before(source, stop) - self.before(source, start)).sum())
             for source, start, stop in self.ranges(numbers)
@@ -72,7 +65,6 @@ class WordsSeen:
 
 
 def numbers(named: WordNumbers) -> tuple[int, ...]:
-    """Return the numbers of words that a recipe names."""
     return BABYLM if named == "babylm" else named
 
 
@@ -82,11 +74,9 @@ def label(words: int) -> str:
 
 
 def counted(label: str) -> int:
-    """Return the number of words of such a name."""
     number = label.removeprefix("chck_")
     return int(number[:-1]) * MILLION if number.endswith("M") else int(number)
 
 
 def passed(targets: Iterable[int], before: int | None, after: int | None) -> list[str]:
-    """Return the names of the numbers of words that a step has reached or passed."""
     return [] if before is None or after is None else [label(n) for n in targets if before < n <= after]

@@ -64,11 +64,9 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 def ours(config: dict[str, Any], key: str, usual: str) -> str:
-    """Return the project's name of the activation under `key` of a config.json, `usual` if it is missing."""
     expect(config, **{key: tuple(THEIRS)})
     return THEIRS[config.get(key, usual)]
 
 
 def theirs(name: str) -> str:
-    """Return the first Hugging Face name of a project activation."""
     return next(there for there, here in THEIRS.items() if here == name)

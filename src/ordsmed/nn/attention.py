@@ -72,7 +72,6 @@ class Neighbors:
         return Neighbors(reach, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf).flatten(0, 1).unsqueeze(1))
 
     def queries(self, x: Tensor) -> Tensor:
-        """Cut [B, H, T, d] into blocks [B * blocks, H, 2 reach, d]."""
         size, rows = 2 * self.reach, x.transpose(1, 2)
         rows = F.pad(rows, (0, 0, 0, 0, 0, -rows.shape[1] % size))
         blocks: Tensor = rows.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)
@@ -85,7 +84,6 @@ class Neighbors:
         return torch.cat([rows[:, :-1], rows[:, 1:]], 2).flatten(0, 1).transpose(1, 2)
 
     def rows(self, mixed: Tensor, length: int) -> Tensor:
-        """Join blocks [B * blocks, H, 2 reach, d] into rows [B, H, T, d]."""
         count = -(-length // (2 * self.reach))
         blocks: Tensor = mixed.transpose(1, 2).unflatten(0, (-1, count))
         return blocks.flatten(1, 2)[:, :length].transpose(1, 2)
@@ -116,12 +114,10 @@ class KeyValueCache:
         return self.room[0, :, :, : self.length], self.room[1, :, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
-        """Keep only these rows of the batch."""
         if self.room is not None:
             self.room = self.room.index_select(1, rows)
 
     def drop(self, count: int) -> None:
-        """Drop the first `count` tokens of all rows."""
         self.room = None if self.room is None else self.room[:, :, :, count:]
         self.length -= count
 
@@ -158,7 +154,6 @@ class Cache:
         return (documents[:, None, :, None] == self.documents[:, None, None, :]) & seen
 
     def select(self, rows: Tensor) -> None:
-        """Keep only these rows of the batch, for instance the texts that are not finished."""
         for layer in self.layers:
             layer.select(rows)
         self.documents = None if self.documents is None else self.documents.index_select(0, rows)
@@ -183,7 +178,6 @@ class Cache:
         return ones if self.documents is None else self.documents
 
     def _trim(self) -> None:
-        """Drop leading tokens that are padding in all rows."""
         if self.documents is None:
             return
         lead = int((self.documents == 0).all(0).long().cumprod(0).sum())
@@ -206,7 +200,6 @@ class SelfAttention(nn.Module):
     def __init__(
         self, width: int, heads: int, dropout: float, *, causal: bool, bias: bool = True, scale: float | None = None
     ) -> None:
-        """`scale`: factor of the scores query x key; None: 1 / sqrt(d)."""
         super().__init__()
         self.scale = 1 / math.sqrt(width // heads) if scale is None else scale
         self.heads, self.head, self.causal = heads, width // heads, causal
@@ -313,7 +306,6 @@ class SelfAttention(nn.Module):
         return out
 
     def _masks(self, heads: int, sizes: tuple[int, ...]) -> list[Tensor] | list[None]:
-        """Return the dropout mask of each text's scores, taken from one draw of random bytes; None without dropout."""
         if not self.training or not self.dropout.rate:
             return [None] * len(sizes)
         counts = [heads * size * size for size in sizes]
@@ -322,7 +314,6 @@ class SelfAttention(nn.Module):
 
 
 def _added(visible: Tensor | None) -> Tensor | None:
-    """Return the additive form of a mask that may be boolean or additive."""
     return visible if visible is None or visible.dtype != torch.bool else as_scores(visible)
 
 
@@ -354,12 +345,10 @@ def as_scores(visible: Visible) -> Visible:
 
 
 def lower(length: int, device: torch.device) -> Tensor:
-    """Return the causal mask [T, T]: a token sees itself and earlier tokens."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def near(length: int, reach: int, device: torch.device) -> Tensor:
-    """Return the mask [T, T] in which a token sees at most `reach` tokens to each side."""
     positions = torch.arange(length, device=device)
     return (positions[:, None] - positions).abs() <= reach
 

@@ -58,8 +58,6 @@ def listed(words: Sequence[bytes]) -> tuple[Tensor, Tensor]:
 
 
 class CharacterCnn(Block):
-    """Map rows of symbols to word vectors."""
-
     def __init__(
         self, *, width: int, size: int, filters: Sequence[tuple[int, int]], highways: int,
         activation: Literal["relu", "tanh"],
@@ -104,10 +102,6 @@ class CharacterCnn(Block):
 
     @staticmethod
     def _counts(symbols: Tensor) -> tuple[int, ...]:
-        """Return the number of windows to compute for each chunk of words.
-
-        On a GPU it is all of them, because finding the longest word would synchronize with the device.
-        """
         longest = symbols.shape[1]
         size = _chunk(symbols)
         if symbols.device.type != "cpu":
@@ -181,7 +175,6 @@ def _words(characters: Tensor, at: int) -> slice:
 
 
 def _columns(characters: Tensor, kernel: Tensor, count: int) -> Tensor:
-    """Return the characters of the first `count` windows as rows, [U, count, reach * E]."""
     reach = kernel.shape[1] // characters.shape[2]
     return torch.cat([characters[:, place : place + count] for place in range(reach)], 2)
 

@@ -40,7 +40,6 @@ def settings_of(
 
 
 def whole(config: dict[str, Any], key: str, least: int = 1) -> int:
-    """Return the required integer under `key`."""
     value = config[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{key}: found {short(value)}; wanted a whole number, {least} or more")
@@ -48,7 +47,6 @@ def whole(config: dict[str, Any], key: str, least: int = 1) -> int:
 
 
 def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the table under `key`; an empty one if it is missing."""
     value = config.get(key)
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"{key}: found {short(value)}; wanted a table")
@@ -56,7 +54,6 @@ def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def short(value: object) -> str:
-    """Return a config value as text of at most 60 characters, for error messages."""
     plain = isinstance(value, bool) or (isinstance(value, str) and value[:1].isalpha())
     text = str(value) if plain else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) < 60 else text[:57] + "..."

@@ -21,8 +21,6 @@ QUERIES = 512  # queries per block of `BackByBlocks`: smaller products are slow
 
 
 class HeadByHead(torch.autograd.Function):
-    """Attention with dropout, head by head: fused query, key and value [B, T, H, 3, d] -> [B, T, H, d]."""
-
     @staticmethod
     def forward(ctx: Context, fused: Tensor, scale: float, seen: Tensor | None, drawn: Tensor, factor: float) -> Tensor:
         """Attend with `seen`, [1 or B, 1, T, T], added to the scores.
@@ -70,7 +68,6 @@ class BackByBlocks(torch.autograd.Function):
     def forward(
         ctx: Context, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool, scale: float
     ) -> Tensor:
-        """Attend with `seen`, [1 or B, 1, T, T'], added to the scores; with `causal`, `seen` must be None."""
         out, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, is_causal=causal, attn_mask=seen, scale=scale
         )
@@ -110,7 +107,6 @@ class BackByBlocks(torch.autograd.Function):
 
 
 def _parts(shares: Tensor) -> Iterator[tuple[int, slice]]:
-    """Yield each head with slices of rows whose scores fit into the cache."""
     heads, batch, length, _ = shares.shape
     rows = max(1, HELD * torch.get_num_threads() // length**2)
     for head in range(heads):
@@ -118,7 +114,6 @@ def _parts(shares: Tensor) -> Iterator[tuple[int, slice]]:
 
 
 def _chunks(shape: torch.Size, keys: int) -> Iterator[tuple[slice, slice]]:
-    """Yield slices of rows and of heads whose scores fit into the cache."""
     batch, heads, length, _ = shape
     fit = max(1, HELD_IN_HALF // (min(length, QUERIES) * keys))
     rows, some = max(1, fit // heads), min(fit, heads)

@@ -16,8 +16,6 @@ from ordsmed.base import chance
 
 
 class _Key:
-    """The key of the current micro-batch, for all dropout layers of this process."""
-
     value: int = 0
     shared: bool = False  # whether other ranks share the layers of this micro-batch
 
@@ -44,13 +42,10 @@ class Drop:
 
     @property
     def state(self) -> int:
-        """Return the key mixed as in `chance.bits`, as a signed number."""
         return int(chance.bits(self.key).view(np.int64))
 
 
 class Dropout(nn.Module):
-    """Set a share of the elements to zero in training and scale the others."""
-
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
@@ -65,7 +60,6 @@ class Dropout(nn.Module):
         return x * self.mask(x.shape, x.dtype)
 
     def add(self, x: Tensor, residual: Tensor) -> Tensor:
-        """Return `residual + dropout(x)`."""
         if not self.training or self.rate == 0:
             return residual + x
         if x.device.type != "cpu":
@@ -73,7 +67,6 @@ class Dropout(nn.Module):
         return torch.addcmul(residual, x, self.mask(x.shape, x.dtype))
 
     def mask(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-        """Return the factors of the elements: 0 if dropped, else 1 / (actual keep rate)."""
         return factors(*self.draw(shape), dtype)
 
     def draw(self, shape: torch.Size) -> tuple[Tensor, float]:

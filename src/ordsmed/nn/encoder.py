@@ -44,8 +44,6 @@ Table = dict[str, str | tuple[str, ...]]
 
 @dataclass(frozen=True)
 class EncoderSettings(Family):
-    """The settings that all families of encoders share."""
-
     width: int = 768
     """hidden size: dimension of the hidden states (D); elsewhere hidden_size"""
     layers: int = 12
@@ -103,7 +101,6 @@ class EncoderSettings(Family):
         return in_turn(self.initializer_std, **before, dropout=Dropout(self.dropout), out=out)
 
     def pooled(self) -> dict[str, nn.Module]:
-        """Return the layers between the first token's state and the output layer of a classification head."""
         return {"dense": nn.Linear(self.width, self.width), "tanh": nn.Tanh()}
 
     def smaller(self, width: int, layers: int) -> Self:
@@ -121,7 +118,6 @@ class EncoderSettings(Family):
         return 2.0 * self.embedded * (self.width + vocabulary)
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
-        """Return the part of config.json that all families share."""
         return {
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "intermediate_size": self.inner,
@@ -201,11 +197,9 @@ class PairedEncoderSettings(EncoderSettings):
         return deep(self.initializer_std, self.layers) if self.deep else self.initializer_std
 
     def pair_head(self, model: Model) -> PairHead:
-        """Return the head that classifies how two segments are related."""
         return PairHead(self.width, self.initializer_std)
 
     def names(self) -> Names:
-        """Return the names of BERT's pretraining class, which Megatron's BERT shares."""
         table, pairs = self.body_names("bert")
         pairs |= {
             "head.dense": "cls.predictions.transform.dense",
@@ -222,13 +216,10 @@ class PairedEncoderSettings(EncoderSettings):
 
 
 def both_ends(pairs: dict[str, str]) -> Table:
-    """Expand names of layers to the names of their weights and biases."""
     return {f"{name}.{end}": f"{hf_name}.{end}" for name, hf_name in pairs.items() for end in ("weight", "bias")}
 
 
 class Encoder(Model):
-    """Embeddings, norm, dropout, blocks; in pre-norm networks the norm follows the blocks."""
-
     takes_texts = takes_positions = True
     types: nn.Embedding | None
     project: nn.Linear | None

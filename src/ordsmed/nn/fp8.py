@@ -20,7 +20,6 @@ class Fp8Linear(nn.Linear):
     """A linear layer that multiplies in 8 bits under autocast, and as nn.Linear otherwise."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the product in autocast's 16-bit data type."""
         if not torch.is_autocast_enabled(x.device.type):
             return super().forward(x)
         dtype = torch.get_autocast_dtype(x.device.type)
@@ -83,7 +82,6 @@ def _scaled(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _by_column(x: Tensor) -> Tensor:
-    """Return x in column-major layout, which `_scaled_mm` requires of the second factor."""
     return x.t().contiguous().t()
 
 

@@ -70,7 +70,6 @@ class WordHead(WordTable):
 
 
 def scored_words(model: Model, std: float, *, tied: bool) -> nn.Embedding:
-    """Return the output table: the network's embeddings if `tied`, else a new table."""
     if tied:
         return model.words
     apart = nn.Embedding(model.words.num_embeddings, model.words.embedding_dim)
@@ -79,7 +78,6 @@ def scored_words(model: Model, std: float, *, tied: bool) -> nn.Embedding:
 
 
 def in_turn(std: float, **parts: nn.Module) -> nn.Sequential:
-    """Return a task head: the named parts in sequence, with new weights."""
     return nn.Sequential(OrderedDict(parts)).apply(lambda module: fresh(module, std))
 
 

@@ -47,7 +47,6 @@ class Range:
 
     @staticmethod
     def of(table: Tensor, vocabulary: int) -> Range | None:
-        """Return the range of a table that is split by rows; None if it is not split."""
         groups = groups_of(table)
         if not groups:
             return None
@@ -62,7 +61,6 @@ class Range:
         return (targets - self.first).clamp(0, max(self.count - 1, 0))
 
     def agree(self, values: Tensor, by: dist.ReduceOp.RedOpType | None = None) -> Tensor:
-        """All-reduce `values` in place over the group, by sum or by the given operation, and return them."""
         dist.all_reduce(values, op=by or dist.ReduceOp.SUM, group=self.group)
         return values
 
@@ -204,7 +202,6 @@ def _scores_of(
 
 
 def _exponentials(hidden: Tensor, table: Tensor, bias: Tensor | None, top: Tensor | None) -> Tensor:
-    """Return each state's sum of exp(score - top), computed in tiles that stay in the cache."""
     total = torch.zeros(len(hidden), device=hidden.device)
     for rows, scores, _ in _tiles(hidden, table, bias):
         scores = scores if top is None else scores.sub_(top[rows, None])
@@ -224,7 +221,6 @@ def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple
 
 
 def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, int]]:
-    """Yield tiles of fp32 scores: the slice of states, the scores, and the first word of the tile."""
     most = TILE[0] * TILE[1] if hidden.device.type in BY_HAND else DEVICE_SCORES
     chunks = _chunks(len(hidden), TILE[1], most)
     room = hidden.new_empty(chunks[0].stop * TILE[1] if chunks else 0, dtype=torch.float32)
@@ -278,13 +274,11 @@ def _without_padding(table: Tensor, bias: Tensor | None, split: Range) -> Tensor
 
 
 def _best(scores: Tensor, split: Range) -> Tensor:
-    """Return the word with the highest score over all ranks, the first one of equals."""
     value, column = scores.max(-1) if split.count else _nothing(scores)
     return _agreed_best(value, column, split)
 
 
 def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Range | None) -> Tensor:
-    """Draw a word for each slot, from its shares and their sums by block."""
     block = draw.block(sums, slots)
     if split is None:
         return draw.word(shares, block, slots)[1]
@@ -293,7 +287,6 @@ def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Ra
 
 
 def _drawn_otherwise(draw: WordDraw, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
-    """Draw a word for each slot from scores that differ from those of the loss."""
     first = split.first if split else 0
     shares = draw.tempered(scores, targets, first)
     shares.sub_(_highest(shares, split)[:, None]).exp_()
@@ -302,7 +295,6 @@ def _drawn_otherwise(draw: WordDraw, scores: Tensor, targets: Tensor, slots: sli
 
 
 def _agreed_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
-    """Reduce this rank's best scores and columns to the best words over all ranks, the first one of equals."""
     highest = split.agree(value.clone(), dist.ReduceOp.MAX)
     far = torch.iinfo(torch.int64).max
     return split.agree(
@@ -311,7 +303,6 @@ def _agreed_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
 
 
 def _nothing(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the best score and column of a rank without words: minus infinity and 0."""
     none = scores.new_full((len(scores),), -torch.inf)
     return none, torch.zeros_like(none, dtype=torch.int64)
 
@@ -349,7 +340,6 @@ def _sums(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
     draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
-    """Return the summed loss, and its gradients if `learns`; write drawn words into `drawn`."""
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
     gradients = _Gradients(hidden, product, bias, of_table=of_table) if learns else None
     chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device))
@@ -400,7 +390,6 @@ def _sums_on_device(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
     draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
-    """Compute the same as `_sums` on a GPU, by few passes over large chunks."""
     words, by_kernel = len(table), switch.runs("cross_entropy", hidden.device)
     shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if by_kernel else (_by_torch, DEVICE_SCORES)
     product, added = _aligned(table, bias, hidden)
@@ -445,7 +434,6 @@ def _by_torch(
 def _by_kernel(
     scores: Tensor, targets: Tensor, words: int, draw: WordDraw | None, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the same as `_by_torch` by one Triton kernel, which writes the shares over the scores."""
     from ordsmed.nn.kernels.cross_entropy import cross_entropy  # needs Triton, which is installed if the kernel is on
 
     keys = None if draw is None else draw.slot_keys[slots]
@@ -507,7 +495,6 @@ class _SampledLoss(torch.autograd.Function):
 
 
 def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
-    """Subtract the highest score of all ranks, in place, and return the targets' scores, 0 for words of other ranks."""
     scores.sub_(_highest(scores, split)[:, None])
     if not split.count:
         return scores.new_zeros(len(scores))

@@ -24,8 +24,6 @@ FORGET = 1.0  # added to the forget gate at run time and not stored, as in Tenso
 
 
 class Lstm(nn.Module):
-    """One layer in one direction, [T, B, I] -> [T, B, P]."""
-
     def __init__(self, width: int, cells: int, *, cell_clip: float, projection_clip: float) -> None:
         super().__init__()
         self.cells, self.clips = cells, (cell_clip, projection_clip)
@@ -103,7 +101,6 @@ def in_turn(
 
 
 def together(lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None) -> list[States]:
-    """Run the layers step by step in parallel, by the project's Triton kernels."""
     from ordsmed.nn.kernels.lstm import side_by_side  # needs Triton, which is installed if the kernel is on
 
     kind = xs[0].device.type
@@ -142,15 +139,12 @@ def lacks_fused(device: str, precision: str, *, projects: bool) -> str:
 
 
 def _forget(like: Tensor) -> Tensor:
-    """Return the term that is added to the bias of the gates: FORGET for the forget gate, 0 for the others."""
     added = torch.zeros_like(like)
     added[len(like) // 4 : len(like) // 2] = FORGET
     return added
 
 
 class _Steps(torch.autograd.Function):
-    """The recurrence over all steps; the input is the input's part of the gates."""
-
     @staticmethod
     def forward(
         ctx: Context, ahead: Tensor, h: Tensor, c: Tensor, carry: Tensor, bias: Tensor, project: Tensor | None,
@@ -190,7 +184,6 @@ class _Steps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
-        """Backpropagate through time; the gradients of the weights are one product each at the end."""
         gates, states, mixed, out, h, first, carry, *rest = ctx.saved_tensors
         if above is None:
             return (None,) * 7

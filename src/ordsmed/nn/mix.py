@@ -12,8 +12,6 @@ EPSILON = 1e-12  # added to the variance
 
 
 class ScalarMix(nn.Module):
-    """A weighted mean of layers that starts as their plain mean."""
-
     def __init__(self, layers: int, *, norm: bool = False) -> None:
         super().__init__()
         self.norm = norm

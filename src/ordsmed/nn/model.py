@@ -79,8 +79,6 @@ TRANSFORMER_PLAN = {
 
 
 class Model(nn.Module):
-    """A network from tokens to hidden states."""
-
     words: nn.Embedding  # the embeddings that heads are tied to
     takes_texts: ClassVar[bool] = False  # `documents` may be nn/varlen.py's `Texts`
     takes_positions: ClassVar[bool] = False  # `at` may select positions of the rows end to end
@@ -103,7 +101,6 @@ class TokenHead(nn.Module):
     bias: nn.Parameter | None
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """Apply the layers before the product with the word table."""
         raise NotImplementedError
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -111,8 +108,6 @@ class TokenHead(nn.Module):
 
 
 class WordTable(nn.Module):
-    """A separate output table and bias over the vocabulary."""
-
     table: nn.Embedding
     bias: nn.Parameter
 
@@ -142,8 +137,6 @@ class SpecialTokens(Protocol):
 
 
 class Width(Protocol):
-    """Settings with a width."""
-
     @property
     def width(self) -> int:
         """Return the dimension of the hidden states."""

@@ -42,13 +42,10 @@ class PackedLayer:
         raise NotImplementedError
 
     def _product(self, x: Tensor, packed: Tensor, post: str, how: str) -> Tensor:
-        """Multiply rows; the result may have further rows, for padding."""
         raise NotImplementedError
 
 
 class HalfLayer(PackedLayer):
-    """Weights, inputs and results in bf16, sums in fp32."""
-
     def _pack(self) -> Tensor:
         self.bias = None if self.bias is None else self.bias.to(torch.bfloat16)
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(self.weight.to(torch.bfloat16), ROWS)
@@ -60,8 +57,6 @@ class HalfLayer(PackedLayer):
 
 
 class Int8Layer(PackedLayer):
-    """8-bit weights with one scale per output, and 8-bit inputs with one scale and zero point."""
-
     def _pack(self) -> Tensor:
         whole = self.weight.float()
         self.scales = whole.abs().amax(1).clamp(min=1e-30) / 127
@@ -113,7 +108,6 @@ class SmallWeights:
 
     @contextlib.contextmanager
     def within(self, network: nn.Module) -> Iterator[None]:
-        """Run the blocks' products in 8 bits within this context; weights are packed the first time."""
         if not self._packed:
             self._packed = [(layer, Int8Layer(layer)) for layer in layers_of(network, "int8")]
         with installed(self._packed):
@@ -122,7 +116,6 @@ class SmallWeights:
 
 @contextlib.contextmanager
 def installed(layers: Sequence[tuple[nn.Linear, PackedLayer]]) -> Iterator[None]:
-    """Let these layers use their packed products within this context."""
     forwards = [vars(layer).pop("forward", None) for layer, _ in layers]
     try:
         for layer, packed in layers:
@@ -136,7 +129,6 @@ def installed(layers: Sequence[tuple[nn.Linear, PackedLayer]]) -> Iterator[None]
 
 
 def lacks_bf16(device: torch.device) -> bool:
-    """Return whether there is no packed bf16 product on this device."""
     ops = torch.ops.mkldnn
     if device.type != "cpu" or not torch.backends.mkldnn.is_available() or not hasattr(ops, "_reorder_linear_weight"):
         return True
@@ -144,7 +136,6 @@ def lacks_bf16(device: torch.device) -> bool:
 
 
 def lacks_fp16(device: torch.device) -> bool:
-    """Return whether this device has no instructions for fp16 products."""
     if device.type != "cpu":
         return False
     ops = torch.ops.mkldnn
@@ -183,7 +174,6 @@ class CastWeights:
 
     @contextlib.contextmanager
     def within(self, network: nn.Module, device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-        """Run products in 16 bits within this context; weights are cast the first time."""
         if self._for != (device, dtype):
             self._for, self._places, self._packed = (device, dtype), [], []
             if dtype == torch.bfloat16 and not lacks_bf16(device):
@@ -201,7 +191,6 @@ class CastWeights:
 
 
 def _cast(network: nn.Module, dtype: torch.dtype) -> list[tuple[nn.Linear, str, Tensor, Tensor]]:
-    """Return layers, names of their weights, the weights, and the weights in 16 bits."""
     return [
         (layer, name, weight, weight.detach().to(dtype))
         for layer in network.modules()

@@ -45,7 +45,6 @@ def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def rounded(rows: int) -> int:
-    """Return the number of rows that the kernels are called with."""
     return rows if rows <= STEP else -(-rows // STEP) * STEP
 
 
@@ -69,7 +68,6 @@ def across(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x @ weight by the faster library, without gradients."""
     return times(x, weight.T) if by_onednn(x, weight) else x @ weight
 
 
@@ -91,7 +89,6 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `F.linear` by the faster library."""
     if not by_onednn(x, weight):
         return F.linear(x, weight, bias)
     if not torch.is_grad_enabled():  # inference: lengths of texts differ

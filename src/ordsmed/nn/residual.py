@@ -34,8 +34,6 @@ def half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
 
 
 class Sum:
-    """The sum of x and the output of a layer."""
-
     def __init__(
         self, x: Tensor, layer: nn.Linear, dropout: Dropout, norm: nn.Module | None = None, *among: nn.Module
     ) -> None:
@@ -54,7 +52,6 @@ class Sum:
         return F.linear(inputs, self.layer.weight, self.bias.detach())
 
     def alone(self, added: Tensor) -> Tensor:
-        """Return x + dropout(added)."""
         if not self.ours:
             return self.dropout.add(added, self.x)
         from ordsmed.nn.kernels import residual_norm  # needs Triton, which is installed if the kernel is on
@@ -62,7 +59,6 @@ class Sum:
         return residual_norm.add(added, self.x, self.bias, self.dropout.drop())
 
     def and_norm(self, added: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x + dropout(added) and its norm."""
         if self.ours:
             return self._by_kernel(added, after=False)
         x = self.dropout.add(added, self.x)
@@ -87,7 +83,6 @@ class Sum:
 
 
 def and_norm(x: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return x and its norm."""
     kind = _kind(norm, x) if _runs(x) else None
     if kind is None:
         return x, norm(x)
@@ -117,5 +112,4 @@ def _kind(norm: nn.Module | None, x: Tensor, added: Tensor | None = None) -> tor
 
 
 def _unseen(module: nn.Module) -> bool:
-    """Return whether a module has no hooks."""
     return not (module._forward_hooks or module._forward_pre_hooks)

@@ -38,11 +38,9 @@ class RopeScaling:
             raise ValueError(f"learned: found {self.learned} with {self.kind}; wanted a length, of yarn alone")
 
     def base(self, theta: float, head: int) -> float:
-        """Return the base of the angles."""
         return theta * self.factor ** (head / (head - 2)) if self.kind == "ntk" and head > 2 else theta
 
     def length(self, positions: int) -> int:
-        """Return the length of pretraining, in tokens."""
         return self.learned or max(1, round(positions / self.factor))
 
     def hugging_face(self, theta: float, head: int, positions: int) -> dict[str, Any]:
@@ -110,7 +108,6 @@ class _Parted(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Rotate the gradients back."""
         cosine, sine = (saved.unsqueeze(2) for saved in ctx.saved_tensors)
         shape, half = gradients[0].shape, gradients[0].shape[-1] // 2
         buffer = gradients[0].new_empty(*shape[:3], 3, shape[3])

@@ -17,8 +17,6 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Box:
-    """The position of a rank's part in the full tensor."""
-
     shape: tuple[int, ...]  # of the full tensor
     start: tuple[int, ...]
     size: tuple[int, ...]
@@ -35,25 +33,21 @@ class LocalParameter:
 
     @staticmethod
     def of(name: str, parameter: Tensor, rows: int | None = None) -> LocalParameter:
-        """Build the local part of a parameter; a plain parameter is its own part."""
         if not is_sharded(parameter):
             return LocalParameter(name, parameter, parameter, rows)
         return LocalParameter(name, parameter, local(parameter).detach().requires_grad_(parameter.requires_grad), rows)
 
     @property
     def size(self) -> int:
-        """Return the number of elements of the full parameter without padding."""
         count = self.whole.numel()
         return count if self.rows is None else count // len(self.whole) * self.rows
 
     @functools.cached_property
     def groups(self) -> tuple[Any, ...]:
-        """Return the process groups over which the parameter is split."""
         return groups_of(self.whole)
 
     @property
     def split(self) -> bool:
-        """Return whether other ranks hold other parts of the parameter."""
         return bool(self.groups)
 
     def hand_over_gradient(self) -> None:
@@ -74,7 +68,6 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this rank's part of a tensor."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
@@ -90,7 +83,6 @@ def groups_of(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def box_of(tensor: Tensor) -> Box:
-    """Return the position of this rank's part of a tensor."""
     shape = tuple(tensor.shape)
     if not is_sharded(tensor):
         return Box(shape, (0,) * len(shape), shape)
@@ -129,7 +121,6 @@ def total_norm(parts: Sequence[LocalParameter]) -> Tensor:
 
 
 def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
-    """Return the full tensor whose local part is `tensor`, placed as the parameter is."""
     if not part.split:
         return tensor
     from torch.distributed.tensor import DTensor
@@ -142,7 +133,6 @@ def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
 
 
 def cut(part: LocalParameter, whole: Tensor) -> Tensor:
-    """Return this rank's box of a full tensor."""
     if not part.split:
         return whole
     box = box_of(part.whole)

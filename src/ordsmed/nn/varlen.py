@@ -38,7 +38,6 @@ class EndToEnd:
 
     @staticmethod
     def rows(batch: int, length: int, reach: int | None, device: torch.device) -> EndToEnd:
-        """Build it for rows that are one text each."""
         bounds = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=device)
         return EndToEnd(bounds, length, reach)
 

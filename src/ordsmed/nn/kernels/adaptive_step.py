@@ -50,7 +50,6 @@ def step(
 def plain(
     weights: Tensor, sums: Tensor, gradients: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0
 ) -> None:
-    """Compute the same by torch's kernels."""
     gradients = gradients + decay * weights
     sums.addcmul_(gradients, gradients)
     weights.addcdiv_(gradients, sums.sqrt().add_(epsilon), value=-rate)

@@ -83,13 +83,11 @@ class _Gelu(torch.autograd.Function):
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
-    """Return gelu(x @ weight.T + bias)."""
     bent: Tensor = _Gelu.apply(F.linear(x, weight, bias.detach()), bias, tanh)  # type: ignore[no-untyped-call]
     return bent
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
-    """Compute the same by torch's kernels."""
     return F.gelu(F.linear(x, weight, bias), approximate="tanh" if tanh else "none")
 
 

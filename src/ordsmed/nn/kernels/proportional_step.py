@@ -95,7 +95,6 @@ def _cut(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, 
 
 
 def _sent(numbers: list[int] | list[float], device: torch.device) -> Tensor:
-    """Copy numbers to the device asynchronously."""
     kind = torch.int64 if isinstance(numbers[0], int) else torch.float32
     return torch.tensor(numbers, dtype=kind, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
@@ -137,7 +136,6 @@ class Step:
         return totals
 
     def walk(self, rates: Tensor) -> None:
-        """Subtract rate * direction from the weights; `rates`: one per tensor."""
         sizes, tensors, begins, _ = self.cut
         _walk[(len(tensors),)](self.addresses, sizes, tensors, begins, rates.contiguous(), self.count, CHUNK, TILE)
 

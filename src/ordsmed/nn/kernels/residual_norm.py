@@ -298,7 +298,6 @@ def plain(
     products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float,
     kind: torch.dtype, *, drop: Drop = KEEP,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Compute sum and norm by torch's kernels."""
     sums = residuals
     if products is not None:
         dropped = mask(products.shape, drop, products.device).to(products.dtype) if drop.dropped else 1

@@ -23,7 +23,6 @@ _running: set[str] = set()
 
 
 def runs(kernel: str, device: torch.device) -> bool:
-    """Return whether a kernel is used on this device."""
     return kernel in _running and device.type in DEVICES
 
 
@@ -47,7 +46,6 @@ def _refusals(device: torch.device, shapes: Shapes) -> dict[str, str]:
 
 
 def _missing(device: torch.device) -> str:
-    """Return what this machine needs for any kernel; empty if nothing is missing."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; `pip install triton` makes ours possible"
     if device.type == "cuda" and torch.version.hip is None:
@@ -58,7 +56,6 @@ def _missing(device: torch.device) -> str:
 
 
 def _refused(kernel: str, device: torch.device, shapes: Shapes) -> str:
-    """Try a kernel and return why it cannot be used; empty if it can."""
     try:
         differs: str = importlib.import_module(f"ordsmed.nn.kernels.{kernel}").check(device, shapes)
     except Exception as error:  # any error of compiler, driver or Triton: the plain version runs

@@ -41,12 +41,10 @@ def alike(results: Iterable[Tensor], references: Iterable[Tensor], dtype: torch.
 def made(
     noise: torch.Generator, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return random numbers that require gradients."""
     return torch.randn(shape, generator=noise).to(device, dtype).requires_grad_()
 
 
 def exact(*tensors: Tensor) -> list[Tensor]:
-    """Return detached copies in fp32."""
     return [tensor.detach().float().requires_grad_() for tensor in tensors]
 
 

@@ -52,7 +52,6 @@ class Electra(EncoderSettings, Choice):
         return model
 
     def detect_head(self, model: Model) -> DetectHead:
-        """Build the head; its output layer is initialized by Glorot as well."""
         head = DetectHead(self.width, self.initializer_std, ACTIVATIONS[self.activation])
         nn.init.xavier_uniform_(head.out.weight)
         return head
@@ -65,7 +64,6 @@ class Electra(EncoderSettings, Choice):
         return replace(super().smaller(width, layers), embedding=self.embedding * width // self.width)
 
     def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Self:
-        """Return settings of the same network in another size, with embeddings of dimension `embedding`."""
         return replace(self, width=width, layers=layers, heads=heads, inner=inner, embedding=embedding)
 
     def tuning(self) -> Tuning:

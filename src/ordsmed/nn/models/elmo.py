@@ -88,7 +88,6 @@ class Elmo(Family, Choice):
         raise RecipeError("objective.kind", "asks an ELMo for single tokens", "words in both directions", 'use "bilm"')
 
     def word_head(self, vocabulary: int) -> WordHead:
-        """Build the output layer that both directions use."""
         return WordHead(vocabulary, self.width)
 
     def smaller(self, width: int, layers: int) -> Elmo:
@@ -119,7 +118,6 @@ class Elmo(Family, Choice):
         return describe(self.fused(device), self.cell_clip, self.projection_clip, lacks)
 
     def fused(self, device: str) -> bool:
-        """Return whether torch's fused kernel runs on this kind of device."""
         free = not (self.cell_clip or self.projection_clip)
         return self.lstm == "fast" or (self.lstm == "auto" and device != "cpu" and free)
 
@@ -186,7 +184,6 @@ class ElmoModel(nn.Module):
         return layers, new_h, new_c
 
     def silence(self, rows: int) -> tuple[Tensor, Tensor]:
-        """Return the initial states h and c."""
         like = self.letters.table.weight
         shape = (rows, 2, self.settings.layers)
         h, c = (torch.zeros(*shape, size, device=like.device) for size in (self.settings.width, self.settings.cells))

@@ -237,8 +237,6 @@ class Gpt2Block(Block):
 
 
 class NextHead(TokenHead):
-    """Predict the next token with the word table, or with a separate table."""
-
     def __init__(self, settings: Gpt2, model: Model) -> None:
         super().__init__()
         self.words, self.bias = scored_words(model, settings.initializer_std, tied=settings.tied), None

@@ -154,7 +154,6 @@ class ModernBert(Family, Choice):
 
     @property
     def reach(self) -> int:
-        """Return the number of tokens that a local layer sees to each side."""
         return self.window // 2
 
     @property
@@ -312,7 +311,6 @@ def _layers(config: dict[str, Any]) -> int:
 
 
 def _thetas(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of the rotary angles of global and local layers."""
     turns, thetas = table_of(config, "rope_parameters"), dict[str, Any]()
     for name, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
         how = table_of(turns, kind)
@@ -422,8 +420,6 @@ class FirstBlock(ModernBlock):
 
 
 class ModernHead(TokenHead):
-    """Predict masked tokens: dense, activation, norm, and the word table with one bias per token."""
-
     def __init__(self, settings: ModernBert, model: Model) -> None:
         super().__init__()
         self.words = scored_words(model, settings.initializer_std, tied=settings.tied)
