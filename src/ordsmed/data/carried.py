@@ -128,9 +128,9 @@ class CarriedRows:
         self, sources: Sequence[WordSource], weights: Sequence[float], special: SpecialWords, *key: object, length: int,
         batch: int, together: bool, whole: bool,
     ) -> None:  # fmt: skip
-        """`together`: both directions read the same sentences in a window; `whole`: include every word.
+        """`together`: both directions read the same sentences in a window.
 
-        Validation includes every word, although rows may not be full.
+        `whole`: include every word, as validation needs; rows may then not be full.
         """
         self.sources, self.special, self.length, self.count = sources, special, length, batch
         self.source_of = _shared(weights, batch)  # source of each stream

@@ -101,9 +101,9 @@ def load(
 
 @contextlib.contextmanager
 def _all_or_none() -> Iterator[None]:
-    """Kill the processes started in here if one of them cannot be started.
+    """Kill the processes started in this context if one of them cannot be started.
 
-    The others do not hear a signal that asks to stop, and this process would wait for them when it ends.
+    The others ignore a stop signal, and this process would wait for them when it ends.
     """
     before = multiprocessing.active_children()
     try:

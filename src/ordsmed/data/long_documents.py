@@ -1,4 +1,4 @@
-"""Long documents: the documents of a store with a minimum number of tokens, presented as a store of their own."""
+"""Long documents: the documents of a store with a minimum number of tokens, with the interface of a store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LongDocuments:
 
     @functools.cached_property
     def shifts(self) -> Ints:
-        """Return the offset of each document's tokens in the store relative to here."""
+        """Return the offset between each document's tokens in the store and among the long documents."""
         return self.store.document_starts[self.numbers] - self.document_starts[:-1]
 
     @functools.cached_property

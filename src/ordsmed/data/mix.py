@@ -1,7 +1,7 @@
 """Mix: each store's share of a run's tokens, computed from the sizes of the stores.
 
 temperature   tokens ** temperature: 1 proportional, 0 equal (0.7, 0.5 and 0.3 in mmBERT's three phases)
-unimax        equal shares, but no store is repeated more than this many times (Chung et al. 2023)
+unimax        equal shares, but no store is read more than this many times (Chung et al. 2023)
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def read_tokenizer(name: str, corpus: str = "") -> Tokenizer:
 
 
 def learned_from(name: str, corpus: str) -> list[str]:
-    """Return the arguments for a recipe that learns from the user's texts: the corpus, and a folder of its own for it.
+    """Return the arguments for a recipe that learns from the user's texts: the corpus, and a separate output folder.
 
     Two corpora therefore never share a tokenizer that was learned from one of them.
     """

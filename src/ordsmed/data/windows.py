@@ -148,7 +148,7 @@ class SentenceLines:
 class SentenceParts:
     """Sentences, or parts of long sentences, in row order."""
 
-    row: Ints  # which of the asked rows
+    row: Ints  # index of the row among the requested rows
     start: Ints
     stop: Ints
     stops: Ints  # number of stop tokens after it, including that between documents
@@ -167,7 +167,7 @@ def windows(
 class DocumentPieces:
     """The parts of rows that come from one document each, in row order."""
 
-    row: Ints  # which of the asked rows
+    row: Ints  # index of the row among the requested rows
     document: Ints
     start: Ints
     stop: Ints

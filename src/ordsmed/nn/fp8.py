@@ -40,7 +40,7 @@ def use_fp8(block: nn.Module) -> int:
 
 
 def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
-    """Return why the device, or the `card` of a site, cannot multiply in 8 bits; empty: it can."""
+    """Return why the device, or the GPU `card` of a planned job, cannot multiply in 8 bits; empty if it can."""
     card = (card or card_of(device)) if device.type == "cuda" else None
     if card and card.amd:
         return "was not tried on GPUs of AMD, whose 8 bits are others"

@@ -252,8 +252,8 @@ def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, voca
 def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tuple[Tensor, Tensor | None, Range | None]:
     """Return the local rows of table and bias, and the range if the table is split.
 
-    Padding rows are removed, except on a GPU with a split table, where equal sizes on all ranks are faster. There the
-    bias of padding rows is minus infinity.
+    Padding rows are removed, except on a GPU with a split table, where all ranks keep equal sizes. There the bias of
+    padding rows is minus infinity.
     """
     vocabulary = vocabulary or len(table)
     split = Range.of(table, vocabulary)
@@ -527,7 +527,7 @@ class _Gradients:
     def add(self, rows: slice, shares: Tensor, factor: Tensor, losses: Tensor | None = None) -> None:
         """Add one chunk. `shares` are exp(scores), `factor` is weight / total.
 
-        `losses` of the rows, if the targets' part of those below CONFIDENT is subtracted already.
+        Pass the `losses` of the rows if the targets' part is already subtracted in rows with a loss below CONFIDENT.
         """
         self.losses += [] if losses is None else [losses]
         if self.to_bias is not None and shares.dtype == torch.float32:

@@ -101,7 +101,7 @@ def layers_of(network: nn.Module, kind: Kind) -> list[nn.Linear]:
 
 
 class SmallWeights:
-    """Packed 8-bit weights of the blocks of a network, in addition to its own weights."""
+    """Packed 8-bit weights of a network's blocks; the network keeps its original weights."""
 
     def __init__(self) -> None:
         self._packed: list[tuple[nn.Linear, PackedLayer]] = []
@@ -161,7 +161,7 @@ def lacks_int8(device: torch.device) -> str:
 
 
 class CastWeights:
-    """The weights of a network's linear layers in 16 bits, in addition to its own; autocast would cast them per batch.
+    """The weights of a network's linear layers in 16 bits, cast once; autocast would cast them for every batch.
 
     Only for inference: later changes of the weights are not seen. On a CPU in bf16 the weights are also packed;
     otherwise results are bitwise those of autocast.

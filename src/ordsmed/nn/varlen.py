@@ -93,9 +93,9 @@ def bounds(documents: Tensor) -> Tensor | None:
 
 
 def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Accelerator | None = None) -> str:
-    """Return why these kernels cannot run, to be read after "want"; empty: they can.
+    """Return why these kernels cannot run, as the continuation of "want"; empty if they can.
 
-    `head`: numbers of a head; `card`: the GPU of a site, where a job for it is planned.
+    `head`: size of a head; `card`: the GPU of a planned job, instead of this machine's.
     """
     if device.type != "cuda":
         return f"a GPU (here: {device.type})"

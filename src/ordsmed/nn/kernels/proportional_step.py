@@ -120,7 +120,7 @@ class Step:
     ) -> Tensor:
         """Update the moments and return the squared norms of weights and directions, [2, n].
 
-        A direction is m / (√v + epsilon) * scale + decay * w, with an epsilon and a scale per tensor.
+        A direction is m / (√v + epsilon) * scale + decay * w, with one epsilon and scale per tensor.
         """
         sizes, tensors, begins, starts = self.cut
         chunks = len(tensors)

@@ -1,4 +1,4 @@
-"""Which kernels run: a kernel is switched on if every rank's GPU can build it and it agrees with the plain version.
+"""Switching of kernels: a kernel is used if every rank's GPU can build it and it agrees with the plain version.
 
 Each kernel is tried at the start with the data types and sizes of the run. If it fails on any rank, the reason is
 printed, and the plain version runs on all ranks: ranks that share a layer must draw the same dropout mask.
