@@ -1,1 +1,1 @@
-"""Encoded text: a trained tokenizer, the token store, and the rows of a batch by their numbers."""
+"""Encoded text: tokenizer training, the token store, and batches as a function of row numbers."""

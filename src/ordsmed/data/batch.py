@@ -1,8 +1,8 @@
-"""Batch: the one type that travels from the data to an objective, every tensor named with its shape.
+"""Batch: the tensors that the data pipeline passes to an objective, with their shapes.
 
-B rows, T tokens a row, P positions that are predicted in a row (P = T where every token is). Of a word store tokens are
-positions in the batch's own list of U different words, of which it holds the characters. Of a task E examples lie in
-the rows, several in one where they are short.
+B rows, T tokens per row, P predicted positions per row (P = T if every token is predicted). For a store of words,
+tokens are indices into the batch's list of U different words, whose characters are in the batch. For a task, E examples
+are in the rows; short examples share a row.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from ordsmed.nn.varlen import Texts, bounds
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows as the network sees them, and what is asked of it."""
+    """The input of the network and the targets of the objective."""
 
-    numbers: Tensor  # int64 [B] or [E]  the running number of each row (example): the key of all its chance
+    numbers: Tensor  # int64 [B] or [E]  number of each row (example), the key of its random draws
     tokens: Tensor  # int64 [B, T]   ids, after corruption
-    positions: Tensor  # int64 [B, T]   0.. within each document
-    targets: Tensor  # int64 [B, P]   the right ids
+    positions: Tensor  # int64 [B, T]   from 0 within each document
+    targets: Tensor  # int64 [B, P]   target ids
     weights: Tensor  # float32 [B, P]  1 where a prediction counts, 0 where a slot is unused
-    predicted_positions: Tensor | None = None  # int64 [B, P]  where in the row; None: every token, P = T
+    predicted_positions: Tensor | None = None  # int64 [B, P]  positions in the row; None: every token, P = T
     documents: Tensor | None = None  # int32 [B, T]  tokens see each other where equal, 0 = padding; None: all do
     types: Tensor | None = None  # int64 [B, T]   token types (first or second segment)
     pairs: Tensor | None = None  # int64 [B]      0: the second segment follows the first; 1: it does not
-    keys: Tensor | None = None  # int64 [B]       what each row's draws on the device are hashed from
-    causal: Tensor | None = None  # bool [B]       rows whose tokens see only what stands before; None: as the network
-    streams: Tensor | None = None  # int64 [B]    which stream of the batch a row goes on with, where text is carried
-    characters: Tensor | None = None  # uint8 [L]    the bytes of the batch's words, end to end
-    words: Tensor | None = None  # int64 [U + 1]  where each of them begins; the first two are <S> and </S>
-    candidates: Tensor | None = None  # int64 [S]  words that stand for all others in a sampled softmax
-    tries: Tensor | None = None  # int64 []       how many draws it took to find so many different ones
-    spans: Tensor | None = None  # int64 [E, 2]    where an example begins, rows laid end to end, and its tokens' number
-    counting: Tensor | None = None  # int64 [N]    slots that count, rows laid end to end; made on the way to a device
-    bounds: Tensor | None = None  # int32 [N + 1]  where texts begin, rows laid end to end; made on the way to a device
-    labels: Tensor | None = None  # int64 or float32 [E] or [E, K]  what is right for each example
-    longest: int | None = None  # the most tokens of an example; counted on the way to a device
+    keys: Tensor | None = None  # int64 [B]       keys of each row's random draws on the device
+    causal: Tensor | None = None  # bool [B]       rows with causal attention; None: as the network
+    streams: Tensor | None = None  # int64 [B]    the stream that a row continues, for recurrent networks
+    characters: Tensor | None = None  # uint8 [L]    bytes of the batch's words, end to end
+    words: Tensor | None = None  # int64 [U + 1]  start of each word in `characters`; the first two are <S> and </S>
+    candidates: Tensor | None = None  # int64 [S]  candidate words of a sampled softmax
+    tries: Tensor | None = None  # int64 []       number of draws until there were S different candidates
+    spans: Tensor | None = None  # int64 [E, 2]    start (rows end to end) and size of each example
+    counting: Tensor | None = None  # int64 [N]    counted slots, rows end to end; set by `to`
+    bounds: Tensor | None = None  # int32 [N + 1]  starts of texts, rows end to end; set by `to`
+    labels: Tensor | None = None  # int64 or float32 [E] or [E, K]  target of each example
+    longest: int | None = None  # tokens of the longest example; set by `to`
 
     def __post_init__(self) -> None:
         rows, tokens = self.tokens.shape
@@ -66,14 +66,13 @@ class Batch:
 
     @property
     def places(self) -> Tensor | None:
-        """`predicted_positions` by the name that objectives of users may know."""
         return self.predicted_positions
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on a device, with a list of the tokens that count, where not all do, and of where texts begin;
-        and with the longest example's length.
+        """Return the batch on a device, with lists of the counted tokens and of the starts of texts.
 
-        The device could make them, but who wants to know how long they are must wait for all that it has to do.
+        The lists and the longest example's length are computed on the CPU, because reading their sizes from the device
+        would synchronize with it.
         """
         if device.type == "cpu":
             return self
@@ -89,19 +88,18 @@ class Batch:
         return batch._map(lambda t: t.to(device, non_blocking=True))
 
     def texts(self, model: nn.Module) -> Tensor | Texts | None:
-        """Which text each token is of; with where texts begin, if that is known and the network takes it."""
+        """Return the text of each token, with the starts of texts if they are known and the model supports them."""
         if self.documents is None or self.bounds is None or not getattr(model, "takes_texts", False):
             return self.documents
         return Texts(self.documents, self.bounds)
 
     def examples(self) -> tuple[Tensor, Tensor, int]:
-        """Where each begins, rows laid end to end, and how many tokens it has, [E, 1]; and how many the longest."""
+        """Return start (rows end to end) and size of each example, [E, 1] each, and the largest size."""
         assert self.spans is not None
         begin, size = self.spans.split(1, 1)
         return begin, size, int(size.max()) if self.longest is None else self.longest
 
     def pin_memory(self) -> Batch:
-        """The same batch in pinned memory, as the loader's workers ask."""
         return self._map(lambda t: t.pin_memory())
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
@@ -110,7 +108,7 @@ class Batch:
 
 
 def batch_of(**arrays: np.ndarray | None) -> Batch:
-    """A batch from numpy arrays; `places` is the former name of `predicted_positions`."""
+    """Build a batch from numpy arrays; `places` is the former name of `predicted_positions`."""
     if "places" in arrays:
         arrays["predicted_positions"] = arrays.pop("places")
     return Batch(**{k: None if v is None else torch.from_numpy(v) for k, v in arrays.items()})  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""Batch sizes: how many rows each step of a phase has, and which is its first, where the batch grows.
+"""Batch sizes: the number of rows of each step of a phase, and its first row, for batch sizes that grow.
 
-start, start + by, ..., batch     each for as many steps, over the first so many
+start, start + by, ..., batch     each for the same number of steps
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """The sizes one after another; of one that no step has nothing is left."""
+    """The sequence of batch sizes; steps after the last change keep the last size."""
 
     steps: tuple[int, ...]  # the first step of each size
     rows: tuple[int, ...]  # the first row of that step
@@ -19,7 +19,7 @@ class BatchSizes:
 
     @staticmethod
     def of(batch: int, start: int = 0, by: int = 0, over: int = 0) -> BatchSizes:
-        """From `start` by `by` at a time to `batch`, which the step `over` is the first to have; 0: all have it."""
+        """Grow from `start` by `by` rows at a time to `batch`, reached at step `over`; 0: constant size."""
         if not over or not start:
             return BatchSizes((0,), (0,), (batch,))
         count, steps, rows, sizes = (batch - start) // by, [0], [0], [start]
@@ -31,11 +31,9 @@ class BatchSizes:
         return BatchSizes(tuple(steps), tuple(rows), tuple(sizes))
 
     def at(self, step: int) -> tuple[int, int]:
-        """The first row of a step, and how many it has."""
         part = bisect_right(self.steps, step) - 1
         return self.rows[part] + (step - self.steps[part]) * self.sizes[part], self.sizes[part]
 
     def step_of(self, row: int) -> int:
-        """The step that has a row."""
         part = bisect_right(self.rows, row) - 1
         return self.steps[part] + (row - self.rows[part]) // self.sizes[part]

@@ -1,12 +1,12 @@
-"""Rows that carry on: sentences in streams, each row of a batch going on where the row in its place stopped, ELMo's.
+"""Rows for ELMo: sentences in streams, where each row of a batch continues the same row of the previous batch.
 
     stream 0:  <S> the newts ran </S>|<S> away </S>|...        batch 0 holds the first window of every stream,
     stream 1:  <S> a pond </S>|<S> is full of them </S>|...    batch 1 the second, and so on
 
-The row with the number n is window n // batch of stream n % batch. Every word but a sentence's last special one is
-read, and the next one predicted. Both directions are in one row, forward and then backward; the second reads sentences
-from their ends. Sentences are shuffled again each epoch, blocks of neighbors and inside the blocks, so any window is
-found at once.
+Row n is window n // batch of stream n % batch. Every word except the last special word of a sentence is an input, and
+the next word is its target. A row holds both directions, first forward and then backward; the backward direction reads
+each sentence from its end. In every epoch, blocks of neighboring sentences are shuffled, and sentences within blocks,
+so that any window can be located directly.
 """
 
 from collections import OrderedDict
@@ -25,29 +25,25 @@ from ordsmed.data.order import permute
 from ordsmed.data.rows import Span, TokenSource
 from ordsmed.data.windows import Ints, run
 
-BLOCK = 8_192  # words of sentences that are shuffled among each other, about
+BLOCK = 8_192  # approximate number of words of a block, within which sentences are shuffled
 
 
 class WordSource(TokenSource, Protocol):
-    """A store of whole words."""
-
     @property
     def lexicon(self) -> Lexicon | None:
-        """All words by number."""
+        """Return the lexicon of all words."""
 
 
 @dataclass(frozen=True)
 class SpecialWords:
-    """The special words of a word store."""
-
     start: int
     stop: int
     unknown: int
-    vocabulary: int  # words below are asked for as themselves, others as unknown
+    vocabulary: int  # words from this number on have the target `unknown`
 
 
 class StreamOrder:
-    """The sentences of one store in the order of one epoch, in one direction, as a line of words to be read."""
+    """The sentences of one store in the order of one epoch and direction, as one sequence of words."""
 
     def __init__(
         self, source: TokenSource, special: SpecialWords, *, backward: bool, kept: int, key: tuple[object, ...]
@@ -55,16 +51,16 @@ class StreamOrder:
         self.source, self.special, self.backward, self.kept, self.key = source, special, backward, kept, key
         starts = source.starts
         wanted = np.searchsorted(starts, np.arange(0, int(starts[-1]), BLOCK))
-        self.firsts = np.unique(np.append(wanted, len(starts) - 1))  # the sentence each block begins with
+        self.firsts = np.unique(np.append(wanted, len(starts) - 1))  # the first sentence of each block
         self.sizes = np.diff(starts[self.firsts]) + np.diff(
             self.firsts
-        )  # what is read of a sentence: words and a special one
+        )  # inputs of a block: the words and one special word of each sentence
         self.words = int(self.sizes.sum())
-        self._blocks: OrderedDict[tuple[int, int], NDArray[np.int32]] = OrderedDict()  # the last `kept` that were read
-        self._order: tuple[int, Ints, Ints] | None = None  # of the epoch that was read last
+        self._blocks: OrderedDict[tuple[int, int], NDArray[np.int32]] = OrderedDict()  # the last `kept` blocks
+        self._order: tuple[int, Ints, Ints] | None = None  # of the last epoch
 
     def read(self, epoch: int, position: int, count: int) -> tuple[Ints, Ints]:
-        """So many words from a place of the line, and those that follow each; fewer where the line ends."""
+        """Return `count` words of the sequence from `position` and the word after each; fewer at the end."""
         first, last = (
             (self.special.stop, self.special.start) if self.backward else (self.special.start, self.special.stop)
         )
@@ -75,11 +71,10 @@ class StreamOrder:
             read.append(line[:size])
             targets.append(
                 np.where(following == first, last, following)
-            )  # a special word is read at a sentence's start alone
+            )  # the input has a special word only at the start of a sentence
         return np.concatenate(read), np.concatenate(targets)
 
     def sentences(self, epoch: int, place: int, count: int) -> list[int]:
-        """The sentences that these words are from."""
         numbers = []
         for block, inside, size in self._stretch(epoch, place, count):
             chosen = self._shuffled(epoch, block)
@@ -89,7 +84,6 @@ class StreamOrder:
         return numbers
 
     def _stretch(self, epoch: int, place: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """The blocks in which so many words from a place lie; where in each, and how many."""
         if self._order is None or self._order[0] != epoch:
             order = permute(np.arange(len(self.sizes)), len(self.sizes), chance.key("blocks", *self.key, epoch))
             self._order = (epoch, order, np.cumsum(self.sizes[order]))
@@ -106,7 +100,6 @@ class StreamOrder:
         return first + permute(np.arange(last - first), last - first, chance.key("sentences", *self.key, epoch, block))
 
     def _laid(self, epoch: int, block: int) -> NDArray[np.int32]:
-        """The words of a block as they are read, each sentence behind its <S> or </S>."""
         if (epoch, block) not in self._blocks:
             self._blocks[epoch, block] = self._lay(self._shuffled(epoch, block))
             if len(self._blocks) > self.kept:
@@ -129,16 +122,18 @@ class StreamOrder:
 
 
 class CarriedRows:
-    """Windows of streams, both directions, with the characters of the words they hold."""
+    """Windows of streams in both directions, with the characters of their words."""
 
     def __init__(
         self, sources: Sequence[WordSource], weights: Sequence[float], special: SpecialWords, *key: object, length: int,
         batch: int, together: bool, whole: bool,
     ) -> None:  # fmt: skip
-        """`together`: both directions read the same sentences at a time; `whole`: every word comes, in rows that need
-        not be full, as a validation wants it."""
+        """`together`: both directions read the same sentences in a window.
+
+        `whole`: include every word, as validation needs; rows may then not be full.
+        """
         self.sources, self.special, self.length, self.count = sources, special, length, batch
-        self.source_of = _shared(weights, batch)  # of each stream
+        self.source_of = _shared(weights, batch)  # source of each stream
         streams = np.bincount(self.source_of, minlength=len(sources))
 
         def order(k: int, backward: bool) -> StreamOrder:
@@ -146,16 +141,16 @@ class CarriedRows:
             return StreamOrder(sources[k], special, backward=backward, kept=2 * int(streams[k]), key=parts)
 
         self.ways = [[order(k, backward) for backward in (False, True)] for k in range(len(sources))]
-        before = np.cumsum(streams) - streams  # streams of the sources before
-        self.within = np.arange(batch) - before[self.source_of]  # a stream's number in its source
+        before = np.cumsum(streams) - streams  # number of streams of earlier sources
+        self.within = np.arange(batch) - before[self.source_of]  # number of each stream within its source
         words = np.asarray([ways[0].words for ways in self.ways])
         if not words.all():
             raise DataError(f"source {int(words.argmin()) + 1}", "has no words", "", "add text")
         full, self.whole = words / (streams * length), whole
-        self.windows = np.maximum(np.ceil(full) if whole else np.floor(full), 1).astype(np.int64)  # a stream an epoch
+        self.windows = np.maximum(np.ceil(full) if whole else np.floor(full), 1).astype(np.int64)  # per stream, epoch
 
     def __len__(self) -> int:
-        if self.whole:  # until the longest of several sources is over
+        if self.whole:  # until the longest source ends
             return int(self.windows.max()) * self.count
         return int(self.windows[self.source_of].sum())
 
@@ -180,7 +175,6 @@ class CarriedRows:
         return batch_of(numbers=numbers, tokens=tokens, positions=steps, **predicted, **carried)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold, in the forward direction and then the backward."""
         spans: list[Span] = []
         for number in numbers:
             stream, window = number % self.count, number // self.count
@@ -195,13 +189,15 @@ class CarriedRows:
         return spans
 
     def _place(self, stream: int, window: int) -> tuple[int, int]:
-        """The epoch and place in its line at which a window of a stream begins."""
         windows = int(self.windows[self.source_of[stream]])
         epoch, inside = divmod(int(window), windows)
         return epoch, (int(self.within[stream]) * windows + inside) * self.length
 
     def _spelled(self, words: Ints, sources: Ints) -> tuple[Ints, NDArray[np.uint8], Ints]:
-        """Words as indexes in a list of the different ones: <S> and </S>, then by length; and the list's characters."""
+        """Return words as indices into the list of different words, and the list's characters and starts.
+
+        The list has <S> and </S> first and is sorted by length.
+        """
         marked = words + (sources.astype(np.int64) << 32)[:, None]
         marked[words == self.special.start], marked[words == self.special.stop] = -2, -1
         different, indexes = np.unique(marked, return_inverse=True)
@@ -234,7 +230,7 @@ class CarriedRows:
 
 
 def _shared(weights: Sequence[float], streams: int) -> Ints:
-    """Which source each stream reads: as many streams a source as its weight says, one at least."""
+    """Return the source of each stream: streams in proportion to the weights, at least one per source."""
     if not all(0 < weight < float("inf") for weight in weights):
         raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
     if streams < len(weights):

@@ -1,9 +1,9 @@
 """The verb `encode`: a corpus folder and a tokenizer -> a store of ids for each split.
 
-train/00000.jsonl -> blocks of lines -> sentences -> ids, lengths, sequences a document -> train.bin, train.idx
-                     (one process, several for a large corpus, or a Dask cluster; written in order by the first)
+    train/00000.jsonl -> blocks of lines -> sentences -> ids, lengths, sequences per document -> train.bin, train.idx
+                         (in this process, in several, or on a Dask cluster; written in order by this process)
 
-With a vocabulary of whole words, ids are those of a lexicon, which also has the words that the vocabulary lacks.
+With a vocabulary of words, ids are those of a lexicon, which also holds the words outside the vocabulary.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from ordsmed.text import counting, read
 from ordsmed.text.document import Document
 from ordsmed.text.tokenizer import Tokenizer
 
-BLOCK = 2_000_000  # bytes of lines that are encoded at once
-EVERY = 5.0  # seconds after which what is encoded is kept: more is not lost by a kill
-VERSION = 2  # of what is kept
+BLOCK = 2_000_000  # bytes of lines in a block
+EVERY = 5.0  # seconds between checkpoints; a killed run loses no more
+VERSION = 2  # of the checkpoints
 KEPT = "encode.kept"
-EARLY = 20_000_000  # tokens after which too many unknown ones are not borne to the end
-SHARE = 8_000_000  # bytes of corpus that are worth a process of their own
+EARLY = 20_000_000  # tokens after which too many unknown ones stop the run early
+SHARE = 8_000_000  # bytes of corpus per process
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """From a corpus, or records of examples, and a tokenizer to stores of ids."""
+    """Settings of `encode`: from a corpus, or records of examples, and a tokenizer to stores of ids."""
 
     verb: ClassVar[str] = "encode"
     HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "most_unknown")
@@ -84,7 +84,7 @@ class Encoding:
         check_share("most_unknown", self.most_unknown)
 
     def stamp(self) -> object:
-        """Fingerprints of corpus and tokenizer; of records their files."""
+        """Return what the result depends on: fingerprints of corpus and tokenizer, or stamps of record files."""
         if self.records:
             made_of = read.stamp(self._records("train") + self._records("validation"))
         else:
@@ -92,7 +92,6 @@ class Encoding:
         return [made_of, read_tokenizer(self.tokenizer, self.corpus).fingerprint]
 
     def check_inputs(self) -> None:
-        """Refuse a corpus, records or a tokenizer that is missing and cannot be made."""
         if self.records:
             read.files(self.records)
         else:
@@ -100,7 +99,6 @@ class Encoding:
         run.checked(lambda: read_tokenizer(self.tokenizer, self.corpus))
 
     def perform(self, run: Run) -> dict[str, Any]:
-        """Encode every split; returns the counts."""
         if self.records:
             return self._examples(run)
         corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer, self.corpus)
@@ -134,7 +132,6 @@ class Encoding:
         return read.files(named) if named else []
 
     def _examples(self, run: Run) -> dict[str, Any]:
-        """The same from records."""
         tokenizer = read_tokenizer(self.tokenizer, self.corpus)
         tokenizer.save(run.path / "tokenizer")
         splits = {split: paths for split in ("train", "validation") if (paths := self._records(split))}
@@ -147,14 +144,13 @@ class Encoding:
         return {**tokenizer.facts, **facts, "checksums": {path.name: files.checksum(path) for path in stores}}
 
     def _check_unknown(self, paths: list[Path], split: str, tokenizer: Tokenizer, facts: dict[str, Any]) -> None:
-        """Tell of unknown tokens, and which texts they are; in what is learned from, many are refused."""
+        """Report a high share of unknown tokens with examples; in the training split, refuse too many."""
         if is_limited(tokenizer) and facts.get("unknown", 0) > TOLD:
             unknown = UnknownTokens(facts["tokens"], round(facts["unknown"] * facts["tokens"]))
             unknown.look((document.text for path in paths for document in documents(path)), tokenizer)
             unknown.check(f"{self.corpus or 'records'}: {split}", self.most_unknown if split == "train" else 1.0)
 
     def tidy(self, run: Run) -> None:
-        """What was kept on the way goes when all stands."""
         for name in (KEPT, STRANGERS):
             (run.path / name).unlink(missing_ok=True)
 
@@ -188,8 +184,6 @@ class Encoding:
 
 @dataclass(frozen=True)
 class How:
-    """By what, and how, lines become ids."""
-
     tokenizer: Path
     fingerprint: str
     sentences: bool
@@ -197,19 +191,17 @@ class How:
 
 @dataclass(frozen=True)
 class LinePosition:
-    """Behind which lines of a split the work stands."""
-
     file: str = ""
     byte: int = 0
 
     @staticmethod
     def of(note: Mapping[str, Any]) -> LinePosition:
-        """Of what was kept; older versions kept the number of the line as well."""
+        """Read the position from a note; older versions also stored the line number."""
         return LinePosition(note.get("file", ""), note.get("byte", 0))
 
 
 class KeptEncoding:
-    """What stands of an encoding that was killed: whole splits, and of one the lines up to some place."""
+    """The state of an interrupted encoding: finished splits, and the position within the current split."""
 
     def __init__(self, folder: Path, key: str, lexicon: LexiconWriter | None) -> None:
         self.path, self.key, self.lexicon, self.last = folder / KEPT, key, lexicon, time.monotonic()
@@ -218,20 +210,18 @@ class KeptEncoding:
         self.splits: dict[str, Any] = index["splits"] if whole and self._words(index["words"]) else {}
 
     def since(self, store: StoreWriter) -> int:
-        """Takes over the words of a store that goes on; how many bytes of text it had."""
+        """Restore the words of a resumed store and return the number of bytes of text that it holds."""
         if store.note and not self._words(store.note["words"]):
             raise DataError(self.path.parent / STRANGERS, "lacks words", "those of the store", "encode with --anew")
         return int(store.note.get("text", 0))
 
     def now_and_then(self, store: StoreWriter, at: LinePosition, text: int) -> None:
-        """Every few seconds, push all to the disk."""
         if time.monotonic() - self.last > EVERY:
             words = self.lexicon.keep() if self.lexicon else 0
             store.keep(at=asdict(at), text=text, words=words)
             self.last = time.monotonic()
 
     def done(self, split: str, facts: dict[str, Any]) -> None:
-        """A split stands."""
         self.splits[split] = facts
         words = self.lexicon.keep() if self.lexicon else 0
         files.write_json(self.path, {"key": self.key, "splits": self.splits, "words": words})
@@ -241,14 +231,13 @@ class KeptEncoding:
 
 
 class Encoded:
-    """The folder of a finished `encode`: what pretraining starts from."""
+    """The folder of a finished `encode`, the input of pretraining."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.facts = folder, Run(folder).status
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The one it was encoded with."""
         tokenizer = Tokenizer.load(self.folder / "tokenizer")
         if tokenizer.fingerprint != self.facts["tokenizer"]:
             wanted = f"{self.facts['tokenizer']}, the store's"
@@ -257,16 +246,14 @@ class Encoded:
 
     @functools.cached_property
     def train(self) -> Store:
-        """What is learned from."""
         return self._open("train")
 
     @functools.cached_property
     def validation(self) -> Store | None:
-        """What is held out, if anything is."""
         return self._open("validation") if self.facts.get("validation", {}).get("tokens") else None
 
     def check_unknown(self, most: float) -> None:
-        """Tell of unknown tokens, or refuse them where `encode` was not told to let so many pass."""
+        """Report unknown tokens, or raise an error if they exceed `most` and the limit of the encoding."""
         train, recipe = self.facts.get("train", {}), self.folder / RECIPE
         if is_limited(self.tokenizer) and "unknown" in train:
             allowed = settings.read(recipe).get("most_unknown", 0.0) if recipe.exists() else 0.0
@@ -274,7 +261,6 @@ class Encoded:
             unknown.check(self.folder, max(most, allowed))
 
     def check(self) -> None:
-        """Hold the stores against the checksums of when they were made; older ones have none."""
         for name, wanted in self.facts.get("checksums", {}).items():
             files.check(self.folder / name, wanted, "copy it again, or encode it again with --anew")
 
@@ -287,18 +273,18 @@ class Encoded:
 
 
 def read_store(name: str) -> Encoded:
-    """The finished folder that a name stands for: a folder, or a recipe, made once while others wait."""
+    """Return the encoded folder of a name: a folder, or a recipe that is run once while others wait."""
     return Encoded(run.obtain(Encoding, name))
 
 
 @dataclass(frozen=True)
 class PartLines:
-    """Some lines of a part file; the process that encodes them reads them."""
+    """Some lines of a part file, read by the process that encodes them."""
 
     path: Path
     start: int  # byte
     end: int
-    checked: bool  # is the whole file held against its checksum first?
+    checked: bool  # check the file's checksum first
 
     def read(self) -> list[bytes]:
         if self.checked:
@@ -316,21 +302,17 @@ class PartLines:
 
 @dataclass(frozen=True)
 class EncodedLines:
-    """What some lines became."""
-
     ids: Ids
-    strangers: list[str]  # words beyond the vocabulary, if it is of words: ids behind it are places in this list
+    strangers: list[str]  # words outside a vocabulary of words; ids from its size on index this list
     lengths: Ints
     sequences: Ints
-    words: Ints  # of text, in each sequence
+    words: Ints  # number of words in each sequence
     text: int  # bytes of text
     bytes: int  # bytes of lines
     end: LinePosition
 
 
 class LineEncoder:
-    """Lines of a corpus -> ids."""
-
     def __init__(self, tokenizer: Tokenizer, sentences: bool) -> None:
         import msgspec
 
@@ -352,7 +334,6 @@ class LineEncoder:
         return EncodedLines(ids, strangers, lengths, sequences, words, text, block.end - block.start, end)
 
     def _words(self, document: Document) -> Ints:
-        """How many words begin in each sequence."""
         begins = counting.words(document.text)
         if not (self.sentences and document.ends):
             return np.asarray([len(begins)])
@@ -382,7 +363,6 @@ def _index(paths: list[Path], at: LinePosition) -> int:
 
 
 def _blocks(paths: list[Path], at: LinePosition) -> Iterator[PartLines]:
-    """Lines behind a place, some at a time; with the first of a file its checksum is checked."""
     for path in paths[_index(paths, at) :]:
         begin = start = at.byte if path.name == at.file else 0
         size = path.stat().st_size
@@ -396,7 +376,6 @@ def _blocks(paths: list[Path], at: LinePosition) -> Iterator[PartLines]:
 
 
 def _lexicon(folder: Path, tokenizer: Tokenizer) -> contextlib.AbstractContextManager[LexiconWriter | None]:
-    """What gathers the words beyond the vocabulary, if it is of words."""
     if not tokenizer.whole_words:
         return contextlib.nullcontext()
     assert tokenizer.unknown is not None

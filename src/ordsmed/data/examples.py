@@ -1,8 +1,8 @@
-"""Examples of one text or two: cut to a length, with their special tokens, as columns.
+"""Examples of one text or two for tasks, truncated to a length, with special tokens.
 
     "Rain falls .", "It is wet ."  ->  [CLS] Rain falls . [SEP] It is wet . [SEP]
 
-Two texts that are too long together are cut as transformers cuts them, the longer one first.
+Two texts that are too long together are truncated as transformers does it, the longer one first.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 def examples(columns: Sequence[Sequence[str]], length: int, reader: TextReader, called: str = "example") -> Features:
-    """Of one or two columns of texts, of at most so many tokens; those that were cut are told, as `called`."""
+    """Build examples of one or two columns of texts, with at most `length` tokens; print how many were truncated."""
     features, cut = cut_examples(columns, length, reader)
     if cut.any():
         count = f"{int(cut.sum()):,} of {many(len(cut), called)}"
@@ -29,7 +29,6 @@ def examples(columns: Sequence[Sequence[str]], length: int, reader: TextReader, 
 def cut_examples(
     columns: Sequence[Sequence[str]], length: int, reader: TextReader
 ) -> tuple[Features, NDArray[np.bool_]]:
-    """The same, and which were cut."""
     texts = [reader.pieces(column) for column in columns]
     special = reader.frame.joint(two=len(texts) == 2)
     if length <= special:
@@ -49,7 +48,7 @@ def cut_examples(
 
 
 def longest_first(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
-    """How much of two texts of so many tokens stays: only the longer is cut while it is, then both by turns."""
+    """Return how many tokens of two texts are kept: the longer is truncated first, then both in turns."""
     short = np.minimum(np.minimum(first, second), room // 2)
     long = room - short
     fits = first + second <= room
@@ -59,7 +58,7 @@ def longest_first(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
 
 
 def _never_empty(text: Text, empty: NDArray[np.bool_], tokenizer: Tokenizer) -> Text:
-    """Where there are no special tokens, an empty text becomes one token: a head needs a state."""
+    """Replace an empty text by one token if there are no special tokens, because a head needs a state."""
     token = next((n for n in (tokenizer.end, tokenizer.stop, tokenizer.unknown, tokenizer.pad) if n is not None), 0)
     place = len(text.ids)
     first, last = np.where(empty, place, text.first), np.where(empty, place + 1, text.last)

@@ -1,10 +1,10 @@
-"""Features: the examples of a task in columns, as a network reads them, kept on disk and made into batches.
+"""Features: the tokenized examples of a task in columns, stored on disk and packed into batches.
 
-    example e: ids[starts[e] : starts[e + 1]]      beside them types and marks; an example has labels, and more
+    example e: ids[starts[e] : starts[e + 1]]      with types and marks of the same length; an example has labels
 
-    batch of examples  ->  a length of rows that leaves little of them empty  ->  rows, short examples several in a row
+    batch of examples  ->  a row length that leaves little padding  ->  rows with one or several examples each
 
-Rows hold what fits: a batch of short examples is computed as few rows, whatever the longest one may be.
+A batch of short examples has few rows, whatever the length of the longest example.
 """
 
 from __future__ import annotations
@@ -26,36 +26,34 @@ from ordsmed.data.pieces import TextFrame
 from ordsmed.data.rows import Span, see
 from ordsmed.data.windows import Ints, run
 
-STEP = 8  # lengths of rows are multiples of it, which GPUs like
-REACH = 128  # tokens that rows may be longer than the longest example
-FULL = 800  # tokens a row at which attention takes about as long as all the rest, in a narrow network
+STEP = 8  # row lengths are multiples of it, which is faster on GPUs
+REACH = 128  # tokens that a row may be longer than the longest example
+FULL = 800  # row length at which attention takes as long as the other layers of a narrow network
 NOT_ASKED = -1
-FORMER = {"letters": "characters"}  # columns by the names that older folders have
+FORMER = {"letters": "characters"}  # names of columns in older folders
 
 
 @dataclass(frozen=True)
 class Features:
-    """Examples, laid end to end."""
+    """Examples, stored end to end."""
 
     starts: Ints  # [E + 1]
     ids: NDArray[np.int32]  # [N], special tokens included
     types: NDArray[np.uint8] | None = None  # [N]
-    marks: NDArray[np.int32] | None = None  # [N]  what is right for each token, -1 where nothing is asked
+    marks: NDArray[np.int32] | None = None  # [N]  target of each token, -1: none
     labels: NDArray[Any] | None = None  # [E] or [E, K]
-    characters: NDArray[np.uint8] | None = None  # of whole words: those that the ids number, end to end
-    words: Ints | None = None  # and where each of them begins
-    more: dict[str, NDArray[Any]] = field(default_factory=dict)  # what the task needs to read its answers
+    characters: NDArray[np.uint8] | None = None  # for words: the bytes of the words that the ids index
+    words: Ints | None = None  # start of each word in `characters`
+    more: dict[str, NDArray[Any]] = field(default_factory=dict)  # further columns of the task
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     @property
     def sizes(self) -> Ints:
-        """Tokens of each example."""
         return np.diff(self.starts)
 
     def save(self, folder: Path) -> None:
-        """One .npy file a column, whole or absent."""
         with files.making(folder) as part:
             columns = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "more"}
             for name, values in (columns | {f"more.{name}": values for name, values in self.more.items()}).items():
@@ -64,7 +62,6 @@ class Features:
 
     @staticmethod
     def open(folder: Path) -> Features:
-        """What `save` wrote, read as it is needed."""
         columns = {p.stem: files.mapped(p, "a column of features", "delete the folder") for p in folder.glob("*.npy")}
         columns = {FORMER.get(name, name): values for name, values in columns.items()}
         if "starts" not in columns or "ids" not in columns:
@@ -76,17 +73,17 @@ class Features:
 
 @dataclass(frozen=True)
 class Text:
-    """A part of an example: pieces of some texts, each from `first` to `last`."""
+    """A part of each example: a range of tokens of one text."""
 
     ids: Ints  # of all texts, end to end
-    first: Ints  # [E]  where each example's part begins in them
+    first: Ints  # [E]  start of each example's part in `ids`
     last: Ints  # [E]
 
 
 def framed(
     frame: TextFrame, first_text: Text, second_text: Text | None = None
 ) -> tuple[Ints, Ints, NDArray[np.uint8], list[Ints]]:
-    """Examples with special tokens: where each begins, ids, types, the position of each part's first token, [E] each"""
+    """Add special tokens; return starts of examples, ids, types, and the position of each part's first token [E]."""
     count = len(first_text.first)
     specials = [frame.before, frame.after] if second_text is None else [frame.before, frame.between, frame.after]
     parts = [first_text] if second_text is None else [first_text, second_text]
@@ -114,14 +111,12 @@ def framed(
 
 @dataclass(frozen=True)
 class Packing:
-    """How examples become rows."""
-
     pad: int
-    alone: bool = False  # one a row
-    length: int = 0  # of every row; 0: as short as the batch allows
+    alone: bool = False  # one example per row
+    length: int = 0  # of every row; 0: chosen for each batch
 
     def batch(self, features: Features, chosen: Ints, numbers: Ints) -> Batch:
-        """The rows of some examples; `numbers` are their running numbers."""
+        """Return the batch of the examples `chosen`; `numbers` are their row numbers."""
         sizes = features.sizes[chosen]
         length, row, column = self._laid(sizes)
         rows = int(row.max()) + 1
@@ -155,14 +150,13 @@ class Packing:
         )
 
     def _laid(self, sizes: Ints) -> tuple[int, Ints, Ints]:
-        """The length of rows, and row and column of each example."""
         if self.alone:
             return self.length or rounded(sizes), np.arange(len(sizes)), np.zeros_like(sizes)
         return (self.length, *_packed(sizes, self.length)) if self.length else _well_packed(sizes)
 
 
 class ExampleRows:
-    """What the loop asks for: batches of examples by running numbers, every epoch in an order of its own."""
+    """Batches of examples by running number, in a different order each epoch."""
 
     def __init__(self, features: Features, packing: Packing, *key: object) -> None:
         self.features, self.packing, self.key = features, packing, key
@@ -172,14 +166,12 @@ class ExampleRows:
 
     @property
     def tokens(self) -> float:
-        """Of what a number stands for, on average."""
         return float(self.features.sizes.mean())
 
     def batch(self, numbers: Ints) -> Batch:
         return self.packing.batch(self.features, self._chosen(numbers), numbers)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which examples these are."""
         chosen = self._chosen(numbers)
         sizes = self.features.sizes[chosen]
         return [Span(int(n), 0, int(e), 0, int(size)) for n, e, size in zip(numbers, chosen, sizes, strict=True)]
@@ -189,7 +181,7 @@ class ExampleRows:
 
 
 def by_length(sizes: Ints, tokens: int) -> list[Ints]:
-    """All examples in batches of like lengths, each of at most so many tokens: for what needs no order."""
+    """Return all examples in batches of similar lengths with at most `tokens` tokens each, for inference."""
     order = np.argsort(-sizes, kind="stable")
     groups, at = [], 0
     while at < len(order):
@@ -200,17 +192,17 @@ def by_length(sizes: Ints, tokens: int) -> list[Ints]:
 
 
 def rounded(sizes: Ints) -> int:
-    """The shortest rows that hold any of these examples; those of one size need no padding."""
+    """Return the shortest row length for these examples; a multiple of STEP unless all have the same size."""
     longest = int(sizes.max())
     return longest if longest == sizes.min() else -(-longest // STEP) * STEP
 
 
 def _well_packed(sizes: Ints) -> tuple[int, Ints, Ints]:
-    """The length of rows that costs least, and each example's row and column: longer ones leave less of them empty."""
+    """Return the cheapest row length and each example's row and column; longer rows have less padding."""
     shortest, tokens = rounded(sizes), int(sizes.sum())
     best, least = (shortest, *_packed(sizes, shortest)), np.inf
     for length in (shortest, *range(-(-shortest // STEP) * STEP, shortest + REACH + 1, STEP)):
-        dear = 1 + length / FULL  # a token in rows so long
+        dear = 1 + length / FULL  # relative cost of a token in rows of this length
         if tokens * dear >= least:
             break
         row, column = _packed(sizes, length) if length > shortest else best[1:]
@@ -221,9 +213,9 @@ def _well_packed(sizes: Ints) -> tuple[int, Ints, Ints]:
 
 
 def _packed(sizes: Ints, length: int) -> tuple[Ints, Ints]:
-    """Row and column of each example: the longest first, each into the fullest row with room for it."""
+    """Return row and column of each example: the longest first, each into the fullest row with room for it."""
     row, column = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
-    rooms: list[tuple[int, int]] = []  # what is left of each row, and which it is; the fullest first
+    rooms: list[tuple[int, int]] = []  # free positions and number of each row; the fullest first
     rows = 0
     for e in np.argsort(-sizes, kind="stable").tolist():
         size = int(sizes[e])
@@ -238,7 +230,6 @@ def _packed(sizes: Ints, length: int) -> tuple[Ints, Ints]:
 
 
 def _order_in_row(row: Ints, column: Ints) -> NDArray[np.int32]:
-    """1 for the first example of each row, 2 for the second..."""
     order = np.lexsort((column, row))
     first = np.searchsorted(row[order], row[order])
     ranks = np.empty(len(row), np.int32)
@@ -247,7 +238,7 @@ def _order_in_row(row: Ints, column: Ints) -> NDArray[np.int32]:
 
 
 def _listed(features: Features, tokens: Ints) -> dict[str, NDArray[Any]]:
-    """Of whole words: the words of a batch in a list of its own, which its tokens are numbered anew by."""
+    """For words, renumber the tokens by a list of the batch's words, in place, and return the list."""
     if features.words is None or features.characters is None:
         return {}
     different = np.union1d(tokens, [0, 1])

@@ -1,6 +1,6 @@
-"""Given rows: examples as records had them, from the store of their text and what stands beside it.
+"""Rows of imported records: examples as another program masked them, from the store of their text and a table of masks.
 
-train.given.bin   int32 [N, 2 + 2P]   an example a row: tokens of A, label, P places, the ids shown there
+train.given.bin   int32 [N, 2 + 2P]   an example per row: tokens of A, label, P positions, the ids shown there
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,6 @@ GIVEN, NO_LABEL = ".given.bin", -1
 
 
 def beside(prefix: Path, width: int, documents: int) -> NDArray[np.int32]:
-    """What stands beside a store, as it is needed."""
     path = prefix.with_name(prefix.name + GIVEN)
     if not path.is_file() or path.stat().st_size != 4 * width * documents:
         raise DataError(
@@ -31,7 +30,7 @@ def beside(prefix: Path, width: int, documents: int) -> NDArray[np.int32]:
 
 
 class GivenRows(PairRows):
-    """Rows of two segments as the records have them; each epoch in an order of its own."""
+    """Rows of two segments as the records have them, in a different order each epoch."""
 
     def __init__(
         self, stores: Sequence[Store], weights: Sequence[float], *, length: int, start: int, stop: int, pad: int,
@@ -56,7 +55,7 @@ class GivenRows(PairRows):
         self.slots = (self.tables[0].shape[1] - 2) // 2
 
     def masks(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Places of these rows, 0: unused, and the ids that are shown there, [B, P] each."""
+        """Return the masked positions of these rows (0: unused) and the ids shown there, [B, P] each."""
         source, row = self.blend.place(numbers)
         both = np.stack([self.tables[k][n, 2:] for k, n in zip(source.tolist(), row.tolist(), strict=True)])
         return both[:, : self.slots].astype(np.int64), both[:, self.slots :].astype(np.int64)

@@ -1,10 +1,10 @@
-"""Lexicon: every distinct word of an encoded folder, spelled in bytes, read without loading it.
+"""Lexicon: every distinct word of an encoded folder as UTF-8 bytes, memory-mapped.
 
-    lexicon.bin   UTF-8 bytes of all words, one after the other
-    lexicon.idx   "ORDLEXI1" K U | where each word begins in them int64[N + 1]
+    lexicon.bin   bytes of all words, one after the other
+    lexicon.idx   "ORDLEXI1" K U | start of each word int64[N + 1]
 
-Words 0 to K - 1 are the tokenizer's in its order (its special ones too, U is the unknown one's); then come those
-outside the vocabulary, in the order in which they first appear in the training split, then in the validation split.
+Words 0 to K - 1 are the tokenizer's vocabulary with its special words; U is the unknown word. The words outside the
+vocabulary follow, in the order of their first appearance in the training split and then in the validation split.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ordsmed.base.errors import DataError
 
 Ints = NDArray[np.int64]
 LETTERS, INDEX = "lexicon.bin", "lexicon.idx"
-KEPT = "lexicon.kept"  # strangers of an encoding that is under way, a line each
+KEPT = "lexicon.kept"  # words outside the vocabulary of an unfinished encoding, one per line
 HEADER = struct.Struct("<8sQQ")
 MAGIC = b"ORDLEXI1"
-LONGEST = 48  # bytes of a word that a character network sees
+LONGEST = 48  # bytes of a word that a character network reads
 
 
 class Lexicon:
@@ -36,11 +36,10 @@ class Lexicon:
 
     def __init__(self, characters: NDArray[np.uint8], starts: Ints, known: int, unknown: int) -> None:
         self.characters, self.starts = characters, starts
-        self.known, self.unknown = known, unknown  # how many words the vocabulary has, and which is <UNK>
+        self.known, self.unknown = known, unknown  # size of the vocabulary, and the number of <UNK>
 
     @staticmethod
     def open(folder: str | Path) -> Lexicon:
-        """`lexicon.bin` and `lexicon.idx` of a folder, checked against each other."""
         characters, index = Path(folder) / LETTERS, Path(folder) / INDEX
         for path in (characters, index):
             if not path.is_file():
@@ -62,28 +61,29 @@ class Lexicon:
         return len(self.starts) - 1
 
     def word(self, number: int) -> bytes:
-        """How a word is spelled."""
         return self.characters[self.starts[number] : self.starts[number + 1]].tobytes()
 
     @property
     def long(self) -> int:
-        """How many words are longer than what the network sees of them."""
         return int((np.diff(self.starts) > LONGEST).sum())
 
 
 class LexiconWriter:
-    """`with LexiconWriter(folder, words, unknown) as lexicon: lexicon.number(...)`: whole at the end, or absent."""
+    """Writes a lexicon: `with LexiconWriter(folder, words, unknown) as lexicon: lexicon.number(...)`.
+
+    The files exist only if the block ends without error.
+    """
 
     def __init__(self, folder: Path, known: Sequence[str], unknown: int) -> None:
         self.folder, self.known, self.unknown = folder, known, unknown
         self.strangers: dict[str, int] = {}  # words outside the vocabulary
-        self.kept = 0, 0  # how many of them are written down, and their bytes
+        self.kept = 0, 0  # number of these words on disk, and their bytes
         with files.survive_disk(folder):
             for name in (INDEX, LETTERS):
                 (folder / name).unlink(missing_ok=True)
 
     def keep(self) -> int:
-        """Push the strangers so far to the disk; how many they are, for `restore`."""
+        """Write the words found so far to disk and return their number, for `restore`."""
         path, words = self.folder / KEPT, itertools.islice(self.strangers, self.kept[0], None)
         with files.survive_disk(path), path.open("r+b" if path.exists() else "wb") as file:
             file.truncate(self.kept[1])
@@ -95,7 +95,7 @@ class LexiconWriter:
         return self.kept[0]
 
     def restore(self, count: int) -> bool:
-        """Take over the first so many strangers that were kept, if they are there."""
+        """Restore the first `count` words that `keep` wrote; return whether they exist."""
         path = self.folder / KEPT
         words = path.read_bytes().split(b"\n")[:-1][:count] if path.exists() else []
         if len(words) < count:
@@ -112,7 +112,7 @@ class LexiconWriter:
             self.close()
 
     def number(self, ids: NDArray[np.integer[Any]], strangers: Sequence[str]) -> NDArray[np.integer[Any]]:
-        """Ids whose strangers are numbered by their place in a list -> by their place in the lexicon."""
+        """Replace indices into `strangers` in `ids` by the words' numbers in the lexicon."""
         first = len(self.known)
         numbers = [self.strangers.setdefault(word, first + len(self.strangers)) for word in strangers]
         positions = np.flatnonzero(ids >= first)

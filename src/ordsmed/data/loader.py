@@ -1,9 +1,9 @@
-"""The loader: which rows each micro-batch of each rank holds, and batches made ahead of time.
+"""The loader: the rows of each micro-batch of each rank, and batches prepared in the background.
 
     step s, batch b, ranks r of w -> numbers s*b .. s*b+b-1 -> this rank's share -> micro-batches
 
-Of a batch that grows, micro-batches stay as they are and become more. Nothing here has a state: what a step sees
-follows from its number alone.
+If the batch size grows, the number of micro-batches grows and their size stays the same. The loader has no state: the
+data of a step is a function of its number.
 """
 
 import contextlib
@@ -28,47 +28,41 @@ from ordsmed.data.windows import Ints
 
 @dataclass(frozen=True)
 class Share:
-    """How a global batch is cut: ranks, and micro-batches on each."""
+    """How a global batch is divided into ranks and micro-batches."""
 
     batch: int
     micro: int
     rank: int = 0
     world: int = 1
-    sizes: BatchSizes | None = None  # of a batch that grows, whose largest is `batch`; None: all steps have as many
+    sizes: BatchSizes | None = None  # sizes of a growing batch, up to `batch`; None: constant
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches a rank makes of its share of a step; where the batch grows, of one that has grown."""
+        """Return the number of micro-batches per step and rank; if the batch grows, at its full size."""
         return self.batch // (self.world * self.micro)
 
     def rows(self, step: int) -> tuple[int, int]:
-        """The first row of a step, over all ranks, and how many it has."""
         return self.sizes.at(step) if self.sizes else (step * self.batch, self.batch)
 
     def accumulation_at(self, step: int) -> int:
-        """Micro-batches a rank makes of its share of this step."""
         return self.rows(step)[1] // (self.world * self.micro)
 
     def before(self, step: int) -> int:
-        """Micro-batches a rank makes of its share of all steps before this one."""
         return self.rows(step)[0] // (self.world * self.micro)
 
     def place(self, number: int) -> tuple[int, int]:
-        """The step of a rank's micro-batch, counted from the phase's first, and which of that step's it is."""
+        """Return the step of a rank's micro-batch, counted from the start of the phase, and its number in that step."""
         row = number * self.world * self.micro
         step = self.sizes.step_of(row) if self.sizes else row // self.batch
         return step, number - self.before(step)
 
     def numbers(self, step: int, micro: int) -> Ints:
-        """The running numbers of the rows of one micro-batch."""
         row, size = self.rows(step)
         first = row + self.rank * (size // self.world) + micro * self.micro
         return np.arange(first, first + self.micro)
 
 
 class MicroBatches(Dataset[Batch]):
-    """Micro-batches by number, from a step of the phase on."""
-
     def __init__(self, rows: Rows, share: Share, first: int, steps: int) -> None:
         self.rows, self.share, self.first, self.steps = rows, share, first, steps
 
@@ -83,15 +77,18 @@ def load(
     rows: Rows, share: Share, first: int, steps: int, *, workers: int, device: torch.device,
     stop: Callable[[], int] = lambda: 0,
 ) -> Iterator[list[Batch]]:  # fmt: skip
-    """The micro-batches of the steps from `first` to `steps`, still on the CPU; made ahead by so many processes, 0: by
-    this one. A step whose micro-batches are asked to `stop` while they are made has too few of them."""
+    """Yield the micro-batches of each step from `first` to `steps`, on the CPU.
+
+    They are prepared by `workers` processes, or by this process if 0. If `stop` returns true during a step, fewer
+    micro-batches are yielded for it.
+    """
     micro = MicroBatches(rows, share, first, steps)
     ready: Iterator[Batch]
     if workers == 0:
         ready = (micro[i] for i in range(len(micro)))
     else:
         how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
-        # by processes that go on making them when the group of this one is asked to stop
+        # these processes ignore a stop signal to the process group and keep preparing batches
         forked = multiprocessing.get_start_method() == "fork"
         with _all_or_none(), started_deaf(forked=forked), _garbage_kept():
             ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **how))
@@ -104,9 +101,9 @@ def load(
 
 @contextlib.contextmanager
 def _all_or_none() -> Iterator[None]:
-    """Kill the processes started in here if one of them cannot be started.
+    """Kill the processes started in this context if one of them cannot be started.
 
-    The others do not hear a signal that asks to stop, and this process would wait for them when it ends.
+    The others ignore a stop signal, and this process would wait for them when it ends.
     """
     before = multiprocessing.active_children()
     try:
@@ -124,7 +121,7 @@ def _all_or_none() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """Processes forked in here never collect what is garbage now: a tensor of a GPU among it would end them."""
+    """Keep forked processes from collecting this process's garbage; a GPU tensor in it would crash them."""
     gc.freeze()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Long documents: those of a store with at least so many tokens, end to end, as if it had no others."""
+"""Long documents: the documents of a store with a minimum number of tokens, with the interface of a store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from ordsmed.data.store import Ids, Ints, Store
 
 @dataclass(frozen=True)
 class LongDocuments:
-    """What rows need of a store, of its long documents alone; numbered as they come, `numbers` are the store's."""
+    """The long documents of a store, with the interface that rows need; `numbers` are their numbers in the store."""
 
     store: Store
     numbers: Ints
 
     @staticmethod
     def of(store: Store, least: int) -> LongDocuments:
-        """Those of at least so many tokens."""
         return LongDocuments(store, np.flatnonzero(np.diff(store.document_starts) >= least))
 
     @property
@@ -47,23 +46,21 @@ class LongDocuments:
 
     @property
     def given(self) -> NDArray[np.int32] | None:
-        """Rows as records had them, a document each."""
         return None if self.store.given is None else self.store.given[self.numbers]
 
     @functools.cached_property
     def document_starts(self) -> Ints:
-        """The token each document begins with, counted among these; last = number of tokens."""
+        """Return the first token of each document, counted among these documents; last = number of tokens."""
         begins, ends = self.store.document_starts[self.numbers], self.store.document_starts[self.numbers + 1]
         return np.concatenate([[0], np.cumsum(ends - begins)])
 
     @functools.cached_property
     def shifts(self) -> Ints:
-        """How much farther back in the store each document stands."""
+        """Return the offset between each document's tokens in the store and among the long documents."""
         return self.store.document_starts[self.numbers] - self.document_starts[:-1]
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """The token each sentence begins with, counted among these; last = number of tokens."""
         borders = self.store.starts
         first = np.searchsorted(borders, self.store.document_starts[self.numbers])
         counts = np.searchsorted(borders, self.store.document_starts[self.numbers + 1]) - first
@@ -72,7 +69,6 @@ class LongDocuments:
 
     @functools.cached_property
     def words(self) -> NDArray[np.int32] | None:
-        """How many words each of those sentences has."""
         begins = self.starts[:-1]
         document = np.searchsorted(self.document_starts, begins, "right") - 1
         inside = np.searchsorted(self.store.starts, begins + self.shifts[document])
@@ -85,8 +81,6 @@ class LongDocuments:
 
 @dataclass(frozen=True)
 class LongTokens:
-    """Their ids, by positions among them."""
-
     of: LongDocuments
 
     def __len__(self) -> int:

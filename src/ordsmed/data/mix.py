@@ -1,7 +1,7 @@
-"""Mix: which share of a run's tokens comes from each store, by how many it has.
+"""Mix: each store's share of a run's tokens, computed from the sizes of the stores.
 
-temperature   tokens ** temperature: 1 as they are, 0 all alike (0.7, 0.5 and 0.3 in mmBERT's three phases)
-unimax        all alike, but none is gone through more often than so (Chung et al. 2023)
+temperature   tokens ** temperature: 1 proportional, 0 equal (0.7, 0.5 and 0.3 in mmBERT's three phases)
+unimax        equal shares, but no store is read more than this many times (Chung et al. 2023)
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import large
 from ordsmed.base.settings import as_toml
 
-Names = str | tuple[str, ...] | dict[str, float]  # of stores: one, several alike, or several by weights
+Names = str | tuple[str, ...] | dict[str, float]  # stores: one, several with equal weights, or several with weights
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """Shares of stores, by their tokens: one of the two."""
+    """Shares of stores by their sizes; exactly one of the two settings."""
 
     temperature: float | None = None
     """a share goes with tokens to this power: 1 as they are, 0 all alike; elsewhere alpha, 1 / temperature"""
@@ -39,7 +39,7 @@ class Mix:
             raise ValueError(f"unimax: found {self.unimax:g}; wanted passes, above 0")
 
     def shares(self, counts: Sequence[float], budget: float, place: str = "mix") -> list[float]:
-        """Of `budget` tokens in all, the share of each store that has so many."""
+        """Return each store's share of `budget` tokens; `counts`: tokens of each store."""
         if self.temperature is not None:
             powers = [count**self.temperature for count in counts]
             whole = math.fsum(powers)
@@ -58,7 +58,7 @@ class Mix:
 
 
 def listed(names: Names, mix: Mix | None = None) -> dict[str, float]:
-    """Stores by their weights; refused where they cannot be, or where both weights and a mix are said."""
+    """Return stores with their weights; raise an error for invalid weights, or for weights together with a mix."""
     if isinstance(names, str):
         return {names: 1.0}
     if not isinstance(names, Mapping):

@@ -1,6 +1,6 @@
-"""The order of rows: a permutation of 0..n-1 computed from a key, number by number, never a shuffled list.
+"""The order of rows: a permutation of 0..n-1 computed from a key, number by number, without a shuffled list.
 
-A Feistel network over the smallest power of two that holds n; what falls outside n is sent round again.
+It is a Feistel network over the smallest power of two that is at least n; results outside 0..n-1 are permuted again.
 """
 
 import numpy as np
@@ -13,8 +13,8 @@ ROUNDS = 6
 
 
 def permute(numbers: Numbers, size: int | Numbers, key: int | chance.Bits) -> Numbers:
-    """Where the permutation of 0..size-1 that belongs to this key sends each number; or each has a size and a key."""
-    bits = np.maximum(np.frexp(np.asarray(size, np.float64) - 1)[1], 2)  # that size - 1 has
+    """Return the image of each number under the key's permutation of 0..size-1; size and key may differ per number."""
+    bits = np.maximum(np.frexp(np.asarray(size, np.float64) - 1)[1], 2)  # bits of size - 1
     image = _scramble(numbers.astype(np.uint64), bits, key)
     while (outside := image >= size).any():
         several = (bits[outside], key[outside]) if isinstance(key, np.ndarray) else (bits, key)
@@ -23,7 +23,7 @@ def permute(numbers: Numbers, size: int | Numbers, key: int | chance.Bits) -> Nu
 
 
 def draw(numbers: Numbers, size: int, *parts: object) -> Numbers:
-    """Running numbers -> rows: each epoch of `size` numbers is a permutation of its own."""
+    """Map running numbers to rows; each epoch of `size` numbers is a different permutation."""
     epochs = numbers // size
     rows = np.empty_like(numbers)
     for epoch in np.unique(epochs):
@@ -33,7 +33,7 @@ def draw(numbers: Numbers, size: int, *parts: object) -> Numbers:
 
 
 def draw_from(sources: Numbers, numbers: Numbers, sizes: Numbers, *parts: object) -> Numbers:
-    """The same of several sources at once, each of its size: `numbers` are those of rows in their sources."""
+    """Map running numbers to rows like `draw`, for numbers within several sources of different sizes."""
     size, count = sizes[sources], len(sizes)
     different, which = np.unique(numbers // size * count + sources, return_inverse=True)
     keys = [chance.key("order", *parts, number % count, number // count) for number in different.tolist()]

@@ -1,9 +1,9 @@
-"""Examples of pairs: chunks of sentences cut into two segments, a source's blocks of documents walked anew each epoch.
+"""Examples of pairs: chunks of sentences split into two segments; every epoch walks the documents in another order.
 
-    group = random blocks of documents --walk--> chunks of sentences --> examples    made ahead, in the background
+    group = random blocks of documents --walk--> chunks of sentences --> examples    prepared in the background
 
-An example is a range of tokens for each segment. All chance is a function of the key, the epoch and the token a chunk
-begins with.
+An example is a range of tokens for each segment. All random choices are functions of the key, the epoch and the first
+token of a chunk.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ordsmed.data.rows import TokenSource
 from ordsmed.data.windows import Ints
 
 Style = Literal["next", "order", "electra"]
-BLOCK = 1 << 12  # sentences of a block; documents up to this long are whole, longer ones are cut at multiples of it
-GROUP = 128  # blocks whose examples are shuffled together, at least
-TRIAL = 32  # blocks by which the examples of a group are estimated
-TRIES = 10  # draws for another document that holds text
+BLOCK = 1 << 12  # sentences of a block; longer documents are cut at multiples of it
+GROUP = 128  # minimum number of blocks whose examples are shuffled together
+TRIAL = 32  # blocks for estimating the number of examples of a group
+TRIES = 10  # draws for another document that has text
 SPECIAL = 3  # [CLS] [SEP] [SEP]
-WHOLE = 1 << 40  # a first segment that is never full
-SHORT, AIM, SPLIT, COIN, DOCUMENT, SENTENCE, SINGLE, FRONT, SIDE = range(9)  # uses of chance, so that none share bits
+WHOLE = 1 << 40  # size of a first segment that takes the complete chunk
+SHORT, AIM, SPLIT, COIN, DOCUMENT, SENTENCE, SINGLE, FRONT, SIDE = range(9)  # random choices, each with different bits
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Examples as ranges of tokens; for ELECTRA the first range is the whole chunk, the second empty."""
+    """Examples as ranges of tokens; for ELECTRA the first range is the complete chunk and the second is empty."""
 
     start: Ints  # [N, 2]
     stop: Ints  # [N, 2]
@@ -44,12 +44,10 @@ class Pairs:
         return len(self.mark)
 
     def take(self, indexes: Ints) -> Pairs:
-        """Those at these places, in this order."""
         return Pairs(self.start[indexes], self.stop[indexes], self.mark[indexes])
 
     @staticmethod
     def join(parts: Sequence[Pairs]) -> Pairs:
-        """All of them, one after the other."""
         return Pairs(*(np.concatenate([getattr(p, name) for p in parts]) for name in ("start", "stop", "mark")))
 
 
@@ -58,21 +56,19 @@ NONE = Pairs(np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64), np.zeros(0,
 
 @dataclass(frozen=True)
 class BlockSentences:
-    """The sentences of a block that hold something."""
+    """The non-empty sentences of a block."""
 
-    starts: Ints  # [N + 1]  token each begins with; last = end of the block
-    document: Ints  # [N]  which document of the store
-    first: Ints  # [N]  the first sentence of its document here
-    last: Ints  # [N]  the one after its document's last here
+    starts: Ints  # [N + 1]  first token of each; last = end of the block
+    document: Ints  # [N]  document in the store
+    first: Ints  # [N]  first sentence of its document in the block
+    last: Ints  # [N]  end (exclusive) of its document in the block
 
     def reach(self, aim: Ints) -> Ints:
-        """For a chunk from each sentence on: the sentence it ends before, having so many tokens or all that is left."""
+        """Return the end (exclusive) of a chunk of at least `aim` tokens from each sentence, within its document."""
         return np.minimum(np.searchsorted(self.starts, self.starts[:-1] + aim), self.last)
 
 
 class PairExamples:
-    """The examples of one source by their running count, an epoch after the other."""
-
     def __init__(
         self, source: TokenSource, style: Style, length: int, short: float, single: float, *key: object
     ) -> None:
@@ -81,15 +77,13 @@ class PairExamples:
         self.sentences = len(source.starts) - 1
         self.blocks = max(1, -(-self.sentences // BLOCK))
         self.groups = max(1, self.blocks // GROUP)
-        self.share = self._expected()  # rows of a group
+        self.share = self._expected()  # examples of a group
         self._ahead = Ahead(self.group)
 
     def __len__(self) -> int:
-        """Examples an epoch."""
         return self.groups * self.share
 
     def take(self, counts: Ints) -> Pairs:
-        """The examples with these running counts."""
         groups, indexes = counts // self.share, counts % self.share
         wanted = np.unique(groups).tolist()
         order = np.concatenate([np.flatnonzero(groups == group) for group in wanted])
@@ -97,14 +91,13 @@ class PairExamples:
         return pairs.take(np.argsort(order))
 
     def group(self, number: int) -> Pairs:
-        """The examples of a group, counted over all epochs, in their order."""
         epoch, group = divmod(number, self.groups)
         numbers = np.arange(group * self.blocks // self.groups, (group + 1) * self.blocks // self.groups)
         blocks = permute(numbers, self.blocks, chance.key("blocks", *self.key, epoch))
         pairs, again = self.walk(blocks, "walk", epoch, group, 0), 0
         while (lack := self.share - len(pairs)) > 0:
             again += 1
-            few = 1 + lack * len(blocks) // max(len(pairs), 1)  # enough of them, as a rule
+            few = 1 + lack * len(blocks) // max(len(pairs), 1)  # usually enough
             more = self.walk(np.roll(blocks, -again)[:few], "walk", epoch, group, again)
             wanted = np.arange(min(lack, len(more)))
             key = chance.key("lack", *self.key, epoch, group, again)
@@ -114,7 +107,6 @@ class PairExamples:
         return pairs.take(permute(np.arange(self.share), len(pairs), key))
 
     def walk(self, blocks: Ints, *parts: object) -> Pairs:
-        """All examples of some blocks, with the chance that belongs to these parts of a key."""
         key = chance.key(*self.key, *parts)
         make = {"next": self._next, "order": self._order, "electra": self._electra}[self.style]
         borders = zip(self._border(blocks).tolist(), self._border(blocks + 1).tolist(), strict=True)
@@ -122,7 +114,6 @@ class PairExamples:
         return self._elsewhere(pairs, key) if self.style == "next" else pairs
 
     def _expected(self) -> int:
-        """Examples of an average group, from the walk over some blocks from all parts of the store."""
         count = min(self.blocks, TRIAL)
         blocks = np.arange(count) * self.blocks // count
         starts = self.source.starts
@@ -131,7 +122,7 @@ class PairExamples:
         return max(1, int(pair_count * (int(starts[-1]) / walked) / self.groups)) if pair_count else 0
 
     def _border(self, blocks: Ints) -> Ints:
-        """The sentence each block begins with: the first document's that begins in it, else where it would be cut."""
+        """Return the first sentence of each block: that of its first document, or a cut within a long document."""
         starts, documents = self.source.starts, self.source.document_starts
         grid = np.minimum(blocks * BLOCK, self.sentences)
         begin = documents[np.searchsorted(documents, starts[grid])]
@@ -140,7 +131,7 @@ class PairExamples:
 
     def _sentences(self, first: int, last: int) -> BlockSentences | None:
         starts = np.asarray(self.source.starts[first : last + 1], np.int64)
-        starts = starts[np.append(np.diff(starts) > 0, True)]  # stores made elsewhere may hold empty sentences
+        starts = starts[np.append(np.diff(starts) > 0, True)]  # stores of other programs may have empty sentences
         if len(starts) < 2:
             return None
         document = np.searchsorted(self.source.document_starts, starts[:-1], "right") - 1
@@ -149,7 +140,7 @@ class PairExamples:
         )
 
     def _aims(self, counter: Ints, least: int, most: int, key: int) -> Ints:
-        """The length chunks are made for: the most, or for a share of them anything from the least on."""
+        """Return the target lengths of chunks: `most`, or for a share of them random from `least` to `most`."""
         drawn = least + _draw(key, AIM, counter, most - least + 1)
         return np.where(chance.unit(key, SHORT, counter) < self.short, drawn, most)
 
@@ -163,25 +154,25 @@ class PairExamples:
         return Pairs(begin, stop, elsewhere[at].astype(np.int64))
 
     def _elsewhere(self, examples: Pairs, key: int) -> Pairs:
-        """Where the label is 1, B from another document: from a random sentence on until the aim is reached."""
+        """For label 1, replace B by sentences of another document, from a random one until the target length."""
         starts, borders = self.source.starts, self.source.document_starts
         far = np.flatnonzero(examples.mark)
         counter = examples.start[far, 0]
         document = np.searchsorted(borders, counter, "right") - 1
         drawn, left = self._other_documents(document, counter, key), self._aims(document, 2, self.length - SPECIAL, key)
         left = np.maximum(left - (examples.stop[far, 0] - counter), 1)  # at least one sentence
-        order = np.argsort(drawn)  # neighbors are found much faster
+        order = np.argsort(drawn)  # searching in order is much faster
         far, drawn, left, counter = far[order], drawn[order], left[order], counter[order]
         end = borders[drawn + 1]
         low, high = np.searchsorted(starts, borders[drawn], "right") - 1, np.searchsorted(starts, end)
         begin = starts[low + _draw(key, SENTENCE, counter, high - low)]
-        begin = np.where(begin < end, begin, borders[drawn])  # only empty sentences are left
+        begin = np.where(begin < end, begin, borders[drawn])  # the rest of the document is empty
         examples.start[far, 1] = begin
         examples.stop[far, 1] = starts[np.searchsorted(starts, np.minimum(begin + left, end))]
         return examples
 
     def _other_documents(self, document: Ints, counter: Ints, key: int) -> Ints:
-        """Any document that holds text, but not the own one, unless there is hardly another."""
+        """Draw a document that has text and differs from the given one, if one is found within TRIES draws."""
         borders, drawn = self.source.document_starts, document.copy()
         count = len(borders) - 2
         left = np.arange(len(document) if count > 0 else 0)
@@ -222,17 +213,17 @@ class PairExamples:
 
 
 class Ahead:
-    """What is made of one number after the other: the last ones are kept, the next is made in the background."""
+    """Calls a function of consecutive numbers: recent results are cached, the next one is made in the background."""
 
     def __init__(self, make: Callable[[int], Pairs]) -> None:
         self.make, self._process = make, os.getpid()
         self._made: dict[int, Future[Pairs]] = {}
 
     def __reduce__(self) -> tuple[type[Ahead], tuple[Callable[[int], Pairs]]]:
-        return Ahead, (self.make,)  # what was made, and is being made, stays in its process
+        return Ahead, (self.make,)  # results and threads are not pickled
 
     def __call__(self, number: int) -> Pairs:
-        if self._process != os.getpid():  # forked: the threads are not here
+        if self._process != os.getpid():  # after a fork, the threads do not exist
             self._process, self._made = os.getpid(), {}
         if number not in self._made:
             self._made[number] = Future()
@@ -246,7 +237,7 @@ class Ahead:
 
 
 def follow(after: Ints) -> Ints:
-    """The sentences that chunks begin with, where `after` says which comes after a chunk from each."""
+    """Return the first sentences of consecutive chunks, where `after` gives each chunk's successor."""
     successors, place, visited = after.tolist(), 0, []
     while place < len(successors):
         visited.append(place)
@@ -255,12 +246,11 @@ def follow(after: Ints) -> Ints:
 
 
 def _draw(key: int, use: int, counter: Ints, limit: Ints | int, *more: int) -> Ints:
-    """Whole numbers from 0 on, below the limit."""
     return (chance.unit(key, use, counter, *more) * limit).astype(np.int64)
 
 
 def _fulfil(promise: Future[Pairs], make: Callable[[int], Pairs], number: int) -> None:
-    """Make it and keep the promise; what goes wrong shows where the result is asked for."""
+    """Set the result of a future; an error is raised where the result is read."""
     try:
         promise.set_result(make(number))
     except BaseException as error:

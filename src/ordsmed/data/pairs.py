@@ -1,11 +1,11 @@
-"""Pairs: rows of two segments, drawn anew each epoch: next sentences, their order, ELECTRA's examples.
+"""Pairs: rows of two segments, drawn again in each epoch: next sentence, sentence order, ELECTRA.
 
-    number --Blend--> a source, and its running count --> epoch, group, place        arithmetic
-    group = random blocks of documents --walk--> chunks of sentences --> examples    made ahead, in the background
+    number --Blend--> a source, and its running count --> epoch, group, position     arithmetic
+    group = random blocks of documents --walk--> chunks of sentences --> examples    prepared in the background
     example --shorten--> [CLS] A A A [SEP] B B [SEP]                                 by the number of the row
 
-An example is a range of tokens for each segment. All chance is a function of the key, the epoch and the token a chunk
-begins with, or of the row's number: a row is the same in any batch, on any rank and after any restart.
+An example is a range of tokens for each segment. All random choices are functions of the key, the epoch and the first
+token of a chunk, or of the row's number. A row is the same in any batch, on any rank and after any restart.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ from ordsmed.data.pair_examples import FRONT, SIDE, SPECIAL, PairExamples, Pairs
 from ordsmed.data.rows import Assembled, Blend, Span, TokenSource
 from ordsmed.data.windows import Ints, run
 
-LABELLED: tuple[Style, ...] = ("next", "order")  # say how their segments belong together
+LABELLED: tuple[Style, ...] = ("next", "order")  # have a label
 
 
 @dataclass(frozen=True)
 class TokenRanges:
-    """Ranges of tokens in the order in which they stand in rows, none empty."""
+    """Non-empty ranges of tokens, in the order of their positions in rows."""
 
-    row: Ints  # which of the asked rows
+    row: Ints  # index of the row in the batch
     side: Ints  # 0: first segment, 1: second
     start: Ints
     stop: Ints
@@ -36,18 +36,19 @@ class TokenRanges:
 class PairRows:
     """Rows of two segments from several stores.
 
-    next: BERT's. A chunk is sentences up to a length that is drawn once a document; A is a part of it from its
-        beginning. B is the rest (label 0), or sentences of another document (label 1), and then the next chunk begins
-        where A ended. Too long pairs lose tokens of the longer segment, at its front or back.
-    order: ALBERT's. A and B are always the two parts of a chunk, swapped half the time (label 1). A chunk of one
-        sentence takes in the next one, a document's last sentence alone the one before it; documents of one sentence
-        are left out.
-    electra: a chunk's sentences go to the first segment until it is full, then to the second; a share `single` of
-        chunks is one segment.
+    next: BERT's. A chunk is sentences up to a length that is drawn once per document. A is its first part. B is the
+    rest (label 0), or sentences of another document (label 1); then the next chunk starts where A ended. Pairs that are
+    too long lose tokens of the longer segment, at its front or back.
 
-    Every epoch walks all documents, so how many examples it has is known only afterwards. Each group of blocks gives a
-    fixed number of rows instead, estimated once from a trial: what a group has more is left out this epoch, what it
-    lacks comes from a second walk with other chance. A document longer than a block is walked as several.
+    order: ALBERT's. A and B are the two parts of a chunk, swapped half the time (label 1). A chunk of one sentence is
+    extended by the next one, and a document's last sentence by the one before. Documents of one sentence are skipped.
+
+    electra: sentences of a chunk go to the first segment until it is full, then to the second; a share `single` of
+    chunks is one segment.
+
+    Every epoch walks all documents, so its number of examples is known only afterwards. Instead, each group of blocks
+    gives a fixed number of rows, estimated once by a trial. Additional examples are dropped in this epoch; missing ones
+    come from a second walk with other random choices. A document longer than a block is walked as several.
     """
 
     def __init__(
@@ -80,7 +81,6 @@ class PairRows:
         return Assembled.join(parts, order)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold; a segment of sentences that do not follow each other has several spans."""
         spans: list[Span] = []
         for source, at, examples in self._examples(numbers):
             p = self._pieces(source, examples, numbers[at])
@@ -97,12 +97,11 @@ class PairRows:
         return sorted(spans, key=lambda span: place[span.number])
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Which tokens of each source these rows hold."""
         pieces = ((k, self._pieces(k, pairs, numbers[at])) for k, at, pairs in self._examples(numbers))
         return [(k, piece.start, piece.stop) for k, piece in pieces]
 
     def _examples(self, numbers: Ints) -> Iterator[tuple[int, Ints, Pairs]]:
-        """Each source that is asked for, which of the numbers, and their examples."""
+        """Yield each source of these rows, the indices of its rows, and their examples."""
         source, count = self.blend.counted(numbers)
         for k in np.unique(source).tolist():
             at = np.flatnonzero(source == k)
@@ -117,7 +116,6 @@ class PairRows:
         )
 
     def _dealt(self, source: int, examples: Pairs, numbers: Ints) -> TokenRanges:
-        """ELECTRA's segments: the sentences of each chunk dealt out, what does not fit cut off."""
         starts, begin, end = self.sources[source].starts, examples.start[:, 0], examples.stop[:, 0]
         low = np.searchsorted(starts, begin, "right") - 1
         counts = np.searchsorted(starts, end, "left") - low
@@ -138,11 +136,10 @@ class PairRows:
         return TokenRanges(row[full], side[full], start[full], (start + size)[full])
 
     def _lay(self, source: NDArray[np.integer], pieces: TokenRanges, examples: Pairs) -> Assembled:
-        """Rows of both segments between special tokens; a segment without tokens has no [SEP]."""
         rows, length, size = len(examples), self.length, pieces.stop - pieces.start
         slot = pieces.row * 2 + pieces.side
         sums = np.bincount(slot, size, 2 * rows).astype(np.int64).reshape(rows, 2)
-        second = 2 + sums[:, 0]  # where the second segment begins
+        second = 2 + sums[:, 0]  # start of the second segment
         begin = np.where(pieces.side == 0, 1, second[pieces.row]) + _within(slot, size)
         within = run(size)
         index = np.repeat(pieces.row * length + begin, size) + within
@@ -161,13 +158,13 @@ class PairRows:
 
 
 def shorten(start: Ints, stop: Ints, room: int, key: int, numbers: Ints) -> tuple[Ints, Ints]:
-    """Pairs of ranges, [B, 2], made to fit: a token is always lost by the longer (the second if equal), at either end.
+    """Truncate pairs of ranges [B, 2]: the longer one (if equal, the second) loses a token, at a random end.
 
-    So the longer comes down to the other first, then they lose in turns, and a coin falls for every token.
+    So the longer range shrinks to the length of the other, and then both lose tokens in turns.
     """
     size = stop - start
     over = np.maximum(size.sum(1, keepdims=True) - room, 0)
-    alone = np.minimum(over, np.maximum(size - size[:, ::-1], 0))  # lost before they are equal
+    alone = np.minimum(over, np.maximum(size - size[:, ::-1], 0))  # removed until both are equal
     lost = alone + (over - alone.sum(1, keepdims=True) + [0, 1]) // 2
     counts = lost.ravel()
     segment = np.repeat(np.arange(len(counts)), counts)
@@ -177,10 +174,10 @@ def shorten(start: Ints, stop: Ints, room: int, key: int, numbers: Ints) -> tupl
 
 
 def deal(sizes: Ints, full: Ints, key: int, numbers: Ints) -> Ints:
-    """ELECTRA's rule: which segment each sentence of chunks, [B, S], goes to; the first is filled before `full`.
+    """Assign each sentence of chunks [B, S] to a segment by ELECTRA's rule; `full`: target size of the first one.
 
-    The first sentence goes to the first segment, and so does whatever leaves it below full; the one that would fill it
-    goes there if a coin says so, and only as long as the second has nothing.
+    The first segment takes the first sentence and every sentence that leaves it below `full`. A sentence that would
+    fill it is added with probability 1/2, as long as the second segment is empty.
     """
     side = np.zeros_like(sizes)
     first, second = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
@@ -195,6 +192,5 @@ def deal(sizes: Ints, full: Ints, key: int, numbers: Ints) -> Ints:
 
 
 def _within(slot: Ints, size: Ints) -> Ints:
-    """How much stands before each piece in its slot; slots in rising order."""
     begun = np.cumsum(size) - size
     return begun - begun[np.searchsorted(slot, slot)]

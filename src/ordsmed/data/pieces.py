@@ -1,9 +1,9 @@
-"""Pieces: texts of a task as a network reads them, each piece with the characters that it covers, and framed.
+"""Tokenized texts of a task, with the characters that each token covers, and the special tokens around them.
 
     "Newts swim"  ->  new ##ts swim  left 0 3 5  right 3 5 10  ->  [CLS] new ##ts swim [SEP]
 
-A frame is the special tokens that the tokenizer puts around one text, or two. Of a tokenizer of whole words the pieces
-are words, numbered in a list of their own: a character network needs to know how they are spelled.
+A frame is the special tokens that the tokenizer adds around one text or two. For a tokenizer of words, ids are indices
+into a list of the words that occurred, whose characters a character network reads.
 """
 
 from __future__ import annotations
@@ -21,36 +21,33 @@ from ordsmed.text.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
 SPECIAL_WORDS = ("<S>", "</S>")  # the first two words of a list
-AT_ONCE = 1_000  # texts
-SHOWN = 10_000  # unknown tokens of which the texts are looked at
+AT_ONCE = 1_000  # texts tokenized in one call
+SHOWN = 10_000  # number of unknown tokens whose texts are collected
 
 
 @dataclass(frozen=True)
 class TextPieces:
-    """Texts in pieces, laid end to end."""
-
-    starts: Ints  # [texts + 1]  where each text begins
+    starts: Ints  # [texts + 1]  start of each text
     ids: Ints
-    left: Ints  # the first character that a piece covers
-    right: Ints  # one behind its last
+    left: Ints  # first character of each token
+    right: Ints  # end (exclusive) of each token
 
     def of(self, text: int) -> slice:
-        """Where one text's pieces stand."""
         return slice(int(self.starts[text]), int(self.starts[text + 1]))
 
 
 @dataclass(frozen=True)
 class TextFrame:
-    """The special tokens around a text, or two."""
+    """The special tokens around one text or two."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
     between: tuple[int, ...]
-    types: bool  # is the second text told from the first by its type?
+    types: bool  # the second text has another token type
 
     @staticmethod
     def of(tokenizer: Tokenizer, *, types: bool) -> TextFrame:
-        """As the tokenizer frames: what it puts around two texts, whatever those are."""
+        """Determine the frame by encoding short texts with the tokenizer."""
         if tokenizer.whole_words:
             return TextFrame((0,), (1,), (1,), types=False)
         single, pair = tokenizer.pipeline.encode("a"), tokenizer.pipeline.encode("a", "a")
@@ -64,25 +61,22 @@ class TextFrame:
         return TextFrame(tuple(before), tuple(after), tuple(pair_ids[first[-1] + 1 : second[0]].tolist()), types)
 
     def joint(self, *, two: bool) -> int:
-        """Positions that special tokens take."""
         return len(self.before) + len(self.after) + (len(self.between) if two else 0)
 
 
 @dataclass
 class TextReader:
-    """Cuts and frames texts for one network."""
-
     tokenizer: Tokenizer
-    types: bool  # does the network know token types?
-    causal: bool = False  # does a piece see only those before it?
-    words: dict[bytes, int] = field(default_factory=dict)  # of a tokenizer of whole words: those that were met
-    unknown: UnknownTokens = field(default_factory=UnknownTokens)  # of all that was read
+    types: bool  # the network has token types
+    causal: bool = False  # the network is causal
+    words: dict[bytes, int] = field(default_factory=dict)  # for a tokenizer of words: index of each word that occurred
+    unknown: UnknownTokens = field(default_factory=UnknownTokens)  # over all texts
 
     def __post_init__(self) -> None:
         self.frame = TextFrame.of(self.tokenizer, types=self.types)
 
     def pieces(self, texts: Sequence[str]) -> TextPieces:
-        """The texts without special tokens; names of special tokens in them are mere text."""
+        """Tokenize texts without adding special tokens; names of special tokens in them are plain text."""
         parts = [self._cut(texts[at : at + AT_ONCE]) for at in range(0, len(texts), AT_ONCE)]
         sizes = [size for part, _, _ in parts for size in part]
         offsets = _ints(itertools.chain.from_iterable(part for _, _, part in parts), 2 * sum(sizes)).reshape(-1, 2)
@@ -90,7 +84,6 @@ class TextReader:
         return TextPieces(np.cumsum([0, *sizes], dtype=np.int64), ids, offsets[:, 0], offsets[:, 1])
 
     def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:
-        """How many pieces each text has, their ids, and their places: left, right, left, right..."""
         encoded = self.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
         sizes = [len(encoding) for encoding in encoded]
         if self.tokenizer.whole_words:
@@ -102,7 +95,6 @@ class TextReader:
         return sizes, ids, [end for encoding in encoded for place in encoding.offsets for end in place]
 
     def _note_unknown(self, texts: Sequence[str], ids: Ints, ends: Ints) -> None:
-        """Count what has no piece; `ends`: of each text's ids."""
         before = self.unknown.unknown
         self.unknown.count(ids, self.tokenizer)
         if before < self.unknown.unknown < SHOWN:
@@ -110,13 +102,13 @@ class TextReader:
             self.unknown.look((texts[n] for n in which.tolist()), self.tokenizer)
 
     def _number(self, word: str) -> int:
-        """A word's place in the list, behind <S> and </S>; spelled as the network learned it."""
+        """Return a word's index in the list, after <S> and </S>; the word is normalized as in pretraining."""
         normalizer = self.tokenizer.pipeline.normalizer
         characters = (normalizer.normalize_str(word) if normalizer else word).encode()
         return self.words.setdefault(characters, len(SPECIAL_WORDS) + len(self.words))
 
     def listed(self) -> tuple[NDArray[np.uint8], Ints] | None:
-        """The characters of all words met, <S> and </S> before them, end to end, and where each begins."""
+        """Return the characters of the listed words, with <S> and </S> first, and the start of each word."""
         if not self.tokenizer.whole_words:
             return None
         sizes = [0, 0, *map(len, self.words)]

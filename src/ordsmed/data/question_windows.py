@@ -1,12 +1,12 @@
-"""Windows of a context that may be too long for one row: where they lie, where the answer is, which one sees most.
+"""Windows over contexts that may be too long for one row: their positions, the answer in them, and the best window.
 
     row        [CLS] question [SEP] window of the context [SEP]
     context    t0 t1 t2 ................................. tn
     windows    [first ............ last]
-                     [first ............ last]               each begins `stride` behind the one before
+                     [first ............ last]               each begins `stride` tokens after the previous one
                            [first ............... last]      the last one ends with the context
 
-First and last tokens are both inside. All is arithmetic on lengths, for many questions at once: Q of them, W windows.
+First and last are inclusive. Everything is computed from lengths, for Q questions with W windows together.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,6 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Limits:
-    """How questions and their contexts are cut."""
-
     length: int = 384
     """tokens of a row: special tokens, question and window"""
     stride: int = 128
@@ -40,35 +38,35 @@ class Limits:
 
 @dataclass(frozen=True)
 class QuestionWindows:
-    """The windows of Q questions, in their order; a context without tokens has one, whose last token is -1."""
+    """The windows of Q questions, in order; an empty context has one window, whose last token is -1."""
 
-    kept: Ints  # [Q]  tokens of each question that stay
-    contexts: Ints  # [Q]  tokens of its context
-    rooms: Ints  # [Q]  how many of them a window takes
-    steps: Ints  # [Q]  how far its windows are apart
-    question: Ints  # [W]  whose window it is
-    first: Ints  # [W]  its first token of the context
-    last: Ints  # [W]  and its last
-    cut: int  # questions longer than allowed
-    squeezed: int  # questions cut further, for a window of one token
-    narrow: int = 0  # questions whose windows are too short for the overlap
+    kept: Ints  # [Q]  tokens of each question after truncation
+    contexts: Ints  # [Q]  tokens of each context
+    rooms: Ints  # [Q]  context tokens of a full window
+    steps: Ints  # [Q]  distance between windows
+    question: Ints  # [W]  question of each window
+    first: Ints  # [W]  first context token
+    last: Ints  # [W]  last context token
+    cut: int  # number of truncated questions
+    squeezed: int  # questions truncated further, to leave one token for the window
+    narrow: int = 0  # questions whose windows are shorter than the overlap
 
     def __len__(self) -> int:
         return len(self.question)
 
     def answers(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Where each window holds its question's answer, [Q] tokens of the context -> [W] tokens of the window.
+        """Return the answer's tokens in each window [W], given its tokens in the context [Q].
 
-        -1 and -1 where it does not lie wholly inside, or there is none (-1).
+        -1 and -1 if the answer is not completely inside the window, or if there is no answer (-1).
         """
         start, end = start[self.question], end[self.question]
         inside = (start >= self.first) & (end <= self.last)
         return np.where(inside, start - self.first, -1), np.where(inside, end - self.first, -1)
 
     def positions(self, windows: Ints, begins: Ints, width: int) -> tuple[Flags, Flags]:
-        """Which positions of rows so wide hold the context, and which of those a token that has most context there.
+        """Return which positions hold the context, and which of them have the most context in this window.
 
-        `begins` is the position of each window's first token. Both [len(windows), width].
+        Both are [len(windows), width]. `begins` is the position of each window's first token.
         """
         positions, first = np.arange(width), self.first[windows, None]
         tokens = first + positions - begins[:, None]
@@ -77,9 +75,9 @@ class QuestionWindows:
         return inside, inside & (self._best(tokens, question) == first // self.steps[question])
 
     def _best(self, tokens: Ints, question: Ints) -> Ints:
-        """Which of its question's windows has the largest min(left, right) + 0.01 * length; the first of equals.
+        """Return the window of the question with the largest min(left, right) + 0.01 * length; the first of equals.
 
-        All windows but the last are of one length, so the best of them is the one whose middle is nearest.
+        All windows except the last have the same length, so the best of them is the one with the nearest center.
         """
         room, step, context = self.rooms[question], self.steps[question], self.contexts[question]
         last = _further(context, room, step)
@@ -93,7 +91,7 @@ class QuestionWindows:
 
 
 def windows(questions: Ints, contexts: Ints, limits: Limits, specials: int) -> QuestionWindows:
-    """The windows for questions and contexts of so many tokens, [Q] each, in rows with so many special tokens."""
+    """Return the windows for questions and contexts with these numbers of tokens [Q]; `specials`: special tokens."""
     if limits.length <= specials:
         problem = f"{limits.length}, of which {specials} are special tokens"
         raise RecipeError("length", problem, f"{specials + 1} or more")
@@ -114,10 +112,10 @@ def windows(questions: Ints, contexts: Ints, limits: Limits, specials: int) -> Q
 
 
 def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -> tuple[int, int, bool]:
-    """The first and the last token of the characters `start` to `end`, and whether they spell just those.
+    """Return the first and last token of the characters `start` to `end`, and whether they match exactly.
 
-    White space around the answer is not looked at: a tokenizer gives it to a neighbor, or to none. -1 and -1 where no
-    token holds any of the rest.
+    White space around the answer is ignored, because tokenizers attach it to a neighbor or drop it. Return -1 and -1 if
+    no token covers any other character.
     """
     text = context[start:end]
     start, end = start + len(text) - len(text.lstrip()), start + len(text.rstrip())
@@ -129,5 +127,4 @@ def answer_tokens(context: str, left: Ints, right: Ints, start: int, end: int) -
 
 
 def _further(contexts: Ints, rooms: Ints, steps: Ints) -> Ints:
-    """How many windows follow the first."""
     return -((rooms - contexts) // steps).clip(max=0)

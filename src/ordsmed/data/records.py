@@ -1,11 +1,11 @@
-"""Records: examples of pretraining as BERT's and ELECTRA's codes cut them (TFRecords) -> a store, and their rows.
+"""Records: pretraining examples of BERT's and ELECTRA's programs (TFRecords) -> a store and a table of masks.
 
-    [CLS] the [MASK] sat [SEP] it purred [SEP]  ->  the cat sat | it purred     in the store: a document an example
-                                                ->  train.given.bin             where A ends, the label, the masks
+    [CLS] the [MASK] sat [SEP] it purred [SEP]  ->  the cat sat | it purred     in the store: a document per example
+                                                ->  train.given.bin             end of A, the label, the masks
 
-Ids as nanoGPT keeps them (.bin) become a store as well.
+Files of ids as in nanoGPT (.bin) become a store as well.
 
-So any objective makes rows of its own from the text, or takes those of the records (`data/given.py`).
+Objectives can build new rows from the text, or use the masks of the records (`data/given.py`).
 """
 
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ from ordsmed.data.store import StoreWriter
 from ordsmed.text.tokenizer import Tokenizer
 
 Table = NDArray[np.int64]
-SHARD, HEADER = (20240520).to_bytes(4, "little"), 1024  # how a shard of llm.c begins, and the bytes of its head
-TOKENS = 1 << 24  # ids handled at once
+SHARD, HEADER = (20240520).to_bytes(4, "little"), 1024  # magic number of a shard of llm.c, and size of its header
+TOKENS = 1 << 24  # ids processed at a time
 TEXT = {"input_ids": examples.INTS, "input_mask": examples.INTS, "segment_ids": examples.INTS}
 MASKS = {"masked_lm_positions": examples.INTS, "masked_lm_ids": examples.INTS, "masked_lm_weights": examples.FLOATS,
          "next_sentence_labels": examples.INTS}  # fmt: skip
@@ -36,19 +36,17 @@ MASKS = {"masked_lm_positions": examples.INTS, "masked_lm_ids": examples.INTS, "
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples of a block."""
-
     block: RecordBlock
-    ids: Table  # [N, T], what was masked put back
+    ids: Table  # [N, T], with the original ids at masked positions
     real: NDArray[np.bool_]
-    second: NDArray[np.bool_]  # of the second segment
-    masked: Table  # [N, P], 0: unused
-    shown: Table  # [N, P], what stands at those positions instead
+    second: NDArray[np.bool_]  # tokens of the second segment
+    masked: Table  # [N, P], masked positions; 0: unused
+    shown: Table  # [N, P], ids shown at masked positions
     labels: Table  # [N]
 
 
 def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """The store of a split from ids as nanoGPT and llm.c keep them: numbers of 16 bits, texts parted by their end."""
+    """Write the store of a split from files of nanoGPT or llm.c: 16-bit ids, texts separated by the end token."""
     if tokenizer.end is None:
         raise DataError(paths[0], "holds texts that a token ends, and the tokenizer has none", "GPT-2's pieces")
     with StoreWriter(prefix, tokenizer.vocabulary) as store:
@@ -60,7 +58,7 @@ def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[
             if size % 2 or size < skip:
                 raise DataError(path, f"{size:,} bytes", "numbers of two bytes each", "copy it again")
             ids = np.memmap(path, "<u2", "r", offset=skip) if size > skip else np.zeros(0, "<u2")
-            for first in range(0, len(ids), TOKENS):  # a text longer than that is put into the store as several
+            for first in range(0, len(ids), TOKENS):  # a longer text is stored as several documents
                 block = np.asarray(ids[first : first + TOKENS])
                 if block.max(initial=0) >= tokenizer.vocabulary:
                     wrong = f"holds the id {int(block.max())}"
@@ -76,7 +74,7 @@ def store_tokens(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[
 
 
 def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write the store of a split and the rows beside it; its facts."""
+    """Write the store of a split and its table of masks, and return the facts."""
     width, length = 0, 0
     with (
         StoreWriter(prefix, tokenizer.vocabulary) as store,
@@ -103,7 +101,6 @@ def store_records(paths: list[Path], prefix: Path, tokenizer: Tokenizer) -> dict
 
 
 def read(path: Path) -> Iterator[Examples]:
-    """The examples of a file, a block at a time."""
     wanted: dict[str, int] = {}
     for block in packed.read(path):
         wanted = wanted or _features(block)
@@ -127,7 +124,6 @@ def read(path: Path) -> Iterator[Examples]:
 
 
 def _features(block: RecordBlock) -> dict[str, int]:
-    """Those of BERT's examples, or of ELECTRA's, by what the first one has."""
     present = examples.features(block.record(0))
     features = {**TEXT, **MASKS} if "masked_lm_positions" in present else TEXT
     if lacks := [name for name in features if name not in present]:
@@ -144,7 +140,6 @@ def _inside(block: RecordBlock, table: NDArray[Any], limit: int, name: str) -> N
 
 
 def _stored(batch: Examples, store: StoreWriter, tokenizer: Tokenizer) -> tuple[Table, int]:
-    """Put examples into the store; their rows, and how long those are."""
     _inside(batch.block, batch.ids, tokenizer.vocabulary, "input_ids")
     rows, sizes, after = np.arange(len(batch.ids)), batch.real.sum(1), batch.second.sum(1)
     first = sizes - after  # [CLS] A [SEP]

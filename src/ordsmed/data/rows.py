@@ -1,4 +1,4 @@
-"""Rows: numbered rows of one store or a weighted blend, assembled from windows; corruption comes after, in objectives.
+"""Rows: numbered rows of one store or a weighted blend, assembled from windows; objectives corrupt them afterwards.
 
 number --order--> row of the epoch --windows--> token ranges --split--> pieces --assemble--> tokens, positions
 """
@@ -18,43 +18,41 @@ from ordsmed.data.batch import Batch
 from ordsmed.data.order import draw_from
 from ordsmed.data.windows import DocumentPieces, Ints, Windows, document_at, run, split, windows
 
-PATTERN = 10_000  # a blend keeps its weights to this precision, exactly, over every so many rows
-FINE = 1_000_000  # and to this one where a source has less than half a row of those
+PATTERN = 10_000  # a blend has its weights exactly, in steps of 1/10000, in each run of this many rows
+FINE = 1_000_000  # used instead if a source would have no row
 
 
 class TokenSource(Protocol):
-    """What rows need of a store."""
+    """The interface of a store that rows need."""
 
     @property
     def tokens(self) -> NDArray[Any]:
-        """All ids, one after the other."""
+        """Return all ids."""
 
     @property
     def document_starts(self) -> Ints:
-        """The token each document begins with; last = number of tokens."""
+        """Return the first token of each document; last = number of tokens."""
 
     @property
     def starts(self) -> Ints:
-        """The token each sentence begins with; last = number of tokens."""
+        """Return the first token of each sentence; last = number of tokens."""
 
 
 class Rows(Protocol):
-    """What an objective gives the loader: batches as a pure function of running numbers."""
+    """The interface between an objective and the loader: batches as a pure function of row numbers."""
 
     def __len__(self) -> int:
-        """Rows an epoch."""
+        """Return the number of rows per epoch."""
 
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers, corrupted, as the network gets them."""
+        """Return the batch of these row numbers, as the network receives it."""
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which documents these rows hold."""
+        """Return the documents in these rows."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of a document that stands in a row."""
-
     number: int
     source: int
     document: int
@@ -64,7 +62,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Frame:
-    """How a piece of a document becomes part of a row: `before` + tokens + `after`; None adds nothing."""
+    """The special tokens around a part of a document: `before` + tokens + `after`; None adds nothing."""
 
     length: int
     before: int | None
@@ -73,24 +71,24 @@ class Frame:
 
     @property
     def joint(self) -> int:
-        """Positions a piece takes beside its tokens."""
+        """Return the number of special tokens per part."""
         return (self.before is not None) + (self.after is not None)
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """Rows before corruption, all [B, T]."""
+    """Rows before corruption, [B, T] each."""
 
     tokens: NDArray[np.int64]
     documents: NDArray[np.int32]  # 1.. in each row, 0 = padding
     positions: NDArray[np.int64]
-    inner: NDArray[np.bool_]  # True at tokens of the store, False at special tokens and padding
-    types: NDArray[np.int64] | None = None  # which segment of a pair; None: there is one
+    inner: NDArray[np.bool_]  # True for tokens of the store, False for special tokens and padding
+    types: NDArray[np.int64] | None = None  # segment of a pair; None: one segment
     pairs: NDArray[np.int64] | None = None  # [B]  0: the second segment follows the first, 1: it does not
 
     @staticmethod
     def join(parts: Sequence[Assembled], order: Sequence[Ints]) -> Assembled:
-        """Rows of several sources in one, in the order of the batch: `order` says which rows of it each part is."""
+        """Join the rows of several sources; `order` has the indices in the batch of each part's rows."""
         if len(parts) == 1:
             return parts[0]
         names = [name for name, values in vars(parts[0]).items() if values is not None]
@@ -98,20 +96,18 @@ class Assembled:
         return whole.ordered(np.argsort(np.concatenate(order)))
 
     def ordered(self, numbers: Ints) -> Assembled:
-        """Some of the rows, in this order."""
         return Assembled(**{name: values[numbers] for name, values in vars(self).items() if values is not None})
 
 
 @dataclass(frozen=True)
 class SeveralTokens:
-    """Ids of several sources, asked for one source after the other: thousands of rows have as many sources."""
+    """Indexes the ids of several sources together, one source after the other; there may be thousands of sources."""
 
     sources: Sequence[NDArray[Any]]
-    ends: Ints  # how many are asked for, up to each but the last
+    ends: Ints  # ends of the sources' positions, except the last
 
     @staticmethod
     def of(sources: Sequence[NDArray[Any]], parts: Sequence[DocumentPieces]) -> SeveralTokens:
-        """Those of these pieces."""
         return SeveralTokens(sources, np.cumsum([int((part.stop - part.start).sum()) for part in parts])[:-1])
 
     def __getitem__(self, positions: Ints) -> NDArray[Any]:
@@ -120,12 +116,11 @@ class SeveralTokens:
 
 
 def assemble(source: NDArray[np.integer] | SeveralTokens, pieces: DocumentPieces, rows: int, frame: Frame) -> Assembled:
-    """Lay pieces side by side in rows of a fixed length."""
     lengths = pieces.stop - pieces.start
     sizes = lengths + frame.joint
-    begun = np.cumsum(sizes) - sizes  # offset of each piece, all rows laid end to end
+    begun = np.cumsum(sizes) - sizes  # offset of each part, with all rows end to end
     first = np.searchsorted(pieces.row, np.arange(rows))
-    inside = begun - begun[first][pieces.row]  # offset of each piece in its row
+    inside = begun - begun[first][pieces.row]  # offset of each part in its row
     piece = np.repeat(np.arange(len(sizes)), sizes)
     within = run(sizes)
     place = pieces.row[piece] * frame.length + inside[piece] + within
@@ -147,12 +142,12 @@ def assemble(source: NDArray[np.integer] | SeveralTokens, pieces: DocumentPieces
 
 
 def see(documents: NDArray[np.int32]) -> NDArray[np.int32] | None:
-    """Document numbers for attention, or None where every token of every row may see every other."""
+    """Return the document numbers for attention, or None if all tokens of every row see each other."""
     return None if (documents == 1).all() else documents
 
 
 class Blend:
-    """Running numbers -> (source, row): a permutation of each source's rows an epoch, sources by weight."""
+    """Maps running numbers to (source, row): sources by weight, and a permutation of each source's rows per epoch."""
 
     def __init__(self, sizes: Sequence[int], weights: Sequence[float], *key: object) -> None:
         if min(sizes) < 1:
@@ -161,16 +156,16 @@ class Blend:
             raise RecipeError("data", f"found weights {', '.join(map(str, weights))}", "weights above 0")
         self.sizes, self.key = np.asarray(sizes, np.int64), key
         self.pattern, self.counts = _pattern(weights, chance.key("blend", *key))
-        together = np.argsort(self.pattern, kind="stable")  # rows of the pattern, source by source
+        together = np.argsort(self.pattern, kind="stable")  # pattern indices, source by source
         firsts = np.cumsum(self.counts) - self.counts
-        self.before = np.empty(len(self.pattern), np.int32)  # rows of the same source that come before
+        self.before = np.empty(len(self.pattern), np.int32)  # number of earlier rows of the same source
         self.before[together] = np.arange(len(self.pattern)) - np.repeat(firsts, self.counts)
 
     def __len__(self) -> int:
         return int(sum(self.sizes))
 
     def counted(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Which source, and how many rows of it came before over all epochs."""
+        """Return the source of each number, and the number of earlier rows of that source over all epochs."""
         if len(self.sizes) == 1:
             return np.zeros_like(numbers), numbers
         block, inside = numbers // len(self.pattern), numbers % len(self.pattern)
@@ -178,13 +173,12 @@ class Blend:
         return source, block * self.counts[source] + self.before[inside]
 
     def place(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Which source, and which of its rows."""
         source, count = self.counted(numbers)
         return source, draw_from(source, count, self.sizes, *self.key)
 
 
 class PackedRows:
-    """Rows that are pieces of documents in a frame: what masked prediction starts from."""
+    """Rows of documents with special tokens, for masked prediction."""
 
     def __init__(
         self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame,
@@ -199,7 +193,7 @@ class PackedRows:
         sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, pack: bool,
         sentences: bool = False,
     ) -> PackedRows:  # fmt: skip
-        """Rows full of documents, or one document a row; cut anywhere, or where sentences end."""
+        """Build rows of several documents, or of one; split documents anywhere, or at the ends of sentences."""
         room, joint = frame.length - frame.joint, frame.joint
         how: dict[str, Any] = {"room": room, "joint": joint, "pack": pack, "sentences": sentences}
         return PackedRows(sources, weights, frame, lambda s: windows(s.document_starts, s.starts, **how), *key)
@@ -229,7 +223,6 @@ class PackedRows:
         return spans
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Which tokens of each source these rows hold."""
         source, rows = self.blend.place(numbers)
         return [(k, *self.windows[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
 
@@ -239,18 +232,17 @@ class PackedRows:
 
 @dataclass(frozen=True)
 class Stream:
-    """Rows of T + 1 tokens, each a step of T further: end, document, end, document, ..., end.
+    """Rows of T + 1 tokens that advance by T tokens: end, document, end, document, ..., end.
 
-    The end of one document is the start of the next: it is predicted from the one and begins the other.
+    An end token is the last target of a document and the first input of the next one.
     """
 
     document_starts: Ints
     length: int
-    first_rows: Ints | None  # one document a row: the row each begins with; None: packed
+    first_rows: Ints | None  # one document per row: first row of each document; None: packed
 
     @staticmethod
     def of(document_starts: Ints, length: int, *, pack: bool) -> Stream:
-        """Packed, or one document a row."""
         if pack:
             return Stream(document_starts, length, None)
         rows = -(-(np.diff(document_starts) + 1) // length)
@@ -262,7 +254,7 @@ class Stream:
         return int(-(-(self.document_starts[-1] + len(self.document_starts) - 1) // self.length))
 
     def positions(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Document and offset in it of every token of the rows, [B, T + 1]; offset 0 is the end token before it."""
+        """Return document and offset of every token of the rows, [B, T + 1]; offset 0 is the end token before it."""
         starts, steps = self.document_starts, np.arange(self.length + 1)
         if self.first_rows is None:
             place = rows[:, None] * self.length + steps
@@ -272,15 +264,15 @@ class Stream:
         offset = (rows - self.first_rows[document])[:, None] * self.length + steps
         document = np.broadcast_to(document[:, None], offset.shape)
         size = starts[document + 1] - starts[document]
-        over = offset > size  # behind the end token (offset 0 of the next) nothing is left: 0, -1, -2, ...
+        over = offset > size  # after the end token (offset 0 of the next document): -1, -2, ...
         return document + over, np.where(over, size + 1 - offset, offset)
 
     def spans(self, rows: Ints) -> tuple[Ints, Ints]:
-        """First token and end of what each row predicts of the text: what it begins with the row before predicted."""
+        """Return first token and end of the text that each row predicts; the first token of a row is not predicted."""
         return self._token(rows), self._token(rows + 1)
 
     def _token(self, rows: Ints) -> Ints:
-        """The first token behind the place that each row begins with."""
+        """Return the first text token that each row predicts."""
         starts = self.document_starts
         if self.first_rows is None:
             place = rows * self.length + 1
@@ -294,7 +286,7 @@ class Stream:
 
 
 class StreamRows:
-    """Rows of running text with end tokens: what causal prediction starts from."""
+    """Rows of running text with end tokens, for causal prediction."""
 
     def __init__(
         self, sources: Sequence[TokenSource], weights: Sequence[float], length: int, end: int, *key: object, pack: bool
@@ -307,7 +299,7 @@ class StreamRows:
         return len(self.blend)
 
     def assembled(self, numbers: Ints) -> Assembled:
-        """The rows with these running numbers, [B, T + 1]; `inner` is False where the text is over."""
+        """Return the rows of these numbers, [B, T + 1]; `inner` is False after the end of the text."""
         source, rows = self.blend.place(numbers)
         shape = (len(numbers), self.length + 1)
         tokens, inner = np.full(shape, self.end, np.int64), np.zeros(shape, np.bool_)
@@ -339,15 +331,14 @@ class StreamRows:
         return spans
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Which tokens of each source these rows predict."""
         source, rows = self.blend.place(numbers)
         return [(k, *self.streams[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
 
 
 def _pattern(weights: Sequence[float], key: int) -> tuple[NDArray[np.int32], Ints]:
-    """Sources in a scrambled order, as many of each as its weight says; and how many those are.
+    """Return a shuffled sequence of sources with frequencies by weight, and the frequencies.
 
-    In the finer one every source has a row: of very many, the small ones would never come.
+    If a source is too rare for PATTERN rows, a sequence of FINE rows is used, in which every source occurs.
     """
     shares = np.asarray(weights, np.float64) / sum(weights)
     ends = np.rint(np.cumsum(shares) * PATTERN).astype(np.int64)

@@ -1,8 +1,8 @@
-"""Rows of sentences with stop tokens between them, RoBERTa's; all tokens of a row see each other.
+"""Rows of sentences with stop tokens between them, as in RoBERTa; all tokens of a row see each other.
 
     <s> a sentence </s> the next one </s> the last of its document </s> </s> one of the next </s> <pad> <pad>
 
-FULL-SENTENCES goes over the ends of documents, with one stop token more between two; DOC-SENTENCES stops there.
+FULL-SENTENCES crosses the ends of documents, with an additional stop token there; DOC-SENTENCES does not.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ordsmed.data.windows import Ints, SentenceLines, SentenceParts, run, split
 
 
 class LineRows:
-    """Rows of whole sentences, each with its stop token; `alone`: of one sentence, as if it were a document."""
+    """Rows of complete sentences, each with its stop token; `alone`: one sentence per row."""
 
     def __init__(
         self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, cross: bool,
@@ -47,13 +47,11 @@ class LineRows:
         return spans
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
-        """Which tokens of each source these rows hold."""
         source, rows = self.blend.place(numbers)
         return [(k, *self.lines[k].spans(rows[source == k])) for k in np.unique(source).tolist()]
 
 
 def lay(source: NDArray[np.integer], parts: SentenceParts, frame: Frame) -> Assembled:
-    """Lay sentences and their stop tokens side by side; what is neither a sentence nor padding is a special token."""
     rows, row, lengths = len(parts.led), parts.row, parts.stop - parts.start
     sizes = lengths + parts.stops
     begun = np.cumsum(sizes) - sizes

@@ -1,11 +1,11 @@
-"""Store: token ids on disk as Megatron's indexed dataset, read without loading it and written as a stream.
+"""Store: token ids on disk in the format of Megatron's indexed dataset, memory-mapped and written as a stream.
 
-    PREFIX.bin   ids, one after the other (uint16 below 65,500 ids, else int32; int32 if they are words of a lexicon)
+    PREFIX.bin   ids, one after the other (uint16 below 65,500 ids, else int32; int32 for words of a lexicon)
     PREFIX.idx   "MMIDIDX" version dtype S D | lengths int32[S] | byte offsets int64[S] | documents int64[D]
-    PREFIX.counts.npy   how often each id stands in the store (words beyond the vocabulary: at the unknown one)
-    PREFIX.words.npy    how many words the text of each sequence has, int32[S]; where it was made from text
+    PREFIX.counts.npy   number of occurrences of each id (words outside the vocabulary count as the unknown word)
+    PREFIX.words.npy    number of words of each sequence, int32[S], if the store was made from text
 
-A sequence is a sentence (or a whole document); `documents` says at which sequence each document starts, last = S.
+A sequence is a sentence (or a complete document); `documents` has the first sequence of each document, last = S.
 """
 
 from __future__ import annotations
@@ -33,15 +33,14 @@ Ids = NDArray[np.integer[Any]]
 Ints = NDArray[np.int64]
 MAGIC, OLD = b"MMIDIDX\x00\x00", b"TNTIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
-CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # the integers among Megatron's codes
-NARROW = 65_500  # below so many ids two bytes are enough (Megatron's border)
-BLOCK = 1 << 20  # entries handled at once
+CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}  # Megatron's codes of integer types
+NARROW = 65_500  # smaller vocabularies use two bytes (Megatron's limit)
+BLOCK = 1 << 20  # entries processed at a time
 WORDS = ".words.npy"
-FIRST = 4096  # ids looked at when a store is opened
+FIRST = 4096  # ids checked when a store is opened
 
 
 def dtype_for(vocabulary: int) -> np.dtype[Any]:
-    """The type Megatron uses for a vocabulary of this size."""
     return np.dtype("<u2" if vocabulary < NARROW else "<i4")
 
 
@@ -53,13 +52,12 @@ class Store:
         self.offsets, self.documents = offsets, documents
         self.token_count, self.sequence_count, self.document_count = len(tokens), len(lengths), len(documents) - 1
         self.vocabulary: int | None = None
-        self.fingerprint: str | None = None  # the tokenizer's
-        self.given: NDArray[np.int32] | None = None  # rows as records had them, if it is of such: data/given.py
-        self.row_length = 0  # of those
+        self.fingerprint: str | None = None  # of the tokenizer
+        self.given: NDArray[np.int32] | None = None  # imported rows of records (data/given.py)
+        self.row_length = 0  # of the imported rows
 
     @staticmethod
     def open(prefix: str | Path, *, vocabulary: int | None = None, fingerprint: str | None = None) -> Store:
-        """`PREFIX.bin` and `PREFIX.idx`, checked against each other; the prefix may be given with either ending."""
         prefix = Path(prefix)
         prefix = prefix.with_suffix("") if prefix.suffix in (".bin", ".idx") else prefix
         index, tokens = (prefix.with_name(prefix.name + end) for end in (".idx", ".bin"))
@@ -77,7 +75,7 @@ class Store:
 
     @functools.cached_property
     def starts(self) -> Ints:
-        """Where each sequence begins, in tokens, [S + 1]; last = number of tokens."""
+        """Return the first token of each sequence, [S + 1]; last = number of tokens."""
         starts = np.empty(self.sequence_count + 1, np.int64)
         starts[0] = 0
         np.cumsum(self.lengths, out=starts[1:])
@@ -89,7 +87,7 @@ class Store:
 
     @functools.cached_property
     def document_starts(self) -> Ints:
-        """Where each document begins, in tokens, [D + 1]; last = number of tokens."""
+        """Return the first token of each document, [D + 1]; last = number of tokens."""
         starts = np.full(self.document_count + 1, self.token_count, np.int64)
         inside = self.documents < self.sequence_count
         starts[inside] = self.offsets[self.documents[inside]] // self.tokens.dtype.itemsize
@@ -97,13 +95,13 @@ class Store:
 
     @functools.cached_property
     def lexicon(self) -> Lexicon | None:
-        """The words that ids stand for, if they stand for whole words; kept beside the store."""
+        """Return the lexicon next to the store, if ids are words."""
         folder = self.prefix.parent
         return Lexicon.open(folder) if (folder / INDEX).is_file() or (folder / LETTERS).is_file() else None
 
     @functools.cached_property
     def words(self) -> NDArray[np.int32] | None:
-        """How many words each sequence has; None: nobody counted them, as in a store that was made elsewhere."""
+        """Return the number of words of each sequence; None if unknown, as for stores of other programs."""
         path = self.prefix.with_name(self.prefix.name + WORDS)
         if not path.is_file():
             return None
@@ -117,10 +115,10 @@ class Store:
 
     @functools.cached_property
     def counts(self) -> Ints:
-        """How often each id stands in the store, [vocabulary]; kept beside it."""
+        """Return the number of occurrences of each id, [vocabulary]; cached in a file next to the store."""
         path = self.prefix.with_name(self.prefix.name + ".counts.npy")
         if path.is_file():
-            with contextlib.suppress(ValueError, EOFError):  # a damaged file is made again
+            with contextlib.suppress(ValueError, EOFError):  # a damaged file is written again
                 counts = np.load(path, allow_pickle=False)
                 if int(counts.sum()) == self.token_count:
                     return self._widened(counts)
@@ -130,17 +128,15 @@ class Store:
             size = max(len(counts), len(more))
             counts = np.pad(counts, (0, size - len(counts))) + np.pad(more, (0, size - len(more)))
         counts = self._widened(counts)
-        with contextlib.suppress(RunError):  # a store that may only be read is counted each time
+        with contextlib.suppress(RunError):  # counts of a read-only store are not cached
             _save_counts(path, counts)
         return counts
 
     def document(self, number: int) -> Ids:
-        """All ids of one document."""
         a, b = self.document_starts[number : number + 2]
         return self.tokens[a:b]
 
     def _known(self, ids: Ids) -> Ids:
-        """Words beyond the vocabulary made the unknown one."""
         lexicon = self.lexicon
         if lexicon is None:
             return ids
@@ -158,7 +154,7 @@ class Store:
         return np.pad(counts, (0, max(0, self.vocabulary - len(counts))))[: self.vocabulary]
 
     def _check(self, index: Path, tokens: Path, on_disk: int) -> None:
-        """Do the two files belong together? Whatever was cut off, mixed up or turned round shows here."""
+        """Check that the two files match: truncated or mixed up files and wrong byte order are detected."""
         size = self.tokens.dtype.itemsize
         wanted = int(self.offsets[-1]) + int(self.lengths[-1]) * size if self.sequence_count else 0
         if on_disk != wanted:
@@ -176,10 +172,11 @@ class Store:
 
 
 class StoreWriter:
-    """`with StoreWriter(prefix, vocabulary) as store: store.extend(...)`: whole at the end, or absent.
+    """Writes a store: `with StoreWriter(prefix, vocabulary) as store: store.extend(...)`.
 
-    With `unknown`, ids may lie beyond the vocabulary: they are words of a lexicon, and counted there. With a `key`, a
-    writing that was interrupted goes on where `keep` was last called, if the key is the same; `note` is what it said.
+    The files exist only if the block ends without error. With `unknown`, ids beyond the vocabulary are words of a
+    lexicon, and are counted as `unknown`. With a `key`, an interrupted writer of the same key resumes at the last call
+    of `keep`; `note` holds the arguments of that call.
     """
 
     def __init__(
@@ -216,16 +213,15 @@ class StoreWriter:
             self.discard()
 
     def add(self, sequences: Sequence[Ids | list[int]]) -> None:
-        """One document; sequences without ids are left out, and so is a document without sequences."""
+        """Append one document; empty sequences are dropped, and so is a document without sequences."""
         arrays = [np.asarray(s, np.int64) for s in sequences]
         flat = np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
         self.extend(flat, np.asarray([len(a) for a in arrays], np.int64), np.asarray([len(arrays)], np.int64))
 
     def extend(self, ids: Ids, lengths: Ints, sequences: Ints, words: Ints | None = None) -> None:
-        """Many documents: all ids, the length of every sequence, how many sequences each document has; and the words of
-        every sequence where this store has them.
+        """Append documents: all ids, length of every sequence, number of sequences per document, words per sequence.
 
-        Sequences beyond these begin the next document, which must not end empty.
+        Sequences beyond the last document start the next one, which must not remain empty.
         """
         assert int(lengths.sum()) == len(ids)
         assert int(sequences.sum()) <= len(lengths)
@@ -235,7 +231,7 @@ class StoreWriter:
         if len(counts) > len(self.counts):
             raise DataError(f"{self.prefix}.bin", f"id {len(counts) - 1}", f"ids below {len(self.counts)}")
         full = lengths > 0
-        ends = np.concatenate([[0], np.cumsum(full)])[np.cumsum(sequences)]  # full sequences up to each document's end
+        ends = np.concatenate([[0], np.cumsum(full)])[np.cumsum(sequences)]  # non-empty sequences up to each document
         ends = ends[np.diff(ends, prepend=0) > 0]
         with files.survive_disk(self.prefix):
             self._files[".bin.part"].write(np.ascontiguousarray(ids, self.dtype).data)
@@ -249,15 +245,13 @@ class StoreWriter:
         self.document_count += len(ends)
 
     def facts(self) -> dict[str, Any]:
-        """What records of runs say of it."""
         return {"documents": self.document_count, "sequences": self.sequence_count, "tokens": self.token_count}
 
     def unknown_share(self, unknown: int | None) -> float:
-        """Of all tokens."""
         return round(int(self.counts[unknown]) / max(self.token_count, 1), 6) if unknown is not None else 0.0
 
     def keep(self, **note: object) -> None:
-        """Push what is written to the disk; a writer of the same key goes on from here."""
+        """Write everything to disk, so that a writer with the same key can resume here."""
         state = {"key": self.key, "counts": self._counted(), "note": note}
         part = self._path(".kept.part")
         with files.survive_disk(self.prefix):
@@ -270,7 +264,7 @@ class StoreWriter:
             part.replace(self._path(".kept"))
 
     def _restore(self) -> bool:
-        """Is there something to go on from? Then take over what was counted."""
+        """Restore the counts of an interrupted writer with the same key; return whether there are any."""
         cut_off = (FileNotFoundError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
         with contextlib.suppress(*cut_off), self._path(".kept").open("rb") as file, np.load(file) as kept:
             state, counts = json.loads(str(kept["told"])), kept["counts"]
@@ -287,7 +281,6 @@ class StoreWriter:
         return self.token_count, self.sequence_count, self.document_count
 
     def _sizes(self) -> dict[str, int]:
-        """Bytes that the files have when all that is counted is written."""
         tokens, sequences, documents = self._counted()
         sizes = tokens * self.dtype.itemsize, 4 * sequences, 8 * documents + 8, *([4 * sequences] * self.words)
         ends = ".bin.part", ".lengths.part", ".documents.part", *([".words.part"] * self.words)
@@ -323,7 +316,7 @@ class StoreWriter:
             self._copy(".words.part", file)
 
     def discard(self) -> None:
-        """Remove what is unfinished, but for what was kept."""
+        """Delete unfinished files, unless they can be resumed."""
         for end, file in self._files.items():
             with contextlib.suppress(OSError):
                 file.close()
@@ -346,7 +339,6 @@ class StoreWriter:
 
 
 def blocks(tokens: Ids) -> Iterator[Ids]:
-    """The ids, a few million at a time."""
     yield from (tokens[start : start + BLOCK] for start in range(0, len(tokens), BLOCK))
 
 
@@ -364,9 +356,9 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
         problem = f"version {version}, type code {code}"
         raise DataError(path, problem, f"version 1, integers: {sorted(CODES)}", "encode again")
     wanted, size = HEADER.size + 12 * sequences + 8 * documents, path.stat().st_size
-    if size not in (wanted, wanted + sequences):  # the second: a byte more a sequence, for modes, which text has not
+    if size not in (wanted, wanted + sequences):  # the second has one more byte per sequence (modes), unused for text
         raise DataError(path, f"{size} bytes", f"{wanted} bytes as its head says", "copy or encode it again")
-    whole = _mapped(path, wanted)  # one map: thousands of stores are opened, each map is a file
+    whole = _mapped(path, wanted)  # one map per file, because thousands of stores may be open
     ends = HEADER.size + np.asarray([0, 4, 12]) * sequences
     lengths, offsets, begins = (
         np.ndarray(count, kind, whole, int(end))
@@ -376,7 +368,7 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
 
 
 def _read_old(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
-    """The index of 2020's Megatron and fairseq: 64-bit numbers throughout, offsets counted in ids."""
+    """Read the index of Megatron in 2020 and of fairseq: 64-bit numbers, offsets counted in ids."""
     head = np.fromfile(path, "<i8", 6, offset=len(OLD))
     if len(head) < 6 or head[0] != 1 or int(head[1]) not in CODES:
         raise DataError(path, f"head {head.tolist()}", f"version 1, integers: {sorted(CODES)}", "encode again")
@@ -392,8 +384,8 @@ def _read_old(path: Path) -> tuple[np.dtype[Any], Ids, Ints, Ints]:
 
 
 def _mapped(path: Path, size: int) -> NDArray[np.uint8]:
-    """The first bytes of a file; a fifth of the time that `np.memmap` takes, where thousands are opened."""
-    if not size:  # nothing cannot be mapped
+    """Memory-map the first bytes of a file; five times as fast as `np.memmap`, for thousands of stores."""
+    if not size:  # an empty file cannot be mapped
         return np.zeros(0, np.uint8)
     with path.open("rb", buffering=0) as file:
         return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)

@@ -1,6 +1,6 @@
-"""The verb `tokenizer`: learns a vocabulary from a corpus, or takes the one its settings name, and measures it.
+"""The verb `tokenizer`: learn a vocabulary from a corpus, or import the one its settings name, and measure it.
 
-corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenizer.json, vocab.txt ... + how well it fits
+corpus/train/*.jsonl -> every k-th document -> Settings.train(texts) -> tokenizer.json, vocab.txt ... + measurements
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.mix import Mix, Names, listed
 from ordsmed.text.tokenizer import Tokenizer
 
-MEASURED = 2_000_000  # characters of held-out text that the tokenizer is measured on
+MEASURED = 2_000_000  # characters of held-out text for measuring the tokenizer
 
-MOST = 1_000_000_000  # characters that are learned from if not said otherwise: a different word takes about 1 kB
-PIECE = 256  # bytes that a piece takes at least while a tokenizer learns
-OWN_TEXTS = "folder"  # the corpus of a tokenizer's recipe that learns from whatever it is made for
+MOST = 1_000_000_000  # default limit of training characters; a distinct word takes about 1 kB
+PIECE = 256  # minimum bytes per vocabulary entry during training
+OWN_TEXTS = "folder"  # value of `corpus` in recipes that learn from the user's corpus
 
 
 @dataclass(frozen=True)
 class TokenizerTraining:
-    """From a corpus to a tokenizer."""
+    """Settings of `tokenizer`: from a corpus to a tokenizer."""
 
     verb: ClassVar[str] = "tokenizer"
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("mix",)
@@ -62,11 +62,10 @@ class TokenizerTraining:
 
     @property
     def corpora(self) -> dict[str, float]:
-        """By their weights."""
         return listed(self.corpus) if self.corpus else {}
 
     def stamp(self) -> object:
-        """The corpus by its fingerprint, vocabulary files by their contents."""
+        """Return what the result depends on: fingerprints of corpora, and hashes of vocabulary files."""
         marks = [run.Run(run.obtain(Corpus, name)).status["fingerprint"] for name in self.corpora]
         corpus = marks if marks[1:] else next(iter(marks), None)
         settings = [self.tokenizer.stamp()] if hasattr(self.tokenizer, "stamp") else []
@@ -78,13 +77,11 @@ class TokenizerTraining:
         return [corpus, [bytes_key(f.read_bytes(), 16) for f in inside if f.suffix in kinds], *settings]
 
     def check_inputs(self) -> None:
-        """Refuse a corpus or a vocabulary's file that is missing and cannot be made."""
         for name in self.corpora:
             run.checked(functools.partial(run.obtain, Corpus, name))
         self.tokenizer.load()
 
     def perform(self, run: Run) -> dict[str, Any]:
-        """Learn or load, save, measure."""
         folders = {name: _corpus(name) for name in self.corpora}
         tokenizer = self.tokenizer.load() or self._learn(folders)
         tokenizer.save(run.path)
@@ -113,7 +110,6 @@ class TokenizerTraining:
         return learned
 
     def _mixed(self, every: Mapping[str, TrainingTexts], most: int) -> MixedTexts:
-        """So many characters of several corpora, by their weights or sizes; which those are is told."""
         weights = self.corpora
         if self.mix:
             weights = dict(zip(every, self.mix.shares([texts.bytes for texts in every.values()], most), strict=True))
@@ -125,14 +121,14 @@ class TokenizerTraining:
 
 
 class TrainingTexts:
-    """Documents of a corpus's training split, every k-th where a sample is enough; can be walked again."""
+    """Documents of a corpus's training split, every k-th if a sample is enough; can be iterated repeatedly."""
 
     def __init__(self, folder: Path, sample: int | None) -> None:
         self.folder, self.files, self.sample = folder, parts(folder, "train"), sample
         self.bytes = sum(path.stat().st_size for path in self.files)
         if not self.bytes:
             raise DataError(folder, "holds no training documents", "train/00000.jsonl, ...", "make the corpus again")
-        self.step = max(1, self.bytes // sample) if sample else 1  # a byte holds a character at most
+        self.step = max(1, self.bytes // sample) if sample else 1  # a character has at least one byte
 
     def __iter__(self) -> Iterator[str]:
         left = self.sample or self.bytes
@@ -145,7 +141,7 @@ class TrainingTexts:
 
 
 class MixedTexts:
-    """Documents of several corpora, of each so many characters: a sample, or the whole more than once."""
+    """Documents of several corpora with a number of characters of each: a sample, or repeated texts."""
 
     def __init__(self, parts: Mapping[str, tuple[TrainingTexts, int]]) -> None:
         self.parts = parts
@@ -159,7 +155,6 @@ class MixedTexts:
                 yield from TrainingTexts(texts.folder, rest)
 
     def lines(self) -> list[str]:
-        """How much of each, for a person."""
         size = sum(wanted for _, wanted in self.parts.values())
         return [
             f"{name}: {wanted / size:.3g} of what is learned from, {wanted / texts.bytes:.3g} times its text"
@@ -168,7 +163,7 @@ class MixedTexts:
 
 
 def measure(tokenizer: Tokenizer, folder: Path, name: str = "the corpus") -> dict[str, Any]:
-    """Pieces a word, bytes a piece and the share of unknown pieces, on held-out text (on training text if none)."""
+    """Return tokens per word, bytes per token and the share of unknown tokens on held-out (else training) text."""
     words = size = pieces = unknown = left = 0
     left = MEASURED
     split = "validation" if parts(folder, "validation") else "train"
@@ -190,7 +185,6 @@ def measure(tokenizer: Tokenizer, folder: Path, name: str = "the corpus") -> dic
 
 
 def is_tokenizer(name: str) -> bool:
-    """Does one stand under this name, so that nothing has to be made?"""
     name = _led(name)
     kind = kind_of_folder(name)
     if kind in (FolderKind.ABSENT, FolderKind.FILE):
@@ -199,14 +193,14 @@ def is_tokenizer(name: str) -> bool:
 
 
 def read_tokenizer(name: str, corpus: str = "") -> Tokenizer:
-    """A folder or file with a tokenizer (ours or anybody's), or a recipe: made once, while others wait.
+    """Load a tokenizer from a folder or file of any origin, or from a recipe that is run once while others wait.
 
-    `corpus`: that of the store which it is for; a recipe that learns from anybody's own texts learns from that.
+    `corpus`: the corpus of the store that the tokenizer is for. A recipe with `corpus = "folder"` learns from it.
     """
     name = _led(name)
     path = Path(name)
     kind = kind_of_folder(path)
-    if kind.made and (path / "tokenizer").is_dir():  # of a store, or of a run
+    if kind.made and (path / "tokenizer").is_dir():  # the folder of a store or of a run
         return Tokenizer.load(path / "tokenizer")
     if path.suffix != ".toml" if kind is FolderKind.FILE else path.is_dir() and not kind.made:
         return Tokenizer.load(path)
@@ -216,9 +210,9 @@ def read_tokenizer(name: str, corpus: str = "") -> Tokenizer:
 
 
 def learned_from(name: str, corpus: str) -> list[str]:
-    """What is said behind a recipe of anybody's own texts that is to learn from this corpus: it, and a folder for it.
+    """Return the arguments for a recipe that learns from the user's texts: the corpus, and a separate output folder.
 
-    So two corpora never share a tokenizer that was learned from one of them.
+    Two corpora therefore never share a tokenizer that was learned from one of them.
     """
     if corpus in ("", OWN_TEXTS) or kind_of_folder(name).made:
         return []
@@ -228,13 +222,13 @@ def learned_from(name: str, corpus: str) -> list[str]:
     folder, path = run.place(recipe, title), Path(os.path.abspath(corpus))
     is_folder = path.is_dir()
     below = is_folder and path.is_relative_to(Path.cwd())
-    called = str(path.relative_to(Path.cwd()) if below else path) if is_folder else corpus  # however it is spelled
+    called = str(path.relative_to(Path.cwd()) if below else path) if is_folder else corpus  # one spelling per path
     out = folder.with_name(f"{folder.name}-{path.name if is_folder else run.title(corpus)}")
     return [f"corpus={called if '/' in called else settings.literal(called)}", f"out={out}"]
 
 
 def _led(name: str) -> str:
-    """Where the name of a published vocabulary or model leads; any other is itself."""
+    """Return the folder of a published vocabulary or model; other names are returned unchanged."""
     return name if name in run.recipe_names("tokenizer") else str(hub.folder(name))
 
 

@@ -1,7 +1,7 @@
-"""Unknown: text for which a tokenizer has no piece, by its share of all tokens: a little is told, much is refused.
+"""Unknown tokens: text that a tokenizer cannot encode. A small share is reported, a large one is an error.
 
-Bytes as pieces (GPT-2, RoBERTa) leave nothing unknown. Of a vocabulary of whole words (ELMo) strangers are expected: a
-network reads their letters, so `encode` says their share, and nothing is refused.
+Byte-level tokenizers (GPT-2, RoBERTa) have no unknown tokens. With a vocabulary of words (ELMo) unknown words are
+expected, because the network reads characters; `encode` prints their share and accepts any.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 from ordsmed.text.tokenizer import Ids, Tokenizer
 
-TOLD, MOST = 0.01, 0.1  # shares of all tokens: above the first a line says so, above the second it is refused
-LISTED = 8  # texts that a line shows
-LOOKED_THROUGH = 1_000_000  # characters for what is unknown in them
+TOLD, MOST = 0.01, 0.1  # shares of all tokens: above the first print a line, above the second raise an error
+LISTED = 8  # texts shown in a line
+LOOKED_THROUGH = 1_000_000  # characters searched for unknown parts
 FOREIGN = "take a tokenizer that was learned from such texts"
 
 
 @dataclass
 class UnknownTokens:
-    """What was read, and what of it was unknown."""
+    """Counts of tokens and of unknown tokens, with some of the unknown texts."""
 
     tokens: int = 0
     unknown: int = 0
-    texts: Counter[str] = field(default_factory=Counter)  # what the unknown ones stand for, as far as it was looked at
+    texts: Counter[str] = field(default_factory=Counter)  # unknown texts that `look` found
 
     def count(self, ids: Ids, tokenizer: Tokenizer) -> None:
-        """Tokens, but for other special ones, which frame texts."""
+        """Count tokens and unknown tokens; other special tokens are not counted."""
         if is_limited(tokenizer):
             self.unknown += int((ids == tokenizer.unknown).sum())
             self.tokens += len(ids) - int(np.isin(ids, list(tokenizer.special - {tokenizer.unknown})).sum())
 
     def look(self, texts: Iterable[str], tokenizer: Tokenizer) -> None:
-        """Which parts of texts are unknown."""
         left = LOOKED_THROUGH
         for text in texts:
             encoded = tokenizer.plain.encode(text[:left], add_special_tokens=False)
@@ -49,11 +48,10 @@ class UnknownTokens:
 
     @property
     def share(self) -> float:
-        """Of all tokens."""
         return self.unknown / max(self.tokens, 1)
 
     def check(self, place: object, most: float, key: str = "most_unknown=") -> None:
-        """Tell of many unknown tokens, or refuse them; `key`: the setting or flag that allows more."""
+        """Report many unknown tokens, or raise an error above `most`; `key`: the setting or flag that allows more."""
         if self.share <= TOLD:
             return
         listed = f" ({', '.join(text for text, _ in self.texts.most_common(LISTED))})" if self.texts else ""
@@ -65,11 +63,10 @@ class UnknownTokens:
 
 
 def is_limited(tokenizer: Tokenizer) -> bool:
-    """Can a text be unknown to it, where that is a loss?"""
+    """Return whether a text can have unknown tokens whose content is lost to the network."""
     return tokenizer.unknown is not None and not tokenizer.whole_words
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuse a setting that is no share."""
     if not 0 <= value <= 1:
         raise ValueError(f"{name}: found {value:g}; wanted a share of all tokens, 0 to 1")

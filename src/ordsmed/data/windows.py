@@ -1,12 +1,13 @@
-"""Windows: which tokens of the store a row holds; pure index maps, computed and not listed where that is possible.
+"""Windows: the token range of the store in each row; index maps, computed by arithmetic where possible.
 
     store:  doc 0 ....................|doc 1 .....|doc 2 ..............
-    rows:   [......][......][......][....|....][..|......][......]        pack, cut anywhere: arithmetic alone
-    rows:   [....]  [......][...]  [....|....]    [......][....]          pack, cut at sentences: one int64 a row
+    rows:   [......][......][......][....|....][..|......][......]        pack, split anywhere: only arithmetic
+    rows:   [....]  [......][...]  [....|....]    [......][....]          pack, split at sentences: one int64 per row
     rows:   [......][......][....]   [.....]      [......][......][.]     pack = false: no row holds two documents
     rows:   [..|..|.|][..|...|][.|||...|.|]       [...|.||..|][....|]     lines: each sentence and its stop
 
-Each document in a row costs `joint` positions more than its tokens ([CLS] and [SEP]); `room` is without the first's.
+Each document in a row takes `joint` positions in addition to its tokens ([CLS] and [SEP]); `room` is the row length
+without those of the first document.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ BLOCK = 1_000_000
 
 
 class Windows(Protocol):
-    """Rows as ranges of token positions in the store."""
+    """Rows as token ranges of the store."""
 
     def __len__(self) -> int:
-        """How many rows an epoch has."""
+        """Return the number of rows per epoch."""
 
     def spans(self, rows: Ints) -> tuple[Ints, Ints]:
-        """First token and end of each row."""
+        """Return first token and end of each row."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Every row full, documents side by side, cut wherever the row ends."""
+    """Full rows of consecutive documents, split wherever a row ends."""
 
     document_starts: Ints
     room: int
@@ -48,7 +49,7 @@ class Packed:
         return self._token(rows * self.room), self._token((rows + 1) * self.room)
 
     def _token(self, place: Ints) -> Ints:
-        """The token at, or first after, a place of the stream in which documents are joined by `joint` places."""
+        """Return the token at or after each position of the stream, in which `joint` positions separate documents."""
         starts = self.document_starts
         document = document_at(starts, place, self.joint, len(starts) - 1)
         return np.minimum(place - self.joint * document, starts[document + 1])
@@ -56,15 +57,14 @@ class Packed:
 
 @dataclass(frozen=True)
 class Single:
-    """One document a row, long ones in several rows."""
+    """One document per row; long documents have several rows."""
 
     document_starts: Ints
-    first_rows: Ints  # the row each document begins with; last = number of rows
+    first_rows: Ints  # first row of each document; last = number of rows
     room: int
 
     @staticmethod
     def of(document_starts: Ints, room: int) -> Single:
-        """Count the rows of every document."""
         lengths = np.diff(document_starts)
         return Single(document_starts, np.concatenate([[0], np.cumsum(-(-lengths // room))]), room)
 
@@ -79,18 +79,17 @@ class Single:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Rows of whole sentences; only a sentence longer than a row is cut."""
+    """Rows of complete sentences; only a sentence longer than a row is split."""
 
-    bounds: Ints  # where each row begins; last = end of the store
+    bounds: Ints  # first token of each row; last = end of the store
 
     @staticmethod
     def of(document_starts: Ints, sentence_starts: Ints, room: int, joint: int, *, pack: bool) -> Fitted:
-        """Fill each row with as many whole sentences as fit; `sentence_starts` ends with the number of tokens."""
         edges, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
         while first < last:
             end = min(first + block, last)
             rows = _walk(document_starts, sentence_starts[first : end + 1], edges[-1], room, joint, pack)
-            edges += rows if end == last else rows[:-1] or rows  # the next block may have more for the last row
+            edges += rows if end == last else rows[:-1] or rows  # the last row may continue in the next block
             first = end if end == last else int(np.searchsorted(sentence_starts, edges[-1], "right")) - 1
         return Fitted(np.asarray(edges, np.int64))
 
@@ -103,21 +102,21 @@ class Fitted:
 
 @dataclass(frozen=True)
 class SentenceLines:
-    """Rows of whole sentences with a stop token after each, RoBERTa's; across documents one more between two.
+    """Rows of complete sentences with a stop token after each, as in RoBERTa; with `cross`, one more between documents.
 
-    fairseq encodes the empty line there as a sentence of nothing but its stop. So that stop ends a row or, where it no
-    longer fits, begins the next; a row of it alone, which fairseq would make, is left out.
+    fairseq encodes the empty line between documents as a sentence that is only its stop token. This token ends a row
+    or, if it does not fit, begins the next one. A row of this token alone, which fairseq would make, is dropped.
     """
 
     document_starts: Ints
     sentence_starts: Ints
-    bounds: Ints  # twice the token each row begins with, 1 more where the stop between documents is first; last: end
+    bounds: Ints  # 2 x first token of each row, + 1 if the stop between documents precedes it; last: end
     room: int
     cross: bool
 
     @staticmethod
     def of(document_starts: Ints, sentence_starts: Ints, room: int, *, cross: bool) -> SentenceLines:
-        """Fill each row with as many sentences as fit; one longer than a row is cut, with a stop after each part."""
+        """Fill each row with as many sentences as fit; a longer sentence is split, each part with a stop token."""
         edges, first, last, block = [0], 0, len(sentence_starts) - 1, max(BLOCK, 2 * room)
         while first < last:
             end = min(first + block, last)
@@ -133,7 +132,7 @@ class SentenceLines:
         return self.bounds[rows] >> 1, self.bounds[rows + 1] >> 1
 
     def parts(self, rows: Ints) -> SentenceParts:
-        """The sentences of rows and their stop tokens."""
+        """Return the sentences of rows and the numbers of their stop tokens."""
         cut = split(self.sentence_starts, *self.spans(rows))
         full = cut.stop > cut.start
         row, start, stop = cut.row[full], cut.start[full], cut.stop[full]
@@ -141,25 +140,24 @@ class SentenceLines:
         if self.cross:
             stops += _begins(self.document_starts, stop) & (stop < self.document_starts[-1])
             over = led + np.bincount(row, stop - start + stops, len(rows)).astype(np.int64) - self.room
-            stops -= (over[row] > 0) & (np.diff(row, append=len(rows)) > 0)  # the last one is in the next row
+            stops -= (over[row] > 0) & (np.diff(row, append=len(rows)) > 0)  # the last stop is in the next row
         return SentenceParts(row, start, stop, stops, led)
 
 
 @dataclass(frozen=True)
 class SentenceParts:
-    """Sentences, or parts of long ones, in row order."""
+    """Sentences, or parts of long sentences, in row order."""
 
-    row: Ints  # which of the asked rows
+    row: Ints  # index of the row among the requested rows
     start: Ints
     stop: Ints
-    stops: Ints  # how many come after it: its own, and the one between documents
-    led: Ints  # of each row: stop tokens that come before its first sentence
+    stops: Ints  # number of stop tokens after it, including that between documents
+    led: Ints  # for each row: stop tokens before its first sentence
 
 
 def windows(
     document_starts: Ints, sentence_starts: Ints, *, room: int, joint: int, pack: bool, sentences: bool
 ) -> Windows:
-    """The windows an objective asked for."""
     if sentences:
         return Fitted.of(document_starts, sentence_starts, room, joint, pack=pack)
     return Packed(document_starts, room, joint) if pack else Single.of(document_starts, room)
@@ -169,14 +167,14 @@ def windows(
 class DocumentPieces:
     """The parts of rows that come from one document each, in row order."""
 
-    row: Ints  # which of the asked rows
+    row: Ints  # index of the row among the requested rows
     document: Ints
     start: Ints
     stop: Ints
 
     @staticmethod
     def join(parts: Sequence[DocumentPieces], rows: Sequence[Ints]) -> DocumentPieces:
-        """Of rows end to end; each part is of as many as `rows` has of it."""
+        """Join the parts of several sources as consecutive rows; `rows`: the rows of each source."""
         firsts = np.cumsum([0, *map(len, rows[:-1])])
         row = np.concatenate([part.row + first for part, first in zip(parts, firsts, strict=True)])
         names = ("document", "start", "stop")
@@ -184,7 +182,6 @@ class DocumentPieces:
 
 
 def split(document_starts: Ints, start: Ints, stop: Ints) -> DocumentPieces:
-    """Cut rows at the borders of documents."""
     first = np.minimum(np.searchsorted(document_starts, start, "right"), len(document_starts) - 1) - 1
     count = np.maximum(np.searchsorted(document_starts, stop, "left") - first, 1)
     row = np.repeat(np.arange(len(start)), count)
@@ -194,14 +191,14 @@ def split(document_starts: Ints, start: Ints, stop: Ints) -> DocumentPieces:
 
 
 def run(counts: Ints) -> Ints:
-    """0..c-1 for every count c, one after the other."""
+    """Return 0..c-1 for every count c, one after the other."""
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def document_at(starts: Ints, place: Ints, joint: int, documents: int) -> Ints:
-    """The last of so many documents whose joined place, starts[d] + joint * d, is at or before each place."""
+    """Return the last document whose joined position, starts[d] + joint * d, is at or before each position."""
     low, high = np.zeros_like(place), np.full_like(place, documents - 1)
-    while (low < high).any():  # halving by hand: a second array of starts would cost 8 bytes a document
+    while (low < high).any():  # bisection, because an array of joined starts would take 8 bytes per document
         middle = (low + high + 1) // 2
         before = starts[middle] + joint * middle <= place
         low, high = np.where(before, middle, low), np.where(before, high, middle - 1)
@@ -209,8 +206,8 @@ def document_at(starts: Ints, place: Ints, joint: int, documents: int) -> Ints:
 
 
 def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int, pack: bool) -> list[int]:
-    """Follow the rows through one block of sentences, from `bound`; the last row of the block may be cut short."""
-    filled = np.append(np.diff(starts) > 0, True)  # stores made elsewhere may hold empty sentences
+    """Return the ends of rows within one block of sentences, from `bound`; the last row of the block may be short."""
+    filled = np.append(np.diff(starts) > 0, True)  # stores of other programs may have empty sentences
     units = _units(np.asarray(starts, np.int64)[filled], room)
     units = units[np.searchsorted(units, bound) :]
     document = np.searchsorted(document_starts, units[:-1], "right") - 1
@@ -226,7 +223,7 @@ def _walk(document_starts: Ints, starts: Ints, bound: int, room: int, joint: int
 
 
 def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cross: bool) -> list[int]:
-    """The same for sentences with stop tokens: in rows lie sentences and, each by itself, stop tokens between them."""
+    """Return the ends of rows like `_walk`, for sentences with stop tokens and the tokens between documents."""
     filled = np.append(np.diff(starts) > 0, True)
     units = _units(np.asarray(starts, np.int64)[filled], room - 1)
     units = units[np.searchsorted(units, bound // 2) :]
@@ -235,7 +232,7 @@ def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cros
     new = _begins(document_starts, units[:-1])
     new[0] = bound % 2
     between = new & cross
-    item = np.arange(len(new)) + np.cumsum(between)  # of each unit; that of the stop before it is one less
+    item = np.arange(len(new)) + np.cumsum(between)  # index of each unit; the stop before it has the previous index
     sizes = np.ones(item[-1] + 1, np.int64)
     sizes[item] += np.diff(units)
     ends, is_stop = np.cumsum(sizes), sizes == 1
@@ -253,12 +250,10 @@ def _walk_lines(document_starts: Ints, starts: Ints, bound: int, room: int, cros
 
 
 def _begins(document_starts: Ints, token: Ints) -> NDArray[np.bool_]:
-    """Does a document begin with each token?"""
     return np.asarray(document_starts[np.searchsorted(document_starts, token)] == token)
 
 
 def _units(starts: Ints, room: int) -> Ints:
-    """Sentence starts, with more of them inside sentences longer than a row."""
     counts = -(-np.diff(starts) // room)
     if counts.max(initial=1) <= 1:
         return starts

@@ -1,10 +1,10 @@
-"""Words: many texts -> ids, each different word encoded once; exactly what the pipeline itself would give.
+"""Words: texts to ids with each distinct word encoded once; the results equal those of the tokenizer's pipeline.
 
-    " The newts ran" -> [" The", " newts", " ran"] -> numbers in a table -> ids of the words, laid end to end
+    " The newts ran" -> [" The", " newts", " ran"] -> rows of a table -> ids of the words, end to end
 
-BERT's pipeline sees words apart at every space; GPT-2's joins at most one space to the front of a word. So texts cut
-there give the same ids, word by word, and a word seen before costs a look into a table. Others take whole texts.
-Where the vocabulary is of whole words, those that it lacks get numbers of their own.
+BERT's pipeline splits words at every space; GPT-2's joins at most one space to the front of a word. Splitting texts
+there and encoding each word gives the same ids, and a known word is only a table lookup. Other pipelines encode
+complete texts. With a vocabulary of words, the words outside it get temporary ids.
 """
 
 import re
@@ -19,15 +19,13 @@ from ordsmed.text.tokenizer import Ids, Tokenizer
 
 Ints = NDArray[np.int64]
 Cut = Callable[[str], list[str]]
-FULL = 1_000_000  # words in the table, ...
-LONG = 24_000_000  # ... characters in it, or ids: then it is begun anew
+FULL = 1_000_000  # limit of words in the table, ...
+LONG = 24_000_000  # ... and of characters or ids in it; beyond, it is cleared
 _GAPS = re.compile(r"[ \n]?[^ \n]+|[ \n]+(?![^ \n])|[ \n]")
-_STRANGE = re.compile(r"[^\S \n]")  # white space other than blank and new line: GPT-2's pattern looks ahead there
+_STRANGE = re.compile(r"[^\S \n]")  # white space other than blank and newline: GPT-2's pattern has a lookahead for it
 
 
 class Words:
-    """A tokenizer and the table of words it has seen."""
-
     def __init__(self, tokenizer: Tokenizer, dtype: np.dtype[Any]) -> None:
         self.tokenizer, self.cut = tokenizer, cut_of(tokenizer)
         self.dtype = dtype
@@ -41,11 +39,11 @@ class Words:
         self.lengths: Ints = np.zeros(1 << 14, np.int64)
 
     def strangers(self, ids: Ids) -> tuple[Ids, list[str]]:
-        """Ids that `encode` gave, and the words beyond the vocabulary in them: none in pieces."""
+        """Return ids from `encode` and the words outside the vocabulary among them; none for subwords."""
         return ids, []
 
     def encode(self, texts: Sequence[str]) -> tuple[Ids, Ints]:
-        """The ids of all texts, end to end, and how many each text has."""
+        """Return the ids of all texts, end to end, and the number of ids of each text."""
         if self.cut is None:
             return _joined(self.tokenizer, texts, self.dtype)
         pieces = list(map(self.cut, texts))
@@ -53,7 +51,6 @@ class Words:
         return self._gather(self._numbers([word for piece in pieces for word in piece]), sizes)
 
     def _numbers(self, words: list[str]) -> Ints:
-        """The row of each word in the table; words not yet in it are encoded and entered."""
         numbers = np.fromiter(map(self.table.get, words, repeat(-1)), np.int64, len(words))
         unknown = np.flatnonzero(numbers < 0).tolist()
         if not unknown:
@@ -76,7 +73,6 @@ class Words:
         return numbers
 
     def _looked_up(self, new: Sequence[str]) -> tuple[Ids, Ints]:
-        """The ids of new words, end to end, and how many each has."""
         return _joined(self.tokenizer, new, self.dtype)
 
     def _gather(self, numbers: Ints, sizes: Ints) -> tuple[Ids, Ints]:
@@ -89,20 +85,20 @@ class Words:
 
 
 class WholeWords(Words):
-    """The table of a word vocabulary: each word it lacks has a number behind it, until the table is begun anew."""
+    """The table for a vocabulary of words; other words have ids after the vocabulary until the table is cleared."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         entries = tokenizer.model["vocab"].items()
-        self.known = {word: n for word, n in entries if n not in tokenizer.special}  # what reads <S> is no sign
+        self.known = {word: n for word, n in entries if n not in tokenizer.special}  # "<S>" in a text is a plain word
         super().__init__(tokenizer, np.dtype("<i4"))
 
     def _begin(self) -> None:
         super()._begin()
         self.others: dict[str, int] = {}
-        self.names: list[str] = []  # of the others, in order
+        self.names: list[str] = []  # the other words in order
 
     def strangers(self, ids: Ids) -> tuple[Ids, list[str]]:
-        """The words beyond the vocabulary in order of first appearance here; ids give their place in that list."""
+        """Return the words outside the vocabulary in order of appearance; their ids are made indices into that list."""
         first = self.tokenizer.vocabulary
         positions = np.flatnonzero(ids >= first)
         numbers, appeared, which = np.unique(ids[positions], return_index=True, return_inverse=True)
@@ -124,7 +120,7 @@ class WholeWords(Words):
 
 
 def cut_of(tokenizer: Tokenizer) -> Cut | None:
-    """How texts may be cut without changing an id; None where only the whole text will do."""
+    """Return how texts can be split without changing ids; None if only complete texts can be encoded."""
     about = tokenizer.about
     if not all(entry["special"] for entry in about["added_tokens"]) or about["model"].get("dropout"):
         return None
@@ -144,7 +140,7 @@ def _at_spaces(text: str) -> list[str]:
 
 
 def _forgets_blanks(tokenizer: Tokenizer) -> bool:
-    """Does a text get one blank before it and between words, wherever its words stand and however it is broken?"""
+    """Return whether the pipeline puts exactly one blank before each word, for any white space in the text."""
     steps, normalizer = tokenizer.about["pre_tokenizer"], tokenizer.pipeline.normalizer
     first, *rest = steps.get("pretokenizers", [steps])
     apart = first["type"] == "Metaspace" and first["split"] and first["prepend_scheme"] == "first"
@@ -160,7 +156,7 @@ def _at_blanks(text: str) -> list[str]:
 def _before_spaces(text: str) -> list[str]:
     head = text[:1]
     if "  " not in text and text[1:].isprintable() and (head == "\n" or head.isprintable()):
-        words = text.replace(" ", "\0 ").split("\0")  # nearly every sentence; three times as fast as the pattern
+        words = text.replace(" ", "\0 ").split("\0")  # nearly every sentence; three times as fast as a pattern
         return words if words[0] else words[1:]
     return [text] if _STRANGE.search(text) else _GAPS.findall(text)
 
@@ -172,7 +168,6 @@ def _joined(tokenizer: Tokenizer, texts: Sequence[str], dtype: np.dtype[Any]) ->
 
 
 def _room(array: NDArray[Any], wanted: int) -> NDArray[Any]:
-    """The array, at least so long: doubled until it is."""
     if wanted <= len(array):
         return array
     return np.concatenate([array, np.zeros(max(wanted, 2 * len(array)) - len(array), array.dtype)])

@@ -1,4 +1,4 @@
-"""Activations by their names, ours and those in Hugging Face's config.json."""
+"""Activation functions by name, and the names that Hugging Face's config.json uses for them."""
 
 import functools
 from collections.abc import Callable
@@ -17,12 +17,11 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """GELU by a sigmoid."""
+    """Approximate GELU by `x * sigmoid(1.702 x)`."""
     return x * torch.sigmoid(1.702 * x)
 
 
 def relu2(x: Tensor) -> Tensor:
-    """ReLU, squared."""
     return F.relu(x).square()
 
 
@@ -31,8 +30,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu, "relu2": relu2, "silu": F.silu, "tanh": torch.tanh,
 }  # fmt: skip
 GELUS = (ACTIVATIONS["gelu"], ACTIVATIONS["gelu_tanh"])
-PACKED = dict(zip(GELUS, (("gelu", "none"), ("gelu", "tanh")), strict=True))  # as kernels of packed layers name them
-# theirs -> ours; the first of those that mean the same is what is written
+PACKED = dict(zip(GELUS, (("gelu", "none"), ("gelu", "tanh")), strict=True))  # arguments of the packed kernels
+# Hugging Face's name -> the project's name; exports write the first of several names with the same meaning
 THEIRS = {
     "gelu": "gelu", "gelu_python": "gelu",
     "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
@@ -42,30 +41,32 @@ THEIRS = {
 
 
 def bent(layer: nn.Linear, activation: Activation, x: Tensor) -> Tensor:
-    """`activation(layer(x))`; GELU learns by a kernel of ours where those run, and is part of a packed product."""
+    """Return `activation(layer(x))`.
+
+    A packed layer computes GELU inside its product. Where the project's GELU kernel is switched on, it computes GELU
+    and its backward pass.
+    """
     packed = vars(layer).get("forward")
     if isinstance(packed, PackedLayer) and activation in PACKED:
         return packed(x, *PACKED[activation])
     if switch.runs("gelu", x.device) and activation in GELUS and is_plain(layer) and not torch.compiler.is_compiling():
-        from ordsmed.nn.kernels.gelu import linear_gelu  # Triton's: where it is switched on it is there
+        from ordsmed.nn.kernels.gelu import linear_gelu  # needs Triton, which is installed if the kernel is on
 
         return linear_gelu(x, layer.weight, layer.bias, tanh=activation is ACTIVATIONS["gelu_tanh"])
     return activation(layer(x))
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Is it one product with a bias that learns, of this rank alone, at which nobody looks?"""
+    """Return whether `layer` is an unmodified nn.Linear: a trainable bias, no hooks, and an unsharded weight."""
     if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer):
         return False
     return layer.bias is not None and layer.bias.requires_grad and not is_sharded(layer.weight)
 
 
 def ours(config: dict[str, Any], key: str, usual: str) -> str:
-    """Our name of the activation that a config.json asks for."""
     expect(config, **{key: tuple(THEIRS)})
     return THEIRS[config.get(key, usual)]
 
 
 def theirs(name: str) -> str:
-    """Their name of one of our activations."""
     return next(there for there, here in THEIRS.items() if here == name)

@@ -1,12 +1,13 @@
-"""Adapters (LoRA, Hu et al. 2021): the network stays as it is, and some of its layers learn a change of low rank.
+"""Adapters (LoRA, Hu et al. 2021): the network is frozen, and some of its layers learn a low-rank change.
 
     x [..., I] --> weight [O, I], bias ----------------------> + --> [..., O]
            '-----> dropout --> down [r, I] --> up [O, r] * scale
 
-Gradients and moments are then those of the adapters and heads alone. `up` begins as 0, so the network begins as it was.
+Only adapters and heads have gradients and optimizer moments. `up` starts at 0, so the adapted network starts as the
+original one.
 
-Query, key and value are one layer of ours, `gather`, whose rows stand head by head, [H, 3, d]. Its adapter has one
-down for all three, which therefore look at the same r numbers of a token, and rows of up for each, in the same order.
+Query, key and value are one layer, `gather`, whose rows are ordered by head, [H, 3, d]. Its adapter has one `down` for
+all three, which therefore share the same r features of a token, and one `up` with rows in the same order.
 """
 
 import math
@@ -28,7 +29,7 @@ from ordsmed.nn.model import Block
 
 @dataclass(frozen=True)
 class Adapters:
-    """Low-rank adapters (LoRA) in a network that does not learn beside them; heads learn as ever."""
+    """Low-rank adapters (LoRA) in a frozen network; heads are trained as usual."""
 
     rank: int = 8
     """rank of the adapters; elsewhere lora_r"""
@@ -56,9 +57,10 @@ class Adapters:
 
 
 class Adapted(nn.Module):
-    """A linear layer with an adapter; its own tensors keep their names.
+    """A linear layer with an adapter; its weight and bias keep their names.
 
-    It is no nn.Linear, so that torch refuses to split it over tensor ranks: how down and up would lie is not settled.
+    It does not derive from nn.Linear, so torch refuses to split it over tensor-parallel ranks: how to shard
+    `adapter_down` and `adapter_up` is not defined.
     """
 
     def __init__(self, layer: nn.Linear, how: Adapters) -> None:
@@ -67,7 +69,8 @@ class Adapted(nn.Module):
         self.adapter_down = nn.Parameter(layer.weight.new_empty(how.rank, layer.in_features))
         self.adapter_up = nn.Parameter(layer.weight.new_zeros(layer.out_features, how.rank))
         self.dropout = Dropout(how.dropout)
-        nn.init.kaiming_uniform_(self.adapter_down, a=math.sqrt(5))  # as the authors' code, so that known rates fit
+        # as in the reference implementation, so that published learning rates apply
+        nn.init.kaiming_uniform_(self.adapter_down, a=math.sqrt(5))
         self.train(layer.training)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,9 +79,10 @@ class Adapted(nn.Module):
 
 
 def put_in(model: nn.Module, how: Adapters) -> int:
-    """Adapt layers of a network's blocks and freeze the rest of it; returns how many layers were adapted.
+    """Replace the layers named in `how.on` by adapted ones and freeze all other weights; return their number.
 
-    After its weights were loaded, and before dropout layers are numbered, blocks split and parameters grouped.
+    Call it after the weights are loaded, and before dropout layers are numbered, blocks are sharded and parameters are
+    grouped.
     """
     layers = [
         (parent, name, layer)
@@ -98,7 +102,6 @@ def put_in(model: nn.Module, how: Adapters) -> int:
 
 
 def _check(model: nn.Module, how: Adapters, names: set[str]) -> None:
-    """Refuse what fits no layer or no weight."""
     if any(isinstance(module, Lstm) for module in model.modules()):
         problem = "found a network of LSTMs (ELMo), which have no layers that an adapter could stand beside"
         raise RecipeError("adapters", problem, "a Transformer", "leave adapters out")
@@ -111,13 +114,16 @@ def _check(model: nn.Module, how: Adapters, names: set[str]) -> None:
 
 
 def _learns(name: str, how: Adapters) -> bool:
-    """Does this weight learn in full? Its name is sought as the optimizer knows it."""
+    """Return whether a weight is trained in full. `how.learn` is matched against the name that the optimizer uses."""
     return bool(how.learn and re.search(how.learn, f"model.{name}"))
 
 
 @torch.no_grad()
 def merged(tensors: Mapping[str, Tensor], how: Adapters) -> dict[str, Tensor]:
-    """The tensors of an adapted network, whole ones by name, as those of the plain one that does the same."""
+    """Return the tensors of an adapted network with every adapter added to its weight, as an unadapted network.
+
+    `tensors` are full (unsharded) tensors by name.
+    """
     plain = {name: tensor for name, tensor in tensors.items() if not name.endswith((".adapter_down", ".adapter_up"))}
     for name, up in tensors.items():
         layer, _, end = name.rpartition(".")

@@ -1,9 +1,9 @@
-"""Self-attention: one projection for query, key and value, and the kernel that fits the device.
+"""Self-attention: one projection for query, key and value, and the fastest kernel for the device.
 
-B batch, T tokens, D width, H heads, d = D / H. The fused rows stand head by head, [H, 3, d]: a split of the rows is a
-split of whole heads. `visible` says which tokens see each other; padding sees padding, so that no row is empty. On a
-CPU rows that hold several texts are looked at text by text where that is cheaper than a mask over all of them; on a GPU
-in 16 bits by kernels for texts of any length (nn/varlen.py).
+B batch, T tokens, D width, H heads, d = D / H. The rows of the fused projection are ordered by head, [H, 3, d], so that
+a split of the rows is a split by heads. `visible` says which tokens attend to each other. Padding attends to padding,
+so that no row of the mask is empty. On a CPU, rows with several texts are computed text by text where this is cheaper
+than a mask over the row. On a GPU in 16 bits they use the kernels for texts of variable length (nn/varlen.py).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.rotary import Turn, parted
 from ordsmed.nn.varlen import MOST, EndToEnd, Texts, bounds, why_not
 
-ROOM = 64  # places that a cache makes ahead
-CALL = 40_000  # scores that a CPU makes in the time that another call of its kernels takes
-FAR = 8  # times a reach that rows must be long for a CPU to look at neighbors alone
+ROOM = 64  # positions that a cache allocates ahead
+CALL = 40_000  # scores that a CPU computes in the time of one more kernel call
+FAR = 8  # a CPU uses `Neighbors` for rows at least this many times as long as the reach
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Tokens that see each other and nobody else: so many, and so many, end to end through all rows."""
+    """Consecutive texts of these sizes, over all rows end to end; a token attends only to tokens of its own text."""
 
     sizes: tuple[int, ...]
-    reach: int | None = None  # how far to either side they see; None: as far as the run goes
+    reach: int | None = None  # tokens visible to either side; None: the complete text
 
     def seen(self, size: int, *, causal: bool) -> Tensor | None:
-        """What is added to the scores of a run of this size: minus infinity where a token does not see another."""
+        """Return the additive mask of a text with `size` tokens (0 or minus infinity), or None if it needs no mask."""
         if self.reach is not None and size > self.reach + 1:
             within = near(size, self.reach, torch.device("cpu"))
             return as_scores(within & lower(size, within.device) if causal else within)
@@ -44,17 +44,17 @@ class Runs:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Tokens that see no further than `reach`: rows are cut into blocks twice as long, which look at two such lengths.
+    """Local attention on a CPU: each block of 2 x `reach` tokens attends to 4 x `reach` tokens.
 
-    So a row of T tokens is T x 4 reach scores, and never T x T.
+    A row of T tokens then has T x 4 reach scores instead of T x T.
     """
 
     reach: int
-    scores: Tensor  # [B * blocks, 1, 2 reach, 4 reach]: 0 where a token sees another, else minus infinity
+    scores: Tensor  # [B * blocks, 1, 2 reach, 4 reach]: 0 for visible tokens, else minus infinity
 
     @staticmethod
     def of(visible: Tensor | Runs | None, reach: int, shape: tuple[int, int], *, causal: bool) -> Neighbors:
-        """Of rows [B, T]. `causal`: where no mask tells it, a token sees only what stands before it."""
+        """Build the blocks of rows [B, T]. `causal`: without a mask, a token sees only itself and earlier tokens."""
         (batch, length), size = shape, 2 * reach
         count = -(-length // size)
         at = torch.arange(count * size).view(count, size, 1)
@@ -68,42 +68,40 @@ class Neighbors:
         elif isinstance(visible, Runs):
             texts = torch.arange(len(visible.sizes)).repeat_interleave(torch.tensor(visible.sizes)).view(batch, length)
             seen = seen & (texts[:, at.clamp(max=length - 1)] == texts[:, inside])
-        seen = (seen | (at >= length)).expand(batch, count, size, 2 * size)  # who is not there must see something
+        seen = (seen | (at >= length)).expand(batch, count, size, 2 * size)  # padding must see something
         return Neighbors(reach, torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf).flatten(0, 1).unsqueeze(1))
 
     def queries(self, x: Tensor) -> Tensor:
-        """[B, H, T, d] -> [B * blocks, H, 2 reach, d]."""
         size, rows = 2 * self.reach, x.transpose(1, 2)
         rows = F.pad(rows, (0, 0, 0, 0, 0, -rows.shape[1] % size))
         blocks: Tensor = rows.unflatten(1, (-1, size)).flatten(0, 1).transpose(1, 2)
         return blocks
 
     def looked_at(self, x: Tensor) -> Tensor:
-        """[B, H, T, d] -> [B * blocks, H, 4 reach, d]: of each block what it looks at."""
+        """Return the keys or values that each block attends to: [B, H, T, d] -> [B * blocks, H, 4 reach, d]."""
         size, rows = 2 * self.reach, x.transpose(1, 2)
         rows = F.pad(rows, (0, 0, 0, 0, self.reach, self.reach + -rows.shape[1] % size)).unflatten(1, (-1, size))
         return torch.cat([rows[:, :-1], rows[:, 1:]], 2).flatten(0, 1).transpose(1, 2)
 
     def rows(self, mixed: Tensor, length: int) -> Tensor:
-        """[B * blocks, H, 2 reach, d] -> [B, H, T, d]."""
         count = -(-length // (2 * self.reach))
         blocks: Tensor = mixed.transpose(1, 2).unflatten(0, (-1, count))
         return blocks.flatten(1, 2)[:, :length].transpose(1, 2)
 
 
-# a mask (True, or 0 among scores, where a token sees another), runs, neighbors, texts end to end; None: all see all
+# a boolean or additive mask, texts of a CPU, local attention of a CPU, texts of a GPU; None: all tokens see all
 Visible = Tensor | Runs | Neighbors | EndToEnd | None
 
 
 class KeyValueCache:
-    """The keys and values that a layer has seen: what lets a causal network go on without reading anew."""
+    """Keys and values of the tokens that one layer has read, so that a causal network need not read them again."""
 
     def __init__(self) -> None:
         self.length = 0
-        self.room: Tensor | None = None  # [2, B, H, room, d]: with places for what is to come
+        self.room: Tensor | None = None  # [2, B, H, room, d]: allocated beyond `length`
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, with these behind; [B, H, T, d]."""
+        """Append the keys and values of new tokens and return those of all tokens, [B, H, T, d]."""
         before, self.length = self.length, self.length + key.shape[2]
         if self.room is None or self.room.shape[3] < self.length:
             batch, heads, _, width = key.shape
@@ -116,17 +114,15 @@ class KeyValueCache:
         return self.room[0, :, :, : self.length], self.room[1, :, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows alone."""
         if self.room is not None:
             self.room = self.room.index_select(1, rows)
 
     def drop(self, count: int) -> None:
-        """Forget the first tokens of all rows."""
         self.room = None if self.room is None else self.room[:, :, :, count:]
         self.length -= count
 
     def join(self, newer: KeyValueCache) -> None:
-        """The rows of another one behind these; what is shorter gets zeros in front."""
+        """Append the rows of `newer` to the batch; the shorter cache is padded with zeros on the left."""
         length = max(self.length, newer.length)
         self.room = torch.cat([self._as_long_as(length), newer._as_long_as(length)], 1)
         self.length = length
@@ -137,7 +133,7 @@ class KeyValueCache:
 
 
 class Cache:
-    """What a causal network has read of some rows: keys and values a layer, and which document each token is of."""
+    """The tokens that a causal network has read: keys and values of each layer, and each token's document."""
 
     def __init__(self, layers: int) -> None:
         self.layers = [KeyValueCache() for _ in range(layers)]
@@ -145,7 +141,7 @@ class Cache:
         self.length = 0
 
     def visible(self, new: int, documents: Tensor | None, device: torch.device) -> Tensor | None:
-        """What `new` tokens behind those that were read may see of all; [1 or B, 1, new, all]."""
+        """Append `new` tokens and return the mask over all tokens, [1 or B, 1, new, all]; None: no mask is needed."""
         if self.length and (documents is None) != (self.documents is None):
             raise ValueError("documents are told of all tokens of a cache, or of none")
         if documents is not None:
@@ -158,13 +154,12 @@ class Cache:
         return (documents[:, None, :, None] == self.documents[:, None, None, :]) & seen
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows alone: the others have ended."""
         for layer in self.layers:
             layer.select(rows)
         self.documents = None if self.documents is None else self.documents.index_select(0, rows)
 
     def join(self, newer: Cache) -> None:
-        """Rows that another cache has read, behind these; who is shorter stands behind padding, which nobody sees."""
+        """Append the rows of `newer` to the batch; shorter rows are padded on the left with document 0."""
         for cache in (self, newer):
             cache._trim()
         length = max(self.length, newer.length)
@@ -176,14 +171,13 @@ class Cache:
             layer.join(more)
 
     def _texts(self) -> Tensor:
-        """Which document each token is of, where that was not told: all of one."""
+        """Return the document of each token, [B, T]; all ones if documents were not given."""
         room = self.layers[0].room
         assert room is not None
         ones = torch.ones(room.shape[1], self.length, dtype=torch.int64, device=room.device)
         return ones if self.documents is None else self.documents
 
     def _trim(self) -> None:
-        """Without padding that stands before all rows."""
         if self.documents is None:
             return
         lead = int((self.documents == 0).all(0).long().cumprod(0).sum())
@@ -193,7 +187,7 @@ class Cache:
                 layer.drop(lead)
 
     def nearby(self, visible: Tensor | None, new: int, reach: int, device: torch.device) -> Tensor | None:
-        """What of it is no further than `reach` before; None: that is all."""
+        """Restrict `visible` to tokens at most `reach` positions back; unchanged if the cache is shorter."""
         if self.length <= reach + 1:
             return visible
         within = near(self.length, reach, device)[-new:]
@@ -201,12 +195,11 @@ class Cache:
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot-product attention over the tokens that may see each other."""
+    """Scaled dot-product attention of every token over the tokens that are visible to it."""
 
     def __init__(
         self, width: int, heads: int, dropout: float, *, causal: bool, bias: bool = True, scale: float | None = None
     ) -> None:
-        """`scale`: what products of queries and keys are multiplied by; None: 1 / sqrt(d)."""
         super().__init__()
         self.scale = 1 / math.sqrt(width // heads) if scale is None else scale
         self.heads, self.head, self.causal = heads, width // heads, causal
@@ -223,10 +216,13 @@ class SelfAttention(nn.Module):
         kept: KeyValueCache | None = None,
         mix: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """`turn`: cosine and sine of every place's angles, [B, T, d]; `kept`: what was read before; `mix`: the last
-        product, where a block makes it otherwise."""
-        output = self.mix if mix is None else mix  # `or` is a question that torch 2.11's compiler cannot put to methods
-        fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; heads follow the local width
+        """Attend over x [B, T, D].
+
+        `turn`: cosine and sine of the rotary angles of every position, [B, T, d]. `kept`: keys and values of earlier
+        tokens. `mix`: replaces the output projection, for blocks that compute it themselves.
+        """
+        output = self.mix if mix is None else mix  # torch 2.11's compiler cannot evaluate `mix or self.mix`
+        fused = self.gather(x).unflatten(-1, (-1, 3, self.head))  # [B, T, H, 3, d]; H is the number of local heads
         if turn is None and kept is None and (visible is None or isinstance(visible, Tensor)) and self._drops(fused):
             by_head: Tensor = output(self._attend_by_head(fused, visible).flatten(2))
             return by_head
@@ -248,13 +244,12 @@ class SelfAttention(nn.Module):
         return out
 
     def _drops(self, fused: Tensor) -> bool:
-        """Is this a step with dropout on a CPU, all in fp32?"""
+        """Return whether this is an uncompiled training step with dropout on a CPU in fp32."""
         if not self.training or not self.dropout.rate or fused.device.type != "cpu" or fused.dtype != torch.float32:
             return False
         return not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
 
     def _attend_by_head(self, fused: Tensor, visible: Tensor | None) -> Tensor:
-        """[B, T, H, 3, d] -> [B, T, H, d]."""
         batch, length, heads = fused.shape[:3]
         if visible is None and self.causal:
             visible = lower(length, fused.device)[None, None]
@@ -271,8 +266,8 @@ class SelfAttention(nn.Module):
             return F.scaled_dot_product_attention(
                 query, key, value, visible, dropout_p=rate, is_causal=causal, scale=self.scale
             )
-        # with dropout torch's CPU kernel falls back to one that draws a number an element: by hand, with bytes
-        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()  # matmul would, at greater length
+        # with dropout torch's CPU kernel falls back to one random number per element; random bytes are cheaper
+        query, key, value = query.contiguous(), key.contiguous(), value.contiguous()  # matmul would copy more slowly
         scores = torch.matmul(query * self.scale, key.transpose(-1, -2))
         if causal:
             visible = as_scores(lower(scores.shape[-1], scores.device))
@@ -288,7 +283,7 @@ class SelfAttention(nn.Module):
         return out
 
     def _attend_by_run(self, query: Tensor, key: Tensor, value: Tensor, runs: Runs) -> Tensor:
-        """No token is compared with those that it does not see, and what is made of a run stays in the cache."""
+        """Attend text by text: no scores between texts are computed, and the scores of a text stay in the cache."""
         batch, heads, length, _ = query.shape
         apart = [x.transpose(0, 1).flatten(1, 2).split(runs.sizes, 1) for x in (query, key, value)]  # [H, run, d] each
         masks = self._masks(heads, runs.sizes)
@@ -311,7 +306,6 @@ class SelfAttention(nn.Module):
         return out
 
     def _masks(self, heads: int, sizes: tuple[int, ...]) -> list[Tensor] | list[None]:
-        """Dropout's, of the scores of each run: cut from one draw."""
         if not self.training or not self.dropout.rate:
             return [None] * len(sizes)
         counts = [heads * size * size for size in sizes]
@@ -320,15 +314,15 @@ class SelfAttention(nn.Module):
 
 
 def _added(visible: Tensor | None) -> Tensor | None:
-    """A mask as scores, which it may be already."""
     return visible if visible is None or visible.dtype != torch.bool else as_scores(visible)
 
 
 def _learns_in_half(query: Tensor, causal: bool = False) -> bool:
-    """Is this a step in bf16 on a CPU, in which torch's kernel is slower than products?"""
+    """Return whether this is a training step in bf16 on a CPU, where torch's backward kernel is slow."""
     if query.device.type != "cpu" or not query.requires_grad or not torch.is_grad_enabled():
         return False
-    if torch.compiler.is_compiling() or (causal and query.shape[2] > QUERIES):  # that kernel leaves half of it out
+    # torch's causal kernel skips half of the scores
+    if torch.compiler.is_compiling() or (causal and query.shape[2] > QUERIES):
         return False
     return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
@@ -338,9 +332,9 @@ def as_scores(visible: Tensor) -> Tensor: ...
 @overload
 def as_scores(visible: Visible) -> Visible: ...
 def as_scores(visible: Visible) -> Visible:
-    """0 where a token sees another, minus infinity elsewhere: what the kernels want, made once for all layers.
+    """Return the additive form of a mask: 0 for visible tokens, minus infinity for all others.
 
-    On a GPU in the precision of the products: it would be made so in every layer.
+    Build it once for all layers. On a GPU it has autocast's data type, so that the layers need not cast it.
     """
     if not isinstance(visible, Tensor):
         return visible
@@ -351,12 +345,10 @@ def as_scores(visible: Visible) -> Visible:
 
 
 def lower(length: int, device: torch.device) -> Tensor:
-    """[T, T]: a token sees itself and what stands before it."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def near(length: int, reach: int, device: torch.device) -> Tensor:
-    """[T, T]: a token sees no further than `reach` to either side."""
     positions = torch.arange(length, device=device)
     return (positions[:, None] - positions).abs() <= reach
 
@@ -364,10 +356,11 @@ def near(length: int, reach: int, device: torch.device) -> Tensor:
 def nearby(
     visible: Visible, reach: int, tokens: Tensor, *, causal: bool = False, blocks: nn.ModuleList | None = None
 ) -> Visible:
-    """What is visible and no further than `reach` to either side; of masks [1 or B, 1, T, T]; None: that is all.
+    """Restrict `visible` to tokens at most `reach` positions away; unchanged if rows are not longer than that.
 
-    `causal`: where nothing is told, a token sees only what stands before it. `blocks` are those that will look: they
-    may be told texts end to end on a GPU, and on a CPU neighbors, where rows are long.
+    `visible` is a mask [1 or B, 1, T, T] or another form of `Visible`. `causal`: if it is None, a token sees only
+    itself and earlier tokens. `blocks` are the network's blocks. If they are given, the result may be `EndToEnd` on a
+    GPU and `Neighbors` on a CPU for long rows.
     """
     batch, length = tokens.shape
     if length <= reach + 1:
@@ -390,13 +383,13 @@ def nearby(
 
 
 def _can_be_told(blocks: nn.ModuleList | None) -> bool:
-    """Do these blocks look at more than masks, on a CPU?"""
+    """Return whether these blocks accept `Runs` and `Neighbors` in addition to masks; compiled blocks do not."""
     first: Any = blocks[0] if blocks is not None else None
     return first is not None and not first.compiled
 
 
 def _end_to_end(blocks: nn.ModuleList | None, packed: EndToEnd) -> EndToEnd | None:
-    """The same, where these blocks can look at texts end to end."""
+    """Return `packed` if the variable-length kernels can run in these blocks, else None."""
     if blocks is None or len(packed.bounds) > MOST:
         return None
     first: Any = blocks[0]
@@ -405,7 +398,7 @@ def _end_to_end(blocks: nn.ModuleList | None, packed: EndToEnd) -> EndToEnd | No
     dtype = torch.get_autocast_dtype(device.type) if half else next(attention.parameters()).dtype
     if why_not(device, dtype, attention.head):
         return None
-    if first.compiled:  # every batch has another number of texts
+    if first.compiled:  # the number of texts differs between batches
         torch._dynamo.maybe_mark_dynamic(packed.bounds, 0)
     return packed
 
@@ -413,10 +406,10 @@ def _end_to_end(blocks: nn.ModuleList | None, packed: EndToEnd) -> EndToEnd | No
 def visibility(
     documents: Tensor | Texts | None, *, causal: bool, rows: Tensor | None = None, blocks: nn.ModuleList | None = None
 ) -> Visible:
-    """[B, 1, T, T] True where a token may see another; None where the kernel needs no mask.
+    """Return which tokens see each other: a mask [B, 1, T, T], True where a token sees another; None: no mask.
 
-    `rows`, [B], says which rows see only what stands before, in a network that can do both. `blocks` are those that
-    will look: they may be told texts end to end on a GPU, and on a CPU runs, where that is cheaper.
+    `rows` [B] marks causal rows, for networks that support both kinds in one batch. `blocks` are the network's blocks.
+    If they are given, the result may be `EndToEnd` on a GPU, and `Runs` on a CPU where this is cheaper.
     """
     if documents is None:
         if rows is not None:
@@ -437,8 +430,8 @@ def visibility(
 
 
 def _runs(documents: Tensor, heads: int) -> Runs | None:
-    """The documents as runs, where that is cheaper than a mask over rows; each must stand in one piece."""
-    if documents.device.type != "cpu" or not (documents > 1).any():  # rows of one text: a mask
+    """Return the documents as `Runs` if they are contiguous and this is cheaper than a mask over rows, else None."""
+    if documents.device.type != "cpu" or not (documents > 1).any():  # rows of one text use a mask
         return None
     if (cuts := bounds(documents)) is None:
         return None

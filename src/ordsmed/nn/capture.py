@@ -1,4 +1,4 @@
-"""Listening: what the blocks of a network make of its rows, while it reads them."""
+"""Capturing the hidden states between the blocks of a network during a forward pass."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,10 @@ from ordsmed.nn.model import Block
 
 @contextlib.contextmanager
 def capture_layers(model: nn.Module, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
-    """While a network reads: what goes into its first block, by 0; what comes out of each but the last, by 1, 2..."""
+    """Collect hidden states of the forward passes within this context: layer 0 is the first block's input.
+
+    Layer n is the output of block n; the last block's output is not collected.
+    """
     if not layers:
         yield {}
         return

@@ -1,11 +1,11 @@
-"""Words by their characters: UTF-8 bytes -> rows of symbols -> a network of convolutions and highways -> vectors.
+"""Words by their characters: UTF-8 bytes -> rows of symbols -> convolutions and highway layers -> word vectors.
 
     "cat" -> BOW c a t EOW PAD PAD ...                         [U, 50]
-          -> windows of 1..7 characters, the strongest answer of each filter over all windows     [U, 2048]
+          -> windows of 1..7 characters, the maximum of each filter over all windows              [U, 2048]
           -> highways -> projection                            [U, P]
 
-A word's windows in its padding are all alike, so one of them is enough: most words are answered in a dozen windows
-instead of fifty, with the same result. Filters of all widths are one product.
+All windows inside a word's padding are equal, so one of them is enough. Most words then need a dozen windows instead of
+fifty, with the same result. Filters of all widths are computed as one product.
 """
 
 import math
@@ -18,17 +18,18 @@ from torch import Tensor, nn
 from ordsmed.nn.context import Context
 from ordsmed.nn.model import Block
 
-START, STOP, BEGIN, END, PAD = 256, 257, 258, 259, 260  # of a sentence, of a word, and what fills a row
+START, STOP, BEGIN, END, PAD = 256, 257, 258, 259, 260  # sentence start and end, word start and end, padding
 SYMBOLS = 261
-CHUNK = {"cpu": 64}  # words whose windows are answered at once: what is made of them stays in a CPU's cache
-WIDE = 1024  # elsewhere
-SPECIAL = 2  # the first two words of a list are the start and the stop of a sentence, which have no characters
+CHUNK = {"cpu": 64}  # words computed together: their intermediate results stay in a CPU's cache
+WIDE = 1024  # words computed together on other devices
+SPECIAL = 2  # the first two words of a list are the sentence start and end, which have no characters
 
 
 def symbols(characters: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """Bytes of words end to end, uint8, and where each begins, [U + 1] -> rows of symbols, [U, longest].
+    """Return rows of symbols, [U, longest], for the uint8 bytes of concatenated words and their offsets, [U + 1].
 
-    The first two words are the start and the stop of a sentence. Of a word that is too long the first bytes are taken.
+    The first two words are the start and the end of a sentence. Only the first bytes of a word that is too long are
+    used.
     """
     begin = starts[:-1, None]
     size = (starts[1:, None] - begin).clamp(max=longest - 2)
@@ -42,14 +43,14 @@ def symbols(characters: Tensor, starts: Tensor, longest: int) -> Tensor:
     table[:, 0] = BEGIN
     table.scatter_(1, size + 1, END)
     special = torch.full((SPECIAL, longest), PAD, device=characters.device)
-    # as slices: a number for a single place is copied to a GPU, which is waited for
+    # slices, because assigning to a single element copies a number to the GPU and waits for it
     special[:, 0], special[:1, 1], special[1:, 1], special[:, 2] = BEGIN, START, STOP, END
     table[:SPECIAL] = special
     return table
 
 
 def listed(words: Sequence[bytes]) -> tuple[Tensor, Tensor]:
-    """Words as `symbols` wants them, the two special words before them."""
+    """Return the arguments of `symbols` for these words, with the two special words before them."""
     starts = [0] * (SPECIAL + 1)
     for word in words:
         starts.append(starts[-1] + len(word))
@@ -57,8 +58,6 @@ def listed(words: Sequence[bytes]) -> tuple[Tensor, Tensor]:
 
 
 class CharacterCnn(Block):
-    """Rows of symbols -> vectors of words."""
-
     def __init__(
         self, *, width: int, size: int, filters: Sequence[tuple[int, int]], highways: int,
         activation: Literal["relu", "tanh"],
@@ -84,7 +83,6 @@ class CharacterCnn(Block):
             nn.init.zeros_(self.project.bias)
 
     def forward(self, symbols: Tensor) -> Tensor:
-        """[U, longest] -> [U, width]."""
         reach = max(width for width, _ in self.filters)
         padded = nn.functional.pad(symbols, (0, reach - 1), value=PAD)
         kernels = [nn.functional.pad(w.weight, (0, reach - width)) for w, (width, _) in self._windows()]
@@ -104,7 +102,6 @@ class CharacterCnn(Block):
 
     @staticmethod
     def _counts(symbols: Tensor) -> tuple[int, ...]:
-        """How many windows each chunk of words has to be asked at: all, where to know better would make a GPU wait."""
         longest = symbols.shape[1]
         size = _chunk(symbols)
         if symbols.device.type != "cpu":
@@ -114,7 +111,10 @@ class CharacterCnn(Block):
 
 
 class Highway(nn.Module):
-    """gate * relu(change) + (1 - gate) * x; the gate opens for what is changed."""
+    """A highway layer: gate * relu(change) + (1 - gate) * x.
+
+    The bias of the gate starts at -2, so that the layer starts near the identity.
+    """
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class Highway(nn.Module):
 
 
 class _Strongest(torch.autograd.Function):
-    """The strongest answer of each filter over a word's windows, [U, L, E] x [F, reach * E] -> [U, F]."""
+    """The maximum of each filter over a word's windows, [U, L, E] x [F, reach * E] -> [U, F]."""
 
     @staticmethod
     def forward(
@@ -156,7 +156,8 @@ class _Strongest(torch.autograd.Function):
         size = characters.shape[2]
         for at, hit in enumerate(hits):
             words = _words(characters, at)
-            share = above[words] / hit.sum(1)  # equal windows have equal characters: which of them learns is all one
+            # equal maxima share the gradient; equal windows have equal characters, so the sum is the same
+            share = above[words] / hit.sum(1)
             gradients = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
             to_kernel += gradients.flatten(0, 1).T @ _columns(characters[words], kernel, hit.shape[1]).flatten(0, 1)
             to_columns = gradients @ kernel
@@ -174,13 +175,12 @@ def _words(characters: Tensor, at: int) -> slice:
 
 
 def _columns(characters: Tensor, kernel: Tensor, count: int) -> Tensor:
-    """The characters of `count` windows side by side, [U, count, reach * E]."""
     reach = kernel.shape[1] // characters.shape[2]
     return torch.cat([characters[:, place : place + count] for place in range(reach)], 2)
 
 
 def _leave_out(answers: Tensor, padded: int, reach: int, filters: tuple[tuple[int, int], ...]) -> None:
-    """Windows that stick out over a word's row do not count."""
+    """Set windows that extend beyond a word's row to minus infinity, in place."""
     longest, first = padded - reach + 1, 0
     for width, count in filters:
         answers[:, longest - width + 1 :, first : first + count] = -torch.inf

@@ -1,4 +1,4 @@
-"""A config.json of Hugging Face's, read as a network's settings: what it must say, may say, and must not ask for."""
+"""Reading a Hugging Face config.json as the settings of a network, with errors that name the config's keys."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ S = TypeVar("S")
 
 
 def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
-    """Refuse a config.json that asks for what a network of ours does not do; a key that is not there is fine."""
+    """Raise an error if the config sets a key to a value that is not supported; keys may be missing."""
     for key, values in understood.items():
         if key in config and not any(config[key] == v and type(config[key]) is type(v) for v in values):
             raise ValueError(f"{key}: found {short(config[key])}; wanted {' or '.join(str(v) for v in values)}")
@@ -22,9 +22,10 @@ def settings_of(
     cls: type[S], config: dict[str, Any], sizes: Mapping[str, str], optional: Mapping[str, str], *,
     less: Mapping[str, int] = MappingProxyType({}), **chosen: Any,
 ) -> S:  # fmt: skip
-    """A family's settings by the keys of a config.json: `sizes` must be there, `optional` may; errors name the keys.
+    """Build the settings `cls` from a config.json. The keys of `sizes` are required, those of `optional` are not.
 
-    `less`: what is taken off a size; `chosen`: settings that were made of several keys, or of words.
+    `less`: numbers to subtract from sizes. `chosen`: settings that the caller has derived from other keys. Errors name
+    the keys of the config.json.
     """
     table: dict[str, Any] = {}
     for name, key in sizes.items():
@@ -39,7 +40,6 @@ def settings_of(
 
 
 def whole(config: dict[str, Any], key: str, least: int = 1) -> int:
-    """A whole number that must be there."""
     value = config[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{key}: found {short(value)}; wanted a whole number, {least} or more")
@@ -47,7 +47,6 @@ def whole(config: dict[str, Any], key: str, least: int = 1) -> int:
 
 
 def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
-    """A table inside a config.json; none is an empty one."""
     value = config.get(key)
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"{key}: found {short(value)}; wanted a table")
@@ -55,7 +54,6 @@ def table_of(config: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def short(value: object) -> str:
-    """A value of a config.json, for a line of a person's."""
     plain = isinstance(value, bool) or (isinstance(value, str) and value[:1].isalpha())
     text = str(value) if plain else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) < 60 else text[:57] + "..."

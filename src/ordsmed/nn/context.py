@@ -1,4 +1,4 @@
-"""What an autograd.Function's forward leaves for its backward, as torch gives it to both."""
+"""A type for the context object that torch passes to the forward and backward of an autograd.Function."""
 
 from typing import Any, Protocol
 
@@ -6,19 +6,19 @@ from torch import Tensor
 
 
 class Context(Protocol):
-    """Tensors that torch keeps, and whatever else is set on it."""
+    """The tensors that torch saves, and any other attributes."""
 
     saved_tensors: tuple[Any, ...]
     needs_input_grad: tuple[bool, ...]
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors, whole or None."""
+        """Save tensors (or None) for the backward pass."""
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say through which results nothing is learned."""
+        """Declare that no gradient flows through these outputs."""
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether a gradient that nobody gave is zeros, or None."""
+        """Choose whether the gradient of an unused output is passed as zeros or as None."""
 
     def __getattr__(self, name: str) -> Any: ...
 

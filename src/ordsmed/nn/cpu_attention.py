@@ -1,8 +1,9 @@
-"""Attention of a training on a CPU where torch's own kernel has no dropout, or is slow in 16 bits.
+"""Attention for training on a CPU, where torch's kernel has no dropout or has a slow backward pass in 16 bits.
 
-With dropout, in fp32, head by head: torch's operators, one by one, copy queries, keys, values and their gradients from
-and to rows of their own. In bf16 without dropout that kernel's gradients take two to four times as long as its products
-would: they are made here, block by block. What is made of a head or a block is worked on while it is in the cache.
+With dropout in fp32, attention is computed head by head. Separate torch operators would copy queries, keys, values and
+their gradients into contiguous tensors. In bf16 without dropout, the gradients of torch's kernel take two to four times
+as long as explicit products, so they are computed block by block. In both cases the scores of a head or block stay in
+the cache.
 """
 
 from collections.abc import Iterator
@@ -14,17 +15,18 @@ from torch.autograd.function import once_differentiable
 from ordsmed.nn.context import Context
 from ordsmed.nn.dropout import factors
 
-HELD = 1 << 17  # scores a thread that dropout's way makes at a time: half a MB
-HELD_IN_HALF = 1 << 20  # scores that the other makes at a time
-QUERIES = 512  # of a row that it looks at together: products of fewer are slow
+HELD = 1 << 17  # scores per thread that `HeadByHead` computes at a time: half a MB
+HELD_IN_HALF = 1 << 20  # scores that `BackByBlocks` computes at a time
+QUERIES = 512  # queries per block of `BackByBlocks`: smaller products are slow
 
 
 class HeadByHead(torch.autograd.Function):
-    """[B, T, H, 3, d] -> [B, T, H, d]: query, key and value of each head, to what its tokens make of each other."""
-
     @staticmethod
     def forward(ctx: Context, fused: Tensor, scale: float, seen: Tensor | None, drawn: Tensor, factor: float) -> Tensor:
-        """`seen`, [1 or B, 1, T, T], is added to the scores; shares are left where `drawn`, [B, H, T, T], is 1."""
+        """Attend with `seen`, [1 or B, 1, T, T], added to the scores.
+
+        Attention weights are kept where `drawn`, [B, H, T, T], is 1, and multiplied by `factor`.
+        """
         batch, length, heads = fused.shape[:3]
         shares = fused.new_empty(heads, batch, length, length)
         out = torch.empty_like(fused[:, :, :, 0], memory_format=torch.contiguous_format)
@@ -60,13 +62,12 @@ class HeadByHead(torch.autograd.Function):
 
 
 class BackByBlocks(torch.autograd.Function):
-    """torch's kernel for [B, H, T, d]; its gradients by products, for which shares are made once more."""
+    """torch's flash kernel on [B, H, T, d], with a backward pass by products that recomputes the attention weights."""
 
     @staticmethod
     def forward(
         ctx: Context, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool, scale: float
     ) -> Tensor:
-        """`seen`, [1 or B, 1, T, T'], is added to the scores; `causal`, without it: none looks ahead."""
         out, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, key, value, is_causal=causal, attn_mask=seen, scale=scale
         )
@@ -79,7 +80,7 @@ class BackByBlocks(torch.autograd.Function):
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         query, key, value, seen = ctx.saved_tensors
         query, gradient = (query * ctx.scale).contiguous(), gradient.contiguous()
-        key, value = key.contiguous(), value.contiguous()  # products of 16 bits that lie apart are slow
+        key, value = key.contiguous(), value.contiguous()  # 16-bit products of strided tensors are slow
         if ctx.causal:
             seen = query.new_full((1, 1, query.shape[2], key.shape[2]), -torch.inf).triu_(1)
         to_query, to_key, to_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
@@ -106,7 +107,6 @@ class BackByBlocks(torch.autograd.Function):
 
 
 def _parts(shares: Tensor) -> Iterator[tuple[int, slice]]:
-    """Heads, and of each so many rows that their scores stay in the cache."""
     heads, batch, length, _ = shares.shape
     rows = max(1, HELD * torch.get_num_threads() // length**2)
     for head in range(heads):
@@ -114,7 +114,6 @@ def _parts(shares: Tensor) -> Iterator[tuple[int, slice]]:
 
 
 def _chunks(shape: torch.Size, keys: int) -> Iterator[tuple[slice, slice]]:
-    """So many rows, or so many heads of one, that what is made of them stays in the cache."""
     batch, heads, length, _ = shape
     fit = max(1, HELD_IN_HALF // (min(length, QUERIES) * keys))
     rows, some = max(1, fit // heads), min(fit, heads)

@@ -1,9 +1,9 @@
-"""Encoder: the Transformer that BERT, RoBERTa, ELECTRA and Megatron's BERT share, its settings, and its names there.
+"""Encoder: the Transformer of BERT, RoBERTa, ELECTRA and Megatron's BERT, its settings and its checkpoint names.
 
     tokens -> words + places + types -> norm, dropout -> (to the blocks' width) -> blocks -> hidden [B, T, D]
 
-B batch, T tokens, D width, E width of the embeddings (D unless a family says otherwise), V vocabulary. Norms stand
-after what a block adds (BERT 2018) or before it, with one more at the end (Megatron 2020).
+B batch, T tokens, D width, E width of the embeddings (D unless a family differs), V vocabulary. Norms follow the
+residual sums (BERT 2018) or precede attention and feed-forward, with one more at the end (Megatron 2020).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ordsmed.nn.model import TRANSFORMER_PLAN, Block, Capabilities, Family, Mode
 from ordsmed.nn.residual import Sum, and_norm
 from ordsmed.nn.varlen import Texts
 
-SIZES = {  # ours -> the keys of their config.json
+SIZES = {  # setting -> key of Hugging Face's config.json
     "width": "hidden_size",
     "layers": "num_hidden_layers",
     "heads": "num_attention_heads",
@@ -44,8 +44,6 @@ Table = dict[str, str | tuple[str, ...]]
 
 @dataclass(frozen=True)
 class EncoderSettings(Family):
-    """What the families have in common."""
-
     width: int = 768
     """hidden size: dimension of the hidden states (D); elsewhere hidden_size"""
     layers: int = 12
@@ -72,9 +70,9 @@ class EncoderSettings(Family):
     """output layer and embeddings share one table; false: two tables; elsewhere tie_word_embeddings"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("tied",)
-    offset: ClassVar[int] = 0  # of positions: rows of the table before that of position 0
+    offset: ClassVar[int] = 0  # rows of the position table before position 0
     pre_norm: ClassVar[bool] = False  # norms before attention and feed-forward, none in the embeddings, one at the end
-    head_activation: ClassVar[str | None] = None  # the token head's activation where it is not the network's
+    head_activation: ClassVar[str | None] = None  # activation of the token head; None: the network's
 
     def __post_init__(self) -> None:
         self.fill_defaults(inner=4 * self.width)
@@ -82,12 +80,10 @@ class EncoderSettings(Family):
 
     @property
     def embedded(self) -> int:
-        """Embedding size: dimension of the embeddings (E)."""
         return self.width
 
     @property
     def residual_std(self) -> float:
-        """Standard deviation of the initial weights of residual projections."""
         return self.initializer_std
 
     def build(self, vocabulary: int) -> Encoder:
@@ -105,7 +101,6 @@ class EncoderSettings(Family):
         return in_turn(self.initializer_std, **before, dropout=Dropout(self.dropout), out=out)
 
     def pooled(self) -> dict[str, nn.Module]:
-        """What makes of the first token's state what a text's class is told from."""
         return {"dense": nn.Linear(self.width, self.width), "tanh": nn.Tanh()}
 
     def smaller(self, width: int, layers: int) -> Self:
@@ -123,7 +118,6 @@ class EncoderSettings(Family):
         return 2.0 * self.embedded * (self.width + vocabulary)
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
-        """What all these families' config.json say."""
         return {
             "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
             "num_attention_heads": self.heads, "intermediate_size": self.inner,
@@ -135,23 +129,27 @@ class EncoderSettings(Family):
 
     @classmethod
     def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:
-        """The settings that a config.json of one of these families means; `sizes`: more that must be there."""
+        """Read the settings from a config.json of one of these families. `sizes`: further required keys by setting."""
         expect(config, position_embedding_type=("absolute",), is_decoder=(False,), add_cross_attention=(False,),
                pruned_heads=({}, None))  # fmt: skip
         chosen = {"activation": activations.ours(config, "hidden_act", "gelu")}
         numbers = NUMBERS | {"epsilon": "layer_norm_eps"}
-        usual = {"layer_norm_eps": 1e-12} | config  # whatever a family's own is here
+        usual = {"layer_norm_eps": 1e-12} | config  # Hugging Face's default; families have other defaults here
         sizes = SIZES | {"positions": "max_position_embeddings"} | sizes
         return settings_of(cls, usual, sizes, numbers, less={"positions": cls.offset}, **chosen)
 
     def without_types(self, prefix: str) -> dict[str, tuple[int, ...]]:
-        """What their class has, and no network without types: a row of zeros."""
+        """Return the shape of a token type embedding that is exported as zeros, by name.
+
+        Hugging Face's class has one, also if the network has no token types.
+        """
         return {} if self.types else {f"{prefix}.embeddings.token_type_embeddings.weight": (1, self.embedded)}
 
     def scores(self, prefix: str, decoder: str, bias: str) -> tuple[Table, dict[str, str], dict[str, str]]:
-        """How words are scored there: our tensors -> theirs, which of theirs are tied, and which nobody reads.
+        """Return the checkpoint names of the output layer: names by tensor, tied names, and names of unused copies.
 
-        Their class has the bias twice. Tied, both are one; else the layer's own counts, and the other is idle.
+        Hugging Face's class has two biases. If the output layer is tied, both are the same. Otherwise the layer's own
+        bias is used, and the other one is ignored.
         """
         ends, words = (f"{decoder}.{end}" for end in ("bias", "weight")), f"{prefix}.embeddings.word_embeddings.weight"
         layer_bias, layer_weight = ends
@@ -160,7 +158,7 @@ class EncoderSettings(Family):
         return {"head.bias": layer_bias, "head.words.weight": layer_weight}, {}, {bias: layer_bias}
 
     def body_names(self, prefix: str) -> tuple[Table, dict[str, str]]:
-        """Our tensors of the network -> theirs: whole names, and pairs that have a weight and a bias."""
+        """Return the checkpoint names of the network: by tensor, and by layer for layers with weight and bias."""
         table: Table = {
             "model.words.weight": f"{prefix}.embeddings.word_embeddings.weight",
             "model.places.weight": f"{prefix}.embeddings.position_embeddings.weight",
@@ -186,7 +184,7 @@ class EncoderSettings(Family):
 
 @dataclass(frozen=True)
 class PairedEncoderSettings(EncoderSettings):
-    """BERT and Megatron's BERT: also a head that tells how two segments belong together."""
+    """Settings of BERT and Megatron's BERT, which also have a head for sentence pairs."""
 
     deep: bool = False
     """initialize residual projections with std / sqrt(2 x layers)"""
@@ -199,11 +197,9 @@ class PairedEncoderSettings(EncoderSettings):
         return deep(self.initializer_std, self.layers) if self.deep else self.initializer_std
 
     def pair_head(self, model: Model) -> PairHead:
-        """How two segments belong together."""
         return PairHead(self.width, self.initializer_std)
 
     def names(self) -> Names:
-        """The names of BERT's pretraining class, which Megatron's has as well."""
         table, pairs = self.body_names("bert")
         pairs |= {
             "head.dense": "cls.predictions.transform.dense",
@@ -220,13 +216,10 @@ class PairedEncoderSettings(EncoderSettings):
 
 
 def both_ends(pairs: dict[str, str]) -> Table:
-    """Weight and bias of every pair of names."""
     return {f"{name}.{end}": f"{hf_name}.{end}" for name, hf_name in pairs.items() for end in ("weight", "bias")}
 
 
 class Encoder(Model):
-    """Embeddings, norm, dropout, blocks."""
-
     takes_texts = takes_positions = True
     types: nn.Embedding | None
     project: nn.Linear | None
@@ -243,7 +236,7 @@ class Encoder(Model):
         self.project = nn.Linear(width, settings.width) if width != settings.width else None
         block = PreNormBlock if settings.pre_norm else PostNormBlock
         self.blocks = nn.ModuleList(block(settings) for _ in range(settings.layers))
-        if self.pre_norm:  # behind the blocks, as where it is used: rates by layer go by this order
+        if self.pre_norm:  # created after the blocks: learning rates by layer depend on this order
             self.norm = nn.LayerNorm(width, settings.epsilon)
         self.apply(lambda module: fresh(module, settings.initializer_std))
         if settings.residual_std != settings.initializer_std:
@@ -261,7 +254,7 @@ class Encoder(Model):
     ) -> Tensor:
         x = self.words(tokens) + self.places(positions + self.offset if self.offset else positions)
         if self.types is not None:
-            embedded = x.dtype  # what is added in fp32 must not make all that follows so
+            embedded = x.dtype  # fp32 type embeddings must not promote the states of all blocks
             x = x + (self.types.weight[0] if types is None else self.types(types))
             x = x.to(embedded) if self.pre_norm else x
         x = self.dropout(x if self.pre_norm else self.norm(x))
@@ -322,10 +315,10 @@ class PreNormBlock(PostNormBlock):
 
 
 def chosen(x: Tensor, at: Tensor | None) -> Tensor:
-    """What is told on of [B, T, D]: at these places of all rows end to end, [1, N, D]; None: all."""
+    """Return the states at the positions `at` of x [B, T, D] with rows end to end, as [1, N, D]; None: all states."""
     return x if at is None else x.flatten(0, 1).index_select(0, at)[None]
 
 
 def deep(std: float, layers: int) -> float:
-    """Initial std of residual projections in GPT-2 and Megatron: 2 x layers of them are added to one sum."""
+    """Return the initial std of residual projections in GPT-2 and Megatron: std / sqrt(2 x layers)."""
     return std / math.sqrt(2 * layers)

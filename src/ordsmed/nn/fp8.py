@@ -1,8 +1,8 @@
-"""Linear layers whose three products are made in 8 bits: forward e4m3 x e4m3, backward e5m2 x e4m3.
+"""Linear layers whose three products are computed in 8 bits: forward e4m3 x e4m3, backward e5m2 x e4m3.
 
-Each tensor is scaled by its own largest number, found in the same pass, so nothing is carried from step to step and
-nothing is asked of the host. Sums are exact to fp32; weights, and the gradients they learn by, stay fp32. A CPU makes
-the same products of the same 8 bits in fp32: slow, for tests.
+Each tensor is scaled by its current absolute maximum, so no state is carried between steps and the host need not wait.
+Sums have fp32 accuracy; weights and their gradients are fp32. A CPU computes the same products of the same 8-bit
+numbers in fp32, slowly, for tests.
 """
 
 import torch
@@ -13,14 +13,13 @@ from ordsmed.base.machine.devices import Accelerator, card_of
 from ordsmed.nn.context import Context
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
-MULTIPLE = 16  # of every side of a product, as the units want it
+MULTIPLE = 16  # divides every dimension of a product, as the hardware requires
 
 
 class Fp8Linear(nn.Linear):
-    """A linear layer with products in 8 bits where autocast is on, elsewhere as any."""
+    """A linear layer that multiplies in 8 bits under autocast, and as nn.Linear otherwise."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The products' results are in 16 bits."""
         if not torch.is_autocast_enabled(x.device.type):
             return super().forward(x)
         dtype = torch.get_autocast_dtype(x.device.type)
@@ -32,7 +31,7 @@ class Fp8Linear(nn.Linear):
 
 
 def use_fp8(block: nn.Module) -> int:
-    """Let the linear layers of a block multiply in 8 bits, those whose sides fit; returns how many do."""
+    """Let the linear layers of a block with suitable sizes multiply in 8 bits, and return their number."""
     layers = [layer for layer in block.modules() if type(layer) is nn.Linear]
     fit = [layer for layer in layers if layer.in_features % MULTIPLE == layer.out_features % MULTIPLE == 0]
     for layer in fit:
@@ -41,7 +40,7 @@ def use_fp8(block: nn.Module) -> int:
 
 
 def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
-    """Return why the device, or the `card` of a site, cannot multiply in 8 bits; empty: it can."""
+    """Return why the device, or the GPU `card` of a planned job, cannot multiply in 8 bits; empty if it can."""
     card = (card or card_of(device)) if device.type == "cuda" else None
     if card and card.amd:
         return "was not tried on GPUs of AMD, whose 8 bits are others"
@@ -51,7 +50,7 @@ def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
 
 
 class _Fp8Product(torch.autograd.Function):
-    """x @ weight.T; kept for the backward pass in 8 bits."""
+    """x @ weight.T; the backward pass uses the saved 8-bit numbers."""
 
     @staticmethod
     def forward(ctx: Context, x: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -76,25 +75,24 @@ class _Fp8Product(torch.autograd.Function):
 
 
 def _scaled(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """In 8 bits, and the factor by which it was divided: the largest number becomes the largest there is."""
+    """Return x in 8 bits and the scale by which it was divided, so that its maximum is the largest number."""
     largest = x.detach().abs().amax().float().clamp(min=1e-30)
     scale = largest / torch.finfo(kind).max
     return (x.float() / scale).to(kind).contiguous(), scale
 
 
 def _by_column(x: Tensor) -> Tensor:
-    """The same numbers, laid out column by column, as the second factor has to be."""
     return x.t().contiguous().t()
 
 
 def _filled(x: Tensor) -> Tensor:
-    """With rows of zeros up to a multiple: they add nothing where rows are summed over."""
+    """Append rows of zeros up to a multiple of MULTIPLE; they add nothing to sums over rows."""
     more = -len(x) % MULTIPLE
     return F.pad(x.view(torch.uint8), (0, 0, 0, more)).view(x.dtype) if more else x
 
 
 def _product(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, dtype: torch.dtype) -> Tensor:
-    if a.device.type == "cpu":  # torch's own is right there and takes minutes
+    if a.device.type == "cpu":  # torch's CPU implementation is correct but takes minutes
         with torch.autocast("cpu", enabled=False):
             return (a.float() @ b.float() * (scale_a * scale_b)).to(dtype)
     return torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype)

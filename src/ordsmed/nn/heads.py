@@ -1,4 +1,4 @@
-"""Heads of encoders: which word stands at a place, whether a token is the real one, how two segments belong together.
+"""Heads of encoders: predict masked tokens, detect replaced tokens, classify pairs of segments.
 
 D width of the network, E width of its embeddings, V vocabulary.
 """
@@ -13,7 +13,7 @@ from ordsmed.nn.model import Model, TokenHead, WordTable
 
 
 class MaskedHead(TokenHead):
-    """Dense to the embeddings' width, activation, norm, and the word table with a bias a token."""
+    """Predict masked tokens: dense to E, activation, norm, and the word table with one bias per token."""
 
     def __init__(
         self, model: Model, width: int, embedded: int, epsilon: float, std: float, activation: Activation, *,
@@ -33,7 +33,7 @@ class MaskedHead(TokenHead):
 
 
 class DetectHead(nn.Module):
-    """Is a token fake? Dense, activation, one score: above 0 says yes."""
+    """Detect replaced tokens: dense, activation, one score per token; above 0: replaced."""
 
     def __init__(self, width: int, std: float, activation: Activation) -> None:
         super().__init__()
@@ -42,13 +42,12 @@ class DetectHead(nn.Module):
         self.apply(lambda module: fresh(module, std))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [...]."""
         scores: Tensor = self.out(self.activation(self.dense(hidden))).squeeze(-1)
         return scores
 
 
 class PairHead(nn.Module):
-    """How the second segment of a row follows the first: the first token's state, dense and tanh, two scores."""
+    """Classify how the second segment of a row follows the first: dense, tanh, two scores of the first token."""
 
     def __init__(self, width: int, std: float) -> None:
         super().__init__()
@@ -56,13 +55,12 @@ class PairHead(nn.Module):
         self.apply(lambda module: fresh(module, std))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[B, T, D] -> [B, 2]."""
         scores: Tensor = self.out(torch.tanh(self.dense(hidden[:, 0])))
         return scores
 
 
 class WordHead(WordTable):
-    """A table of its own with a bias a word, which both directions of reading are scored with."""
+    """An output table with one bias per word, used in both reading directions."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
@@ -72,7 +70,6 @@ class WordHead(WordTable):
 
 
 def scored_words(model: Model, std: float, *, tied: bool) -> nn.Embedding:
-    """The table that words are scored by: the network's own, or one beside it."""
     if tied:
         return model.words
     apart = nn.Embedding(model.words.num_embeddings, model.words.embedding_dim)
@@ -81,12 +78,11 @@ def scored_words(model: Model, std: float, *, tied: bool) -> nn.Embedding:
 
 
 def in_turn(std: float, **parts: nn.Module) -> nn.Sequential:
-    """A task's head: parts one after the other, under their names, with fresh weights."""
     return nn.Sequential(OrderedDict(parts)).apply(lambda module: fresh(module, std))
 
 
 def fresh(module: nn.Module, std: float) -> None:
-    """Fresh weights: normal with this standard deviation, biases 0; norms are as torch makes them."""
+    """Initialize a linear or embedding layer: weights normal with this `std`, biases 0; norms are unchanged."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=std)
     if isinstance(module, nn.Linear) and module.bias is not None:

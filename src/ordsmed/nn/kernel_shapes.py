@@ -1,4 +1,4 @@
-"""The types and widths in which a network will ask kernels of ours."""
+"""The data types and sizes that a network will pass to the project's kernels."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from ordsmed.nn.residual import WIDEST
 
 
 def shapes_of(network: nn.Module, dtype: torch.dtype, exact: Sequence[str] = ()) -> Shapes:
-    """Those of a network whose products are of this type; `exact`: what stays in fp32 all the same."""
+    """Return the shapes of a network whose products have this `dtype`. `exact`: names of parts that stay in fp32."""
     every = list(network.modules())
     within = [part for block in every if isinstance(block, Block) for part in block.modules()]
     norms = [part for part in within if isinstance(part, nn.LayerNorm) and part.normalized_shape[-1] <= WIDEST]

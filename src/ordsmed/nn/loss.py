@@ -1,12 +1,12 @@
-"""The loss of predicted tokens, in chunks that make their gradient in the forward pass.
+"""The cross-entropy of predicted tokens, computed in chunks that produce their gradients in the forward pass.
 
     hidden [N, D], table [V, D] -> chunks of scores [n, V] -> sum of weight * cross-entropy
 
-A chunk's scores live only while its loss and gradient are made, so memory does not grow with N and nothing is computed
-twice. Scores are summed up in fp32 whatever the precision of the product.
+The scores of a chunk exist only while its loss and gradients are computed, so memory does not grow with N and nothing
+is computed twice. Sums over scores are in fp32, whatever the precision of the product.
 
-Where the table's rows are split over ranks (tensor parallelism), each scores its own words; the highest score, the sum
-of exponentials and the target's score are agreed on, and no rank ever holds all scores.
+If the rows of the table are split over ranks (tensor parallelism), each rank scores its own words. The ranks reduce the
+highest score, the sum of exponentials and the target's score, and no rank holds all scores.
 """
 
 from __future__ import annotations
@@ -25,29 +25,28 @@ from ordsmed.nn.context import Context
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import box_of, groups_of, local
 
-CHUNK_SCORES = 1 << 24  # scores that a CPU holds at a time: 64 MB in fp32
-DEVICE_SCORES = 1 << 28  # that a GPU does, and their logs; each chunk rewrites the gradients of the whole table
-PITCH = 128  # a GPU's fast 16-bit products want rows that begin at such multiples
-LIFT = 5.0  # e to it, less than 150, times shares: those of rare words are numbers in fp16 as well
-CONFIDENT = 0.6875  # of losses below it targets' shares are above a half; exact in fp32: a kernel compares with it too
-BY_HAND = ("cpu",)  # devices where passes over scores are left out that need not be, and rows begin anywhere
-TILE = (1_024, 2_048)  # states and words that are scored at a time where nothing is learned: 8 MB in fp32
-FAINT, LOUD = 1e-20, 1e30  # sums of e to scores that are exact without taking the highest off
-SAFE = 60.0  # e^60 times any vocabulary is far from fp32's largest number
+CHUNK_SCORES = 1 << 24  # scores in a chunk on a CPU: 64 MB in fp32
+DEVICE_SCORES = 1 << 28  # the same on a GPU; every chunk updates the gradient of the complete table
+PITCH = 128  # fast 16-bit products of a GPU need row sizes divisible by it
+LIFT = 5.0  # shares are multiplied by e^5, below 150, so that those of rare words do not underflow in fp16
+CONFIDENT = 0.6875  # losses below it mean target shares above a half; exact in fp32, because a kernel compares too
+BY_HAND = ("cpu",)  # devices that use `_sums` and need no alignment
+TILE = (1_024, 2_048)  # states and words scored at a time without gradients: 8 MB in fp32
+FAINT, LOUD = 1e-20, 1e30  # sums of exp(score) between these are accurate without subtracting the highest score
+SAFE = 60.0  # e^60 times any vocabulary size is far below fp32's maximum
 
 
 @dataclass(frozen=True)
 class Range:
-    """The words whose rows lie on this rank; the others lie on the other ranks of the group."""
+    """The range of words whose table rows are on this rank; the other ranks of the group hold the others."""
 
     group: dist.ProcessGroup
     first: int
-    count: int  # rows of padding behind the vocabulary not counted
-    rows: int  # with them: the same on every rank
+    count: int  # without padding rows
+    rows: int  # with padding rows: equal on all ranks
 
     @staticmethod
     def of(table: Tensor, vocabulary: int) -> Range | None:
-        """The range of a table split by rows; None where it is whole."""
         groups = groups_of(table)
         if not groups:
             return None
@@ -55,47 +54,48 @@ class Range:
         return Range(groups[0], box.start[0], max(min(box.size[0], vocabulary - box.start[0]), 0), box.size[0])
 
     def holds(self, targets: Tensor) -> Tensor:
-        """Which targets are words of this rank."""
         return (targets >= self.first) & (targets < self.first + self.count)
 
     def rows_of(self, targets: Tensor) -> Tensor:
-        """Which of this rank's rows; any of them for words of other ranks."""
+        """Return the local rows of `targets`; an arbitrary row for words of other ranks."""
         return (targets - self.first).clamp(0, max(self.count - 1, 0))
 
     def agree(self, values: Tensor, by: dist.ReduceOp.RedOpType | None = None) -> Tensor:
-        """The sum (or largest, or smallest) over the ranks of the group."""
         dist.all_reduce(values, op=by or dist.ReduceOp.SUM, group=self.group)
         return values
 
 
 class WordDraw(Protocol):
-    """How a word is drawn for each slot from the scores of a loss: learn/sampling.py's `Draw`."""
+    """Draws a word for each slot from the scores of a loss; learn/sampling.py's `Draw` implements it."""
 
     @property
     def plain(self) -> bool:
-        """Are words drawn by the very shares that the loss is made of?"""
+        """Return whether words are drawn from the softmax of the loss itself, without temperature or other changes."""
 
     @property
     def slot_keys(self) -> Tensor:
-        """What the noise of each slot is hashed from."""
+        """Return the hash key of each slot's noise."""
 
     def tempered(self, scores: Tensor, targets: Tensor, first: int = 0) -> Tensor:
-        """The scores that words are drawn by."""
+        """Return the scores that words are drawn from."""
 
     def sums(self, shares: Tensor, first: int = 0) -> Tensor:
-        """The shares of each block added up."""
+        """Return the sum of the shares of each block of words."""
 
     def block(self, sums: Tensor, slots: slice) -> Tensor:
-        """The block that each slot draws."""
+        """Draw a block of words for each slot."""
 
     def word(self, shares: Tensor, block: Tensor, slots: slice, first: int = 0) -> tuple[Tensor, Tensor]:
-        """The word that each slot draws within its block, and how high it scores."""
+        """Draw a word within its block for each slot, and return its noisy score and its column."""
 
 
 def token_loss(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
 ) -> Tensor:
-    """Sum over slots of weight * -log softmax(hidden @ table.T + bias)[target]; rows behind the vocabulary are void."""
+    """Return the sum over slots of weight * -log softmax(hidden @ table.T + bias)[target].
+
+    Rows of the table beyond `vocabulary` are padding and ignored.
+    """
     return _loss(hidden, table, bias, targets, weights, vocabulary, None)[0]
 
 
@@ -108,10 +108,7 @@ def token_loss_and_draws(
     vocabulary: int,
     draw: WordDraw,
 ) -> tuple[Tensor, Tensor]:
-    """The same, and a word drawn for every slot from the same scores; nothing is learned through the draws.
-
-    `draw` is learn/sampling.py's.
-    """
+    """Return `token_loss` and a word for every slot, drawn by `draw` from the same scores without gradient."""
     loss, drawn = _loss(hidden, table, bias, targets, weights, vocabulary, draw)
     return loss, drawn.view_as(targets)
 
@@ -123,7 +120,7 @@ def _loss(
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     table, bias, split = _own_rows(table, bias, vocabulary)
-    learns = torch.is_grad_enabled()  # within a function of autograd it never is
+    learns = torch.is_grad_enabled()  # inside an autograd.Function it is always False
     inputs = (hidden.flatten(0, -2), table, bias, targets.flatten(), weights.flatten(), split, draw, learns)
     summed: tuple[Tensor, Tensor] = _TokenLoss.apply(*inputs)  # type: ignore[no-untyped-call]
     return summed
@@ -133,11 +130,11 @@ def sampled_loss(
     hidden: Tensor, target_rows: tuple[Tensor, Tensor], candidate_rows: tuple[Tensor, Tensor], targets: Tensor,
     weights: Tensor, candidates: Tensor,
 ) -> Tensor:  # fmt: skip
-    """The same where some candidates, [S], stand for all words that are not the target (a sampled softmax).
+    """Return the loss of a sampled softmax, where the candidates [S] represent all words other than the target.
 
-    `target_rows` are the targets' rows of the table, [N, D], and their biases; `candidate_rows` the candidates'. The
-    logs of how often each is expected to be drawn are taken off the biases. A candidate that is a slot's target does
-    not count there.
+    `target_rows` are the targets' rows of the table, [N, D], and their biases; `candidate_rows` are those of the
+    candidates. The caller has subtracted the log of each word's expected count from the biases. A candidate that equals
+    a slot's target is ignored in that slot.
     """
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
     right = (hidden * target_rows[0]).sum(-1, dtype=torch.float32) + target_rows[1]
@@ -150,11 +147,11 @@ def sampled_loss(
 def token_hits(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None = None
 ) -> Tensor:
-    """Sum over slots of weight where the target has the highest score."""
+    """Return the sum of the weights of the slots whose target has the highest score."""
     table, bias, split = _own_rows(table, bias, vocabulary)
     hidden, targets, weights = hidden.flatten(0, -2), targets.flatten(), weights.flatten()
     hits = hidden.new_zeros((), dtype=torch.float32)
-    product, bias = _aligned(table, bias, hidden)  # what is behind the vocabulary is never the best
+    product, bias = _aligned(table, bias, hidden)  # padding has the score minus infinity
     for rows in _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device)):
         scores = torch.nn.functional.linear(hidden[rows], product, bias)
         best = scores.argmax(-1) if split is None else _best(scores, split)
@@ -166,9 +163,10 @@ def token_logs(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, vocabulary: int | None = None, *,
     states: Tensor | None = None, best: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """log softmax(hidden @ table.T + bias)[target] of each slot, and with `best` where no word is likelier.
+    """Return log softmax(hidden @ table.T + bias)[target] of each slot, and whether the target is the likeliest word.
 
-    `states`: which of the states, [N], each slot asks, where several ask the same one.
+    The second result is computed only with `best`. `states`: index into `hidden` [N] of each slot, if several slots
+    share a state.
     """
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
@@ -178,7 +176,7 @@ def token_logs(
     total, top = _exponentials(hidden, table, bias, None), torch.zeros(len(hidden), device=hidden.device)
     if split is not None:
         total = split.agree(total)
-    if not bool(((total > FAINT) & (total < LOUD)).all()):  # e to some scores is no number: take the highest off
+    if not bool(((total > FAINT) & (total < LOUD)).all()):  # overflow or underflow: subtract the highest score
         top = _highest_of_all(hidden, table, bias)[0]
         top = top if split is None else split.agree(top, dist.ReduceOp.MAX)
         total = _exponentials(hidden, table, bias, top)
@@ -194,7 +192,6 @@ def token_logs(
 def _scores_of(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, states: Tensor, split: Range | None
 ) -> Tensor:
-    """Each slot's score of its target."""
     at = targets if split is None else split.rows_of(targets)
     if not len(table):
         scores = torch.zeros(len(targets), device=hidden.device)
@@ -205,7 +202,6 @@ def _scores_of(
 
 
 def _exponentials(hidden: Tensor, table: Tensor, bias: Tensor | None, top: Tensor | None) -> Tensor:
-    """Each state's sum of e to its scores, less `top`: in tiles that stay in the cache."""
     total = torch.zeros(len(hidden), device=hidden.device)
     for rows, scores, _ in _tiles(hidden, table, bias):
         scores = scores if top is None else scores.sub_(top[rows, None])
@@ -214,7 +210,7 @@ def _exponentials(hidden: Tensor, table: Tensor, bias: Tensor | None, top: Tenso
 
 
 def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Each state's highest score and the word that has it, the first of equals."""
+    """Return each state's highest score and its column, the first one of equals."""
     value, column = _nothing(hidden.float())
     for rows, scores, first in _tiles(hidden, table, bias):
         best, at = scores.max(1)
@@ -225,7 +221,6 @@ def _highest_of_all(hidden: Tensor, table: Tensor, bias: Tensor | None) -> tuple
 
 
 def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor, int]]:
-    """Scores of some states for some words at a time, in fp32: which states, the scores, the first of the words."""
     most = TILE[0] * TILE[1] if hidden.device.type in BY_HAND else DEVICE_SCORES
     chunks = _chunks(len(hidden), TILE[1], most)
     room = hidden.new_empty(chunks[0].stop * TILE[1] if chunks else 0, dtype=torch.float32)
@@ -238,11 +233,11 @@ def _tiles(hidden: Tensor, table: Tensor, bias: Tensor | None) -> Iterator[tuple
 
 
 def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, vocabulary: int | None = None) -> Tensor:
-    """The scores of all words, [N, D] -> [N, V], in fp32; where the rows are split every rank gets those of all."""
+    """Return the fp32 scores of all words, [N, D] -> [N, V]; if the table is split, on every rank."""
     group = Range.of(table, vocabulary or len(table))
     if products.by_onednn(hidden, local(table)):
         scores = products.times(hidden, local(table))
-    elif hidden.device.type == "cpu" and len(hidden) > 1:  # a CPU is faster at a tall product than at a wide one
+    elif hidden.device.type == "cpu" and len(hidden) > 1:  # on a CPU a tall product is faster than a wide one
         scores = torch.mm(local(table), hidden.T.contiguous()).T.contiguous().float()
     else:
         scores = torch.nn.functional.linear(hidden, local(table)).float()
@@ -255,7 +250,11 @@ def token_scores(hidden: Tensor, table: Tensor, bias: Tensor | None = None, voca
 
 
 def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tuple[Tensor, Tensor | None, Range | None]:
-    """The rows that are scored here, without padding; a GPU keeps that of split ones, which then are even on each."""
+    """Return the local rows of table and bias, and the range if the table is split.
+
+    Padding rows are removed, except on a GPU with a split table, where all ranks keep equal sizes. There the bias of
+    padding rows is minus infinity.
+    """
     vocabulary = vocabulary or len(table)
     split = Range.of(table, vocabulary)
     if split is not None and local(table).device.type not in BY_HAND:
@@ -267,7 +266,7 @@ def _own_rows(table: Tensor, bias: Tensor | None, vocabulary: int | None) -> tup
 
 
 def _without_padding(table: Tensor, bias: Tensor | None, split: Range) -> Tensor | None:
-    """The words' bias on this rank: minus infinity for rows of padding, so that they score nothing."""
+    """Return the local bias with minus infinity for padding rows, so that they have no probability."""
     if split.count == len(table):
         return None if bias is None else local(bias)
     whole = table.new_zeros(len(table)) if bias is None else local(bias)
@@ -275,13 +274,11 @@ def _without_padding(table: Tensor, bias: Tensor | None, split: Range) -> Tensor
 
 
 def _best(scores: Tensor, split: Range) -> Tensor:
-    """The word with the highest score of all ranks, the first of equals."""
     value, column = scores.max(-1) if split.count else _nothing(scores)
     return _agreed_best(value, column, split)
 
 
 def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Range | None) -> Tensor:
-    """A word for each slot, from its shares and their sums by block."""
     block = draw.block(sums, slots)
     if split is None:
         return draw.word(shares, block, slots)[1]
@@ -290,7 +287,6 @@ def _drawn(draw: WordDraw, shares: Tensor, sums: Tensor, slots: slice, split: Ra
 
 
 def _drawn_otherwise(draw: WordDraw, scores: Tensor, targets: Tensor, slots: slice, split: Range | None) -> Tensor:
-    """The same where words are drawn by other shares than the loss is made of."""
     first = split.first if split else 0
     shares = draw.tempered(scores, targets, first)
     shares.sub_(_highest(shares, split)[:, None]).exp_()
@@ -299,7 +295,6 @@ def _drawn_otherwise(draw: WordDraw, scores: Tensor, targets: Tensor, slots: sli
 
 
 def _agreed_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
-    """This rank's best scores and their columns -> the words that are best on all ranks, the first of equals."""
     highest = split.agree(value.clone(), dist.ReduceOp.MAX)
     far = torch.iinfo(torch.int64).max
     return split.agree(
@@ -308,7 +303,6 @@ def _agreed_best(value: Tensor, column: Tensor, split: Range) -> Tensor:
 
 
 def _nothing(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """What a rank offers that holds no word."""
     none = scores.new_full((len(scores),), -torch.inf)
     return none, torch.zeros_like(none, dtype=torch.int64)
 
@@ -333,8 +327,8 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Context, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        # the loss is one number, so its gradient only scales what the forward made; in place, it is used once
-        # (and in fp32: 16 bits would round the factor, the same way for every place)
+        # the loss is a scalar, so its gradient only scales the saved gradients; in place, because they are used once
+        # (and in fp32: rounding the factor to 16 bits would bias all elements the same way)
         learned = [
             None if gradient is None else gradient.float().mul_(upstream[0]).to(ctx.dtypes[n])
             for n, gradient in enumerate(ctx.saved_tensors)
@@ -346,7 +340,6 @@ def _sums(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
     draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
-    """The summed loss, and its gradients where something learns; words are drawn into `drawn`."""
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
     gradients = _Gradients(hidden, product, bias, of_table=of_table) if learns else None
     chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device))
@@ -354,7 +347,7 @@ def _sums(
     for rows in chunks:
         scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
         words = scores if split is None else scores[:, : split.count]
-        plain = draw if draw is not None and draw.plain else None  # by the shares that the loss is made of
+        plain = draw if draw is not None and draw.plain else None  # draws from the shares of the loss
         if draw is not None and plain is None:
             drawn[rows] = _drawn_otherwise(draw, words, targets[rows], rows, split)
         if split is None:
@@ -381,9 +374,10 @@ def _sums(
 
 
 def _subtract_targets(scores: Tensor, total: Tensor, losses: Tensor, targets: Tensor, split: Range | None) -> None:
-    """Make the targets' part of exp(scores) their gradients', in place, before 16 bits round it.
+    """Subtract 1 from the targets' shares, in place, before they are rounded to 16 bits.
 
-    Only of targets that are likelier than all else: the others' parts are the smaller number as they are.
+    Only for confident targets (loss below CONFIDENT). For the others the share itself is the smaller number and loses
+    less.
     """
     if not scores.shape[1]:
         return
@@ -396,7 +390,6 @@ def _sums_on_device(
     hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
     draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
 ) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
-    """The same by few passes over many scores."""
     words, by_kernel = len(table), switch.runs("cross_entropy", hidden.device)
     shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if by_kernel else (_by_torch, DEVICE_SCORES)
     product, added = _aligned(table, bias, hidden)
@@ -421,9 +414,9 @@ def _sums_on_device(
 def _by_torch(
     scores: Tensor, targets: Tensor, words: int, draw: WordDraw | None, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Losses of rows, their shares times e^lift, and words drawn: torch's own kernel takes the logs, in fp32.
+    """Return the losses of rows, their shares times e^lift, and drawn words, by torch's kernels in fp32.
 
-    Confident targets' shares are less 1 by then, which is subtracted before they are rounded.
+    1 is subtracted from the shares of confident targets before they are rounded.
     """
     logs = torch.log_softmax(scores.float(), 1)
     losses = torch.nn.functional.nll_loss(logs, targets, reduction="none")
@@ -441,8 +434,7 @@ def _by_torch(
 def _by_kernel(
     scores: Tensor, targets: Tensor, words: int, draw: WordDraw | None, slots: slice, lift: float, learns: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same by one kernel, the shares in place of the scores."""
-    from ordsmed.nn.kernels.cross_entropy import cross_entropy  # Triton's: where it is switched on it is there
+    from ordsmed.nn.kernels.cross_entropy import cross_entropy  # needs Triton, which is installed if the kernel is on
 
     keys = None if draw is None else draw.slot_keys[slots]
     losses, drawn = cross_entropy(scores, targets, words, keys=keys, lift=lift, shares=learns)
@@ -450,7 +442,10 @@ def _by_kernel(
 
 
 def _aligned(table: Tensor, bias: Tensor | None, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Table and bias in the precision of a product; in 16 bits with words behind the vocabulary that score nothing."""
+    """Return table and bias in the precision of the product.
+
+    In 16 bits on a GPU, rows with bias minus infinity are appended, up to a multiple of PITCH.
+    """
     more = -len(table) % PITCH if hidden.dtype != torch.float32 and hidden.device.type not in BY_HAND else 0
     if not more:
         return table.to(hidden.dtype), None if bias is None else bias.to(hidden.dtype)
@@ -500,7 +495,6 @@ class _SampledLoss(torch.autograd.Function):
 
 
 def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
-    """Take the highest score of all ranks off, in place; what is left of the targets' own, 0 where elsewhere."""
     scores.sub_(_highest(scores, split)[:, None])
     if not split.count:
         return scores.new_zeros(len(scores))
@@ -508,22 +502,21 @@ def _shift_agreed(scores: Tensor, targets: Tensor, split: Range) -> Tensor:
 
 
 def _highest(scores: Tensor, split: Range | None) -> Tensor:
-    """Each slot's highest score, of all ranks."""
     top = scores.amax(1) if scores.shape[1] else scores.new_full((len(scores),), -torch.inf)
     return top if split is None else split.agree(top, dist.ReduceOp.MAX)
 
 
 class _Gradients:
-    """What the loss means for hidden states, table and bias, collected chunk by chunk.
+    """The gradients of the loss for hidden states, table and bias, accumulated chunk by chunk.
 
-    The gradient of a row's scores is weight * (exp(score) / total - onehot). It is never written out: weight / total
-    scales the narrow side of each product, and the targets' part is subtracted at the end, where it was not before.
+    The gradient of a row's scores is weight * (exp(score) / total - onehot). It is never materialized. weight / total
+    scales the narrow factor of each product, and the onehot part is subtracted at the end, unless it was before.
     """
 
     def __init__(
         self, hidden: Tensor, table: Tensor, bias: Tensor | None, words: int | None = None, *, of_table: bool = True
     ) -> None:
-        """`words`: how many rows of the table count, where more are behind them; `of_table`: it learns."""
+        """`words`: number of valid rows of the table, if padding follows; `of_table`: compute the table's gradient."""
         self.hidden, self.table, self.words = hidden, table, words
         self.to_hidden = torch.empty_like(hidden)
         empty = torch.zeros(table.shape if not len(hidden) else (0,), device=table.device)
@@ -532,16 +525,16 @@ class _Gradients:
         self.losses: list[Tensor] = []
 
     def add(self, rows: slice, shares: Tensor, factor: Tensor, losses: Tensor | None = None) -> None:
-        """One chunk: `shares` are exp(scores), `factor` is weight / total.
+        """Add one chunk. `shares` are exp(scores), `factor` is weight / total.
 
-        `losses`, of the rows: where they are below CONFIDENT the targets' part is subtracted already.
+        Pass the `losses` of the rows if the targets' part is already subtracted in rows with a loss below CONFIDENT.
         """
         self.losses += [] if losses is None else [losses]
         if self.to_bias is not None and shares.dtype == torch.float32:
             self.to_bias.addmv_(shares.T, factor)
         elif self.to_bias is not None:
             self.to_bias += shares.T @ factor.to(shares.dtype)
-        shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # in fp32: it would be off for a whole row
+        shares, factor = shares.to(self.hidden.dtype), factor[:, None]  # in fp32: rounding it would bias a complete row
         by_onednn = products.by_onednn(shares, self.table)
         if by_onednn:
             torch.mul(products.times(shares, self.table.T), factor, out=self.to_hidden[rows])
@@ -561,7 +554,7 @@ class _Gradients:
             self.to_table += shares.T @ weighted
 
     def finish(self, targets: Tensor, weights: Tensor, split: Range | None) -> list[Tensor | None]:
-        """The targets' part subtracted; hidden states get their gradients from the words of all ranks."""
+        """Subtract the targets' part, sum the gradient of hidden states over the ranks, and return all gradients."""
         if self.losses:
             weights = weights * (torch.cat(self.losses) >= CONFIDENT)
         if split is not None:
@@ -590,24 +583,23 @@ def _scores(hidden: Tensor, table: Tensor, bias: Tensor | None, out: Tensor) -> 
 
 
 def _shift(scores: Tensor, product: torch.dtype) -> Tensor:
-    """Take each row's highest score off, in place, and return it; where no exp can run over, as nearly always, 0."""
+    """Subtract each row's highest score, in place, and return it; 0 if no exponential can overflow, as is usual."""
     top = scores.amax(1)
     wide = (
         product != torch.float16
-    )  # the products of the gradients take the exps in this precision, and fp16 ends at e^11
+    )  # gradient products use the exponentials in this precision, and fp16 overflows at e^11
     if wide and scores.device.type == "cpu" and float(top.max()) < SAFE and float(top.min()) > -SAFE:
-        return torch.zeros_like(top)  # a pass over all scores saved; elsewhere the look itself would cost more
+        return torch.zeros_like(top)  # saves a pass over all scores; on a GPU the check would cost more
     scores.sub_(top[:, None])
     return top
 
 
 def _most(device: torch.device) -> int:
-    """Scores that are made at a time where something is made of them."""
     return CHUNK_SCORES if device.type in BY_HAND else DEVICE_SCORES
 
 
 def _chunks(rows: int, vocabulary: int, most: int) -> list[slice]:
-    """Chunks of about equal size."""
+    """Return slices of about equal size with at most `most` scores each."""
     count = max(-(-rows * vocabulary // most), 1)
     size = max(-(-rows // count), 1)
     return [slice(at, min(at + size, rows)) for at in range(0, rows, size)]

@@ -1,10 +1,10 @@
-"""An LSTM layer with a projection: the exact cell, clipped at every step as ELMo's, and the device's fused kernels.
+"""An LSTM layer with a projection: an exact cell, clipped at every step as in ELMo, and torch's fused kernels.
 
     gates = x @ enter + h @ carry + bias (and 1 for the forget gate)    i f g o, [4C]
     c = clip(f * c + i * g)        h = clip((o * tanh c) @ project)
 
-The exact path is one pass over time whose gradient is written by hand: what does not depend on the step before (the
-input's part of the gates, all gradients of weights) is one product over all steps.
+The exact path is one loop over time with a hand-written backward pass. Everything that does not depend on the previous
+step (the input's part of the gates, the gradients of the weights) is one product over all steps.
 """
 
 import contextlib
@@ -19,13 +19,11 @@ from ordsmed.nn import products
 from ordsmed.nn.context import Context
 from ordsmed.nn.kernels import switch
 
-OLDEST_BF16 = 91_300  # of cuDNN's whose recurrent kernels take bf16
-FORGET = 1.0  # is added to the forget gate while running and never stored, as TensorFlow's cell has it
+OLDEST_BF16 = 91_300  # first version of cuDNN whose recurrent kernels support bf16
+FORGET = 1.0  # added to the forget gate at run time and not stored, as in TensorFlow's cell
 
 
 class Lstm(nn.Module):
-    """One layer in one direction, [T, B, I] -> [T, B, P]."""
-
     def __init__(self, width: int, cells: int, *, cell_clip: float, projection_clip: float) -> None:
         super().__init__()
         self.cells, self.clips = cells, (cell_clip, projection_clip)
@@ -33,7 +31,7 @@ class Lstm(nn.Module):
         self.carry = nn.Parameter(torch.empty(4 * cells, width))
         self.bias = nn.Parameter(torch.zeros(4 * cells))
         self.project = nn.Parameter(torch.empty(width, cells)) if cells != width else None
-        reach = math.sqrt(6 / (2 * width + 4 * cells))  # Glorot's, input and recurrence being one matrix
+        reach = math.sqrt(6 / (2 * width + 4 * cells))  # Glorot's, with input and recurrent weights as one matrix
         nn.init.uniform_(self.enter, -reach, reach)
         nn.init.uniform_(self.carry, -reach, reach)
         if self.project is not None:
@@ -42,9 +40,10 @@ class Lstm(nn.Module):
     def forward(
         self, x: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None, *, fused: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """States of all steps, and what is carried on: h [B, P] and c [B, C] after each row's last step.
+        """Return the outputs of all steps, and the states h [B, P] and c [B, C] after each row's last step.
 
-        Rows of fewer steps stand at the front of theirs; what follows is computed and means nothing.
+        `lengths`: number of steps of each row; outputs after a row's last step are undefined. `fused`: use torch's
+        kernel.
         """
         if fused:
             assert lengths is None, "torch's kernel tells no states between the first step and the last"
@@ -66,14 +65,14 @@ class Lstm(nn.Module):
         weights += [] if self.project is None else [self.project]
         kind = x.device.type
         half = kind != "cpu" and torch.is_autocast_enabled(kind)
-        if half:  # autocast itself would have cuDNN's kernel compute in fp16, whatever was asked for
+        if half:  # autocast itself would run cuDNN's kernel in fp16, also if it is set to bf16
             x, *weights = (tensor.to(torch.get_autocast_dtype(kind)) for tensor in (x, *weights))
         plain = torch.autocast(kind, enabled=False) if half else contextlib.nullcontext()
         with plain, warnings.catch_warnings():
-            # cuDNN lays them side by side at every call; a copy is cheap beside the rest
+            # cuDNN copies the weights into one buffer at every call, which is cheap
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             warnings.filterwarnings("ignore", message="LSTM with projections is not supported with (oneDNN|MIOpen)")
-            begin = h[None].to(x.dtype).contiguous(), c[None].to(x.dtype).contiguous()  # cuDNN takes no other
+            begin = h[None].to(x.dtype).contiguous(), c[None].to(x.dtype).contiguous()  # as cuDNN requires
             out, last, state = torch.lstm(x, begin, weights, True, 1, 0.0, self.training, False, False)
         cell_clip, projection_clip = (clip or torch.inf for clip in self.clips)
         out, last = out.clamp(-projection_clip, projection_clip), last.clamp(-projection_clip, projection_clip)
@@ -86,10 +85,10 @@ States = tuple[Tensor, Tensor, Tensor]
 def read(
     lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None, *, fused: bool
 ) -> list[States]:
-    """Layers alike that know nothing of each other, each over its own x [T, B, I] from h [D, B, P] and c [D, B, C]."""
+    """Run independent layers of equal sizes, each over its own x [T, B, I], from h [D, B, P] and c [D, B, C]."""
     by_kernels = (
         switch.runs("lstm", h.device) and not torch.compiler.is_compiling()
-    )  # which makes a kernel of them itself
+    )  # the compiler generates its own kernel
     if by_kernels and not fused and all(lstm.project is not None for lstm in lstms):
         return together(lstms, xs, h, c, lengths)
     return in_turn(lstms, xs, h, c, lengths, fused=fused)
@@ -98,13 +97,11 @@ def read(
 def in_turn(
     lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None, *, fused: bool = False
 ) -> list[States]:
-    """One after the other."""
     return [lstm(x, h[way], c[way], lengths, fused=fused) for way, (lstm, x) in enumerate(zip(lstms, xs, strict=True))]
 
 
 def together(lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, lengths: Tensor | None) -> list[States]:
-    """Each step of all at once, by kernels of ours."""
-    from ordsmed.nn.kernels.lstm import side_by_side  # Triton's: where it is switched on it is there
+    from ordsmed.nn.kernels.lstm import side_by_side  # needs Triton, which is installed if the kernel is on
 
     kind = xs[0].device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else xs[0].dtype
@@ -120,7 +117,7 @@ def together(lstms: Sequence[Lstm], xs: Sequence[Tensor], h: Tensor, c: Tensor, 
 
 
 def describe(fused: bool, cell_clip: float, projection_clip: float, lacks: str = "") -> str:
-    """Which path runs, for a person; `lacks`: why torch has no fused kernel where it is asked for one."""
+    """Return a line that says which implementation runs; `lacks`: why torch has no fused kernel on this device."""
     limits = f"cell at {cell_clip:g} and projection at {projection_clip:g}"
     if not fused:
         clipped = f", clipped at every step ({limits})" if cell_clip or projection_clip else ", without clipping"
@@ -130,7 +127,7 @@ def describe(fused: bool, cell_clip: float, projection_clip: float, lacks: str =
 
 
 def lacks_fused(device: str, precision: str, *, projects: bool) -> str:
-    """Why a GPU has no fused kernel of such layers; empty: it has one, or it is a CPU."""
+    """Return why a GPU has no fused kernel for such layers; empty if it has one, or for a CPU."""
     if device == "cpu":
         return ""
     if torch.version.hip is not None:
@@ -142,15 +139,12 @@ def lacks_fused(device: str, precision: str, *, projects: bool) -> str:
 
 
 def _forget(like: Tensor) -> Tensor:
-    """What is added to the gates' bias while running."""
     added = torch.zeros_like(like)
     added[len(like) // 4 : len(like) // 2] = FORGET
     return added
 
 
 class _Steps(torch.autograd.Function):
-    """The recurrence over all steps, from the input's part of the gates."""
-
     @staticmethod
     def forward(
         ctx: Context, ahead: Tensor, h: Tensor, c: Tensor, carry: Tensor, bias: Tensor, project: Tensor | None,
@@ -184,13 +178,12 @@ class _Steps(torch.autograd.Function):
             carried = out[t]
         ctx.clips, ctx.cells = clips, cells
         ctx.mark_non_differentiable(states)
-        ctx.set_materialize_grads(False)  # none is as large as all cells
+        ctx.set_materialize_grads(False)  # zeros would be as large as all cell states
         ctx.save_for_backward(gates, states, mixed, out, h, first, carry, *([] if project is None else [project]))
         return out, states
 
     @staticmethod
     def backward(ctx: Context, above: Tensor | None, none: None) -> tuple[Tensor | None, ...]:
-        """Through time, step by step; gradients of weights in one product each at the end."""
         gates, states, mixed, out, h, first, carry, *rest = ctx.saved_tensors
         if above is None:
             return (None,) * 7
@@ -204,7 +197,7 @@ class _Steps(torch.autograd.Function):
             c, before = states[t], states[t - 1] if t else first
             to_h = above[t] + from_next
             if projection_clip:
-                to_h.mul_(out[t].abs() < projection_clip)  # what was clipped learns nothing
+                to_h.mul_(out[t].abs() < projection_clip)  # clipped outputs have no gradient
             to_out[t] = to_h
             to_mixed = to_h if project is None else products.product(to_out[t], project).float()
             bent = c.tanh()

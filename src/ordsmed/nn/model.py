@@ -1,8 +1,8 @@
-"""Model: what a family offers the rest of ordsmed.
+"""Model: the interface that model families offer to the rest of ordsmed.
 
     tokens [B, T] -> Model -> hidden [B, T, D] -> TokenHead -> scores over the vocabulary
 
-Every file in models/ has a choice with these methods; nothing else knows a family by name.
+Every file in models/ has a settings class with these methods; no other code depends on a family's name.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ordsmed.base.checks import or_more
 from ordsmed.nn.dropout import Dropout
 
 TaskKind = Literal["classify", "tag", "span"]
-TASK_CLASSES: dict[TaskKind, str] = {  # how Hugging Face's classes with such a head end
+TASK_CLASSES: dict[TaskKind, str] = {  # endings of Hugging Face's class names by task
     "classify": "ForSequenceClassification",
     "tag": "ForTokenClassification",
     "span": "ForQuestionAnswering",
 }
 
-PIPELINES: dict[TaskKind, str] = {  # and its pipelines over such a head
+PIPELINES: dict[TaskKind, str] = {  # Hugging Face's pipelines by task
     "classify": "text-classification",
     "tag": "token-classification",
     "span": "question-answering",
@@ -33,39 +33,39 @@ PIPELINES: dict[TaskKind, str] = {  # and its pipelines over such a head
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What is asked before anything is built."""
+    """Properties of a family that are known before a network is built."""
 
-    causal: bool = False  # a token sees only what stands before it
-    cached: bool = False  # can go on from keys and values it keeps
-    state: bool = False  # carries state from window to window
-    types: bool = False  # knows token types
+    causal: bool = False  # a token sees only itself and earlier tokens
+    cached: bool = False  # supports a cache of keys and values
+    state: bool = False  # carries a recurrent state between rows
+    types: bool = False  # has token types
     tensor: bool = False  # has a tensor-parallel plan
-    pairs: bool = False  # has a head that tells how two segments belong together
-    detects: bool = False  # has a head that tells fake tokens, and smaller generators of its kind
-    compiled: bool = True  # torch.compile has something to gain
-    both: bool = False  # rows that see only what stands before and rows that see all, in one batch
+    pairs: bool = False  # has a head for pairs of segments
+    detects: bool = False  # has a head that detects replaced tokens, and generators
+    compiled: bool = True  # torch.compile makes it faster
+    both: bool = False  # supports causal and bidirectional rows in one batch
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a family is usually fine-tuned, where a recipe says nothing else."""
+    """The default fine-tuning settings of a family."""
 
     rate: float
-    warmup: float = 0.1  # a share of the steps
+    warmup: float = 0.1  # share of the steps
     layer_decay: float = 1.0
-    decay: float = 0.01  # of weights
+    decay: float = 0.01  # weight decay
     betas: tuple[float, float] = (0.9, 0.999)
-    freeze: bool = False  # does the network below the head stay as it is?
-    pool: Literal["mean"] | None = None  # state that a new head of a text reads; None: the first (causal: the last)
+    freeze: bool = False  # train only the head
+    pool: Literal["mean"] | None = None  # input of a new text head; None: the first token's state (causal: the last)
 
 
 class Block(nn.Module):
-    """One layer of a network: the unit that is split, computed again, compiled and fetched as one."""
+    """One layer of a network: the unit of sharding, activation checkpointing, compilation and prefetching."""
 
-    # how its parts lie on the ranks of a tensor group: layers by "column" or "row"; norms by "norm"; dropout whose
-    # activations are always split by "split"; what is not named is whole on every rank
+    # tensor-parallel plan: layers are split by "column" or "row"; "norm" for norms; "split" for dropout whose
+    # activations are always split; other parts are replicated
     tensor_plan: ClassVar[dict[str, str]] = {}
-    compiled = False  # then it wants a mask, for every batch has other runs of texts
+    compiled = False  # compiled blocks need a mask, because the sizes of texts differ in every batch
 
     def compile(self, *args: Any, **options: Any) -> None:
         self.compiled = True
@@ -79,121 +79,114 @@ TRANSFORMER_PLAN = {
 
 
 class Model(nn.Module):
-    """Tokens to hidden states."""
-
-    words: nn.Embedding  # the table that heads are tied to
-    takes_texts: ClassVar[bool] = False  # may `documents` be nn/varlen.py's Texts?
-    takes_positions: ClassVar[bool] = (
-        False  # may `at` say of which places of all rows end to end the states are wanted?
-    )
+    words: nn.Embedding  # the embeddings that heads are tied to
+    takes_texts: ClassVar[bool] = False  # `documents` may be nn/varlen.py's `Texts`
+    takes_positions: ClassVar[bool] = False  # `at` may select positions of the rows end to end
 
     def forward(
         self, tokens: Tensor, positions: Tensor, documents: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
-        """[B, T] ids -> [B, T, D]; `documents`: tokens see each other where equal (0 = padding), None: all do.
+        """Map ids [B, T] to hidden states [B, T, D].
 
-        With `Capabilities(both=True)` it takes `causal`, with `cached` a `cache` of nn/attention.py as well.
+        Tokens with equal `documents` see each other (0: padding); None: all do. Networks with `Capabilities(both=True)`
+        also take `causal`, those with `cached` a `cache` (nn/attention.py).
         """
         raise NotImplementedError
 
 
 class TokenHead(nn.Module):
-    """Hidden states to scores over the vocabulary, by the network's word table or one of its own."""
+    """Hidden states to scores over the vocabulary, with the network's word table or a separate one."""
 
     words: nn.Embedding
     bias: nn.Parameter | None
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """What comes before the product with the word table."""
         raise NotImplementedError
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[..., D] -> [..., V]."""
         return nn.functional.linear(self.transform(hidden), self.words.weight, self.bias)
 
 
 class WordTable(nn.Module):
-    """Scores over the vocabulary by a table and a bias of its own."""
-
     table: nn.Embedding
     bias: nn.Parameter
 
 
 class SpecialTokens(Protocol):
-    """What a family asks of a tokenizer: its kind, and the ids of its special tokens."""
+    """The properties of a tokenizer that a family needs: its kind and the ids of its special tokens."""
 
     @property
     def kind(self) -> str:
-        """As the library of tokenizers calls it."""
+        """Return the model type as the tokenizers library names it."""
 
     @property
     def pad(self) -> int | None:
-        """What fills rows."""
+        """Return the id of the padding token."""
 
     @property
     def start(self) -> int | None:
-        """Before a text."""
+        """Return the id of the token before a text."""
 
     @property
     def stop(self) -> int | None:
-        """Behind a text."""
+        """Return the id of the token after a text."""
 
     @property
     def separator(self) -> int | None:
-        """Between texts."""
+        """Return the id of the token between texts."""
 
 
 class Width(Protocol):
-    """Settings of a network as wide as this."""
-
     @property
     def width(self) -> int:
-        """Numbers a token of a layer."""
+        """Return the dimension of the hidden states."""
 
 
 class Family:
-    """What the settings of a family are, beside their numbers."""
+    """Defaults of the methods and class variables that all families share."""
 
-    width: int  # what the settings of a Transformer have; others say what follows from them themselves
+    width: int  # settings of a Transformer; other families override the methods that use them
     heads: int
     inner: int
     positions: int
     dropout: float
 
     capabilities: ClassVar[Capabilities] = Capabilities()
-    model_type: ClassVar[str] = ""  # what Hugging Face calls it
-    architectures: ClassVar[dict[str, str]] = {}  # its class there, by the heads kept: "", "head", "head pair"...
-    begins: ClassVar[Mapping[str, str]] = {}  # layers of tasks' heads -> those of pretrained heads that they begin as
+    model_type: ClassVar[str] = ""  # Hugging Face's name of the family
+    architectures: ClassVar[dict[str, str]] = {}  # Hugging Face's class by exported heads: "", "head", "head pair"...
+    begins: ClassVar[Mapping[str, str]] = {}  # layers of task heads -> layers of pretrained heads that initialize them
 
-    other_types: ClassVar[tuple[str, ...]] = ()  # more of what Hugging Face calls it
-    poolings: ClassVar[tuple[str, ...]] = ()  # of `classifier_pooling` in its config.json, next to the usual one
+    other_types: ClassVar[tuple[str, ...]] = ()  # further Hugging Face names of the family
+    poolings: ClassVar[tuple[str, ...]] = ()  # further supported values of `classifier_pooling` in config.json
 
     def say_otherwise(self, **facts: object) -> None:
-        """Of these settings hold other facts than of the family's usual ones."""
+        """Override class variables for these settings only."""
         for name, value in facts.items():
             object.__setattr__(self, name, value)
 
     def fits(self, tokenizer: SpecialTokens) -> None:
-        """Refuse a tokenizer that such a network cannot work with."""
+        """Raise an error if the network cannot work with this tokenizer."""
 
     def longest(self) -> int:
-        """As many tokens as there are positions."""
         return self.positions
 
     def head_flops(self, vocabulary: int) -> float:
-        """A product with the word table, and nothing before it."""
+        """Return the FLOPs per token of a head that is only the product with the word table."""
         return 2.0 * self.width * vocabulary
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
-        """[E, D] of a text's first token (causal: of its last), or [..., D] of all -> [..., outputs]."""
+        """Build a task head over states of the first token (causal: the last), or of all tokens."""
         return nn.Sequential(OrderedDict(dropout=Dropout(self.dropout), out=nn.Linear(self.width, outputs)))
 
     def tuning(self) -> Tuning:
-        """BERT's way: 3e-5 for base and large, more for the smaller ones (its release's grid goes to 3e-4)."""
+        """Return BERT's defaults: rate 3e-5 for base and large; narrower networks have higher rates.
+
+        The grid of BERT's release for small models goes up to 3e-4.
+        """
         return Tuning(rate=small_rate(self, base=3e-5))
 
     def fill_defaults(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
-        """Fill in what is left to the width; refuse sizes, standard deviations and dropouts that cannot be."""
+        """Fill in sizes that follow from the width; raise an error if a size, deviation or dropout rate is invalid."""
         object.__setattr__(self, "heads", self.heads or max(1, self.width // 64))
         object.__setattr__(self, "inner", self.inner or inner)
         or_more(self, **dict.fromkeys(("width", "layers", "heads", "inner", "positions", *counts), 1))
@@ -210,7 +203,7 @@ class Family:
 
 
 class ModelSettings(Protocol):
-    """What every file in models/ offers."""
+    """The interface of the settings class of every file in models/."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     capabilities: ClassVar[Capabilities]
@@ -221,91 +214,91 @@ class ModelSettings(Protocol):
 
     @property
     def width(self) -> int:
-        """Numbers a token of a layer."""
+        """Return the dimension of the hidden states."""
 
     @property
     def layers(self) -> int:
-        """Its blocks."""
+        """Return the number of blocks."""
 
     def fits(self, tokenizer: SpecialTokens) -> None:
-        """Refuse a tokenizer that such a network cannot work with."""
+        """Raise an error if the network cannot work with this tokenizer."""
 
     def build(self, vocabulary: int) -> Model:
-        """The network, with fresh weights."""
+        """Build the network with new weights."""
 
     def token_head(self, model: Model) -> TokenHead:
-        """The head that predicts tokens."""
+        """Build the head that predicts tokens."""
 
     def tuning(self) -> Tuning:
-        """How it is usually fine-tuned."""
+        """Return the default fine-tuning settings."""
 
     def task_head(self, kind: TaskKind, outputs: int) -> nn.Module:
-        """The head of a task, over the states of texts or of all their tokens."""
+        """Build the head of a task, over the states of texts or of all their tokens."""
 
     def smaller(self, width: int, layers: int) -> ModelSettings:
-        """The same family in another size."""
+        """Return settings of the same family in another size."""
 
     def longest(self) -> int:
-        """The longest row it can take."""
+        """Return the maximum number of tokens in a row."""
 
     def flops(self, length: int) -> float:
-        """2 x multiply-adds of one token's way forward through the network, heads not counted."""
+        """Return the forward FLOPs per token (2 x multiply-adds) without heads, in rows of `length` tokens."""
 
     def head_flops(self, vocabulary: int) -> float:
-        """2 x multiply-adds of one token's way through the token head."""
+        """Return the forward FLOPs per token (2 x multiply-adds) of the token head."""
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
-        """The config.json of this network there, without its model type and architecture."""
+        """Return the config.json for export, without model type and architecture."""
 
     def names(self) -> Names:
-        """Our tensors <-> theirs."""
+        """Return the table of checkpoint names for import and export."""
 
 
 class PairSettings(ModelSettings, Protocol):
-    """What families offer that tell how two segments belong together."""
+    """Settings of families with a head for pairs of segments."""
 
     types: int
 
     def pair_head(self, model: Model) -> nn.Module:
-        """The head over a row's first token."""
+        """Build the head over a row's first token."""
 
 
 class DetectingSettings(ModelSettings, Protocol):
-    """What families offer that tell fake tokens, and have smaller generators of their kind."""
+    """Settings of families that detect replaced tokens and offer smaller generators (ELECTRA)."""
 
     types: int
 
     @property
     def embedded(self) -> int:
-        """Numbers a token is in the embeddings."""
+        """Return the dimension of the embeddings."""
 
     def detect_head(self, model: Model) -> nn.Module:
-        """The head over all tokens."""
+        """Build the head over all tokens."""
 
     def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> ModelSettings:
-        """The same network in another size, over embeddings of this width."""
+        """Return settings of the same network in another size, with embeddings of dimension `embedding`."""
 
 
 class CarryingSettings(ModelSettings, Protocol):
-    """What families offer that read in both directions, from a state that is carried on."""
+    """Settings of families that read in both directions and carry a recurrent state between rows (ELMo)."""
 
     dropout: float
     longest_word: int
 
     def word_head(self, vocabulary: int) -> WordTable:
-        """Scores over the vocabulary, for both directions."""
+        """Build the output layer that both directions use."""
 
     def describe(self, device: str, precision: str) -> str:
-        """Which cell runs on a device."""
+        """Return a line that says which LSTM implementation runs on a device."""
 
 
 def size(layers: int, width: int, **more: int) -> dict[str, int]:
-    """The numbers that a Transformer's size stands for; `more`: other ones than BERT's."""
+    """Return the settings of a Transformer with the usual ratios of sizes; `more`: settings that differ."""
     return {"layers": layers, "width": width, "heads": width // 64, "inner": 4 * width, **more}
 
 
-NARROW = 512  # widths below it are learned at rates from measurements (docs/log, 2026-11-29)
-RATES = ((NARROW, 1e-4), (320, 5e-4), (160, 1e-3), (0, 1.5e-3))  # for fine-tuning, from the width on
+NARROW = 512  # narrower networks use measured learning rates (docs/log, 2026-11-29)
+RATES = ((NARROW, 1e-4), (320, 5e-4), (160, 1e-3), (0, 1.5e-3))  # (minimum width, fine-tuning rate)
 
 
 def small_rate(settings: Width, *, base: float) -> float:
@@ -314,30 +307,34 @@ def small_rate(settings: Width, *, base: float) -> float:
 
 
 def classes(stem: str, **ends: str) -> dict[str, str]:
-    """The classes of a family there, by the heads: `ends` of their names, and those of tasks; head_pair: head pair."""
+    """Return the Hugging Face class names of a family, by the heads that are exported.
+
+    `ends`: endings of the names by heads, with `_` for a space (`head_pair`: head and pair). The classes of task heads
+    are added.
+    """
     spaced = {heads.replace("_", " "): end for heads, end in ends.items()}
     return {heads: f"{stem}{end}" for heads, end in ({"": "Model"} | spaced | {**TASK_CLASSES}).items()}
 
 
 @dataclass(frozen=True)
 class Names:
-    """A rename table: what a tensor of ours is in a foreign checkpoint; see weights/weights.py for how it is read."""
+    """The checkpoint names of a network's tensors in Hugging Face's format; weights/weights.py applies them."""
 
-    table: Mapping[str, str | tuple[str, ...]]  # ours -> theirs; several: query, key, value in one
-    heads: int  # for the ones that are fused
-    prefix: str  # theirs for the network without its head
-    transposed: bool = False  # they keep [in, out]
-    fused: bool = False  # theirs holds query, key and value one after the other in one tensor
-    halves: int = 0  # above 0: their up holds what is gated and its gate, ours pairs of so many runs
-    zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # theirs that a network of ours does not have
-    tied: Mapping[str, str] = field(default_factory=dict)  # theirs that repeat another of theirs -> that one
-    copies: Mapping[str, str] = field(default_factory=dict)  # theirs that nobody reads, but that must be there: copies
-    buffers: tuple[str, ...] = ()  # endings of theirs that hold nothing to learn
-    others: tuple[str, ...] = ()  # endings of heads of theirs that may stand beside a network
+    table: Mapping[str, str | tuple[str, ...]]  # project name -> checkpoint name; a tuple: query, key and value
+    heads: int  # attention heads, to reorder fused tensors
+    prefix: str  # checkpoint prefix of the network without its head
+    transposed: bool = False  # the checkpoint stores weights as [in, out]
+    fused: bool = False  # the checkpoint stores query, key and value one after the other in one tensor
+    halves: int = 0  # above 0: the checkpoint's up-projection is [value, gate], here this many such pairs
+    zeros: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # not in the network; exported as zeros
+    tied: Mapping[str, str] = field(default_factory=dict)  # checkpoint name -> name of the tensor it is tied to
+    copies: Mapping[str, str] = field(default_factory=dict)  # unused but required tensor -> name of the tensor to copy
+    buffers: tuple[str, ...] = ()  # endings of checkpoint names that are not parameters
+    others: tuple[str, ...] = ()  # endings of heads that a checkpoint may contain
 
 
 def own_tensors(module: nn.Module) -> dict[str, Any]:
-    """The tensors of a network, each once: a tied table stands under its first name."""
+    """Return the tensors of a module, each once; a tied table has the first of its names."""
     seen: set[int] = set()
     tensors = {}
     for name, tensor in module.state_dict(keep_vars=True).items():

@@ -1,8 +1,8 @@
-"""Packed layers: linear layers of a network in use, their weights laid out once as a CPU's kernels want them.
+"""Packed layers: linear layers for inference whose weights are stored once in the layout of a CPU's kernels.
 
-In bf16; or in 8 bits: every output's weights by their own largest number, what comes in by its own least and largest,
-sums exact, results fp32. An activation that the kernels know is made with the product. oneDNN's kernels, by the
-operators of torch that its compiler uses; for networks that do not learn.
+In bf16 or in 8 bits. In 8 bits, weights have one scale per output and inputs one scale and zero point; sums are exact
+and results are fp32. An activation that the kernels support is fused into the product. The kernels are oneDNN's, called
+by the operators that torch's compiler uses. They have no backward pass.
 """
 
 import contextlib
@@ -17,21 +17,21 @@ from torch import Tensor, nn
 from ordsmed.nn.model import Block
 from ordsmed.nn.products import even, rounded
 
-ROWS = 256  # that bf16 weights are laid out for; any number of them is multiplied
-CACHED = 1 << 17  # numbers that stay in a core's cache while they are cast
-LEVELS = 254  # between the least and the largest number that comes in: one is left for the place of zero
+ROWS = 256  # number of rows that the layout of bf16 weights is optimized for; others work as well
+CACHED = 1 << 17  # numbers that fit into a core's cache while they are cast
+LEVELS = 254  # steps between the minimum and maximum of the inputs; one level is left for the zero point
 Kind = Literal["bf16", "int8"]
 
 
 class PackedLayer:
-    """A linear layer's product; packed when it is first asked for."""
+    """The product of a linear layer; its weights are packed at the first call."""
 
     def __init__(self, layer: nn.Linear) -> None:
         self.weight, self.bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
         self.packed: Tensor | None = None
 
     def __call__(self, x: Tensor, post: str = "none", how: str = "") -> Tensor:
-        """[..., in] -> [..., out]; `post` and `how`: an activation as the kernels name it."""
+        """Map [..., in] to [..., out]; `post` and `how`: a fused activation in oneDNN's names."""
         if self.packed is None:
             self.packed = self._pack()
         flat = x.reshape(-1, x.shape[-1])
@@ -42,13 +42,10 @@ class PackedLayer:
         raise NotImplementedError
 
     def _product(self, x: Tensor, packed: Tensor, post: str, how: str) -> Tensor:
-        """Of rows, with as many more behind them as make the number even."""
         raise NotImplementedError
 
 
 class HalfLayer(PackedLayer):
-    """Weights, what comes in and results in bf16, sums in fp32."""
-
     def _pack(self) -> Tensor:
         self.bias = None if self.bias is None else self.bias.to(torch.bfloat16)
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(self.weight.to(torch.bfloat16), ROWS)
@@ -60,8 +57,6 @@ class HalfLayer(PackedLayer):
 
 
 class Int8Layer(PackedLayer):
-    """Weights in 8 bits with a scale an output; what comes in in 8 bits with one scale and place of zero."""
-
     def _pack(self) -> Tensor:
         whole = self.weight.float()
         self.scales = whole.abs().amax(1).clamp(min=1e-30) / 127
@@ -72,7 +67,7 @@ class Int8Layer(PackedLayer):
 
     def _product(self, x: Tensor, packed: Tensor, post: str, how: str) -> Tensor:
         small, scale, zero = quantized(x.float())
-        if not math.isfinite(scale):  # what is no number stays none
+        if not math.isfinite(scale):  # NaN and infinity give NaN
             return x.new_full((len(x), len(self.weight)), math.nan, dtype=torch.float32)
         out: Tensor = torch.ops.onednn.qlinear_pointwise(
             small, scale, zero, packed, self.scales, self.zeros, self.bias, 1.0, 0, torch.float32, post, [], how
@@ -84,7 +79,7 @@ KINDS: dict[Kind, type[PackedLayer]] = {"bf16": HalfLayer, "int8": Int8Layer}
 
 
 def quantized(x: Tensor) -> tuple[Tensor, float, int]:
-    """Rows [M, K] in 8 bits without sign, M rounded up; scale and zero: x = (small - zero) * scale."""
+    """Return x [M, K] as uint8 with M rounded up, its scale and zero point: x = (small - zero) * scale."""
     low, high = (side.item() for side in torch.aminmax(x))
     if not math.isfinite(high - low):
         return x.new_empty(0, dtype=torch.uint8), math.nan, 0
@@ -92,7 +87,7 @@ def quantized(x: Tensor) -> tuple[Tensor, float, int]:
     scale = max((high - low) / LEVELS, 1e-30)
     zero = round(-low / scale)
     small = torch.zeros(rounded(len(x)), x.shape[1], dtype=torch.int8)
-    # torch casts to a type with sign twice as fast as to one without: half the range below zero, then moved up in bits
+    # torch casts to int8 twice as fast as to uint8: cast with an offset of -128, then flip the sign bit
     shift, size = torch.tensor(zero - 128.0), max(1, CACHED * torch.get_num_threads() // x.shape[1])
     for part, out in zip(x.split(size), small[: len(x)].split(size), strict=True):
         out.copy_(torch.add(shift, part, alpha=1 / scale).round_())
@@ -100,20 +95,19 @@ def quantized(x: Tensor) -> tuple[Tensor, float, int]:
 
 
 def layers_of(network: nn.Module, kind: Kind) -> list[nn.Linear]:
-    """Those that can be packed: in 8 bits those of the blocks, for heads tell small differences."""
+    """Return the layers that can be packed; in 8 bits only those of the blocks, because heads need precision."""
     within = [network] if kind == "bf16" else [block for block in network.modules() if isinstance(block, Block)]
     return [layer for part in within for layer in part.modules() if type(layer) is nn.Linear]
 
 
 class SmallWeights:
-    """The blocks' layers of a network in use in 8 bits, kept beside their own; all else is computed as it is."""
+    """Packed 8-bit weights of a network's blocks; the network keeps its original weights."""
 
     def __init__(self) -> None:
         self._packed: list[tuple[nn.Linear, PackedLayer]] = []
 
     @contextlib.contextmanager
     def within(self, network: nn.Module) -> Iterator[None]:
-        """Products in 8 bits, by weights that are packed once, the first time."""
         if not self._packed:
             self._packed = [(layer, Int8Layer(layer)) for layer in layers_of(network, "int8")]
         with installed(self._packed):
@@ -122,7 +116,6 @@ class SmallWeights:
 
 @contextlib.contextmanager
 def installed(layers: Sequence[tuple[nn.Linear, PackedLayer]]) -> Iterator[None]:
-    """While these layers multiply by their packed weights."""
     forwards = [vars(layer).pop("forward", None) for layer, _ in layers]
     try:
         for layer, packed in layers:
@@ -136,7 +129,6 @@ def installed(layers: Sequence[tuple[nn.Linear, PackedLayer]]) -> Iterator[None]
 
 
 def lacks_bf16(device: torch.device) -> bool:
-    """Is there no packed product in bf16?"""
     ops = torch.ops.mkldnn
     if device.type != "cpu" or not torch.backends.mkldnn.is_available() or not hasattr(ops, "_reorder_linear_weight"):
         return True
@@ -144,7 +136,6 @@ def lacks_bf16(device: torch.device) -> bool:
 
 
 def lacks_fp16(device: torch.device) -> bool:
-    """Has it no units for products in fp16?"""
     if device.type != "cpu":
         return False
     ops = torch.ops.mkldnn
@@ -153,7 +144,7 @@ def lacks_fp16(device: torch.device) -> bool:
 
 
 def lacks_int8(device: torch.device) -> str:
-    """Why there is no fast and exact product in 8 bits; empty: there is one."""
+    """Return why there is no fast and exact 8-bit product on this device; empty if there is one."""
     if device.type != "cpu":
         return f"is for CPUs, and the model is on {device.type}"
     if platform.machine().lower() not in ("x86_64", "amd64"):
@@ -161,7 +152,7 @@ def lacks_int8(device: torch.device) -> str:
     ops = torch.ops.onednn
     if not torch.backends.mkldnn.is_available() or not hasattr(ops, "qlinear_pointwise"):
         return f"torch {torch.__version__} has no products for"
-    # without VNNI pairs of products are added up in 16 bits, and cut off
+    # without VNNI, sums of two products saturate at 16 bits
     large = torch.full((1, 64), 255, dtype=torch.uint8)
     packed = ops.qlinear_prepack(torch.full((16, 64), 127, dtype=torch.int8), None)
     ones, none = torch.ones(16), torch.zeros(16, dtype=torch.int64)
@@ -170,10 +161,10 @@ def lacks_int8(device: torch.device) -> str:
 
 
 class CastWeights:
-    """The weights of a network's layers in 16 bits, kept beside their own: autocast would cast them for every batch.
+    """The weights of a network's linear layers in 16 bits, cast once; autocast would cast them for every batch.
 
-    For networks that do not learn: what changes in the weights afterwards is not seen. On a CPU in bf16 they are laid
-    out for its kernels too; elsewhere the bits are those of autocast.
+    Only for inference: later changes of the weights are not seen. On a CPU in bf16 the weights are also packed;
+    otherwise results are bitwise those of autocast.
     """
 
     def __init__(self) -> None:
@@ -183,7 +174,6 @@ class CastWeights:
 
     @contextlib.contextmanager
     def within(self, network: nn.Module, device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-        """Products in 16 bits, by weights that are cast once, the first time."""
         if self._for != (device, dtype):
             self._for, self._places, self._packed = (device, dtype), [], []
             if dtype == torch.bfloat16 and not lacks_bf16(device):
@@ -201,7 +191,6 @@ class CastWeights:
 
 
 def _cast(network: nn.Module, dtype: torch.dtype) -> list[tuple[nn.Linear, str, Tensor, Tensor]]:
-    """Layers, names of their weights, these, and the same in 16 bits."""
     return [
         (layer, name, weight, weight.detach().to(dtype))
         for layer in network.modules()

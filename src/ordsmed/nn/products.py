@@ -1,7 +1,7 @@
-"""Products in fp32 on a CPU by oneDNN, where the library that torch takes for them leaves half of its width idle.
+"""fp32 products on a CPU by oneDNN, where torch's default library uses only half of the vector width.
 
-torch asks MKL, which on AMD's CPUs multiplies 256 bits at a time; those of Zen 5 are twice as fast with 512. oneDNN's
-kernels use these, by the operator that torch's compiler takes. Everywhere else, and for all other numbers, torch's own.
+torch calls MKL, which on AMD's CPUs uses 256-bit vectors; Zen 5 is twice as fast with 512 bits. oneDNN's kernels use
+these, by the operator that torch's compiler calls. On other CPUs, devices and data types torch's own products run.
 """
 
 import types
@@ -15,14 +15,14 @@ from ordsmed.base.machine.speed import wider_by_onednn
 from ordsmed.nn.context import Context
 from ordsmed.nn.shards import is_sharded
 
-STEP = 16  # rows come by so many: the kernels are made anew for each number of rows, which takes half a millisecond
-COPIED = 512  # rows that are laid out anew for it, which takes less
+STEP = 16  # numbers of rows are rounded up to multiples: each new number compiles a kernel (0.5 ms)
+COPIED = 512  # up to this many rows, copying to the rounded size is faster than a new kernel
 
 _choice = "auto"
 
 
 def begin(choice: str) -> str:
-    """Whose products follow, "auto" or "plain", which is torch's; a line, where they are not torch's."""
+    """Choose the library: "auto" or "plain" (torch's). Return a line to print; empty if it is torch's."""
     global _choice
     _choice = choice
     faster = choice == "auto" and wider_by_onednn()
@@ -30,7 +30,7 @@ def begin(choice: str) -> str:
 
 
 def by_onednn(*factors: Tensor) -> bool:
-    """Are these multiplied by oneDNN?"""
+    """Return whether oneDNN multiplies these factors."""
     if torch.compiler.is_compiling() or _choice != "auto" or not wider_by_onednn() or torch.is_autocast_enabled("cpu"):
         return False
     return all(
@@ -39,18 +39,17 @@ def by_onednn(*factors: Tensor) -> bool:
 
 
 def times(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weight.T + bias, of factors that it takes; nothing learns by it."""
+    """Return x @ weight.T + bias by oneDNN, without gradients; `by_onednn` must hold for the factors."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
 
 
 def rounded(rows: int) -> int:
-    """As many as the kernels are given."""
     return rows if rows <= STEP else -(-rows // STEP) * STEP
 
 
 def even(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows [N, in], and zeros behind them up to as many as the kernels are given."""
+    """Return x [N, in] in `dtype`, with rows of zeros up to `rounded(N)`."""
     if rounded(len(x)) == len(x):
         return x.to(dtype)
     out = x.new_zeros(rounded(len(x)), x.shape[1], dtype=dtype)
@@ -59,14 +58,16 @@ def even(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def across(gradient: Tensor, x: Tensor) -> Tensor:
-    """gradient.T @ x, [N, out] and [N, in] -> [out, in]: what a weight learns; the narrower one is laid out anew."""
+    """Return the gradient of a weight, gradient.T @ x: [N, out] and [N, in] -> [out, in].
+
+    The narrower factor is the one that is transposed in memory.
+    """
     if not by_onednn(gradient, x):
         return gradient.T @ x
     return times(x.T, gradient.T).T.contiguous() if gradient.shape[1] > x.shape[1] else times(gradient.T, x.T)
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x @ weight, whoever is faster at it; nothing learns by it."""
     return times(x, weight.T) if by_onednn(x, weight) else x @ weight
 
 
@@ -88,10 +89,9 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear`, by the faster library."""
     if not by_onednn(x, weight):
         return F.linear(x, weight, bias)
-    if not torch.is_grad_enabled():  # a text is asked, one of many lengths
+    if not torch.is_grad_enabled():  # inference: lengths of texts differ
         flat = x.reshape(-1, x.shape[-1])
         few = even(flat, x.dtype) if len(flat) <= COPIED else flat
         return times(few, weight, bias)[: len(flat)].view(*x.shape[:-1], len(weight))

@@ -1,8 +1,8 @@
-"""What blocks add to their input, and the norms beside: torch's operations, or one kernel of ours where it runs.
+"""Residual sums of blocks and the norms next to them: torch's operations, or one kernel where it is switched on.
 
-    x, layer, dropout, norm -> norm(x + dropout(layer(...))) where norms stand behind, else that sum and its norm
+    x, layer, dropout, norm -> norm(x + dropout(layer(...))) in post-norm blocks, else the sum and its norm
 
-A norm's result that is read twice is handed on twice, so that the kernel adds up the gradients of both.
+A norm's result that is used twice is returned twice, so that the kernel adds up the gradients of both uses.
 """
 
 import torch
@@ -14,17 +14,17 @@ from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import is_sharded
 
-WIDEST = 4_096  # numbers of a row that the kernel's programs hold
+WIDEST = 4_096  # largest width that the kernel supports
 
 
 def exact_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
-    """A norm's forward in fp32, whatever comes in."""
+    """Compute a LayerNorm in fp32 for inputs of any type."""
     with torch.autocast(x.device.type, enabled=False):
         return F.layer_norm(x.float(), self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 def half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
-    """16 bits in and out; the kernel adds up in fp32 whatever comes in."""
+    """Compute a LayerNorm with 16-bit input and output under autocast; the kernel sums up in fp32."""
     if not torch.is_autocast_enabled(x.device.type):
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
     dtype = torch.get_autocast_dtype(x.device.type)
@@ -34,12 +34,10 @@ def half_norm(self: nn.LayerNorm, x: Tensor) -> Tensor:
 
 
 class Sum:
-    """x and what a layer adds to it."""
-
     def __init__(
         self, x: Tensor, layer: nn.Linear, dropout: Dropout, norm: nn.Module | None = None, *among: nn.Module
     ) -> None:
-        """`among`: modules whose result the layer's is; who looks at one of them may change it."""
+        """`among`: modules that contain the layer; if one of them has hooks, the kernel is not used for the bias."""
         self.x, self.dropout, self.norm, self.layer = x, dropout, norm, layer
         drops = dropout.rate > 0 and dropout.training
         self.ours = _runs(x) and _unseen(dropout) and (drops if norm is None else _kind(norm, x) is not None)
@@ -47,29 +45,27 @@ class Sum:
         self.bias = layer.bias if learns else None
 
     def product(self, inputs: Tensor) -> Tensor:
-        """The layer's result; what its bias learns is the kernel's to say where that runs."""
+        """Return the layer's output; the kernel computes the gradient of its bias, if it runs."""
         if self.bias is None:
             out: Tensor = self.layer(inputs)
             return out
         return F.linear(inputs, self.layer.weight, self.bias.detach())
 
     def alone(self, added: Tensor) -> Tensor:
-        """x + dropout(added)."""
         if not self.ours:
             return self.dropout.add(added, self.x)
-        from ordsmed.nn.kernels import residual_norm  # Triton's: where it is switched on it is there
+        from ordsmed.nn.kernels import residual_norm  # needs Triton, which is installed if the kernel is on
 
         return residual_norm.add(added, self.x, self.bias, self.dropout.drop())
 
     def and_norm(self, added: Tensor) -> tuple[Tensor, Tensor]:
-        """x + dropout(added), and its norm."""
         if self.ours:
             return self._by_kernel(added, after=False)
         x = self.dropout.add(added, self.x)
         return x, self.norm(x)  # type: ignore[misc]
 
     def normed(self, added: Tensor) -> tuple[Tensor, Tensor]:
-        """The norm of x + dropout(added), twice."""
+        """Return the norm of x + dropout(added), twice."""
         if self.ours:
             return self._by_kernel(added, after=True)
         x = self.norm(self.dropout.add(added, self.x))  # type: ignore[misc]
@@ -87,7 +83,6 @@ class Sum:
 
 
 def and_norm(x: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
-    """x, and its norm."""
     kind = _kind(norm, x) if _runs(x) else None
     if kind is None:
         return x, norm(x)
@@ -98,12 +93,12 @@ def and_norm(x: Tensor, norm: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def _runs(x: Tensor) -> bool:
-    """Is the kernel taken for rows like these? Where blocks are compiled torch's compiler does the same."""
+    """Return whether the kernel is used for rows of this width; compiled blocks are fused by the compiler."""
     return switch.runs("residual_norm", x.device) and x.shape[-1] <= WIDEST and not torch.compiler.is_compiling()
 
 
 def _kind(norm: nn.Module | None, x: Tensor, added: Tensor | None = None) -> torch.dtype | None:
-    """The type of what a norm gives; None: it is more or less than a LayerNorm of this rank alone."""
+    """Return the data type of a norm's output; None if it is not a plain, unsharded LayerNorm without hooks."""
     if type(norm) is not nn.LayerNorm or not _unseen(norm) or norm.weight is None or is_sharded(norm.weight):
         return None
     way, half = getattr(vars(norm).get("forward"), "__func__", None), torch.is_autocast_enabled(x.device.type)
@@ -117,5 +112,4 @@ def _kind(norm: nn.Module | None, x: Tensor, added: Tensor | None = None) -> tor
 
 
 def _unseen(module: nn.Module) -> bool:
-    """Does nobody look at what goes in and out?"""
     return not (module._forward_hooks or module._forward_pre_hooks)

@@ -1,7 +1,8 @@
-"""Rotary positions (Su et al. 2021): each pair of numbers of a head, half a head apart, turned by its place's angle.
+"""Rotary positions (Su et al. 2021): pairs of a head's numbers, half a head apart, are rotated by a position's angle.
 
-Queries and keys are turned together, in few passes, and the gradients of the three come back in one buffer.
-Positions beyond those learned from may be scaled: linear (Chen et al. 2023), NTK-aware, or YaRN (Peng et al. 2023).
+Queries and keys are rotated together in few passes, and the gradients of query, key and value are written into one
+buffer. Positions beyond the pretraining length may be scaled: linear (Chen et al. 2023), NTK-aware, or YaRN (Peng et
+al. 2023).
 """
 
 import math
@@ -14,13 +15,13 @@ from torch.autograd.function import once_differentiable
 
 from ordsmed.nn.context import Context
 
-Turn = tuple[Tensor, Tensor]  # cosine and sine of every place's angles, [B, T, d]
-FAST, SLOW = 32, 1  # turns over the length learned from: YaRN leaves pairs of more, and scales those of fewer
+Turn = tuple[Tensor, Tensor]  # cosine and sine of every position's angles, [B, T, d]
+FAST, SLOW = 32, 1  # rotations over the pretraining length: YaRN keeps faster pairs and scales slower ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """How angles go on beyond the length that was learned from."""
+    """How the rotary angles are scaled beyond the length of pretraining."""
 
     kind: Literal["linear", "ntk", "yarn"]
     """all angles slower by the factor (linear), a larger base (ntk), or only the slow pairs (yarn)"""
@@ -37,15 +38,13 @@ class RopeScaling:
             raise ValueError(f"learned: found {self.learned} with {self.kind}; wanted a length, of yarn alone")
 
     def base(self, theta: float, head: int) -> float:
-        """The base that angles have."""
         return theta * self.factor ** (head / (head - 2)) if self.kind == "ntk" and head > 2 else theta
 
     def length(self, positions: int) -> int:
-        """What was learned from."""
         return self.learned or max(1, round(positions / self.factor))
 
     def hugging_face(self, theta: float, head: int, positions: int) -> dict[str, Any]:
-        """What a config.json says of it: NTK is a base like any other there."""
+        """Return the entry of config.json; NTK scaling is exported as a larger base."""
         if self.kind == "ntk":
             return {"rope_type": "default", "rope_theta": self.base(theta, head)}
         learned = {"original_max_position_embeddings": self.length(positions)} if self.kind == "yarn" else {}
@@ -55,7 +54,7 @@ class RopeScaling:
 def angles(
     positions: Tensor, theta: float, head: int, scaling: RopeScaling | None = None, longest: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of what each pair of a head's numbers turns by, in fp32; [B, T] -> [B, T, d] each."""
+    """Return cosine and sine of the angles in fp32, [B, T] -> [B, T, d] each."""
     base = scaling.base(theta, head) if scaling else theta
     slower = 1.0 / base ** (torch.arange(0, head, 2, dtype=torch.float32, device=positions.device) / head)
     louder = 1.0
@@ -68,7 +67,7 @@ def angles(
 
 
 def _yarn(slower: Tensor, theta: float, scaling: RopeScaling, learned: int) -> Tensor:
-    """Pairs that turned often over the learned length stay, those that hardly turned are slowed, some between."""
+    """Return YaRN's frequencies: fast pairs unchanged, slow pairs divided by the factor, others in between."""
     head = 2 * len(slower)
     first, last = (head * math.log(learned / (turns * 2 * math.pi)) / (2 * math.log(theta)) for turns in (FAST, SLOW))
     low, high = max(math.floor(first), 0), min(math.ceil(last), head - 1)
@@ -78,8 +77,8 @@ def _yarn(slower: Tensor, theta: float, scaling: RopeScaling, learned: int) -> T
 
 
 def parted(fused: Tensor, turn: Turn) -> tuple[Tensor, Tensor, Tensor]:
-    """[B, T, H, 3, d] -> query, key, both turned, and value; each [B, T, H, d]."""
-    if torch.compiler.is_compiling():  # which fuses these passes itself
+    """Split [B, T, H, 3, d] into the rotated query, the rotated key and the value, [B, T, H, d] each."""
+    if torch.compiler.is_compiling():  # the compiler fuses these passes
         query, key, value = fused.unbind(3)
         return turned(query, turn), turned(key, turn), value
     parts: tuple[Tensor, Tensor, Tensor] = _Parted.apply(fused, *turn)  # type: ignore[no-untyped-call]
@@ -87,7 +86,7 @@ def parted(fused: Tensor, turn: Turn) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def turned(x: Tensor, turn: Turn) -> Tensor:
-    """[B, T, H, d], as it is defined."""
+    """Return x [B, T, H, d] rotated; the reference form, which the compiler fuses."""
     first, second = x.float().chunk(2, -1)
     spun = torch.cat([-second, first], -1)
     return (x.float() * turn[0].unsqueeze(2) + spun * turn[1].unsqueeze(2)).to(x.dtype)
@@ -109,7 +108,6 @@ class _Parted(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Turned back."""
         cosine, sine = (saved.unsqueeze(2) for saved in ctx.saved_tensors)
         shape, half = gradients[0].shape, gradients[0].shape[-1] // 2
         buffer = gradients[0].new_empty(*shape[:3], 3, shape[3])

@@ -1,7 +1,7 @@
-"""Shards: which box of a whole tensor this rank holds, and sums over the ranks that hold the other boxes.
+"""Shards: the box of a full tensor that this rank holds, and sums over the ranks that hold the other boxes.
 
-A tensor of the networks is plain (every rank holds it whole) or torch's DTensor (a box of it, by its placements).
-Optimizers, clipping, averages and checkpoints work on `Part`s and need not know which.
+A parameter is a plain tensor (every rank holds all of it) or torch's DTensor (a rank holds a box, by its placements).
+Optimizers, clipping, weight averages and checkpoints work on `LocalParameter`s and treat both the same.
 """
 
 from __future__ import annotations
@@ -17,50 +17,44 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Box:
-    """Where a rank's part lies in the whole tensor."""
-
-    shape: tuple[int, ...]  # of the whole
+    shape: tuple[int, ...]  # of the full tensor
     start: tuple[int, ...]
     size: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LocalParameter:
-    """A parameter as the network has it, and what of it lies on this rank."""
+    """A parameter of the network and the part of it on this rank."""
 
     name: str
     whole: Tensor  # plain, or a DTensor
-    local: Tensor  # shares its memory: what is written here, the network sees
-    rows: int | None = None  # those that count, where rows of padding stand at its end
+    local: Tensor  # shares the network's memory
+    rows: int | None = None  # rows without padding, if padding rows follow
 
     @staticmethod
     def of(name: str, parameter: Tensor, rows: int | None = None) -> LocalParameter:
-        """The part of a parameter; a plain one is its own."""
         if not is_sharded(parameter):
             return LocalParameter(name, parameter, parameter, rows)
         return LocalParameter(name, parameter, local(parameter).detach().requires_grad_(parameter.requires_grad), rows)
 
     @property
     def size(self) -> int:
-        """How many numbers the whole has, padding left out."""
         count = self.whole.numel()
         return count if self.rows is None else count // len(self.whole) * self.rows
 
     @functools.cached_property
     def groups(self) -> tuple[Any, ...]:
-        """The process groups over which its boxes are spread."""
         return groups_of(self.whole)
 
     @property
     def split(self) -> bool:
-        """Do other ranks hold other boxes of it?"""
         return bool(self.groups)
 
     def hand_over_gradient(self) -> None:
-        """Let the local tensor have the network's gradient, placed as the parameter is.
+        """Give the local tensor the network's gradient, placed as the parameter is.
 
-        In one piece: an uneven share of columns comes as a view with gaps, and torch's fused kernels on a CPU read on
-        from where it begins.
+        The gradient is made contiguous. An uneven share of columns is a strided view, and torch's fused CPU optimizers
+        ignore the strides.
         """
         if self.whole is not self.local:
             grad: Any = self.whole.grad
@@ -69,17 +63,16 @@ class LocalParameter:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Is it a DTensor? Asked without importing torch.distributed where nobody has."""
+    """Return whether `tensor` is a DTensor, without importing torch.distributed."""
     return hasattr(tensor, "placements")
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What of a tensor lies on this rank."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def groups_of(tensor: Tensor) -> tuple[Any, ...]:
-    """The process groups over which its boxes are spread; none where every rank holds the whole."""
+    """Return the process groups over which a tensor is split; none if every rank holds all of it."""
     if not is_sharded(tensor):
         return ()
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
@@ -90,7 +83,6 @@ def groups_of(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def box_of(tensor: Tensor) -> Box:
-    """Where this rank's part of a tensor lies."""
     shape = tuple(tensor.shape)
     if not is_sharded(tensor):
         return Box(shape, (0,) * len(shape), shape)
@@ -99,7 +91,10 @@ def box_of(tensor: Tensor) -> Box:
 
 
 def sums(values: Tensor, parts: Sequence[LocalParameter]) -> Tensor:
-    """Numbers of parts, [n], summed each over the ranks that hold the other boxes; one all-reduce a process group."""
+    """Return `values` [n], one per parameter, each summed over the ranks that hold the other parts.
+
+    There is one all-reduce per process group.
+    """
     by_group: dict[Any, list[int]] = {}
     for index, part in enumerate(parts):
         for group in part.groups:
@@ -114,7 +109,7 @@ def sums(values: Tensor, parts: Sequence[LocalParameter]) -> Tensor:
 
 
 def total_norm(parts: Sequence[LocalParameter]) -> Tensor:
-    """The common norm of the gradients of parts; what every rank holds counts once."""
+    """Return the norm of all gradients together; a replicated parameter counts once."""
     learned = [part for part in parts if part.local.grad is not None]
     if not learned:
         return torch.zeros(())
@@ -126,7 +121,6 @@ def total_norm(parts: Sequence[LocalParameter]) -> Tensor:
 
 
 def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
-    """The whole of a tensor whose boxes lie as the part's do."""
     if not part.split:
         return tensor
     from torch.distributed.tensor import DTensor
@@ -139,7 +133,6 @@ def gathered(part: LocalParameter, tensor: Tensor) -> Tensor:
 
 
 def cut(part: LocalParameter, whole: Tensor) -> Tensor:
-    """This rank's box of a whole tensor."""
     if not part.split:
         return whole
     box = box_of(part.whole)

@@ -1,7 +1,7 @@
-"""Unfilled: networks without their numbers: the shapes of their weights, which take no memory.
+"""Networks without weights: parameters have shapes on the `meta` device and use no memory.
 
 with unfilled():
-    network = settings.build(vocabulary)        every weight is on the device `meta`; nothing is drawn
+    network = settings.build(vocabulary)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DRAWS = {
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Draws into weights that hold nothing are left out: torch loads its compiler for them (2 s, 100 MB)."""
+    """Skips random initialization of meta tensors, for which torch would load its compiler (2 s, 100 MB)."""
 
     def __torch_function__(
         self,
@@ -42,6 +42,6 @@ class _WithoutDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def unfilled() -> Iterator[None]:
-    """What is built here has shapes alone."""
+    """Create all tensors within this context on the `meta` device."""
     with torch.device("meta"), _WithoutDraws():
         yield

@@ -1,6 +1,6 @@
-"""Texts of any length, end to end in one row, by torch's flash kernels: no mask, and no score of two texts.
+"""Attention over texts of variable length, end to end in one row, by torch's flash kernels: no mask is needed.
 
-torch.nn.attention.varlen knows windows, and no dropout; where that is wanted the operator below is called by its name.
+torch.nn.attention.varlen supports windows but not dropout. With dropout the underlying operator is called directly.
 """
 
 from __future__ import annotations
@@ -14,36 +14,35 @@ from torch import Tensor
 
 from ordsmed.base.machine.devices import Accelerator, card_of
 
-MOST = 65_535  # texts that the kernels take at once: as many as CUDA counts blocks to one side
-WIDEST = 256  # numbers of a head
+MOST = 65_535  # maximum number of texts: CUDA's limit of blocks per grid dimension
+WIDEST = 256  # largest head size
 HALF = (torch.bfloat16, torch.float16)
 SINCE = (8, 0)  # Ampere
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Which text each token is of, and where texts begin: to know this of a device's tensor one waits for it."""
+    """The text of each token, and where texts begin; reading this from a device tensor would synchronize."""
 
     documents: Tensor  # [B, T]
-    bounds: Tensor  # int32 [N + 1]  rows laid end to end, and their end
+    bounds: Tensor  # int32 [N + 1]  with the rows end to end, and the end
 
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Tokens that see those of their own text and nobody else, where kernels want no mask."""
+    """Texts end to end; a token attends only to tokens of its own text, and the kernels need no mask."""
 
-    bounds: Tensor  # int32 [N + 1]  where texts begin, rows laid end to end, and their end
-    longest: int  # no text is longer
-    reach: int | None = None  # how far to either side they see; None: as far as the text goes
+    bounds: Tensor  # int32 [N + 1]  where texts begin, with the rows end to end, and the end
+    longest: int  # upper bound of the length of texts
+    reach: int | None = None  # tokens visible to either side; None: the complete text
 
     @staticmethod
     def rows(batch: int, length: int, reach: int | None, device: torch.device) -> EndToEnd:
-        """Rows that are one text each."""
         bounds = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=device)
         return EndToEnd(bounds, length, reach)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float, rate: float) -> Tensor:
-        """Of [B, H, T, d] each; `rate`: of dropout."""
+        """Attend over query, key and value [B, H, T, d]; `rate`: dropout of attention weights."""
         batch, _, length, _ = query.shape
         rows = [part.transpose(1, 2).flatten(0, 1) for part in (query, key, value)]  # [B * T, H, d], mostly views
         sides = -1 if self.reach is None else self.reach, 0 if causal else -1 if self.reach is None else self.reach
@@ -79,9 +78,10 @@ def _dropped(
 
 
 def bounds(documents: Tensor) -> Tensor | None:
-    """Where texts (0: padding, which is one of its own) begin, rows laid end to end, and their end; int32 [N + 1].
+    """Return where texts begin, with the rows end to end, and the end of the last text, int32 [N + 1].
 
-    None where a text stands in two pieces, or padding before one: that is for masks. Waits for a device.
+    Padding (0) counts as a text. Return None if a text is not contiguous or padding precedes a text; these need masks.
+    Synchronizes if `documents` is on a GPU.
     """
     steps = torch.where(documents == 0, documents.max() + 1, documents).diff()
     if (steps < 0).any():
@@ -93,9 +93,9 @@ def bounds(documents: Tensor) -> Tensor | None:
 
 
 def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Accelerator | None = None) -> str:
-    """Return why these kernels cannot run, to be read after "want"; empty: they can.
+    """Return why these kernels cannot run, as the continuation of "want"; empty if they can.
 
-    `head`: numbers of a head; `card`: the GPU of a site, where a job for it is planned.
+    `head`: size of a head; `card`: the GPU of a planned job, instead of this machine's.
     """
     if device.type != "cuda":
         return f"a GPU (here: {device.type})"
@@ -115,7 +115,7 @@ def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Accelerat
 
 @functools.cache
 def has_windows() -> bool:
-    """Has this torch the public function, and with windows? 2.10's has none; before it there is no such function."""
+    """Return whether this torch has the public function with windows; torch 2.10 has it without."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:

@@ -1,1 +1,1 @@
-"""Kernels of our own for GPUs, in Triton: optional, each beside the plain form that it must equal."""
+"""Optional GPU kernels in Triton; each module also has a plain torch version with the same results."""

@@ -1,7 +1,8 @@
-"""Adagrad's step of a large table by one kernel, which passes over rows that learned nothing.
+"""Adagrad's step of a large table by one kernel that skips rows without gradient.
 
-A gradient of 0 changes neither weight nor sum where nothing decays, so of the rows that no batch has seen only the
-gradient is read: for a table of words that is nearly all. The plain form is torch's, seven passes over everything.
+Without weight decay, a zero gradient changes neither weight nor sum of squares. For rows that no batch has used, only
+the gradient is read; in a word table these are nearly all rows. The plain version is torch's, with seven passes over
+everything.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language import tensor as Value  # pointers and numbers alike
+from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.kernels.trial import Shapes
 
@@ -36,7 +37,7 @@ def _step(
 def step(
     weights: Tensor, sums: Tensor, gradients: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0
 ) -> None:
-    """Move fp32 weights and the sums of squares that they have seen, in place; all three lie in one piece."""
+    """Update contiguous fp32 weights and their sums of squared gradients, in place."""
     assert weights.is_contiguous(), "weights are read from first to last"
     assert sums.is_contiguous(), "sums are read from first to last"
     assert gradients.is_contiguous(), "gradients are read from first to last"
@@ -49,14 +50,13 @@ def step(
 def plain(
     weights: Tensor, sums: Tensor, gradients: Tensor, rate: float, epsilon: float = 0.0, decay: float = 0.0
 ) -> None:
-    """The same by torch's kernels."""
     gradients = gradients + decay * weights
     sums.addcmul_(gradients, gradients)
     weights.addcdiv_(gradients, sums.sqrt().add_(epsilon), value=-rate)
 
 
 def check(device: torch.device, shapes: Shapes) -> str:
-    """How two rows, of which one learns, come out otherwise than by the plain form; empty where they do not."""
+    """Compare the kernel with `plain` on two rows, one without gradient; return the difference in words, or ""."""
     chance = torch.Generator().manual_seed(0)
     weights, gradients = (torch.randn(2, TILE, generator=chance).to(device) for _ in range(2))
     gradients[0] = 0
@@ -72,7 +72,7 @@ def check(device: torch.device, shapes: Shapes) -> str:
 
 
 def examples(device: torch.device) -> None:
-    """Launches of sizes as they come, for who builds ahead of time."""
+    """Launch the kernels with typical sizes, for ahead-of-time compilation."""
     table = torch.empty(2, 2 * TILE, device=device)
     step(table, table, table, 0.2)
     step(table, table, table, 0.2, decay=0.1)

@@ -1,12 +1,13 @@
-"""Cross-entropy by one kernel: each row's loss, a word drawn from its shares, and the shares in place of the scores.
+"""Cross-entropy by one kernel: each row's loss, a word drawn from its softmax, and the softmax in place of the scores.
 
-    scores [n, W], 16 or 32 bits -> losses [n], words [n], and exp(scores - log of their sum + lift) where scores were
+    scores [n, W], 16 or 32 bits -> losses [n], words [n], and exp(scores - log of their sum + lift) in `scores`
 
-Where a loss is below CONFIDENT, the target's share is less its 1: near 1 it would be rounded to 16 bits before the 1 is
-subtracted, and what is left, which is the gradient, would be mostly rounding.
+If a loss is below CONFIDENT, 1 is subtracted from the target's share before it is rounded to 16 bits. The difference is
+the gradient; for shares near 1, rounding first would destroy it.
 
-A row is read twice and written once, and nothing as wide is made beside it. The plain form reads and writes rows in
-fp32 several times. Draws are those of learn/sampling.py: a block by the sums of its shares, then a word of it.
+A row is read twice and written once, and no other tensor of this width is allocated. The plain version reads and writes
+rows in fp32 several times. Draws equal those of learn/sampling.py: first a block by the sums of its shares, then a word
+of the block.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language import tensor as Value  # pointers and numbers alike
+from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
 from ordsmed.nn.kernels.trial import Shapes, alike
 
-TILE = 4_096  # scores of a row that a program holds at a time
-BLOCK = tl.constexpr(128)  # neighboring words that are drawn from as one, as in learn/sampling.py
-_BLOCKS = tl.constexpr(1 << 32)  # counters of blocks begin here, as there
-_LOWEST = tl.constexpr(-3.0e38)  # below every score, and still a number: less itself it is 0
-CONFIDENT = tl.constexpr(0.6875)  # as nn/loss.py's: shares above a half, where a share less 1 is the smaller number
+TILE = 4_096  # scores of a row that a program processes at a time
+BLOCK = tl.constexpr(128)  # neighboring words that form a block for draws, as in learn/sampling.py
+_BLOCKS = tl.constexpr(1 << 32)  # noise counters of blocks start here, as in learn/sampling.py
+_LOWEST = tl.constexpr(-3.0e38)  # below every score, but finite, so that subtracting it from itself gives 0
+CONFIDENT = tl.constexpr(0.6875)  # as in nn/loss.py: target shares above a half
 
 
 @triton.jit
 def _gumbel(key: Value, number: Value) -> Value:
-    """Gumbel noise hashed from a key and numbers; near 0, where a logarithm is rough, the inner one is a sum."""
+    """Return Gumbel noise hashed from a key and numbers; near 0 the inner logarithm is a series, for precision."""
     share = (((hashed(key, number) >> 32) & 0xFFFFFFFF).to(tl.float32) + 0.5) * 2.3283064365386963e-10
     share = tl.minimum(share, 0.99999994)
     near = share * (1 + share * (1 / 2 + share * (1 / 3 + share * (1 / 4 + share * (1 / 5 + share / 6)))))
@@ -74,7 +75,7 @@ def _rows(
     loss = tl.log(total) + top - right
     tl.store(losses + row, loss)
     if SHARES:
-        tl.debug_barrier()  # all have read what is written over
+        tl.debug_barrier()  # all threads have read the scores that are overwritten
         factor = lifted / total
         subtracted = tl.where(loss < CONFIDENT, lifted, 0.0)
         for begin in range(0, width, TILES * BLOCK):
@@ -117,10 +118,9 @@ _op = define(
 def cross_entropy(
     scores: Tensor, targets: Tensor, words: int, *, keys: Tensor | None = None, lift: float = 0.0, shares: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Each row's loss and, with keys, a word drawn for it; its shares times e^lift in place of its scores, those of
-    confident targets less 1 before.
+    """Return each row's loss and, with `keys`, a word drawn for it; replace its scores by its shares times e^lift.
 
-    Scores from `words` on are -inf.
+    1 is subtracted from the shares of confident targets before. Scores from column `words` on must be -inf.
     """
     assert scores.stride(1) == 1, "a row's scores are read one after the other"
     keys = None if keys is None else keys.contiguous()
@@ -129,7 +129,7 @@ def cross_entropy(
 
 
 def plain(scores: Tensor, targets: Tensor, lift: float = 0.0) -> tuple[Tensor, Tensor]:
-    """The same by torch's kernels, without the draw: losses and shares."""
+    """Compute the same by torch's kernels, without draws, and return losses and shares."""
     logs = torch.log_softmax(scores.float(), 1)
     losses = -logs.gather(1, targets[:, None]).squeeze(1)
     ones = torch.where(losses < CONFIDENT.value, math.exp(lift), 0.0)
@@ -137,12 +137,12 @@ def plain(scores: Tensor, targets: Tensor, lift: float = 0.0) -> tuple[Tensor, T
 
 
 def check(device: torch.device, shapes: Shapes) -> str:
-    """How a few rows come out otherwise than by the plain form; empty where they do not."""
+    """Compare the kernel with `plain` on a few rows; return the difference in words, or an empty string."""
     noise, lift = torch.Generator().manual_seed(0), 5.0 if shapes.dtype == torch.float16 else 0.0
     for words in shapes.vocabulary:
         width = words if shapes.dtype == torch.float32 else -(-words // 128) * 128
         scores = torch.randn(4, width, generator=noise)
-        scores[0, words // 2] = math.log(words) + 1.5  # one target is likelier than all else
+        scores[0, words // 2] = math.log(words) + 1.5  # one target has a share above a half
         scores[:, words:] = -torch.inf
         targets = torch.tensor([words // 2, 0, words - 1, words // 3], device=device)
         scores = scores.to(device, shapes.dtype)
@@ -158,7 +158,7 @@ def check(device: torch.device, shapes: Shapes) -> str:
 
 
 def examples(device: torch.device) -> None:
-    """Launches of sizes as they come, for who builds ahead of time."""
+    """Launch the kernels with typical sizes, for ahead-of-time compilation."""
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         scores, keys = torch.empty(2, 50_304, dtype=dtype, device=device), torch.zeros(2, dtype=torch.int64)
         cross_entropy(scores, keys, 50_257)

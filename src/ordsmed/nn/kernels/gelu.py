@@ -1,8 +1,8 @@
-"""GELU's backward pass, and with it the gradients of the bias before it: the widest activations are read once less.
+"""GELU's backward pass together with the gradient of the bias before it, which saves one pass over the widest tensors.
 
     z [N, C] = x @ weight.T + bias -> gelu(z)        gradients of gelu(z), z -> gradients of z, of bias
 
-torch reads the gradients of z again to sum up those of the bias. Sums go in fixed order: groups of rows, then groups.
+torch reads the gradient of z again to sum up that of the bias. Sums have a fixed order: rows of a group, then groups.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
-from triton.language import tensor as Value  # pointers and numbers alike
+from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.context import Context
 from ordsmed.nn.kernels.ops import define
 from ordsmed.nn.kernels.trial import Shapes, alike, exact, made
 
-ROWS, STEP, COLUMNS = 128, 8, 128  # a program's rows, those it takes at a time, and its columns
+ROWS, STEP, COLUMNS = 128, 8, 128  # rows of a program, rows it processes at a time, and its columns
 
 
 @triton.jit
@@ -83,18 +83,16 @@ class _Gelu(torch.autograd.Function):
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
-    """gelu(x @ weight.T + bias)."""
     bent: Tensor = _Gelu.apply(F.linear(x, weight, bias.detach()), bias, tanh)  # type: ignore[no-untyped-call]
     return bent
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor, *, tanh: bool) -> Tensor:
-    """The same by torch's kernels."""
     return F.gelu(F.linear(x, weight, bias), approximate="tanh" if tanh else "none")
 
 
 def check(device: torch.device, shapes: Shapes) -> str:
-    """How a few rows learn otherwise than by the plain form; empty where they do not."""
+    """Compare the kernel's gradients with torch's on a few rows; return the difference in words, or an empty string."""
     noise = torch.Generator().manual_seed(0)
     for width, tanh in itertools.product(shapes.inner, (False, True)):
         z, bias = made(noise, (ROWS + 2, width), device, shapes.dtype), made(noise, (width,), device)
@@ -108,7 +106,7 @@ def check(device: torch.device, shapes: Shapes) -> str:
 
 
 def examples(device: torch.device) -> None:
-    """Launches of sizes as they come, for who builds ahead of time."""
+    """Launch the kernels with typical sizes, for ahead-of-time compilation."""
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         for tanh in (False, True):
             z = torch.zeros(2, 3_072, dtype=dtype, device=device)

@@ -1,7 +1,7 @@
-"""The LSTM cell with projection and clipping by two kernels a step, the directions side by side.
+"""The LSTM cell with projection and clipping, by two kernels per step for both directions in parallel.
 
-A step is two products of torch's and two kernels each way, for all directions D at once; nn/lstm.py has the plain form,
-which starts about sixteen kernels a step and direction.
+A step is two of torch's products and two kernels in each pass, for all D directions together. The plain version in
+nn/lstm.py launches about sixteen kernels per step and direction.
 
     ahead [D, T, B, 4C], bias [D, 4C] -> out [D, T, B, P], states [D, T, B, C]
 """
@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language import tensor as Value  # pointers and numbers alike
+from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.context import Context
 from ordsmed.nn.kernels.trial import Shapes, alike, exact
@@ -22,7 +22,7 @@ BLOCK = 1_024
 
 @triton.jit
 def _tanh(x: Value) -> Value:
-    """Exact to fp32's rounding near 0 too, where a quotient of exponentials is not."""
+    """Return tanh with fp32 accuracy; near 0, where the quotient of exponentials is inaccurate, by a series."""
     square = x * x
     near = 62 / 2835 - square * (1382 / 155925 - square * (21844 / 6081075))
     near = x * (1 - square * (1 / 3 - square * (2 / 15 - square * (17 / 315 - square * near))))
@@ -33,7 +33,7 @@ def _tanh(x: Value) -> Value:
 
 @triton.jit
 def _clipped(x: Value, clip: Value) -> Value:
-    """What is no number stays so."""
+    """Clip x to [-clip, clip]; NaN stays NaN."""
     return tl.where(x > clip, clip, tl.where(x < -clip, -clip, x))
 
 
@@ -42,7 +42,7 @@ def _cell(
     ahead: Value, bias: Value, product: Value, before: Value, gates: Value, states: Value, mixed: Value,
     rows: Value, wide: Value, narrow: Value, before_wide: Value, clip: Value, CELLS: tl.constexpr, SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One step: the four gates of each cell, its state and what it lets out; `wide`, `narrow`: between directions."""
+    """Compute gates, state and output of one step; `wide`, `narrow`: strides between directions."""
     row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
     at = way * wide + line * 4 * CELLS + cell
@@ -72,7 +72,7 @@ def _cell_back(
     wide: Value,
     narrow: Value, before_wide: Value, clip: Value, CLIPS: tl.constexpr, CELLS: tl.constexpr, SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The gradients of one step's gates, and those of the state before in place of this one's."""
+    """Compute the gradients of one step's gates; replace the gradient of its state by that of the previous state."""
     row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
     at, of_row = way * wide + line * 4 * CELLS + cell, row.to(tl.int64) * CELLS + cell
@@ -98,7 +98,7 @@ def _leave(
     product: Value, out: Value, carried: Value, count: Value, wide: Value, carried_wide: Value, clip: Value,
     SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """What leaves a step, clipped: in fp32, and as the next step's product takes it; `each`: numbers of a direction."""
+    """Clip the projected output of a step; store it in fp32, and in the products' precision for the next step."""
     way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     x = _clipped(tl.load(product + way * count + at, at < count, 0).to(tl.float32), clip)
     tl.store(out + way * wide + at, x, at < count)
@@ -110,7 +110,7 @@ def _leave_back(
     above: Value, later: Value, out: Value, to_out: Value, count: Value, wide: Value, clip: Value, CLIPS: tl.constexpr,
     LATER: tl.constexpr, SIZE: tl.constexpr,
 ) -> None:  # fmt: skip
-    """The gradients of what a step's projection gave: from above and from the step after; what was clipped learns 0."""
+    """Add the gradients of a step's output from above and from the next step; 0 where the output was clipped."""
     way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     here = at < count
     gradient = tl.load(above + way * wide + at, here, 0)
@@ -182,10 +182,10 @@ class _SideBySide(torch.autograd.Function):
 def side_by_side(
     ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor, clips: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """What leaves each step and the cells' states, of D directions at once.
+    """Run D directions and return the outputs and the cell states of all steps.
 
-    ahead [D, T, B, 4C] is the input's part of the gates, in the precision of the products, as carry [D, 4C, P] and
-    project [D, P, C]; bias [D, 4C], h [D, B, P] and c [D, B, C] are fp32.
+    ahead [D, T, B, 4C], the input's part of the gates, carry [D, 4C, P] and project [D, P, C] are in the precision of
+    the products; bias [D, 4C], h [D, B, P] and c [D, B, C] are fp32.
     """
     pair: tuple[Tensor, Tensor] = _SideBySide.apply(  # type: ignore[no-untyped-call]
         ahead.contiguous(), bias.contiguous(), h, c, carry.contiguous(), project.contiguous(), clips
@@ -196,7 +196,7 @@ def side_by_side(
 def plain(
     ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor, clips: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """The same by torch's kernels, and learned by torch's rules: for who tries these; nn/lstm.py has the fast form."""
+    """Compute the same by torch's kernels and autograd, for `check`; nn/lstm.py has the fast version."""
     outs, states = [], []
     cell_clip, out_clip = (clip or torch.inf for clip in clips)
     for t in range(ahead.shape[1]):
@@ -209,8 +209,8 @@ def plain(
 
 
 def check(device: torch.device, shapes: Shapes) -> str:
-    """How two steps come out otherwise than by the plain form, there and back; empty where they do not."""
-    tried = [(cells, size, shapes.dtype, (3.0, 3.0)) for cells, size in shapes.cells]  # what no rounding clips
+    """Compare two steps and their gradients with `plain`; return the difference in words, or an empty string."""
+    tried = [(cells, size, shapes.dtype, (3.0, 3.0)) for cells, size in shapes.cells]  # no value is clipped
     for cells, size, dtype, clips in [(40, 24, torch.float32, (0.5, 0.25)), *tried]:
         noise = torch.Generator().manual_seed(0)
         gates = 4 * cells
@@ -231,7 +231,7 @@ def check(device: torch.device, shapes: Shapes) -> str:
 
 
 def examples(device: torch.device) -> None:
-    """Launches of sizes as they come, for who builds ahead of time."""
+    """Launch the kernels with typical sizes, for ahead-of-time compilation."""
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         ahead, carry = torch.empty(2, 2, 4, 4 * 256, dtype=dtype), torch.empty(2, 4 * 256, 64, dtype=dtype)
         project, bias = torch.empty(2, 64, 256, dtype=dtype, requires_grad=True), torch.empty(2, 4 * 256)

@@ -1,10 +1,10 @@
-"""Random bits inside kernels: those of base/chance.py, number by number."""
+"""Random bits inside kernels; they equal those of base/chance.py."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language import tensor as Value  # pointers and numbers alike
+from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.base import chance
 
@@ -13,7 +13,7 @@ _GOLDEN, _FIRST, _SECOND = (tl.constexpr(number - (1 << 64)) for number in (chan
 
 @triton.jit
 def hashed(key: Value, number: Value) -> Value:
-    """64 bits hashed from a key, mixed before, and numbers; shifts are of signed numbers, so what they pull in goes."""
+    """Return 64 bits hashed from a mixed key and numbers; the masks remove the sign bits of arithmetic shifts."""
     bits = key ^ (number * _GOLDEN + _GOLDEN)
     bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST
     bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND

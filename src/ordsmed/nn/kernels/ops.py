@@ -1,4 +1,4 @@
-"""Operators of torch made of kernels, so that compiled blocks, fake tensors and what counts launches see one each."""
+"""torch operators made of kernels, so that compiled blocks, fake tensors and launch counters see one operator each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _library = torch.library.Library("ordsmed", "FRAGMENT")
 
 
 def define(schema: str, launch: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that launches; `fake`: what it gives of fake tensors. Its gradients are an autograd.Function's."""
+    """Register an operator that calls `launch`; `fake` returns its results for fake tensors.
+
+    Its gradients are defined by an autograd.Function.
+    """
     name = schema.partition("(")[0]
     _library.define(schema)
     _library.impl(name, launch, "CompositeExplicitAutograd")

@@ -1,7 +1,7 @@
-"""LAMB's step of many tensors by two kernels: moments, directions and norms in one pass, weights in another.
+"""LAMB's step of many tensors by two kernels: one pass for moments, directions and norms, another for the weights.
 
-Tensors are cut into chunks, one a program; where each lies is told by a table of addresses. The plain form
-(learn/updates.py) goes over everything about ten times, and starts kernels by the dozen.
+Tensors are cut into chunks, one per program; a table of addresses locates them. The plain version (learn/updates.py)
+makes about ten passes over everything and launches dozens of kernels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language import tensor as Value  # pointers and numbers alike
+from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.nn.kernels.trial import Shapes
 
@@ -30,7 +30,7 @@ def _direct(
     addresses: Value, sizes: Value, tensors: Value, begins: Value, factors: Value, parts: Value, count: Value,
     chunks: Value, first_beta: Value, second_beta: Value, decay: Value, SIZE: tl.constexpr, STEP: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Of one chunk: the moments moved, the direction written, and its and the weights' sums of squares."""
+    """Update the moments of one chunk, and store its direction and the sums of squares of direction and weights."""
     chunk = tl.program_id(0)
     which, begin = tl.load(tensors + chunk), tl.load(begins + chunk)
     weights, gradients = _fp32(addresses, which), _fp32(addresses, count + which)
@@ -59,7 +59,7 @@ def _direct(
 def _add_up(
     parts: Value, starts: Value, totals: Value, count: Value, chunks: Value, most: Value, SIZE: tl.constexpr
 ) -> None:
-    """The sums of a tensor's chunks, always in the same order; `most`: that any tensor has."""
+    """Sum up the parts of a tensor's chunks in a fixed order; `most`: the largest number of chunks of a tensor."""
     which, row = tl.program_id(0), tl.program_id(1)
     start, end = tl.load(starts + which), tl.load(starts + which + 1)
     total = tl.zeros((SIZE,), tl.float32)
@@ -86,7 +86,7 @@ def _walk(
 
 @functools.lru_cache(maxsize=64)
 def _cut(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sizes of tensors; of which tensor each chunk is and where it begins there; each tensor's first chunk."""
+    """Return sizes of tensors, tensor and offset of each chunk, and each tensor's first chunk."""
     cut = [(which, begin) for which, size in enumerate(sizes) for begin in range(0, size, CHUNK)]
     counts = torch.tensor([0, *(triton.cdiv(size, CHUNK) for size in sizes)])
     tables = ([*sizes], [which for which, _ in cut], [begin for _, begin in cut], counts.cumsum(0).tolist())
@@ -95,13 +95,12 @@ def _cut(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, 
 
 
 def _sent(numbers: list[int] | list[float], device: torch.device) -> Tensor:
-    """On the device, without waiting for it."""
     kind = torch.int64 if isinstance(numbers[0], int) else torch.float32
     return torch.tensor(numbers, dtype=kind, pin_memory=device.type == "cuda").to(device, non_blocking=True)
 
 
 class Step:
-    """A step of some tensors: first their directions, then, by rates that follow from the norms, the weights."""
+    """One step of some tensors: `directions`, then `walk` with rates computed from the norms."""
 
     def __init__(
         self,
@@ -119,9 +118,9 @@ class Step:
     def directions(
         self, betas: tuple[float, float], epsilons: list[float], scales: list[float], decay: float
     ) -> Tensor:
-        """Move the moments; squares of the norms of weights and directions, [2, n].
+        """Update the moments and return the squared norms of weights and directions, [2, n].
 
-        A direction is m / (√v + its epsilon) * its scale + decay w.
+        A direction is m / (√v + epsilon) * scale + decay * w, with one epsilon and scale per tensor.
         """
         sizes, tensors, begins, starts = self.cut
         chunks = len(tensors)
@@ -137,13 +136,12 @@ class Step:
         return totals
 
     def walk(self, rates: Tensor) -> None:
-        """weights -= their rate * their direction."""
         sizes, tensors, begins, _ = self.cut
         _walk[(len(tensors),)](self.addresses, sizes, tensors, begins, rates.contiguous(), self.count, CHUNK, TILE)
 
 
 def fits(tensors: Sequence[Tensor]) -> bool:
-    """May these be a step's? In fp32, in one piece, of this rank alone."""
+    """Return whether the kernels support these tensors: fp32, contiguous, not sharded."""
     kinds = (Tensor, torch.nn.Parameter)
     return all(type(t) in kinds and t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
 
@@ -152,7 +150,7 @@ def plain(
     weights: list[Tensor], gradients: list[Tensor], firsts: list[Tensor], seconds: list[Tensor],
     betas: tuple[float, float], epsilon: float, decay: float, rate: float,
 ) -> None:  # fmt: skip
-    """A whole step by torch's kernels, tensor by tensor, without correction; for who tries these."""
+    """Compute a complete step without bias correction by torch's kernels, tensor by tensor, for `check`."""
     for weight, gradient, first, second in zip(weights, gradients, firsts, seconds, strict=True):
         first.lerp_(gradient, 1 - betas[0])
         second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
@@ -161,7 +159,7 @@ def plain(
 
 
 def check(device: torch.device, shapes: Shapes) -> str:
-    """How three tensors come out otherwise than by the plain form; empty where they do not."""
+    """Compare a step of three tensors with `plain`; return the difference in words, or an empty string."""
     chance = torch.Generator().manual_seed(0)
     begun = [[torch.rand(n, generator=chance).to(device) for n in (3, 700, 1_500)] for _ in range(4)]
     results, references = ([[tensor.clone() for tensor in some] for some in begun] for _ in range(2))
@@ -175,6 +173,6 @@ def check(device: torch.device, shapes: Shapes) -> str:
 
 
 def examples(device: torch.device) -> None:
-    """Launches of sizes as they come, for who builds ahead of time."""
+    """Launch the kernels with typical sizes, for ahead-of-time compilation."""
     step = Step(*([torch.empty(1 << 22, device=device), torch.empty(768, device=device)] for _ in range(4)))
     step.walk(step.directions((0.9, 0.999), [1e-6] * 2, [1.0] * 2, 0.01)[0])

@@ -1,11 +1,11 @@
-"""What a block adds and the norm beside it, in one pass forward and one back.
+"""Residual sum, dropout and norm in one pass forward and one pass backward.
 
     products, residuals [N, W] -> sums = residuals + dropout(products), normed = norm(sums)
-    gradients of normed (two uses) and sums -> gradients of products, residuals, the norm and a bias before
+    gradients of normed (two uses) and sums -> gradients of products, residuals, norm and the bias of the products
 
-Dropout's mask is bytes of noise hashed from a key and each number's place: made again for the way back, stored nowhere.
-As on a CPU its rate is to the nearest 256th, and what is kept is scaled by its real keep rate. Statistics are in fp32;
-sums over rows go in fixed order: rows of a group, then groups.
+The dropout mask is made of noise bytes hashed from a key and each element's index. The backward pass makes it again, so
+it is not stored. As on a CPU, the rate is rounded to 1/256, and kept elements are scaled by the actual keep rate.
+Statistics are in fp32; sums over rows have a fixed order: rows of a group, then groups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
-from triton.language import tensor as Value  # pointers and numbers alike
+from triton.language import tensor as Value  # the type of pointers and numbers
 
 from ordsmed.base import chance
 from ordsmed.nn.context import Context
@@ -30,14 +30,14 @@ from ordsmed.nn.kernels.noise import hashed
 from ordsmed.nn.kernels.ops import define
 from ordsmed.nn.kernels.trial import Shapes, alike, exact, made
 
-GROUP = 16  # a group's rows at least
+GROUP = 16  # minimum rows of a group
 KEEP = Drop()
-WARPS = 8_192  # of all groups together, about as many as an H100 holds: a sixth faster there than a quarter of them
+WARPS = 8_192  # warps of all groups together, about the capacity of an H100; a quarter of it is a sixth slower
 
 
 @triton.jit
 def _mask(state: Value, row: Value, eighth: Value, within: Value, dropped: Value, EIGHTHS: tl.constexpr) -> Value:
-    """0 where dropped: each number's byte of the bits of eight neighbors."""
+    """Return the dropout factors; each 64-bit hash gives the bytes of eight neighbors."""
     bits = hashed(state, row.to(tl.int64) * EIGHTHS + eighth)
     byte = (bits[:, None] >> (within * 8).to(tl.int64)[None, :]) & 255
     return tl.where(byte.to(tl.int32) >= dropped, 256.0 / (256.0 - dropped), 0.0)
@@ -119,13 +119,12 @@ def _back(
 
 
 def _shape(width: int) -> tuple[int, int]:
-    """Groups of eight that a program holds, and its warps: eight numbers a thread."""
+    """Return the groups of eight columns of a program, and its warps: eight numbers per thread."""
     wide: int = triton.next_power_of_2(triton.cdiv(width, 8))
     return wide, min(max(wide // 32, 1), 16)
 
 
 def _group(rows: int, warps: int) -> int:
-    """Rows of a group."""
     return max(GROUP, int(triton.next_power_of_2(triton.cdiv(rows, WARPS // warps))))
 
 
@@ -142,7 +141,7 @@ def _launch(
     rows, width = residuals.shape
     if residuals.numel():
         wide, warps = _shape(width)
-        spare = residuals  # stands for what is not there
+        spare = residuals  # placeholder for missing tensors
         _forward[(rows,)](
             spare if products is None else products, residuals, spare if scale is None else scale,
             spare if shift is None else shift, sums, normed, stats, state, dropped, epsilon, width,
@@ -212,7 +211,7 @@ class _How:
     drop: Drop
     epsilon: float
     kind: torch.dtype
-    after: bool = False  # is what was added not asked for, but the norm of it, for two uses?
+    after: bool = False  # return the norm twice instead of sum and norm
 
 
 class _Together(torch.autograd.Function):
@@ -240,7 +239,7 @@ class _Together(torch.autograd.Function):
         shape = next(gradient.shape for gradient in gradients if gradient is not None)
         flat = [None if gradient is None else _rows(gradient) for gradient in gradients]
         first, *rest = flat if scale is None or (ctx.how.after and flat[0] is not None) else flat[::-1]
-        if first is None:  # nobody asked for the norm
+        if first is None:  # the norm is unused
             assert inputs is not None
             first = inputs.new_zeros(inputs.shape, dtype=ctx.how.kind)
         last = rest[0] if rest else None
@@ -263,7 +262,10 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def add(products: Tensor, residuals: Tensor, bias: Tensor | None, drop: Drop) -> Tensor:
-    """residuals + dropout(products); of a bias, which stands in the products already, what it learns."""
+    """Return residuals + dropout(products).
+
+    `bias` is already contained in the products; it is passed for its gradient only.
+    """
     how = _How(drop, 0.0, residuals.dtype)
     sums: Tensor = _Together.apply(products, residuals, None, None, bias, how)  # type: ignore[no-untyped-call]
     return sums
@@ -273,7 +275,10 @@ def add_norm(
     products: Tensor | None, residuals: Tensor, scale: Tensor, shift: Tensor | None, epsilon: float, kind: torch.dtype,
     *, bias: Tensor | None = None, drop: Drop = KEEP, after: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """residuals + dropout(products), and its norm; `after`: the norm, for two uses whose gradients are added here."""
+    """Return residuals + dropout(products) and its norm; with `after`, the norm twice.
+
+    The backward pass adds up the gradients of both uses of the norm.
+    """
     how = _How(drop, epsilon, kind, after)
     pair: tuple[Tensor, Tensor] = _Together.apply(  # type: ignore[no-untyped-call]
         products, residuals, scale, shift, bias, how
@@ -282,7 +287,7 @@ def add_norm(
 
 
 def mask(shape: torch.Size, drop: Drop, device: torch.device) -> Tensor:
-    """0 where dropped, 1 / (real keep rate) elsewhere, as the kernel has it."""
+    """Return the dropout factors of the kernel: 0 if dropped, else 1 / (actual keep rate)."""
     eighths = -(-shape[-1] // 8)
     numbers = np.arange(shape[:-1].numel() * eighths)
     bits = chance.bits(drop.key, numbers).astype("<u8").view(np.uint8).reshape(-1, eighths * 8)[:, : shape[-1]]
@@ -293,7 +298,6 @@ def plain(
     products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float,
     kind: torch.dtype, *, drop: Drop = KEEP,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The same by torch's kernels."""
     sums = residuals
     if products is not None:
         dropped = mask(products.shape, drop, products.device).to(products.dtype) if drop.dropped else 1
@@ -305,7 +309,7 @@ def plain(
 
 
 def check(device: torch.device, shapes: Shapes) -> str:
-    """How a few rows come out or learn otherwise than by the plain form; empty where they do not."""
+    """Compare results and gradients with `plain` on a few rows; return the difference in words, or an empty string."""
     every = itertools.product(shapes.widths, shapes.residuals, shapes.shifts, shapes.drops)
     for width, residual, shifts, drops in every:
         noise = torch.Generator().manual_seed(0)
@@ -319,7 +323,6 @@ def check(device: torch.device, shapes: Shapes) -> str:
 
 
 def _same(how: str, tensors: list[Tensor], shapes: Shapes, drop: Drop) -> bool:
-    """Do these come out and learn as exact ones do?"""
     noise, results = torch.Generator().manual_seed(1), []
     above = [torch.randn(tensors[0].shape, generator=noise).to(tensors[0].device) for _ in range(2)]
     drop = KEEP if how == "norm" else drop
@@ -352,7 +355,7 @@ def _exact(
 
 
 def examples(device: torch.device) -> None:
-    """Launches of sizes as they come, for who builds ahead of time."""
+    """Launch the kernels with typical sizes, for ahead-of-time compilation."""
     drop = Drop(chance.key(1), 26)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         for width in (256, 768, 1_024) if dtype == torch.bfloat16 else (1_024,):

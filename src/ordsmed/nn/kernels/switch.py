@@ -1,7 +1,7 @@
-"""Which kernels of ours run: those that every rank's GPU can build and that give there what the plain form gives.
+"""Switching of kernels: a kernel is used if every rank's GPU can build it and it agrees with the plain version.
 
-Each is tried at the start on a few numbers of the run's own types and widths. What cannot run, on one rank or on all,
-is told with its reason, and the plain form runs on all: a layer that ranks share must drop alike on all of them.
+Each kernel is tried at the start with the data types and sizes of the run. If it fails on any rank, the reason is
+printed, and the plain version runs on all ranks: ranks that share a layer must draw the same dropout mask.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.nn.kernels.trial import Shapes, exact_products
 
 KERNELS = ("cross_entropy", "gelu", "residual_norm", "lstm", "adaptive_step", "proportional_step")
-DEVICES = ("cuda",)  # as torch names them, AMD's as well
-OLDEST = (8, 0)  # of NVIDIA's: before it Triton has no bf16
+DEVICES = ("cuda",)  # torch's names; AMD's GPUs are "cuda" too
+OLDEST = (8, 0)  # NVIDIA architecture; Triton has no bf16 on older ones
 
 _running: set[str] = set()
 
 
 def runs(kernel: str, device: torch.device) -> bool:
-    """Is this kernel taken on this device?"""
     return kernel in _running and device.type in DEVICES
 
 
 def begin(choice: str, device: torch.device, shapes: Shapes | None = None, ranks: Ranks | None = None) -> str:
-    """Switch kernels for what follows, alike on all ranks; which run, or why none does, in a line (empty on a CPU)."""
+    """Switch kernels on, equally on all ranks, and return a line that says which run or why not; empty on a CPU."""
     _running.clear()
     if device.type not in DEVICES:
         return ""
@@ -40,7 +39,6 @@ def begin(choice: str, device: torch.device, shapes: Shapes | None = None, ranks
 
 
 def _refusals(device: torch.device, shapes: Shapes) -> dict[str, str]:
-    """Kernels that do not run here, and why."""
     if reason := _missing(device):
         return dict.fromkeys(KERNELS, reason)
     with exact_products():
@@ -48,7 +46,6 @@ def _refusals(device: torch.device, shapes: Shapes) -> dict[str, str]:
 
 
 def _missing(device: torch.device) -> str:
-    """What is missing on this machine for any of them."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; `pip install triton` makes ours possible"
     if device.type == "cuda" and torch.version.hip is None:
@@ -59,17 +56,16 @@ def _missing(device: torch.device) -> str:
 
 
 def _refused(kernel: str, device: torch.device, shapes: Shapes) -> str:
-    """Why a kernel does not run here, after it was tried; empty where it does."""
     try:
         differs: str = importlib.import_module(f"ordsmed.nn.kernels.{kernel}").check(device, shapes)
-    except Exception as error:  # of a compiler, a driver, a version of Triton: whatever it is, the plain form runs
+    except Exception as error:  # any error of compiler, driver or Triton: the plain version runs
         lines = str(error).strip().splitlines()
         return f"{type(error).__name__}: {lines[0][:120]}" if lines else type(error).__name__
     return differs
 
 
 def _on_all_ranks(refused: dict[str, str], ranks: Ranks) -> dict[str, str]:
-    """What any rank refuses, with the reason of one that does."""
+    """Return the kernels that any rank refuses, with one of the reasons."""
     if ranks.world == 1:
         return refused
     for kernel, reason in refused.items():
@@ -81,7 +77,6 @@ def _on_all_ranks(refused: dict[str, str], ranks: Ranks) -> dict[str, str]:
 
 
 def _line(refused: dict[str, str]) -> str:
-    """Whose kernels run, in a line."""
     if len(refused) == len(KERNELS) and len(set(refused.values())) == 1:
         return f"kernels: torch's ({next(iter(refused.values()))})"
     left = "; ".join(f"not for {_spoken(kernel)}: {reason}" for kernel, reason in refused.items())

@@ -45,14 +45,13 @@ class Electra(EncoderSettings, Choice):
         return self.embedding
 
     def build(self, vocabulary: int) -> Encoder:
-        """The network; the layer from E to D begins as TensorFlow's did (Glorot), like the reference's."""
+        """Build the network; the projection from E to D is initialized by Glorot, as in the reference code."""
         model = super().build(vocabulary)
         if model.project is not None:
             nn.init.xavier_uniform_(model.project.weight)
         return model
 
     def detect_head(self, model: Model) -> DetectHead:
-        """The score's layer begins with Glorot's weights as well."""
         head = DetectHead(self.width, self.initializer_std, ACTIVATIONS[self.activation])
         nn.init.xavier_uniform_(head.out.weight)
         return head
@@ -65,11 +64,10 @@ class Electra(EncoderSettings, Choice):
         return replace(super().smaller(width, layers), embedding=self.embedding * width // self.width)
 
     def generator(self, width: int, layers: int, heads: int, inner: int, embedding: int) -> Self:
-        """The same network in another size, over embeddings of this width."""
         return replace(self, width=width, layers=layers, heads=heads, inner=inner, embedding=embedding)
 
     def tuning(self) -> Tuning:
-        """As its authors: 1e-4 and 0.8 a layer, large 5e-5 and 0.9, small (width 256) 3e-4."""
+        """Return the authors' defaults: 1e-4 and layer decay 0.8; large 5e-5 and 0.9; small (width 256) 3e-4."""
         large = self.width >= 1024
         rate = 3e-4 if 256 <= self.width < NARROW else small_rate(self, base=5e-5 if large else 1e-4)
         return Tuning(rate, layer_decay=0.9 if large else 0.8)

@@ -76,7 +76,7 @@ class Elmo(Family, Choice):
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 
     def fits(self, tokenizer: SpecialTokens) -> None:
-        """Only words have letters."""
+        """Require a vocabulary of words, because only words have characters."""
         if tokenizer.kind != "wordlevel":
             problem = f"cuts words into pieces ({tokenizer.kind})"
             raise RecipeError("tokenizer", problem, "whole words, with <S>, </S> and <UNK>", 'use kind = "words"')
@@ -88,7 +88,6 @@ class Elmo(Family, Choice):
         raise RecipeError("objective.kind", "asks an ELMo for single tokens", "words in both directions", 'use "bilm"')
 
     def word_head(self, vocabulary: int) -> WordHead:
-        """Scores over the vocabulary, for both directions."""
         return WordHead(vocabulary, self.width)
 
     def smaller(self, width: int, layers: int) -> Elmo:
@@ -97,10 +96,13 @@ class Elmo(Family, Choice):
         return Elmo(width=width, cells=cells, layers=layers, highways=1, filters=filters, dropout=self.dropout)
 
     def longest(self) -> int:
-        return 1 << 30  # a state has no last place
+        return 1 << 30  # a recurrent network has no longest row
 
     def flops(self, length: int) -> float:
-        """Both directions of one word. What its letters cost depends on how many words differ, and is left out."""
+        """Return the FLOPs of both directions per word, without the character network.
+
+        Its cost depends on the number of different words in a batch.
+        """
         cell = 4 * self.cells * 2 * self.width + (self.cells * self.width if self.cells != self.width else 0)
         return 2.0 * 2 * self.layers * cell
 
@@ -108,7 +110,7 @@ class Elmo(Family, Choice):
         return 2.0 * 2 * vocabulary * self.width
 
     def tuning(self) -> Tuning:
-        """It stays as it is, and what stands on it learns fast, as in the paper's tasks."""
+        """Freeze the network and train the head at a high rate, as in the paper's tasks."""
         return Tuning(rate=1e-3, warmup=0.0, freeze=True)
 
     def describe(self, device: str, precision: str) -> str:
@@ -116,13 +118,12 @@ class Elmo(Family, Choice):
         return describe(self.fused(device), self.cell_clip, self.projection_clip, lacks)
 
     def fused(self, device: str) -> bool:
-        """Does torch's kernel run there?"""
         free = not (self.cell_clip or self.projection_clip)
         return self.lstm == "fast" or (self.lstm == "auto" and device != "cpu" and free)
 
 
 class Layer(Block):
-    """One LSTM layer in both directions, which know nothing of each other."""
+    """One LSTM layer with two independent directions."""
 
     def __init__(self, settings: Elmo, *, residual: bool) -> None:
         super().__init__()
@@ -135,7 +136,7 @@ class Layer(Block):
     def forward(
         self, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """[T, B, P] twice and the states h [2, B, P], c [2, B, C] -> the same after reading."""
+        """Map both directions' inputs [T, B, P] and states h [2, B, P], c [2, B, C] to the same after reading."""
         fused = lengths is None and self.settings.fused(ahead.device.type)
         ahead, back = self.dropout_ahead(ahead), self.dropout_back(back)
         ahead_out, back_out = read((self.ahead, self.back), (ahead, back), h, c, lengths, fused=fused)
@@ -144,7 +145,7 @@ class Layer(Block):
 
 
 class ElmoModel(nn.Module):
-    """Characters of words -> what each layer makes of them, in both directions."""
+    """Characters of words to the states of every layer, in both directions."""
 
     def __init__(self, settings: Elmo) -> None:
         super().__init__()
@@ -159,19 +160,20 @@ class ElmoModel(nn.Module):
     def forward(
         self, symbols: Tensor, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
-        """Symbols of different words [U, longest]; which of them stand where, [B, T], as each direction reads them.
+        """Encode words given as symbols of the batch's different words [U, longest] and indices into them.
 
-        `h` [B, 2, layers, P] and `c` [B, 2, layers, C] are what is carried from the window before. Returns both
-        directions' states [T, B, P] of every layer, the words themselves first, and what is carried on. Rows of fewer
-        words (`lengths`) stand at the front of theirs.
+        `ahead` and `back` [B, T] are the indices in the order in which each direction reads. `h` [B, 2, layers, P] and
+        `c` [B, 2, layers, C] are the states after the previous window. Return both directions' states [T, B, P] of
+        every layer, starting with the word vectors, and the new h and c. `lengths`: words of each row, if rows are not
+        full.
         """
         return self.read(self.letters(symbols), ahead, back, h, c, lengths)
 
     def read(
         self, words: Tensor, ahead: Tensor, back: Tensor, h: Tensor, c: Tensor, lengths: Tensor | None = None
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
-        """The same with the vectors of different words, [U, P], in place of their symbols."""
-        layers = [(F.embedding(ahead.T, words), F.embedding(back.T, words))]  # whose gradients add up in a fixed order
+        """Encode words given as vectors of the different words [U, P]; see `forward`."""
+        layers = [(F.embedding(ahead.T, words), F.embedding(back.T, words))]  # gradients sum up in a fixed order
         carried = []
         for number, block in enumerate(self.blocks):
             state = (h[:, :, number].transpose(0, 1), c[:, :, number].transpose(0, 1))
@@ -182,7 +184,6 @@ class ElmoModel(nn.Module):
         return layers, new_h, new_c
 
     def silence(self, rows: int) -> tuple[Tensor, Tensor]:
-        """The states h and c before anything was read."""
         like = self.letters.table.weight
         shape = (rows, 2, self.settings.layers)
         h, c = (torch.zeros(*shape, size, device=like.device) for size in (self.settings.width, self.settings.cells))

@@ -102,7 +102,7 @@ class Gpt2(Family, Choice):
         return replace(self, width=width, layers=layers, heads=0, inner=0)
 
     def flops(self, length: int) -> float:
-        # half of the square where a token sees what stands before it
+        # causal attention computes half of the square
         attention = self.width * (length + 1 if self.causal else 2 * length)
         return 2.0 * self.layers * (4 * self.width**2 + 2 * self.width * self.inner + attention)
 
@@ -159,8 +159,6 @@ class Gpt2(Family, Choice):
 
 
 class Gpt2Model(Model):
-    """Embeddings, dropout, blocks, norm."""
-
     takes_texts = True
 
     def __init__(self, settings: Gpt2, vocabulary: int) -> None:
@@ -174,7 +172,7 @@ class Gpt2Model(Model):
         self._fresh(settings)
 
     def _fresh(self, settings: Gpt2) -> None:
-        """GPT-2's scheme: normal 0.02, positions 0.01, what blocks add smaller by sqrt(2 L), biases 0."""
+        """Initialize as GPT-2: normal 0.02, positions 0.01, residual projections divided by sqrt(2 L), biases 0."""
         residual = settings.initializer_std / (math.sqrt(2 * settings.layers) if settings.deep else 1)
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
@@ -187,7 +185,10 @@ class Gpt2Model(Model):
         self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
         types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
     ) -> Tensor:  # fmt: skip
-        """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
+        """Encode tokens.
+
+        `causal` [B]: rows where it is False see all of their document. `cache`: tokens read before.
+        """
         x = self.dropout(self.words(tokens) + self.places(positions))
         if cache is not None:
             assert not isinstance(documents, Texts)
@@ -236,8 +237,6 @@ class Gpt2Block(Block):
 
 
 class NextHead(TokenHead):
-    """The word table itself, or one of its own."""
-
     def __init__(self, settings: Gpt2, model: Model) -> None:
         super().__init__()
         self.words, self.bias = scored_words(model, settings.initializer_std, tied=settings.tied), None

@@ -53,8 +53,8 @@ UNSAID = {
     "truncate": (True, None),
     "beta_fast": (FAST, None),
     "beta_slow": (SLOW, None),
-}  # of YaRN, which ours takes from the paper
-AHEAD = 2  # tokens that a decoder's window is wider there for the same reach: it counts a token's own place as one
+}  # YaRN keys of config.json, supported only with the values of the paper
+AHEAD = 2  # Hugging Face's decoder counts a window of the same reach 2 tokens larger, as it includes the token itself
 
 
 @dataclass(frozen=True)
@@ -154,16 +154,17 @@ class ModernBert(Family, Choice):
 
     @property
     def reach(self) -> int:
-        """How far a local layer sees to each side."""
         return self.window // 2
 
     @property
     def runs(self) -> int:
-        """Pairs of runs that the gated rows stand in (G): whatever divides heads and rows divides them."""
+        """Return the number of (value, gate) pairs G in the rows of `up`.
+
+        A number that divides heads and inner size also divides G, so a tensor-parallel split is a split of pairs.
+        """
         return math.gcd(self.inner, self.heads)
 
     def local(self, layer: int) -> bool:
-        """Does this layer see only what is near?"""
         return layer % self.every > 0 if self.whole is None else layer not in self.whole
 
     def build(self, vocabulary: int) -> Modern:
@@ -181,7 +182,7 @@ class ModernBert(Family, Choice):
         return head
 
     def tuning(self) -> Tuning:
-        """Return the usual values, with heads that read the mean of all states, as published ModernBERTs have it."""
+        """Return the defaults, with heads that read the mean of all states, as published ModernBERTs do."""
         return replace(super().tuning(), pool=None if self.causal else "mean")
 
     def smaller(self, width: int, layers: int) -> ModernBert:
@@ -192,7 +193,7 @@ class ModernBert(Family, Choice):
 
     def flops(self, length: int) -> float:
         reach, sides = min(self.reach, length - 1), 1 if self.causal else 2
-        near = sides * reach + 1 - sides * reach * (reach + 1) / (2 * length)  # the mean: fewer where a row ends
+        near = sides * reach + 1 - sides * reach * (reach + 1) / (2 * length)  # the mean: fewer at the ends of a row
         whole = (length + 1) / 2 if self.causal else length
         seen = sum(near if self.local(n) else whole for n in range(self.layers))
         linear = self.layers * (4 * self.width**2 + 3 * self.width * self.inner)
@@ -202,7 +203,10 @@ class ModernBert(Family, Choice):
         return 2.0 * self.width * (self.width + vocabulary)
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
-        """As transformers 5 wants it, and with the keys of transformers 4 beside, which knows no linear and no YaRN."""
+        """Return the config of transformers 5, with the keys of transformers 4 in addition.
+
+        transformers 4 supports neither linear scaling nor YaRN.
+        """
         turns: dict[str, Any] = {"rope_type": "default", "rope_theta": self.theta}
         if self.rope_scaling:
             turns = self.rope_scaling.hugging_face(self.theta, self.width // self.heads, self.positions)
@@ -245,7 +249,7 @@ class ModernBert(Family, Choice):
             }
         table: dict[str, str | tuple[str, ...]] = {f"{k}.weight": f"{v}.weight" for k, v in pairs.items()}
         table |= {f"{k}.bias": f"{v}.bias" for k, v in pairs.items() if self._has_bias(k)}
-        if self.causal:  # there query, key and value stand apart
+        if self.causal:  # the decoder's class has separate query, key and value
             fused = {name: str(hf_name) for name, hf_name in table.items() if ".gather." in name}
             table |= {name: tuple(joint.replace("Wqkv", f"{p}_proj") for p in "qkv") for name, joint in fused.items()}
         table |= {"head.bias": "decoder.bias"} if self.word_bias else {}
@@ -256,7 +260,6 @@ class ModernBert(Family, Choice):
                      tied={"decoder.weight": pairs["model.words"] + ".weight"} if self.tied else {})  # fmt: skip
 
     def _has_bias(self, layer: str) -> bool:
-        """Has this layer a bias?"""
         ends = {"norm": self.norm_bias, "last": self.norm_bias, "gather": self.attention_bias,
                 "mix": self.attention_bias, "up": self.inner_bias, "down": self.inner_bias,
                 "dense": self.head_bias}  # fmt: skip
@@ -279,7 +282,7 @@ class ModernBert(Family, Choice):
         }  # fmt: skip
         usual = {"max_position_embeddings": 8192, "local_attention": 128} | config
         if causal := config.get("model_type") == DECODER:
-            wide = usual["local_attention"]  # read with the others, where it is no number
+            wide = usual["local_attention"]  # an invalid value is reported by `settings_of`
             usual["local_attention"] = max(wide - AHEAD, 1) if isinstance(wide, int) else wide
         chosen: dict[str, Any] = {
             "activation": activations.ours(config, "hidden_activation", "gelu"),
@@ -290,7 +293,7 @@ class ModernBert(Family, Choice):
 
 
 def _whole(config: dict[str, Any]) -> dict[str, Any]:
-    """Which layers see all: as transformers 4 tells it, or by the list of transformers 5, which counts."""
+    """Return which layers are global: the list of transformers 5 takes precedence over the step of transformers 4."""
     step, kinds, layers = config.get("global_attn_every_n_layers"), config.get("layer_types"), _layers(config)
     if kinds is None:
         return {}
@@ -308,7 +311,6 @@ def _layers(config: dict[str, Any]) -> int:
 
 
 def _thetas(config: dict[str, Any]) -> dict[str, Any]:
-    """The bases of the angles of global and of local layers."""
     turns, thetas = table_of(config, "rope_parameters"), dict[str, Any]()
     for name, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
         how = table_of(turns, kind)
@@ -320,13 +322,11 @@ def _thetas(config: dict[str, Any]) -> dict[str, Any]:
         if "rope_theta" in how:
             thetas[name] = how["rope_theta"]
     if "local_theta" not in thetas and "local_rope_theta" in config and config["local_rope_theta"] is None:
-        thetas["local_theta"] = thetas.get("theta", config.get("global_rope_theta", 160_000.0))  # transformers 4's way
+        thetas["local_theta"] = thetas.get("theta", config.get("global_rope_theta", 160_000.0))  # as in transformers 4
     return thetas
 
 
 class Modern(Model):
-    """Embeddings, norm, dropout, blocks, norm."""
-
     takes_texts = True
 
     def __init__(self, settings: ModernBert, vocabulary: int) -> None:
@@ -348,7 +348,10 @@ class Modern(Model):
         self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
         types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
     ) -> Tensor:  # fmt: skip
-        """`causal`, [B]: rows where it is False see all of their document; `cache`: what was read of these rows."""
+        """Encode tokens.
+
+        `causal` [B]: rows where it is False see all of their document. `cache`: tokens read before.
+        """
         how, head, new = self.settings, self.settings.width // self.settings.heads, tokens.shape[1]
         x = self.dropout(self.norm(self.words(tokens)))
         visible: Visible
@@ -401,13 +404,13 @@ class ModernBlock(Block):
         x, read = and_norm(x, self.attention_norm)
         first = Sum(x, self.attention.mix, self.attention_dropout, self.norm, self.attention)
         x, read = first.and_norm(self.attention(read, visible, turn=turn, kept=kept, mix=first.product))
-        gated, gate = self.up(read).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # pairs follow the local width
+        gated, gate = self.up(read).unflatten(-1, (-1, 2, self.run)).unbind(-2)  # the number of pairs is local
         change: Tensor = self.down(self.inner_dropout((self.activation(gated) * gate).flatten(-2)))
         return x + change
 
 
 class FirstBlock(ModernBlock):
-    """No norm before its attention: that of the embeddings has just been."""
+    """The first block, without a norm before attention, because the embeddings are normalized."""
 
     tensor_plan: ClassVar[dict[str, str]] = {k: v for k, v in ModernBlock.tensor_plan.items() if k != "attention_norm"}
 
@@ -417,8 +420,6 @@ class FirstBlock(ModernBlock):
 
 
 class ModernHead(TokenHead):
-    """Dense, activation, norm, and the word table with a bias a token."""
-
     def __init__(self, settings: ModernBert, model: Model) -> None:
         super().__init__()
         self.words = scored_words(model, settings.initializer_std, tied=settings.tied)
@@ -437,8 +438,6 @@ class ModernHead(TokenHead):
 
 
 class Activated(nn.Module):
-    """An activation as a layer."""
-
     def __init__(self, name: str) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[name]
@@ -452,7 +451,10 @@ def _norm(settings: ModernBert) -> nn.LayerNorm:
 
 
 def _fresh(weight: Tensor, std: float) -> None:
-    """Normal, drawn again beyond two standard deviations; by every torch alike: its `trunc_normal_` has changed."""
+    """Initialize with a normal distribution truncated at two standard deviations.
+
+    torch's `trunc_normal_` is not used because its results differ between versions.
+    """
     if weight.is_meta:
         return
     with torch.no_grad():

@@ -43,7 +43,7 @@ class Roberta(EncoderSettings, Choice):
         return {"first_dropout": Dropout(self.dropout), **super().pooled()}
 
     def tuning(self) -> Tuning:
-        """As its authors: 1e-5, 6 % of warm-up, decay 0.1, and a second moment that forgets sooner."""
+        """Return the authors' defaults: rate 1e-5, 6 % of warm-up, decay 0.1, and beta2 0.98."""
         return Tuning(rate=small_rate(self, base=1e-5), warmup=0.06, decay=0.1, betas=(0.9, 0.98))
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
