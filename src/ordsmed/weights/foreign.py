@@ -69,7 +69,7 @@ class Format(Protocol):
 
     wanted: ClassVar[str]  # the files it reads, for error messages; empty: write-only
     readers: ClassVar[str]  # programs that load its files
-    families: ClassVar[tuple[str, ...]]  # model families it writes; empty: any that it has a class or graph for
+    families: ClassVar[tuple[str, ...]]  # model families it writes; empty: no fixed list
 
     def recognises(self, path: Path) -> bool:
         """Return whether a path looks like this format, even if it is damaged: `read` reports the damage."""

@@ -304,7 +304,7 @@ def adopt(
     Return the names of the tensors that keep their random weights.
     """
     sources = beginnings(tensors, begins)
-    pairs = {name: source if source in stored else name for name, source in sources.items()}  # or the trained head
+    pairs = {name: source if source in stored else name for name, source in sources.items()}  # or the head itself
     begun = {name: stored[source] for name, source in pairs.items() if source in stored}
     fill({name: tensors[name] for name in tensors if name in begun or name.startswith("model.")}, begun, place)
     return [name for name in tensors if name not in begun]
