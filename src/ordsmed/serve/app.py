@@ -154,7 +154,6 @@ class Door:
                 raise Refusal("token", "the token is absent or wrong", "Authorization: Bearer TOKEN")
 
     async def _body(self, request: Request) -> bytes:
-        """Return the body. Refuse one that is too long or arrives too slowly."""
         limits = self.service.limits
         too_large = Refusal("large", f"a body of more than {size(limits.body)}", f"at most {size(limits.body)}")
         if int_of(request.headers.get("content-length", "0")) > limits.body:
@@ -179,7 +178,6 @@ class Door:
 
 
 def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
-    """Return the endpoints that describe the models and the API (OpenAPI)."""
     document = openapi.document(every)
     paths = {
         path: operation["summary"]
@@ -224,7 +222,6 @@ def _nearest(path: str) -> ServedProtocol:
 
 
 def refused(refusal: Refusal, protocol: ServedProtocol) -> Response:
-    """Return the HTTP response for a refusal, in the form of a protocol."""
     form = protocol.failure(refusal)
     headers = {"retry-after": str(AGAIN[refusal.kind])} if refusal.kind in AGAIN else {}
     if refusal.kind == "token":
@@ -235,7 +232,6 @@ def refused(refusal: Refusal, protocol: ServedProtocol) -> Response:
 
 
 def int_of(text: str) -> int:
-    """Return the number in a header; 0 if it is malformed."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 
 

@@ -49,8 +49,6 @@ class Stepper(Protocol):
 
 @dataclass(eq=False)
 class PendingRequest:
-    """The items of a request and the future for their results."""
-
     work: BatchWork
     items: Sequence[tuple[object, ...]]
     deadline: float  # on the clock of time.monotonic
@@ -91,7 +89,7 @@ class BatchLimits:
 
 
 class Batcher:
-    """Computes queued items in its own thread."""
+    """Computes queued items in a thread."""
 
     on_batch: Callable[[int, float], None] = staticmethod(lambda items, seconds: None)  # called after each batch
 
@@ -207,7 +205,6 @@ class Batcher:
             return batch
 
     def _drop(self) -> None:
-        """Remove items of requests that are answered, canceled or past their deadline."""
         now = time.monotonic()
         for item in self.queue:
             if item.request.deadline < now:

@@ -292,7 +292,6 @@ def _without_nulls(value: object) -> object:
 
 
 def _mismatch(message: str, request: object) -> Refusal:
-    """Return the refusal for msgspec's error, with a suggestion for an unknown field."""
     problem, _, place = message.partition(" - at ")
     place = place.strip("`")
     field_name = re.fullmatch(r"Object contains unknown field `(.*)`", problem)

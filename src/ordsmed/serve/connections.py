@@ -149,7 +149,6 @@ class PatientProtocol(H11Protocol):
         return self.client[0] if self.client else ""
 
     def end(self, reason: str) -> None:
-        """Close the connection and count the reason."""
         self.limits.metrics.add_closed(reason)
         self.limits.drop(self)
         self.transport.close()

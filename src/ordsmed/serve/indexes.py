@@ -112,7 +112,7 @@ def open_indexes(words: Iterable[str], models: ServedModels) -> dict[str, Served
 
 
 def indexes_of(call: ServedCall, served: ServedModel) -> list[str]:
-    """Return the names of the indexes that a model can search: its own, and those of words only."""
+    """Return the names of the indexes that a model can search: those of its vectors, and those of words only."""
     indexes: dict[str, ServedIndex] = call.service.indexes
     return [name for name, index in indexes.items() if index.served in (None, served)]
 

@@ -80,7 +80,6 @@ class ServedModel:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Return what clients may know of the model."""
         model = self.model
         attributes = {name: getattr(model, name) for name in ("family", "step", "labels", "pairs", "can")}
         return {"name": self.name, **attributes, "ways": ways.of(model.trained), "run": self.is_run}

@@ -64,8 +64,6 @@ class SharedPart:
 
 
 class SharedMemory(SharedPart):
-    """The memory for a number of workers, created before they are forked."""
-
     def __init__(self, workers: int) -> None:
         memory = mmap.mmap(-1, ROW * (workers + 1))
         super().__init__(memory, 0, HEAD, {})

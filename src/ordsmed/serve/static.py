@@ -39,7 +39,6 @@ def wants_page(request: Request) -> bool:
 
 
 def file(name: str, request: Request) -> Response:
-    """Return the response with a file, or 304 if the browser has the current version."""
     content, tag = files()[name]
     headers = {**HEADERS, "etag": tag, "vary": "accept"}
     if tag in request.headers.get("if-none-match", ""):

@@ -57,7 +57,6 @@ class Worker:
 
     @property
     def others(self) -> list[SharedPart]:
-        """Return the rows of the other live workers."""
         return [row for number, row in enumerate(self.shared.rows) if number != self.number and row["pid"]]
 
     @property
@@ -138,8 +137,6 @@ class SharedListener(socket.socket):
 
 @dataclass
 class Child:
-    """A worker from the parent's view."""
-
     pid: int = 0
     began: float = 0.0
     due: float = 0.0  # time of the next start
@@ -292,7 +289,6 @@ class WorkerKeeper:
                     signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise RunError if a worker failed while the server stopped."""
         if self.failed:
             problem = f"{', '.join(self.failed)} while the server stopped: what it had accepted is lost"
             raise RunError("serve", problem, f"{many(len(self.children), 'worker')} that end by themselves")

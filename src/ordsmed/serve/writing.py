@@ -62,7 +62,6 @@ class PendingTexts:
             self.canceled = True
 
     async def texts(self) -> dict[int, list[WrittenPiece]]:
-        """Wait for all texts. Return the pieces of each by its number."""
         pieces: dict[int, list[WrittenPiece]] = {number: [] for number in range(self.left)}
         async for piece in self.pieces():
             pieces[piece.number].append(piece)

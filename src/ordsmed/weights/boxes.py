@@ -138,7 +138,6 @@ def read_whole(folder: Path, kind: str = snapshots.KINDS[0]) -> dict[str, Tensor
 
 
 def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
-    """Return the full shape and the start of each slice, by tensor name, from the header of a file."""
     try:
         header = json.loads((file.metadata() or {}).get("boxes", "{}"))
         return {name: ([int(n) for n in shape], [int(n) for n in start]) for name, (shape, start) in header.items()}

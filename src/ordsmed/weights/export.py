@@ -91,7 +91,6 @@ def export(
 
 
 def _family(path: str | Path) -> str:
-    """Return the kind of network in a run's recipe, before the model is opened; empty for other folders."""
     recipe = hub.folder(path) / RECIPE
     model: Any = settings.read(recipe).get("model") if recipe.is_file() else {}
     return str(model.get("kind", "")) if isinstance(model, dict) else ""

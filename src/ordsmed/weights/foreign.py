@@ -141,7 +141,6 @@ def settings(folder: Path) -> Any:
 
 
 def _check_class(folder: Path, config: dict[str, Any], known: Iterable[str]) -> None:
-    """Raise DataError if a folder with custom code names a network class that is unknown here."""
     unknown = [name for name in classes(folder) if name not in known]
     if config.get("auto_map") and (unknown or not classes(folder)):
         code, network = short(config["auto_map"]), ", ".join(unknown) or "no known class"

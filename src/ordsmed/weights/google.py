@@ -106,7 +106,6 @@ def _is_turned(name: str) -> bool:
 
 
 def _whole(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape with the dimensions of attention heads merged, as in TensorFlow 1."""
     if _is_turned(name):
         return shape[::-1]
     if "/attention/self/" in name:

@@ -82,7 +82,6 @@ class Origin:
         return replace(Origin.of(around), name=self.name) if inside and (around / RECIPE).exists() else self
 
     def one_step(self, step: int | None, key: str = "--step") -> None:
-        """Raise RecipeError if a step is given and the model is not a run."""
         if step is not None and not self.is_run:
             holds = (
                 "is a Hugging Face folder" if self.kind is FolderKind.HUGGING_FACE else "holds the weights of one step"
@@ -178,7 +177,7 @@ class Origin:
         return [0] if self.kind is FolderKind.PRETRAINING else []
 
     def chosen_steps(self, steps: Literal["all"] | Sequence[int], key: str = "--step") -> list[int]:
-        """Return the requested steps, oldest first. Raise an error if one is missing, or without a run."""
+        """Return the requested steps, oldest first. Raise an error if one is missing or the model is not a run."""
         if not self.is_run:
             raise RecipeError("steps", f"found {steps}, but {self.name} keeps no checkpoints", "a run's folder")
         there = self.steps()
@@ -280,7 +279,6 @@ def standing(name: str) -> Path:
 
 
 def sources(recipe: dict[str, Any]) -> list[str]:
-    """Return the names of all data that the phases of a recipe read."""
     read = [phase.get("data", recipe["data"]) for phase in recipe["phase"]]
     return list(dict.fromkeys(name for data in read for name in listed(data)))
 

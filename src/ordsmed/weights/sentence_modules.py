@@ -89,7 +89,6 @@ def _class_of(row: dict[str, Any]) -> str:
 
 
 def _folders(folder: Path, kinds: list[str]) -> list[Path]:
-    """Return the folders of the modules after the network. Raise DataError for unsupported modules."""
     path, rows = folder / MODULES, _rows(folder)
     if len(kinds) == len(rows) or kinds not in (DENSE[:1], DENSE, SPARSE):
         unknown = [kind for kind in kinds if kind not in DENSE] or [_class_of(row).rpartition(".")[2] for row in rows]

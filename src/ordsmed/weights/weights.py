@@ -102,7 +102,6 @@ def read_foreign(folder: Path) -> Tensors:
 
 
 def foreign_files(folder: Path) -> list[Path]:
-    """Return the files with a Hugging Face folder's weights."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         index = folder / f"{name}.index.json"
         if index.exists():
@@ -117,7 +116,6 @@ def foreign_names(folder: Path) -> set[str]:
 
 
 def foreign_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return the tensor shapes of a Hugging Face folder, reading as little as possible."""
     known: dict[str, tuple[int, ...]] = {}
     for path in foreign_files(folder):
         packed = path.suffix == ".safetensors"

@@ -349,7 +349,7 @@ async def text_generation(call: ServedCall) -> object:
 
 
 def _prompt(call: ServedCall, served: ServedModel, text: str, longest: int | None) -> str:
-    """Return the last `longest` tokens of a prompt."""
+    """Return a prompt shortened to its last `longest` tokens."""
     tokenizer = served.model.trained.tokenizer
     ids = tokenizer.encode(text) if longest else []
     if not longest or len(ids) <= longest:
@@ -420,7 +420,6 @@ async def usual(call: ServedCall) -> object:
 
 
 def _meant(table: dict[str, Any], by_hub: bool) -> str:
-    """Return the path of the task that the fields of a request imply, or nothing."""
     inputs, parameters = table.get("inputs"), table.get("parameters")
     for inner, task in INPUTS.items():
         if isinstance(inputs, dict) and inner in inputs:

@@ -49,7 +49,6 @@ class BabyLm(Choice):
         raise RecipeError(path, "is not read as such a folder", "one of its revisions, as `main` in it")
 
     def check(self, trained: Trained) -> None:
-        """Raise RecipeError for a model that BabyLM's evaluation has no class for."""
         if isinstance(trained.objective, Task):
             raise RecipeError(trained.folder, "was fine-tuned", "a language model: the evaluation fine-tunes it itself")
         if trained.recipe is None or trained.step is None:
@@ -80,7 +79,6 @@ class BabyLm(Choice):
             within.rename(folder / within.name / label)
 
     def _hub(self, place: Path, cache: Path) -> None:
-        """Write refs and snapshots in the layout of the Hugging Face hub's cache."""
         for kind in ("refs", "snapshots"):
             (cache / kind).mkdir(parents=True)
         up = Path("..", "..", "..")

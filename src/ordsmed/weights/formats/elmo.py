@@ -159,13 +159,11 @@ def _files(path: Path) -> tuple[Path, Path]:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Return whether the path is a TensorFlow checkpoint of bilm-tf."""
     prefix = bundle.find(path) if path.exists() and path.suffix not in ENDINGS else None
     return prefix is not None and LETTERS_THERE in bundle.names(prefix)
 
 
 def _trained(path: Path) -> tuple[Path, Path]:
-    """Return the options file and the index file of a checkpoint."""
     checkpoint = bundle.opened(path)
     options = checkpoint.prefix.with_name(OPTIONS)
     if not options.is_file():
@@ -211,7 +209,6 @@ def _holds_letters(path: Path) -> bool:
 
 
 def _table(path: Path) -> tuple[tables.Table, list[str]]:
-    """Return the recipe that options.json corresponds to, and notes for the user."""
     options = files.read_json(path)
     wrong: list[str] = []
     model: tables.Table = {"kind": "elmo"}
@@ -238,7 +235,6 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
 
 
 def _odd(options: tables.Table) -> list[str]:
-    """Return the options that no network of this library has."""
     letters = options["char_cnn"]
     wrong = []
     if letters["n_characters"] not in (SYMBOLS, SYMBOLS + 1):
@@ -270,7 +266,6 @@ def _options(model: Any, words: int) -> tables.Table:
 
 
 def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
-    """Convert this library's tensors to the datasets of an HDF5 file."""
     files_tensors = {"char_embed": tensors["model.letters.table.weight"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -292,7 +287,6 @@ def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
 
 
 def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
-    """Convert the datasets of an HDF5 file to this library's tensors."""
     tensors = {"model.letters.table.weight": stored["char_embed"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -315,7 +309,6 @@ def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
 
 
 def _cells(model: Any) -> list[tuple[str, str]]:
-    """Return the names of each LSTM cell in the file and in this library."""
     return [
         (f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"model.blocks.{layer}.{direction}")
         for way, direction in enumerate(("ahead", "back"))
@@ -355,7 +348,6 @@ def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path
 
 
 def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
-    """Return all datasets of an HDF5 file in fp32, and their original number types."""
     h5py = hdf5.h5py(path)
     data: dict[str, Any] = {}
     try:

@@ -168,7 +168,6 @@ def _without_types(trained: Trained) -> dict[str, torch.Tensor]:
 
 
 def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
-    """Return the training arguments that describe the head."""
     if heads == ["head"]:
         return {"task": "masked_lm"}
     if network.labels:
@@ -265,7 +264,6 @@ def _learned(
 
 
 def _described(tensors: LazyTensors, table: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return the keys of a config.json: sizes from the tensors, the rest from the training arguments."""
     args = _arguments(table)
     names = [WORDS, f"{BODY}embed_positions.weight", f"{BODY}layers.0.fc1.weight"]
     if lacks := [name for name in names if name not in tensors]:

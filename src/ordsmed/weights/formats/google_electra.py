@@ -154,7 +154,6 @@ def _googles(tensors: LazyTensors) -> tuple[LazyTensors, str]:
 
 
 def _shared(tensors: LazyTensors) -> str:
-    """Return what the two networks of Google's checkpoint share, as the setting `share`."""
     if any(name.startswith("generator/embeddings/") for name in tensors):
         return "none"
     return "embeddings" if any(name.startswith("generator/") for name in tensors) else "all"

@@ -82,7 +82,6 @@ class HuggingFace(Choice):
         return isinstance(kept, dict) and kept.get("kind") == "hybrid" and not foreign.task_of(folder)
 
     def task(self, folder: Path) -> Any:
-        """Return the settings of the task that a folder was fine-tuned for; None if it was not."""
         if not (head := foreign.task_of(folder)):
             return None
         role, labels, number = head

@@ -198,8 +198,6 @@ class MegatronFormat(Choice):
 
 @dataclass(frozen=True)
 class RankFile:
-    """The checkpoint file of one rank."""
-
     path: Path
     source: pickled.Pickled
     pieces: dict[str, pickled.Strided]
@@ -383,7 +381,6 @@ def _words(names: Any) -> str:
 
 
 def _described(tensors: LazyTensors, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
-    """Return the [model] table of these tensors, and the kind of objective."""
     old = _words(tensors) != WORDS
     layers, before = (BERT_2019, "bert.embeddings.") if old else ("layers.", "")
     inner = f"{layers}0.{'intermediate.dense' if old else 'mlp.dense_h_to_4h'}.weight"
@@ -438,7 +435,6 @@ def _reason(first: RankFile, args: dict[str, Any], model: tables.Table) -> str:
 
 
 def _tokenizer(file: Path) -> Tokenizer:
-    """Return the tokenizer of the nearest folder above the weights that has a vocabulary."""
     for folder in file.parents[1:4]:
         for names in LISTS:
             if all((folder / name).is_file() for name in names):

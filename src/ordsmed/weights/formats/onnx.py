@@ -69,7 +69,6 @@ class Onnx(Choice):
 
     @staticmethod
     def ready(target: Path) -> None:
-        """Raise RecipeError if a required package is missing, before a model is opened."""
         if missing := [name for name in NEEDED if find_spec(name) is None]:
             raise RecipeError(target, f"{missing[0]} is not installed", "", "pip install 'ordsmed[onnx]'")
 
@@ -85,7 +84,6 @@ class Onnx(Choice):
         return not family.capabilities.state
 
     def check(self, trained: Trained) -> None:
-        """Raise RecipeError for a model that such a graph cannot represent."""
         if not self.takes(trained.settings):
             problem = f"is an {trained.kind}, whose state goes from token to token: no graph of open lengths has it"
         elif getattr(trained.objective, "top", None) is not None:
@@ -173,7 +171,6 @@ class GraphNetwork(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Return the names of the outputs, as transformers has them."""
         names = {"pair": ["pair_logits"], "span": ["start_logits", "end_logits"]}
         without = VECTORS if self.vectors else STATES
         return [name for role in self.heads for name in names.get(role, ["logits"])] or [without]

@@ -83,7 +83,6 @@ class SentenceTransformers(Choice):
 
     @staticmethod
     def takes(family: ModelSettings) -> bool:
-        """Return whether transformers has a class for the network."""
         return bool(family.architectures.get(""))
 
     def _read_by_sparse(self) -> dict[str, Any]:
@@ -216,7 +215,6 @@ def _write_network(trained: Trained, folder: Path, *, head: bool = False, contin
 
 
 def _learned(trained: Trained) -> TextVectors | None:
-    """Return how the model learned to make vectors; None if it did not."""
     return trained.objective.vectors if isinstance(trained.objective, Embedding) else None
 
 
@@ -231,7 +229,6 @@ def _modules_of(how: TextVectors, trained: Trained) -> tuple[Sequence[str], dict
 
 
 def _write_modules(folder: Path, kinds: Sequence[str], *settings: dict[str, Any]) -> None:
-    """Write modules.json, and the settings of the modules after the network."""
     names = [kind.rpartition(".")[2] for kind in kinds]
     for number, name in enumerate(names[1:], 1):
         (folder / f"{number}_{name}").mkdir()
@@ -245,7 +242,6 @@ def _write_modules(folder: Path, kinds: Sequence[str], *settings: dict[str, Any]
 
 
 def _write_cross_encoder(trained: Trained, scorer: Reranking, folder: Path) -> None:
-    """Write the folder of a classifier with one output, and the activation function applied to it."""
     network = trained.objective.networks()[""]
     activation = "Sigmoid" if scorer.share else "Identity"
     path = f"torch.nn.modules.{'activation' if scorer.share else 'linear'}.{activation}"
