@@ -1,4 +1,4 @@
-"""App: the web application: paths to endpoints, requests read within limits, refusals in each protocol's own form."""
+"""The web application: it routes paths to endpoints, limits request bodies and writes errors as each protocol does."""
 
 from __future__ import annotations
 
@@ -38,24 +38,23 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask."""
+    """Who may send requests."""
 
-    token: str = ""  # empty: everybody who reaches the port
-    origins: tuple[str, ...] = ()  # pages of other hosts whose scripts may ask; "*": all
-    loopback: bool = True  # is only this machine listened to? Then names of other hosts are refused
+    token: str = ""  # empty: every client that can reach the port may send requests
+    origins: tuple[str, ...] = ()  # origins of other pages whose scripts may send requests; "*": all
+    loopback: bool = True  # listens on this machine only: requests to other host names are refused
     admin: bool = False  # may models be reloaded?
 
 
 @dataclass(frozen=True)
 class Door:
-    """Every request comes in here."""
+    """Builds the application, and checks and answers every request."""
 
     service: Service
     access: Access = field(default_factory=Access)
     closing: Callable[[], bool] = lambda: False
 
     def app(self) -> Starlette:
-        """The application."""
         every = protocols()
         routes = []
         for protocol in every:
@@ -89,13 +88,13 @@ class Door:
             except Refusal as refusal:
                 response = refused(refusal, protocol)
             except ClientDisconnect:
-                response = Response(status_code=499)  # nobody reads it
+                response = Response(status_code=499)  # the client never receives it
             except Exception as error:
                 print(traceback.format_exc(), file=sys.stderr, flush=True)
                 known = as_refusal(error)
                 broken = Refusal("broken", "a mistake of the server's; its log has it")
                 response = refused(known if isinstance(known, Refusal) else broken, protocol)
-            if self.closing():  # else the client's next request is lost with the connection
+            if self.closing():  # otherwise the client's next request on this connection would be lost
                 response.headers["connection"] = "close"
             self.service.metrics.add_request(endpoint.path, response.status_code, time.monotonic() - began)
             return response
@@ -103,7 +102,11 @@ class Door:
         return answer
 
     def _showing(self, name: str, otherwise: Callable[[Request], Any] | None = None) -> Callable[[Request], Any]:
-        """A file of the page, which holds no secret and asks for the token itself; `otherwise`: what programs get."""
+        """Return the handler of a file of the web page.
+
+        The page has no secrets, so it needs no token; it prompts for the token itself. With `otherwise`, requests of
+        programs go to that handler.
+        """
 
         async def show(request: Request) -> Response:
             if otherwise is not None and not static.wants_page(request):
@@ -151,7 +154,6 @@ class Door:
                 raise Refusal("token", "the token is absent or wrong", "Authorization: Bearer TOKEN")
 
     async def _body(self, request: Request) -> bytes:
-        """All of it, if it is not too long and comes in time."""
         limits = self.service.limits
         too_large = Refusal("large", f"a body of more than {size(limits.body)}", f"at most {size(limits.body)}")
         if int_of(request.headers.get("content-length", "0")) > limits.body:
@@ -168,7 +170,7 @@ class Door:
         return bytes(body)
 
     async def _absent(self, request: Request, error: Exception) -> Response:
-        """A path that there is not, or not by this method, in the form of the protocol that it looks like."""
+        """Refuse an unknown path or method, in the form of the protocol with the most similar path."""
         kind = "method" if getattr(error, "status_code", 404) == 405 else "unknown"
         line = f"{request.method} {request.url.path[:200]}"
         refusal = Refusal(kind, f"nothing answers {line}", "", "GET / lists what does")
@@ -176,7 +178,6 @@ class Door:
 
 
 def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
-    """What the models can do, and the OpenAPI document."""
     document = openapi.document(every)
     paths = {
         path: operation["summary"]
@@ -185,7 +186,7 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
     }
 
     async def describe(call: ServedCall) -> object:
-        call.model("")  # refused where the path names a model that there is not
+        call.model("")  # raises a refusal if the path names an unknown model
         pool = {"pool": call.service.pool} if call.service.pool else {}
         models = [
             {
@@ -206,7 +207,6 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
 
 
 def protocols() -> list[ServedProtocol]:
-    """Those of the menu."""
     every = []
     for name in menu.entries(MENU):
         module = menu.opened(MENU, name)
@@ -215,8 +215,6 @@ def protocols() -> list[ServedProtocol]:
 
 
 def _nearest(path: str) -> ServedProtocol:
-    """The protocol of which a path has most in common with the beginning of one."""
-
     def common(protocol: ServedProtocol) -> int:
         return max(len(os.path.commonpath([endpoint.path, path])) for endpoint in protocol.endpoints)
 
@@ -224,23 +222,21 @@ def _nearest(path: str) -> ServedProtocol:
 
 
 def refused(refusal: Refusal, protocol: ServedProtocol) -> Response:
-    """A refusal as its protocol writes it."""
     form = protocol.failure(refusal)
     headers = {"retry-after": str(AGAIN[refusal.kind])} if refusal.kind in AGAIN else {}
     if refusal.kind == "token":
         headers["www-authenticate"] = "Bearer"
-    if refusal.kind in ("large", "slow", "crowded"):  # what is left of the body is not read
+    if refusal.kind in ("large", "slow", "crowded"):  # the rest of the body is not read
         headers["connection"] = "close"
     return Response(msgspec.json.encode(form.body), form.status, headers, "application/json")
 
 
 def int_of(text: str) -> int:
-    """A header's number; 0 where it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
 
 
 async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> object:
-    """The answer; where the client goes away first, nobody works on it any more."""
+    """Return the answer. If the client disconnects first, cancel the work and raise ClientDisconnect."""
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -260,5 +256,5 @@ async def _disconnected(request: Request) -> None:
 
 
 def _specific(route: Route) -> tuple[int, int]:
-    """Paths without a model's name first, longer ones first."""
+    """Sort key of routes: those without a model's name first, then longer paths first."""
     return "{model_name" in route.path, -len(route.path)

@@ -1,12 +1,12 @@
-"""Batcher: a bounded queue of items of work, of which those of one kind are computed together in one thread.
+"""Dynamic batching: a bounded queue of items; items of the same kind are computed together in one thread.
 
     request A: 3 items -+                         the oldest item, and others of its kind of about its size
     request B: 1 item  -+->  queue, bounded  ->  [A1 B1 A2]  ->  work(items)  ->  results, a future a request
     request C: a stream -------------------------  a step between two batches  ->  ...
 
-It knows neither models nor protocols: work is anything that can be hashed and called with a list of items. A request
-of many items takes turns with the others; who is canceled or too late leaves; a batch that fails is halved, so that
-one bad item, or too little memory, is told to its own request alone.
+The batcher knows neither models nor protocols: work is any hashable callable that takes a list of items. A request with
+many items takes turns with the others. Requests that are canceled or too late are dropped. A batch that fails is split
+in halves, so that a bad item, or one that needs too much memory, fails only its own request.
 """
 
 from __future__ import annotations
@@ -24,48 +24,45 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.serve.refusal import Refusal
 
 NO_MEMORY = ("out of memory", "can't allocate memory", "can't start new thread")
-TURN = 16  # items of a request that are computed before those of the next one have their turn
+TURN = 16  # items of a request per turn; then other requests have their turn
 
 
 class BatchWork(Protocol, Hashable):
-    """What is done with items; equal work is done together."""
+    """A function of a list of items. Items of equal work may be computed in one batch."""
 
     def __call__(self, items: list[tuple[object, ...]]) -> Sequence[object]: ...
 
 
 class Stepper(Protocol):
-    """BatchWork that goes on for many steps, as writing texts; between two of them others have their turn."""
+    """Work in many steps, such as generating texts. Batches of other work run between two steps."""
 
     @property
     def size(self) -> int:
-        """How many texts are not done; with none it has ended."""
+        """Return the number of unfinished texts. At 0 the stepper is removed."""
 
     def step(self) -> None:
-        """One step of all of them."""
+        """Advance all texts by one step."""
 
     def fail(self, error: Exception) -> None:
-        """A step raised this."""
+        """Handle an error that a step raised."""
 
 
 @dataclass(eq=False)
 class PendingRequest:
-    """Items of one request, and where their results go."""
-
     work: BatchWork
     items: Sequence[tuple[object, ...]]
-    deadline: float  # of time.monotonic
+    deadline: float  # on the clock of time.monotonic
     future: Future[list[object]] = field(default_factory=Future)
     results: dict[int, object] = field(default_factory=dict)
 
     def put(self, number: int, result: object) -> None:
-        """The result of an item; with the last one the request is answered."""
+        """Store the result of an item. The last one completes the request."""
         self.results[number] = result
         if len(self.results) == len(self.items) and not self.future.done():
-            with contextlib.suppress(Exception):  # it was canceled between the two lines
+            with contextlib.suppress(Exception):  # it may have been canceled since the check
                 self.future.set_result([self.results[n] for n in range(len(self.items))])
 
     def fail(self, error: BaseException) -> None:
-        """The request is answered with an error; its other items are left."""
         if not self.future.done():
             with contextlib.suppress(Exception):
                 self.future.set_exception(error)
@@ -73,12 +70,10 @@ class PendingRequest:
 
 @dataclass(eq=False)
 class QueuedItem:
-    """One item of a request."""
-
     request: PendingRequest
     number: int
     cost: int
-    order: tuple[int, int]  # its turn, and when it came
+    order: tuple[int, int]  # turn of the item, then order of arrival
 
     @property
     def value(self) -> tuple[object, ...]:
@@ -87,26 +82,28 @@ class QueuedItem:
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How much is waited for and computed at once."""
-
-    queue: int = 4_096  # items that may wait
+    queue: int = 4_096  # items waiting at most
     cost: int = 8_192  # of a batch
     items: int = 64  # of a batch
-    gather: float = 0.002  # seconds in which others may come, where more than one client asks
+    gather: float = 0.002  # seconds to wait for more items, if several clients are active
 
 
 class Batcher:
-    """Computes in a thread of its own what is put into its queue."""
+    """Computes queued items in a thread."""
 
-    on_batch: Callable[[int, float], None] = staticmethod(lambda items, seconds: None)  # is told of each
+    on_batch: Callable[[int, float], None] = staticmethod(lambda items, seconds: None)  # called after each batch
 
     def __init__(self, limits: BatchLimits | None = None, elsewhere: Callable[[int], int] | None = None) -> None:
-        """`elsewhere`: told how many items wait here, says how many do in other processes with the same limit."""
+        """Create a batcher; `start` starts its thread.
+
+        `elsewhere` takes the number of items waiting here and returns the number waiting in other processes.
+        `limits.queue` counts both.
+        """
         self.limits = limits or BatchLimits()
         self._elsewhere = elsewhere or (lambda waiting: 0)
         self.queue: list[QueuedItem] = []
         self.steppers: list[Stepper] = []
-        self.computing = 0  # items of the batch that is computed now
+        self.computing = 0  # items in the current batch
         self.closing = False
         self._changed = threading.Condition()
         self._arrivals = itertools.count()
@@ -119,7 +116,7 @@ class Batcher:
     def submit(
         self, work: BatchWork, items: Sequence[tuple[object, ...]], costs: Sequence[int], seconds: float
     ) -> Future[list[object]]:
-        """The results of all items, within so many seconds; refused where the queue has no room for them."""
+        """Queue the items and return a future for all results, in order. Refuse them if the queue is full."""
         request = PendingRequest(work, items, time.monotonic() + seconds)
         with self._changed:
             self._check_room(len(items))
@@ -133,7 +130,7 @@ class Batcher:
         return request.future
 
     def add(self, stepper: Stepper, count: int, begin: Callable[[], None] = lambda: None) -> None:
-        """BatchWork that goes on step by step; `begin` gives more of it to one that may have been at work already."""
+        """Add work in steps. `begin` gives it new texts; the stepper may be running already."""
         with self._changed:
             self._check_room(count)
             begin()
@@ -147,18 +144,18 @@ class Batcher:
         waiting = self.waiting
         every = waiting + self._elsewhere(
             waiting + count
-        )  # told first: of two that ask at once none overlooks the other
+        )  # announced before it is read, so that two processes see each other
         if every + count > self.limits.queue:
             self._elsewhere(waiting)
             raise Refusal("busy", f"the queue is full: {every:,} items wait")
 
     @property
     def waiting(self) -> int:
-        """Items that are not computed yet, and texts that are being written."""
+        """Return the number of items not computed yet, and of texts being generated."""
         return len(self.queue) + sum(stepper.size for stepper in self.steppers)
 
     def close(self) -> None:
-        """Take nothing more, finish what was taken, and end the thread."""
+        """Refuse new items, finish the accepted ones, and end the thread."""
         with self._changed:
             self.closing = True
             self._changed.notify()
@@ -186,7 +183,7 @@ class Batcher:
             self._elsewhere(self.waiting)
 
     def _next(self) -> list[QueuedItem]:
-        """The items of the next batch, the oldest turn among them."""
+        """Remove the items of the next batch from the queue and return them. It contains the oldest turn."""
         with self._changed:
             if self._crowded and 0 < len(self.queue) < self.limits.items and not self.steppers:
                 self._changed.wait(self.limits.gather)
@@ -208,7 +205,6 @@ class Batcher:
             return batch
 
     def _drop(self) -> None:
-        """Leave out items of requests that are answered, canceled or too late."""
         now = time.monotonic()
         for item in self.queue:
             if item.request.deadline < now:
@@ -217,7 +213,6 @@ class Batcher:
 
 
 def _step(stepper: Stepper) -> None:
-    """One step; one that fails is told so."""
     try:
         stepper.step()
     except Exception as error:
@@ -225,7 +220,7 @@ def _step(stepper: Stepper) -> None:
 
 
 def _compute(batch: list[QueuedItem]) -> None:
-    """Results of a batch; of one that fails those of its halves, down to the item that cannot be."""
+    """Compute a batch. If it fails, compute its halves, until only the items that cannot be computed fail."""
     try:
         results = batch[0].request.work([item.value for item in batch])
     except Exception as error:
@@ -242,12 +237,12 @@ def _compute(batch: list[QueuedItem]) -> None:
 
 
 def _is_hopeless(error: Exception, batch: list[QueuedItem]) -> bool:
-    """Is it one request's own mistake, whatever is left out of it?"""
+    """Return whether the error is one of a single request's inputs, so that a smaller batch fails too."""
     return isinstance(error, OrdsmedError) and len({id(item.request) for item in batch}) == 1
 
 
 def as_refusal(error: Exception) -> Exception:
-    """Too little memory, for a thread too, is something to be told; other errors stay what they are."""
+    """Return a refusal for an error that means too little memory; other errors are returned unchanged."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or any(sign in text for sign in NO_MEMORY):
         return Refusal("memory", "there is too little memory for this text", "a shorter one")

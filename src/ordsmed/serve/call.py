@@ -1,4 +1,4 @@
-"""ServedCall: a request that was read, on its way from a protocol to the batcher and back; Endpoint: a path for them.
+"""A request on its way from a protocol to the batcher and back, and the endpoints that answer requests.
 
 body -> msgspec -> ServedCall(request) -> Endpoint.run -> call.compute(model, method, items) -> answer -> body
 """
@@ -29,15 +29,13 @@ from ordsmed.use.generation.network import WritingNetwork, writing
 from ordsmed.use.generation.options import SamplingOptions
 
 MENU = "protocols"
-LISTED = 100  # truncated inputs that a header lists
+LISTED = 100  # truncated inputs listed in the header at most
 Result = TypeVar("Result")
-Prompt = str | list[int]  # a list: its tokens, read as they are
+Prompt = str | list[int]  # a list holds token ids
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """What a request may be at most, and how long it may take."""
-
     body: int = 8 << 20
     """bytes of a request"""
     items: int = 2_048
@@ -56,18 +54,18 @@ class ServerLimits:
 
 @dataclass(frozen=True)
 class Service:
-    """What all calls share."""
+    """The models, queue, limits and metrics that all calls share."""
 
     models: ServedModels
     batcher: Batcher
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     runs: RunReader = field(default_factory=RunReader)
-    indexes: dict[str, Any] = field(default_factory=dict)  # ServedIndex by its name
-    pool: str = ""  # what a vector of a text is made of, as `embed` has it
-    checkpoints: bool = False  # may requests ask for those of served runs?
-    opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # of which one is open at a time
-    worker: Worker | None = None  # of several processes
+    indexes: dict[str, Any] = field(default_factory=dict)  # a ServedIndex by name
+    pool: str = ""  # how a text is pooled, as in `embed`
+    checkpoints: bool = False  # may requests use the checkpoints of served runs?
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # only one checkpoint is open at a time
+    worker: Worker | None = None  # this process, if there are several
 
     def __post_init__(self) -> None:
         self.batcher.on_batch = self.metrics.add_batch
@@ -81,41 +79,39 @@ class Service:
 
 @dataclass(frozen=True)
 class ServedCall:
-    """One request."""
-
     service: Service
-    name: str  # of the model, from the path; empty: none is named there
-    request: Any  # as the endpoint's type has it; None: it has no body
+    name: str  # of the model in the path; empty: none
+    request: Any  # the decoded body; None: no body
     parameters: dict[str, str] = field(default_factory=dict)  # of the path
     agent: str = ""  # the client's program, as its User-Agent header names it
     headers: dict[str, str] = field(default_factory=dict)  # of the answer
 
     def report_truncated(self, numbers: Sequence[int]) -> None:
-        """Add a header that lists the inputs, counted from 0, of which a part was not read."""
+        """Add a header with the numbers of the inputs, from 0, that were not read to their end."""
         if len(numbers):
             more = f", and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
             self.headers["x-truncated-inputs"] = ", ".join(map(str, numbers[:LISTED])) + more
 
     def model(self, method: str, name: str = "") -> ServedModel:
-        """The model that is meant: of the path, else the name in the request, else the first that can do this."""
+        """Return the model named by the path, else by the request, else the first that has the method."""
         return self.service.models.find(self.name or name, method)
 
     async def compute(
         self, served: ServedModel, method: str, items: Sequence[tuple[object, ...]], **options: object
     ) -> list[Any]:
-        """The results of a model's method for each item, in their order."""
+        """Return the results of a model's method for the items, in their order."""
         self.check_size(items)
         if not items:
             return []
         work = ModelCall(served, method, tuple(sorted(options.items())), len(items[0]))
         costs = [_characters(item) for item in items]
         if options.get("way") in ("masked", "word"):
-            costs = [cost * max(1, cost // 16) for cost in costs]  # a row for each token
+            costs = [cost * max(1, cost // 16) for cost in costs]  # these score one row for each token
         future = self.service.batcher.submit(work, items, costs, self.service.limits.seconds)
         return await self.answer(served, asyncio.wrap_future(future))
 
     async def answer(self, served: ServedModel, results: Awaitable[Result]) -> Result:
-        """What comes of it; errors of the library are told without paths of this machine."""
+        """Return the awaited result. Errors of this library become refusals without paths of this machine."""
         try:
             return await results
         except OrdsmedError as error:
@@ -130,8 +126,11 @@ class ServedCall:
         *,
         echoed: bool = False,
     ) -> PendingTexts:
-        """All samples of each prompt, piece by piece as they are written; with logarithms where they are wanted, with
-        `echoed` also those of the prompt."""
+        """Start generating `options.samples` texts for each prompt, and return them as they are written.
+
+        With `alternatives`, each token comes with its log-probability and those of as many likely tokens. With
+        `echoed`, so do the tokens of the prompt.
+        """
         limits, count = self.service.limits, len(prompts) * options.samples
         self.check_size([(prompt,) for prompt in prompts for _ in range(options.samples)])
         if options.tokens > limits.tokens or options.tokens * count > 16 * limits.tokens:
@@ -159,7 +158,7 @@ class ServedCall:
         return request
 
     def check_size(self, items: Sequence[tuple[object, ...]]) -> None:
-        """Refuse nothing at all, too many texts and too long ones."""
+        """Refuse an empty request, too many texts, and too many characters."""
         limits = self.service.limits
         if not items:
             raise Refusal("invalid", "an empty batch", "a text or more")
@@ -175,14 +174,14 @@ class ServedCall:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A path that a protocol answers at."""
+    """A path, with the function that answers it and the types of its request and answer."""
 
     path: str
-    does: str  # in a line
+    does: str  # one line of description
     run: Callable[[ServedCall], Awaitable[object]]
-    request: object = None  # the type of its body; None: it is asked with GET
-    answer: object = None  # the type of what it answers, for the description
-    needs: str = ""  # the method of the models that can be asked
+    request: object = None  # the type of the body; None: a GET endpoint
+    answer: object = None  # the type of the answer, for OpenAPI
+    needs: str = ""  # the method that a model must have
     public: bool = False  # is it answered without a token, and while the server stops?
 
     @property
@@ -194,9 +193,9 @@ class Endpoint:
         return msgspec.json.Decoder(self.request)
 
     def read(self, body: bytes) -> object:
-        """Return the body as its type, or refuse it and name the place of the mistake.
+        """Decode the body as the endpoint's type, or refuse it with the position of the error.
 
-        A field that is null counts as absent: clients send null for what their user left out.
+        A field that is null counts as absent: clients send null for parameters that their user did not set.
         """
         if self.request is None:
             return None
@@ -214,7 +213,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ServedProtocol:
-    """A file of protocols/: its endpoints, and how it writes a refusal."""
+    """A protocol: its endpoints, and the function that writes refusals in its form."""
 
     name: str
     endpoints: tuple[Endpoint, ...]
@@ -222,7 +221,7 @@ class ServedProtocol:
 
 
 def texts_of(value: str | Sequence[Any], place: str) -> list[str]:
-    """A text, or a list of them."""
+    """Return the texts as a list. Refuse elements that are not text; `place` names them."""
     texts = [value] if isinstance(value, str) else list(value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
@@ -231,7 +230,7 @@ def texts_of(value: str | Sequence[Any], place: str) -> list[str]:
 
 
 def prompts_of(served: ServedModel, value: str | Sequence[Any], place: str) -> list[Prompt]:
-    """Texts, or lists of the tokenizer's numbers."""
+    """Return the prompts as a list. Each is a text or a list of token ids, which are checked."""
     if not isinstance(value, str) and value and all(isinstance(number, int) for number in value):
         value = [value]
     prompts = [value] if isinstance(value, str) else list(value)
@@ -242,7 +241,6 @@ def prompts_of(served: ServedModel, value: str | Sequence[Any], place: str) -> l
 
 
 def _check_tokens(served: ServedModel, ids: object, place: str) -> None:
-    """Refuse what are no numbers of this model's tokenizer."""
     vocabulary = served.model.trained.tokenizer.vocabulary
     if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
         raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token numbers", place=place)
@@ -252,7 +250,7 @@ def _check_tokens(served: ServedModel, ids: object, place: str) -> None:
 
 
 def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], place: str) -> list[str]:
-    """The same as texts: lists of numbers stand for those that they make."""
+    """Return the texts as a list, with lists of token ids decoded."""
     return [
         prompt if isinstance(prompt, str) else _text_of(served, prompt, f"{place}[{number}]")
         for number, prompt in enumerate(prompts_of(served, value, place))
@@ -260,7 +258,7 @@ def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], place: str)
 
 
 def _text_of(served: ServedModel, ids: list[int], place: str) -> str:
-    """The text of a list of numbers; refused where this model's tokenizer would not make them of it."""
+    """Decode token ids. Refuse ids that the tokenizer would not give for the decoded text."""
     tokenizer = served.model.trained.tokenizer
     text = tokenizer.decode(ids)
     plain = [number for number in ids if number not in tokenizer.special]
@@ -271,7 +269,7 @@ def _text_of(served: ServedModel, ids: list[int], place: str) -> str:
 
 
 def _rows(network: WritingNetwork, options: SamplingOptions, prompt: Prompt) -> list[TextRow]:
-    """A row for each sample; tokens are read as they are, without a sign before them."""
+    """Return a row to generate for each sample. Token ids are used as they are, without a special token before them."""
     if isinstance(prompt, str):
         return rows_of(network, options, prompt)
     if not prompt:
@@ -280,7 +278,7 @@ def _rows(network: WritingNetwork, options: SamplingOptions, prompt: Prompt) -> 
 
 
 def _characters(item: object) -> int:
-    """Of all texts of an item."""
+    """Return the number of characters in an item, with one extra for each text."""
     if isinstance(item, str):
         return len(item) + 1
     return sum(map(_characters, item)) if isinstance(item, tuple | list) else 0
@@ -294,7 +292,6 @@ def _without_nulls(value: object) -> object:
 
 
 def _mismatch(message: str, request: object) -> Refusal:
-    """What msgspec complains of: the place first, and of an unknown field the one that was meant."""
     problem, _, place = message.partition(" - at ")
     place = place.strip("`")
     field_name = re.fullmatch(r"Object contains unknown field `(.*)`", problem)

@@ -1,7 +1,7 @@
-"""Connections: how many are open at once, which are closed for new ones, and which request heads are refused.
+"""Limits on open connections, and on the request heads that are accepted.
 
-a new connection  ->  its address has too many, or the server has: close the one silent for longest
-                  ->  none is silent: the new one is answered at /health alone, all else with 503 and Retry-After
+a new connection  ->  too many from its address, or in total: close the one that was silent for longest
+                  ->  none is silent: the new one gets answers at /health only, and 503 with Retry-After elsewhere
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ordsmed.serve.metrics import ServerMetrics
 
-HEADERS = 20.0  # seconds in which a connection has to send the head of a request
-LINGER = 2.0  # seconds in which what is left of a request is read after its answer
-FILES = 256  # open files that a server needs for other things than connections
+HEADERS = 20.0  # seconds that a connection has to send the head of a request
+LINGER = 2.0  # seconds for which the rest of a request is read after its answer
+FILES = 256  # open files that a server needs besides its connections
 
 
 @dataclass
 class ConnectionLimits:
-    """How many connections a process may have at once, and those that it has."""
+    """The limits on a process's connections, and the connections it has."""
 
     total: int = 1_000
     by_address: int = 500
-    spare: int = 50  # beyond the total, on which /health is answered while all others are busy
+    spare: int = 50  # above the total, restricted to /health while all others are busy
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     fresh: dict[PatientProtocol, None] = field(
         default_factory=dict
-    )  # on which no request was answered yet, oldest first
-    answered: dict[PatientProtocol, None] = field(default_factory=dict)  # by when the last one was
+    )  # connections without an answered request so far, oldest first
+    answered: dict[PatientProtocol, None] = field(default_factory=dict)  # others, ordered by their last answer
     addresses: Counter[str] = field(default_factory=Counter)  # of both
 
     def add(self, connection: PatientProtocol) -> None:
-        """Take a connection; while there are too many, close the one silent for longest, or restrict the new one."""
+        """Add a connection. If there are too many, close the longest silent one, or restrict the new one."""
         self.fresh[connection] = None
         self.addresses[connection.address] += 1
         while reason := self._too_many(connection.address):
@@ -58,11 +58,10 @@ class ConnectionLimits:
         return len(self.fresh) + len(self.answered)
 
     def _too_many(self, address: str) -> str:
-        """Return of what there are too many, if there are."""
         return "address" if self.addresses[address] > self.by_address else "total" if self.count > self.total else ""
 
     def drop(self, connection: PatientProtocol) -> bool:
-        """Forget a connection that ends; return whether it was known."""
+        """Remove a connection; return whether it was counted."""
         known = connection in self.fresh or connection in self.answered
         self.fresh.pop(connection, None)
         self.answered.pop(connection, None)
@@ -76,7 +75,7 @@ class ConnectionLimits:
         return next((known for known in silent if address in ("", known.address)), None)
 
     def raise_open_files(self) -> None:
-        """Let the process open as many files as it may, and lower the limits where these are too few."""
+        """Raise the process's limit of open files. If that is not enough, lower the total."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self.total + self.spare + FILES
         if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -86,9 +85,9 @@ class ConnectionLimits:
 
 
 class StrictBuffer(ReceiveBuffer):
-    """A buffer that refuses heads which another server on the way may read as other requests.
+    """A buffer that refuses heads which another server on the way may parse as other requests (request smuggling).
 
-    h11 itself refuses differing or odd Content-Length, other codings than chunked, and odd sizes of chunks.
+    h11 itself refuses conflicting Content-Length, transfer codings other than chunked, and malformed chunk sizes.
     """
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
@@ -107,7 +106,10 @@ class StrictBuffer(ReceiveBuffer):
 
 
 class PoliteTransport:
-    """A transport that, closed with an answer, reads on: what is left unread makes the system take the answer back."""
+    """A transport that reads the rest of a request for a while after it is closed.
+
+    If unread data were left, the system would reset the connection and the client might lose the answer.
+    """
 
     def __init__(self, transport: asyncio.Transport, conn: h11.Connection) -> None:
         self._transport, self._conn = transport, conn
@@ -130,7 +132,7 @@ class PoliteTransport:
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 of a client that may be slow, but not for good."""
+    """HTTP/1.1 with time limits for slow clients."""
 
     def __init__(self, *args: object, limits: ConnectionLimits, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]
@@ -147,13 +149,12 @@ class PatientProtocol(H11Protocol):
         return self.client[0] if self.client else ""
 
     def end(self, reason: str) -> None:
-        """Close it and count why."""
         self.limits.metrics.add_closed(reason)
         self.limits.drop(self)
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; where an answer has begun, close the connection alone."""
+        """Refuse invalid HTTP. If an answer has begun, only close the connection."""
         self.limits.metrics.add_closed("invalid")
         with contextlib.suppress(h11.LocalProtocolError):
             super().send_400_response(msg)
@@ -176,11 +177,11 @@ class PatientProtocol(H11Protocol):
 
     @property
     def silent(self) -> bool:
-        """Is nothing asked on it?"""
+        """Return whether no request is in progress on it."""
         return self.cycle is None or self.cycle.response_complete
 
     def _look(self) -> None:
-        """Close a connection on which no request has begun by now, or which has half a head waiting."""
+        """Close a connection without a request so far, or with an incomplete head waiting."""
         if self.cycle is None or (self.cycle.response_complete and self.conn.trailing_data[0]):
             self.end("slow")
         else:

@@ -1,7 +1,7 @@
-"""Graceful: uvicorn's server, but at a signal it first lets clients with open connections know, and ends with status 0.
+"""uvicorn's server with a graceful stop: clients with open connections are notified, and the exit status is 0.
 
-TERM  ->  closing: new requests are refused, answers close their connection  ->  GRACE  ->  no connection begins  ->
-those that began are answered; silent ones may ask until LAST  ->  those under way are answered  ->  end
+TERM  ->  closing: new requests are refused, answers close their connection  ->  after GRACE no new connections  ->
+requests in progress are answered; idle connections may still send one until LAST  ->  end
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from ordsmed.base.say import say
 from ordsmed.serve.connections import ConnectionLimits, PatientProtocol
 from ordsmed.serve.workers import Worker
 
-GRACE = 0.25  # seconds in which clients hear that the server stops; and again, in which the last connections are taken
-LAST = 2.0  # seconds in which a connection on which nothing is asked may still ask, and is answered
-SO_ATTACH_FILTER = 26  # which Python has no name for
-NO_SYN = (  # of the classic BPF, of a TCP packet: (operation, if true, if false, value)
-    (0x30, 0, 0, 13),  # the byte of its flags
-    (0x45, 0, 1, 0x02),  # does it begin a connection?
-    (0x06, 0, 0, 0),  # then it is dropped
+GRACE = 0.25  # seconds to let clients know of the stop, and again to take the last connections
+LAST = 2.0  # seconds in which an idle connection may still send a request
+SO_ATTACH_FILTER = 26  # not defined in Python
+NO_SYN = (  # classic BPF on a TCP packet: (operation, if true, if false, value)
+    (0x30, 0, 0, 13),  # load the byte with its flags
+    (0x45, 0, 1, 0x02),  # is it a SYN?
+    (0x06, 0, 0, 0),  # drop it
     (0x06, 0, 0, 0xFFFFFFFF),
 )
 
 
 class GracefulServer(uvicorn.Server):
-    """Runs until it is asked to stop."""
+    """A server that finishes accepted requests when it is stopped."""
 
     closing = False
-    worker: Worker | None = None  # of several processes
-    tick: Callable[[int], None] = staticmethod(lambda connections: None)  # is told, some times a second, how many
+    worker: Worker | None = None  # this process, if there are several
+    tick: Callable[[int], None] = staticmethod(lambda connections: None)  # called a few times a second
 
     @staticmethod
     def of(
         make: Callable[[Callable[[], bool]], Starlette], limits: ConnectionLimits, worker: Worker | None = None
     ) -> GracefulServer:
-        """`make` is given what says whether the server stops, and gives the application."""
+        """Return a server of the application that `make` builds. `make` gets a function: is the server stopping?"""
         server: GracefulServer
         app = make(lambda: server.closing)
         server = GracefulServer(
@@ -59,7 +59,7 @@ class GracefulServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
-                backlog=1 if worker else 2_048,  # so many connections are taken at once
+                backlog=1 if worker else 2_048,  # connections taken in one go
             )
         )
         server.worker = worker
@@ -69,7 +69,10 @@ class GracefulServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """A signal is no error here; a second one ends at once, but a worker, which its parent ends then."""
+        """Handle stop signals without raising them again.
+
+        A second signal ends the server at once, except in a worker process: its parent ends that.
+        """
         numbers = [signal.SIGTERM] if self.worker else [signal.SIGTERM, signal.SIGINT]
         if threading.current_thread() is not threading.main_thread():
             numbers = []
@@ -92,8 +95,11 @@ class GracefulServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn's closes the port and all silent connections: here none of them is about to ask."""
-        if self.worker and not self.worker.stopping:  # it alone ends: others take what comes
+        """Stop gracefully, then let uvicorn close the port and the idle connections.
+
+        uvicorn alone would close idle connections on which a client may be about to send a request.
+        """
+        if self.worker and not self.worker.stopping:  # only this worker ends: the others take new connections
             self.worker.leave()
             for port in self.servers:
                 port.close()
@@ -112,7 +118,7 @@ class GracefulServer(uvicorn.Server):
         return any(isinstance(client, PatientProtocol) and client.silent for client in self.server_state.connections)
 
     async def _wait(self, seconds: float, condition: Callable[[], bool] = lambda: True) -> None:
-        """While that is so, and no second signal has come."""
+        """Wait while `condition` holds, for at most `seconds`; a second signal ends the wait."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while condition() and not self.force_exit and (left := end - loop.time()) > 0:
@@ -120,10 +126,13 @@ class GracefulServer(uvicorn.Server):
 
 
 def begin_none(listener: socket.socket) -> None:
-    """From now on no client connects; those that have can still be taken, which closing would reset."""
+    """Drop new connections at the port from now on.
+
+    Connections that the system has already accepted can still be taken; closing the port would reset them.
+    """
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in NO_SYN))
     program = struct.pack("HP", len(NO_SYN), ctypes.addressof(code))
     try:
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
-    except OSError as error:  # systems that only look like Linux
+    except OSError as error:  # for example, an emulated Linux
         say(f"connections that begin while the port is closed may be lost: {error.strerror}")

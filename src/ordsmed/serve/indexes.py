@@ -1,6 +1,6 @@
-"""Indexes: what is searched by name, each by the served model that made its vectors; and how a search is answered.
+"""Search indexes by name, each with the served model that made its vectors; and how a search is answered.
 
-nn=work/index/nn  ->  nn, asked through the model whose weights, tokenizer and pool are those of its vectors
+nn=work/index/nn  ->  index `nn`, with the served model that has the weights, tokenizer and pooling of its vectors
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ordsmed.use.token_encoder import TokenEncoder
 
 
 class FoundPassage(Struct, omit_defaults=True):
-    """A passage that was found."""
+    """A passage found by a search."""
 
     rank: int
     score: float
     id: str
     text: str
-    start: int  # characters of the document
+    start: int  # in characters of the document
     end: int
     document: int
     title: str = ""
@@ -47,18 +47,18 @@ class FoundPassage(Struct, omit_defaults=True):
 
 @dataclass(eq=False)
 class ServedIndex:
-    """An index by its name, and the model that is asked for vectors of questions; None: it knows words alone."""
+    """An index and the served model that embeds questions for it; None: an index of words only."""
 
     name: str
     index: OpenIndex
     served: ServedModel | None
-    model: OpenModel | None  # as it was when it was compared
+    model: OpenModel | None  # the opened model that was checked against the index
     encoder: TextEncoder | TokenEncoder | None
     reranker: str = ""  # the name of the served model that the index chose as its reranker
 
     @staticmethod
     def opened(word: str, models: ServedModels) -> ServedIndex:
-        """Of a word of the command line: a folder, or `NAME=FOLDER`."""
+        """Open an index given on the command line as a folder or `NAME=FOLDER`."""
         name, sign, folder = word.partition("=")
         name, folder = (name, folder) if sign else (word.rstrip("/").rpartition("/")[2], word)
         index = OpenIndex.of(folder)
@@ -80,7 +80,7 @@ class ServedIndex:
             self.reranker, self.model = _reranker(self.index, models), None
 
     def encoding(self) -> TextEncoder | TokenEncoder | None:
-        """The model, compared again once it was opened again."""
+        """Return the encoder of questions. After a reload, check again that the model fits the index."""
         if self.served is not None and self.served.model is not self.model:
             try:
                 self.encoder = self.index.fitting(self.served.model.trained)
@@ -91,7 +91,7 @@ class ServedIndex:
 
 
 def _reranker(index: OpenIndex, models: ServedModels) -> str:
-    """The name of the served model that an index chose as its reranker; empty: it chose none, or it is not served."""
+    """Return the name of the served model that is the index's reranker; empty if it has none or it is not served."""
     if not (facts := index.facts.get("reranker")):
         return ""
     for served in models.by_name.values():
@@ -102,7 +102,6 @@ def _reranker(index: OpenIndex, models: ServedModels) -> str:
 
 
 def open_indexes(words: Iterable[str], models: ServedModels) -> dict[str, ServedIndex]:
-    """All of them, in the order of the command line."""
     by_name: dict[str, ServedIndex] = {}
     for word in words:
         index = ServedIndex.opened(word, models)
@@ -113,13 +112,13 @@ def open_indexes(words: Iterable[str], models: ServedModels) -> dict[str, Served
 
 
 def indexes_of(call: ServedCall, served: ServedModel) -> list[str]:
-    """Names of those that are asked through a model: its own, and those of words alone."""
+    """Return the names of the indexes that a model can search: those of its vectors, and those of words only."""
     indexes: dict[str, ServedIndex] = call.service.indexes
     return [name for name, index in indexes.items() if index.served in (None, served)]
 
 
 def index_of(call: ServedCall, name: str) -> ServedIndex:
-    """The one of this name, or the first that the model of the path has, or the first."""
+    """Return the index `name`; without a name, the first one of the model in the path, or the first of all."""
     indexes: dict[str, ServedIndex] = call.service.indexes
     if call.name:
         indexes = {key: indexes[key] for key in indexes_of(call, call.model(""))}
@@ -132,20 +131,21 @@ def index_of(call: ServedCall, name: str) -> ServedIndex:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How it is searched."""
-
     k: int
-    kind: str = ""  # empty: by all that the index has
-    weight: float | None = None  # of vectors in a search by both; None: as the index has it
-    rerank: str | None = None  # the name of a model; None: the one that the index chose, empty: none
-    top: int = 0  # passages that it orders anew; 0: as the index chose, else 50
-    where: Sequence[str] = ()  # conditions of the documents' fields
+    kind: str = ""  # empty: the index's default
+    weight: float | None = None  # of vectors in a search by both; None: the index's
+    rerank: str | None = None  # name of a model; None: the index's reranker, empty: none
+    top: int = 0  # passages to rerank; 0: as the index says, else 50
+    where: Sequence[str] = ()  # conditions on fields of the documents
 
 
 async def search(
     call: ServedCall, index: ServedIndex, questions: Sequence[str], how: SearchOptions
 ) -> list[list[FoundPassage]]:
-    """Vectors of the questions by the batcher, then the search in a thread of its own; then scores of pairs."""
+    """Return the best passages for each question.
+
+    The batcher computes the vectors of the questions, a thread searches, and the batcher scores pairs for a reranker.
+    """
     try:
         await asyncio.to_thread(index.renew, call.service.models)
         searched = index.index

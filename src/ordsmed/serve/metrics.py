@@ -1,4 +1,4 @@
-"""Metrics: counts and durations of a server, as the text that Prometheus reads; of several processes their sums."""
+"""Counters and durations of a server in Prometheus's text format; with several processes, their sums."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 
 
 class MetricCounts(msgspec.Struct):
-    """What happened since the server started."""
-
     requests: dict[str, int] = {}  # by status and path
     seconds: list[int] = msgspec.field(
         default_factory=lambda: [0] * (len(BOUNDS) + 1)
-    )  # requests by the bound that they stay below
+    )  # requests by their upper bound in BOUNDS
     total_seconds: float = 0.0
     batches: int = 0
     items: int = 0
     batch_seconds: float = 0.0
-    closed: dict[str, int] = {}  # connections that were closed for others, by why
+    closed: dict[str, int] = {}  # closed connections by reason
 
     def add(self, more: MetricCounts) -> None:
         for key, count in more.requests.items():
@@ -37,16 +35,16 @@ class MetricCounts(msgspec.Struct):
 
 
 class ServerMetrics:
-    """Counts of this process, and of those beside it."""
+    """The metrics of this process, and of the other worker processes."""
 
     def __init__(self) -> None:
         self.counts = MetricCounts()
-        self.gauges: dict[str, Callable[[], int]] = {"connections": lambda: 0}  # what is looked up when it is asked for
+        self.gauges: dict[str, Callable[[], int]] = {"connections": lambda: 0}  # values that are read on demand
         self._worker: Worker | None = None
         self._lock = threading.Lock()
 
     def share(self, worker: Worker) -> None:
-        """From now on the others know its counts; they go on from those of the worker in whose place it is."""
+        """Publish the counts to other workers, continuing from those of the worker that this one replaces."""
         self._worker = worker
         if before := worker.row.read("metrics"):
             self.counts = msgspec.json.decode(before, type=MetricCounts)
@@ -80,7 +78,7 @@ class ServerMetrics:
             counts.add(self.counts)
         gauges = {name: look() for name, look in self.gauges.items()}
         if worker := self._worker:
-            rows = [row for row in worker.shared.rows if row is not worker.row]  # those that died count on
+            rows = [row for row in worker.shared.rows if row is not worker.row]  # workers that have died still count
             for text in filter(None, (row.read("metrics") for row in rows)):
                 counts.add(msgspec.json.decode(text, type=MetricCounts))
             gauges["queue_items"] += sum(row["waiting"] for row in worker.others)

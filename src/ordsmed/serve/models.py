@@ -1,4 +1,4 @@
-"""Models: what is served, by name, each opened once; what of it can be asked, and how it is opened again.
+"""The served models by name, each opened once; what each can do, and how it is reloaded.
 
 work/pretrain/tiny-bert  ->  tiny-bert          de=work/other  ->  de          google/electra-small  ->  the same
 """
@@ -22,26 +22,26 @@ from ordsmed.serve.writing import ContinuingWriter
 from ordsmed.use.generation.network import fills, writing
 from ordsmed.weights.trained import Trained, at_steps, opened
 
-OPENING = threading.Lock()  # a run's paths are read from where it was made, and a process stands in one place
-NO_ADDRESS = frozenset("?#%{} ")  # characters that a name cannot have
-RESERVED = ("v1", "models", "pipeline", "admin", "api", "page")  # what paths begin with
+OPENING = threading.Lock()  # opening a run changes the process's working directory
+NO_ADDRESS = frozenset("?#%{} ")  # characters that are not allowed in a name
+RESERVED = ("v1", "models", "pipeline", "admin", "api", "page")  # first parts of paths
 
 
 @dataclass(eq=False)
 class ServedModel:
-    """A model by its name; `model` is another one once it was reloaded."""
+    """A model and its name. After a reload, `model` is another object."""
 
     name: str
     source: str  # a folder, or a published name
     options: OpeningOptions
     model: OpenModel
-    folder: Path  # where it stands
-    hidden: dict[str, str] = field(default_factory=dict)  # paths of this machine, and what is told in their place
+    folder: Path  # of the opened model
+    hidden: dict[str, str] = field(default_factory=dict)  # paths of this machine -> text that replaces them in errors
     _writer: ContinuingWriter | None = None
 
     @staticmethod
     def opened(word: str, options: OpeningOptions) -> ServedModel:
-        """Of a word of the command line: a model, or `NAME=MODEL`."""
+        """Open a model given on the command line as MODEL or `NAME=MODEL`."""
         name, sign, source = word.partition("=")
         name, source = (name, source) if sign else (_usual_name(word), word)
         if not name or name.split("/")[0] in RESERVED or set(name) & NO_ADDRESS:
@@ -52,7 +52,7 @@ class ServedModel:
         return ServedModel(name, source, options, _named(trained, name), trained.folder, hidden)
 
     def at_steps(self, steps: Literal["all"] | Sequence[int]) -> Iterator[ServedModel]:
-        """Itself as it was at checkpoints of its run, opened one after the other."""
+        """Yield the model as it was at checkpoints of its run, opened one after the other."""
         trained = self.model.trained
         checkpoints = at_steps(
             self.source,
@@ -70,25 +70,23 @@ class ServedModel:
             yield dataclasses.replace(self, model=_named(checkpoint, self.name), _writer=None)
 
     def reload(self) -> None:
-        """Open it again; who asks meanwhile is answered by the one that is open."""
+        """Open the model again. Until then, requests are answered by the old one."""
         again = ServedModel.opened(f"{self.name}={self.source}", self.options)
         self.model, self.folder, self._writer = again.model, again.folder, None
 
     @property
     def is_run(self) -> bool:
-        """Did a training leave it?"""
         return self.model.trained.recipe is not None
 
     @property
     def facts(self) -> dict[str, object]:
-        """What is told of it to everybody who may ask."""
         model = self.model
         attributes = {name: getattr(model, name) for name in ("family", "step", "labels", "pairs", "can")}
         return {"name": self.name, **attributes, "ways": ways.of(model.trained), "run": self.is_run}
 
     @property
     def writer(self) -> ContinuingWriter | None:
-        """Who goes on with texts; None: it writes by filling masks."""
+        """Return the writer that continues texts; None if the model generates by filling masks."""
         self.check("generate")
         if self._writer is None and not fills(self.model.trained):
             self._writer = ContinuingWriter(writing(self.model.trained))
@@ -99,7 +97,6 @@ class ServedModel:
         return self.model.can
 
     def check(self, method: str) -> None:
-        """Refuse what it was not made for."""
         try:
             self.model.check(method)
         except OrdsmedError as error:
@@ -108,12 +105,12 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A method of a model with its options: work of the batcher's."""
+    """A method of a model with its options, as work of the batcher."""
 
     served: ServedModel
     method: str
     options: tuple[tuple[str, object], ...]
-    arguments: int  # of each item
+    arguments: int  # number of arguments in each item
 
     def __call__(self, items: list[tuple[object, ...]]) -> Sequence[object]:
         columns = [list(column) for column in zip(*items, strict=True)]
@@ -123,8 +120,6 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class ServedModels:
-    """All of them, in the order of the command line."""
-
     by_name: dict[str, ServedModel]
 
     @staticmethod
@@ -139,7 +134,6 @@ class ServedModels:
         return ServedModels(by_name)
 
     def reload(self) -> None:
-        """All of them, one after the other."""
         for served in self.by_name.values():
             try:
                 served.reload()
@@ -147,7 +141,7 @@ class ServedModels:
                 raise Refusal.of(error, served.hidden, "cannot") from None
 
     def find(self, name: str, method: str = "") -> ServedModel:
-        """The one of this name, or the first that can do this; refused with what there is."""
+        """Return the model `name`, or without a name the first with the method. Refuse an unknown name or method."""
         if name and name not in self.by_name:
             raise Refusal("unknown", f"no model `{name}`", "", nearest(name, self.by_name), "model")
         able = [served for served in self.by_name.values() if not method or method in served.can]
@@ -158,12 +152,12 @@ class ServedModels:
 
 
 def _named(trained: Trained, name: str) -> OpenModel:
-    """Opened, so that its errors name it as clients do and not by its place."""
+    """Return the opened model with its name instead of its folder, so that errors do not show the folder."""
     return OpenModel(dataclasses.replace(trained, folder=Path(name)))
 
 
 def _usual_name(word: str) -> str:
-    """Return the last part of a folder's path, as it can be part of an address; a published name as it is."""
+    """Return the last part of a folder's path, changed to be valid in a URL; a published name is unchanged."""
     path = Path(word)
     if not path.exists():
         return word

@@ -1,4 +1,4 @@
-"""OpenAPI: the document that describes every endpoint, made from the types of their requests and answers."""
+"""The OpenAPI document of all endpoints, made from the types of their requests and answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ordsmed.serve.call import Endpoint, ServedProtocol
 from ordsmed.serve.refusal import Refusal
 
 Table = dict[str, Any]
-FAILURES = {  # what each may answer, by a refusal that is written in the protocol's form
+FAILURES = {  # kinds of refusal that any endpoint may answer, and their description
     "invalid": "the request is not what it should be",
     "token": "the token is absent or wrong",
     "unknown": "no such model",
@@ -27,7 +27,6 @@ FAILURES = {  # what each may answer, by a refusal that is written in the protoc
 
 
 def document(protocols: Sequence[ServedProtocol]) -> Table:
-    """All of it, as JSON has it."""
     types = [kind for protocol in protocols for endpoint in protocol.endpoints for kind in _types(endpoint)]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(map(id, types), schemas, strict=True))

@@ -1,4 +1,4 @@
-"""Refusal: why a request is not answered as was wished; each protocol writes it in its own form."""
+"""Refusals: the reason why a request is not answered. Each protocol writes them in its own form."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 
 from ordsmed.base.errors import OrdsmedError
 
-STATUS = {  # of HTTP, where a protocol has no other
-    "invalid": 400,  # the request is not what it should be
+STATUS = {  # HTTP status, unless a protocol has another
+    "invalid": 400,  # the request is malformed
     "token": 401,  # the token is absent or wrong
-    "host": 403,  # a name of this machine, or a page, that may not ask
+    "host": 403,  # this host name, or a page of this origin, is not allowed
     "unknown": 404,  # no such model, or no such path
     "method": 405,
-    "slow": 408,  # the body did not come in time
-    "cannot": 400,  # the model was not made for that
+    "slow": 408,  # the body arrived too slowly
+    "cannot": 400,  # the model does not have this method
     "large": 413,  # too many bytes, items or characters
     "busy": 429,  # the queue is full
-    "broken": 500,  # a mistake of the server's
+    "broken": 500,  # an error in the server
     "memory": 503,
     "closing": 503,
     "crowded": 503,  # there are too many connections
     "late": 504,  # the deadline has passed
 }
-AGAIN = {"busy": 1, "crowded": 1, "closing": 5, "memory": 5}  # seconds after which it may be tried once more
+AGAIN = {"busy": 1, "crowded": 1, "closing": 5, "memory": 5}  # seconds for Retry-After
 
 
 class Refusal(Exception):
-    """What was found, wanted, and what helps; `kind` is one of STATUS."""
+    """An error with what was found, what was wanted and a remedy; `kind` is a key of STATUS."""
 
     def __init__(self, kind: str, problem: str, wanted: str = "", remedy: str = "", place: str = "") -> None:
         self.kind, self.place, self.problem, self.wanted, self.remedy = kind, place, problem, wanted, remedy
@@ -39,14 +39,14 @@ class Refusal(Exception):
 
     @staticmethod
     def of(error: OrdsmedError, hidden: dict[str, str], kind: str = "invalid") -> Refusal:
-        """An error of the library's as one; `hidden`: paths of this machine and what is written in their place."""
+        """Return a refusal for an error of this library, with the paths in `hidden` replaced."""
         parts = [_without(text, hidden) for text in (error.place, error.found, error.wanted, error.remedy)]
         return Refusal(kind, parts[1], parts[2], parts[3], parts[0])
 
 
 @dataclass(frozen=True)
 class ErrorForm:
-    """A refusal as a protocol writes it."""
+    """The status and body of a refusal in a protocol."""
 
     status: int
     body: object

@@ -1,4 +1,4 @@
-"""Runs: what a training left in the folder of a model that is served: its loss over steps and its scores, no paths."""
+"""The loss over steps and the scores that the run of a served model recorded, without paths."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ordsmed.serve.models import ServedModel
 from ordsmed.tell.report import folders
 from ordsmed.tell.report.live import Follower
 
-POINTS = 200  # of a curve at least, where there are so many steps; up to twice as many
+POINTS = 200  # of a curve at least, if there are enough steps; at most twice as many
 
 
 class ProbeScore(Struct):
-    """What a probe found."""
+    """A score of a probe."""
 
     probe: str
     score: str
@@ -25,7 +25,7 @@ class ProbeScore(Struct):
 
 
 class RunFacts(Struct):
-    """How a run went."""
+    """How a run went: its progress, losses and scores."""
 
     name: str
     summary: str  # in a sentence
@@ -35,7 +35,7 @@ class RunFacts(Struct):
     tokens: float | None
     hours: float | None
     loss: float | None  # the mean of the last few steps
-    guessing_loss: float | None  # of who guesses by frequency
+    guessing_loss: float | None  # of guessing by token frequency
     points: list[list[float | None]]  # step, lowest, mean and highest loss of a stretch of steps
     validations: list[list[float | None]]  # step, loss
     curves: dict[str, list[list[float]]]  # of validations' scores: step, value
@@ -46,7 +46,7 @@ class RunFacts(Struct):
 
 @dataclass
 class RunReader:
-    """Reads runs, each from where it was read before, one at a time: asking again and again costs little."""
+    """Reads the files of runs, one run at a time. Only new lines are read, so frequent requests are cheap."""
 
     follower: Follower = field(default_factory=Follower)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -1,4 +1,4 @@
-"""Sentences: vectors of texts as protocols want them, of unit length or as they are, shortened, compared; lengths."""
+"""Vectors of texts in the forms that protocols need, and truncation of long texts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ordsmed.use.embed import Form, reader_of
 from ordsmed.use.readers import blank_texts
 
 Vectors = NDArray[np.float32]
-PROMPTS = {None: "", "query": "query", "passage": "passage", "document": "passage"}  # names in requests -> ours
+PROMPTS = {None: "", "query": "query", "passage": "passage", "document": "passage"}  # names in requests -> prompts
 
 
 class Truncation(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a request says of texts that are longer than the model reads, and of the prompt before each."""
+    """How a request treats texts longer than the model reads, and which prompt it puts before each text."""
 
-    truncate: bool | None = None  # None: as the path does for all
+    truncate: bool | None = None  # None: the default of the path
     truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
     prompt_name: Literal["query", "passage", "document"] | None = None
 
@@ -49,7 +49,13 @@ async def sentence_vectors(
     dimensions: int | None = None,
     cutting: Truncation | None = None,
 ) -> Vectors:
-    """A vector a text [N, D]; `dimensions`: the first of them; `unit`: of length 1 then."""
+    """Return a vector for each text [N, D].
+
+    Args:
+        unit: scale the vectors to length 1.
+        dimensions: keep only the first ones, before scaling.
+        cutting: truncation and prompt.
+    """
     cutting = cutting or Truncation()
     width = served.model.trained.settings.width * (2 if served.model.trained.settings.capabilities.state else 1)
     if dimensions is not None and not call.service.pool and is_sparse(served):
@@ -68,41 +74,39 @@ async def sentence_vectors(
 
 
 def refuse_blank(served: ServedModel, texts: Sequence[str]) -> None:
-    """Refuse texts without a token: their vectors would mean nothing."""
+    """Refuse texts without tokens: their vectors would be meaningless."""
     if blank := blank_texts(served.model.trained, texts):
         raise Refusal("invalid", f"text {blank[0] + 1} holds nothing that the model reads", "a text", place="input")
 
 
 def is_sparse(served: ServedModel) -> bool:
-    """Did it learn a weight for each piece of the vocabulary?"""
     objective = served.model.trained.objective
     return isinstance(objective, Embedding) and objective.vectors.sparse
 
 
 def top_layer(served: ServedModel) -> str:
-    """What gives one vector a word: the last layer, of an ELMo the mean of all."""
+    """Return the `layers` that give one vector for each word: the last layer, or in an ELMo the mean of all."""
     return "mean" if served.model.trained.settings.capabilities.state else "top"
 
 
 def units(vectors: Vectors) -> Vectors:
-    """Of length 1; a vector of zeros, which has no direction, stays."""
+    """Scale vectors to length 1. A zero vector is unchanged."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 def cosines(first: Vectors, rest: Vectors) -> list[float]:
-    """How alike a vector is to each of others."""
     alike: list[float] = (units(rest) @ units(first)).tolist()
     return alike
 
 
 def packed(vector: Vectors) -> str:
-    """Its numbers as they are, little-endian, in base64."""
+    """Return the numbers of a vector as little-endian bytes in base64."""
     return base64.b64encode(np.ascontiguousarray(vector, vector.dtype.newbyteorder("<")).tobytes()).decode()
 
 
 async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[str], **options: object) -> list[Any]:
-    """What `embed` makes of each text, unless that is more numbers than an answer may hold."""
+    """Return the results of `embed` for the texts. Refuse if they have more numbers than an answer may."""
     trained = served.model.trained
     recurrent = trained.settings.capabilities.state
     layers = trained.settings.layers + 1 if options.get("layers") in ("all", "") or recurrent else 1
@@ -125,15 +129,15 @@ def fit_pairs(
     cutting: Truncation,
     remedy: str = "truncate=true cuts",
 ) -> list[tuple[str, ...]]:
-    """Return texts, or pairs of them, as a classifier reads them, and report those that it cuts.
+    """Return texts or pairs as a classifier reads them, and report those that are truncated.
 
-    Long ones are refused unless the request allows truncation. The model itself cuts the end.
+    Long inputs are refused unless the request allows truncation. Truncation at the end is left to the model.
     """
     trained = served.model.trained
     text_reader, longest = reader(trained.tokenizer, trained.settings), trained.learned.length
     columns = [text_reader.pieces(column) for column in zip(*items, strict=True)]
     sizes = [np.diff(pieces.starts) for pieces in columns]
-    apart = isinstance(trained.objective, LateInteraction)  # each text is read by itself
+    apart = isinstance(trained.objective, LateInteraction)  # each text is encoded separately
     room = longest - text_reader.frame.joint(two=len(columns) == 2 and not apart)
     total = np.max(sizes, 0) if apart else sum(sizes)
     long = np.flatnonzero(total > room).tolist()
@@ -152,9 +156,9 @@ def fit_pairs(
 
 
 def fit_texts(call: ServedCall, served: ServedModel, texts: Sequence[str], cutting: Truncation) -> list[str]:
-    """Return texts as the model reads them for a vector of each, and report those of which it reads a part.
+    """Return texts as the model reads them for vectors, and report those that are truncated.
 
-    Long ones are refused where the request forbids truncation. The model itself cuts the end.
+    Long texts are refused if the request forbids truncation. Truncation at the end is left to the model.
     """
     form = Form(of="sentences", layers=top_layer(served), pool=call.service.pool, prompt=cutting.prompt)
     try:
@@ -162,7 +166,7 @@ def fit_texts(call: ServedCall, served: ServedModel, texts: Sequence[str], cutti
     except OrdsmedError as error:
         raise Refusal.of(error, served.hidden) from None
     room = getattr(text_reader, "room", None)
-    if room is None or form.pool == "words":  # the whole text is read, in windows
+    if room is None or form.pool == "words":  # the complete text is read, in windows
         return [*texts]
     encode, fitted, long = served.model.trained.tokenizer.plain.encode, [*texts], []
     for number, text in enumerate(texts):
@@ -178,7 +182,7 @@ def fit_texts(call: ServedCall, served: ServedModel, texts: Sequence[str], cutti
 
 
 def _last_tokens(text: str, begins: Sequence[int], count: int) -> str:
-    """Return the end of a text, from the first whole word among its last `count` tokens; `begins`: of each token."""
+    """Return the end of a text: its last `count` tokens, from the first complete word. `begins`: offsets of tokens."""
     if len(begins) <= count:
         return text
     rest = text[begins[-count] if count else len(text) :]

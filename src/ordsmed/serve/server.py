@@ -1,6 +1,6 @@
-"""Server: models opened, the batcher started, the port listened to; at TERM what was accepted is finished first.
+"""Starting and stopping a server.
 
-ordsmed serve RUN  ->  ServedModels, Batcher, app  ->  uvicorn  ->  TERM: no new ones, the others answered, status 0
+ordsmed serve RUN  ->  ServedModels, Batcher, app  ->  uvicorn  ->  TERM: accepted requests are answered, status 0
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Where it listens, and to whom."""
-
     host: str = "127.0.0.1"
     port: int = 8000
     token: str = ""
@@ -35,17 +33,16 @@ class ServerOptions:
     workers: int = 1  # processes
     connections: int = 1_000  # at once
     by_address: int = 500  # of these, from one address
-    queue: int = 4_096  # items that may wait
+    queue: int = 4_096  # items waiting at most
     seconds: float = 120.0  # of a request
     items: int = 2_048  # of a request
     indexes: tuple[str, ...] = ()  # FOLDER, or NAME=FOLDER
     pool: str = ""  # of sentences; empty: as the model learned it, else the mean
-    checkpoints: bool = False  # may requests ask for those of served runs?
-    opening: dict[str, object] = field(default_factory=dict)  # how models are opened
+    checkpoints: bool = False  # may requests use the checkpoints of served runs?
+    opening: dict[str, object] = field(default_factory=dict)  # options for opening models
 
 
 def check_installed() -> None:
-    """Refuse where the extra is not installed, before a model is opened."""
     for module in ("starlette", "uvicorn"):
         try:
             __import__(module)
@@ -54,9 +51,9 @@ def check_installed() -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """The socket; refused where the port is taken, before a model is opened."""
+    """Return a listening socket. Raise RunError if the port is taken, before a model is opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # by its number asyncio knows it for TCP and sends at once; else each answer waits 40 ms for the client's word
+    # With the protocol number asyncio sets TCP_NODELAY; otherwise each answer waits 40 ms for the client's ACK.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -71,7 +68,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def tunnel(port: int, environment: Mapping[str, str]) -> str:
-    """How a job of Slurm is reached from a machine that knows its login node; empty: it is no job."""
+    """Return how to reach a Slurm job through the cluster's login node; empty outside a job."""
     if "SLURM_JOB_ID" not in environment:
         return ""
     node = environment.get("SLURMD_NODENAME") or socket.gethostname()
@@ -81,7 +78,6 @@ def tunnel(port: int, environment: Mapping[str, str]) -> str:
 
 
 def serve(words: Sequence[str], options: ServerOptions) -> None:
-    """Until TERM or Ctrl-C."""
     check_installed()
     if options.host not in LOOPBACK and not options.token:
         say(f"--host {options.host}: everybody who reaches it may ask; --token-file lets only those who know the token")
@@ -94,7 +90,7 @@ def serve(words: Sequence[str], options: ServerOptions) -> None:
 
 
 def _serve_in_workers(words: Sequence[str], options: ServerOptions, port: socket.socket) -> None:
-    """In each worker and, until they have all ended, in the parent, which opens no model."""
+    """Fork the worker processes and serve in each. The parent opens no model and waits for all of them."""
     keeper = WorkerKeeper(SharedMemory(options.workers))
     opening = dict(options.opening)
     opening["threads"] = opening.get("threads") or threads_of(local_world=options.workers)

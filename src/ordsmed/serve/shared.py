@@ -1,8 +1,9 @@
-"""Shared: memory that the processes of one server have in common: a row for each worker, in which it alone writes.
+"""Memory that the processes of a server share: a row for each worker, which only that worker writes.
 
     stop  reload | pid  waiting  connections  reloaded ... | metrics | problem |  pid  waiting ...
 
-Numbers are read and written whole; a text has a version, odd while it is written, so that nobody reads half of it.
+Numbers are read and written atomically. A text has a version, odd during a write, so that readers can detect a
+half-written one.
 """
 
 from __future__ import annotations
@@ -10,17 +11,15 @@ from __future__ import annotations
 import mmap
 import time
 
-# a row's
+# the contents of a row
 NUMBERS = ("pid", "ready", "ticked", "waiting", "computing", "connections", "reloading", "reloaded", "starts")
-TEXTS = {"metrics": 60 << 10, "problem": 2 << 10}  # bytes of each at most
-HEAD = ("stop", "reload")  # is the server asked to stop? how often were its models to be opened again?
+TEXTS = {"metrics": 60 << 10, "problem": 2 << 10}  # maximum size in bytes
+HEAD = ("stop", "reload")  # is the server stopping? how many reloads were requested?
 ROW = 64 << 10
-TRIES = 1_000  # of reading a text that is being written
+TRIES = 1_000  # to read a text while it is written
 
 
 class SharedPart:
-    """Some numbers, and texts behind them."""
-
     def __init__(self, memory: mmap.mmap, at: int, names: tuple[str, ...], texts: dict[str, int]) -> None:
         self._memory, self._names = memory, {name: at // 8 + place for place, name in enumerate(names)}
         self._numbers = memoryview(memory).cast("q")
@@ -36,7 +35,7 @@ class SharedPart:
         self._numbers[self._names[name]] = value
 
     def write(self, name: str, text: bytes) -> None:
-        """In place of what stands there; what is too long for it is left out, and what stood there stays."""
+        """Replace a text. One that is too long is ignored."""
         if len(text) > TEXTS[name]:
             return
         at = self._texts[name]
@@ -46,7 +45,7 @@ class SharedPart:
         self._numbers[at // 8] += 1
 
     def read(self, name: str) -> bytes:
-        """As it was last written whole; empty where its writer was ended within."""
+        """Return a text as it was last completely written; empty if its writer died while writing."""
         at = self._texts[name]
         for _ in range(TRIES):
             version, size = self._numbers[at // 8], self._numbers[at // 8 + 1]
@@ -57,7 +56,7 @@ class SharedPart:
         return b""
 
     def mend(self) -> None:
-        """After its writer was ended: a text that it had half written is empty."""
+        """Clear a text that was half written when its writer died."""
         for at in self._texts.values():
             if self._numbers[at // 8] % 2:
                 self._numbers[at // 8 + 1] = 0
@@ -65,8 +64,6 @@ class SharedPart:
 
 
 class SharedMemory(SharedPart):
-    """Of so many workers; made before they are forked."""
-
     def __init__(self, workers: int) -> None:
         memory = mmap.mmap(-1, ROW * (workers + 1))
         super().__init__(memory, 0, HEAD, {})

@@ -1,4 +1,4 @@
-"""Static: the page that browsers are shown: files of ours, under headers by which it can load and ask nothing else."""
+"""The web page for browsers: static files, with headers that let it load and request nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
 POLICY = {
     **{f"{kind}-src": "'self'" for kind in ("script", "style", "img", "connect")},
     **{name: "'none'" for name in ("default-src", "base-uri", "form-action", "frame-ancestors", "trusted-types")},
-    "require-trusted-types-for": "'script'",  # no text becomes markup
+    "require-trusted-types-for": "'script'",  # text is never parsed as markup
 }
 HEADERS = {
     "content-security-policy": "; ".join(f"{name} {value}" for name, value in POLICY.items()),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-cache",  # kept, but asked for: another version of ordsmed has another page
+    "cache-control": "no-cache",  # revalidated: another version of ordsmed has another page
 }
 
 
 @functools.cache
 def files() -> dict[str, tuple[bytes, str]]:
-    """Each by its name, with a word that is another one for other bytes."""
+    """Return the content and the ETag of each file, by name."""
     contents = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
     return {name: (content, f'"{hashlib.sha256(content).hexdigest()[:16]}"') for name, content in contents.items()}
 
 
 def wants_page(request: Request) -> bool:
-    """Does a browser ask, that shows what it gets? Programs take JSON, or anything."""
+    """Return whether a browser sent the request to display it. Programs accept JSON or anything."""
     kinds = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")}
     return "text/html" in kinds and "application/json" not in kinds
 
 
 def file(name: str, request: Request) -> Response:
-    """One of them; nothing but its headers where the browser has it already."""
     content, tag = files()[name]
     headers = {**HEADERS, "etag": tag, "vary": "accept"}
     if tag in request.headers.get("if-none-match", ""):

@@ -1,4 +1,4 @@
-"""Streams: answers that are sent as they come, as server-sent events; and options of texts, from any protocol's."""
+"""Answers streamed as server-sent events, and sampling options from any protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DONE = b"data: [DONE]\n\n"
 def events(
     served: ServedModel, answers: AsyncIterator[object], failure: Callable[[Refusal], ErrorForm], *, last: bytes = DONE
 ) -> StreamingResponse:
-    """An event for each answer; one that says why, where no more can come."""
+    """Stream each answer as an event. An error becomes the last event, in the protocol's form."""
 
     async def lines() -> AsyncIterator[bytes]:
         try:
@@ -48,7 +48,7 @@ def sampling(
     seed: int | None = None,
     start: bool = True,
 ) -> SamplingOptions:
-    """How texts are written; without a seed each time otherwise."""
+    """Return the options for generation. Without a seed, draw a random one."""
     if any(not text for text in stop):
         raise Refusal("invalid", "found an empty text", "texts that are not empty", place="stop")
     return SamplingOptions(

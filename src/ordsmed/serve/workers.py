@@ -1,10 +1,11 @@
-"""Workers: several processes behind one port: the parent listens and starts those anew that die; workers accept.
+"""Worker processes that share a port: the parent listens and restarts workers that die; the workers accept connections.
 
     parent: port, SharedMemory  --fork-->  worker 1: model, batcher, server     one queue of new connections
-                                --fork-->  worker 2: ...                        shared: who waits, counts, reloads
+                                --fork-->  worker 2: ...                        shared: queue sizes, counts, reloads
 
-All take from one queue of the system's: what a worker that dies has not taken, another one takes. (With a queue each,
-by SO_REUSEPORT, these would be lost, and the system deals by a hash, not to whom has least.)
+All workers accept from one queue of the operating system, so connections that a dead worker has not accepted go to
+another one. (With SO_REUSEPORT each worker has a queue: its connections would be lost, and the system assigns them by a
+hash, not to the least busy worker.)
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ from ordsmed.serve.shared import SharedMemory, SharedPart
 
 if TYPE_CHECKING:
     from ordsmed.serve.batcher import Batcher
-    from ordsmed.serve.models import ServedModels  # with torch, which the parent does without
+    from ordsmed.serve.models import ServedModels  # it imports torch, which the parent does not need
 
-LOOK = 0.05  # seconds between two looks at the workers
-LEAD = 0.001  # seconds in which a worker with fewer connections may take a new one first
-SOON = 10.0  # a worker that lives shorter than this waits before it is started anew, each time longer
-LONGEST = 30.0  # seconds of that wait
-HUNG = 60  # seconds without a tick after which a worker is ended
+LOOK = 0.05  # seconds between two checks of the workers
+LEAD = 0.001  # seconds that a worker with fewer connections has to accept first
+SOON = 10.0  # seconds: a worker that dies sooner is restarted with a growing delay
+LONGEST = 30.0  # seconds of that delay at most
+HUNG = 60  # seconds without a tick after which a worker is killed
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One of them, as it sees itself and the others."""
+    """A worker process, with its view of itself and the others."""
 
     shared: SharedMemory
     number: int
     parent: int
-    first: bool  # is it the one that tells what is served?
+    first: bool  # is it the worker that prints what is served?
 
     @property
     def row(self) -> SharedPart:
@@ -56,29 +57,28 @@ class Worker:
 
     @property
     def others(self) -> list[SharedPart]:
-        """Those that live."""
         return [row for number, row in enumerate(self.shared.rows) if number != self.number and row["pid"]]
 
     @property
     def stopping(self) -> bool:
-        """Is the server to stop, not this worker alone?"""
+        """Return whether the server is stopping, and not only this worker."""
         return bool(self.shared["stop"]) or os.getppid() != self.parent
 
     def leave(self) -> None:
-        """It alone ends and ticks no more: it may take as long as its requests do."""
+        """Stop ticking, so that the parent lets this worker finish its requests, however long they take."""
         self.row["ticked"] = 0
 
     def waiting_elsewhere(self, waiting: int) -> int:
-        """Told how many texts wait here; so many wait in the others."""
+        """Publish the number of items waiting here; return the number waiting in other workers."""
         self.row["waiting"] = waiting
         return sum(row["waiting"] for row in self.others)
 
     def has_most(self) -> bool:
-        """Has another one that is ready fewer connections?"""
+        """Return whether another ready worker has fewer connections."""
         return any(row["ready"] and row["connections"] < self.row["connections"] for row in self.others)
 
     def tick(self, connections: int, models: ServedModels, batcher: Batcher) -> None:
-        """Of the server, some times a second: what it counts is told, and what others ask for begun."""
+        """Publish this worker's numbers and begin a requested reload. The server calls this a few times a second."""
         self.row["connections"], self.row["computing"], self.row["ready"] = connections, batcher.computing, 1
         self.row["ticked"] = int(time.monotonic())
         if self.row["reloading"] < (wanted := self.shared["reload"]):
@@ -86,7 +86,7 @@ class Worker:
             asyncio.get_running_loop().create_task(self._reload(models, wanted))
 
     async def _reload(self, models: ServedModels, wanted: int) -> None:
-        """Here; what goes wrong is left in the shared memory for who asked."""
+        """Reload the models of this worker. An error is left in shared memory for the worker that was asked."""
         parts: list[str] = []
         try:
             await asyncio.to_thread(models.reload)
@@ -99,7 +99,7 @@ class Worker:
         self.row["reloaded"] = wanted
 
     async def reload(self) -> None:
-        """All workers open their models again; refused where some cannot."""
+        """Reload the models of all workers and wait for them. Refuse if one of them fails."""
         wanted = self.shared["reload"] = self.shared["reload"] + 1
         while any(row["reloaded"] < wanted for row in (self.row, *self.others)):
             if self.stopping:
@@ -120,7 +120,7 @@ class Worker:
 
 
 class SharedListener(socket.socket):
-    """The port, from which others take connections as well: who has fewer is let go first."""
+    """The shared port. A worker with more connections than others lets them accept first."""
 
     worker: Worker
 
@@ -128,43 +128,41 @@ class SharedListener(socket.socket):
         if self.worker.has_most():
             time.sleep(LEAD)
         accepted = super().accept()
-        self.worker.row["connections"] += 1  # until the server counts them
+        self.worker.row["connections"] += 1  # until the next tick counts them
         return accepted
 
     def listen(self, backlog: int = 0, /) -> None:
-        """The parent does."""
+        """Do nothing: the parent listens already."""
 
 
 @dataclass
 class Child:
-    """A worker as the parent sees it."""
-
     pid: int = 0
     began: float = 0.0
-    due: float = 0.0  # when it is to be started
-    wait: float = 0.0  # seconds that it waited the last time
-    ticked: int = 0  # its last tick, and when the parent saw that it was a new one
+    due: float = 0.0  # time of the next start
+    wait: float = 0.0  # seconds of the last delay
+    ticked: int = 0  # its last tick, and (`seen`) when the parent saw it change
     seen: float = 0.0
 
     def delay(self, seconds: float) -> None:
-        """Set when it is started again: in so many seconds, but LONGEST at most."""
+        """Set the time of the next start: in `seconds`, but at most LONGEST."""
         self.wait = min(seconds, LONGEST)
         self.due = time.monotonic() + self.wait
 
 
 @dataclass
 class WorkerKeeper:
-    """The parent's part."""
+    """The parent: starts, watches and ends the workers."""
 
     shared: SharedMemory
     children: list[Child] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)  # workers that did not end as they were asked to
-    looked: float = 0.0  # when it last looked whether they tick
+    failed: list[str] = field(default_factory=list)  # workers that ended with an error while the server stopped
+    looked: float = 0.0  # time of the last check for ticks
 
     def run(self, ready: Callable[[], None]) -> Worker | None:
-        """In each worker that worker; in the parent None, when all have ended after a signal.
+        """Start the workers. Return the worker in each worker process, and None in the parent after all have ended.
 
-        `ready` is called once all listen. The first one is started alone, so that what is wrong is told once.
+        `ready` is called once all workers listen. The first worker starts alone, so that an error is printed only once.
         """
         self.children = [Child() for _ in self.shared.rows]
         with self._hearing():
@@ -184,7 +182,7 @@ class WorkerKeeper:
         return None
 
     def _start(self, number: int, *, first: bool = False) -> Worker | None:
-        """Fork it; in the child, the worker."""
+        """Fork a worker process. Return the worker in the child, and None in the parent."""
         parent, row, child = os.getpid(), self.shared.rows[number], self.children[number]
         row.mend()
         row["ready"] = row["ticked"] = row["waiting"] = row["computing"] = row["connections"] = 0
@@ -199,7 +197,7 @@ class WorkerKeeper:
             pid = os.fork()
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            if not child.began:  # the server does not listen yet, or not with all its workers
+            if not child.began:  # during startup this is an error
                 raise
             child.delay(max(1.0, 2 * child.wait))
             say(f"worker {number + 1} cannot be started ({error.strerror}); it is tried again in {child.wait:g} s")
@@ -207,7 +205,7 @@ class WorkerKeeper:
         if pid == 0:
             end_with_parent()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all, and the parent hands it on
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent forwards it
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
             row["pid"] = os.getpid()
             return Worker(self.shared, number, parent, first)
@@ -217,14 +215,14 @@ class WorkerKeeper:
         return None
 
     def _look(self, *, opened: bool = True) -> Worker | None:
-        """Who has died is noted, and started anew when it is due; before the first one listens, that is the end."""
+        """Note which workers have died, and restart those that are due. If the first one dies while starting, exit."""
         time.sleep(LOOK)
         self._end_hung()
         for number, status in self._ended():
             if self.shared["stop"]:
                 return None
             if not opened:
-                raise SystemExit(status if status > 0 else 1)  # it has said why
+                raise SystemExit(status if status > 0 else 1)  # the worker has printed the reason
             child = self.children[number]
             alive = time.monotonic() - child.began
             child.delay(0.0 if alive > SOON else max(1.0, 2 * child.wait))
@@ -237,9 +235,9 @@ class WorkerKeeper:
         return None
 
     def _end_hung(self) -> None:
-        """Connections that the system hands to a worker that hangs would wait for good.
+        """Kill workers that have not ticked for HUNG seconds: connections that they accept would wait forever.
 
-        Where the parent did not run either (Ctrl-Z, a machine that slept), all have their time again.
+        If the parent was suspended too (Ctrl-Z, a sleeping machine), the clocks of all workers start again.
         """
         now = time.monotonic()
         paused, self.looked = now - self.looked > SOON, now
@@ -252,7 +250,7 @@ class WorkerKeeper:
                 os.kill(child.pid, signal.SIGKILL)
 
     def _ended(self) -> Iterator[tuple[int, int]]:
-        """Those that are gone: number, and status or minus a signal."""
+        """Yield the number of each worker that has ended, and its exit status or minus its signal."""
         for number, child in enumerate(self.children):
             if child.pid:
                 pid, status = os.waitpid(child.pid, os.WNOHANG)
@@ -261,7 +259,6 @@ class WorkerKeeper:
                     yield number, os.waitstatus_to_exitcode(status)
 
     def _end(self) -> None:
-        """Wait for all of them; of each that fails it is told."""
         while any(child.pid for child in self.children):
             for number, status in self._ended():
                 if status and self.shared.rows[number]["ready"]:
@@ -270,7 +267,10 @@ class WorkerKeeper:
 
     @contextlib.contextmanager
     def _hearing(self) -> Iterator[None]:
-        """A signal stops all: a worker that opens its model still ends at once; with a second signal all do."""
+        """Handle signals: the first one stops all workers, a second one kills them.
+
+        A worker that is still opening its model ends at once.
+        """
         process = os.getpid()
 
         def hear(number: int, frame: FrameType | None) -> None:
@@ -289,7 +289,6 @@ class WorkerKeeper:
                     signal.signal(number, handler)
 
     def check(self) -> None:
-        """Refuse to say that all went well where it did not."""
         if self.failed:
             problem = f"{', '.join(self.failed)} while the server stopped: what it had accepted is lost"
             raise RunError("serve", problem, f"{many(len(self.children), 'worker')} that end by themselves")

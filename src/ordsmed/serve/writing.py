@@ -1,4 +1,4 @@
-"""Writing: texts that models write while others are asked, each new one joining the running batch at any token.
+"""Text generation with continuous batching: a new text joins the running batch at any token.
 
 prompts  ->  rows  ->  ContinuingWriter: a token of every row a step  ->  pieces, to each request as they come
 """
@@ -16,23 +16,23 @@ from ordsmed.use.generation.continuing import Continuation, TextRow, TokenLog, c
 from ordsmed.use.generation.network import WritingNetwork
 from ordsmed.use.generation.options import Ending, SamplingOptions
 
-ROWS = 32  # texts that are written at once
+ROWS = 32  # texts in a batch at most
 
 
 @dataclass(frozen=True)
 class WrittenPiece:
-    """What has come to stand in one of a request's texts with a token or pass; often nothing."""
+    """The new part of a text after a token or a pass; often empty."""
 
     number: int  # of the text
     text: str
-    tokens: int  # so many are new by now
+    tokens: int  # number of new tokens so far
     ended: Ending | None = None
     log: TokenLog | None = None
-    prompt_logs: Sequence[TokenLog] = ()  # with the first piece, where they are wanted
+    prompt_logs: Sequence[TokenLog] = ()  # with the first piece, if requested
 
 
 class PendingTexts:
-    """The texts of one request: pieces come from the batcher's thread and are read in the loop."""
+    """The texts of a request. The batcher's thread adds their pieces, and the event loop reads them."""
 
     def __init__(self, count: int, seconds: float) -> None:
         self.left, self.deadline, self.canceled = count, time.monotonic() + seconds, False
@@ -43,14 +43,14 @@ class PendingTexts:
             self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 
     def is_over(self) -> bool:
-        """Has the client gone, or is it too late?"""
+        """Return whether the client has disconnected or the deadline has passed."""
         if not self.canceled and time.monotonic() > self.deadline:
             self.put(Refusal("late", "the texts took longer than the deadline"))
             self.canceled = True
         return self.canceled
 
     async def pieces(self) -> AsyncIterator[WrittenPiece]:
-        """As they come, until all texts have ended."""
+        """Yield the pieces as they come, until all texts have ended."""
         try:
             while self.left:
                 piece = await self._pieces.get()
@@ -62,7 +62,6 @@ class PendingTexts:
             self.canceled = True
 
     async def texts(self) -> dict[int, list[WrittenPiece]]:
-        """All pieces of every text."""
         pieces: dict[int, list[WrittenPiece]] = {number: [] for number in range(self.left)}
         async for piece in self.pieces():
             pieces[piece.number].append(piece)
@@ -71,7 +70,7 @@ class PendingTexts:
 
 @dataclass(eq=False)
 class RowInProgress:
-    """A row of a request, and how much of its text has been sent."""
+    """A text in progress and the part of it that was sent."""
 
     row: TextRow
     number: int
@@ -79,7 +78,7 @@ class RowInProgress:
     sent: str = ""
 
     def send(self, network: WritingNetwork) -> None:
-        """What has come to stand since."""
+        """Send the part of the text that is new and will not change."""
         row = self.row
         text = row.text if row.ended else continued(network, row)
         size = len(text) if row.ended else stable_length(network, row.how, text)
@@ -92,7 +91,7 @@ class RowInProgress:
 
 
 class ContinuingWriter:
-    """Goes on with the texts of all requests to a model that writes token by token."""
+    """Continues the texts of all requests to a model that generates token by token."""
 
     def __init__(self, network: WritingNetwork) -> None:
         self.network, self.continuation = network, Continuation(network, [])
@@ -120,14 +119,14 @@ class ContinuingWriter:
         self.writing = [entry for entry in self.writing if entry.row.ended is None]
 
     def fail(self, error: Exception) -> None:
-        """All that is being written is told; the next request begins anew."""
+        """Report the error to all texts in progress. The next request starts with an empty batch."""
         for entry in self.writing:
             entry.request.put(error)
         self.writing, self.continuation = [], Continuation(self.network, [])
 
 
 class FillingWriter:
-    """Writes the texts of one request to a model that fills masks, pass by pass."""
+    """Generates the texts of one request to a model that fills masks, pass by pass."""
 
     def __init__(
         self, network: WritingNetwork, prompts: Sequence[str], how: SamplingOptions, request: PendingTexts

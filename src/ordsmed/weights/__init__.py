@@ -1,1 +1,1 @@
-"""Files of weights, read and written, and models opened, converted and exported."""
+"""Reading and writing files of weights; opening, converting and exporting models."""

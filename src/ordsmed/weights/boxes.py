@@ -1,13 +1,15 @@
-"""Boxes on disk: tensors in one safetensors file or spread over several, each file with boxes of the whole tensors.
+"""Tensors saved in parts: one safetensors file or several, each with complete tensors or slices of them.
 
-    model-00001-of-00002.safetensors   weight [0:4, :]     read back as any other box, on any number of ranks
+Each rank writes a file with its slices ("boxes"). Any other slices can be read back, on any number of ranks:
+
+    model-00001-of-00002.safetensors   weight [0:4, :]
     model-00002-of-00002.safetensors   weight [4:8, :]
 
-Where a box lies stands in the file's header: {"boxes": {"weight": [[8, 16], [4, 0]]}} (shape of the whole, start).
-A file without that holds whole tensors. `index.json` says the same of all files of a snapshot, so that a process opens
-only those that hold what it reads; snapshots of one process, and those of older versions, have none:
+The header of a file has the full shape and the start of each slice: {"boxes": {"weight": [[8, 16], [4, 0]]}}. A file
+without this entry holds complete tensors. `index.json` repeats the headers of all files of a snapshot, so that a
+process opens only the files it reads from. Snapshots of one process and of older versions have no index:
 
-    {"model-00002-of-00002.safetensors": {"weight": ["F32", [8, 16], [4, 0], [4, 16]]}}    (type, whole, start, size)
+    {"model-00002-of-00002.safetensors": {"weight": ["F32", [8, 16], [4, 0], [4, 16]]}}    (type, shape, start, size)
 """
 
 from __future__ import annotations
@@ -32,27 +34,25 @@ if TYPE_CHECKING:
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
           "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "BOOL": torch.bool}  # fmt: skip
 
-FileIndex = dict[str, tuple[str, list[int], list[int], list[int]]]  # a tensor's type, whole shape, start and size
+FileIndex = dict[str, tuple[str, list[int], list[int], list[int]]]  # type, full shape, start and size of each slice
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One box in one file."""
-
     file: Path
     box: Box
-    dtype: str  # as safetensors writes it
+    dtype: str  # safetensors' name
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], boxes: Mapping[str, Box]) -> None:
-    """Write this rank's boxes."""
+    """Write the slices of this rank. If they are parts of tensors, the file's header says which parts."""
     header = {name: [list(boxes[name].shape), list(boxes[name].start)] for name in tensors}
     spread = any(boxes[name].shape != tuple(tensor.shape) for name, tensor in tensors.items())
     weights.write(path, tensors, **({"boxes": json.dumps(header)} if spread else {}))
 
 
 def index_of(tensors: Mapping[str, Tensor], boxes: Mapping[str, Box]) -> FileIndex:
-    """Return what a file that `write` makes holds, as the index of its snapshot has it."""
+    """Return the entry of `index.json` for the file that `write` makes of these tensors."""
     types = {dtype: name for name, dtype in DTYPES.items()}
     return {
         name: (types[tensor.dtype], list(boxes[name].shape), list(boxes[name].start), list(tensor.shape))
@@ -61,7 +61,7 @@ def index_of(tensors: Mapping[str, Tensor], boxes: Mapping[str, Box]) -> FileInd
 
 
 class Boxes:
-    """All tensors of one kind in a snapshot: what there is, read box by box from the files that hold it."""
+    """All tensors of one kind (weights or optimizer moments) in a snapshot, read slice by slice on demand."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
@@ -73,20 +73,20 @@ class Boxes:
                 self.stored.setdefault(name, []).append(Stored(path, box, dtype))
 
     def _indices(self, kind: str) -> Iterator[tuple[Path, FileIndex]]:
-        """What each file of the kind holds: by the snapshot's index, else by the heads of all files."""
+        """Yield each file of the kind with its slices, from `index.json` or else from the headers of all files."""
         if (index := self.folder / snapshots.INDEX).is_file():
             names = sorted(files.read_table(index).items())
             indices = [(self.folder / name, entry) for name, entry in names if snapshots.kind_of(name) == kind]
         else:
             indices = [(path, self._head(path)) for path in sorted(self.folder.glob(f"{kind}*.safetensors"))]
-        if not indices:  # of moments there may be none yet
+        if not indices:  # for example, no moments were saved yet
             raise DataError(self.folder, f"holds no {kind}", f"{kind}.safetensors, whole or in parts")
         yield from indices
 
     def _head(self, path: Path) -> FileIndex:
         file = self._file(path)
         header, index = _header(path, file), FileIndex()
-        for name in file.keys():  # noqa: SIM118 (safetensors' file is no mapping)
+        for name in file.keys():  # noqa: SIM118 (a safetensors file is not a mapping)
             part = file.get_slice(name)
             size = part.get_shape()
             index[name] = (part.get_dtype(), *header.get(name, (size, [0] * len(size))), size)
@@ -104,7 +104,10 @@ class Boxes:
         return DTYPES[self.stored[name][0].dtype]
 
     def read(self, name: str, box: Box | None = None, *, over: Tensor | None = None) -> Tensor:
-        """A tensor, or a box of it; what lies outside the whole (rows of padding) is 0, or what stands in `over`."""
+        """Return a tensor, or the slice `box` of it.
+
+        A slice may extend beyond the tensor (padding rows). Those numbers are 0, or are taken from `over`.
+        """
         shape = self.shape(name)
         wanted = box or Box(shape, (0,) * len(shape), shape)
         if not shape:
@@ -126,17 +129,15 @@ class Boxes:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The networks' tensors of a snapshot, without the states that its run carries."""
+    """Return the network tensors of a snapshot, without the saved state of the run (names in `state/`)."""
     return {name: tensor for name, tensor in read_whole(folder).items() if not name.startswith("state/")}
 
 
 def read_whole(folder: Path, kind: str = snapshots.KINDS[0]) -> dict[str, Tensor]:
-    """Every tensor of a kind in a snapshot."""
     return Boxes(folder, kind).all()
 
 
 def _header(path: Path, file: Any) -> dict[str, tuple[list[int], list[int]]]:
-    """Where the boxes of a file lie, by its header."""
     try:
         header = json.loads((file.metadata() or {}).get("boxes", "{}"))
         return {name: ([int(n) for n in shape], [int(n) for n in start]) for name, (shape, start) in header.items()}
@@ -154,7 +155,7 @@ def _opened(path: Path) -> safe_open:
 
 
 def _overlap(stored: Box, wanted: Box) -> tuple[tuple[slice, ...], tuple[slice, ...]] | None:
-    """What two boxes share, as seen from each; None: nothing."""
+    """Return the intersection of two boxes as slices into each of them; None if they do not overlap."""
     source, target = [], []
     for a, n, b, m in zip(stored.start, stored.size, wanted.start, wanted.size, strict=True):
         low, high = max(a, b), min(a + n, b + m)
@@ -166,7 +167,6 @@ def _overlap(stored: Box, wanted: Box) -> tuple[tuple[slice, ...], tuple[slice, 
 
 
 def _inside(wanted: Box, shape: tuple[int, ...]) -> int:
-    """How many numbers of a box lie in the whole."""
     count = 1
     for start, size, length in zip(wanted.start, wanted.size, shape, strict=True):
         count *= max(min(start + size, length) - start, 0)

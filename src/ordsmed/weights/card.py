@@ -1,8 +1,7 @@
-"""The model card: what a model is, what it learned from, how, how well, and how to use it, in Markdown.
+"""The model card: README.md with Hugging Face's front matter, made from the files of a run.
 
-recipe.toml, status.json of run and data, metrics.jsonl  ->  README.md with Hugging Face's front matter
-
-Of a fine-tuned model: which task, from which files, its scores beside those of guessing, and code that asks it.
+It describes the network, data, settings, training, scores and use. The card of a fine-tuned model also names its task,
+compares its scores with baselines, and shows code that uses the task's head.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from ordsmed.weights.seen import data_of, metrics
 from ordsmed.weights.trained import Trained
 
 Table = dict[str, Any]
-MACHINE = ("out", "layout")  # of a recipe: how a machine did it
-DATASET = re.compile(r"[\w.-]+(?:/[\w.-]+)?")  # a data set's name as the hub takes it
+MACHINE = ("out", "layout")  # keys of a recipe that depend on the machine
+DATASET = re.compile(r"[\w.-]+(?:/[\w.-]+)?")  # the hub's form of a data set's name
 _LICENCES = """
     afl-3.0 agpl-3.0 apache-2.0 artistic-2.0 bsd bsd-2-clause bsd-3-clause bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
     cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
@@ -39,7 +38,7 @@ _LICENCES = """
     cdla-sharing-1.0 ecl-2.0 epl-1.0 epl-2.0 eupl-1.1 eupl-1.2 gfdl gpl gpl-2.0 gpl-3.0 isc lgpl lgpl-2.1 lgpl-3.0 mit
     mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail osl-3.0 pddl postgresql unknown unlicense wtfpl zlib
 """
-LICENCES = frozenset(_LICENCES.split())  # that the hub knows by name
+LICENCES = frozenset(_LICENCES.split())  # identifiers of the hub
 TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
 
 
@@ -52,13 +51,13 @@ def write(
     title: str = "",
     language: str = "",
 ) -> str:
-    """Return the card of a model.
+    """Return the model card as Markdown.
 
     Args:
-        name: the model's folder, as the code on the card names it.
-        usage: of the files that are written, where it is another than that of what the model learned.
-        title: the heading; left out: the name.
-        language: of the model; left out: the languages of its data.
+        name: the model's folder in the code on the card.
+        usage: how the written files are used; None: as the model's objective describes it.
+        title: heading of the card; empty: `name`.
+        language: language of the model; empty: the languages of its data.
     """
     data = [{**facts, "language": facts.get("language") or language} for facts in _data(trained)]
     usage = (usage or _usage(trained, name)).with_examples(held_out.examples(trained))
@@ -74,7 +73,7 @@ def write(
 
 
 def inner(trained: Trained, name: str) -> dict[str, str]:
-    """Cards of the folders inside, where one needs to be told from the other."""
+    """Return a card for each subfolder with another network (ELECTRA's generator), by folder name."""
     usage = _usage(trained, name)
     head = f"---\nlibrary_name: transformers\npipeline_tag: {usage.pipeline}\n---\n\n"
     return {folder: f"{head}{text}\n" for folder, text in usage.inner.items()}
@@ -85,7 +84,7 @@ def _usage(trained: Trained, name: str) -> Usage:
 
 
 def _front(trained: Trained, usage: Usage, data: list[Table], licence: str | None, language: str) -> str:
-    """The YAML head, with values as Hugging Face's hub takes them; JSON strings are YAML strings."""
+    """Return the YAML front matter, with values that the Hugging Face hub accepts. JSON strings are valid YAML."""
     library = [f"library_name: {usage.library}"] if trained.settings.architectures else []
     lines = [*library, f"pipeline_tag: {usage.pipeline}"]
     if licence and licence.lower() in LICENCES:
@@ -152,7 +151,7 @@ def _settings_section(trained: Trained) -> str:
     objective = {"kind": objective} if isinstance(objective, str) else objective
     text += "\n\n" + _table(["objective", ""], [[k, v] for k, v in objective.items()])
     phases = trained.recipe["phase"]
-    keys = list(dict.fromkeys(k for phase in phases for k in phase if k != "epochs"))  # a run's are steps
+    keys = list(dict.fromkeys(k for phase in phases for k in phase if k != "epochs"))  # a run's phases have steps
     rows = [[n, *(_said(phase.get(k, "")) for k in keys)] for n, phase in enumerate(phases, 1)]
     return text + "\n\n" + _table(["phase", *keys], rows)
 
@@ -173,7 +172,6 @@ def _training(trained: Trained) -> str:
 
 
 def _scores(trained: Trained) -> str:
-    """Every number beside what it is compared with."""
     if _fine_tuned(trained):
         return _scores_of_task(trained)
     facts = _score_table(trained)
@@ -202,14 +200,13 @@ def _called(name: str, unit: str, terms: list[str]) -> str:
 
 
 def _measure(trained: Trained, name: str, value: Any) -> str:
-    """A number for a person; a run that failed may have left none."""
     if not isinstance(value, int | float) or math.isnan(value):
         return "none"
     return in_words(name, value) if name.endswith("_right") or name in trained.objective.measures else f"{value:.4f}"
 
 
 def _guessed(trained: Trained, facts: Table) -> Table:
-    """What guessing by frequency gets: as noted at the run's end; of tokens it is the same at every step."""
+    """Return the scores of guessing by token frequency, from scores.json; empty if the run recorded none."""
     ended, guesses = trained.folder / "scores.json", trained.objective.guesses
     noted = files.read_table(ended) if trained.recipe and ended.exists() else {}
     if "unigram" not in noted:
@@ -229,7 +226,6 @@ def _score_table(trained: Trained) -> Table:
 
 
 def _scores_of_task(trained: Trained) -> str:
-    """On the dev files, beside those of who knows only how often what is right."""
     facts = {"loss" if k == "validation" else k: v for k, v in _score_table(trained).items()}
     names = [k for k in facts if k not in NO_SCORES]
     if not names:
@@ -255,7 +251,7 @@ def _made(trained: Trained) -> str:
 
 
 def _of_no_machine(value: Any) -> Any:
-    """A recipe without the places where files stand on the machine that read them."""
+    """Return a recipe with absolute paths shortened to their last part: other machines have other folders."""
     if isinstance(value, dict):
         return {_of_no_machine(k): _of_no_machine(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -264,7 +260,6 @@ def _of_no_machine(value: Any) -> Any:
 
 
 def _data(trained: Trained) -> list[Table]:
-    """What is known of each source of the run."""
     if not trained.recipe:
         return []
     if _fine_tuned(trained):

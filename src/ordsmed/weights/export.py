@@ -1,9 +1,9 @@
-"""Export: a trained model as a folder that others load without a line of our code, with a model card.
+"""Export of a trained model as a folder that other programs load, with a model card.
 
 run -> Trained -> .out.part/ config.json, model.safetensors, tokenizer.json ..., README.md -> renamed to out/
 
-The files are those of a format in formats/: Hugging Face's, where it knows the family, else the family's own. Of a
-fine-tuned model its class with the task's head, if there is one that does what was learned.
+The files are in a format of formats/: Hugging Face's if transformers has the model family, otherwise the format named
+after the family. A fine-tuned model keeps its task head if transformers has a class that computes the same.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ordsmed.weights.foreign import FORMAT, Format
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import Trained, open_model
 
-MARK = "ordsmed.json"  # says that the folder is an export, of what and in which format
+MARK = "ordsmed.json"  # marks an export; names its model and format
 
 
 def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
-    """Every step of a run whose weights stand, and step 0, each as a folder in `out`: to see how a model learns."""
+    """Export step 0 and each saved step of a run to `out`/step-N, to study how it learns. Return the folders."""
     origin = Origin.of(path)
     if not origin.is_run:
         raise RecipeError("--step", f"found all, but {path} is no run", "a run's folder")
@@ -53,13 +53,16 @@ def export(
     path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None,
     to: str | None = None, overrides: Sequence[str] = (), name: str = "", title: str = "", language: str = "",
 ) -> Path:  # fmt: skip
-    """Write the folder of a run, an import or a Hugging Face folder, whole or not at all; replaces an earlier one.
+    """Export a run, an imported folder or a Hugging Face folder to `out`, and return `out`.
+
+    The folder is written completely or not at all. An earlier export there is replaced.
 
     Args:
-        to: a format of formats/, and its settings; None: Hugging Face's where it knows the family, else the family's.
-        name: of the folder in the code of the card; left out: that of `out`.
-        title: heading of the card; left out: the name.
-        language: of the model, for the card; left out: that of its data.
+        to: format in formats/; None: Hugging Face's if transformers has the family, otherwise the family's format.
+        overrides: settings of that format, as KEY=VALUE.
+        name: the folder's name in the code on the card; empty: the name of `out`.
+        title: heading of the card; empty: the name.
+        language: language of the model, for the card; empty: the languages of its data.
     """
     target, to = Path(out), to and to.replace("-", "_")
     check(target, hub.folder(path), anew=anew or (target / MARK).exists())
@@ -88,14 +91,12 @@ def export(
 
 
 def _family(path: str | Path) -> str:
-    """The kind of a run's network, before it is opened; of other folders nothing is known yet."""
     recipe = hub.folder(path) / RECIPE
     model: Any = settings.read(recipe).get("model") if recipe.is_file() else {}
     return str(model.get("kind", "")) if isinstance(model, dict) else ""
 
 
 def _card(trained: Trained, name: str, licence: str | None, usage: Usage | None, **more: str) -> str:
-    """The model card, or which of a run's files it cannot be made of."""
     try:
         return card.write(trained, name, licence, usage, **more)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -105,7 +106,7 @@ def _card(trained: Trained, name: str, licence: str | None, usage: Usage | None,
 
 
 def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
-    """Refuse a task's head, or what stands under it, that no class of others has."""
+    """Raise RecipeError if transformers has no class for the task's head or for the layers below it."""
     usual = "last" if trained.causal else "first"
     heads = " ".join(role for role in task.networks()[""].modules if role not in ("model", "top"))
     if trained.settings.capabilities.state:
@@ -128,7 +129,7 @@ def _check_head(trained: Trained, task: Task, path: str | Path) -> None:
 
 
 def asked_format(trained: Trained, name: str, overrides: Sequence[str] = ()) -> Format:
-    """The format of this name, with these settings, if it takes such a model."""
+    """Return the format `name` with its settings. Raise RecipeError if it cannot hold this model."""
     form: Format = settings.decode(load("formats", name, place="--to"), settings.override({}, overrides), "--to")
     if name == FORMAT:
         format_of(trained)
@@ -163,7 +164,7 @@ def readers(out: Path) -> str:
 
 
 def check(target: Path, source: Path, *, anew: bool) -> None:
-    """Refuse to write over anything that is not to be replaced."""
+    """Raise RecipeError if `target` must not be replaced, or if it contains the model at `source`."""
     if target.exists() and source.exists() and target.resolve() in (source.resolve(), *source.resolve().parents):
         raise RecipeError(target, "is, or holds, the model that is read", "another folder")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):

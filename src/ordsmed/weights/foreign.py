@@ -1,7 +1,7 @@
-"""Folders of weights that no run stands in, as starting weights: Hugging Face's, and imported ones.
+"""Folders of weights that are not runs: Hugging Face folders and imported ones.
 
-config.json, model.safetensors                  Hugging Face's, made ours; nothing of it is run
-settings.toml, model.safetensors, tokenizer/    of `ordsmed import`, by formats/; a run's weights/ as well
+config.json, model.safetensors                  Hugging Face's, converted when read; code in the folder is never run
+settings.toml, model.safetensors, tokenizer/    written by `ordsmed import` (formats/); also a run's weights/
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ordsmed.nn.model import TASK_CLASSES, ModelSettings, TaskKind, own_tensors
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import sentence_modules, weights
 
-GENERATOR = "generator"  # folder of ELECTRA's second network, in that of the first or in its place in the name
-EMBEDDINGS = "electra.embeddings."  # the tables and their norm, in Hugging Face folders
-FORMAT = "huggingface"  # in formats/: who reads and writes the folders that this module knows
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files that number pieces
-MOST_SPARE = 1_024  # rows behind a vocabulary that does not stand in the folder: more are those of another vocabulary
-MANY = 1_000_000  # labels: more are a mistake
+GENERATOR = "generator"  # ELECTRA's second network: a subfolder, or replaces `discriminator` in the name
+EMBEDDINGS = "electra.embeddings."  # embedding tables and their norm in Hugging Face folders
+FORMAT = "huggingface"  # the format in formats/ of Hugging Face folders
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files with a vocabulary
+MOST_SPARE = 1_024  # padding rows, if the folder has no vocabulary: more mean another vocabulary
+MANY = 1_000_000  # labels: a larger number is a mistake
 REMEDY = "take config.json anew from where the model came from"
 
 
 @dataclass(frozen=True)
 class Networks:
-    """The part of a recipe that says which networks there are."""
+    """The [model], [objective] and [task] tables of a recipe."""
 
     objective: Annotated[Any, Menu("objectives")] = None
     model: Annotated[Any, Menu("models")] = None
@@ -49,45 +49,43 @@ class Networks:
 
     @property
     def learned(self) -> Any:
-        """The settings of what is learned: of the task where it was fine-tuned for one."""
+        """Return the settings of the task if the model was fine-tuned, otherwise of the objective."""
         return self.task or self.objective
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What files of a foreign format hold, in our terms."""
+    """A model read from a foreign format, with this library's settings and tensor names."""
 
     networks: Networks
     tokenizer: Tokenizer
-    tensors: Mapping[str, Tensor]  # by our names; of large files each is read when it is asked for
-    notes: tuple[str, ...] = ()  # what a person should know of them
-    bare: bool = False  # is it the network alone, without a head of what it learned?
+    tensors: Mapping[str, Tensor]  # by this library's names; those of large files are read on access
+    notes: tuple[str, ...] = ()  # messages for the user
+    bare: bool = False  # is it a network without heads?
 
 
 class Format(Protocol):
-    """What every file in formats/ offers."""
+    """Interface of the formats in formats/."""
 
-    wanted: ClassVar[str]  # what it reads, for who gave something else; empty: it is written only
-    readers: ClassVar[str]  # who loads what it writes
-    families: ClassVar[tuple[str, ...]]  # the models that it writes; Hugging Face's says so by `architectures`
+    wanted: ClassVar[str]  # the files it reads, for error messages; empty: write-only
+    readers: ClassVar[str]  # programs that load its files
+    families: ClassVar[tuple[str, ...]]  # model families it writes; empty: no fixed list
 
     def recognises(self, path: Path) -> bool:
-        """Does this folder or file look like one of its own? What is broken does, too: `read` says so."""
+        """Return whether a path looks like this format, even if it is damaged: `read` reports the damage."""
 
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
-        """All that is there; `overrides` change settings of the model."""
+        """Return the model at `path`; `overrides` change settings of its network."""
 
     def write(self, trained: Any, folder: Path) -> None:
-        """The files of a trained model; the card is written by others. Left out where a format is only read."""
+        """Write the files of a trained model, except the card. A read-only format does not have this method."""
 
 
 def is_imported(folder: Path) -> bool:
-    """Does this folder hold weights and settings of ours, but no run?"""
     return kind_of_folder(folder) is FolderKind.IMPORT
 
 
 def networks(folder: Path) -> Networks:
-    """What an imported folder says of its networks."""
     networks = decoded(tables.read(folder / SETTINGS), folder / SETTINGS)
     if networks.model is None:
         raise DataError(folder / SETTINGS, "has no [model]", "the network's sizes", "make or import the folder again")
@@ -96,12 +94,12 @@ def networks(folder: Path) -> Networks:
 
 
 def decoded(table: tables.Table, place: object) -> Networks:
-    """A recipe's networks; the rest of it is left out."""
+    """Return the networks' settings of a recipe. Its other tables are ignored."""
     return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(place))
 
 
 def fits(family: ModelSettings, tokenizer: Tokenizer, folder: Path) -> None:
-    """Refuse a folder whose tokenizer is not one for its network."""
+    """Raise DataError if the tokenizer in a folder does not fit the network there."""
     try:
         family.fits(tokenizer)
     except RecipeError as error:
@@ -109,19 +107,21 @@ def fits(family: ModelSettings, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def tokenizer(folder: Path) -> Tokenizer:
-    """That of a Hugging Face folder; where it tells of vectors, with the signs around a text that these are made of."""
+    """Return the tokenizer of a Hugging Face folder.
+
+    In a folder of sentence-transformers it adds special tokens around a text as it does there.
+    """
     return Tokenizer.load(folder, as_there=bool(sentence_modules.behind(folder)))
 
 
 def tokenizer_of(folder: Path) -> Path | None:
-    """Where the tokenizer stands whose numbers the weights go by; None: they go by letters alone."""
+    """Return the folder of the tokenizer whose ids the weights use; None for a character model without a head."""
     if not is_imported(folder):
         return folder
     return folder / TOKENIZER if getattr(networks(folder).learned, "head", True) else None
 
 
 def settings(folder: Path) -> Any:
-    """The settings of the network that a folder holds."""
     if is_imported(folder):
         return networks(folder).model
     config, place = read_config(folder), folder / "config.json"
@@ -141,7 +141,6 @@ def settings(folder: Path) -> Any:
 
 
 def _check_class(folder: Path, config: dict[str, Any], known: Iterable[str]) -> None:
-    """Refuse a folder with code of its own whose network may be another than the one that its model_type names."""
     unknown = [name for name in classes(folder) if name not in known]
     if config.get("auto_map") and (unknown or not classes(folder)):
         code, network = short(config["auto_map"]), ", ".join(unknown) or "no known class"
@@ -152,7 +151,7 @@ def _check_class(folder: Path, config: dict[str, Any], known: Iterable[str]) -> 
 
 
 def meant(family: str, config: dict[str, Any], place: Path) -> Any:
-    """The settings of a family that a table of Hugging Face's keys means."""
+    """Return the settings of a model family from a table with the keys of Hugging Face's config.json."""
     kind = config.get("model_type", family)
     try:
         expect(config, quantization_config=(None,))
@@ -168,19 +167,22 @@ def meant(family: str, config: dict[str, Any], place: Path) -> Any:
 
 
 def _affordable(family: Any, folder: Path, place: Path) -> None:
-    """Refuse sizes that the weights beside them cannot have, before anything of such a size is made."""
+    """Raise DataError if the weight files are too small for the sizes in the settings.
+
+    This check comes before a network of that size is allocated.
+    """
     try:
         size_in_bytes = sum(path.stat().st_size for path in weights.foreign_files(folder))
-    except DataError:  # said by who reads them
+    except DataError:  # reported when the weights are read
         return
     layers, width, positions = family.layers, family.width, getattr(family, "positions", None)
     inner, embedded = getattr(family, "inner", getattr(family, "cells", 0)), getattr(family, "embedded", width)
     rows = getattr(family, "types", 0)
-    names = getattr(family.smaller(64, 1), "names", None)  # a family of somebody's own may have none elsewhere
+    names = getattr(family.smaller(64, 1), "names", None)  # a user-defined family may have no foreign names
     if positions and names and "model.places.weight" in names().table:
         rows += positions
     if layers * width * max(width, inner) + rows * embedded > size_in_bytes:
-        weights.foreign_names(folder)  # files that were cut off are told as such
+        weights.foreign_names(folder)  # raises a clearer error if a file is truncated
         places = f", and {positions} positions" if positions else ""
         problem = f"tells of {layers} layers of width {width}, {inner} inside{places}"
         remedy = REMEDY if place.name == "config.json" else "make or import the folder again"
@@ -188,15 +190,16 @@ def _affordable(family: Any, folder: Path, place: Path) -> None:
 
 
 def load_into(objective: Objective, folder: Path, tokenizer: Tokenizer, *, body: bool = False) -> bool:
-    """Put the tensors of a folder into an objective's network and heads; others stand beside a Hugging Face one.
+    """Load the tensors of a folder into an objective's networks. Return whether the folder has all their heads.
 
-    With `body` a Hugging Face folder without those heads will do; says whether it holds them.
+    Further networks (ELECTRA's generator) are read from a folder inside a Hugging Face folder or next to it. With
+    `body`, a Hugging Face folder without the heads is accepted.
     """
     if is_imported(folder):
         _fill_own(objective, folder)
         return True
     whole = True
-    filled: dict[int, Any] = {}  # networks may share tensors: both folders must hold the same then
+    filled: dict[int, Any] = {}  # loaded tensors by id: both folders must agree on shared tensors
     for name, network in objective.networks().items():
         bare = not name and _lacks_heads(network, folder)
         if bare and not body:
@@ -209,15 +212,14 @@ def load_into(objective: Objective, folder: Path, tokenizer: Tokenizer, *, body:
 
 
 def no_heads(folder: Path) -> DataError:
-    """A folder of a network alone, where its heads are asked."""
     holds = f"holds a network without the heads asked for ({', '.join(classes(folder)) or 'of no class'})"
     return DataError(folder, holds, "one that has them", "`embed` and `finetune init=...` take it")
 
 
 def begin(network: Network, folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """Put a pretrained network of a folder under a task's head, and into the head what begins as it.
+    """Load a pretrained network below a task head, and the parts of the head that start from pretrained tensors.
 
-    Returns the names of what keeps its fresh weights.
+    Return the names of the tensors that keep their random weights.
     """
     tensors, begins = network.tensors(), network.settings.begins
     if is_imported(folder):
@@ -227,7 +229,7 @@ def begin(network: Network, folder: Path, tokenizer: Tokenizer) -> list[str]:
 
 
 def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
-    """The task that a Hugging Face folder was fine-tuned for: its head, its labels, and whether it tells a number."""
+    """Return the head, the labels and whether it predicts a number, of a fine-tuned Hugging Face folder; else None."""
     config = read_config(folder)
     named = (classes(folder) or [""])[0]
     kind = next((kind for kind, end in TASK_CLASSES.items() if named.endswith(end)), None)
@@ -242,14 +244,13 @@ def task_of(folder: Path) -> tuple[TaskKind, tuple[str, ...], bool] | None:
 
 
 def task_with(role: str, labels: tuple[str, ...], number: bool, longest: int) -> tuple[str, dict[str, Any]]:
-    """The task whose head it is, by its name, and its settings as far as they are told or its network asks for them."""
+    """Return the kind of the task with this head, and its settings as far as they follow from the arguments."""
     tasks = ((kind, menu.load("tasks", kind).of_others(role, labels, number)) for kind in menu.entries("tasks"))
     kind, table = next((kind, table) for kind, table in tasks if table is not None)
     return kind, {"length": min(menu.load("tasks", kind).length, longest), **table}
 
 
 def classes(folder: Path) -> list[str]:
-    """The classes that a Hugging Face folder was saved by; often one, or none."""
     names = read_config(folder).get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError(folder / "config.json", f"architectures: found {short(names)}", "a list of classes", REMEDY)
@@ -257,7 +258,7 @@ def classes(folder: Path) -> list[str]:
 
 
 def beside(folder: Path, name: str) -> Path:
-    """Where the folder of another network of an objective stands: in the first one's, or next to it by its name."""
+    """Return the folder of an objective's network `name`: inside the first network's folder, or next to it."""
     if not name:
         return folder
     if path := _beside(folder, name):
@@ -276,14 +277,13 @@ def _candidates(folder: Path, name: str) -> list[Path]:
 
 
 def has_generator(folder: Path) -> bool:
-    """Is there a generator in a Hugging Face folder of an ELECTRA, or next to it?"""
     return _beside(folder, GENERATOR) is not None
 
 
 def generator_table(folder: Path) -> tables.Table:
-    """Return the settings of replaced-token detection of a Hugging Face folder and its generator.
+    """Return the settings of replaced-token detection for a Hugging Face discriminator and its generator.
 
-    These are the generator's sizes, and what both networks share, which is what their files hold alike.
+    These are the generator's sizes and `share`, found by comparing the embedding tensors of both networks.
     """
     path = beside(folder, GENERATOR)
     small = settings(path)
@@ -296,7 +296,10 @@ def generator_table(folder: Path) -> tables.Table:
 
 
 def _lacks_heads(network: Network, folder: Path) -> bool:
-    """Does a Hugging Face folder hold nothing of one of a network's heads? As AutoModel saves it, and other classes."""
+    """Return whether a Hugging Face folder has no tensor of one of the network's heads.
+
+    AutoModel saves a network without heads, and other classes save other heads.
+    """
     table, stored = network.settings.names().table, weights.foreign_names(folder)
     heads: dict[str, set[str]] = {}
     for name in network.tensors():
@@ -305,7 +308,7 @@ def _lacks_heads(network: Network, folder: Path) -> bool:
 
 
 def _fill_own(objective: Objective, folder: Path) -> None:
-    """From an imported folder; heads that it lacks altogether stay as they are, others of its own are left out."""
+    """Load an imported folder. Heads it does not have keep their weights; heads unknown here are ignored."""
     tensors, stored = own_tensors(objective), weights.read(folder / WEIGHTS)
     roles, stored_roles = ({name.partition(".")[0] for name in names} for names in (tensors, stored))
     lacks, more = roles - stored_roles - {"model"}, stored_roles - roles - {"model"}
@@ -320,7 +323,7 @@ def _fill_own(objective: Objective, folder: Path) -> None:
 def _read(
     wanted: Iterable[str], family: ModelSettings, folder: Path, tokenizer: Tokenizer, *, heads: bool = True
 ) -> weights.Tensors:
-    """Tensors of a Hugging Face folder by our names, without rows behind the vocabulary."""
+    """Return tensors of a Hugging Face folder by this library's names, without padding rows of the vocabulary."""
     config = read_config(folder)
     if config.get("auto_map"):
         read_as = ", ".join(classes(folder))
@@ -331,10 +334,10 @@ def _read(
         problem = f"has {rows} token rows, the tokenizer {tokenizer.vocabulary} tokens"
         wanted = "a row for each token" if spare < 0 else "the same vocabulary"
         raise DataError(folder, problem, wanted, "put the tokenizer there that it was trained with")
-    if hasattr(family, "causal"):  # weights bear the names of the class that they were saved by, however they are read
+    if hasattr(family, "causal"):  # tensor names depend on the class that saved the weights
         family = dataclasses.replace(family, causal=settings(folder).causal)
     tensors = weights.from_foreign(weights.read_foreign(folder), wanted, family.names(), folder, heads=heads)
-    for name in ("model.words.weight", "head.words.weight", "head.bias"):  # rows behind the vocabulary are padding
+    for name in ("model.words.weight", "head.words.weight", "head.bias"):  # rows after the vocabulary are padding
         if name in tensors:
             if len(tensors[name]) != rows:
                 raise DataError(folder / "config.json", f"vocab_size: found {rows}", f"{len(tensors[name])}", REMEDY)
@@ -345,7 +348,6 @@ def _read(
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Return whether a tokenizer of its own stands in a Hugging Face folder."""
     return any((folder / name).exists() for name in VOCABULARIES)
 
 
@@ -362,7 +364,7 @@ def _fill(network: Network, folder: Path, tokenizer: Tokenizer, filled: dict[int
 
 
 def _labels(config: dict[str, Any]) -> tuple[str, ...]:
-    """By their numbers; where a config.json names none, as transformers does."""
+    """Return the label names in order. If config.json has none, use LABEL_0, LABEL_1, ... as transformers does."""
     count = config.get("num_labels") or 2
     if not isinstance(count, int) or not 0 < count < MANY:
         raise ValueError(f"num_labels: found {short(count)}; wanted a whole number, 1 or more")
@@ -376,7 +378,6 @@ def _labels(config: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _tells_a_number(config: dict[str, Any], outputs: int) -> bool:
-    """Is the head of a text's class one for a number?"""
     wanted = "regression" if outputs == 1 else "single_label_classification"
     expect(config, problem_type=(None, wanted))
     return outputs == 1

@@ -1,4 +1,4 @@
-"""How Google's code calls the variables of BERT and ELECTRA, and what stands beside them in its checkpoints.
+"""Tensor names of Google's BERT and ELECTRA checkpoints, mapped to Hugging Face's.
 
 Hugging Face's name                       Google's
 bert.encoder.layer.0.output.dense.weight  bert/encoder/layer_0/output/dense/kernel   [in, out]
@@ -8,7 +8,8 @@ cls.seq_relationship.weight               cls/seq_relationship/output_weights
 classifier.weight                         output_weights          (run_classifier.py)
 qa_outputs.weight                         cls/squad/output_weights    (run_squad.py)
 
-TensorFlow 2's code has objects in place of scopes, layers by number or by name, and heads apart in its tensors:
+Checkpoints of TensorFlow 2 have objects in place of scopes, layers with numbers or names, and a separate dimension for
+attention heads:
 
 encoder/layer_with_weights-4/_attention_layer/_query_dense/kernel   [in, heads, numbers]      (from 2020)
 encoder/_transformer_layers/0/_attention_layer/_query_dense/kernel                            (from 2021)
@@ -22,14 +23,14 @@ from torch import Tensor
 
 from ordsmed.weights.renaming import LazyTensors, Lies
 
-ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "tanh": "tanh"}  # BERT's -> Hugging Face's name of the same
+ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "tanh": "tanh"}  # Google's name -> Hugging Face's
 SLOTS = re.compile(r"/(adam_[mv]|Adam(_1)?|Adagrad|Momentum|LAMB\w*|lamb_[mv]|m|v)$|^global_step$|^beta[12]_power$")
 
 
-VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind every name of an object graph
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # suffix of every name in an object graph
 HEADS = {"classifier": "", "qa_outputs": "cls/squad/", "cls.predictions": "cls/predictions/",
          "cls.seq_relationship": "cls/seq_relationship/"}  # fmt: skip
-LAYER = (  # of TensorFlow 2, behind a layer's number -> of TensorFlow 1
+LAYER = (  # name after the layer number: TensorFlow 2's -> TensorFlow 1's
     (r"_attention_layer/_(query|key|value)_dense/", r"attention/self/\1/"),
     (r"(_attention_layer/_output|_attention_output)_dense/", "attention/output/dense/"),
     (r"_attention_layer_norm/", "attention/output/LayerNorm/"),
@@ -54,11 +55,14 @@ BESIDE = (
     (r"^classification_heads/0/out_proj/kernel$", "cls/seq_relationship/output_weights"),
     (r"^classification_heads/0/out_proj/bias$", "cls/seq_relationship/output_bias"),
 )
-OWN_POOLER = "next_sentence..pooler_dense/"  # which learned; that of the encoder did not
+OWN_POOLER = "next_sentence..pooler_dense/"  # trained; the encoder's pooler is untrained in such a checkpoint
 
 
 def of_scopes(tensors: LazyTensors) -> LazyTensors:
-    """A BERT of TensorFlow 2's code under TensorFlow 1's names; what else an object graph has is left out."""
+    """Return the tensors of a TensorFlow 2 BERT under the names and shapes of TensorFlow 1.
+
+    Other entries of the object graph are dropped. Tensors of a TensorFlow 1 checkpoint are returned unchanged.
+    """
     if not any(name.endswith(VALUE) for name in tensors):
         return tensors
     learned = any(name.startswith(OWN_POOLER) for name in tensors)
@@ -74,7 +78,7 @@ def of_scopes(tensors: LazyTensors) -> LazyTensors:
 
 
 def _scope(name: str, *, learned: bool) -> str | None:
-    """The name of TensorFlow 1 for one of an object graph; None: it is no weight of the network."""
+    """Return TensorFlow 1's name for an entry of an object graph; None if it is not a weight of the network."""
     if (
         not name.endswith(VALUE)
         or ".OPTIMIZER_SLOT" in name
@@ -102,7 +106,6 @@ def _is_turned(name: str) -> bool:
 
 
 def _whole(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a tensor whose heads stand together, as TensorFlow 1's do."""
     if _is_turned(name):
         return shape[::-1]
     if "/attention/self/" in name:
@@ -113,12 +116,11 @@ def _whole(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def without_slots(tensors: LazyTensors) -> LazyTensors:
-    """Without what an optimizer keeps, and the step."""
     return tensors.renamed(lambda name: None if SLOTS.search(name) else name)
 
 
 def spelled(_: str, name: str) -> tuple[str, Lies]:
-    """How Google calls what Hugging Face calls so, and how it lies there."""
+    """Return Google's name for a Hugging Face name, and whether the matrix is transposed in the checkpoint."""
     module, _, end = name.rpartition(".")
     scope = re.sub(r"layer\.(\d+)", r"layer_\1", module).replace(".", "/")
     if module.endswith("_embeddings"):

@@ -1,4 +1,4 @@
-"""Held-out sentences of a run's data, by which its model is shown: on its card and on the page of a report."""
+"""Held-out sentences of a run's data, shown as examples on the model card and in reports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ordsmed.learn.usage import BEGUN, MASKED, TEXT
 from ordsmed.weights.origin import Origin, sources, standing
 from ordsmed.weights.trained import Trained
 
-WORDS = range(6, 21)  # of a sentence
+WORDS = range(6, 21)  # allowed in a sentence
 MASK = "[MASK]"
 
 
 def sentences(origin: Origin, trained: Trained, count: int) -> Iterator[dict[str, str]]:
-    """Return up to `count` sentences from all over the validation text: `text` with a word masked, `right` the word.
+    """Yield up to `count` sentences from across the validation text: `text` has a word masked, `right` is that word.
 
-    Of a model that writes, `text` is the first half and `right` the second.
+    For a model that generates text, `text` is the first half of a sentence and `right` the second.
     """
     with origin.at_home() as here:
         store = Encoded(standing(sources(here.recipe())[0])).validation
@@ -35,7 +35,7 @@ def sentences(origin: Origin, trained: Trained, count: int) -> Iterator[dict[str
 
 
 def _with_gap(words: list[str], trained: Trained) -> dict[str, str] | None:
-    """Mask a word in the middle that is one token, or cut the sentence into halves."""
+    """Mask a word in the middle that is a single token. For a model that generates text, split it into halves."""
     if trained.continues:
         half = len(words) // 2
         return {"text": " ".join(words[:half]), "right": " ".join(words[half:])}
@@ -47,9 +47,9 @@ def _with_gap(words: list[str], trained: Trained) -> dict[str, str] | None:
 
 
 def examples(trained: Trained) -> dict[str, str]:
-    """Return texts of the model's own data for the code on its card, by the texts that they replace there.
+    """Return texts of the model's data for the code on its card, by the placeholder texts they replace.
 
-    They are held-out text of a pretraining, and dev examples of a fine-tuning; none where these are gone.
+    They are validation sentences of a pretraining, or dev examples of a fine-tuning; empty if those are missing.
     """
     try:
         if isinstance(trained.objective, Task):

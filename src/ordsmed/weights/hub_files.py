@@ -1,4 +1,4 @@
-"""The files of a network as transformers has them: config, tensors, tokenizer; for all formats of that kind."""
+"""The files of a network as transformers has them (config.json, tensors, tokenizer), for formats built on them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def config(network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _task(kind: str, network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a class with a task's head is told beside: its labels, and what is padding, as a GPT-2 must know."""
+    """Return the config.json keys of a class with a task head: labels, and the padding token that GPT-2 needs."""
     labels = network.labels or (("LABEL_0",) if network.number else ())
     config: dict[str, Any] = {} if tokenizer.pad is None else {"pad_token_id": tokenizer.pad}
     if labels:
@@ -44,13 +44,16 @@ def _task(kind: str, network: Network, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def tensors(network: Network, scale: Scale | None = None) -> weights.Tensors:
-    """The weights under Hugging Face's names, in fp32, each once; `scale`: of the numbers that a head is to tell."""
+    """Return the weights in fp32 under Hugging Face's names, each once.
+
+    With `scale`, a regression head is rescaled to output numbers on that scale.
+    """
     by_name = {name: tensor.detach().to(torch.float32) for name, tensor in network.tensors().items()}
     return weights.to_foreign(by_name | (rescaled_head(by_name, scale) if scale else {}), network.settings.names())
 
 
 def rescaled_head(tensors: weights.Tensors, scale: Scale, *, back: bool = False) -> weights.Tensors:
-    """The last layer of a head, so that 0 and 1 become the ends of a scale; or the other way round."""
+    """Return the last layer of a regression head, rescaled from [0, 1] to `scale`; with `back`, the inverse."""
     last = {name: tensor for name, tensor in tensors.items() if name.startswith("classify.out.")}
     return rescaled(last, UNIT, scale) if back else rescaled(last, scale, UNIT)
 
@@ -64,9 +67,9 @@ def write_tokenizer(
     start: bool = True,
     opening: int | None = None,
 ) -> None:
-    """As the tokenizer saves itself, with the longest row the network takes, and token types if it knows some.
+    """Write the tokenizer's files, with the network's maximum length, and token types if it has them.
 
-    Of a model that `continues` texts it also says what begins them: `opening`, or the sign between documents.
+    If the model `continues` texts, they also name the token that begins a text: `opening`, or the document separator.
     """
     tokenizer.save(folder)
     described = files.read_table(folder / "tokenizer_config.json")
@@ -84,9 +87,10 @@ def write_tokenizer(
 
 
 def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool, opening: int | None) -> dict[str, Any]:
-    """A causal model's tokenizer names the signs that begin and end a text, and puts the first one before each text.
+    """Return the tokenizer_config.json keys of a causal model: the tokens that begin and end a text.
 
-    How it framed texts before is noted, so that the folder opens as the tokenizer it was.
+    With `start`, the saved tokenizer also puts the first of them before each text. The original post-processor is kept
+    in the table: this library opens the folder with the original tokenizer.
     """
     if tokenizer.separator is None:
         return {}
@@ -100,9 +104,10 @@ def _begin_texts(tokenizer: Tokenizer, folder: Path, *, start: bool, opening: in
 
 
 def frame_texts(tokenizer: Tokenizer, folder: Path) -> None:
-    """Let a folder's tokenizer put the sign between documents before and behind each text, as a hybrid's rows have it.
+    """Make the tokenizer saved in a folder put the document separator before and after each text.
 
-    How it framed texts before is noted, so that the folder opens as the tokenizer it was.
+    A hybrid is trained on such rows. The original post-processor is kept in tokenizer_config.json, so that this library
+    opens the folder with the original tokenizer.
     """
     if tokenizer.separator is None:
         return
@@ -114,7 +119,7 @@ def frame_texts(tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _with_start(tokenizer: Tokenizer, sign: str, *, behind: bool = False) -> Any:
-    """The pipeline of a tokenizer that puts a sign before each text, or also behind it, and nothing else."""
+    """Return the tokenizer's pipeline with `sign` before each text, and after it if `behind`, and nothing else."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import processors
 
@@ -123,13 +128,13 @@ def _with_start(tokenizer: Tokenizer, sign: str, *, behind: bool = False) -> Any
     after = [sign] if behind else []
     single, pair = [sign, "$A", *after], [sign, "$A", *after, "$B", *after]
     begun = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
-    byte_level = (tokenizer.about["post_processor"] or {}).get("type") == "ByteLevel"  # it says where pieces stand
+    byte_level = (tokenizer.about["post_processor"] or {}).get("type") == "ByteLevel"  # computes the offsets of tokens
     pipeline.post_processor = processors.Sequence([pipeline.post_processor, begun]) if byte_level else begun
     return pipeline
 
 
 def _typed(text_reader: TextReader) -> Any:
-    """The pipeline of a tokenizer that tells no types, as RoBERTa's, for a network that reads them of two texts."""
+    """Return a pipeline without token types (RoBERTa's) changed to mark the second text, for a network with types."""
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import processors
 

@@ -1,4 +1,4 @@
-"""Import: a model from files of another format becomes a folder of ours, for embed, export and `init`."""
+"""Import: conversion of a model in another format to a folder for `embed`, `export` and `init`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ordsmed.weights.export import check
 
 
 def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = (), *, anew: bool = False) -> list[str]:
-    """Write the folder, whole or not at all; lines that tell of it."""
+    """Convert the model at `source` to the folder `out`, completely or not at all. Return lines to print."""
     target, place = Path(out), hub.folder(source)
     for word in overrides:
         if not word.startswith(("model.", "objective.", "task.")):

@@ -1,12 +1,12 @@
-"""Origin: a model somewhere: where its weights, its network and its tokenizer stand; every verb comes in by this door.
+"""A model by its name or path, before it is opened: where its weights, settings and tokenizer are.
 
-    work/pretrain/x, work/finetune/of-trials        a run: its end, a kept step, the newest checkpoint
-    my-elmo, RUN/weights                            weights with settings of ours, of no run or taken out of one
-    hub-folder                                      Hugging Face's
-    google/electra-small-discriminator              a published name, by way of models.toml
-    uncased_L-12_H-768_A-12, roberta.base/model.pt  another format's (formats/), taken over once, into the cache
+    work/pretrain/x, work/finetune/of-trials        a run: its final weights, a saved step, or the newest checkpoint
+    my-elmo, RUN/weights                            converted weights with settings, of no run or taken from one
+    hub-folder                                      a Hugging Face folder
+    google/electra-small-discriminator              a published name, resolved by models.toml
+    uncased_L-12_H-768_A-12, roberta.base/model.pt  another format (formats/), converted once into the cache
 
-Nothing is opened until it is asked for; `weights/trained.py` opens it as a network that can be asked.
+Every verb that takes a model starts here. Nothing is opened until it is needed; `weights/trained.py` opens networks.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ MOVE = 'move it to this vocabulary: `vocabulary = "transplant"`'
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """Where a run's weights stand, in one file or in parts."""
+    """Where the weights of a step are, in one file or several."""
 
     folder: Path
     step: int
-    state: dict[str, Any] = field(default_factory=dict)  # of a checkpoint
+    state: dict[str, Any] = field(default_factory=dict)  # state.json of a checkpoint
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A model somewhere."""
+    """A model that exists under a name or path."""
 
-    name: str  # as it was asked for
+    name: str  # as the user wrote it
     folder: Path
     kind: FolderKind
-    status: dict[str, Any] = field(default_factory=dict)  # of a run
+    status: dict[str, Any] = field(default_factory=dict)  # status.json of a run
 
     @staticmethod
     def of(name: str | Path, *, key: str = "") -> Origin:
-        """The one that is meant, or a complaint that names it; `key`: the setting that named it."""
+        """Return the model that `name` means, or raise an error. `key` is the setting that named it."""
         place = hub.folder(name)
         kind = kind_of_folder(place)
         if not kind.made and not kind.model and (folder := taken_over.once(place, name)):
@@ -67,23 +67,21 @@ class Origin:
 
     @staticmethod
     def find(name: str | Path | None, *, key: str = "") -> Origin | None:
-        """The one that is meant; None where none is named, or nothing stands by that name."""
+        """Return the model that `name` means; None if `name` is None or nothing exists there."""
         return None if name is None or not taken_over.exists(hub.folder(name)) else Origin.of(name, key=key)
 
     @property
     def is_run(self) -> bool:
-        """Does it have a recipe and checkpoints?"""
         return self.kind.run
 
     @property
     def owner(self) -> Origin:
-        """The run that stands around its weights; else itself."""
+        """Return the run that contains these weights; otherwise the model itself."""
         around = self.folder.parent
         inside = self.kind is FolderKind.IMPORT and self.folder.name == "weights" and kind_of_folder(around).run
         return replace(Origin.of(around), name=self.name) if inside and (around / RECIPE).exists() else self
 
     def one_step(self, step: int | None, key: str = "--step") -> None:
-        """Refuse a step of what is no run."""
         if step is not None and not self.is_run:
             holds = (
                 "is a Hugging Face folder" if self.kind is FolderKind.HUGGING_FACE else "holds the weights of one step"
@@ -92,20 +90,21 @@ class Origin:
 
     @contextlib.contextmanager
     def at_home(self) -> Iterator[Origin]:
-        """Itself by its name from where it was made, standing there: the paths in it lead where they did."""
+        """Yield the model from the working directory where it was made, so that relative paths in it are valid."""
         with run.at_home(self.folder) as folder:
             yield replace(self, folder=Path(folder))
 
     def recipe(self) -> dict[str, Any]:
-        """That of a run, as a table."""
         return settings.renamed(settings.read(self.folder / RECIPE))
 
     def network(self) -> Any:
-        """The settings of its network."""
         return self.networks().model if self.is_run else foreign.settings(self.folder)
 
     def networks(self, step: int | None = None) -> Networks:
-        """What a run trained, as it is after a step (None: at its newest); one without [model] took its `init`'s."""
+        """Return the settings of a run's networks as they are at `step` (None: the newest).
+
+        If the recipe has no [model], the run has the network of its `init`.
+        """
         with self.at_home() as here:
             recipe, left = here.recipe(), here.folder / "weights"
             networks = decoded(recipe, here.folder / RECIPE)
@@ -119,13 +118,13 @@ class Origin:
             return here._in_phase(networks, recipe, step)
 
     def _in_phase(self, networks: Networks, recipe: dict[str, Any], step: int | None) -> Networks:
-        """Networks as the phase of a step has them."""
+        """Return the networks' settings as changed by the phases of the recipe up to `step`."""
         phases = [table for table in recipe.get("phase", ()) if isinstance(table, dict)]
         if not any(table.get("model") or table.get("objective") for table in phases):
             return networks
         if step is None:
             step = self.last() or max(snapshots.steps(self.folder / "checkpoints"), default=0)
-        model, before = networks.model, 0  # steps of phases before; what they changed of the network stays so
+        model, before = networks.model, 0  # steps of earlier phases, whose changes of the network persist
         for number, table in enumerate(phases, 1):
             place = f"{self.folder}/{RECIPE}: phase[{number}]"
             model = changed(model, table.get("model", {}), f"{place}.model", "models")
@@ -136,7 +135,10 @@ class Origin:
         return replace(networks, model=model, objective=learned)
 
     def tokenizer(self, fingerprint: str | None = None) -> Tokenizer:
-        """The one that it was trained with: its own copy, or that of a run's data; refused where it is another."""
+        """Return the tokenizer the model was trained with: its saved copy, or that of the run's data.
+
+        Raise DataError if its fingerprint is not `fingerprint`.
+        """
         if not self.is_run:
             return Tokenizer.load(self.folder / TOKENIZER if self.kind is FolderKind.IMPORT else self.folder)
         with self.at_home() as here:
@@ -157,7 +159,7 @@ class Origin:
         return tokenizer
 
     def last(self) -> int | None:
-        """The step of a finished run's weights; None: it is not done, or no run."""
+        """Return the step of a finished run's final weights; None if it is not finished or not a run."""
         if self.status.get("state") != "done" or kind_of_folder(self.folder / "weights") is not FolderKind.IMPORT:
             return None
         step = self.status.get("step", 0)
@@ -166,28 +168,27 @@ class Origin:
         return step
 
     def steps(self) -> list[int]:
-        """Those whose weights can be opened, oldest first; of a pretraining the weights it began with come again."""
+        """Return the steps whose weights can be opened, oldest first. Step 0 of a pretraining can be recomputed."""
         stored, last = self.folder / "checkpoints", self.last()
         whole = [s for s in snapshots.steps(stored) if not snapshots.damage(snapshots.path_of(stored, s), (KIND,))]
         return sorted({*self._again(), *whole, *([] if last is None else [last])})
 
     def _again(self) -> list[int]:
-        """The step whose weights come again without a checkpoint: 0 of a pretraining, of a fine-tuning none."""
         return [0] if self.kind is FolderKind.PRETRAINING else []
 
     def chosen_steps(self, steps: Literal["all"] | Sequence[int], key: str = "--step") -> list[int]:
-        """Those that are asked for, oldest first; refused of what is no run."""
+        """Return the requested steps, oldest first. Raise an error if one is missing or the model is not a run."""
         if not self.is_run:
             raise RecipeError("steps", f"found {steps}, but {self.name} keeps no checkpoints", "a run's folder")
         there = self.steps()
         if steps == "all":
             return there
         for step in set(steps).difference(there):
-            self.source(step, key)  # says which there are
+            self.source(step, key)  # raises an error that lists the steps
         return sorted(set(steps))
 
     def source(self, step: int | None, key: str = "--step") -> WeightsSource:
-        """The weights of a run to read: of the step asked for, of the end, or of the newest whole checkpoint."""
+        """Return where the weights are: those of `step`, else the final ones, else the newest intact checkpoint."""
         last, place = self.last(), self.folder / "checkpoints"
         if last is not None and step in (None, last):
             return WeightsSource(self.folder / "weights", last)
@@ -208,7 +209,7 @@ class Origin:
         return WeightsSource(newest[0], int(newest[1]["step"]), newest[1])
 
     def unfinished(self, step: int | None = None) -> str:
-        """That the weights (of this step, or of the newest checkpoint) are not those of a run's end; else empty."""
+        """Return a message if the weights (of `step` or the newest checkpoint) are not final, else nothing."""
         stored = snapshots.steps(self.folder / "checkpoints") if step is None else [step]
         if not self.is_run or not stored or self.status.get("state") == "done":
             return ""
@@ -220,17 +221,17 @@ class Origin:
         return f"{self.folder}: {at}: {reason}; `{self._continuing()}` goes on to its end"
 
     def _continuing(self) -> str:
-        """Return the command that continues a run that is not done; of a stage of `make` that of the whole."""
+        """Return the command that continues an unfinished run; for a stage of `make`, that of the `make`."""
         around = self.folder.parent
         if kind_of_folder(around) is FolderKind.MAKE:
             return stages.continuing(around)
         return command(self.status["verb"], self.folder)
 
     def load_into(self, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
-        """Put its weights into networks that go on learning; return the checkpoint that they were in, if there is one.
+        """Load the weights into networks for further training. Return the checkpoint they came from, if any.
 
-        A finished run gives the weights that it left, which may be those of its best validation. A tokenizer other than
-        the run's is refused.
+        A finished run gives its final weights, which may be those of its best validation. Raise RecipeError if the
+        tokenizer is not the run's.
         """
         if not self.is_run:
             numbered = foreign.tokenizer_of(self.folder)
@@ -261,7 +262,6 @@ class Origin:
 
 
 def planned(recipe: dict[str, Any]) -> int:
-    """How many steps a run's recipe wants."""
     if "phase" in recipe:
         return sum(int(phase["steps"]) for phase in recipe["phase"])
     rule, records = recipe.get("epoch_steps", "exact"), recipe.get("records", 0)
@@ -271,7 +271,7 @@ def planned(recipe: dict[str, Any]) -> int:
 
 
 def standing(name: str) -> Path:
-    """The folder that a recipe's `data` means; nothing is made."""
+    """Return the folder that a `data` entry of a recipe means, without creating it."""
     if Path(name).is_dir():
         return Path(name)
     encoding, title = run.load(Encoding, name)
@@ -279,13 +279,11 @@ def standing(name: str) -> Path:
 
 
 def sources(recipe: dict[str, Any]) -> list[str]:
-    """The data a run's recipe names: all that a phase reads."""
     read = [phase.get("data", recipe["data"]) for phase in recipe["phase"]]
     return list(dict.fromkeys(name for data in read for name in listed(data)))
 
 
 def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> RecipeError:
-    """A name that leads to no model."""
     if hub.is_address(name):
         problem, remedy = "the address of a served model", "`fill`, `generate` and `surprisal` ask one; name its folder"
     elif kind is FolderKind.FOREIGN:
@@ -303,7 +301,7 @@ def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> Recip
 
 
 def _same_pieces(folder: Path, tokenizer: Tokenizer) -> None:
-    """Refuse a folder whose own tokenizer numbers pieces otherwise; one without a tokenizer is trusted."""
+    """Raise RecipeError if the folder's tokenizer gives tokens other ids. A folder without one is accepted."""
     if not foreign.has_vocabulary(folder):
         return
     stored_pieces = Tokenizer.load(folder).pipeline.get_vocab(with_added_tokens=True)

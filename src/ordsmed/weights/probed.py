@@ -1,4 +1,4 @@
-"""What probes found of a model, as it stands in its `scores/`: a table, for its card, and lines, for `show`."""
+"""Results of probes in a model's `scores/` folder: rows for its card and lines for `show`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import say
 
-SCORES = "scores"  # a folder in that of a model
+SCORES = "scores"  # subfolder of a model's folder
 HEAD = ["model", "probe", "files", "score", "result", "± error", "guessing"]
 
 
 class ResultFile(msgspec.Struct):
-    """What is told of a result beside its scores."""
+    """The fields of a result file, except its scores."""
 
     probe: str
     way: str
@@ -34,7 +34,7 @@ class ResultFile(msgspec.Struct):
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The results in a folder; what is no result is left alone, and one that is damaged is told of."""
+    """Yield the results in a folder. Other files are ignored; a damaged result is reported and skipped."""
     for path in sorted(folder.glob("*-*.json")):
         try:
             result = read_one(path)
@@ -46,7 +46,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_one(path: Path) -> dict[str, Any]:
-    """The result in a file; empty where it is none; one whose facts are of another kind is damaged."""
+    """Return the result in a file, or an empty table for another file. Raise DataError if a field is malformed."""
     result = files.read_table(path)
     if not {"probe", "way", "files", "key", "errors", "guessing", "model"} <= set(result):
         return {}
@@ -59,7 +59,7 @@ def read_one(path: Path) -> dict[str, Any]:
 
 
 def question(result: dict[str, Any]) -> str:
-    """What was asked of which model, whatever its step, its weights and what stood in the files then."""
+    """Return a key of what was measured on which model, independent of step, weights and file contents."""
     about = [result["model"], result["probe"], result["way"], result.get("precision", "fp32"), result["files"]]
     return json.dumps([*about, result.get("settings")], sort_keys=True)
 
@@ -77,7 +77,7 @@ def rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def lines(folder: Path) -> list[str]:
-    """A line a probe, files and step: its scores beside their errors and guessing."""
+    """Return a line for each probe, set of files and step: scores, their errors, and the scores of guessing."""
     written = []
     results = sorted(read(folder / SCORES), key=lambda row: (row["probe"], row["files"], row["step"] or 0))
     for result in results:
@@ -92,7 +92,7 @@ def lines(folder: Path) -> list[str]:
 
 
 def _differing(result: dict[str, Any], results: list[dict[str, Any]]) -> str:
-    """Settings of a probe by which it differs from others of the same files."""
+    """Return the settings that distinguish a result from others of the same probe and files."""
     alike = [
         row.get("settings") or {} for row in results if all(row[k] == result[k] for k in ("probe", "way", "files"))
     ]
@@ -102,13 +102,11 @@ def _differing(result: dict[str, Any], results: list[dict[str, Any]]) -> str:
 
 
 def who(result: dict[str, Any]) -> str:
-    """Which model, and which of its steps."""
     step = result.get("step")
     return Path(result["model"]).name + (f" step {step:,}" if step is not None else "")
 
 
 def said(value: Any) -> str:
-    """A cell for a person."""
     if value is None:
         return ""
     if isinstance(value, float):

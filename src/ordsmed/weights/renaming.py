@@ -1,8 +1,8 @@
-"""Renaming: tensors of other frameworks' files become ours and back, one at a time, so that a large model fits.
+"""Conversion of tensors from and to other frameworks' names, one tensor at a time to save memory.
 
-    theirs, by their names  --spell(Hugging Face's name)-->  ours, and the other way round
+    foreign tensors  <--  spell(Hugging Face's name)  -->  this library's tensors
 
-Every family has a table of Hugging Face's names (`Family.names`); a format says how it writes those.
+Every model family has a table of Hugging Face's names (`Family.names`); a format says how it writes those names.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 
 Shape = tuple[int, ...]
-Lies = Literal["alike", "turned", "lifted"]  # as Hugging Face has it, [in, out] for [out, in], or in one more bracket
-Spell = Callable[[str, str], tuple[str, Lies]]  # which network of the objective, Hugging Face's name -> theirs
-PADDING = 8192  # rows behind a vocabulary at most: Megatron's go to a multiple of 128 x the ranks
-ROWS = ("model.words.weight", "head.words.weight", "head.bias")  # that may go on behind the vocabulary
+Lies = Literal["alike", "turned", "lifted"]  # as Hugging Face has it, [in, out] for [out, in], or an extra dimension
+Spell = Callable[[str, str], tuple[str, Lies]]  # (network of the objective, Hugging Face's name) -> foreign name
+PADDING = 8192  # most padding rows after a vocabulary: Megatron pads to a multiple of 128 x ranks
+ROWS = ("model.words.weight", "head.words.weight", "head.bias")  # tensors that may have padding rows
 
 
 class LazyTensors(Mapping[str, Tensor]):
-    """Tensors that lie somewhere: their shapes are known, each is read when it is asked for."""
+    """Tensors by name with known shapes, each read from its file on access."""
 
     def __init__(self, shapes: Mapping[str, Shape], read: Callable[[str], Tensor]) -> None:
         self.shapes, self.read = dict(shapes), read
@@ -50,7 +50,7 @@ class LazyTensors(Mapping[str, Tensor]):
         return name in self.shapes
 
     def renamed(self, rename: Callable[[str], str | None]) -> LazyTensors:
-        """The same under other names; None: left out. Where two get one name, the first one stands."""
+        """Return the tensors under new names; None drops one. If two get the same name, the first is kept."""
         sources: dict[str, str] = {}
         for name in self.shapes:
             new = rename(name)
@@ -61,7 +61,6 @@ class LazyTensors(Mapping[str, Tensor]):
         )
 
     def also(self, new: str, name: str) -> LazyTensors:
-        """One of them under a second name."""
         return LazyTensors(
             {**self.shapes, new: self.shapes[name]}, lambda wanted: self.read(name if wanted == new else wanted)
         )
@@ -69,29 +68,27 @@ class LazyTensors(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Counterpart:
-    """Where a tensor of ours stands in somebody's files."""
+    """The foreign names and layout of one tensor of this library."""
 
     stored_names: tuple[str, ...]
     lies: Lies
-    name: str  # ours, in its network
-    names: Names | None  # None: it is kept as we keep it
+    name: str  # this library's, within its network
+    names: Names | None  # None: the file has this library's layout
 
     def take(self, parts: list[Tensor]) -> Tensor:
-        """Theirs as ours."""
         if self.names is None:
             return parts[0]
         return weights.ours_of(self.name, [_laid(part, self.lies, back=True) for part in parts], self.names)
 
     def give(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Ours as theirs."""
         parts = weights.theirs_of(self.name, tensor, self.names) if self.names else [tensor]
         return {name: _laid(part, self.lies) for name, part in zip(self.stored_names, parts, strict=True)}
 
 
 def counterparts(objective: Objective, spell: Spell, *, alike: bool = False) -> dict[str, Counterpart]:
-    """Of every tensor of an objective, by its name there; what networks share stands once.
+    """Return the foreign counterpart of each tensor of an objective, by its name there. Shared tensors appear once.
 
-    `alike`: tensors are kept there as here, and what is spelled are our names.
+    With `alike`, the file has this library's layout, and `spell` gets this library's names.
     """
     known: dict[int, Counterpart] = {}
     for inner, network in objective.networks().items():
@@ -117,9 +114,10 @@ def import_tensors(
     alike: bool = False,
     only: str = "",
 ) -> LazyTensors:
-    """Tensors of ours out of theirs; what is missing, left over, or of another shape is refused before any is read.
+    """Return this library's tensors, each converted from foreign ones on access.
 
-    `only`: a pattern of those of ours that are asked for, of a network without all of its heads.
+    Missing or unexpected tensors and wrong shapes raise an error before any tensor is read. `only` is a pattern of the
+    tensors to convert, for a network without all of its heads.
     """
     with unfilled():
         objective = networks.learned.build(networks.model, tokenizer)
@@ -144,7 +142,7 @@ def import_tensors(
 def export_tensors(
     objective: Objective, spell: Spell, *, alike: bool = False, instead: Mapping[str, Tensor] = MappingProxyType({})
 ) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of ours as theirs, one after the other; `instead`: what stands for some, by our names."""
+    """Yield an objective's tensors under foreign names. `instead` replaces tensors, by this library's names."""
     tensors, names = {**own_tensors(objective), **instead}, set[str]()
     for key, counterpart in counterparts(objective, spell, alike=alike).items():
         for name, part in counterpart.give(tensors[key].detach().to(torch.float32)).items():
@@ -154,7 +152,7 @@ def export_tensors(
 
 
 def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
-    """Refuse tensors that are not those of a network: what was recognized, what is missing, what is left over."""
+    """Raise DataError if tensors are missing, unexpected or of the wrong shape, and say which."""
     padded = set(padded)
     missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in stored]
     left = [f"{name} {list(stored.shapes[name])}" for name in stored if name not in wanted]
@@ -172,13 +170,13 @@ def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iter
 
 
 def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, place: object) -> list[str]:
-    """A note where a word table goes on behind the vocabulary: rows of padding, which are left out."""
+    """Return a note if the word table has padding rows after the vocabulary, which are dropped."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
     return [f"{place}: {many(rows, 'row')} behind the vocabulary are padding, and left out"] if rows > 0 else []
 
 
 def layers(names: Iterable[str], pattern: str) -> int:
-    """How many layers there are, by names that count them: the highest number in this place, and one more."""
+    """Return the number of layers: one more than the highest number at the `N` of `pattern` in the names."""
     before, _, after = pattern.partition("N")
     numbers = (name[len(before) :].partition(after)[0] for name in names if name.startswith(before))
     return max((int(number) + 1 for number in numbers if number.isdecimal()), default=0)

@@ -1,4 +1,4 @@
-"""Seen: how much text a run had learned from at a step, in tokens, and in words, counted or as its data tell."""
+"""How much text a run had been trained on at a step, in tokens and in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Table = dict[str, Any]
 
 
 def seen(trained: Trained) -> dict[str, int]:
-    """Of a pretraining; what is looked at twice counts twice. Empty where nobody has counted."""
+    """Return the tokens and words of a pretraining so far, repetitions included; empty if they were not recorded.
+
+    Words that were not counted are estimated from the words and tokens of the data.
+    """
     pretrained = trained.recipe and not isinstance(trained.objective, Task)
     if not pretrained or not (trained.folder / "metrics.jsonl").exists():
         return {}
@@ -34,7 +37,7 @@ def seen(trained: Trained) -> dict[str, int]:
 
 
 def metrics(trained: Trained) -> list[Table]:
-    """The run's lines up to this step; one that was cut off is left out."""
+    """Return the lines of metrics.jsonl up to the model's step. A truncated line is skipped."""
     path = trained.folder / "metrics.jsonl"
     if trained.step is None or not path.exists():
         return []
@@ -42,7 +45,7 @@ def metrics(trained: Trained) -> list[Table]:
 
 
 def data_of(trained: Trained) -> list[Table]:
-    """What is known of each source of a pretraining, with its name and share."""
+    """Return the facts of each data source of a pretraining, with its name and its share of the training text."""
     assert trained.recipe is not None
     phases = trained.recipe["phase"]
     shares = dict.fromkeys(sources(trained.recipe), 0.0)
@@ -56,12 +59,11 @@ def data_of(trained: Trained) -> list[Table]:
 
 
 def _rows(phase: Table) -> int:
-    """That a phase has in all."""
     return settings.decode(Phase, phase, "phase").rows if "batch_ramp" in phase else phase["steps"] * phase["batch"]
 
 
 def _facts(name: str, folder: Path) -> Table:
-    """What the run kept of its data; older runs: what their folder says, if it still stands."""
+    """Return what the run recorded about its data; for an older run, the status of the data folder if it exists."""
     kept = folder / "data.json"
     if kept.exists():
         return dict(files.read_table(kept).get(name, {}))

@@ -1,12 +1,12 @@
-"""What a folder of sentence-transformers says of its vectors: modules behind its network, prompts, how they compare.
+"""How a sentence-transformers folder makes vectors: modules after its network, prompts, similarity.
 
 modules.json                        Transformer, Pooling, Normalize        ->  settings of a task that learns vectors
 1_Pooling/config.json               mean, first or last token
-sentence_bert_config.json           tokens of the longest text
+sentence_bert_config.json           maximum tokens of a text
 config_sentence_transformers.json   prompts, similarity
 
-Code of a folder's own is refused wherever it is opened. A module that is not known here is refused where vectors are
-wanted; where the network alone is, a line says what stays behind.
+A folder with custom code is always refused. An unknown module is refused if vectors are needed. If only the network is
+needed, a message lists the modules that are ignored.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MODULES, COMPARED = "modules.json", "config_sentence_transformers.json"
 NETWORKS = ("Transformer", "MLMTransformer")
 DENSE = ["Pooling", "Normalize"]
 SPARSE = ["SpladePooling"]
-POOLS = {"mean": "mean", "cls": "first", "lasttoken": "last"}  # theirs -> ours
+POOLS = {"mean": "mean", "cls": "first", "lasttoken": "last"}  # sentence-transformers' names -> this library's
 OLDER = "pooling_mode_"  # keys of older folders: pooling_mode_cls_token: true
-PASSAGES = ("document", "passage", "corpus")  # prompts of texts that are found; the first that is there
+PASSAGES = ("document", "passage", "corpus")  # names of the passage prompt; the first that exists is used
 REMEDY = "`init=` of a training takes its network alone"
 
 
 def check_code(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder of sentence-transformers whose network, or what follows it, is code of its own."""
+    """Raise DataError if the network of a sentence-transformers folder, or a module after it, is custom code."""
     rows, place = _rows(folder), folder / MODULES
     code = next((name for name in map(_class_of, rows) if not name.startswith(PREFIX)), "")
     if not code and config.get("auto_map") and (rows or "sentence_transformers" in config):
@@ -44,13 +44,13 @@ def check_code(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def behind(folder: Path) -> list[str]:
-    """The modules that follow the network; none where the folder tells of no vectors."""
+    """Return the class names of the modules after the network; empty if the folder makes no vectors."""
     kinds = [_class_of(row).rpartition(".")[2] for row in _rows(folder)]
     return kinds[1:] if kinds[:1] and kinds[0] in NETWORKS else kinds
 
 
 def tell_left_out(folder: Path) -> None:
-    """Say what stays behind where the network of such a folder is taken alone."""
+    """Say which modules and prompts are ignored when only the network of a folder is used."""
     if modules := behind(folder):
         prompts = [name for name, text in _prompts(folder).items() if text]
         more = f", and its prompts {', '.join(prompts)}" if prompts else ""
@@ -58,10 +58,10 @@ def tell_left_out(folder: Path) -> None:
 
 
 def vectors_of(folder: Path, longest: int) -> dict[str, Any] | None:
-    """How texts become vectors, as settings of a task that learns them; None: the folder says nothing of it.
+    """Return how texts become vectors, as settings of a task that learns them; None if the folder does not say.
 
     Args:
-        longest: the tokens that its network reads.
+        longest: maximum tokens that the network reads.
     """
     kinds = behind(folder)
     if not kinds:
@@ -89,7 +89,6 @@ def _class_of(row: dict[str, Any]) -> str:
 
 
 def _folders(folder: Path, kinds: list[str]) -> list[Path]:
-    """Where the modules behind the network stand; refused what is not computed here."""
     path, rows = folder / MODULES, _rows(folder)
     if len(kinds) == len(rows) or kinds not in (DENSE[:1], DENSE, SPARSE):
         unknown = [kind for kind in kinds if kind not in DENSE] or [_class_of(row).rpartition(".")[2] for row in rows]
@@ -100,7 +99,6 @@ def _folders(folder: Path, kinds: list[str]) -> list[Path]:
 
 
 def _dense(place: Path, prompts: dict[str, str], normalize: bool) -> dict[str, Any]:
-    """A pool of tokens, by one key or by a key for each."""
     table = files.read_table(place)
     older = [key.removeprefix(OLDER) for key, value in table.items() if key.startswith(OLDER) and value]
     modes = table.get("pooling_mode", [mode.removesuffix("_token").removesuffix("_tokens") for mode in older] or "mean")
@@ -118,17 +116,16 @@ def _sparse(place: Path) -> dict[str, Any]:
 
 
 def _similarity(folder: Path, usual: str, *, sparse: bool) -> dict[str, str]:
-    """Where vectors are compared otherwise than their length tells."""
+    """Return the `similarity` setting if it differs from `usual`."""
     path = folder / COMPARED
     named = files.read_table(path).get("similarity_fn_name") if path.is_file() else None
-    name = named or ("dot" if sparse else "cosine")  # as sentence-transformers takes it where none is named
+    name = named or ("dot" if sparse else "cosine")  # the defaults of sentence-transformers
     if name not in (("dot",) if sparse else ("cosine", "dot")):
         raise DataError(path, f"similarity_fn_name: found {short(name)}", "dot" if sparse else "cosine or dot", REMEDY)
     return {} if name == usual else {"similarity": name}
 
 
 def _prompts(folder: Path) -> dict[str, str]:
-    """What is written before a text, by names."""
     path = folder / COMPARED
     try:
         table = table_of(files.read_table(path), "prompts") if path.is_file() else {}
@@ -140,7 +137,7 @@ def _prompts(folder: Path) -> dict[str, str]:
 
 
 def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
-    """The prompts of what is searched with and of what is found; a line tells of others."""
+    """Return the prompts of queries and passages, and say which other prompts are ignored."""
     passage = next((name for name in PASSAGES if prompts.get(name)), "")
     unused = [name for name, text in prompts.items() if text and name not in ("query", passage)]
     path = folder / COMPARED
@@ -153,7 +150,7 @@ def _ours(folder: Path, prompts: dict[str, str]) -> dict[str, str]:
 
 
 def _length(folder: Path, longest: int) -> int:
-    """Tokens of the longest text, as the network's module or the tokenizer names them."""
+    """Return the maximum tokens of a text, as the network's module or the tokenizer says, but at most `longest`."""
     path = next((path for path in sorted(folder.glob("sentence_*_config.json")) if path.name != COMPARED), None)
     table = files.read_table(path) if path else {}
     if path:
@@ -171,13 +168,11 @@ def _length(folder: Path, longest: int) -> int:
 
 
 def _lowers(folder: Path) -> bool:
-    """Are large letters small ones to its tokenizer?"""
     pipeline = Tokenizer.load(folder).pipeline
     return bool(pipeline.encode("A Bc").ids == pipeline.encode("a bc").ids)
 
 
 def _check(place: Path, **understood: tuple[Any, ...]) -> None:
-    """Refuse a setting of a module that asks for what is not computed here."""
     try:
         expect(files.read_table(place), **understood)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Taken over: a model of another format as a folder of ours; of one that a recipe or a verb names, once, in the cache.
+"""Conversion of models in other formats to folders of this library, into a cache if a recipe or command names one.
 
 folder or file -> the format in formats/ that recognizes it -> settings.toml, model.safetensors, tokenizer/
-                                                       or, of a body without heads, Hugging Face's folder
+                                                       or, of a network without heads, a Hugging Face folder
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ordsmed.weights import foreign, weights
 from ordsmed.weights.foreign import Format, Imported
 from ordsmed.weights.renaming import LazyTensors
 
-LAYOUT = "1"  # of what stands in the cache: another one is made anew
+LAYOUT = "1"  # version of the cache: a new one converts every model again
 
 
 def exists(place: Path) -> bool:
-    """Is there something? Of a checkpoint of TensorFlow the prefix may be named, which no file bears."""
+    """Return whether a path exists, or is the prefix of a TensorFlow checkpoint, which is not itself a file."""
     return place.exists() or bundle.find(place) is not None
 
 
 def once(place: Path, name: str | Path) -> Path | None:
-    """The folder in the cache of a model of another format, made where it lacks; None: it is of no known format."""
+    """Return the cached conversion of a model, made if it is missing; None if the format is unknown."""
     if not exists(place) or (form := known(place)) is None:
         return None
     target = hub.cache() / "taken" / f"{place.resolve().name}-{_key(place)}"
@@ -50,7 +50,6 @@ def once(place: Path, name: str | Path) -> Path | None:
 
 
 def write(imported: Imported, target: Path, place: Path, form: Format) -> None:
-    """A folder of ours, whole or not at all."""
     with files.making(target, keep=True) as folder:
         if imported.bare:
             load("formats", foreign.FORMAT)().write_bare(imported, folder)
@@ -67,14 +66,14 @@ def write(imported: Imported, target: Path, place: Path, form: Format) -> None:
 
 
 def known(place: Path) -> Format | None:
-    """The format of a folder or file that stands; None: of none."""
+    """Return the format of an existing folder or file; None if no format recognizes it."""
     bundle.refuse_first_version(place)
     formats: Sequence[Format] = [load("formats", kind)() for kind in entries("formats")]
     return next((form for form in formats if form.recognises(place)), None)
 
 
 def recognised(place: Path) -> Format:
-    """The format of a folder or file; refused where it is of none."""
+    """Return the format of a folder or file. Raise RecipeError if no format recognizes it."""
     wanted = "; or ".join(filter(None, (load("formats", kind)().wanted for kind in entries("formats"))))
     if not exists(place):
         formats = "a model in a format of `ordsmed menus formats`"
@@ -89,7 +88,7 @@ def recognised(place: Path) -> Format:
 
 
 def refuse_unknown(place: Path) -> None:
-    """Say what a checkpoint holds that is none of the networks that are known here."""
+    """Raise DataError for a TensorFlow checkpoint of an unknown network, with some of its tensor names."""
     prefix = bundle.find(place)
     if names := bundle.names(prefix) if prefix else frozenset():
         wrong = f"is a TensorFlow checkpoint of an unknown network: {weights.some(sorted(filter(None, names)))}"
@@ -97,7 +96,7 @@ def refuse_unknown(place: Path) -> None:
 
 
 def _key(place: Path) -> str:
-    """Of the files that stand there, by their names, sizes and times: another one where any is changed."""
+    """Return a hash of the names, sizes and times of the files, so that a changed model is converted again."""
     around = place if place.is_dir() else place.parent
     paths = [path for path in sorted(around.rglob("*")) if path.is_file()]
     facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
@@ -105,6 +104,5 @@ def _key(place: Path) -> str:
 
 
 def _describe(imported: Imported, name: str, place: Path, form: str) -> str:
-    """What the folder says of itself to a person."""
     lines = [f"# {name}", f"Taken over by ordsmed {identity()} from `{place.name}` ({form})."]
     return "\n\n".join([*lines, *imported.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"

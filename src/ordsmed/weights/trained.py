@@ -1,4 +1,4 @@
-"""Trained models: an origin -> network, tokenizer and settings, ready to be asked.
+"""Opened models: networks with their weights, tokenizer and settings.
 
 work/pretrain/x/ checkpoints/step-...  | weights/      ->  Trained(objective, tokenizer, settings, ...)
 hub-folder/      config.json, model.safetensors        ->
@@ -40,45 +40,44 @@ PRECISIONS = ("fp32", *HALVES, "int8")
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that has learned, not learning any more; on the CPU, unless it was opened for another device."""
+    """A model opened for inference, on the CPU unless it was opened for another device."""
 
     objective: Objective
     tokenizer: Tokenizer
-    settings: Any  # the network's
+    settings: Any  # of the network
     folder: Path
-    recipe: dict[str, Any] | None = None  # of the run, as a table; None: not a run of ours
+    recipe: dict[str, Any] | None = None  # of the run; None: not a run
     step: int | None = None
-    learned: Any = None  # the settings of what it learned: of its objective or task
-    bare: bool = False  # has its folder no heads for that?
-    bos: int | None = None  # the token before texts, where a folder of others names one
-    ranks: Ranks = field(default_factory=lambda: Ranks(torch.device("cpu")))  # where it stands
-    precision: str = "fp32"  # of products
-    cast: CastWeights = field(default_factory=CastWeights, compare=False, repr=False)  # with 16 bits
-    small: SmallWeights = field(default_factory=SmallWeights, compare=False, repr=False)  # with 8
+    learned: Any = None  # settings of its objective or task
+    bare: bool = False  # is the network without the heads of its objective?
+    bos: int | None = None  # the token before texts, if a Hugging Face folder names one
+    ranks: Ranks = field(default_factory=lambda: Ranks(torch.device("cpu")))  # the device and the processes it is on
+    precision: str = "fp32"  # of matrix products
+    cast: CastWeights = field(default_factory=CastWeights, compare=False, repr=False)  # weights in 16 bits
+    small: SmallWeights = field(default_factory=SmallWeights, compare=False, repr=False)  # weights in 8 bits
 
     def __post_init__(self) -> None:
         products.take(self.objective)
 
     @property
     def kind(self) -> str:
-        """The family: bert, gpt2..."""
         return kind_of(self.settings)
 
     @property
     def causal(self) -> bool:
-        """Does a token see only what stands before it?"""
+        """Return whether each token attends only to the tokens before it."""
         return bool(self.settings.capabilities.causal)
 
     @property
     def continues(self) -> bool:
-        """Can it go on with a text token by token?"""
+        """Return whether it can generate text token by token."""
         return bool(self.settings.capabilities.cached and (self.causal or self.objective.shifted))
 
     @property
     def opening(self) -> int | None:
-        """The token before the first one of a text that is continued; None: there is none.
+        """Return the token before the first one of a text to be continued; None if there is none.
 
-        Rows of our own trainings have the sign between documents there, whatever other signs the tokenizer knows.
+        In rows of this library's trainings it is the document separator, whatever other special tokens exist.
         """
         return self.tokenizer.separator if self.bos is None else self.bos
 
@@ -87,27 +86,29 @@ class Trained:
         return self.ranks.device
 
     def within(self) -> contextlib.AbstractContextManager[None]:
-        """In which numbers products are made."""
+        """Return a context in which products are computed in the model's precision."""
         if self.precision == "int8":
             return self.small.within(self.objective)
         if self.precision not in HALVES:
             return contextlib.nullcontext()
-        if self.ranks.shape[2] > 1:  # parts of layers, which torch casts for itself
+        if self.ranks.shape[2] > 1:  # layers split over ranks, which torch casts itself
             half: contextlib.AbstractContextManager[None] = torch.autocast(self.device.type, HALVES[self.precision])
         else:
             half = self.cast.within(self.objective, self.device, HALVES[self.precision])
         return _without_plans(half) if self.device.type == "cuda" else half
 
     def check_heads(self) -> None:
-        """Refuse a folder of a network alone, which `embed` and `init` can do with."""
         if self.bare:
             raise foreign.no_heads(self.folder)
 
 
 @contextlib.contextmanager
 def _without_plans(numbers: contextlib.AbstractContextManager[None]) -> Iterator[None]:
-    """In these numbers, but not by cuDNN's attention, which torch takes first on newer GPUs (9.0, 10.0): it plans anew
-    for every length of keys, and a text that is written has a new one with every token."""
+    """Enter `numbers` with cuDNN's attention disabled.
+
+    On newer GPUs (9.0, 10.0) torch prefers it, but it plans again for every new number of keys, and in generation every
+    token has a new one.
+    """
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
@@ -121,7 +122,10 @@ def opened(
     origin: Trained | Origin | str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
     threads: int | None = None,
 ) -> Trained:  # fmt: skip
-    """A model on the device that is asked for, ready to be asked, or one that is open already; its heads may lack."""
+    """Return a model opened on a device, or the model itself if it is open already.
+
+    Its folder may hold a network without heads; see `Trained.check_heads`.
+    """
     if isinstance(origin, Trained):
         return origin
     known(precision)
@@ -143,25 +147,24 @@ def at_steps(
     threads: int | None = None,
     key: str = "--step",
 ) -> Iterator[Trained]:
-    """A run as it was at its kept checkpoints, opened one after the other, as `opened` does."""
+    """Yield a run as it was at its saved checkpoints, opened one after the other as `opened` does."""
     origin = (origin if isinstance(origin, Origin) else Origin.of(origin)).owner
     for step in origin.chosen_steps(steps, key):
         try:
             yield opened(origin, step=step, device=device, precision=precision, threads=threads)
-        except DataError as error:  # the weights it began with, of data that are gone
+        except DataError as error:  # the initial weights cannot be recomputed
             if step or steps != "all":
                 raise
             say(f"step 0 is left out: {error}")
 
 
 def known(precision: str) -> None:
-    """Refuse another than there are."""
     if precision not in PRECISIONS:
         raise RecipeError("--precision", f"found {precision}", " or ".join(PRECISIONS), meant(precision, PRECISIONS))
 
 
 def can_multiply(trained: Trained, precision: str, device: torch.device, tensor: int = 1) -> None:
-    """Refuse 8 bits where this device or network cannot; a line says what is computed in them."""
+    """Raise RecipeError if the device or network cannot compute in int8. Say how many layers will."""
     if precision != "int8":
         return
     count, remedy = len(layers_of(trained.objective.model, "int8")), "use fp32 or bf16"
@@ -180,7 +183,10 @@ def can_multiply(trained: Trained, precision: str, device: torch.device, tensor:
 
 
 def open_model(origin: Origin | str | Path, step: int | None = None, *, body: bool = False) -> Trained:
-    """The newest model of a run, the one of a kept step, or that of a Hugging Face folder; `body`: heads may lack."""
+    """Open the newest weights of a run, those of a saved step, or those of a folder.
+
+    With `body`, a Hugging Face folder with a network without heads is accepted.
+    """
     chosen = (origin if isinstance(origin, Origin) else Origin.of(origin)).owner
     chosen.one_step(step)
     if chosen.kind is FolderKind.IMPORT:
@@ -204,7 +210,7 @@ def _of_run(origin: Origin, step: int | None) -> Trained:
     networks = origin.networks(source.step)
     tokenizer = origin.tokenizer(source.state.get("tokenizer"))
     tensors = boxes.read_weights(source.folder)
-    if recipe.get("adapters") and source.state:  # what stands in weights/ is merged
+    if recipe.get("adapters") and source.state:  # weights/ is merged already
         tensors = merged(tensors, settings.decode(Adapters, recipe["adapters"], f"{folder}/recipe.toml: adapters"))
     objective = _filled(networks, tokenizer, tensors, source.folder)
     learned = _task_as_left(folder, source, networks)
@@ -212,7 +218,7 @@ def _of_run(origin: Origin, step: int | None) -> Trained:
 
 
 def _before_the_first_step(origin: Origin) -> Trained:
-    """The weights a run began with, made anew from its seed (and `init`), and held against what it noted of them."""
+    """Recompute a run's initial weights from its seed and `init`, and compare them with its checksum."""
     folder, recipe, status = origin.folder, origin.recipe(), origin.status
     if status["verb"] != "pretrain":
         raise RecipeError("--step", f"found 0, of a `{status['verb']}`", "a step that it kept")
@@ -222,7 +228,7 @@ def _before_the_first_step(origin: Origin) -> Trained:
         try:
             start, vocabulary = Origin.of(recipe["init"], key="init"), recipe.get("vocabulary", "same")
             begin(objective, start, networks.learned, networks.model, tokenizer, vocabulary, int(recipe.get("seed", 0)))
-        except RecipeError as error:  # gone, or another one since: no recipe is at fault now
+        except RecipeError as error:  # missing or changed since: not an error of the recipe
             raise DataError(f"{folder}: {error.place}", error.found, error.wanted, error.remedy) from None
     digest = weights.digest(own_tensors(objective))
     if status.get("began_with") != digest:
@@ -238,7 +244,7 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
     foreign.fits(model, tokenizer, folder)
     form = load("formats", foreign.FORMAT)()
     learned = form.learned(folder, model)
-    alone = getattr(learned, "alone", learned.build)  # a detector without the network that makes its fakes
+    alone = getattr(learned, "alone", learned.build)  # a discriminator without its generator
     objective = alone(model, tokenizer)
     whole = foreign.load_into(objective, folder, tokenizer, body=body)
     form.to_learned(objective, learned)
@@ -249,7 +255,7 @@ def _foreign(folder: Path, *, body: bool) -> Trained:
 
 
 def _task_as_left(folder: Path, source: WeightsSource, networks: Networks) -> Any:
-    """What it learned; of a finished fine-tuning with what was chosen on the dev set."""
+    """Return the settings of the objective or task; after a fine-tuning, with those chosen on the dev set."""
     left = folder / "weights"
     if networks.task is not None and source.folder == left:
         return foreign.networks(left).learned

@@ -1,9 +1,9 @@
-"""Transplant: weights of a model under another vocabulary: all but the word tables as they are, these piece by piece.
+"""Initial weights for a model with another vocabulary: word tables are matched token by token, all else is copied.
 
-    old table [V, E] -> rows kept | means of the old rows that spell a new piece | drawn as the old rows lie -> [W, E]
+    old table [V, E] -> rows of tokens in both | means of the old tokens that spell a new one | random rows -> [W, E]
 
-Which tensors go by the vocabulary is asked of the networks themselves, so that tied and own tables, biases, generators
-and families of somebody's own are all moved alike.
+The tensors with a row for each token are found by building the networks with one more token. This also covers tied and
+separate tables, biases, generators and user-defined families.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Vocabulary = Literal["same", "transplant", "fresh"]
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a training's weights come from."""
+    """Where the initial weights of a training come from."""
 
-    checkpoint: tuple[Path, dict[str, Any]] | None = None  # whose moments go on
-    descent: Descent | None = None  # of a vocabulary that was moved
-    fresh: dict[str, Tensor] = field(default_factory=dict)  # tables that would have stood in place of those moved
+    checkpoint: tuple[Path, dict[str, Any]] | None = None  # its optimizer moments are used as well
+    descent: Descent | None = None  # how the new vocabulary maps to the old one
+    fresh: dict[str, Tensor] = field(default_factory=dict)  # random tables that the mapped ones replaced
 
 
 def begin(
     objective: Objective, origin: Origin, learned: Any, network: ModelSettings, tokenizer: Tokenizer,
     vocabulary: Vocabulary, seed: int,
 ) -> Beginning:  # fmt: skip
-    """Put the weights of a model into fresh networks, as the recipe's `vocabulary` says."""
+    """Load the weights of a model into new networks, as the recipe's `vocabulary` says."""
     if vocabulary == "same":
         return Beginning(origin.load_into(objective, tokenizer))
     if not origin.is_run and foreign.tokenizer_of(origin.folder) is None:
@@ -69,7 +69,7 @@ def begin(
 
 
 def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> list[str]:
-    """The tensors with a row for each piece: those that are larger with one piece more."""
+    """Return the names of the tensors with a row for each token: those that grow with one more token."""
     with unfilled():
         plain, more = (
             own_tensors(built(learned, network, _sized(tokenizer, tokenizer.vocabulary + n))) for n in (0, 1)
@@ -83,14 +83,17 @@ def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> lis
 
 
 def _sized(tokenizer: Tokenizer, pieces: int) -> Tokenizer:
-    """The same as far as a network asks, with so many pieces."""
+    """Return a copy of the tokenizer with another vocabulary size, for building networks."""
     sized = copy.copy(tokenizer)
     sized.vocabulary = pieces
     return sized
 
 
 def _table(old: Tensor, moved: Descent, key: int) -> Tensor:
-    """A table or bias of the new vocabulary out of the old one's."""
+    """Return a table or bias for the new vocabulary, made from the old one.
+
+    Rows of unrelated tokens are drawn from a normal distribution with the mean and deviation of the old rows.
+    """
     rows = old.reshape(len(old), -1)
     count = len(moved.kept) + len(moved.spelled) + len(moved.new)
     table = rows.new_empty(count, rows.shape[1])

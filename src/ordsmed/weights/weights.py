@@ -1,6 +1,7 @@
-"""Weights in and out: safetensors with our names, and rename tables to and from Hugging Face's.
+"""Files of weights: safetensors with this library's names, and conversion from and to Hugging Face's names.
 
-Fused rows of ours stand head by head, [H, 3, d, D]; theirs are three tensors, or one [3, H, d, D] (GPT-2, transposed).
+Fused rows of query, key and value are stored head by head here, [H, 3, d, D]. Hugging Face has three tensors, or one
+[3, H, d, D] (GPT-2, transposed).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Tensors = dict[str, Tensor]
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
-    """Write a safetensors file; what is written stands on the disk when this returns."""
+    """Write a safetensors file with `facts` as metadata. The file is on disk when this returns."""
     from safetensors.torch import save_file
 
     with files.survive_disk(path):
@@ -43,14 +44,14 @@ def check_format() -> None:
         wanted = torch.arange(3.0)
         if not load(save({"tensor": wanted}))["tensor"].equal(wanted):
             raise ValueError("another tensor is read than was written")
-    except Exception as error:  # of many kinds, by what is broken
+    except Exception as error:  # its type depends on what is broken
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         remedy = "install it again: `pip install --force-reinstall --no-deps safetensors`"
         raise RunError("safetensors", f"cannot write checkpoints: {reason}", "", remedy) from error
 
 
 def write_each(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor]) -> None:
-    """The same in fp32, where tensors are read as they are written: only one of them is in memory."""
+    """Write a safetensors file in fp32 with only one tensor in memory at a time."""
     table: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, shape in shapes.items():
@@ -71,7 +72,7 @@ def write_each(path: Path, shapes: Mapping[str, tuple[int, ...]], tensors: Mappi
 
 
 def read(path: Path, device: str = "cpu") -> Tensors:
-    """Read a safetensors file; a damaged one is refused by name."""
+    """Read a safetensors file. Raise DataError if it is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -82,7 +83,7 @@ def read(path: Path, device: str = "cpu") -> Tensors:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """What a safetensors file holds, by its head alone."""
+    """Return the shapes of the tensors in a safetensors file, by reading only its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -93,7 +94,7 @@ def shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_foreign(folder: Path) -> Tensors:
-    """All tensors of a Hugging Face folder, whole or in parts; nothing is unpickled but plain tensors."""
+    """Read all tensors of a Hugging Face folder. Pickled files may contain nothing but plain tensors."""
     tensors: Tensors = {}
     for path in foreign_files(folder):
         tensors |= read(path) if path.suffix == ".safetensors" else _unpickled(path)
@@ -101,7 +102,6 @@ def read_foreign(folder: Path) -> Tensors:
 
 
 def foreign_files(folder: Path) -> list[Path]:
-    """The files that a Hugging Face folder's weights stand in."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         index = folder / f"{name}.index.json"
         if index.exists():
@@ -112,12 +112,10 @@ def foreign_files(folder: Path) -> list[Path]:
 
 
 def foreign_names(folder: Path) -> set[str]:
-    """The names of a Hugging Face folder's tensors, without reading more than must be."""
     return set(foreign_shapes(folder))
 
 
 def foreign_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of a Hugging Face folder's tensors, without reading more than must be."""
     known: dict[str, tuple[int, ...]] = {}
     for path in foreign_files(folder):
         packed = path.suffix == ".safetensors"
@@ -126,7 +124,6 @@ def foreign_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _parts(index: Path) -> list[Path]:
-    """The files that an index tells of: beside it, nowhere else."""
     listed = files.read_json(index)
     mapping = listed.get("weight_map") if isinstance(listed, dict) else None
     if not isinstance(mapping, dict) or not mapping:
@@ -141,7 +138,7 @@ def _parts(index: Path) -> list[Path]:
 
 
 def _unpickled(path: Path) -> Tensors:
-    """Plain tensors of a file of torch's, as they lie in it; one that is damaged or holds anything else is refused."""
+    """Read plain tensors from a file of torch.save. Raise DataError if it is damaged or holds anything else."""
     try:
         file = Pickled(path)
         table = file.value if isinstance(file.value, dict) else {"": file.value}
@@ -154,7 +151,6 @@ def _unpickled(path: Path) -> Tensors:
 
 
 def _odd(name: object, value: object) -> str:
-    """What a value is that is no plain tensor."""
     if not isinstance(value, Stub):
         return "it holds more than tensors by their names"
     lacking = value.name.startswith("torch._utils._rebuild_")
@@ -162,7 +158,6 @@ def _odd(name: object, value: object) -> str:
 
 
 def to_foreign(named: Mapping[str, Tensor], names: Names) -> Tensors:
-    """Our tensors under their names."""
     tensors: Tensors = {}
     for name, tensor in named.items():
         hf_name = names.table[name]
@@ -175,7 +170,7 @@ def to_foreign(named: Mapping[str, Tensor], names: Names) -> Tensors:
 
 
 def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
-    """One of our tensors as it stands there: whole, or as query, key and value."""
+    """Convert a tensor to Hugging Face's layout: one tensor, or query, key and value."""
     if isinstance(names.table[name], tuple):
         return split_heads(tensor, names.heads)
     if _is_fused(name, names):
@@ -188,10 +183,10 @@ def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
 def from_foreign(
     stored: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object, *, heads: bool = True
 ) -> Tensors:
-    """Their tensors under our names; what is missing, left over or no number is refused, by name.
+    """Convert Hugging Face's tensors to this library's names and layout.
 
-    `heads` False: of the tensors of heads some may be missing, and others stand there. What is left out, being of heads
-    that this network does not have, is told.
+    Missing or unexpected tensors, wrong shapes and NaN raise DataError. With `heads` False, tensors of heads may be
+    missing, and unexpected ones are reported instead.
     """
     stored = dict(_modern(stored, names))
     wanted = list(wanted)
@@ -211,7 +206,7 @@ def from_foreign(
             continue
         try:
             tensors[name] = ours_of(name, [stored[part] for part in parts], names)
-        except RuntimeError:  # heads or halves that cannot be taken apart
+        except RuntimeError:  # a size is not divisible by the number of heads or halves
             wrong += [f"{part} {list(stored[part].shape)}" for part in parts]
     left = _beyond(stored, known, names)
     of_heads = {
@@ -230,14 +225,14 @@ def from_foreign(
 
 
 def left_out(stored: Iterable[str], wanted: Iterable[str], names: Names) -> list[str]:
-    """The layers of which a network has none, by the names of tensors in a Hugging Face folder."""
+    """Return the layers in a Hugging Face folder that the network does not have."""
     parts = (names.table[name] for name in wanted)
     known = {name for part in parts for name in (part if isinstance(part, tuple) else (part,))}
     return _layers(_beyond(_modern(dict.fromkeys(stored, torch.empty(0)), names), known.union(names.zeros), names))
 
 
 def _beyond(stored: Iterable[str], known: set[str], names: Names) -> list[str]:
-    """Of their tensors those that are neither known nor repeated nor made anew."""
+    """Return the tensor names that are neither known nor copies of other tensors nor buffers."""
     idle = {*names.tied, *names.copies}
     return [n for n in stored if n not in known and n not in idle and not n.endswith(names.buffers or ("\0",))]
 
@@ -247,7 +242,7 @@ def _layers(tensors: Iterable[str]) -> list[str]:
 
 
 def _untie(stored: Tensors, names: Names, place: object, *, heads: bool) -> None:
-    """Tensors that repeat others stand for those that are not there; where both are, they must be the same."""
+    """Fill in missing tensors from their tied copies. Raise DataError if both exist and differ."""
     for name, source in {**names.tied, **names.copies}.items():
         if name in stored and source not in stored:
             stored[source] = stored[name]
@@ -257,7 +252,7 @@ def _untie(stored: Tensors, names: Names, place: object, *, heads: bool) -> None
 
 
 def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
-    """Refuse tensors with what is no number in fp32, or infinite: whatever is asked of them comes out as nothing."""
+    """Raise DataError if a tensor is quantized, or holds NaN or numbers that are infinite in fp32."""
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise DataError(place, f"{name} holds {tensor.dtype}", "fractions: what is quantized is not read")
@@ -269,7 +264,7 @@ def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
 
 
 def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
-    """One of their tensors, or their query, key and value, as we keep it."""
+    """Convert a Hugging Face tensor, or query, key and value, to this library's layout."""
     if len(parts) == 3:
         return join_heads(parts, names.heads)
     tensor = parts[0].T if _is_turned(name, parts[0], names) else parts[0]
@@ -279,18 +274,18 @@ def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
 
 
 def split_heads(fused: Tensor, heads: int) -> list[Tensor]:
-    """[H * 3 * d, ...] -> query, key and value, each [H * d, ...]."""
+    """Split fused rows [H * 3 * d, ...] into query, key and value, each [H * d, ...]."""
     apart = fused.unflatten(0, (heads, 3, -1))
     return [apart[:, part].flatten(0, 1) for part in range(3)]
 
 
 def join_heads(parts: list[Tensor], heads: int) -> Tensor:
-    """Query, key and value, each [H * d, ...] -> [H * 3 * d, ...]."""
+    """Fuse query, key and value, each [H * d, ...], into rows [H * 3 * d, ...]."""
     return torch.stack([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 2)
 
 
 def beginnings(names: Iterable[str], begins: Mapping[str, str]) -> dict[str, str]:
-    """Tensors under and in a task's head -> the pretrained ones that they begin as; what begins fresh is left out."""
+    """Map a task network's tensors to the pretrained tensors they start from, without randomly initialized ones."""
     layers = {name: name.rpartition(".") for name in names}
     return {
         name: f"{begins.get(layer, layer)}.{end}"
@@ -302,24 +297,23 @@ def beginnings(names: Iterable[str], begins: Mapping[str, str]) -> dict[str, str
 def adopt(
     tensors: Mapping[str, Tensor], stored: Mapping[str, Tensor], begins: Mapping[str, str], place: object
 ) -> list[str]:
-    """Fill the network under a task's head from pretrained tensors, and of the head what begins as one of them.
+    """Load pretrained tensors into the network below a task head, and into parts of the head that start from them.
 
-    Returns the names of what keeps its fresh weights.
+    Return the names of the tensors that keep their random weights.
     """
     sources = beginnings(tensors, begins)
-    pairs = {name: source if source in stored else name for name, source in sources.items()}  # the same task's, learned
+    pairs = {name: source if source in stored else name for name, source in sources.items()}  # or the head itself
     begun = {name: stored[source] for name, source in pairs.items() if source in stored}
     fill({name: tensors[name] for name in tensors if name in begun or name.startswith("model.")}, begun, place)
     return [name for name in tensors if name not in begun]
 
 
 def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:
-    """Put tensors into a network; a name or shape that does not fit is refused."""
     fill(own_tensors(module), tensors, place)
 
 
 def fill(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: object) -> None:
-    """Copy tensors into those of a network; a name or shape that does not fit is refused, and what is no number."""
+    """Copy tensors into a network's. Raise DataError if a name or shape does not match, or numbers are not finite."""
     compare(tensors, targets, place)
     check_numbers(tensors, place)
     with torch.no_grad():
@@ -330,7 +324,7 @@ def fill(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: ob
 def compare(
     tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor], place: object, *, padded: Collection[str] = ()
 ) -> None:
-    """Refuse tensors that are not those of a network, by name and shape; some have rows of padding at their end."""
+    """Raise DataError if names or shapes differ from the network's. Those in `padded` may have fewer rows."""
 
     def fits(name: str, tensor: Tensor) -> bool:
         wanted = targets[name].shape
@@ -348,7 +342,7 @@ def compare(
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """CRC-32 of all tensors' names and bytes: equal for equal weights."""
+    """Return a CRC-32 of all tensors' names and bytes. It is equal for equal weights."""
     crc = 0
     for name, tensor in sorted(tensors.items()):
         crc = zlib.crc32(name.encode(), crc)
@@ -357,7 +351,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _modern(stored: Mapping[str, Tensor], names: Names) -> Tensors:
-    """Names of old checkpoints as they are today: LayerNorm's gamma and beta, and a body saved without its prefix."""
+    """Update tensor names of old checkpoints: LayerNorm's gamma and beta, and names without the network's prefix."""
     renamed = {
         k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v
         for k, v in stored.items()

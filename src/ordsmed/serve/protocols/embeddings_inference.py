@@ -39,14 +39,14 @@ async def embed(call: ServedCall) -> list[list[float]]:
 
 class EmbedAllRequest(Truncation, forbid_unknown_fields=True, kw_only=True):
     inputs: Inputs
-    layers: Annotated[str, Meta(max_length=100)] = ""  # not TEI's: top, all, mean or numbers: an axis more, in front
+    layers: Annotated[str, Meta(max_length=100)] = ""  # not in TEI: top, all, mean or numbers; several add a first axis
 
 
 async def embed_all(call: ServedCall) -> list[Any]:
-    """Of each text a vector a word; of an ELMo, and where `layers` says so, of several layers."""
+    """Return a vector for each word of each text; of several layers if `layers` says so."""
     request: EmbedAllRequest = call.request
     served = call.model("embed")
-    texts = texts_of_tokens(served, request.inputs, "inputs")  # read whole, in windows: nothing is cut
+    texts = texts_of_tokens(served, request.inputs, "inputs")  # read completely, in windows: nothing is truncated
     embedded = await word_vectors(call, served, texts, layers=request.layers or top_layer(served))
     return [result.vectors.tolist() for result in embedded]
 
@@ -62,7 +62,7 @@ class Prediction(Struct):
 
 
 async def predict(call: ServedCall) -> object:
-    """Of a text, a pair or several of them all classes, the likeliest first."""
+    """Return all classes of a text, a pair or several of them, the likeliest first."""
     request: PredictRequest = call.request
     served = call.model("classify")
     _check_raw(request.raw_scores)
@@ -105,7 +105,7 @@ class Rank(Struct, omit_defaults=True):
 
 
 async def rerank(call: ServedCall) -> list[Rank]:
-    """By the number that a model gives to pairs of query and text, or by the probability of its second class of two."""
+    """Rank texts by the model's number for each pair of query and text, or by the probability of its second class."""
     request: RerankRequest = call.request
     models = call.service.models.by_name.items()
     served = call.model("classify", next((name for name, model in models if _ranks(model)), ""))
@@ -122,7 +122,6 @@ async def rerank(call: ServedCall) -> list[Rank]:
 
 
 def _ranks(served: ServedModel) -> bool:
-    """Does a model score pairs of texts, by a number or two classes?"""
     return "classify" in served.can and served.model.pairs and len(served.model.labels) in (0, 2)
 
 

@@ -29,7 +29,7 @@ from ordsmed.use.predict import Classified, Tagged
 
 Count = Annotated[int, Meta(ge=1, le=1_000)]
 Texts = str | list[str]
-Options = dict[str, Any] | None  # wait_for_model, use_cache: of the hub's machines, nothing here
+Options = dict[str, Any] | None  # wait_for_model, use_cache: for the hub's servers, ignored here
 
 
 class FillParameters(Struct, forbid_unknown_fields=True):
@@ -79,7 +79,7 @@ async def fill_mask(call: ServedCall) -> list[Any]:
 
 
 def _only(number: int, token: int, count: int) -> Sequence[int | None]:
-    """One of so many masks is filled."""
+    """Return the tokens for `count` masks, of which only the mask `number` is filled."""
     return [token if mask == number else None for mask in range(count)]
 
 
@@ -99,8 +99,8 @@ class TaggedEntity(Struct, omit_defaults=True):
     word: str
     start: int
     end: int
-    entity: str | None = None  # of a word
-    entity_group: str | None = None  # of several that make a span
+    entity: str | None = None  # the tag of a word
+    entity_group: str | None = None  # the tag of a span of words
 
 
 async def token_classification(call: ServedCall) -> list[Any]:
@@ -117,7 +117,7 @@ async def token_classification(call: ServedCall) -> list[Any]:
 
 
 def _entities(text: str, tagged: Tagged, grouped: bool, ignored: Sequence[str]) -> list[TaggedEntity]:
-    """Words with their tags, or spans of them."""
+    """Return the words with their tags, or, if `grouped`, the spans that the tags form."""
     entities: list[TaggedEntity] = []
     scores: list[list[float]] = []
     spans = [match.span() for match in re.finditer(r"\S+", text)]
@@ -164,14 +164,14 @@ class FoundAnswer(Struct):
 
 
 async def question_answering(call: ServedCall) -> object:
-    """With `handle_impossible_answer` no answer is one too: an empty text from 0 to 0."""
+    """Answer a question. With `handle_impossible_answer`, an empty text from 0 to 0 may be the answer."""
     request: QuestionAnsweringRequest = call.request
     served, how = call.model("answer"), request.parameters or QuestionParameters()
     best = how.top_k or 1
     pair = (request.inputs.question, request.inputs.context)
     [answered] = await call.compute(served, "answer", [pair], best=best + 1)
     spans = [span for span in answered.n_best if span.text or how.handle_impossible_answer]
-    if how.handle_impossible_answer and not answered.text:  # what the model decided comes first
+    if how.handle_impossible_answer and not answered.text:  # the model's decision comes first
         spans.sort(key=lambda span: bool(span.text))
     answers = [FoundAnswer(span.text, span.probability, max(span.start, 0), max(span.end, 0)) for span in spans[:best]]
     if best > 1:
@@ -202,7 +202,7 @@ class FoundClass(Struct):
 
 
 async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
-    """Of each text all classes, the likeliest first; of a model that gives numbers the number."""
+    """Return all classes of each text, the likeliest first, or the number of a regression model."""
     request: TextClassificationRequest = call.request
     served, how = call.model("classify"), request.parameters or ClassParameters()
     if isinstance(request.inputs, TextPair):
@@ -217,7 +217,6 @@ async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
 
 
 def classes_of(classified: Classified) -> list[FoundClass]:
-    """The likeliest first."""
     if classified.number is not None:
         return [FoundClass("LABEL_0", classified.number)]
     ordered = sorted(classified.probabilities.items(), key=lambda entry: -entry[1])
@@ -231,7 +230,7 @@ class FeatureParameters(Truncation, forbid_unknown_fields=True, kw_only=True):
 
 
 class FeatureExtractionRequest(FeatureParameters, forbid_unknown_fields=True, kw_only=True):
-    """InferenceClient sends the parameters beside `inputs`, others inside `parameters`."""
+    """InferenceClient sends the parameters next to `inputs`; other clients send them inside `parameters`."""
 
     inputs: Texts
     parameters: FeatureParameters | None = None
@@ -239,7 +238,6 @@ class FeatureExtractionRequest(FeatureParameters, forbid_unknown_fields=True, kw
 
 
 async def feature_extraction(call: ServedCall) -> list[list[float]]:
-    """A vector for each text, as `embed` of sentences gives it."""
     request: FeatureExtractionRequest = call.request
     how = request.parameters or request
     served, texts = call.model("embed"), texts_of(request.inputs, "inputs")
@@ -282,7 +280,7 @@ class GenerationParameters(Struct, forbid_unknown_fields=True):
     details: bool | None = None
     num_return_sequences: Annotated[int, Meta(ge=1, le=128)] | None = None
     decoder_input_details: bool | None = None
-    truncate: Annotated[int, Meta(ge=1)] | None = None  # of the prompt, its last tokens
+    truncate: Annotated[int, Meta(ge=1)] | None = None  # tokens of the prompt to keep, from its end
     typical_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     best_of: int | None = None
     watermark: bool | None = None
@@ -327,7 +325,7 @@ class StreamedText(Struct):
 
 
 async def text_generation(call: ServedCall) -> object:
-    """The likeliest tokens, unless the request says how they are drawn; an event a token with `stream`."""
+    """Generate text greedily, unless the request asks to sample. With `stream`, send an event for each token."""
     request: TextGenerationRequest = call.request
     served, how = call.model("generate"), request.parameters or GenerationParameters()
     options, prompt = _sampling(how), _prompt(call, served, request.inputs, how.truncate)
@@ -351,7 +349,7 @@ async def text_generation(call: ServedCall) -> object:
 
 
 def _prompt(call: ServedCall, served: ServedModel, text: str, longest: int | None) -> str:
-    """Return the end of a prompt that has more than so many tokens."""
+    """Return a prompt shortened to its last `longest` tokens."""
     tokenizer = served.model.trained.tokenizer
     ids = tokenizer.encode(text) if longest else []
     if not longest or len(ids) <= longest:
@@ -384,7 +382,7 @@ def _details(last: WrittenPiece, options: SamplingOptions) -> GenerationDetails:
 
 
 def _sampling(how: GenerationParameters) -> SamplingOptions:
-    """The options of a request; like text-generation-inference, draw where one of them says so."""
+    """Return the options of a request. As in text-generation-inference, some parameters turn sampling on."""
     for name in NOT_DONE:
         if getattr(how, name) and (name, how.best_of) != ("best_of", 1):
             raise Refusal("invalid", "is not done here", "a request without it", place=name)
@@ -404,10 +402,10 @@ def _sampling(how: GenerationParameters) -> SamplingOptions:
 
 
 async def usual(call: ServedCall) -> object:
-    """Do the task that the request means, or else the usual one of the model.
+    """Do the task that the request's fields imply, or else the usual task of the model.
 
-    Some requests of InferenceClient for different tasks are equal to the byte. Of a model that continues texts, its
-    other tasks then fail at the client, because they expect a list.
+    InferenceClient sends identical requests for some tasks. A model that continues texts then answers with generated
+    text, and the client fails if it expects the list of another task.
     """
     table: dict[str, Any] = call.request
     task, by_hub = call.parameters.get("task", ""), "hf_hub/" in call.agent
@@ -422,7 +420,6 @@ async def usual(call: ServedCall) -> object:
 
 
 def _meant(table: dict[str, Any], by_hub: bool) -> str:
-    """Return the path of the task that a request means by its fields, or nothing."""
     inputs, parameters = table.get("inputs"), table.get("parameters")
     for inner, task in INPUTS.items():
         if isinstance(inputs, dict) and inner in inputs:
@@ -440,7 +437,6 @@ def _meant(table: dict[str, Any], by_hub: bool) -> str:
 
 
 def _usual(served: ServedModel, table: dict[str, Any], by_hub: bool) -> str:
-    """Return the path of the task that the model was made for."""
     can, inputs = served.can, table.get("inputs")
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
     if "fill" in can and isinstance(first, str):
@@ -467,13 +463,13 @@ def failure(refusal: Refusal) -> ErrorForm:
 REASONS = {"end": "eos_token", "stop": "stop_sequence", "tokens": "length"}
 GENERATION, FEATURES = "/text-generation", "/feature-extraction"
 USUAL = {"tag": "/token-classification", "classify": "/text-classification", "generate": GENERATION}
-INPUTS = {  # fields of `inputs` that one task has
+INPUTS = {  # fields of `inputs` that only one task has
     "question": "/question-answering",
     "source_sentence": "/sentence-similarity",
     "text": "/text-classification",
     "table": "/table-question-answering",
 }
-PARAMETERS: dict[str, tuple[str, ...]] = {  # of tasks, those that are not done here among them
+PARAMETERS: dict[str, tuple[str, ...]] = {  # of all tasks, including those that are not supported here
     "/fill-mask": FillParameters.__struct_fields__,
     "/token-classification": (*TokenParameters.__struct_fields__, "stride"),
     "/text-classification": ClassParameters.__struct_fields__,

@@ -73,10 +73,10 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
 class CompletionsRequest(Struct, forbid_unknown_fields=True):
     prompt: str | list[str | int | Tokens] = ""
     model: str = ""
-    max_tokens: Annotated[int, Meta(ge=0)] | None = 16  # 0: with echo, the prompt alone
+    max_tokens: Annotated[int, Meta(ge=0)] | None = 16  # 0, with echo: only the prompt
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = 1.0
-    top_k: Annotated[int, Meta(ge=0)] = 0  # not OpenAI's: among so many of the likeliest
+    top_k: Annotated[int, Meta(ge=0)] = 0  # not in OpenAI's API: sample among this many likeliest tokens
     repetition_penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0  # not OpenAI's
     n: Annotated[int, Meta(ge=1, le=128)] | None = 1
     stop: str | list[str] | None = None
@@ -166,7 +166,7 @@ async def completions(call: ServedCall) -> object:
 
 
 async def chat(call: ServedCall) -> object:
-    """Refuse: no model here has a template of conversations."""
+    """Refuse: no served model has a chat template."""
     request: dict[str, Any] = call.request
     name = request.get("model")
     served = call.service.models.find(call.name or (name if name in call.service.models.by_name else ""), "generate")
@@ -179,14 +179,14 @@ def _text(served: ServedModel, prompt: Prompt) -> str:
 
 
 def _prompt_alone(piece: WrittenPiece) -> WrittenPiece:
-    """Without the token that was written, for no text is without one."""
+    """Return the piece without its generated token: generation always makes at least one."""
     return replace(piece, text="", tokens=0, ended=None, log=None)
 
 
 async def _chunks(
     served: ServedModel, texts: PendingTexts, starts: list[str], head: CompletionsAnswer, tokens: int | None
 ) -> AsyncIterator[object]:
-    """An answer for every piece, at last one with the numbers of tokens where they are wanted."""
+    """Yield an answer for each piece, and at the end one with the token counts if they are requested."""
     before, counts, begun = [*starts], [0] * len(starts), set[int]()
     async for piece in texts.pieces():
         number = piece.number
@@ -204,7 +204,7 @@ async def _chunks(
 
 
 def _options(request: CompletionsRequest) -> SamplingOptions:
-    """Ours, of OpenAI's; what is not there is refused."""
+    """Return the generation options of a request. Refuse parameters that are not supported."""
     absent = {
         "suffix": bool(request.suffix),
         "best_of": request.best_of not in (None, 1, request.n),
@@ -231,7 +231,7 @@ def _options(request: CompletionsRequest) -> SamplingOptions:
 
 
 def _logprobs(served: ServedModel, pieces: Sequence[WrittenPiece], before: str) -> Logprobs | None:
-    """Of each token: its logarithm, those of the likeliest, and where its text begins; `before`: what stands there."""
+    """Return each token's log-probability, the likeliest alternatives and its offset; `before`: the text before."""
     logs, offset = [*pieces[0].prompt_logs], len(before)
     offsets = _begins(served, before, [log.token for log in logs])
     for piece in pieces:
@@ -246,12 +246,11 @@ def _logprobs(served: ServedModel, pieces: Sequence[WrittenPiece], before: str) 
 
 
 def _top(served: ServedModel, log: TokenLog) -> dict[str, float] | None:
-    """The likeliest by their texts; of several with one text, as parts of a character have, the likeliest."""
+    """Return the likeliest alternatives by text. If several tokens have the same text, keep the likeliest."""
     return None if log.log is None else {_text(served, [n]): value for n, value in reversed(log.likeliest)}
 
 
 def _begins(served: ServedModel, text: str, ids: list[int]) -> list[int]:
-    """Where each token of a prompt begins."""
     encoding = served.model.trained.tokenizer.pipeline.encode(text, add_special_tokens=False)
     if encoding.ids == ids:
         return [begin for begin, _ in encoding.offsets]

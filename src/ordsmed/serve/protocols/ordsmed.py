@@ -26,7 +26,7 @@ from ordsmed.use.generation.options import Generated, SamplingOptions
 from ordsmed.use.predict import Classified, Tagged
 
 Count = Annotated[int, Meta(ge=1, le=4_096)]
-ALIKE = 1e-6  # sums no further apart are equal, as minimal pairs have it
+ALIKE = 1e-6  # sums that differ by no more are equal, as in minimal pairs
 Way = Literal["", "causal", "masked", "word", "detect", "forward", "backward", "mean"]
 Texts = str | list[str]
 
@@ -46,7 +46,7 @@ async def metrics(call: ServedCall) -> Response:
 
 
 async def run(call: ServedCall) -> RunFacts:
-    """Of the model that is named, else of the first that a training left."""
+    """Return the facts of the named model's run, or of the first served run."""
     served = call.model("")
     if not call.name:
         runs = (model for model in call.service.models.by_name.values() if model.is_run)
@@ -59,8 +59,8 @@ async def run(call: ServedCall) -> RunFacts:
 class ScoreRequest(Struct, forbid_unknown_fields=True):
     texts: Texts
     way: Way = ""
-    models: list[str] = []  # several at once; none: the one of the path
-    steps: Literal["all"] | list[Annotated[int, Meta(ge=0)]] | None = None  # of the run: its kept checkpoints
+    models: list[str] = []  # several models; empty: the one of the path
+    steps: Literal["all"] | list[Annotated[int, Meta(ge=0)]] | None = None  # checkpoints of the run
 
 
 class ModelScores(Struct):
@@ -70,7 +70,7 @@ class ModelScores(Struct):
 
 
 async def score(call: ServedCall) -> list[ModelScores]:
-    """Of each model, and each of the steps, the texts with their tokens and words, in bits of surprisal."""
+    """Return the surprisal in bits of each text by token and word, for each model and each requested step."""
     request: ScoreRequest = call.request
     every = [call.model("score", name) for name in request.models] if request.models else [call.model("score")]
     if len(set(request.models)) < len(request.models) or len(every) > 64:
@@ -90,7 +90,10 @@ def _scores(served: ServedModel, scores: list[Scored]) -> ModelScores:
 async def _at_steps(
     call: ServedCall, served: ServedModel, items: list[tuple[object, ...]], way: Mapping[str, str]
 ) -> list[ModelScores]:
-    """To a run at its checkpoints, each opened for this request and let go of, in turn with those of others."""
+    """Score the texts by checkpoints of a run.
+
+    Each checkpoint is opened for this request and closed afterwards; requests take turns, so only one is open.
+    """
     service = call.service
     if not service.checkpoints:
         raise Refusal("cannot", "checkpoints are not opened here", "", "`ordsmed serve --checkpoints` does", "steps")
@@ -112,17 +115,16 @@ class SearchRequest(Struct, forbid_unknown_fields=True):
     questions: Texts
     k: Annotated[int, Meta(ge=1, le=1_000)] = 10
     kind: Literal["", "both", "dense", "words"] = ""
-    index: str = ""  # its name; empty: the first
+    index: str = ""  # name of the index; empty: the first
     weight: Annotated[float, Meta(ge=0, le=1)] | None = (
-        None  # of vectors in a search by both; none: as the index has it
+        None  # of vectors in a search by both; null: the weight of the index
     )
-    rerank: str | None = None  # the name of a model that scores pairs of texts; null: as the index chose, empty: none
-    top: Annotated[int, Meta(ge=0, le=1_000)] = 0  # passages that it orders anew; 0: as the index chose, else 50
-    where: list[str] = []  # conditions of documents' fields, as year>=1990
+    rerank: str | None = None  # name of a model that scores pairs; null: the index's reranker, empty: none
+    top: Annotated[int, Meta(ge=0, le=1_000)] = 0  # passages to rerank; 0: as the index says, else 50
+    where: list[str] = []  # conditions on documents' fields, such as year>=1990
 
 
 async def search(call: ServedCall) -> list[list[FoundPassage]]:
-    """Of each question the passages of an index that answer it best."""
     request: SearchRequest = call.request
     index, questions = index_of(call, request.index), texts_of(request.questions, "questions")
     options = (request.k, request.kind, request.weight, request.rerank, request.top, request.where)
@@ -141,9 +143,9 @@ class PairsRequest(Struct, forbid_unknown_fields=True):
 
 
 class ScoredPair(Struct):
-    good: float  # natural logarithms of the probabilities of both, or the sums of what stands for them
+    good: float  # log-probability (natural logarithm) of the text, or the score used in its place
     bad: float
-    right: bool  # is the good one the likelier?
+    right: bool  # is the good text more likely?
 
 
 async def pairs(call: ServedCall) -> list[ScoredPair]:
@@ -164,11 +166,11 @@ class SuspectedToken(Struct):
     text: str
     start: int
     end: int
-    fake: float  # the probability that it was replaced
+    fake: float  # probability that the token was replaced
 
 
 async def replaced(call: ServedCall) -> list[list[SuspectedToken]]:
-    """How an ELECTRA sees each token of texts: as the text's own, or as put there by another network."""
+    """Return the probability that each token was replaced, as an ELECTRA discriminator sees it."""
     request: TextsRequest = call.request
     served = call.model("score")
     scored = await call.compute(served, "score", [(text,) for text in texts_of(request.texts, "texts")], way="detect")
@@ -184,12 +186,12 @@ async def replaced(call: ServedCall) -> list[list[SuspectedToken]]:
 
 class LayersRequest(Struct, forbid_unknown_fields=True):
     texts: Texts
-    layers: Annotated[str, Meta(max_length=100)] = "all"  # all, top, mean or numbers, as 0,-1
+    layers: Annotated[str, Meta(max_length=100)] = "all"  # all, top, mean or numbers such as 0,-1
 
 
 class WordLayers(Struct):
     words: list[str]
-    vectors: list[Any]  # [layers, words, width]; of one layer [words, width]
+    vectors: list[Any]  # [layers, words, width]; [words, width] for one layer
 
 
 async def layers(call: ServedCall) -> list[WordLayers]:
@@ -227,7 +229,7 @@ class GenerateRequest(TextsRequest, forbid_unknown_fields=True):
 
 
 async def generate(call: ServedCall) -> object:
-    """All samples of each text; with `stream` what follows the first text, piece by piece."""
+    """Return all samples of each text. With `stream`, send the continuation of one text piece by piece."""
     request: GenerateRequest = call.request
     served, texts = call.model("generate"), texts_of(request.texts, "texts")
     names = [option.name for option in dataclasses.fields(SamplingOptions)]
@@ -322,7 +324,7 @@ def _items(request: TextsRequest) -> list[tuple[object, ...]]:
 
 
 async def reload(call: ServedCall) -> HealthAnswer:
-    """All models opened again; requests are answered by those that are open until then."""
+    """Open all models again. Until then, requests are answered by the old ones."""
     worker = call.service.worker
     await (worker.reload() if worker else asyncio.to_thread(call.service.models.reload))
     return HealthAnswer("ok")

@@ -49,7 +49,6 @@ class BabyLm(Choice):
         raise RecipeError(path, "is not read as such a folder", "one of its revisions, as `main` in it")
 
     def check(self, trained: Trained) -> None:
-        """Refuse what that evaluation has no class for."""
         if isinstance(trained.objective, Task):
             raise RecipeError(trained.folder, "was fine-tuned", "a language model: the evaluation fine-tunes it itself")
         if trained.recipe is None or trained.step is None:
@@ -69,7 +68,7 @@ class BabyLm(Choice):
             self._hub(place, folder / HUB / f"models--{self.called(trained, place, folder)}")
 
     def _revision(self, trained: Trained, folder: Path, label: str) -> None:
-        """One of them; what lies inside a folder otherwise stands beside it here, with revisions of its own."""
+        """Write a revision. Its subfolders are moved next to `label`'s folder and get the same revisions."""
         place = folder / label
         place.mkdir()
         load("formats", FORMAT)().write(trained, place)
@@ -80,7 +79,6 @@ class BabyLm(Choice):
             within.rename(folder / within.name / label)
 
     def _hub(self, place: Path, cache: Path) -> None:
-        """References and snapshots as a hub's cache has them."""
         for kind in ("refs", "snapshots"):
             (cache / kind).mkdir(parents=True)
         up = Path("..", "..", "..")
@@ -90,7 +88,7 @@ class BabyLm(Choice):
             (cache / "snapshots" / label).symlink_to(up / inside, target_is_directory=True)
 
     def called(self, trained: Trained, place: Path, folder: Path) -> str:
-        """The name of the model, and of one inside it."""
+        """Return the name of the model, or of the network in a subfolder."""
         name = self.name or trained.folder.name
         return name if place == folder else f"{name}-{place.name}"
 
@@ -115,7 +113,7 @@ class BabyLm(Choice):
 
 
 def revisions(place: Path) -> list[str]:
-    """What stands there, in the order of words."""
+    """Return the names of the revisions in a folder, by increasing number of words; `main` is last."""
     labels = [path.name for path in place.iterdir() if (path / "config.json").is_file()]
     return sorted(labels, key=lambda label: (label == MAIN, len(label), label))
 
@@ -125,7 +123,7 @@ def inner(folder: Path) -> list[Path]:
 
 
 def way_of(place: Path) -> str:
-    """How the evaluation is told to read such a model, its backend; nothing of one that only tells fakes."""
+    """Return the evaluation's backend for a model; empty for a network that only detects replaced tokens."""
     config = files.read_table(place / MAIN / "config.json")
     names = "".join(config["architectures"])
     if "ForMaskedLM" not in names:

@@ -39,14 +39,14 @@ from ordsmed.weights.trained import Trained
 OPTIONS, WEIGHTS, LISTS = "options.json", "model.hdf5", ("vocab.txt", "vocab.txt.gz")
 ENDINGS = (".hdf5", ".h5")
 SOFTMAX = ("softmax/W", "softmax/b")
-LETTERS_THERE = "lm/char_embed"  # of a checkpoint
-DUMPED = {  # parts of the names of variables -> of datasets
+LETTERS_THERE = "lm/char_embed"  # a variable of every ELMo checkpoint
+DUMPED = {  # parts of variable names -> of dataset names
     "/rnn/": "/RNN/", "/multi_rnn_cell/": "/MultiRNNCell/", "/cell_": "/Cell", "/lstm_cell/": "/LSTMCell/",
     "/projection/kernel": "/W_P_0", "LSTMCell/kernel": "LSTMCell/W_0", "LSTMCell/bias": "LSTMCell/B",
 }  # fmt: skip
-SYMBOLS = 261  # of letters; readers put a row of zeros before them, and options for them say one more
+SYMBOLS = 261  # characters; for inference a row of zeros is added, and the options say one more
 NEEDED = object()
-LSTM = {  # their key -> our setting, and what is meant where it is left out
+LSTM = {  # key in options.json -> setting, and the value if it is missing
     "projection_dim": ("width", NEEDED),
     "dim": ("cells", NEEDED),
     "n_layers": ("layers", 1),
@@ -62,7 +62,7 @@ LETTERS = {
     "activation": ("activation", NEEDED),
     "n_characters": ("symbols", NEEDED),
 }
-USUAL = {  # what stands beside these two tables tells how it learned
+USUAL = {  # other keys of options.json, which describe the training
     "all_clip_norm_val", "batch_size", "bidirectional", "char_cnn", "dropout", "learning_rate", "lstm", "n_epochs",
     "n_negative_samples_batch", "n_tokens_vocab", "n_train_tokens", "sample_softmax", "share_embedding_softmax",
     "unroll_steps",
@@ -79,7 +79,7 @@ class ElmoFormat(Choice):
 
     @staticmethod
     def ready(target: Path) -> None:
-        """Refuse what this machine cannot write."""
+        """Raise an error if this machine cannot write HDF5 files."""
         hdf5.h5py(target)
 
     def recognises(self, path: Path) -> bool:
@@ -128,7 +128,7 @@ class ElmoFormat(Choice):
 
 
 def unread(model: Any) -> list[str]:
-    """Why a reader of others does not take such a network, or reads it otherwise."""
+    """Return the reasons why other programs cannot read such a network, or compute something else."""
     ignored = []
     if not model.residual:
         ignored.append("AllenNLP's Elmo takes residual layers only")
@@ -140,7 +140,7 @@ def unread(model: Any) -> list[str]:
 
 
 def _files(path: Path) -> tuple[Path, Path]:
-    """Where options and weights stand; a folder may hold other HDF5 files as well."""
+    """Return the options file and the weights file. A folder may hold other HDF5 files as well."""
     folder = path if path.is_dir() else path.parent
     paths = [path] if path.is_file() else [p for p in sorted(folder.iterdir()) if p.suffix in ENDINGS]
     if len(paths) > 1 and folder / WEIGHTS in paths:
@@ -159,13 +159,11 @@ def _files(path: Path) -> tuple[Path, Path]:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Does bilm-tf's checkpoint stand there, of a training or to go on with one?"""
     prefix = bundle.find(path) if path.exists() and path.suffix not in ENDINGS else None
     return prefix is not None and LETTERS_THERE in bundle.names(prefix)
 
 
 def _trained(path: Path) -> tuple[Path, Path]:
-    """Where the options of a checkpoint stand, and its index."""
     checkpoint = bundle.opened(path)
     options = checkpoint.prefix.with_name(OPTIONS)
     if not options.is_file():
@@ -174,7 +172,7 @@ def _trained(path: Path) -> tuple[Path, Path]:
 
 
 def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
-    """Its variables under the names of the HDF5 files, without what the optimizer keeps; their number types."""
+    """Return a checkpoint's variables by the HDF5 names, without optimizer state, and their number types."""
     source = bundle.opened(path)
     names = {
         name: _dumped(name) for name in source.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)
@@ -184,7 +182,7 @@ def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
 
 
 def _dumped(name: str) -> str:
-    """What bilm-tf's dump_weights makes of a variable's name."""
+    """Return the name that bilm-tf's dump_weights gives a variable."""
     for there, here in DUMPED.items():
         name = name.replace(there, here)
     return name.removeprefix("lm/")
@@ -193,7 +191,7 @@ def _dumped(name: str) -> str:
 def _scored(
     table: tables.Table, overrides: Sequence[str], options: Path, head: weights.Tensors, tokenizer: Tokenizer
 ) -> tuple[Networks, weights.Tensors]:
-    """The networks with the softmax over words, and its tensors, where there is a list of as many words."""
+    """Return the networks with the softmax over words, and its tensors, if there is a word list of its size."""
     rows = len(head[SOFTMAX[0]])
     with_head = rows == tokenizer.vocabulary and head.keys() == set(SOFTMAX)
     learned = {"kind": "bilm", "samples": min(8192, rows // 2)} if with_head else table["objective"]
@@ -211,7 +209,6 @@ def _holds_letters(path: Path) -> bool:
 
 
 def _table(path: Path) -> tuple[tables.Table, list[str]]:
-    """What options.json says, as our recipe would; and what a person should know."""
     options = files.read_json(path)
     wrong: list[str] = []
     model: tables.Table = {"kind": "elmo"}
@@ -238,7 +235,6 @@ def _table(path: Path) -> tuple[tables.Table, list[str]]:
 
 
 def _odd(options: tables.Table) -> list[str]:
-    """Options that fit no network of ours."""
     letters = options["char_cnn"]
     wrong = []
     if letters["n_characters"] not in (SYMBOLS, SYMBOLS + 1):
@@ -251,7 +247,7 @@ def _odd(options: tables.Table) -> list[str]:
 
 
 def _options(model: Any, words: int) -> tables.Table:
-    """What options.json says, for reading (n_characters)."""
+    """Return the contents of options.json, with `n_characters` as it is for inference."""
     return {
         "bidirectional": True,
         "char_cnn": {
@@ -270,7 +266,6 @@ def _options(model: Any, words: int) -> tables.Table:
 
 
 def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
-    """Our tensors as their datasets."""
     files_tensors = {"char_embed": tensors["model.letters.table.weight"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -292,7 +287,6 @@ def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
 
 
 def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
-    """Their datasets as our tensors."""
     tensors = {"model.letters.table.weight": stored["char_embed"]}
     for n in range(len(model.filters)):
         name = f"model.letters.windows.{n}"
@@ -315,7 +309,6 @@ def _ours(stored: Mapping[str, Tensor], model: Any) -> weights.Tensors:
 
 
 def _cells(model: Any) -> list[tuple[str, str]]:
-    """Where each layer's cell stands in each direction, theirs and ours."""
     return [
         (f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell", f"model.blocks.{layer}.{direction}")
         for way, direction in enumerate(("ahead", "back"))
@@ -324,16 +317,16 @@ def _cells(model: Any) -> list[tuple[str, str]]:
 
 
 def _swapped(rows: Tensor) -> Tensor:
-    """Gates i g f o <-> i f g o."""
+    """Exchange the second and third gate: i g f o <-> i f g o."""
     i, f_gate, o_gate, o = rows.chunk(4)
     return torch.cat([i, o_gate, f_gate, o])
 
 
 def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path) -> None:
-    """Refuse datasets that are not those of a network with these options."""
+    """Raise DataError if the datasets are not those of a network with these options."""
     file_size = (
         path.stat().st_size
-    )  # sizes that these weights cannot have are refused before anything of the kind is made
+    )  # refuse sizes that are impossible for this file before a network of that size is allocated
     sizes = {"n_layers": model.layers, "dim": model.cells, "projection_dim": model.width, "n_highway": model.highways,
              "filters": sum(sum(pair) for pair in model.filters), "embedding.dim": model.letter}  # fmt: skip
     for name, size in sizes.items():
@@ -355,7 +348,6 @@ def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path
 
 
 def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
-    """All datasets, and in which number types they were."""
     h5py = hdf5.h5py(path)
     data: dict[str, Any] = {}
     try:
@@ -371,7 +363,7 @@ def _read(path: Path) -> tuple[weights.Tensors, set[str]]:
 
 
 def _tokenizer(folder: Path) -> Tokenizer:
-    """That of the list of words beside the weights; without one there are the signs alone: vectors need no words."""
+    """Return the tokenizer of the word list next to the weights, or one of special tokens: vectors need no words."""
     path = next((folder / name for name in LISTS if (folder / name).is_file()), None)
     if path:
         try:

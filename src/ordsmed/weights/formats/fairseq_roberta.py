@@ -40,14 +40,14 @@ from ordsmed.weights.trained import Trained
 MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
 BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
 WORDS = f"{BODY}embed_tokens.weight"
-TYPES = "roberta.embeddings.token_type_embeddings.weight"  # which fairseq has no name for
+TYPES = "roberta.embeddings.token_type_embeddings.weight"  # fairseq has no such table
 OLD = ((r"^decoder\.", "encoder."), (r"\.emb_layer_norm\.", ".layernorm_embedding."))
 HEADS = r"classification_heads\."
-IDLE = re.compile(  # the last ones are copies that fairseq 0.12 keeps for another way to compute the same
+IDLE = re.compile(  # the last ones are copies that fairseq 0.12 keeps for a second implementation
     r"sentence_encoder\.version$|\._float_tensor$|^encoder\.lm_head\.weight$|"
     r"\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)$"
 )
-NAMES = (  # Hugging Face's -> theirs
+NAMES = (  # Hugging Face's -> fairseq's
     (r"^roberta\.embeddings\.word_embeddings", f"{BODY}embed_tokens"),
     (r"^roberta\.embeddings\.position_embeddings", f"{BODY}embed_positions"),
     (r"^roberta\.embeddings\.LayerNorm", f"{BODY}layernorm_embedding"),
@@ -95,7 +95,7 @@ class FairseqRoberta(Choice):
                 raise RecipeError(file, "does not tell how many heads it has", "their number", "add model.heads=N")
             described["num_attention_heads"] = 1
         network = foreign.meant("roberta", described, file)
-        objective_kind = tables.override({}, overrides).get("objective")  # of both heads the one for masked words
+        objective_kind = tables.override({}, overrides).get("objective")  # if set, read the masked-LM head
         head, learned = _learned(stored, _arguments(table), network.longest(), notes, words=objective_kind is not None)
         idle = re.compile(rf"{HEADS}(?!{re.escape(head)}\.)|{re.escape(SCORES)}" if head else HEADS)
         stored = stored.renamed(lambda name: None if idle.match(name) else name)
@@ -144,7 +144,7 @@ class FairseqRoberta(Choice):
         files.write_text(folder / LISTING, "".join(f"{numbers.get(piece, piece)} 1\n" for piece in pieces))
 
     def _spelled(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Under the names that are asked for."""
+        """Return the tensors under the names that the settings `old` and `fused` choose."""
         if self.fused:
             for first in [name for name in tensors if ".self_attn.q_proj." in name]:
                 parts = [tensors.pop(first.replace("q_proj", f"{part}_proj")) for part in "qkv"]
@@ -158,7 +158,7 @@ class FairseqRoberta(Choice):
 
 
 def _without_types(trained: Trained) -> dict[str, torch.Tensor]:
-    """The table of positions with the one row of types in it, which every token gets beside its position."""
+    """Return the position table with the only row of token types added: every token gets both."""
     tensors = own_tensors(trained.objective)
     row = tensors.get("model.types.weight")
     if row is None or not row.any():
@@ -168,7 +168,6 @@ def _without_types(trained: Trained) -> dict[str, torch.Tensor]:
 
 
 def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
-    """What fairseq's settings say of a head."""
     if heads == ["head"]:
         return {"task": "masked_lm"}
     if network.labels:
@@ -179,7 +178,7 @@ def _learning(network: Any, heads: list[str], name: str) -> dict[str, Any]:
 
 
 def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
-    """The head for masked words, which fairseq asks for beside one of classes: zeros, that score nothing."""
+    """Return the shapes of the masked-LM head, which fairseq also requires with a classification head."""
     parts = {"dense.weight": (width, width), "dense.bias": (width,), "layer_norm.weight": (width,)}
     return {
         f"{SCORES}{name}": shape for name, shape in (parts | {"layer_norm.bias": (width,), "bias": (rows,)}).items()
@@ -187,7 +186,7 @@ def _idle(width: int, rows: int) -> dict[str, tuple[int, ...]]:
 
 
 def speller(head: str = "") -> renaming.Spell:
-    """How fairseq calls what Hugging Face calls so; `head`: what it calls that of classes."""
+    """Return the function from Hugging Face's names to fairseq's; `head` is the name of the classification head."""
 
     def spell(_: str, name: str) -> tuple[str, Lies]:
         name = re.sub(r"^classifier\.", f"classification_heads.{head}.", name)
@@ -199,7 +198,6 @@ def speller(head: str = "") -> renaming.Spell:
 
 
 def _file(path: Path) -> Path | None:
-    """The file of weights that a folder or file means."""
     if path.is_file():
         return path if path.suffix == ".pt" and pickled.is_pickled(path) else None
     paths = [path / MODEL] if (path / MODEL).is_file() else sorted(path.glob("*.pt"))
@@ -207,7 +205,7 @@ def _file(path: Path) -> Path | None:
 
 
 def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[LazyTensors, list[str]]:
-    """Tensors under the names of today: query, key and value apart, nothing idle."""
+    """Return the tensors under current names, with query, key and value split and unused tensors dropped, and notes."""
     pieces = source.flat(table)
     tensors = LazyTensors(
         {name: piece.shape for name, piece in pieces.items()}, lambda name: source.tensor(pieces[name])
@@ -235,7 +233,7 @@ def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[LazyTen
 
 
 def _arguments(table: dict[str, Any]) -> dict[str, Any]:
-    """How it was trained: a Namespace, or since 2020 a table of several."""
+    """Return the training arguments: a Namespace, or since 2020 a table with one for the model."""
     model = pickled.plain(pickled.attributes(table.get("cfg")).get("model"))
     return pickled.plain(table.get("args")) or model
 
@@ -243,7 +241,10 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
 def _learned(
     tensors: LazyTensors, args: dict[str, Any], longest: int, notes: list[str], *, words: bool
 ) -> tuple[str, tables.Table]:
-    """The head of classes that is meant, if one is, and what was learned; `words`: none, that for masked words is."""
+    """Return the name of the classification head to read, and the recipe's tables of what was learned.
+
+    The name is empty for the masked-LM head, which `words` requests.
+    """
     heads = sorted({name.split(".")[1] for name in tensors if re.match(HEADS, name)})
     named = args.get("classification_head_name")
     head = "" if words else str(named) if named in heads else heads[0] if len(heads) == 1 else ""
@@ -263,7 +264,6 @@ def _learned(
 
 
 def _described(tensors: LazyTensors, table: dict[str, Any], file: Path) -> dict[str, Any]:
-    """What a config.json would say: sizes from the tensors, the rest from how it was trained."""
     args = _arguments(table)
     names = [WORDS, f"{BODY}embed_positions.weight", f"{BODY}layers.0.fc1.weight"]
     if lacks := [name for name in names if name not in tensors]:

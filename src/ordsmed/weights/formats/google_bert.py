@@ -32,7 +32,7 @@ CONFIG, PREFIX, VOCABULARY = "bert_config.json", "bert_model.ckpt", "vocab.txt"
 WORDS = "bert/embeddings/word_embeddings"
 HEADS = ("cls/predictions/", "cls/seq_relationship/")
 CLASSES, SPAN = "output_weights", "cls/squad/output_weights"  # of run_classifier.py, of run_squad.py
-POOLER = "bert/pooler/"  # idle where nobody asks for a text as a whole
+POOLER = "bert/pooler/"  # used only by heads that read a complete text
 WRITTEN = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_dropout_prob",
     "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size", "initializer_range",
@@ -107,7 +107,7 @@ class GoogleBert(Choice):
 
 
 def _given(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
-    """Its tensors; run_squad.py wants a pooler as well, which nothing comes through."""
+    """Yield the tensors to write. run_squad.py also requires a pooler, which it does not use: it is zero."""
     instead = meant(trained.objective, trained.learned) if heads == ["classify"] else {}
     yield from renaming.export_tensors(trained.objective, google.spelled, instead=instead)
     if heads == ["span"]:
@@ -117,7 +117,7 @@ def _given(trained: Any, heads: list[str]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _learned(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Table, str, list[str]]:
-    """What a checkpoint learned, a pattern of what of it is idle, and what a person should know."""
+    """Return the recipe's table of what a checkpoint learned, a pattern of unused tensors, and notes for the user."""
     masks, pairs = (any(name.startswith(scope) for name in tensors) for scope in HEADS)
     idle, notes = ("", [])
     if CLASSES in tensors or SPAN in tensors:

@@ -33,8 +33,8 @@ from ordsmed.weights.trained import Trained
 PREFIX, VOCABULARY = "model.ckpt", "vocab.txt"
 OBJECT, VALUE = "model/discriminator/electra/", "/.ATTRIBUTES/VARIABLE_VALUE"
 WORDS = "electra/embeddings/word_embeddings"
-HEAD = 64  # numbers of an attention head in the published ones
-NVIDIA = (  # theirs -> Google's
+HEAD = 64  # width of an attention head in the published models
+NVIDIA = (  # NVIDIA's -> Google's
     (r"/self_attention/", "/self/"),
     (r"/dense_output/", "/output/"),
     (r"/bert_output/", "/output/"),
@@ -53,7 +53,7 @@ class GoogleElectra(Choice):
     wanted: ClassVar[str] = "a folder with an ELECTRA's TensorFlow checkpoint (*.index, *.data-*) and vocab.txt"
     readers: ClassVar[str] = "model.ckpt, vocab.txt: google-research/electra and TensorFlow open it"
     families: ClassVar[tuple[str, ...]] = ("electra",)
-    beside: ClassVar[str] = foreign.GENERATOR  # of a Hugging Face folder, the network that is written with it
+    beside: ClassVar[str] = foreign.GENERATOR  # the second network in a Hugging Face folder, which is written too
 
     def recognises(self, path: Path) -> bool:
         prefix = bundle.find(path)
@@ -91,7 +91,7 @@ class GoogleElectra(Choice):
 
 
 def _both(trained: Trained) -> tuple[Any, Any]:
-    """An objective with both networks, and its settings: of a Hugging Face folder with the generator beside it."""
+    """Return an objective with both networks and its settings; for a Hugging Face folder, load its generator too."""
     learned = trained.learned
     if "generator" in trained.objective.networks() or not hasattr(learned, "generator"):
         return trained.objective, learned
@@ -103,7 +103,7 @@ def _both(trained: Trained) -> tuple[Any, Any]:
 
 
 def speller(share: str) -> renaming.Spell:
-    """How Google calls the variables of both, as far as they are two."""
+    """Return the function from Hugging Face's names to Google's; `share` is what the two networks share."""
 
     def spell(inner: str, name: str) -> tuple[str, Lies]:
         name = name.replace("generator_lm_head.bias", "generator_predictions.output_bias")
@@ -124,7 +124,7 @@ def speller(share: str) -> renaming.Spell:
 
 
 def _googles(tensors: LazyTensors) -> tuple[LazyTensors, str]:
-    """NVIDIA's names as Google's, and what the two networks share: there both tables, and perhaps no norm."""
+    """Return NVIDIA's tensors under Google's names, and what the two networks share, by comparing the tables."""
 
     def rename(name: str) -> str | None:
         if not name.endswith(VALUE) or not name.startswith("model/") or ".OPTIMIZER_SLOT" in name:
@@ -135,7 +135,7 @@ def _googles(tensors: LazyTensors) -> tuple[LazyTensors, str]:
         return name.replace("electra/", "generator/", 1) if network == "generator" else name
 
     tensors = tensors.renamed(rename)
-    for name in [n for n in tensors if n.startswith("generator/embeddings/")]:  # saved once, under whoever came first
+    for name in [n for n in tensors if n.startswith("generator/embeddings/")]:  # saved once, under the first network
         shared_name = name.replace("generator/", "electra/", 1)
         if shared_name not in tensors:
             tensors = tensors.also(shared_name, name)
@@ -154,14 +154,13 @@ def _googles(tensors: LazyTensors) -> tuple[LazyTensors, str]:
 
 
 def _shared(tensors: LazyTensors) -> str:
-    """What the two networks of a checkpoint of Google's share."""
     if any(name.startswith("generator/embeddings/") for name in tensors):
         return "none"
     return "embeddings" if any(name.startswith("generator/") for name in tensors) else "all"
 
 
 def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str]) -> tuple[tables.Table, list[str]]:
-    """The recipe of networks of these shapes, and what a person should know of it."""
+    """Return the recipe of networks with these shapes, and notes for the user."""
 
     def shape(name: str) -> tuple[int, ...]:
         if name not in tensors:
@@ -204,7 +203,7 @@ def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str
         generator_table = objective["generator"] = sizes("generator", "generator", "objective.generator.heads", known)
         if (
             of_its_own is None and isinstance(asked_heads, int) and asked_heads > 0
-        ):  # as wide as those of the other network
+        ):  # of the same width as the other network's
             generator_table["heads"] = max(1, generator_table["width"] * asked_heads // model["width"])
             notes.append(
                 f"{path}: {generator_table['heads']} heads in the generator, as wide as the other network's; "

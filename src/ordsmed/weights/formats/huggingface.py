@@ -25,8 +25,8 @@ from ordsmed.weights.hub_files import config, rescaled_head, tensors, write_toke
 from ordsmed.weights.renaming import LazyTensors
 from ordsmed.weights.trained import Trained
 
-KEPT = "ordsmed"  # in config.json: the settings of a task, or of a hybrid, that a class there does not know
-LEFT_OUT = ("train", "dev", "top", "class_weights")  # of them: what is of no use any more
+KEPT = "ordsmed"  # key in config.json with settings of a task or hybrid that transformers does not know
+LEFT_OUT = ("train", "dev", "top", "class_weights")  # settings of a task that are useless after training
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class HuggingFace(Choice):
         return Imported(networks, tokenizer, own_tensors(objective))
 
     def learned(self, folder: Path, model: ModelSettings) -> Any:
-        """The settings of what a folder's network learned, as far as its modules, classes and heads tell."""
+        """Return the settings of what the network learned, inferred from modules, classes and heads of the folder."""
         if vectors := sentence_modules.vectors_of(folder, model.longest()):
             return settings.decode(load("tasks", "pairs"), vectors, f"{folder}/{sentence_modules.MODULES}")
         if task := self.task(folder):
@@ -77,12 +77,11 @@ class HuggingFace(Choice):
         return load("objectives", "mlm_nsp" if _tells_pairs(folder, model) else "mlm")()
 
     def is_shifted(self, folder: Path) -> bool:
-        """Is it a hybrid's, whose gaps are filled from the places before them? Its class there does not tell."""
+        """Return whether it is a hybrid, which predicts a masked token at the position before it."""
         kept = foreign.read_config(folder).get(KEPT)
         return isinstance(kept, dict) and kept.get("kind") == "hybrid" and not foreign.task_of(folder)
 
     def task(self, folder: Path) -> Any:
-        """The settings of the task that a folder was fine-tuned for; None: it was not."""
         if not (head := foreign.task_of(folder)):
             return None
         role, labels, number = head
@@ -98,7 +97,7 @@ class HuggingFace(Choice):
         return settings.decode(choice, table, f"{folder}/config.json: {KEPT}")
 
     def to_learned(self, objective: Objective, learned: Any) -> None:
-        """Make a head tell numbers as it learned them, which a folder's head tells as they are meant."""
+        """Rescale a regression head to [0, 1], as it was trained; a folder has it on the original scale."""
         if scale := told_scale(objective, learned):
             tensors = objective.networks()[""].tensors()
             with torch.no_grad():
@@ -106,7 +105,7 @@ class HuggingFace(Choice):
                     tensors[name].copy_(value)
 
     def write_bare(self, imported: Imported, folder: Path) -> None:
-        """A network without heads under AutoModel's class, for the verbs that need none; its tensors one by one."""
+        """Write a network without heads under AutoModel's class, with few tensors in memory at a time."""
         family, names = imported.networks.model, imported.networks.model.names()
         described = {"architectures": [family.architectures[""]], "model_type": family.model_type, "dtype": "float32"}
         described |= family.hugging_face(imported.tokenizer.vocabulary, imported.tokenizer)
@@ -131,7 +130,7 @@ class HuggingFace(Choice):
         write_tokenizer(imported.tokenizer, family, folder)
 
     def write(self, trained: Trained, folder: Path) -> None:
-        """The network that is kept, and in folders inside it the others (ELECTRA's generator)."""
+        """Write the exported network, and further ones (ELECTRA's generator) in subfolders."""
         scale = told_scale(trained.objective, trained.learned)
         fine_tuned = isinstance(trained.objective, Task)
         kept = _kept(trained.learned) if fine_tuned or trained.objective.shifted else {}
@@ -156,7 +155,7 @@ class HuggingFace(Choice):
 
 
 def _pooling(folder: Path, config: dict[str, Any], model: ModelSettings) -> dict[str, Any]:
-    """The setting of a classifier that reads other states than the first one, by what its config.json says."""
+    """Return the `pool` setting of a classifier if config.json says that it reads other states than the first."""
     pooling = config.get("classifier_pooling", "cls")
     if pooling not in ("cls", *model.poolings):
         problem = f"classifier_pooling: found {short(pooling)}"
@@ -165,12 +164,11 @@ def _pooling(folder: Path, config: dict[str, Any], model: ModelSettings) -> dict
 
 
 def _detects(folder: Path, model: ModelSettings) -> bool:
-    """Does a folder hold a network that tells fakes?"""
     return bool(model.capabilities.detects) and any("ForPreTraining" in name for name in foreign.classes(folder))
 
 
 def _tells_pairs(folder: Path, model: Any) -> bool:
-    """Does a folder hold the head that tells how two segments belong together? Whatever class it names."""
+    """Return whether a folder has the head for pairs of segments, whatever class its config.json names."""
     if not model.capabilities.pairs or model.types < 2:
         return False
     names, stored = model.names(), weights.foreign_names(folder)
@@ -179,10 +177,10 @@ def _tells_pairs(folder: Path, model: Any) -> bool:
 
 
 def _kept(learned: Any) -> dict[str, Any]:
-    """What only we need to know of what was learned: which columns it reads, when a question has no answer..."""
+    """Return the config.json entry with the settings that only this library reads, such as the input columns."""
     return {KEPT: {name: value for name, value in settings.plain(learned).items() if name not in LEFT_OUT}}
 
 
 def _same_labels(kept: dict[str, Any], table: dict[str, Any]) -> bool:
-    """Is a folder still of the task that we wrote it for? Others may have taught it another one."""
+    """Return whether the saved settings are still valid: someone may have fine-tuned the folder for other labels."""
     return all(kept.get(name, usual) == table.get(name, usual) for name, usual in (("labels", []), ("number", False)))

@@ -43,12 +43,12 @@ TRACKER, FILE, RELEASE = "latest_checkpointed_iteration.txt", "model_optim_rng.p
 RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?$")
 WORDS, PLACES, TYPES = "word_embeddings.weight", "position_embeddings.weight", "tokentype_embeddings.weight"
 FUSED = ".query_key_value."
-# Cut by rows, or by columns, where a network lies on several ranks.
+# Tensors that are split by rows, or by columns, over the ranks of a network.
 ROWS = re.compile(
     r"query_key_value\.|dense_h_to_4h\.|intermediate\.dense\.|word_embeddings\.|(lm_head|predictions)\.bias"
 )
 COLUMNS = re.compile(r"(attention\.dense|attention\.output\.dense|dense_4h_to_h|layer\.\d+\.output\.dense)\.weight")
-BLOCK = {  # ours -> theirs, in a block
+BLOCK = {  # this library's -> Megatron's, in a block
     "attention_norm": "input_layernorm",
     "attention.gather": "attention.query_key_value",
     "attention.mix": "attention.dense",
@@ -75,7 +75,7 @@ BESIDE_2019 = {
     "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
     "head": "cls.predictions", "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
 }  # fmt: skip
-CORE = (  # Megatron Core's -> those of 2020
+CORE = (  # Megatron Core's -> names of 2020
     (r"attention\.linear_qkv\.layer_norm_", "input_layernorm."), (r"mlp\.linear_fc1\.layer_norm_",
                                                                  "post_attention_layernorm."),
     (r"attention\.linear_qkv\.", "attention.query_key_value."), (r"attention\.linear_proj\.", "attention.dense."),
@@ -83,12 +83,12 @@ CORE = (  # Megatron Core's -> those of 2020
     (r"mlp\.linear_fc2\.", "mlp.dense_4h_to_h."), (r"^lm_head\.layer_norm\.", "lm_head.layernorm."),
     (r"^output_layer\.bias$", "lm_head.bias"), (r"^output_layer\.weight$", "word_embeddings_for_head.weight"),
 )  # fmt: skip
-UNLIKE = {  # settings of Megatron's that no GPT-2 or BERT has, and what theirs are
+UNLIKE = {  # settings of Megatron, and their values in a GPT-2 or BERT
     "normalization": "LayerNorm", "position_embedding_type": "learned_absolute", "swiglu": False,
     "group_query_attention": False, "untie_embeddings_and_output_weights": False, "num_experts": None,
     "apply_layernorm_1p": False, "apply_residual_connection_post_layernorm": False,
 }  # fmt: skip
-FLAGS = ("bias_gelu_fusion", "openai_gelu")  # of args: either asks for GELU by tanh
+FLAGS = ("bias_gelu_fusion", "openai_gelu")  # training arguments: either one selects the tanh GELU
 BERT_2019 = "bert.encoder.layer."
 LISTS = (("vocab.txt",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"), ("tokenizer.json",))
 
@@ -198,15 +198,13 @@ class MegatronFormat(Choice):
 
 @dataclass(frozen=True)
 class RankFile:
-    """What one rank saved."""
-
     path: Path
     source: pickled.Pickled
     pieces: dict[str, pickled.Strided]
     version: float
     args: object
     stage: int
-    core: bool  # is it of Megatron Core's code?
+    core: bool  # was it written by Megatron Core?
 
     @staticmethod
     def of(path: Path, stage: int) -> RankFile:
@@ -232,7 +230,7 @@ class RankFile:
 
 
 def _parts(path: Path) -> list[list[RankFile]]:
-    """The files of all ranks, a list for each stage of a pipeline."""
+    """Return the files of all ranks: for each pipeline stage, a list over the tensor-parallel ranks."""
     folder = path.parent.parent if path.is_file() else path
     if (folder / TRACKER).is_file():
         named = (folder / TRACKER).read_text(encoding="utf-8").strip()
@@ -268,7 +266,7 @@ def _parts(path: Path) -> list[list[RankFile]]:
 
 
 def _plain(name: str) -> str:
-    """The names of 2020 and later without the tables they stand in; those of 2019 without what wraps the network."""
+    """Return the name of a tensor without wrappers and enclosing tables, as Megatron named it in 2020."""
     name = re.sub(r"^(module\.|model\.)+", "", name)
     name = re.sub(r"^language_model\.", "", name)
     name = re.sub(r"^embedding\.", "", name)
@@ -280,13 +278,13 @@ def _plain(name: str) -> str:
 
 
 def _joined(parts: list[list[RankFile]], heads: int) -> LazyTensors:
-    """The tensors of all ranks and stages as one network has them, query, key and value head by head."""
+    """Return the tensors of all ranks and stages joined into one network, with query, key and value head by head."""
     sources: dict[str, tuple[list[RankFile], str]] = {}
     layers = 0
     for ranks in parts:
         names = [
             name for name in ranks[0].pieces if not name.startswith("word_embeddings_for_head.")
-        ]  # the table again
+        ]  # a copy of the word table
         for name in names:
             inner = re.match(r"layers\.(\d+)\.(.*)", name)
             sources[f"layers.{int(inner[1]) + layers}.{inner[2]}" if inner else name] = (ranks, name)
@@ -311,7 +309,6 @@ def _of(part: RankFile, name: str) -> Tensor:
 
 
 def _shape(ranks: list[RankFile], name: str, heads: int) -> tuple[int, ...]:
-    """Of the whole tensor, by the parts'."""
     axis = _axis(name)
     shapes = [part.pieces[name].shape for part in ranks if name in part.pieces]
     if FUSED in name and shapes[0][0] * len(ranks) % (3 * heads):
@@ -324,7 +321,7 @@ def _shape(ranks: list[RankFile], name: str, heads: int) -> tuple[int, ...]:
 
 
 def _axis(name: str) -> int | None:
-    """Along which a tensor is cut over ranks."""
+    """Return the dimension along which a tensor is split over ranks; None if it is not split."""
     return 0 if ROWS.search(name) else 1 if COLUMNS.search(name) else None
 
 
@@ -334,7 +331,7 @@ def _cut(name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
 
 
 def _ordered(name: str, tensor: Tensor, heads: int, version: float, *, back: bool = False) -> Tensor:
-    """Query, key and value of a rank, as a version keeps them, head by head; `back`: the other way round."""
+    """Reorder a rank's query, key and value from the layout of a version to head by head; `back`: the inverse."""
     if FUSED not in name or version >= 2:
         return tensor
     if version < 1:  # [3, heads, numbers]
@@ -344,12 +341,11 @@ def _ordered(name: str, tensor: Tensor, heads: int, version: float, *, back: boo
 
 
 def _spell(_: str, name: str) -> tuple[str, Lies]:
-    """What we call so, as Megatron does."""
     return _spelled(name, BLOCK, BESIDE, "layers."), "alike"
 
 
 def _spell_2019(_: str, name: str) -> tuple[str, Lies]:
-    """What we call so, as Megatron's first BERT did."""
+    """Return the name of a tensor in Megatron's BERT of 2019."""
     return _spelled(name, BLOCK_2019, BESIDE_2019, BERT_2019), "alike"
 
 
@@ -361,12 +357,12 @@ def _spelled(name: str, block: dict[str, str], outside: dict[str, str], layers: 
 
 
 def _name_2019(name: str) -> str:
-    """A GPT-2's names had `transformer.` before its layers."""
+    """Return the name of a tensor in 2019. A GPT-2 had `transformer.` before its layers."""
     return f"transformer.{name}" if name.startswith(("layers.", "final_layernorm.")) else name
 
 
 def _nested(tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """As since 2020: tables within tables, by what belongs together."""
+    """Return the tensors in nested tables, as Megatron has saved them since 2020."""
     model: dict[str, Any] = {"language_model": {"embedding": {}, "transformer": {}}}
     for name, tensor in tensors.items():
         first, _, rest = name.partition(".")
@@ -385,7 +381,6 @@ def _words(names: Any) -> str:
 
 
 def _described(tensors: LazyTensors, args: dict[str, Any], first: RankFile) -> tuple[tables.Table, str]:
-    """The [model] of these tensors and what it learned."""
     old = _words(tensors) != WORDS
     layers, before = (BERT_2019, "bert.embeddings.") if old else ("layers.", "")
     inner = f"{layers}0.{'intermediate.dense' if old else 'mlp.dense_h_to_4h'}.weight"
@@ -416,7 +411,7 @@ def _described(tensors: LazyTensors, args: dict[str, Any], first: RankFile) -> t
 
 
 def _activation(args: dict[str, Any], *, core: bool, old: bool) -> tuple[str, str]:
-    """The activation that Megatron computes of such files, and why; its Core does not know openai_gelu."""
+    """Return the activation that Megatron computes for such files, and why. Megatron Core ignores openai_gelu."""
     flags = {name: bool(args[name]) for name in (FLAGS[:1] if core else FLAGS) if name in args}
     if args.get("squared_relu"):
         return "relu2", "as squared_relu says"
@@ -429,7 +424,7 @@ def _activation(args: dict[str, Any], *, core: bool, old: bool) -> tuple[str, st
 
 
 def _reason(first: RankFile, args: dict[str, Any], model: tables.Table) -> str:
-    """Which activation is taken, and why; what its epsilon is taken to be, and where a BERT's head had another GELU."""
+    """Return a note on the assumed activation and epsilon, and on a BERT whose head had another GELU."""
     name, problem = _activation(args, core=first.core, old=model["kind"] == "bert")
     reason = f"activation {name}, {problem}"
     if not args:
@@ -440,7 +435,6 @@ def _reason(first: RankFile, args: dict[str, Any], model: tables.Table) -> str:
 
 
 def _tokenizer(file: Path) -> Tokenizer:
-    """The vocabulary in the nearest folder above the weights that has one."""
     for folder in file.parents[1:4]:
         for names in LISTS:
             if all((folder / name).is_file() for name in names):
@@ -450,7 +444,7 @@ def _tokenizer(file: Path) -> Tokenizer:
 
 
 def _check_2019(trained: Trained) -> None:
-    """Refuse what Megatron of 2019 computes otherwise, and say what its files do not tell."""
+    """Raise RecipeError if Megatron of 2019 computes something else; say which sizes its scripts need."""
     settings = trained.settings
     if trained.kind == "megatron_bert":
         raise RecipeError("--set", "found style 2019 for a BERT with its norms before attention", "style=2020")
@@ -467,7 +461,7 @@ def _check_2019(trained: Trained) -> None:
 
 
 def _writable(trained: Trained, ranks: int) -> None:
-    """Refuse what Megatron does not compute, or cannot cut."""
+    """Raise RecipeError if Megatron cannot compute such a network or split it over `ranks`."""
     settings, heads = trained.settings, [role for role in trained.objective.networks()[""].modules if role != "model"]
     if heads not in ([], ["head"], ["head", "pair"]) or not settings.tied:
         problem = f"has the heads {', '.join(heads)}, or words scored by a table of their own"

@@ -35,13 +35,13 @@ from ordsmed.weights import hub_files
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.trained import Trained
 
-STATES, VECTORS = "last_hidden_state", "sentence_embedding"  # names of outputs, as optimum has them
+STATES, VECTORS = "last_hidden_state", "sentence_embedding"  # names of outputs, as in optimum
 PIPELINES = {STATES: "feature-extraction", VECTORS: "sentence-similarity"}
 GRAPH, INT8, FACTS = "model.onnx", "model_int8.onnx", "onnx.json"
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 ROLES = ("head", "pair", "detect", "tag", "span", "classify")  # heads that a graph may have
-WITHIN_ONE_FILE = 1 << 31  # bytes that a graph may have; weights of more stand beside it
-PROBED = 8, 96  # random rows on which both are compared, and their longest
+WITHIN_ONE_FILE = 1 << 31  # bytes of a graph; larger weights go into a second file
+PROBED = 8, 96  # random rows for the comparison, and their maximum length
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,6 @@ class Onnx(Choice):
 
     @staticmethod
     def ready(target: Path) -> None:
-        """Refuse what this machine cannot write, before a model is opened."""
         if missing := [name for name in NEEDED if find_spec(name) is None]:
             raise RecipeError(target, f"{missing[0]} is not installed", "", "pip install 'ordsmed[onnx]'")
 
@@ -81,11 +80,10 @@ class Onnx(Choice):
 
     @staticmethod
     def takes(family: ModelSettings) -> bool:
-        """State that goes from token to token has no graph of open lengths."""
+        """Return whether a graph of variable length can represent the family: recurrent networks have none."""
         return not family.capabilities.state
 
     def check(self, trained: Trained) -> None:
-        """Refuse what a graph of open lengths cannot hold."""
         if not self.takes(trained.settings):
             problem = f"is an {trained.kind}, whose state goes from token to token: no graph of open lengths has it"
         elif getattr(trained.objective, "top", None) is not None:
@@ -142,7 +140,7 @@ class Onnx(Choice):
         named = ", ".join(f"`{output}`" for output in facts["outputs"])
         does = f"gives {named} as a graph of ONNX"
         pipeline, tags = PIPELINES.get(facts["outputs"][0], ""), ("onnx",)
-        if not pipeline:  # of its heads
+        if not pipeline:  # the pipeline of its heads
             pipeline = trained.objective.usage(name, trained.tokenizer, trained.learned).pipeline
         if prompts := [f"`{text}` before a {kind}" for kind, text in facts.get("prompts", {}).items() if text]:
             parity = f"Write {' and '.join(prompts)}. {parity}"
@@ -150,7 +148,7 @@ class Onnx(Choice):
 
 
 class GraphNetwork(nn.Module):
-    """A network and its heads with one row an example, as a graph takes them: padding is masked out."""
+    """A network with its heads as it is exported: one example per row, with padding masked out."""
 
     def __init__(self, trained: Trained, output: Literal["scores", "states", "vectors"]) -> None:
         super().__init__()
@@ -163,7 +161,7 @@ class GraphNetwork(nn.Module):
                 self.parts[role].get_parameter(rest).data.copy_(value)
         for module in self.modules():
             if isinstance(module, Block):
-                module.compiled = True  # masks: what a graph can hold
+                module.compiled = True  # use attention masks, which can be exported
         self.heads = _heads(trained) if output == "scores" else []
         self.vectors = _vectors(trained) if output == "vectors" else None
         self.pool = getattr(trained.objective, "pool", "first")
@@ -173,7 +171,6 @@ class GraphNetwork(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Their names, as transformers has them."""
         names = {"pair": ["pair_logits"], "span": ["start_logits", "end_logits"]}
         without = VECTORS if self.vectors else STATES
         return [name for role in self.heads for name in names.get(role, ["logits"])] or [without]
@@ -207,7 +204,7 @@ class GraphNetwork(nn.Module):
         return nn.functional.normalize(vectors, dim=-1) if how.normalize else vectors
 
     def rows(self, count: int, length: int, seed: int) -> dict[str, Tensor]:
-        """Random rows, each of a length of its own, the first the longest."""
+        """Return random inputs. Each row has a random length, and the first has the full length."""
         draw = torch.Generator().manual_seed(seed)
         ids = torch.randint(self.vocabulary, (count, length), generator=draw)
         lengths = torch.randint(1, length + 1, (count, 1), generator=draw).scatter(0, torch.zeros(1, 1).long(), length)
@@ -228,7 +225,7 @@ def _vectors(trained: Trained) -> TextVectors:
 
 
 def _pooled(states: Tensor, mask: Tensor, pool: str) -> Tensor:
-    """[B, T, D] -> [B, D], as a task pools them."""
+    """Pool states [B, T, D] to [B, D], as a task does."""
     if pool == "first":
         return states[:, 0]
     if pool == "last":
@@ -240,7 +237,7 @@ def _pooled(states: Tensor, mask: Tensor, pool: str) -> Tensor:
 
 
 def _draw(network: GraphNetwork, rows: dict[str, Tensor], path: Path, opset: int, longest: int) -> None:
-    """The graph, by torch's exporter; what it says of operators that are not here is of no use to anyone."""
+    """Export the graph with torch's exporter, without its warnings about missing operators."""
     batch, length = torch.export.Dim("batch"), torch.export.Dim("length", max=longest)
     shapes = {name: {0: batch} if name == "causal" else {0: batch, 1: length} for name in rows}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -260,7 +257,7 @@ def _quantize(folder: Path) -> None:
 
     root = logging.getLogger()
     level = root.level
-    root.setLevel(logging.ERROR)  # it advises on standard error what is none of a user's doing
+    root.setLevel(logging.ERROR)  # its advice on standard error is not for users
     try:
         with files.survive_disk(folder / INT8):
             quantize_dynamic(folder / GRAPH, folder / INT8)
@@ -269,7 +266,7 @@ def _quantize(folder: Path) -> None:
 
 
 def compared(network: GraphNetwork, path: Path) -> tuple[float, float]:
-    """The largest difference from torch's numbers over random rows, and the share of places with one first choice."""
+    """Return the largest difference from torch on random rows, and the share of positions with equal best choices."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -292,5 +289,5 @@ def compared(network: GraphNetwork, path: Path) -> tuple[float, float]:
 
 
 def _chosen(scores: np.ndarray) -> np.ndarray:
-    """The first choice of each place; of one score, whether it is above 0."""
+    """Return the index of the best score at each position; for a single score, whether it is above 0."""
     return scores > 0 if scores.ndim == 1 else scores.argmax(-1)

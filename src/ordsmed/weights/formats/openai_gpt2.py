@@ -79,7 +79,7 @@ class OpenAiGpt2(Choice):
 
 
 def spelled(_: str, name: str) -> tuple[str, Lies]:
-    """How OpenAI calls what Hugging Face calls so."""
+    """Return OpenAI's name for a Hugging Face name, and the layout of the tensor in the checkpoint."""
     scope = re.sub(r"\bh\.(\d+)", r"h\1", name.removeprefix("transformer.")).replace(".", "/")
     scope, _, end = f"model/{scope}".rpartition("/")
     if scope.endswith(("wte", "wpe")):

@@ -39,7 +39,7 @@ TOKEN_MODULES = (
     f"{_THEIRS}multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
     f"{_THEIRS}base.modules.normalize.Normalize",
 )
-POOLS = {"mean": "mean_tokens", "first": "cls_token", "last": "lasttoken"}  # ours -> theirs
+POOLS = {"mean": "mean_tokens", "first": "cls_token", "last": "lasttoken"}  # names in sentence-transformers
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ class SentenceTransformers(Choice):
 
     @staticmethod
     def opened(folder: Path) -> str:
-        """The line of Python that opens such a folder."""
         described = folder / "config_sentence_transformers.json"
         usual = "SentenceTransformer"
         kind = files.read_table(described).get("model_type", usual) if described.is_file() else "CrossEncoder"
@@ -84,14 +83,13 @@ class SentenceTransformers(Choice):
 
     @staticmethod
     def takes(family: ModelSettings) -> bool:
-        """Its network is one of transformers' own."""
         return bool(family.architectures.get(""))
 
     def _read_by_sparse(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("query", "passage", "length")}
 
     def vectors_of(self, trained: Trained) -> TextVectors:
-        """How texts become vectors: as these settings say, then as the model learned it."""
+        """Return how texts become vectors: as set here, otherwise as the model learned it."""
         usual = _learned(trained) or TextVectors("mean", True, {"query": "", "passage": ""}, trained.settings.longest())
         prompts = {"query": self.query, "passage": self.passage}
         return replace(
@@ -103,7 +101,7 @@ class SentenceTransformers(Choice):
         )
 
     def check(self, trained: Trained) -> None:
-        """Refuse what no class of transformers reads as we do."""
+        """Raise RecipeError for a model that no class of transformers computes identically."""
         learned = _learned(trained)
         if learned and learned.sparse and self != replace(SentenceTransformers(), **self._read_by_sparse()):
             problem = "found pool, normalize or similarity for sparse vectors, which are pooled and compared as learned"
@@ -137,7 +135,7 @@ class SentenceTransformers(Choice):
 
     def _write_vectors(self, trained: Trained, folder: Path) -> None:
         how = self.vectors_of(trained)
-        learned = _learned(trained) is not None  # then texts stand between the tokenizer's own signs, as there
+        learned = _learned(trained) is not None  # if so, texts get the tokenizer's special tokens there
         _write_network(trained, folder, head=how.sparse, continues=trained.causal and not learned)
         files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": how.length, "do_lower_case": False})
         modules, pooling = _modules_of(how, trained)
@@ -165,7 +163,6 @@ class SentenceTransformers(Choice):
     def _write_comparison(
         self, folder: Path, learned: Mapping[str, str], similarity: str, opened_by: dict[str, str]
     ) -> None:
-        """Prompts, and how vectors are compared."""
         chosen = {"query": self.query, "document": self.passage}
         usual = {"query": learned["query"], "document": learned["passage"]}
         prompts = {name: usual[name] if text is None else text for name, text in chosen.items()}
@@ -201,30 +198,28 @@ class SentenceTransformers(Choice):
 
 
 def _of_tokens(trained: Trained) -> bool:
-    """Did it learn a vector for each token?"""
     return isinstance(trained.objective, LateInteraction)
 
 
 def _write_network(trained: Trained, folder: Path, *, head: bool = False, continues: bool = False) -> None:
-    """Hugging Face's files of the network, without its heads unless one is meant, and of its tokenizer."""
+    """Write the network and tokenizer in Hugging Face's format, without heads unless `head` is true."""
     network = trained.objective.networks()[""]
     if not head:
         network = replace(network, modules={"model": network.modules["model"]}, labels=(), number=False)
     files.write_json(folder / "config.json", config(network, trained.tokenizer))
     weights.write(folder / WEIGHTS, tensors(network))
     write_tokenizer(trained.tokenizer, trained.settings, folder, continues=continues, opening=trained.opening)
-    if trained.tokenizer.pad is None:  # texts are read side by side there
+    if trained.tokenizer.pad is None:  # sentence-transformers pads texts to a batch
         described = files.read_table(folder / "tokenizer_config.json")
         files.write_json(folder / "tokenizer_config.json", described | {"pad_token": described["eos_token"]})
 
 
 def _learned(trained: Trained) -> TextVectors | None:
-    """How it learned to make vectors, if it did."""
     return trained.objective.vectors if isinstance(trained.objective, Embedding) else None
 
 
 def _modules_of(how: TextVectors, trained: Trained) -> tuple[Sequence[str], dict[str, Any]]:
-    """The classes that a text goes through, and how the second of them pools."""
+    """Return the classes of the modules that process a text, and the settings of the pooling module."""
     if how.sparse:
         pooling = {"pooling_strategy": "max", "activation_function": "relu"}
         return SPARSE_MODULES, {**pooling, "word_embedding_dimension": trained.tokenizer.vocabulary}
@@ -234,7 +229,6 @@ def _modules_of(how: TextVectors, trained: Trained) -> tuple[Sequence[str], dict
 
 
 def _write_modules(folder: Path, kinds: Sequence[str], *settings: dict[str, Any]) -> None:
-    """What is done with a text, one after the other, and the settings of those behind the network."""
     names = [kind.rpartition(".")[2] for kind in kinds]
     for number, name in enumerate(names[1:], 1):
         (folder / f"{number}_{name}").mkdir()
@@ -248,7 +242,6 @@ def _write_modules(folder: Path, kinds: Sequence[str], *settings: dict[str, Any]
 
 
 def _write_cross_encoder(trained: Trained, scorer: Reranking, folder: Path) -> None:
-    """A folder of transformers' class with one output, and what becomes of that output."""
     network = trained.objective.networks()[""]
     activation = "Sigmoid" if scorer.share else "Identity"
     path = f"torch.nn.modules.{'activation' if scorer.share else 'linear'}.{activation}"
