@@ -208,7 +208,7 @@ def look_at_deadline(state: LoopState) -> None:
 
 
 def validate(state: LoopState) -> None:
-    """Validate if the recipe asks for it at this step, and stop early if `patience` is used up."""
+    """Validate if the recipe says so for this step, and stop early if `patience` is used up."""
     job, step = state.job, state.step
     if not (job.recipe.validates(step) or state.last):
         return

@@ -443,7 +443,7 @@ def _ready(
 
 
 def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
-    """Run the loop, with a new plan or from the last checkpoint when it asks for that; return the finished job."""
+    """Run the loop, starting it again after a change of plan or a rewind; return the finished job."""
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
     job.state.deadline = Deadline.of(folder, job.recipe, start, used)

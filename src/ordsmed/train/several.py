@@ -137,13 +137,13 @@ class RunGroup(Generic[R]):
                     raise
 
     def is_done_for_good(self) -> bool:
-        """Are these very runs done, in a folder that may only be read?"""
+        """Return whether all runs are done and the folder can only be read."""
         status = Run(self.folder).status
         same = status.get("state") == "done" and status.get("fingerprint") == self.mark
         return same and not os.access(self.folder, os.W_OK) and all(member.done for member in self.runs)
 
     def check_folder(self, *, anew: bool) -> bool:
-        """Are there runs of this recipe to go on with? What is in the way is refused, or was never trained."""
+        """Return whether the folder has runs of this recipe to resume; raise if it has trained runs of another."""
         status, mark = Run(self.folder).status, self.mark  # files that are missing are refused in a new folder as well
         if not status:
             return False

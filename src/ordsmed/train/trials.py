@@ -194,7 +194,7 @@ T = TypeVar("T", bound=Trials)
 
 
 def check_part(part: str | None, **how: Unpack[SessionOptions]) -> None:
-    """Raise a `RecipeError` for --part with --anew, before anything is deleted."""
+    """Raise a `RecipeError` if `--part` comes with `--anew`, before anything is deleted."""
     if part and how.get("anew"):
         raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
 

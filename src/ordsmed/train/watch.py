@@ -151,7 +151,7 @@ class Watch:
     def _beats(self) -> dict[int, list[Any]]:
         """Return the last reports of all ranks, or raise `TimeoutError`.
 
-        The first rank keeps the reports and may itself hang, so a thread asks for them.
+        The first rank keeps the reports and may itself hang, so a thread reads them.
         """
         answers: list[Any] = []
 
