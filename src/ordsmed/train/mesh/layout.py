@@ -129,7 +129,7 @@ class Layout:
         return self.precision in ("bf16", "fp16")
 
     def with_precision(self, precision: str) -> Layout:
-        """Return the layout with the chosen precision if it was open; `exact` is dropped in fp32, as it has no effect."""
+        """Return the layout with the chosen precision if it was open; `exact` is dropped in fp32."""
         if self.precision != "auto":
             return self
         precision = "bf16" if self.fp8 else precision

@@ -1,4 +1,4 @@
-"""Trials of pretraining: settings and seeds, compared by the validation loss."""
+"""Trials of pretraining over settings and seeds, compared by the validation loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PretrainingTrials(Trials):
     score = "validation"
 
     def prepare(self, *, anew: bool) -> None:
-        """Their data are made once, and what a run of them refuses is refused, before any begins."""
+        """Make the data once and raise the errors of a run, before any trial starts."""
         self.recipe.stamp()
         with run.nothing_made():
             self.rehearse(anew=anew)
