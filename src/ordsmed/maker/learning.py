@@ -89,7 +89,7 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
 
 
 def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool | None = None) -> Learning:
-    """Continue a model with its vocabulary if that fits the text, else with a new one; `fits` is an earlier decision."""
+    """Continue a model with its vocabulary if that fits the text, else a new one; `fits`: as decided before."""
     model = open_model(request.start)
     family = networks.like(model.settings)
     learned = settings.plain(model.learned) if model.learned is not None else {}

@@ -71,12 +71,12 @@ def make(
     kind: str = "", start: str | Path = "", devices: int = 0, site: str = "", title: str = "", language: str = "",
     licence: str = "", anew: bool = False,
 ) -> MadeModel:  # fmt: skip
-    """From texts to a model in so many hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
+    """Train a model from texts in `hours` hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
 
-    `texts`: files, folders, patterns, or the folder of a corpus; `purpose`: fill, write, embed or both (of the first
-    two), else what `kind` is for; `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `title`,
-    `language`, `licence`: of the texts, for the model card; `anew`: set `out` aside as `out.old-1`. The same call
-    continues where it was stopped; with more `hours` it also continues a finished model.
+    `texts` are files, folders, patterns, or the folder of a corpus. `purpose` is fill, write, embed or both (of the
+    first two); by default it is that of `kind`. `kind` is the network: bert, modern, gpt2 ... `start` is a model to
+    continue from. `title`, `language` and `licence` describe the texts on the model card. `anew` sets `out` aside as
+    `out.old-1`. The same call continues where it was stopped; with more `hours` it also continues a finished model.
 
         made = ordsmed.make("my-texts", "my-model", hours=0.5)
         made.open().fill("it is [MASK].")

@@ -61,7 +61,7 @@ def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -
     common = {"rate": PAIR_RATE * learning.rate, "warmup": 0.1, "features": str(out / "features")}
     if held_out:
         dense["dev"] = cross["dev"] = str(out / "pairs/dev.jsonl")
-    return {  # a model trained on similar texts learns faster to read pairs
+    return {  # the cross-encoder starts from the dense model
         "dense": {
             "init": str(out / "model"),
             "epochs": 20,

@@ -1,4 +1,4 @@
-"""A track: what every entry of it has in common; and what is asked of a speedrun."""
+"""A track: the rules that all its entries share; and the request of a speedrun."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERB = "speedrun"
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """A budget, a sample of text, and how both are used."""
+    """A budget, a sample of text, and rules for their use."""
 
     verb: ClassVar[str] = VERB
 
@@ -57,7 +57,7 @@ class Track:
 
 @dataclass(frozen=True)
 class SpeedrunRequest:
-    """What is asked for."""
+    """A request for a speedrun."""
 
     track: str
     texts: tuple[str, ...]
@@ -106,14 +106,14 @@ class SpeedrunRequest:
 
     @property
     def rule(self) -> Track:
-        """The track."""
+        """The track with the request's changes."""
         if self.rules:
             return settings.decode(Track, self.rules, self.track)
         return track(self.track, [word for word in self.changes if _first(word) in OF_TRACK])
 
     @property
     def learned(self) -> settings.Table:
-        """The table of the recipe of pretraining, as the words change it."""
+        """The table of the pretraining recipe with the request's changes."""
         if self.table:
             return self.table
         rule = self.rule
@@ -127,23 +127,23 @@ class SpeedrunRequest:
 
 
 OF_TRACK = tuple(field.name for field in fields(Track))  # what words behind OUT change of it; others change the recipe
-KEPT = "revisions_at_words"  # of a track and of a recipe; no score changes by it
-DECIDED = ("seed", "grid", "data", "out", "jobs")  # of the recipe, which others are not compared by
+KEPT = "revisions_at_words"  # a setting of both track and recipe; scores do not depend on it
+DECIDED = ("seed", "grid", "data", "out", "jobs")  # settings of the recipe that the track decides
 
 
 def _first(word: str) -> str:
-    """The setting that a word begins with."""
+    """Return the first part of an override's key."""
     return re.split(r"[.\[=]", word)[0]
 
 
 def track(name: str, changes: Sequence[str] = ()) -> Track:
-    """By its name, or a file."""
+    """Return a track by its name or file."""
     table = run.read_table(run.find_recipe(name, VERB), VERB)
     return settings.decode(Track, settings.override(table, changes), name)
 
 
 def is_track(name: str) -> bool:
-    """Is it a recipe of a track?"""
+    """Return whether a name is the recipe of a track."""
     if name in run.recipe_names():
         return name.startswith(f"{VERB}/")
     path = Path(name)
@@ -151,5 +151,5 @@ def is_track(name: str) -> bool:
 
 
 def tracks() -> Sequence[str]:
-    """The names of those that are shipped."""
+    """Return the names of the included tracks."""
     return [name.removeprefix(f"{VERB}/") for name in run.recipe_names(VERB)]

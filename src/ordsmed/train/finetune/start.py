@@ -133,7 +133,7 @@ def _task_of(folder: Path) -> Sequence[Any] | None:
 
 
 def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
-    """Load the head of `trained` if its task is of the same kind; `left` names the weights that are random otherwise."""
+    """Load the head of `trained` if its task is of the same kind; `left` names weights that are random otherwise."""
     kept = KeptHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
         scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
