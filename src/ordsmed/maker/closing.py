@@ -59,7 +59,6 @@ def close(request: MakeRequest, folder: Path, trained: Path, clock: Clock, deadl
 
 
 def corpus_of(folder: Path) -> Path:
-    """Return the corpus that the token ids were made from."""
     return folder / "corpus" if (folder / "corpus").is_dir() else Path(settings.read(folder / "data.toml")["corpus"])
 
 
@@ -90,7 +89,6 @@ def _sentences(corpus: Path) -> Iterator[str]:
 
 
 def _examples(model: OpenModel, purpose: str, sentences: list[str]) -> list[str]:
-    """Return example outputs of the model for some of the sentences."""
     chosen = sentences[:: max(1, len(sentences) // EXAMPLES)][:EXAMPLES]
     if purpose == "write" and "generate" in model.can:
         return [line for text in chosen for line in _continued(model, text)]
@@ -164,7 +162,6 @@ def _scored(model: OpenModel, folder: Path, sentences: list[str], facts: dict[st
 
 
 def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str], deadline: int) -> list[str]:
-    """Return commands to try next, each below its purpose."""
     words = (sentences or ["..."])[0].split()
     rows = []
     if "fill" in model.can:

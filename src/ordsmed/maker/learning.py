@@ -34,8 +34,6 @@ MOST_UNKNOWN, LEAST_BYTES = 0.01, 3.0  # limits for a fitting vocabulary: share 
 
 @dataclass(frozen=True)
 class Scope:
-    """The resources for training."""
-
     speed: float  # operations a second
     seconds: float  # seconds of training
     unique: float  # tokens of the text, each counted once
@@ -45,8 +43,6 @@ class Scope:
 
 @dataclass(frozen=True)
 class Learning:
-    """The network, objective, tokenizer and rate of a training."""
-
     family: FamilyPlan
     rung: networks.Rung
     objective: Table
@@ -61,7 +57,6 @@ class Learning:
 
     @property
     def weights(self) -> int:
-        """The parameters of the network, including embeddings."""
         return self.rung.weights + self.vocabulary * int(self.rung.table["width"])
 
     def passes_end_it(self, scope: Scope) -> bool:
@@ -133,7 +128,6 @@ def _tokenizer(family: FamilyPlan, scope: Scope) -> Table:
 
 
 def _rate(width: int) -> float:
-    """Return the usual learning rate of the nearest width."""
     return RATES[min(RATES, key=lambda known: abs(known - width))]
 
 
@@ -148,5 +142,4 @@ def _fits(tokenizer: Tokenizer, inputs: InputTexts) -> tuple[bool, str]:
 
 
 def _length(hours: float) -> int:
-    """Return the tokens of a training row."""
     return 64 if hours < 2 else 128 if hours < 24 else 256

@@ -133,7 +133,6 @@ def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan | LongerPl
 
 
 def _extend(request: MakeRequest, place: Run, clock: Clock) -> None:
-    """Plan more hours for a model that was started, and record them in its folder."""
     plan = more_hours.plan_more(request, place, clock.used)
     for line in ["plan:", *plan.lines()]:
         say(line)
@@ -153,7 +152,7 @@ def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
         )
     if anew:
         return
-    usual = {field.name: field.default for field in fields(MakeRequest)}  # of a folder from before a field was added
+    usual = {field.name: field.default for field in fields(MakeRequest)}  # for folders from before a field was added
     before = usual | place.status["request"]
     now = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()}
     fewer = now["hours"] < before["hours"] and place.status["state"] != "done"
@@ -176,7 +175,6 @@ def _in_words(value: object) -> str:
 
 
 def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
-    """Run the missing stages in order."""
     folder, seconds = place.path, request.hours * 3600
     stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
     for name, recipe in stages:
@@ -213,7 +211,6 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
 
 
 def _left(request: MakeRequest, clock: Clock) -> float:
-    """Return the seconds that training may take."""
     seconds = request.hours * 3600
     least = planning.LEAST * seconds
     left = seconds - clock.used - planning.closing_seconds(request)

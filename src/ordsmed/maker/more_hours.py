@@ -116,7 +116,6 @@ class RestartedPlan:
 
 
 def is_longer(place: Run, request: MakeRequest) -> bool:
-    """Return whether the request has more hours than the model in the folder was planned for."""
     return bool(place.status.get("planned")) and request.hours > place.status["request"]["hours"]
 
 
@@ -150,7 +149,6 @@ def _plan_again(request: MakeRequest, place: Run, used: float) -> MakePlan:
 
 
 def too_short(request: MakeRequest, used: float, training: float) -> RecipeError:
-    """Return the error for hours that leave too little for training, with hours that are enough."""
     hours = planning.hours_for(request, used + RESTART + 1.5 * training)
     problem = f"{request.hours:g} are too few: {duration(used)} are used, and training needs {duration(training)} more"
     return RecipeError(
@@ -171,6 +169,5 @@ def set_aside(place: Run, names: tuple[str, ...]) -> None:
 
 
 def clear_aside(place: Run) -> None:
-    """Delete the folders that were set aside, once their replacements are finished."""
     for name in (*LEARNED_FROM_PAIRS, *BUILT):
         shutil.rmtree(place.path / f"{name}{ASIDE}", ignore_errors=True)

@@ -27,7 +27,7 @@ BACKWARD = 3.0  # operations of a training step, as a multiple of the forward pa
 ROOMY = 2.0  # weights per token of text up to which all passes of a family are useful
 SMALLEST_STEP = 2**10  # least tokens of a step
 REPEATED = 4.0  # passes above which a network needs dropout
-MANY = 8_192  # pieces of a vocabulary for which `of_many` is used
+MANY = 8_192  # vocabularies of at least this many pieces use `of_many`
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,6 @@ def families() -> dict[str, FamilyPlan]:
 
 
 def usual(purpose: str) -> str:
-    """Return the name of the usual family for a purpose."""
     return next(name for name, family in families().items() if purpose in family.purposes)
 
 
@@ -84,7 +83,6 @@ class Rung:
 
 
 def rungs(family: FamilyPlan, vocabulary: int, length: int) -> list[Rung]:
-    """Return the networks of a family, from small to large."""
     usual_sizes = [{"width": width, "layers": layers, "heads": width // 64} for width, layers in LADDER]
     tables = [{**family.model, **sizes, "positions": length * family.reads} for sizes in family.ladder or usual_sizes]
     return [rung(_model(table), table, vocabulary, family.scored, length) for table in tables]
@@ -100,7 +98,6 @@ def _model(table: Table) -> ModelSettings:
 
 
 def rung(model: ModelSettings, table: Mapping[str, Any], vocabulary: int, scored: float, length: int) -> Rung:
-    """Return the rung of a network, with its costs."""
     forward = model.flops(length)
     return Rung(model, dict(table), int(forward / 2), BACKWARD * (forward + 2.0 * table["width"] * vocabulary * scored))
 

@@ -44,8 +44,6 @@ MANY_LANGUAGES = 0.1  # least share of the text for a language to count
 
 @dataclass(frozen=True)
 class MakePlan:
-    """The plan of a request."""
-
     request: MakeRequest
     texts: InputTexts
     survey: TextSurvey
@@ -140,7 +138,6 @@ def _by_trials(
 
 
 def _tried(learning: Learning, scope: Scope, threads: int, processes: int) -> float:
-    """Return the operations a second of a few training steps, over all processes."""
     rung, recipe = learning.rung, training_recipe(Path(), learning, scope)
     speed = tokens_a_second(settings.plain(rung.model), recipe, learning.vocabulary, max(1, threads // processes))
     return speed * rung.operations * processes
@@ -149,7 +146,7 @@ def _tried(learning: Learning, scope: Scope, threads: int, processes: int) -> fl
 def closing_seconds(request: MakeRequest, seconds: float = 0.0) -> float:
     """Return the seconds for examples, scores and export; a search engine also needs pairs, models and index.
 
-    `seconds` is the total time; 0: all that the request has.
+    `seconds` is the total time; 0: the time of the request.
     """
     seconds = seconds or request.hours * 3600
     return max(CLOSING_SECONDS, CLOSING * seconds) + (SEARCHING * seconds if request.purpose == SEARCH else 0.0)
@@ -164,7 +161,6 @@ def hours_for(request: MakeRequest, seconds: float) -> float:
 
 
 def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float, ends: float) -> tuple[str, ...]:
-    """Return notes on consequences that may surprise the user."""
     notes = list(learning.notes)
     if learning.passes_end_it(scope):
         most = f"more than {learning.passes:.0f} passes over so little text would overfit"

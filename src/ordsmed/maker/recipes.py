@@ -14,7 +14,7 @@ from ordsmed.maker.texts import InputTexts, TextSurvey
 
 ABOVE = 1.5  # multiple of the steps expected to fit: a run with a deadline may train fewer, never more
 BATCH_TOKENS, STEPS = ((SMALLEST_STEP, 2**19), 20_000)  # least and most tokens of a step; steps of a long run
-PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # of a text, at most; of a pair, about; of the usual rate
+PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # most per text; usual per pair; share of the usual rate
 PATIENCE = 5  # validations (a quarter of the steps) without a lower loss, after which the run stops
 MINED = 3  # wrong answers per question, found by BM25
 WORDS_HELD_OUT = 20_000
@@ -33,7 +33,6 @@ HEADS = {
 def recipes_of(
     request: MakeRequest, inputs: InputTexts, survey: TextSurvey, learning: Learning, scope: Scope, portion: float
 ) -> dict[str, Table]:
-    """Return the recipes of all stages by file name."""
     out, tokenizer = Path(request.out), learning.tokenizer
     corpus = inputs.corpus or str(out / "corpus.toml")
     recipes = {} if inputs.corpus else {"corpus": _corpus(request, inputs, survey, portion)}
@@ -48,7 +47,6 @@ def recipes_of(
 
 
 def _is_held_out(corpus: Path) -> bool:
-    """Return whether a corpus has a validation split and a test split."""
     return all(parts(corpus, split) for split in ("validation", "test"))
 
 

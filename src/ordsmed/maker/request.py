@@ -88,7 +88,6 @@ def is_recipe(name: str) -> bool:
 
 
 def of_recipe(name: str, overrides: Sequence[str] = (), **changes: object) -> MakeRequest:
-    """Return the request of a recipe, changed by overrides and keywords."""
     return _request(run.read_table(run.find_recipe(name, ""), MakeRequest.verb), overrides, changes, name)
 
 

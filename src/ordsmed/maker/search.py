@@ -95,7 +95,6 @@ def train(folder: Path, clock: Clock, seconds: float, devices: int) -> None:
 
 
 def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
-    """Return the seconds the language model would need to read all examples."""
     length = task["length"]
     speeds = [
         line["tokens_per_second"]
@@ -190,7 +189,6 @@ def _chosen(index: OpenIndex, rerank: Rescoring, pairs: Sequence[Pair], numbers:
 
 
 def _way(choice: SearchChoice) -> str:
-    """Return how the index is searched, as text."""
     way = BY["both", False] if choice.weight else BY["words", False]
     return f"{way}, reranked" if choice.top else way
 
@@ -238,7 +236,6 @@ def _score_lines(scores: dict[str, dict[str, float]], count: int) -> list[str]:
 
 
 def _examples(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return pairs to show: natural questions first, then titles, then sentences, of moderate length."""
     order = {"questions": 0, "title": 1, "cloze": 2}
 
     def unlike(pair: Pair) -> tuple[int, int]:

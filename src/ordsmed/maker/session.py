@@ -60,7 +60,6 @@ class Clock:
         return {"seconds": round(self.used, 1), "cpu_seconds": round(self.cpu, 1)}
 
     def keep(self) -> None:
-        """Write the time used to the status."""
         self.place.set(**self.facts)
 
     def note(self) -> None:
@@ -69,7 +68,6 @@ class Clock:
             files.write_json(self.place.path / NOTE, self.facts)
 
     def stage(self, name: str) -> None:
-        """Print the name of the next stage, and save the time used."""
         self.keep()
         say(f"== {name} (after {duration(self.used)})")
 
@@ -98,7 +96,6 @@ def timed(place: Run, since: float | None = None) -> Iterator[Clock]:
 
 
 def _noted(place: Run) -> dict[str, Any]:
-    """Return the last note of a killed process, or an empty table."""
     path = place.path / NOTE
     with suppress(OrdsmedError):
         return files.read_table(path) if path.exists() else {}

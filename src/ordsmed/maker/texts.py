@@ -36,7 +36,7 @@ from ordsmed.text.source import Piece
 SAMPLE = 4_000_000  # characters of the sample, over all files
 OF_A_FILE = 200_000  # most characters of each file
 SECONDS = 6.0  # seconds for the sample
-LOOKED_AT = 2_000  # files that are opened to see what they are; of more their names decide, where these are known
+LOOKED_AT = 2_000  # files that are opened to find their kind; later files go by their suffix, if known
 LISTED = 50  # files that a recipe names one by one; more are named by patterns if possible
 PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
 BY_SUFFIX = {
@@ -75,7 +75,6 @@ class InputTexts:
 
     @property
     def marked_up(self) -> bool:
-        """Whether some of the texts have markup."""
         recipe = settings.decode(Corpus, {"source": list(self.sources)}, "make")
         return any(map(is_refined, recipe.sources))
 
@@ -86,7 +85,6 @@ class InputTexts:
 
     @property
     def clean(self) -> list[dict[str, Any]]:
-        """The cleaning steps that fit these texts."""
         return [*(CLEAN_WEB if self.web else ()), *CLEAN]
 
 
@@ -112,7 +110,7 @@ class TextSurvey:
         if not known:
             return ""
         first = next(iter(known))
-        kin = next((codes for codes in language.FAMILIES.values() if first in codes), (first,))  # often taken for it
+        kin = next((codes for codes in language.FAMILIES.values() if first in codes), (first,))  # often confused
         share = sum(known.get(code, 0.0) for code in kin)
         return first if share >= max(CERTAIN * sum(known.values()), 0.5) else ""
 
@@ -174,7 +172,6 @@ def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str]
 
 
 def _reason(kind: str) -> str:
-    """Return why a file of this kind is left out, and a remedy."""
     noun, _, hint = kind.partition("|")
     tool = REMEDIES.get(noun.removesuffix(" file").removeprefix("."))
     known = {EMPTY: "is empty", UNREADABLE: "cannot be read"}
@@ -199,13 +196,11 @@ def _paths(names: Sequence[str], files: Sequence[Path], paths: Sequence[Path], w
 
 
 def _counted(left_out: Mapping[str, int]) -> str:
-    """Return the reasons for leaving files out as text, the most frequent first."""
     reasons = [(count, *reason.partition("|")) for reason, count in islice(left_out.items(), 5)]
     return ", ".join(many(count, noun) + (f" ({hint})" if hint else "") for count, noun, _, hint in reasons)
 
 
 def _remedy(left_out: Counter[str]) -> str:
-    """Return a program that converts the most frequent kind of file to text."""
     for reason, _ in left_out.most_common():
         if tool := REMEDIES.get(reason.removesuffix(" file").removeprefix(".")):
             return f"{tool} makes text of {reason}s"
@@ -242,7 +237,6 @@ def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
 
 
 def _readable(path: Path) -> str:
-    """Return why a file cannot be read; empty if its first byte can."""
     try:
         with path.open("rb") as file:
             return "" if file.read(1) else EMPTY
@@ -450,7 +444,6 @@ def excerpt(texts: InputTexts, characters: int) -> str:
 
 
 def _of_corpus(texts: InputTexts) -> TextSurvey:
-    """Return the figures of a corpus, from its status."""
     status = Run(Path(texts.corpus)).status
     counts = status["train"]
     code = status.get("language") or ""
@@ -460,7 +453,6 @@ def _of_corpus(texts: InputTexts) -> TextSurvey:
 
 
 def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
-    """Return lines on the texts for the plan."""
     where = f"{many(texts.files, 'file')}, {size(texts.bytes)}" if texts.files else f"{size(texts.bytes)}"
     many_words = f"about {of.words / 1e6:,.2f} million words" if of.words >= 1e5 else f"about {of.words:,.0f} words"
     if texts.corpus:

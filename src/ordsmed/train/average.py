@@ -89,6 +89,5 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def read(checkpoint: Path) -> dict[str, Tensor]:
-    """Return the averages stored in a checkpoint by parameter name; empty if there are none."""
     stored = Boxes(checkpoint, "optimizer")
     return {key.partition("/")[2]: stored.read(key) for key in stored.stored if key.startswith(f"{KEY}/")}

@@ -171,7 +171,6 @@ def _created(target: type[Callback], name: str) -> Callback:
 
 
 def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
-    """Raise a `RecipeError` if `function` does not accept the arguments of `hook`."""
     args = [word for word in inspect.signature(getattr(Callback, hook)).parameters if word != "self"]
     try:
         inspect.signature(function).bind(*args)
@@ -287,6 +286,5 @@ def leave(state: LoopState) -> None:
 
 
 def in_order(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
-    """Return the functions to call after each step, in order, including the run's `callbacks`."""
     more = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
     return (write_metrics, *more, look_at_deadline, validate, save, leave)

@@ -180,7 +180,6 @@ class CheckpointWriter:
             self.wait_for_own()
 
     def wait_for_own(self) -> None:
-        """Wait until this rank's part is written or has failed."""
         if self.thread is not None:
             self.written.wait()
 
@@ -253,7 +252,6 @@ class CheckpointWriter:
             files.write_json(partial / f"done-{rank}.json", [sums, index])
 
     def _complete(self, path: Path, partial: Path, step: int, facts: dict[str, Any]) -> None:
-        """Wait for all parts, write state.json, rename the folder and delete the oldest checkpoints."""
         sums, index = self._parts(path, partial)
         if self.ranks.world > 1:
             files.write_json(partial / snapshots.INDEX, index)

@@ -15,7 +15,7 @@ from ordsmed.base.screen import markdown
 from ordsmed.learn.score.seeds import over_seeds
 from ordsmed.train.grid import Trial
 
-SHOWN = 6  # scores in tables
+SHOWN = 6  # most scores shown in a table
 
 
 def compared(
@@ -53,7 +53,6 @@ def best_of(done: Sequence[Trial], score: str, *, lower_is_better: bool = False)
 
 
 def _rank(value: float | None, lower_is_better: bool) -> float:
-    """Return a sort key that is larger for better scores; missing scores and NaN are the lowest."""
     return -math.inf if value is None or math.isnan(value) else -value if lower_is_better else value
 
 

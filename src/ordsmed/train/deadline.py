@@ -47,7 +47,6 @@ def scaled_warmup(warmup: float, share: float) -> float:
 
 
 def difference(before: Table, after: Table) -> str:
-    """Return the change from one plan to another in words, warm-ups included."""
     columns = (("steps", 0), ("warm-up", 1))
     old, new = ({name: [row[n] for row in rows] for name, n in columns} for rows in (before, after))
     changed = [f"{name} {_numbers(old[name])} became {_numbers(new[name])}" for name in old if old[name] != new[name]]
@@ -78,7 +77,6 @@ class Deadline:
 
     @staticmethod
     def of(folder: Path, recipe: Training, start: int, used: float) -> Deadline | None:
-        """Return the deadline of a run, or None if it has none."""
         status = Run(folder).status
         if "fit" not in status:
             return None
@@ -159,7 +157,6 @@ class Deadline:
         return now
 
     def _left(self, *, last: bool) -> float:
-        """Return the seconds left for steps and validations. In the last phase the reserve may be used up."""
         left = self.seconds - self.used - (time.perf_counter() - self.began)
         return left * RESERVE if last else left - (1 - RESERVE) * self.seconds
 

@@ -113,7 +113,6 @@ def _steps(plan: Plan) -> tuple[float, str]:
 
 
 def _tried(plan: Plan, precision: str) -> tuple[float, str]:
-    """Return the steps a second, or 0 and the error; an error that may have hit one of several processes is raised."""
     try:
         return _speed(_in(plan, precision)), ""
     except Stopped:
@@ -125,7 +124,6 @@ def _tried(plan: Plan, precision: str) -> tuple[float, str]:
 
 
 def _speed(plan: Plan) -> float:
-    """Return the steps a second of a network built for this trial, by its fastest step after the first."""
     job, spent = plan.build(), list[float]()
     began = time.perf_counter()
     for seconds, norm in timed_steps(job, 0):
@@ -163,7 +161,6 @@ def _micro(plan: Plan) -> int:
 
 
 def _key(plan: Plan) -> str:
-    """Return a key of everything that the time of a step depends on: machine, network, objective and layout."""
     recipe, layout, ranks = plan.recipe, plan.recipe.layout, plan.ranks
     learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
     how = [_micro(plan), recipe.phases[0].length, layout.recompute, layout.compile, *layout.exact, *ranks.shape]

@@ -144,7 +144,6 @@ class Job:
         return layout.share(self.phases[index], index + 1, ranks.device.type, ranks.data_rank, ranks.data_world)
 
     def flops(self, index: int) -> float:
-        """Return the FLOPs of a step of a phase, over all processes."""
         objective = self.by_phase[index] if self.by_phase else self.objective
         return objective.flops(self.phases[index].batch, self.data.row_length(index))
 
@@ -161,7 +160,6 @@ class Job:
             average.forget_moments(self.optimizer)
 
     def set_decay(self, index: int, inner: int) -> None:
-        """Set the weight decay for a step of a phase by the recipe's schedule."""
         schedule, phase = self.recipe.decay_schedule, self.phases[index]
         if schedule == "constant":
             return
@@ -177,15 +175,14 @@ class Job:
     def leaves_frozen(self) -> bool:
         """Whether to compute no gradients for frozen weights; only if that does not change other results.
 
-        It does change results if FSDP2 handles the weights, if a compiler fuses the remaining operations differently,
-        or if attention runs in bf16 on a CPU, which uses another kernel if nothing learns.
+        It does change results if FSDP2 handles the weights, and if a compiler fuses operations differently. It also
+        does for bf16 attention on a CPU, which uses another kernel if nothing is trained.
         """
         layout, split = self.recipe.layout, any(is_sharded(part.whole) for part in self.parts)
         in_half = layout.half and self.ranks.device.type == "cpu"
         return any(phase.freeze for phase in self.phases) and not (split or in_half or layout.compile)
 
     def learning(self, index: int) -> list[LocalParameter]:
-        """Return the weights that are not frozen in this phase."""
         return [part for part in self.parts if not self.phases[index].freezes(part.name)]
 
     def see(self, words: int | None) -> None:
@@ -202,7 +199,6 @@ class Job:
 
     @property
     def parts(self) -> list[LocalParameter]:
-        """This rank's part of every trained weight."""
         return [part for group in self.optimizer.param_groups for part in group["parts"]]
 
     @property
@@ -238,7 +234,6 @@ class Job:
 
 
 def check_decay(job: Job) -> None:
-    """Raise a `RecipeError` if there is a schedule of weight decay but the optimizer has no decay."""
     if job.recipe.decay_schedule == "constant" or any(
         group.get("weight_decay") for group in job.optimizer.param_groups
     ):

@@ -178,7 +178,6 @@ class RunLoop:
             raise overfull(job, index, step + 1, error) from None
 
     def _is_over(self, index: int, step: int, began: float) -> bool:
-        """Run the actions that follow a step, and return whether it was the run's last one."""
         last, stop = step == self.steps, self.job.state.vote.result(self.signal())
         ends = bool(stop) or step == self.until
         state = LoopState(

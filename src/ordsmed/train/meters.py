@@ -45,7 +45,7 @@ class Meters:
         if ranks.first and self.path.exists():
             self._cut(start)
 
-    def _cut(self, step: int) -> None:  # later steps are trained and written again
+    def _cut(self, step: int) -> None:  # remove lines of later steps, which are trained again
         lines = [line for line in read(self.path) if line["step"] <= step]
         files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -76,7 +76,6 @@ class Meters:
         return self.last
 
     def _read(self, terms: list[str]) -> None:
-        """Copy the losses and norms of all waiting lines from the device, summed over ranks."""
         began = time.perf_counter()
         local = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
         losses = local if self.summed else self.ranks.total(local)

@@ -35,7 +35,6 @@ def flops_per_second(plan: Plan) -> float:
 
 
 def _key(plan: Plan) -> str:
-    """Return a key of everything that the speed of steps depends on: machine, network, objective and layout."""
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
     rows = [[phase.length, phase.batch] for phase in recipe.phases]

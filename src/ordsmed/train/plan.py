@@ -39,7 +39,7 @@ class Plan(abc.ABC):
     folder: Path | None = None  # the folder of the run, which may not exist
     # both are None if the initial model does not exist; then nothing is printed about them
     network: ModelSettings = None  # type: ignore[assignment]
-    tokenizer: Tokenizer = None  # of the data, or as much of it as is known before it is made
+    tokenizer: Tokenizer = None  # the tokenizer of the data, or a placeholder
     data: TrainingData | None = None  # the data; None: they do not exist or were not read
     notes: tuple[str, ...] = ()  # existing and missing inputs, and settings filled in
     changed: str = ""  # changes to the layout of a resumed run
@@ -79,7 +79,6 @@ class Plan(abc.ABC):
         """Return a line on the network, its initial weights and the amount of data; all data must exist."""
 
     def weights(self) -> str:
-        """Return the initial weights as text."""
         return f"weights from {self.recipe.init}" if self.recipe.init else "random weights"
 
     @abc.abstractmethod
@@ -114,7 +113,6 @@ class Plan(abc.ABC):
         return self
 
     def row_length(self, index: int) -> int:
-        """Return the tokens of a row of a phase, as the loop counts them."""
         return self.data.row_length(index) if self.data else self.recipe.phases[index].length
 
     @abc.abstractmethod
@@ -147,7 +145,6 @@ class Plan(abc.ABC):
         return dataclasses.replace(self, ranks=ranks)
 
     def by(self, recipe: Training) -> Self:
-        """Return the plan with another recipe, which may differ in layout, steps or the handling of trouble."""
         return dataclasses.replace(self, recipe=recipe)
 
     def spread(self) -> list[str]:
@@ -162,7 +159,6 @@ class Plan(abc.ABC):
         return likely(self.recipe.layout, self.ranks.device, self.ranks.card)
 
     def precision(self) -> list[str]:
-        """Return a line on how an open precision will be chosen; none if the recipe sets it."""
         layout, device = self.recipe.layout, self.ranks.device
         if layout.precision != "auto":
             return []

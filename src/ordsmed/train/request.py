@@ -42,7 +42,6 @@ class Request:
     began: float = field(default_factory=lambda: float(os.environ.get(BEGAN) or time.time()))
 
     def tell(self) -> None:
-        """Print the changes to the layout on the first process, unless the run is finished."""
         if self.changed and place_of(os.environ).rank == 0 and Run(self.folder).status.get("state") != "done":
             say(f"{self.folder}: {self.changed}")
 

@@ -42,7 +42,7 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
         raise RecipeError("model", problem, _there(available, here=here), remedy)
     width = getattr(model, "width", 1) * getattr(model, "layers", 1)
     for number, phase in enumerate(recipe.phases, 1):
-        length = phase.length if recipe.verb == "pretrain" else 1  # examples are as long as they are
+        length = phase.length if recipe.verb == "pretrain" else 1  # the length of examples is unknown
         rows_here = -(-phase.batch // ranks.data_world)
         if rows_here * length * ROW >= host:
             takes = f"whose rows take {size(rows_here * length * ROW)}"

@@ -94,7 +94,6 @@ class Saving:
         return step == best or step in self.job.state.ends or recipe.is_revision(step) or labelled
 
     def _outcome(self) -> list[str] | None:
-        """On the first rank, return the failure of the checkpoint as the failing rank reported it, or None."""
         ranks = self.job.ranks
         keys = [f"part/{self.count}/{rank}" for rank in range(ranks.world)] if ranks.world > 1 else []
         if keys:

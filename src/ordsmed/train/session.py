@@ -269,7 +269,6 @@ def _writable(folder: Path) -> bool:
 
 
 def _begin(plan: Plan, request: Request) -> Training:
-    """Write the folder of a new run, and return its completed recipe."""
     resolved, fit = _complete(plan, request)
 
     def begin() -> None:
@@ -471,7 +470,6 @@ def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: floa
 
 
 def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:
-    """Return the job with the steps of another plan, and write its recipe to the folder."""
     recipe = planned(job.recipe, steps)
     if job.ranks.first:
         files.write_text(folder / RECIPE, settings.write(recipe))
@@ -481,8 +479,6 @@ def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:
 
 
 def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
-    """Return the error with advice on how to continue, in the same words on every rank."""
-
     def advice() -> str:
         whole = [
             step
@@ -495,7 +491,6 @@ def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
 
 
 def _check_learned(job: Job, folder: Path) -> None:
-    """Raise `Trouble` if most steps of the run were skipped."""
     steps = total(job.phases)
     count = left_out(job.state.left_out)
     if count > (1 - LEAST) * steps:
@@ -504,8 +499,6 @@ def _check_learned(job: Job, folder: Path) -> None:
 
 
 def _last_checkpoint(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
-    """Return the last complete checkpoint, as found by the first rank, or None."""
-
     def look() -> list[Any] | None:
         last = checkpoint.latest(folder / "checkpoints", place=folder)
         return [str(last[0]), last[1]] if last else None
@@ -543,7 +536,6 @@ def _device(job: Job) -> str:
 
 
 def _place(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | None) -> str:
-    """Return a line with the folder, and the command that resumes the run."""
     if last:
         return f"goes on from {last[0]}"
     title = f"in {folder}; Ctrl-C saves the run, which goes on with"
@@ -595,7 +587,6 @@ def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None
 
 
 def _are_in(path: Path, tensors: dict[str, torch.Tensor]) -> bool:
-    """Return whether a file holds exactly these weights, with a tokenizer next to it."""
     try:
         return path.with_name("tokenizer").is_dir() and weights.digest(weights.read(path)) == weights.digest(tensors)
     except OrdsmedError:

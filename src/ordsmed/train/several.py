@@ -60,7 +60,6 @@ class PlannedRun:
 
     @property
     def said(self) -> Path:
-        """The file with the run's output until it is done."""
         return self.folder.with_name(f"{self.name}.said")
 
     @property
@@ -137,14 +136,13 @@ class RunGroup(Generic[R]):
                     raise
 
     def is_done_for_good(self) -> bool:
-        """Return whether all runs are done and the folder can only be read."""
         status = Run(self.folder).status
         same = status.get("state") == "done" and status.get("fingerprint") == self.mark
         return same and not os.access(self.folder, os.W_OK) and all(member.done for member in self.runs)
 
     def check_folder(self, *, anew: bool) -> bool:
         """Return whether the folder has runs of this recipe to resume; raise if it has trained runs of another."""
-        status, mark = Run(self.folder).status, self.mark  # files that are missing are refused in a new folder as well
+        status, mark = Run(self.folder).status, self.mark  # computing the mark also checks that all files exist
         if not status:
             return False
         run.finished(self.folder, self.verb)
@@ -169,7 +167,6 @@ class RunGroup(Generic[R]):
         return group
 
     def _precision(self) -> str:
-        """Return the precision of earlier runs in the folder, or else choose one for all runs."""
         layout = self.recipe.layout
         if self.exists:
             layout = layout.with_precision(run.read_recipe(type(self.recipe), self.folder, self.file).layout.precision)
@@ -187,7 +184,6 @@ class RunGroup(Generic[R]):
         return replace(self, recipe=recipe, runs=runs)
 
     def write_recipes(self) -> None:
-        """Write the recipe of each run; raise if a run of the same name has another recipe."""
         for member in self.runs:
             check(member, self.noun)
             member.path.parent.mkdir(exist_ok=True)
@@ -322,7 +318,6 @@ def _was_killed(status: int) -> bool:
 
 
 def why_failed(member: PlannedRun, status: int) -> str:
-    """Return the error message of a failed run; empty if it succeeded."""
     if status == 0:
         member.said.unlink(missing_ok=True)
         return ""

@@ -11,7 +11,6 @@ from ordsmed.nn.model import ModelSettings
 
 
 def check_same(settings: ModelSettings | None, stored: ModelSettings, init: str) -> None:
-    """Raise a `RecipeError` that lists the differences if a recipe's [model] is not the network of `init`."""
     if settings is None:
         return
     kinds = [menu.kind_of(model) for model in (settings, stored)]
@@ -39,4 +38,4 @@ def unlike(settings: ModelSettings, stored: ModelSettings) -> list[str]:
     types, stored_types = (getattr(model, "types", None) for model in (settings, stored))
     return names_unlike + (
         ["types"] if types != stored_types and {types, stored_types} != {0, 1} else []
-    )  # 1 type and none are equal: the single row may be zeros
+    )  # one type, a row of zeros, equals none

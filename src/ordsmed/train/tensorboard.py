@@ -83,5 +83,4 @@ def open_board(folder: Path, start: int) -> Board | None:
 
 @functools.cache
 def _say_missing() -> None:
-    """Print that tensorboard is missing, once for each process."""
     say("no TensorBoard events (`pip install tensorboard` adds them); metrics.jsonl has every number")

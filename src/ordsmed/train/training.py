@@ -57,7 +57,6 @@ def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 @contextlib.contextmanager
 def named(name: str, recipe: type) -> Iterator[None]:
-    """Add the recipe's name to errors about its keys."""
     try:
         yield
     except RecipeError as error:
@@ -137,7 +136,6 @@ class Training:
 
     @property
     def several(self) -> bool:
-        """Whether the recipe describes several trials instead of one run."""
         return bool(getattr(self, "seeds", ()) or getattr(self, "grid", {}))
 
     @property

@@ -55,7 +55,6 @@ class Trials(RunGroup[Trial]):
 
     @classmethod
     def of(cls, folder: Path, recipe: Training, name: str, *, yes: bool = False) -> Self:
-        """Return the trials of a recipe with this name."""
         runs = tuple(replace(trial, yes=yes) for trial in plan(recipe, folder, name, cls.more_axes(recipe, name)))
         return cls(folder=folder, recipe=recipe, runs=runs, plan=cls.plans, workers=getattr(recipe, "jobs", 0))
 
@@ -175,7 +174,6 @@ class Trials(RunGroup[Trial]):
             raise RunError(self.folder, problem, "", "the same command makes those again")
 
     def note(self, trial: Trial, left: str) -> None:
-        """Print the score of a finished trial, and delete the checkpoints of all trials but the best so far."""
         score, done = self.score, [trial for trial in self.runs if trial.done]
         best = best_of(done, score, lower_is_better=self.lower_is_better)
         for finished in done:
@@ -233,7 +231,6 @@ def describe(trials: Sequence[Trial]) -> list[str]:
 
 
 def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:
-    """Copy the results of the best trial to the folder of all trials; return their facts."""
     for name in LEFT:
         if (best.folder / name).is_dir():
             with files.making(folder / name) as new:
@@ -247,7 +244,6 @@ def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:
 
 
 def _link(source: str, target: str) -> None:
-    """Create a hard link to a file, or a copy if the disk does not support links."""
     try:
         os.link(source, target)
     except OSError:

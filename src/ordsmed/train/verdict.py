@@ -25,10 +25,8 @@ WINDOW = 0.1  # share of the steps over which training losses are averaged
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict with the losses that it is based on."""
-
     kind: str
-    line: str  # for a person
+    line: str  # to print
     best_step: int
     best: float
     last_step: int
@@ -78,13 +76,11 @@ def _rose(before: float, after: float) -> bool:
 
 
 def _mean(training: Sequence[tuple[float, float]], step: int, last: int) -> float:
-    """Return the mean training loss of the steps just before `step`; NaN if there are none."""
     losses = [loss for at, loss in training if step - WINDOW * last < at <= step]
     return sum(losses) / len(losses) if losses else math.nan
 
 
 def _reason(kind: str, validations: Mapping[int, float], best: int, last: int, kept: int) -> str:
-    """Return the figures behind a verdict, and which weights are kept."""
     if not math.isfinite(validations[last]):
         return f"the validation loss of step {last:,} is not a finite number"
     lowest, end = f"{validations[best]:.4g} at step {best:,}", f"{validations[last]:.4g} at step {last:,}"

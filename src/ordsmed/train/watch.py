@@ -61,7 +61,6 @@ class Watch:
             self.thread.join()  # a thread that uses the store while the process ends would abort it
 
     def at(self, step: int, stage: str) -> None:
-        """Set the step and the stage of this rank."""
         self.step, self.stage, self.since = step, stage, time.monotonic()
 
     def farewell(self, error: OrdsmedError) -> None:

@@ -63,7 +63,6 @@ def gathered(view: Views, ranks: Ranks) -> tuple[Views, int]:
 
 
 def _together(views: Sequence[Views]) -> Views:
-    """Concatenate the views of this process; second axes are padded to the longest one."""
     whole = {}
     for name, first in views[0].items():
         tensors = [view[name] for view in views]
@@ -73,7 +72,6 @@ def _together(views: Sequence[Views]) -> Views:
 
 
 def _grown(tensor: Tensor, rows: int, width: int) -> Tensor:
-    """Pad a tensor with zeros at the end of its first and second axis."""
     pad = [0, 0] * (tensor.ndim - 2) + ([0, width - tensor.shape[1]] if tensor.ndim > 1 else [])
     return F.pad(tensor, [*pad, 0, rows - len(tensor)]).contiguous()
 

@@ -75,7 +75,6 @@ def request_of(facts: Facts, texts: Sequence[str], out: str, blimp: str) -> Spee
 
 
 def texts_of(folder: Path) -> list[str]:
-    """Return the texts that a speedrun's folder was made from."""
     status = Run(folder).status if folder.is_dir() else {}
     if "request" not in status:
         raise RecipeError("--check", f"{folder} does not say its texts", "TEXTS OUT behind it, and OUT a new folder")
@@ -103,7 +102,6 @@ def differences(before: Facts, now: Facts) -> Iterator[str]:
 
 
 def _pairs(before: Facts, now: Facts) -> list[tuple[Facts, Facts]]:
-    """Return the runs of both entries by seed."""
     return list(zip(before["runs"], now["runs"], strict=True))
 
 

@@ -29,7 +29,6 @@ def lines(folder: Path) -> list[str]:
 
 
 def _check(path: Path, facts: Facts) -> None:
-    """Raise if a file is not a valid entry by its own numbers."""
     if facts.get("version") != entry.VERSION:
         raise DataError(path, f"is no entry of version {entry.VERSION}", f"an {entry.FILE} of `ordsmed speedrun`")
     if reasons := entry.why_none(facts):

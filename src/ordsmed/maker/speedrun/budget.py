@@ -26,8 +26,6 @@ from ordsmed.train.pretrain.recipe import Pretraining
 
 @dataclass(frozen=True)
 class Budgeted:
-    """A recipe with the steps of its budget, and their costs."""
-
     recipe: Pretraining
     flops: float
     tokens: int
@@ -38,7 +36,6 @@ class Budgeted:
         return sum(phase.steps for phase in self.recipe.phase)
 
     def passes(self, tokens: float) -> float:
-        """Return the passes over a text of `tokens` tokens."""
         return self.tokens / tokens
 
 
@@ -73,7 +70,6 @@ def filled(phases: Sequence[Phase], costs: Sequence[float], flops: float) -> tup
 
 
 def _with_steps(phase: Phase, steps: int) -> Phase:
-    """Return a phase with `steps` steps, and its warm-up and schedule in proportion."""
     share = steps / phase.steps
     schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
     warmup = phase.warmup if phase.warmup < 1 else float(int(phase.warmup * share))
@@ -81,7 +77,7 @@ def _with_steps(phase: Phase, steps: int) -> Phase:
 
 
 def expected_tokenizer(learned: object) -> Tokenizer:
-    """Return a stand-in with a tokenizer's sizes, before the tokenizer is made."""
+    """Return a placeholder with the sizes of a tokenizer that is not made yet."""
     size, pad = getattr(learned, "size", 0), getattr(learned, "pad", 0)
     expected = SimpleNamespace(vocabulary=size, pad=pad, mask=0, kind=getattr(learned, "learns", kind_of(learned)))
     return cast(Tokenizer, expected)

@@ -30,7 +30,6 @@ WEIGHTS = "weights/model.safetensors"
 
 
 def of_run(seed: int, folder: Path, scored: Mapping[str, float]) -> dict[str, Any]:
-    """Return the facts and scores of a run."""
     status = Run(folder).status
     seconds = math.fsum(line.get("seconds") or 0.0 for line in meters.read(folder / "metrics.jsonl") if "loss" in line)
     return {
@@ -85,7 +84,6 @@ def entry(
 
 
 def machine(run_folder: Path) -> dict[str, Any]:
-    """Return the facts of a run's machine that bits may depend on."""
     known = run.environment()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return {
@@ -137,7 +135,6 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def with_deviation(over: Mapping[str, Any], digits: int = 4) -> str:
-    """Return a mean and its deviation as text."""
     deviation = over["deviation"]
     return f"{over['mean']:.{digits}f}" + (f" ± {deviation:.{digits}f}" if deviation is not None else "")
 
@@ -148,5 +145,4 @@ def is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the entry of a file or of a speedrun's folder."""
     return files.read_table(path / FILE if path.is_dir() else path)

@@ -46,7 +46,6 @@ def masked_loss(trained: Trained, corpus: Path) -> float | None:
 
 
 def _rows(scorer: Scorer, corpus: Path, half: int, size: int) -> Iterator[Ints]:
-    """Yield rows of every second document."""
     texts = (document.text for part in parts(corpus, "validation") for document in documents(part))
     for text in islice(texts, half, None, 2):
         pieces = scorer.cut([text])[0].pieces
@@ -54,6 +53,5 @@ def _rows(scorer: Scorer, corpus: Path, half: int, size: int) -> Iterator[Ints]:
 
 
 def _item(pieces: Ints, drawn: random.Random) -> Item:
-    """Return a row with its masked positions in order."""
     hidden = drawn.sample(range(len(pieces)), max(1, round(HIDE * len(pieces))))
     return Item(pieces, hidden=np.asarray(sorted(hidden), np.int64))

@@ -26,8 +26,6 @@ SURE = 1.5  # multiple of the allowed passes; more by a sample are certainly too
 
 @dataclass(frozen=True)
 class SpeedrunPlan:
-    """The plan of a speedrun."""
-
     request: SpeedrunRequest
     track: Track
     texts: InputTexts
@@ -100,7 +98,6 @@ def plan(request: SpeedrunRequest) -> SpeedrunPlan:
 def runs_of(
     request: SpeedrunRequest, rule: Track, table: settings.Table, data: str, tokenizer: Tokenizer
 ) -> dict[float, Budgeted]:
-    """Return the recipe for each budget, with its steps."""
     place = request.recipe or request.kind or next(iter(rule.recipes))
     return {
         budget: budgeted(table, place, data or "data", tokenizer, budget * rule.flops) for budget in request.budgets
@@ -129,7 +126,6 @@ def check_precision(layout: Layout) -> None:
 
 
 def recipes_of(request: SpeedrunRequest, rule: Track, inputs: InputTexts, survey: TextSurvey) -> dict[str, Any]:
-    """Return the recipes of corpus, tokenizer and data by file name."""
     out = Path(request.out)
     source: list[Mapping[str, Any]] = list(inputs.sources) or [{"kind": "corpus", "name": inputs.corpus}]
     corpus: dict[str, Any] = {

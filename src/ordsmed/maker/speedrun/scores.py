@@ -62,7 +62,6 @@ def is_masked(model: OpenModel) -> bool:
 
 
 def ranked_by(scored: Mapping[str, float]) -> str:
-    """Return the score by which entries are compared."""
     return next(name for name in LOWER if name in scored)
 
 
@@ -78,6 +77,5 @@ def sample_mark(corpus: Path) -> dict[str, Any]:
 
 
 def file_mark(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -145,7 +145,6 @@ def rehearse(request: SpeedrunRequest, *, anew: bool = False) -> SpeedrunPlan:
 
 
 def _plain(request: SpeedrunRequest) -> dict[str, Any]:
-    """Return the request as a JSON table."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(request).items()}
 
 
@@ -167,7 +166,6 @@ def _check(place: Run, request: SpeedrunRequest, *, anew: bool) -> None:
 
 
 def _begin(request: SpeedrunRequest, place: Run) -> None:
-    """Look at the texts, print the plan and write it down."""
     say(f"looking at {' '.join(request.texts)}")
     plan = planning.plan(request)
     with files.survive_disk(place.path):
@@ -181,7 +179,6 @@ def _begin(request: SpeedrunRequest, place: Run) -> None:
 
 
 def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
-    """Run the missing stages; return the entries, and lines that compare several budgets."""
     folder, rule = place.path, request.rule
     for name, recipe in STAGES:
         clock.stage(name)
@@ -204,7 +201,6 @@ def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> tuple[list[d
 
 
 def _tell_sample(status: dict[str, Any], rule: Track) -> None:
-    """Print how much text was left out of the sample."""
     beyond = status.get("beyond", {})
     if beyond.get("documents"):
         most = f"the track takes {rule.words:,} words"
@@ -214,7 +210,6 @@ def _tell_sample(status: dict[str, Any], rule: Track) -> None:
 
 
 def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted) -> None:
-    """Train a run for each seed."""
     path = folder / f"budget-{budget:g}.toml"
     recipe = dataclasses.replace(planned.recipe, seed=0, out=None)
     table = {key: value for key, value in settings.changed(recipe).items() if key not in ("seed", "out")}
@@ -231,7 +226,6 @@ def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, p
 def _entry(
     request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted, clock: Clock, unique: int
 ) -> dict[str, Any]:
-    """Score the runs and write the entry."""
     few = folder / "held-out.txt"
     scores.held_out(folder / "corpus", few, rule.scored)
     texts, rows = {"all": folder / "corpus/validation", "few": few}, []

@@ -57,8 +57,6 @@ class Track:
 
 @dataclass(frozen=True)
 class SpeedrunRequest:
-    """A request for a speedrun."""
-
     track: str
     texts: tuple[str, ...]
     out: str
@@ -83,7 +81,7 @@ class SpeedrunRequest:
     table: settings.Table = field(default_factory=dict)
     """the recipe of pretraining itself, likewise"""
 
-    FREE: ClassVar[tuple[str, ...]] = ("budgets", "seeds", "blimp", "workers", "yes")  # may be others when it goes on
+    FREE: ClassVar[tuple[str, ...]] = ("budgets", "seeds", "blimp", "workers", "yes")  # may change on resume
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -106,7 +104,6 @@ class SpeedrunRequest:
 
     @property
     def rule(self) -> Track:
-        """The track with the request's changes."""
         if self.rules:
             return settings.decode(Track, self.rules, self.track)
         return track(self.track, [word for word in self.changes if _first(word) in OF_TRACK])
@@ -126,24 +123,21 @@ class SpeedrunRequest:
         return {**kept, **settings.override(table, words)}
 
 
-OF_TRACK = tuple(field.name for field in fields(Track))  # what words behind OUT change of it; others change the recipe
+OF_TRACK = tuple(field.name for field in fields(Track))  # settings of overrides that change the track
 KEPT = "revisions_at_words"  # a setting of both track and recipe; scores do not depend on it
 DECIDED = ("seed", "grid", "data", "out", "jobs")  # settings of the recipe that the track decides
 
 
 def _first(word: str) -> str:
-    """Return the first part of an override's key."""
     return re.split(r"[.\[=]", word)[0]
 
 
 def track(name: str, changes: Sequence[str] = ()) -> Track:
-    """Return a track by its name or file."""
     table = run.read_table(run.find_recipe(name, VERB), VERB)
     return settings.decode(Track, settings.override(table, changes), name)
 
 
 def is_track(name: str) -> bool:
-    """Return whether a name is the recipe of a track."""
     if name in run.recipe_names():
         return name.startswith(f"{VERB}/")
     path = Path(name)
@@ -151,5 +145,4 @@ def is_track(name: str) -> bool:
 
 
 def tracks() -> Sequence[str]:
-    """Return the names of the included tracks."""
     return [name.removeprefix(f"{VERB}/") for name in run.recipe_names(VERB)]

@@ -11,7 +11,6 @@ from ordsmed.train.scores import found_in, numbers
 
 
 def ended(folder: Path) -> list[str]:
-    """Return the lines to print for a finished fine-tuning."""
     facts = found_in(folder)
     if kind_of_folder(folder) is FolderKind.TRIALS:
         lines = compared.summary(folder)

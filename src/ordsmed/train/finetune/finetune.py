@@ -55,7 +55,6 @@ def rehearse(
 
 
 def _check(name: str, how: SessionOptions, part: str | None) -> None:
-    """Raise for a model instead of a recipe, and for incompatible flags, before anything is deleted."""
     kind = kind_of_folder(name)
     if kind is FolderKind.MAKE or (kind.model and kind not in (FolderKind.FINETUNING, FolderKind.TRIALS)):
         problem = f"is the folder of a `{kind.value}`" if kind.run else "is a model"

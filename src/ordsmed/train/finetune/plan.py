@@ -37,8 +37,6 @@ SPLITS = ("train", "dev")
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuningPlan(Plan):
-    """The plan of a fine-tuning."""
-
     recipe: Finetuning
     begun: Start | None = None  # the initial model; None: it does not exist
     data: TaskData | None = None
@@ -66,7 +64,6 @@ class FinetuningPlan(Plan):
         return [("tokenizer", name)] if name and not is_tokenizer(name) else []
 
     def _started(self) -> Self:
-        """Return the plan with its initial model and tokenizer; a missing tokenizer is made."""
         try:
             return self._from(start(self.recipe, self.folder))
         except run.NotMade:
@@ -92,7 +89,6 @@ class FinetuningPlan(Plan):
         return plan
 
     def _read(self, cache: str) -> Self:
-        """Return the plan with its examples read and checked."""
         recipe = self.recipe
         self.network.fits(self.tokenizer)
         task = recipe.task, self.network, self.tokenizer
@@ -126,7 +122,6 @@ class FinetuningPlan(Plan):
             plan.by(self._filled(recipe))._with(self.data)
 
     def _filled(self, recipe: Finetuning) -> Finetuning:
-        """Return a recipe with the same initial model, completed by the defaults of its family."""
         learns_on = self.begun is not None and self.begun.head == recipe.task.role
         return recipe.fill_defaults(self.network, self.begun.learned if self.begun and learns_on else None)
 
@@ -211,7 +206,6 @@ class FinetuningPlan(Plan):
 
 
 def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:
-    """Raise if the recipe does not fit this network or layout."""
     if recipe.task.length > network.longest():
         found = f"found {recipe.task.length}, more than the model's {network.longest()} positions"
         raise RecipeError("task.length", found, "", f"use task.length={network.longest()}")
@@ -244,7 +238,6 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
 
 
 def _filled_in(recipe: Finetuning, filled: Finetuning) -> str:
-    """Return the settings that the family filled in, as text."""
     left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
     usual, pool = settings.plain(filled), getattr(filled.task, "pool", None)
     listed = [f"{key} {in_words(usual[key])}" for key in left]
@@ -253,14 +246,12 @@ def _filled_in(recipe: Finetuning, filled: Finetuning) -> str:
 
 
 def there(path: str) -> list[Path]:
-    """Return the files of a task's path; empty if there are none."""
     with contextlib.suppress(OrdsmedError, OSError):
         return read.files(path)
     return []
 
 
 def _files(recipe: Finetuning) -> list[str]:
-    """Return lines on the sizes of the task's files, or that they are missing."""
     lines = []
     for split in SPLITS:
         for path in recipe.task.paths(split):

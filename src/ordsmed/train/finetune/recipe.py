@@ -181,7 +181,6 @@ class Finetuning(Training):
         return replace(self, steps=phase.steps, course="steps", warmup=phase.warmup, schedule=phase.schedule)
 
     def laid(self) -> Schedule:
-        """Return the schedule of the rate with its length."""
         if self.course == "steps" or not self.examples:
             return self.schedule
         return replace(self.schedule, over=int(self.epochs * self.examples / self.batch) + 1)
@@ -196,12 +195,10 @@ class Finetuning(Training):
 
     @property
     def score(self) -> str:
-        """The score by which checkpoints are compared."""
         return self.best or str(self.task.record)
 
     @property
     def epoch(self) -> float:
-        """The steps of an epoch."""
         return epoch_length(self.epoch_steps, self.batch, self.examples, self.records)
 
     @property

@@ -43,8 +43,6 @@ class Start:
 
 @dataclass(frozen=True)
 class Begun:
-    """The initial weights of a task."""
-
     note: str = ""  # source of the weights, and which are random; empty: all
     labels: tuple[str, ...] = ()  # labels known by the head that is trained further
     head: bool = False  # whether a trained head is used
@@ -79,7 +77,6 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
 
 
 def _pretrained(recipe: Finetuning) -> Start:
-    """Return the start of a run, its weights, an import, or a Hugging Face folder."""
     assert recipe.step != "all", "each trial has a step of its own"
     origin = Origin.of(str(recipe.init), key="init").owner
     origin.one_step(recipe.step, "step")
@@ -147,7 +144,6 @@ def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, le
 
 
 def prepared(task: Task, recipe: Finetuning) -> Task:
-    """Return the task with its network frozen or with adapters, as the recipe says."""
     if recipe.freeze:
         task.freeze()
     if recipe.adapters:

@@ -20,8 +20,6 @@ READ = ("init", "step", "fresh", "fresh_head", "model", "tokenizer", "task")  # 
 
 
 class FinetuningTrials(Trials):
-    """The trials of one fine-tuning."""
-
     recipe: Finetuning
     plans = FinetuningPlan
 

@@ -125,7 +125,6 @@ class Layout:
 
     @property
     def half(self) -> bool:
-        """Whether products are computed in 16 bits."""
         return self.precision in ("bf16", "fp16")
 
     def with_precision(self, precision: str) -> Layout:
@@ -190,7 +189,6 @@ class Layout:
         return Share(phase.batch, micro, rank, world, phase.sizes if phase.steps else None)
 
     def check(self, settings: ModelSettings, lengths: list[int], world: int, *, whose: str = "model") -> None:
-        """Raise if this network does not support the layout; `whose` is the network's name in messages."""
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]
         if self.compile and not settings.capabilities.compiled:
@@ -254,7 +252,6 @@ class Layout:
         return f"{self.replicate or 'any'} x {self.shard} x {self.tensor}"
 
     def describe(self, world: int) -> str:
-        """Return the mesh and the options of the layout as text."""
         replicate, shard, tensor = self.shape(world)
         parts = [f"{replicate} x {shard} x {tensor} (replicate x shard x tensor)"]
         if replicate > 1 and shard == 1:
@@ -298,13 +295,11 @@ def _rows(phase: Phase) -> str:
 
 
 def memory(weights_size: int, moments: int) -> str:
-    """Return a line on the memory of a rank, without activations."""
     parts = f"weights {size(weights_size)}, gradients {size(weights_size)}, moments {size(weights_size * moments)}"
     return f"memory a rank: {parts} = {size(weights_size * (2 + moments))}, and activations"
 
 
 def parse(text: str, layout: Layout) -> Layout:
-    """Return the layout with a mesh such as `2x4x1`."""
     match = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)
     if not match:
         raise RecipeError("--layout", f"found {text}", "auto, or replicate x shard x tensor as in 2x4x1")
@@ -316,12 +311,10 @@ SEARCHED = 1_000_000  # limit of the search for divisors
 
 
 def _divisor(rows: int, most: int) -> int:
-    """Return the largest divisor of `rows` that is at most `most`."""
     return next(n for n in range(min(most, rows, SEARCHED), 0, -1) if rows % n == 0)
 
 
 def _near(batch: int, unit: int) -> str:
-    """Return the valid batch sizes around an invalid one, as text."""
     below = batch // unit * unit
     return f"{below} or {below + unit}" if below else f"{unit}"
 

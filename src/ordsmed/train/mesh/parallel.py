@@ -55,7 +55,6 @@ class Parallel:
 
 
 def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
-    """Spread an objective over the mesh of its ranks."""
     blocks = [module for module in objective.modules() if isinstance(module, Block)]
     parallel, (replicate, shard, tensor) = Parallel(), ranks.shape
     if ranks.world > 1:
@@ -65,7 +64,7 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
     if layout.fp8 and not sum(map(use_fp8, blocks)):
         raise RecipeError("layout.fp8", "found true, but no layer of this network has products that fit", "false")
     at_once = layout.half and not layout.compile and ranks.device.type != "cpu" and (shard, tensor) == (1, 1)
-    cast_norms = "norms" not in layout.exact and not switch.runs("residual_norm", ranks.device)  # it reads fp32
+    cast_norms = "norms" not in layout.exact and not switch.runs("residual_norm", ranks.device)  # it needs fp32
     products.take(objective)
     for block in blocks:
         if at_once:

@@ -195,13 +195,11 @@ class Scaler:
         return False
 
     def describe(self) -> dict[str, float]:
-        """Return the scale for the step's line in metrics.jsonl."""
         return {"scale": self.factor} if self.window >= 0 else {}
 
     def state(self) -> dict[str, float]:
         return {"factor": self.factor, "good": self.good} if self.window >= 0 else {}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Restore the scale of a checkpoint, unless it is fixed."""
         if self.window > 0 and state:
             self.factor, self.good = float(state["factor"]), int(state["good"])

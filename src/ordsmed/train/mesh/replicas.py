@@ -19,8 +19,6 @@ BUCKET_BYTES = 25 << 20
 
 
 class Bucket:
-    """Parameters whose gradients are summed in one collective."""
-
     def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, dtype: torch.dtype) -> None:
         self.parts, self.group, self.dtype = parts, group, dtype
         self.ready = 0
@@ -38,7 +36,6 @@ class Bucket:
         self.work = torch.distributed.all_reduce(self.flat, group=self.group, async_op=True)
 
     def sum_gradients(self) -> None:
-        """Wait for the collective and copy the sums to the gradients."""
         assert self.flat is not None
         assert self.work is not None
         self.work.wait()

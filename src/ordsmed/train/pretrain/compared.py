@@ -36,7 +36,6 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
 
 
 def _loss(job: Job) -> float:
-    """Return the validation loss of the first phase; 0 if no data are held out."""
     job.carry(0)  # the loop resets it again
     return job.data.validate(job, 0).get("validation", 0.0)
 

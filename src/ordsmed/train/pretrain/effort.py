@@ -21,8 +21,6 @@ FITTED = "`ordsmed make TEXTS OUT --hours H` fits a model and its steps to a tex
 
 @dataclass(frozen=True)
 class Effort:
-    """The passes and the time that a pretraining takes."""
-
     phases: tuple[Phase, ...]
     tokens: int  # tokens of the training text
     by_epochs: bool  # the recipe sets epochs instead of steps
@@ -31,7 +29,6 @@ class Effort:
 
     @property
     def passes(self) -> float:
-        """The number of passes over the text."""
         return sum(phase.rows * phase.length for phase in self.phases) / self.tokens
 
     @property

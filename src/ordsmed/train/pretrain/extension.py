@@ -49,7 +49,6 @@ class Extension:
         return total(self.after.phase) - self.step
 
     def lines(self) -> list[str]:
-        """Return lines on how the learning rate schedule is extended."""
         (old, new), last = self.rates, self.after.phase[-1]
         before, after = (many(total(recipe.phase), "step") for recipe in (self.before, self.after))
         if self.finished:
@@ -117,7 +116,6 @@ def extend(folder: Path, seconds: float) -> Extension:
 
 
 def _seconds_of_a_step(recipe: Pretraining, learned: list[dict[str, Any]]) -> float:
-    """Return the median seconds of a step with the full batch, from the last steps of a run."""
     if not learned:
         raise DataError("metrics.jsonl", "tells of no step", "the lines that the run wrote", "put the file back")
     last = learned[-MEASURED:]
@@ -155,7 +153,6 @@ def _at(schedule: Schedule, step: int, steps: int, phase: Phase) -> float:
 
 
 def _stretched(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
-    """Return the phases with `count` steps after `step`, the current one and those after it by the same share."""
     index, inner = locate(phases, step)
     share = (inner + count) / total(phases[index:])
     longer, wanted = list(phases), table(phases)
@@ -166,7 +163,6 @@ def _stretched(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[
 
 
 def _scaled(phase: Phase, share: float, least: int) -> Phase:
-    """Return a phase with its steps multiplied by `share`."""
     steps = max(least, round(phase.steps * share))
     schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
     warmup = scaled_warmup(phase.warmup, share)

@@ -104,7 +104,6 @@ def beside(term: str, facts: dict[str, Any]) -> str:
 
 
 def where(folder: Path) -> str:
-    """Return the progress of a run, such as `step 500 of 1,000, phase 1`."""
     recipe, steps = run.read_recipe(Pretraining, folder), checkpoint.steps(folder / "checkpoints")
     step = steps[-1] if steps else 0
     return (

@@ -29,7 +29,6 @@ class Portion:
         return self.drawn / self.tokens
 
     def line(self, whole: float) -> str:
-        """Return the portion as text; `whole` is the tokens of the phase."""
         return (
             f"phase {self.phase}: {self.drawn / whole:.3g} from {self.name}, {large(self.drawn)} of its "
             f"{large(self.tokens)} tokens, {_epochs(self.epochs)}"
@@ -76,7 +75,6 @@ def portion_lines(data: TextData) -> list[str]:
 
 
 def _table(of_phase: Sequence[Portion], whole: float) -> list[str]:
-    """Return the lines of one phase, most repeated first; after `SHOWN` lines only log them."""
     lines = [portion.line(whole) for portion in sorted(of_phase, key=lambda portion: -portion.epochs)]
     if len(lines) <= SHOWN:
         return lines
@@ -88,7 +86,6 @@ def _table(of_phase: Sequence[Portion], whole: float) -> list[str]:
 
 
 def _check(read: Sequence[Portion], most: float, *, several: bool) -> None:
-    """Report or refuse too many passes over any of the data, over all phases."""
     epochs = dict[str, float]()
     for portion in read:
         epochs[portion.name] = epochs.get(portion.name, 0.0) + portion.epochs

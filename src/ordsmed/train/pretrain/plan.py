@@ -57,8 +57,6 @@ USUAL = 128  # tokens of a usual text of a task
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingPlan(Plan):
-    """The plan of a pretraining."""
-
     recipe: Pretraining
     data: TextData | None = None
     by_epochs: bool = False  # the recipe sets epochs instead of steps
@@ -125,7 +123,7 @@ class PretrainingPlan(Plan):
             plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
             _ = plan.objective
         except RecipeError as error:
-            known = isinstance(tokenizer, Tokenizer)  # otherwise the stand-in may have caused the error
+            known = isinstance(tokenizer, Tokenizer)  # otherwise the placeholder may have caused the error
             if error.place.startswith(("objective", "model")) or (known and error.place == "tokenizer"):
                 raise
 
@@ -185,7 +183,6 @@ class PretrainingPlan(Plan):
         return [*lines, "in all: how many steps epochs are is known when the data stand"]
 
     def _ramps(self, index: int) -> list[str]:
-        """Return the settings that change during a phase, each with its first and last value."""
         if not all(phase.steps for phase in self.recipe.phase):
             return []
         learned, stretch = self.recipe.objective_of(index), Stretch.of(self.recipe.phase, index)
@@ -306,7 +303,6 @@ def counted(data: TextData) -> Pretraining:
 
 
 def network_of(recipe: Pretraining) -> ModelSettings:
-    """Return the network's settings, from the recipe or from its initial model."""
     settings: ModelSettings | None = recipe.model
     if recipe.init is None:
         assert settings is not None
@@ -320,7 +316,6 @@ def network_of(recipe: Pretraining) -> ModelSettings:
 
 
 def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
-    """Raise if phases do not fit this network or layout."""
     for index, phase in enumerate(recipe.phase):
         if phase.length > network.longest():
             problem = f"found {phase.length}, more than the model's {network.longest()} positions"
@@ -361,7 +356,6 @@ def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objectiv
 
 
 def check_data(data: TextData, network: ModelSettings) -> None:
-    """Raise if this network cannot read the data."""
     network.fits(data.tokenizer)
     wordy = next((source.folder for source in data.encoded if source.train.lexicon is not None), None)
     if wordy:
@@ -375,7 +369,6 @@ def check_tokenizer(objective: ObjectiveSettings, tokenizer: Tokenizer) -> None:
 
 
 def check_words(network: ModelSettings, place: object) -> None:
-    """Raise if the data are words but the network reads pieces."""
     if not network.capabilities.state:
         raise RecipeError(place, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
 
@@ -404,7 +397,6 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
 
 
 def _made(name: str) -> Path:
-    """Return the folder of these data, which are made if making is not switched off."""
     try:
         return run.obtain(Encoding, name)
     except run.NotMade as missing:
@@ -412,7 +404,7 @@ def _made(name: str) -> Path:
 
 
 def _expected(name: str, corpus: str = "") -> Tokenizer:
-    """Return a tokenizer, or a stand-in with the sizes of its recipe; `corpus` is that of the data to encode."""
+    """Return a tokenizer, or a placeholder with its sizes; `corpus` is that of the data to encode."""
     if is_tokenizer(name):
         return read_tokenizer(name)
     if kind_of_folder(name).made:

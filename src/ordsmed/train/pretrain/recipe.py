@@ -140,11 +140,9 @@ class Pretraining(Training):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of all data that any phase reads, in order."""
         return tuple(dict.fromkeys(name for index in range(len(self.phase)) for name in self.data_of(index)))
 
     def data_of(self, index: int) -> dict[str, float]:
-        """Return the data of a phase with their weights."""
         data = self.phase[index].data
         return listed(self.data if data is None else data)
 
@@ -220,7 +218,6 @@ class Pretraining(Training):
 
     @property
     def comparable(self) -> bool:
-        """Whether validation losses of different steps can be compared."""
         return bool(getattr(self.objective_of(-1), "COMPARABLE", True))
 
     def best_of(self, validations: Sequence[Mapping[str, Any]]) -> int:
@@ -261,6 +258,5 @@ class Pretraining(Training):
         return numbers(self.revisions_at_words)
 
     def stamp(self) -> list[Any]:
-        """Return the fingerprints of the data and of the teacher."""
         data: list[Any] = [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]
         return data + fingerprint(self.objective)

@@ -34,8 +34,6 @@ VALIDATION_ROWS = 32  # rows of a validation batch
 
 @dataclass
 class TextData:
-    """The encoded text of a pretraining."""
-
     recipe: Pretraining
     encoded: list[Encoded]
     tokenizer: Tokenizer
@@ -50,7 +48,6 @@ class TextData:
         return self.recipe.phase
 
     def read_in(self, index: int) -> dict[str, Encoded]:
-        """Return the data of a phase by name."""
         by_name = dict(zip(self.recipe.sources, self.encoded, strict=True))
         return {name: by_name[name] for name in self.recipe.data_of(index)}
 
@@ -77,7 +74,6 @@ class TextData:
         return tokens
 
     def long_documents(self, index: int) -> str:
-        """Return a line on how many of a phase's documents are long enough."""
         least, encoded, stores = self.phases[index].longer_than, self.read_in(index).values(), self.stores(index)
         documents, tokens = (sum(getattr(s.train, f"{noun}_count") for s in encoded) for noun in ("document", "token"))
         left = sum(store.document_count for store in stores), sum(store.token_count for store in stores)
@@ -201,7 +197,6 @@ def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64
 
 
 def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
-    """Return the common tokenizer of all data, which is read once."""
     tokenizer = data[0].tokenizer
     for name, encoded in zip(recipe.sources, data, strict=True):
         if encoded.facts["tokenizer"] != tokenizer.fingerprint:

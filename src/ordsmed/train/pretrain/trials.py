@@ -9,8 +9,6 @@ from ordsmed.train.trials import Trials
 
 
 class PretrainingTrials(Trials):
-    """The trials of one pretraining."""
-
     recipe: Pretraining
     plans = PretrainingPlan
     lower_is_better = True
