@@ -65,7 +65,8 @@ class TensorPiece:
     split: frozenset[str] = frozenset()  # mesh dimensions over which it is split
 
     def share(self, number: int, writers: int, ranks: Ranks) -> tuple[frozenset[str], int, int]:
-        """Return the mesh dimensions it is split over, how many copies share the writing, and which copy writes.
+        """Return the mesh dimensions that split the tensor, the number of copies that share the writing, and the
+        writer.
 
         `number` is the tensor's index in the checkpoint. All scalars are written to one file, because every rank reads
         them.

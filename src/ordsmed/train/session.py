@@ -259,7 +259,7 @@ def _fastest(plan: P, request: Request) -> P:
 
 
 def _weighed(plan: P, request: Request, *, here: bool = True) -> P:
-    """Return the plan with its expected time; with a deadline nothing is refused."""
+    """Return the plan with its expected time; with a deadline return it unchanged, and refuse nothing."""
     with named(request.words[0], plan.recipes):
         return plan if request.deadline else plan.weighed(here=here, yes=request.yes)
 

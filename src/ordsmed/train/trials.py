@@ -37,7 +37,7 @@ from ordsmed.train.session import SessionOptions
 from ordsmed.train.several import RunGroup
 from ordsmed.train.training import ALONE, Training
 
-NAMED = 3  # trials
+NAMED = 3  # trials named in a printed line
 WHOLE = (0, 1)  # all trials
 LEFT = ("weights", "predictions")  # folders of the best trial that are copied
 

@@ -17,7 +17,7 @@ from ordsmed.weights.transplant import Beginning
 
 
 def compared(job: Job, start: Beginning) -> dict[str, Any]:
-    """Return the kinds of pieces and both validation losses, for the run's status; the job is not changed."""
+    """Return the kinds of vocabulary pieces and both losses, for the run's status; the job is left unchanged."""
     assert start.descent is not None
     facts: dict[str, Any] = start.descent.counts()
     if not start.fresh or not (moved := _loss(job)):
