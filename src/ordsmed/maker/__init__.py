@@ -1,1 +1,1 @@
-"""Make: from files of text to a model that can be shown, by one command and in the time that there is."""
+"""The verb `make`: from text files to a trained model with one command, within a given time."""

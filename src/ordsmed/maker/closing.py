@@ -1,4 +1,4 @@
-"""The end of `make`: what the model says, how good it is on text that was held out, the folder for others, the page."""
+"""The end of `make`: examples of the model's output, scores on held-out text, export and report page."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ordsmed.use.embed import Embedded
 from ordsmed.weights.export import export
 
 EXAMPLES = 4
-WORDS = (6, 16)  # of a sentence that is an example
+WORDS = (6, 16)  # least and most words of an example sentence
 GUESSES = 3
-SCORED_WORDS = 2_000  # of held-out text, by a probe that reads the network once a word
-SENTENCES = 400  # among which neighbors are looked for
+SCORED_WORDS = 2_000  # words of held-out text to score; the probe runs the network once per word
+SENTENCES = 400  # sentences among which neighbors are searched
 
 
 def close(request: MakeRequest, folder: Path, trained: Path, clock: Clock, deadline: int) -> dict[str, Any]:
-    """Examples, scores, export, page; what is kept of it, `lines` for a person among it."""
+    """Write examples, scores, the export and the page; return the facts for the status, with `lines` to print."""
     purpose, model = request.purpose, open_model(trained, device="cpu")
     corpus = corpus_of(folder)
     status = Run(trained).status
@@ -59,12 +59,11 @@ def close(request: MakeRequest, folder: Path, trained: Path, clock: Clock, deadl
 
 
 def corpus_of(folder: Path) -> Path:
-    """The corpus that the ids were made of."""
     return folder / "corpus" if (folder / "corpus").is_dir() else Path(settings.read(folder / "data.toml")["corpus"])
 
 
 def against_guessing(facts: dict[str, Any]) -> list[str]:
-    """Compare the loss on held-out text with that of guessing words by their frequency, and say how it developed."""
+    """Return lines that compare the loss on held-out text with guessing by frequency, and the verdict."""
     if not facts["validation"] or not facts["unigram"]:
         return ["nothing was held out: how good it is on new text is not known"]
     facts["below"] = below(facts["validation"], facts["unigram"])
@@ -76,7 +75,7 @@ def against_guessing(facts: dict[str, Any]) -> list[str]:
 
 
 def _sentences(corpus: Path) -> Iterator[str]:
-    """Sentences of held-out text (where nothing is held out, of all) that can stand alone, from all over it."""
+    """Yield sentences of suitable length from all over the held-out text, or of all text if none is held out."""
     split = "validation" if parts(corpus, "validation") else "train"
     fitting = [
         text
@@ -90,7 +89,6 @@ def _sentences(corpus: Path) -> Iterator[str]:
 
 
 def _examples(model: OpenModel, purpose: str, sentences: list[str]) -> list[str]:
-    """What the model says of the first of them."""
     chosen = sentences[:: max(1, len(sentences) // EXAMPLES)][:EXAMPLES]
     if purpose == "write" and "generate" in model.can:
         return [line for text in chosen for line in _continued(model, text)]
@@ -103,7 +101,7 @@ def _examples(model: OpenModel, purpose: str, sentences: list[str]) -> list[str]
 
 
 def _filled(model: OpenModel, sentence: str) -> list[str]:
-    """A sentence with a word from its middle hidden that is one token, and the guesses."""
+    """Return the sentence with a middle word masked, and the model's guesses. The word is one token if possible."""
     words = re.findall(r"(?<![\w'’])[^\W\d_]{2,}(?![\w'’])", sentence)
     known = [word for word in words[1:] if len(model.trained.tokenizer.encode(f" {word}")) == 1] or words
     if not known:
@@ -112,7 +110,7 @@ def _filled(model: OpenModel, sentence: str) -> list[str]:
     text = re.sub(rf"(?<![\w'’]){re.escape(hidden)}(?![\w'’])", "[MASK]", sentence, count=1)
     try:
         guesses = model.fill(text, best=GUESSES).masks[0]
-    except OrdsmedError:  # longer than the network reads
+    except OrdsmedError:  # longer than the network's longest row
         return []
     best = ", ".join(f"{guess.text} {guess.probability:.0%}" for guess in guesses)
     return [f"  {text}", f"      {best}   (the text has: {hidden})"]
@@ -126,7 +124,7 @@ def _continued(model: OpenModel, sentence: str) -> list[str]:
 
 
 def _neighbors(model: OpenModel, sentences: list[str], chosen: list[str]) -> list[str]:
-    """To each of them the nearest of all others, by the vectors of sentences."""
+    """Return each chosen sentence with its nearest other sentence, by cosine of centered vectors."""
     import numpy as np
 
     embedded: list[Embedded] = model.embed(sentences, of="sentences", layers="top")
@@ -137,13 +135,13 @@ def _neighbors(model: OpenModel, sentences: list[str], chosen: list[str]) -> lis
     for text in chosen:
         likeness = vectors @ vectors[sentences.index(text)]
         nearest = next((int(n) for n in np.argsort(-likeness) if sentences[n] != text), None)
-        if nearest is not None:  # there is another sentence
+        if nearest is not None:  # there is only one sentence otherwise
             lines += [f"  {text}", f"      nearest of {len(sentences)}: {sentences[nearest]}"]
     return lines
 
 
 def _scored(model: OpenModel, folder: Path, sentences: list[str], facts: dict[str, Any]) -> list[str]:
-    """How likely held-out sentences are, by the probe that fits the model."""
+    """Score held-out sentences with the probe that fits the model, add the scores to `facts` and return a line."""
     pseudo = "pseudo_" if "fill" in model.can and not model.trained.continues else ""
     probe, bits = f"{pseudo}perplexity", f"{pseudo}bits_per_byte"
     kept, words = [], 0
@@ -164,7 +162,6 @@ def _scored(model: OpenModel, folder: Path, sentences: list[str], facts: dict[st
 
 
 def _next(model: OpenModel, purpose: str, folder: Path, sentences: list[str], deadline: int) -> list[str]:
-    """Return the commands to try next, each below what it is for."""
     words = (sentences or ["..."])[0].split()
     rows = []
     if "fill" in model.can:

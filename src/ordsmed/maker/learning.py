@@ -1,4 +1,4 @@
-"""Which network learns what: a new one, as large as time and text allow, or a model that goes on."""
+"""Choice of network, objective and rate: a new network as large as time and text allow, or a model to continue."""
 
 from __future__ import annotations
 
@@ -25,52 +25,47 @@ RATES = {
     640: 6e-4,
     768: 5e-4,
     1024: 3e-4,
-}  # by width
-CONTINUED_RATE = 0.25  # of a new network's rate, for a model that goes on
-LONGEST_CONTINUED = 128  # tokens of a row, of such a model
-FITTING = 200_000  # characters on which a vocabulary is tried
-MOST_UNKNOWN, LEAST_BYTES = 0.01, 3.0  # unknown pieces, and bytes a piece, with which a vocabulary fits
+}  # learning rates by width
+CONTINUED_RATE = 0.25  # share of a new network's rate, for a model to continue
+LONGEST_CONTINUED = 128  # tokens of a row, for such a model
+FITTING = 200_000  # characters on which a vocabulary is tested
+MOST_UNKNOWN, LEAST_BYTES = 0.01, 3.0  # limits for a fitting vocabulary: share of unknown pieces, bytes a piece
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What there is to learn with."""
-
     speed: float  # operations a second
-    seconds: float  # of training
-    unique: float  # tokens of the text
+    seconds: float  # seconds of training
+    unique: float  # tokens of the text, each counted once
     vocabulary: int
     alphabet: int  # characters
 
 
 @dataclass(frozen=True)
 class Learning:
-    """Which network learns what from which pieces."""
-
     family: FamilyPlan
     rung: networks.Rung
     objective: Table
     length: int
     rate: float
     vocabulary: int
-    tokenizer: Table | str  # what is learned, or the folder of one
+    tokenizer: Table | str  # the table of a new tokenizer, or the folder of an existing one
     described: str
-    passes: float  # over the text, at most
+    passes: float  # most passes over the text
     more: Table = field(default_factory=dict)  # further settings of the recipe
     notes: tuple[str, ...] = ()
 
     @property
     def weights(self) -> int:
-        """Those of the network, embeddings included."""
         return self.rung.weights + self.vocabulary * int(self.rung.table["width"])
 
     def passes_end_it(self, scope: Scope) -> bool:
-        """Is there more time than the text is worth?"""
+        """Return whether training ends by the limit on passes, before the time is used up."""
         return self.rung.tokens >= 0.999 * self.passes * scope.unique
 
 
 def fresh(request: MakeRequest, scope: Scope) -> Learning:
-    """A new network, as large as time and text allow."""
+    """Return a new network that is as large as time and text allow."""
     family, vocabulary = networks.families()[request.family], scope.vocabulary
     objective = {**family.objective, **(family.of_many if vocabulary >= networks.MANY else {})}
     length = family.length or _length(request.hours)
@@ -89,7 +84,7 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
 
 
 def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool | None = None) -> Learning:
-    """Continue a model in its vocabulary where that fits the text, else in a new one; `fits`: as decided before."""
+    """Continue a model with its vocabulary if that fits the text, else a new one; `fits`: as decided before."""
     model = open_model(request.start)
     family = networks.like(model.settings)
     learned = settings.plain(model.learned) if model.learned is not None else {}
@@ -114,7 +109,7 @@ def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool
 
 
 def _unlike(request: MakeRequest, model: Trained) -> Iterator[str]:
-    """Yield what a model to start from cannot do of what the new one is for: training goes on as the model learned."""
+    """Yield notes on purposes of the request that the initial model does not support."""
     can, about = OpenModel(model).can, f"the {model.kind} of {request.start}"
     if request.purpose in ("write", "both") and not model.continues:
         how = "writes by filling masks" if "generate" in can else "writes no texts"
@@ -125,7 +120,7 @@ def _unlike(request: MakeRequest, model: Trained) -> Iterator[str]:
 
 
 def _tokenizer(family: FamilyPlan, scope: Scope) -> Table:
-    """What is learned from the text; a vocabulary that says how many characters it takes gets them all."""
+    """Return the tokenizer's table; a limit on its alphabet is raised to cover the characters of the text."""
     alphabet = (
         {"alphabet": 2 * scope.alphabet} if 2 * scope.alphabet > family.tokenizer.get("alphabet", math.inf) else {}
     )
@@ -133,12 +128,11 @@ def _tokenizer(family: FamilyPlan, scope: Scope) -> Table:
 
 
 def _rate(width: int) -> float:
-    """The usual rate of the nearest width."""
     return RATES[min(RATES, key=lambda known: abs(known - width))]
 
 
 def _fits(tokenizer: Tokenizer, inputs: InputTexts) -> tuple[bool, str]:
-    """Does a vocabulary write these texts in few pieces, and nearly without unknown ones?"""
+    """Return whether a vocabulary encodes the texts in few pieces with hardly any unknown ones, and the figures."""
     text = texts.excerpt(inputs, FITTING)
     ids = tokenizer.encode_batch([text])[0]
     unknown = sum(1 for number in ids if number == tokenizer.unknown) / max(len(ids), 1)
@@ -148,5 +142,4 @@ def _fits(tokenizer: Tokenizer, inputs: InputTexts) -> tuple[bool, str]:
 
 
 def _length(hours: float) -> int:
-    """Tokens of a row in training."""
     return 64 if hours < 2 else 128 if hours < 24 else 256

@@ -1,8 +1,8 @@
-"""The verb `make`: texts to a corpus, a tokenizer, token ids, a trained model, and what shows how good it is.
+"""The verb `make`: from texts to a corpus, a tokenizer, token ids and a trained model with scores.
 
-OUT/ corpus.toml tokenizer.toml data.toml model.toml     the plan, as recipes; the folders of these names are theirs
-     hugging-face/  report.html                          what others open, and the page
-     status.json                                         what was asked for, seconds used, what came of it
+OUT/ corpus.toml tokenizer.toml data.toml model.toml     the plan, as recipes; each has a folder of the same name
+     hugging-face/  report.html                          the export, and the page
+     status.json                                         the request, seconds used, results
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ VERB = "make"
 
 @dataclass(frozen=True)
 class MadeModel:
-    """What `make` leaves."""
+    """The result of `make`."""
 
     folder: Path
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was asked for, and what came of it."""
+        """The request and its results."""
         return Run(self.folder).status
 
     @property
     def lines(self) -> list[str]:
-        """The same for a person."""
+        """The results as lines to print."""
         return list(self.facts.get("lines", []))
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(chr(10).join(self.lines))}</pre>"
 
     def open(self, *, device: str = "auto") -> OpenModel:
-        """The model."""
+        """Open the trained model."""
         return open_model(self.folder / "model", device=device)
 
 
@@ -71,12 +71,12 @@ def make(
     kind: str = "", start: str | Path = "", devices: int = 0, site: str = "", title: str = "", language: str = "",
     licence: str = "", anew: bool = False,
 ) -> MadeModel:  # fmt: skip
-    """From texts to a model in so many hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
+    """Train a model from texts in `hours` hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
 
-    `texts`: files, folders, patterns, or the folder of a corpus; `purpose`: fill, write, embed or both (of the first
-    two), else what `kind` is for; `kind` of network: bert, modern, gpt2 ...; `start`: a model to go on from; `title`,
-    `language`, `licence`: of the texts, for the model card; `anew`: set `out` aside as `out.old-1`. The same call
-    continues where it was stopped; with more `hours` it also continues a finished model.
+    `texts` are files, folders, patterns, or the folder of a corpus. `purpose` is fill, write, embed or both (of the
+    first two); by default it is that of `kind`. `kind` is the network: bert, modern, gpt2 ... `start` is a model to
+    continue from. `title`, `language` and `licence` describe the texts on the model card. `anew` sets `out` aside as
+    `out.old-1`. The same call continues where it was stopped; with more `hours` it also continues a finished model.
 
         made = ordsmed.make("my-texts", "my-model", hours=0.5)
         made.open().fill("it is [MASK].")
@@ -89,7 +89,7 @@ def make(
 
 
 def perform(request: MakeRequest, *, anew: bool = False, began: float | None = None) -> MadeModel:
-    """Do all of it, or continue where it stopped; `began`: when this process did, from which its time counts."""
+    """Do all stages, or continue where they stopped; time counts from `began`, the start of this process."""
     folder = Path(request.out)
     run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
@@ -133,7 +133,6 @@ def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan | LongerPl
 
 
 def _extend(request: MakeRequest, place: Run, clock: Clock) -> None:
-    """Plan more hours for a model that was begun, and let its folder say so."""
     plan = more_hours.plan_more(request, place, clock.used)
     for line in ["plan:", *plan.lines()]:
         say(line)
@@ -143,7 +142,7 @@ def _extend(request: MakeRequest, place: Run, clock: Clock) -> None:
 
 
 def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
-    """Refuse a folder of something else, which `anew` must not move, and to go on with another request in its own."""
+    """Raise for a folder of something else, even with `anew`, and for another request in a folder of `make`."""
     place.check_place()
     if not place.status:
         return
@@ -153,7 +152,7 @@ def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
         )
     if anew:
         return
-    usual = {field.name: field.default for field in fields(MakeRequest)}  # of a folder from before a field was added
+    usual = {field.name: field.default for field in fields(MakeRequest)}  # for folders from before a field was added
     before = usual | place.status["request"]
     now = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()}
     fewer = now["hours"] < before["hours"] and place.status["state"] != "done"
@@ -176,7 +175,6 @@ def _in_words(value: object) -> str:
 
 
 def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
-    """Make what is missing, stage by stage."""
     folder, seconds = place.path, request.hours * 3600
     stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
     for name, recipe in stages:
@@ -186,8 +184,8 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
     clock.stage("model")
     begun = bool(checkpoint.steps(folder / "model/checkpoints"))
     if not begun and kind_of_folder(folder / "model") is FolderKind.PRETRAINING:
-        run.clear(folder / "model")  # nothing was trained: it begins again, in the time that is left now
-    deadline = None if begun else _left(request, clock)  # a run keeps the deadline that it began with
+        run.clear(folder / "model")  # nothing was trained: start again in the time that is left now
+    deadline = None if begun else _left(request, clock)  # a resumed run keeps its deadline
     try:
         trained = training.pretrain(
             str(folder / "model.toml"), deadline=deadline, devices=request.devices, site=request.site
@@ -213,7 +211,6 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
 
 
 def _left(request: MakeRequest, clock: Clock) -> float:
-    """Seconds that training may take."""
     seconds = request.hours * 3600
     least = planning.LEAST * seconds
     left = seconds - clock.used - planning.closing_seconds(request)

@@ -1,4 +1,4 @@
-"""More hours for what `make` began or finished: what is prepared stays, and the training is extended."""
+"""More hours for a model that `make` started or finished: inputs are kept, and the training is extended."""
 
 from __future__ import annotations
 
@@ -20,26 +20,25 @@ from ordsmed.train.fitting import TooShort
 from ordsmed.train.pretrain.extension import Extension, extend
 
 KEPT = "corpus, tokenizer and token ids stay"
-LEARNED_FROM_PAIRS = ("dense", "cross")  # by the language model: made again once it has learned more
-BUILT = ("test", "index")  # from those
+LEARNED_FROM_PAIRS = ("dense", "cross")  # made from the language model, so made again once it was trained longer
+BUILT = ("test", "index")  # built from those
 RESTART = 15.0  # seconds from the start of a command to its first step, if corpus and token ids exist
-ASIDE = ".before"  # ends the name of a folder that is replaced at the end
+ASIDE = ".before"  # suffix of a folder that is replaced at the end
 
 
 @dataclass(frozen=True)
 class LongerPlan:
-    """What more hours do to a model whose training has begun."""
+    """The effect of more hours on a model whose training has started."""
 
     request: MakeRequest
     extension: Extension
-    used: float  # seconds, up to now
-    seconds: float  # of training, from now on
-    passes: float  # over the text, those before included
-    most_passes: float  # that its family is planned for
+    used: float  # seconds until now
+    seconds: float  # seconds of training from now on
+    passes: float  # passes over the text, earlier ones included
+    most_passes: float  # most passes of its family
     threads: int
 
     def lines(self) -> list[str]:
-        """A screen for a person."""
         extension, request = self.extension, self.request
         phase, status = extension.after.phase[-1], Run(extension.folder).status
         loss = f", validation loss {status['validation']:.3f}" if extension.finished and "validation" in status else ""
@@ -69,7 +68,6 @@ class LongerPlan:
         return notes
 
     def facts(self) -> dict[str, Any]:
-        """The same for other programs."""
         extension = self.extension
         phases = [settings.plain(phase) for phase in extension.after.phase]
         return {
@@ -85,7 +83,7 @@ class LongerPlan:
         }
 
     def write(self, place: Run) -> None:
-        """Let the folders say so: a finished search engine is made again from the model that learned more."""
+        """Write the plan to the folders; a finished search engine is built again from the longer trained model."""
         self.extension.write()
         again = [*LEARNED_FROM_PAIRS, *BUILT] if self.request.purpose == SEARCH and self.extension.finished else []
         place.set(replaces=[*place.status.get("replaces", []), *again] or None)
@@ -98,15 +96,13 @@ class RestartedPlan:
     plan: MakePlan
 
     def lines(self) -> list[str]:
-        """A screen for a person."""
         return [f"  {'kept':<10} {KEPT}", *self.plan.lines()]
 
     def facts(self) -> dict[str, Any]:
-        """The same for other programs."""
         return self.plan.facts()
 
     def write(self, place: Run) -> None:
-        """Write the recipes of the training again; a recipe that was changed by hand stays."""
+        """Write the recipes of the training again; a recipe that was changed by hand is kept."""
         written = place.status.get("written", {})
         for name in ("model", *LEARNED_FROM_PAIRS):
             path = place.path / f"{name}.toml"
@@ -120,18 +116,17 @@ class RestartedPlan:
 
 
 def is_longer(place: Run, request: MakeRequest) -> bool:
-    """Does the request have more hours than the model in the folder was planned for?"""
     return bool(place.status.get("planned")) and request.hours > place.status["request"]["hours"]
 
 
 def plan_more(request: MakeRequest, place: Run, used: float) -> LongerPlan | RestartedPlan:
-    """Plan more hours; `used`: seconds that are gone. Nothing is written."""
+    """Plan more hours after `used` seconds. Nothing is written."""
     model = place.path / "model"
     if not checkpoint.steps(model / "checkpoints"):
         return RestartedPlan(_plan_again(request, place, used))
     finished = Run(model).status.get("state") == "done"
     seconds = request.hours * 3600 - used
-    closed = finished and place.status["state"] == "done"  # then the end comes once more
+    closed = finished and place.status["state"] == "done"  # then examples, scores and export are made again
     training = seconds - planning.closing_seconds(request, max(seconds, 1.0) if closed else 0.0)
     try:
         extension = extend(model, training)
@@ -154,7 +149,6 @@ def _plan_again(request: MakeRequest, place: Run, used: float) -> MakePlan:
 
 
 def too_short(request: MakeRequest, used: float, training: float) -> RecipeError:
-    """Return the error for hours that leave too little for training, with hours that are enough."""
     hours = planning.hours_for(request, used + RESTART + 1.5 * training)
     problem = f"{request.hours:g} are too few: {duration(used)} are used, and training needs {duration(training)} more"
     return RecipeError(
@@ -175,6 +169,5 @@ def set_aside(place: Run, names: tuple[str, ...]) -> None:
 
 
 def clear_aside(place: Run) -> None:
-    """Delete the folders that were set aside, once their replacements are finished."""
     for name in (*LEARNED_FROM_PAIRS, *BUILT):
         shutil.rmtree(place.path / f"{name}{ASIDE}", ignore_errors=True)

@@ -1,9 +1,9 @@
-"""Which network a time and a text allow: of each rung of a ladder its loss is foreseen, and the best is taken.
+"""Choice of a network size: predict the loss of each size in a ladder, and take the best.
 
-    loss = E + A / weights^a + B / tokens^b       tokens: those that are read, where repeated ones count for less
+    loss = E + A / weights^a + B / tokens^b       tokens read; repeated ones count less
 
-The form is that of Hoffmann et al. (2022), with repetition as Muennighoff et al. (2023) count it; its numbers are for
-small networks and short trainings (docs/log has the runs they come from).
+The formula is that of Hoffmann et al. (2022), with repetition as in Muennighoff et al. (2023). Its constants are for
+small networks and short trainings; docs/log has the runs they were fitted to.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ordsmed.nn.model import ModelSettings
 Table = dict[str, Any]
 LADDER = ((64, 1), (128, 2), (192, 3), (256, 4), (384, 6), (512, 8), (640, 10), (768, 12), (1024, 24))
 A, ALPHA, B, BETA = 40.6, 0.34, 1700.0, 0.5
-MOST_WEIGHTS = 7.0  # without embeddings, for each token of the text; with more none was measured
-FADING = 0.25  # of a family's most passes: after so many one more is worth a third of the first
-BACKWARD = 3.0  # a step's operations beside those forward
-ROOMY = 2.0  # weights a token of text up to which all of a family's passes pay
-SMALLEST_STEP = 2**10  # tokens of a step, at least
-REPEATED = 4.0  # passes from which on a network needs dropout
-MANY = 8_192  # pieces of a vocabulary that is large for `of_many`
+MOST_WEIGHTS = 7.0  # most weights without embeddings per token of text; larger ones were not measured
+FADING = 0.25  # share of a family's most passes, after which another pass is worth a third of the first
+BACKWARD = 3.0  # operations of a training step, as a multiple of the forward pass
+ROOMY = 2.0  # weights per token of text up to which all passes of a family are useful
+SMALLEST_STEP = 2**10  # least tokens of a step
+REPEATED = 4.0  # passes above which a network needs dropout
+MANY = 8_192  # vocabularies of at least this many pieces use `of_many`
 
 
 @dataclass(frozen=True)
 class FamilyPlan:
-    """How a kind of model is made: what families.toml says of it."""
+    """How a family of models is made, as set in families.toml."""
 
     purposes: list[str]
     passes: float
@@ -42,18 +42,17 @@ class FamilyPlan:
     optimizer: Table
     tokenizer: Table
     of_many: Table = field(default_factory=dict)
-    crowding: float = 0.0  # how fast passes fall with the weights a token of text
-    least: int = 0  # steps of `SMALLEST_STEP` tokens that a network needs to learn anything
-    repeated: Table = field(default_factory=dict)  # settings of a network that reads its text many times
+    crowding: float = 0.0  # how fast useful passes fall with the weights per token of text
+    least: int = 0  # steps of `SMALLEST_STEP` tokens that a network needs at least
+    repeated: Table = field(default_factory=dict)  # settings of a network that repeats its text often
     ladder: list[Table] = field(default_factory=list)
     rate: float = 1.0
     length: int = 0
-    reads: int = 1  # times the length of a row in training, that it can read
+    reads: int = 1  # positions, as a multiple of the row length in training
 
 
 @functools.cache
 def families() -> dict[str, FamilyPlan]:
-    """All of them, by name."""
     path = Path(__file__).with_name("families.toml")
     return {
         name: settings.decode(FamilyPlan, table, f"{path.name}: {name}") for name, table in settings.read(path).items()
@@ -61,12 +60,11 @@ def families() -> dict[str, FamilyPlan]:
 
 
 def usual(purpose: str) -> str:
-    """The family for a purpose."""
     return next(name for name, family in families().items() if purpose in family.purposes)
 
 
 def like(model: ModelSettings) -> FamilyPlan:
-    """The family that a model belongs to, or the nearest: one that sees as much of a text."""
+    """Return the family of a model, or else the usual family that is causal or bidirectional like the model."""
     known = [family for family in families().values() if family.model["kind"] == menu.kind_of(model)]
     causal = model.capabilities.causal
     return (known or [families()[usual("write" if causal else "fill")]])[0]
@@ -74,25 +72,24 @@ def like(model: ModelSettings) -> FamilyPlan:
 
 @dataclass(frozen=True)
 class Rung:
-    """A network, and how much it can read in the time."""
+    """A network of the ladder, and the tokens it can read in the time."""
 
     model: ModelSettings
-    table: Table  # of the recipe
+    table: Table  # table of the recipe
     weights: int  # without embeddings
-    operations: float  # a token of training
-    tokens: float = 0.0  # that it reads in the time
-    loss: float = math.inf  # foreseen, to be compared with other rungs alone
+    operations: float  # per token of training
+    tokens: float = 0.0  # tokens read in the time
+    loss: float = math.inf  # predicted; only comparable between rungs
 
 
 def rungs(family: FamilyPlan, vocabulary: int, length: int) -> list[Rung]:
-    """The networks of a family, from small to large."""
     usual_sizes = [{"width": width, "layers": layers, "heads": width // 64} for width, layers in LADDER]
     tables = [{**family.model, **sizes, "positions": length * family.reads} for sizes in family.ladder or usual_sizes]
     return [rung(_model(table), table, vocabulary, family.scored, length) for table in tables]
 
 
 def _model(table: Table) -> ModelSettings:
-    """The network that a table means; `positions` is taken out of it where the family has none."""
+    """Return the network of a table; `positions` is removed from the table if the family does not have it."""
     chosen = menu.load("models", table["kind"])
     if "positions" not in {line.name for line in menu.lines(chosen.__module__)}:
         table.pop("positions")
@@ -101,19 +98,18 @@ def _model(table: Table) -> ModelSettings:
 
 
 def rung(model: ModelSettings, table: Mapping[str, Any], vocabulary: int, scored: float, length: int) -> Rung:
-    """That of a network."""
     forward = model.flops(length)
     return Rung(model, dict(table), int(forward / 2), BACKWARD * (forward + 2.0 * table["width"] * vocabulary * scored))
 
 
 def best(ladder: list[Rung], operations: float, unique: float, passes: float) -> Rung:
-    """The network with the least foreseen loss after so many operations; none that is large beside the text."""
+    """Return the network with the lowest predicted loss, among those not too large for the text."""
     fitting = [rung for rung in ladder if rung.weights <= MOST_WEIGHTS * unique] or ladder[:1]
     return min((foreseen(rung, operations, unique, passes) for rung in fitting), key=lambda rung: rung.loss)
 
 
 def most_passes(rung: Rung, unique: float, family: FamilyPlan) -> float:
-    """Return after how many passes a new network of this size overfits so many tokens of text, by measurements.
+    """Return the passes over `unique` tokens after which a new network of this size overfits, by measurements.
 
     docs/log has the runs they come from (29 November 2026).
     """
@@ -122,12 +118,15 @@ def most_passes(rung: Rung, unique: float, family: FamilyPlan) -> float:
 
 
 def foreseen(rung: Rung, operations: float, unique: float, passes: float) -> Rung:
-    """What it reads with so many operations, and the loss that comes of it."""
+    """Return the rung with the tokens it reads within `operations`, and its predicted loss."""
     tokens = min(operations / rung.operations, passes * unique)
     return replace(rung, tokens=tokens, loss=A / rung.weights**ALPHA + B / worth(tokens, unique, passes) ** BETA)
 
 
 def worth(tokens: float, unique: float, passes: float) -> float:
-    """How many different tokens so many are worth, where the same ones come again; `passes`: the most that pay."""
+    """Return the number of distinct tokens that `tokens`, repetitions included, are worth.
+
+    `passes` is the largest number of useful passes.
+    """
     repeated, fades = max(tokens / unique - 1, 0.0), FADING * passes
     return min(tokens, unique) + unique * fades * (1 - math.exp(-repeated / fades))

@@ -1,6 +1,6 @@
-"""The plan of `make`: what is cleaned, learned and trained so that it ends in time, on one screen.
+"""The plan of `make`: data, tokenizer, network and training that fit into the time, shown on one screen.
 
-texts, hours, what for  ->  survey of the texts, speed of the machine  ->  vocabulary, network, length, batch, steps
+texts, hours, purpose  ->  survey of the texts, speed of the machine  ->  vocabulary, network, length, batch, steps
 """
 
 from __future__ import annotations
@@ -29,40 +29,37 @@ from ordsmed.maker.texts import InputTexts, TextSurvey
 from ordsmed.maker.trial import tokens_a_second
 from ordsmed.text import language
 
-OF_CPU, OF_GPU = 0.75, 0.35  # of a device's measured peak that trainings of small networks reach
-BF16_GAIN = 0.35  # of what products gain by 16 bits, steps gain
-TRIALS = 3  # networks that are timed, at most
-SEARCHING = 0.45  # share of the time for what makes a search engine of a language model
-CLOSING, CLOSING_SECONDS = (0.03, 25.0)  # for examples, scores and export: a share of the time, at least so long
-PREPARING, PREPARING_SECONDS = 0.2, 8.0  # most share of the time for the corpus, and what the least of them takes
-LEAST = 0.1  # share of the time that training has, whatever else takes
+OF_CPU, OF_GPU = 0.75, 0.35  # share of a device's measured peak that small networks reach in training
+BF16_GAIN = 0.35  # share of the gain of 16-bit products that steps gain
+TRIALS = 3  # most networks that are timed
+SEARCHING = 0.45  # share of the time for building a search engine from a language model
+CLOSING, CLOSING_SECONDS = (0.03, 25.0)  # for examples, scores and export: share of the time, least seconds
+PREPARING, PREPARING_SECONDS = 0.2, 8.0  # most share of the time for the corpus; least seconds
+LEAST = 0.1  # least share of the time for training
 PIECES_A_WORD = 1.4
 CLOSED = "examples, scores, a page, a folder for Hugging Face"
 SEARCHED = "pairs of texts, vectors and a reranker from them, a test, an index, folders for sentence-transformers"
-MANY_LANGUAGES = 0.1  # share of the text from which on a language counts
+MANY_LANGUAGES = 0.1  # least share of the text for a language to count
 
 
 @dataclass(frozen=True)
 class MakePlan:
-    """What is going to be done."""
-
     request: MakeRequest
     texts: InputTexts
     survey: TextSurvey
-    recipes: dict[str, Table]  # name of a file -> its table
-    seconds: float  # in all
-    training: float  # of them, as it is expected
-    weights: int  # of the network, embeddings included
-    tokens: float  # that training reads
+    recipes: dict[str, Table]  # by file name
+    seconds: float  # total time
+    training: float  # expected seconds of training
+    weights: int  # of the network, including embeddings
+    tokens: float  # read by training
     passes: float
     portion: float
     device: str
-    network: str  # in words
+    network: str  # as text
     notes: tuple[str, ...] = ()
-    threads: int = 0  # of the CPU that train, over all processes; 0: a GPU trains
+    threads: int = 0  # CPU threads of the training, over all processes; 0: a GPU trains
 
     def lines(self) -> list[str]:
-        """A screen for a person."""
         phase = self.recipes["model"]["phase"][0]
         expected = int(self.tokens / phase["batch"] / phase["length"])
         more = f"; at most {many(phase['steps'], 'step')}, if they are faster" if phase["steps"] > expected else ""
@@ -84,20 +81,19 @@ class MakePlan:
         return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
 
     def facts(self) -> Table:
-        """For other programs."""
         return asdict(self)
 
 
 def vocabulary_size(words: float, alphabet: int) -> int:
-    """How many pieces pay for so many words, in so many characters."""
+    """Return a suitable vocabulary size for a text of `words` words with `alphabet` characters."""
     return int(min(32_000, max(1_000, 4 * alphabet, 250 * round(11.5 * math.sqrt(words) / 250))))
 
 
 def plan(request: MakeRequest, *, vocabulary: int | None = None, used: float = 0.0) -> MakePlan:
-    """Plan a request: look at the texts and measure the device; nothing is written.
+    """Plan a request by a sample of the texts and the speed of the device; nothing is written.
 
-    `vocabulary`: of a tokenizer that was planned before, 0 for that of the model to continue from; None: none was.
-    `used`: seconds that are gone.
+    `vocabulary` is the size of a tokenizer planned before, 0 for that of the initial model, None if there was none.
+    `used` is the seconds already spent.
     """
     if request.site:
         site.find(request.site)
@@ -131,7 +127,7 @@ def plan(request: MakeRequest, *, vocabulary: int | None = None, used: float = 0
 def _by_trials(
     choose: Callable[[Scope], Learning], scope: Scope, threads: int, processes: int
 ) -> tuple[Learning, Scope]:
-    """Choose a network by the speed that the peak of the CPU's products promises, then by that of timed steps of it."""
+    """Choose a network by the peak speed of the CPU, then again by the speed of timed steps of that network."""
     learning = choose(scope)
     for _ in range(TRIALS if threads else 0):
         scope, weights = replace(scope, speed=_tried(learning, scope, threads, processes)), learning.rung.weights
@@ -142,23 +138,22 @@ def _by_trials(
 
 
 def _tried(learning: Learning, scope: Scope, threads: int, processes: int) -> float:
-    """Return the operations a second of a few steps of a training, on all processes."""
     rung, recipe = learning.rung, training_recipe(Path(), learning, scope)
     speed = tokens_a_second(settings.plain(rung.model), recipe, learning.vocabulary, max(1, threads // processes))
     return speed * rung.operations * processes
 
 
 def closing_seconds(request: MakeRequest, seconds: float = 0.0) -> float:
-    """Return the time for examples, scores and export; of a search engine for pairs, their models and the index, too.
+    """Return the seconds for examples, scores and export; a search engine also needs pairs, models and index.
 
-    `seconds`: of which it is a part; 0: all that the request has.
+    `seconds` is the total time; 0: the time of the request.
     """
     seconds = seconds or request.hours * 3600
     return max(CLOSING_SECONDS, CLOSING * seconds) + (SEARCHING * seconds if request.purpose == SEARCH else 0.0)
 
 
 def hours_for(request: MakeRequest, seconds: float) -> float:
-    """Return hours in which `seconds` of preparing and training are possible besides all else, rounded up."""
+    """Return the hours, rounded up, in which `seconds` of preparing and training fit next to the other stages."""
     share = CLOSING + (SEARCHING if request.purpose == SEARCH else 0.0)
     hours = max(seconds / (1 - share), (seconds + CLOSING_SECONDS) / (1 - share + CLOSING)) / 3600
     digits = 1 - math.floor(math.log10(hours))
@@ -166,7 +161,6 @@ def hours_for(request: MakeRequest, seconds: float) -> float:
 
 
 def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float, ends: float) -> tuple[str, ...]:
-    """What somebody may not expect."""
     notes = list(learning.notes)
     if learning.passes_end_it(scope):
         most = f"more than {learning.passes:.0f} passes over so little text would overfit"
@@ -180,17 +174,17 @@ def _notes(learning: Learning, scope: Scope, survey: TextSurvey, portion: float,
 
 
 def threads_here(processes: int) -> int:
-    """Return the CPU threads that a training by so many processes has here, over all of them; 0 where a GPU trains."""
+    """Return the CPU threads of a training by `processes`, over all of them; 0 if a GPU trains."""
     count = max(1, processes)
     return 0 if torch.cuda.is_available() else count * threads_of(local_world=count)
 
 
 def _speed(device: torch.device, count: int) -> float:
-    """Return the operations a second that training a small network is likely to reach on `count` GPUs or threads."""
+    """Return the operations a second that training a small network will likely reach on `count` GPUs or threads."""
     if device.type == "cuda":
         return measured_peak(device, "bf16") * OF_GPU * count
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # of several, one may wait for another while something else runs
+    torch.set_num_threads(1)  # several threads may wait for each other while something else runs
     try:
         fp32, bf16 = (measured_peak(device, precision) for precision in ("fp32", "bf16"))
         return fp32 * (1 + BF16_GAIN * max(0.0, bf16 / fp32 - 1)) * OF_CPU * count
@@ -199,7 +193,7 @@ def _speed(device: torch.device, count: int) -> float:
 
 
 def _portion(survey: TextSurvey, seconds: float, workers: int) -> tuple[float, float]:
-    """Return the share of the text that is read, and how long its corpus, tokenizer and token ids take to make."""
+    """Return the share of the text that is read, and the seconds to make its corpus, tokenizer and token ids."""
     reading = 3.0 * survey.seconds * survey.characters / 1e6 / workers
     portion = min(1.0, max(PREPARING * seconds - PREPARING_SECONDS, 4.0) / max(reading, 1e-9))
     if portion >= 0.95:

@@ -1,4 +1,4 @@
-"""The recipes of a plan: tables, and files that anybody may change and run."""
+"""The recipes of a plan, as tables and as files that users may change and run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ordsmed.maker.networks import SMALLEST_STEP, Table
 from ordsmed.maker.request import SEARCH, MakeRequest
 from ordsmed.maker.texts import InputTexts, TextSurvey
 
-ABOVE = 1.5  # times the steps that are expected to fit: a run with a deadline may make fewer, never more
-BATCH_TOKENS, STEPS = ((SMALLEST_STEP, 2**19), 20_000)  # of a step, at least and at most; steps of a long one
-PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # of a text, at most; of a pair, about; of the usual rate
-PATIENCE = 5  # validations, a quarter of the steps, without a lower loss: the run stops
-MINED = 3  # wrong answers to a question, which BM25 finds
+ABOVE = 1.5  # multiple of the steps expected to fit: a run with a deadline may train fewer, never more
+BATCH_TOKENS, STEPS = ((SMALLEST_STEP, 2**19), 20_000)  # least and most tokens of a step; steps of a long run
+PAIR_LENGTH, PAIR_TOKENS, PAIR_RATE = 128, 150, 0.2  # most per text; usual per pair; share of the usual rate
+PATIENCE = 5  # validations (a quarter of the steps) without a lower loss, after which the run stops
+MINED = 3  # wrong answers per question, found by BM25
 WORDS_HELD_OUT = 20_000
-HELD_OUT = 20  # documents: where fewer would be held out, long ones are cut, so that it comes from all over them
-PART = (500, 8_000)  # characters of such a part, at least and at most
+HELD_OUT = 20  # if fewer documents would be held out, long ones are split
+PART = (500, 8_000)  # least and most characters of such a part
 HEADS = {
     "corpus": "Cleaned text, each document once, some of it held out",
     "tokenizer": "A tokenizer learned from that corpus",
@@ -33,7 +33,6 @@ HEADS = {
 def recipes_of(
     request: MakeRequest, inputs: InputTexts, survey: TextSurvey, learning: Learning, scope: Scope, portion: float
 ) -> dict[str, Table]:
-    """The recipes by which it is made, by the names of their files."""
     out, tokenizer = Path(request.out), learning.tokenizer
     corpus = inputs.corpus or str(out / "corpus.toml")
     recipes = {} if inputs.corpus else {"corpus": _corpus(request, inputs, survey, portion)}
@@ -48,12 +47,11 @@ def recipes_of(
 
 
 def _is_held_out(corpus: Path) -> bool:
-    """Has a corpus texts for a test and others to choose checkpoints by?"""
     return all(parts(corpus, split) for split in ("validation", "test"))
 
 
 def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -> dict[str, Table]:
-    """What learns from pairs: as many at once as leave some steps, for all of them are compared."""
+    """Return the recipes trained on pairs. Batches are as large as possible, because pairs in a batch are compared."""
     length = min(PAIR_LENGTH, learning.rung.model.longest() // 2)
     batch = max(16, min(256, 2 ** int(math.log2(max(scope.unique / PAIR_TOKENS / 16, 1)))))
     dense = {"kind": "pairs", "train": str(out / "pairs/train.jsonl"), "length": length}
@@ -61,7 +59,7 @@ def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -
     common = {"rate": PAIR_RATE * learning.rate, "warmup": 0.1, "features": str(out / "features")}
     if held_out:
         dense["dev"] = cross["dev"] = str(out / "pairs/dev.jsonl")
-    return {  # what knows which texts are alike learns to read pairs
+    return {  # the cross-encoder starts from the dense model
         "dense": {
             "init": str(out / "model"),
             "epochs": 20,
@@ -113,13 +111,13 @@ def training_recipe(out: Path, learning: Learning, scope: Scope) -> Table:
 
 
 def _batch(tokens: float, length: int) -> int:
-    """Rows of a step: a power of two, small enough for many steps."""
+    """Return the rows of a step: a power of two, small enough for many steps."""
     tokens_of_step = min(BATCH_TOKENS[1], max(BATCH_TOKENS[0], tokens / STEPS))
     return max(1, int(2 ** round(math.log2(tokens_of_step / length))))
 
 
 def write(recipes: dict[str, Table], folder: Path) -> list[Path]:
-    """The recipes as files, with what they are for; what is there already is the user's and stays."""
+    """Write the recipes with a comment on top; existing files are the user's and are not changed."""
     paths = [folder / f"{name}.toml" for name in recipes]
     for path in paths:
         if not path.exists():

@@ -1,4 +1,4 @@
-"""What is asked of `make`."""
+"""The request of `make`: texts, time, purpose and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHORTEST_HOURS, LONGEST_HOURS = 0.02, 24 * 60.0
 
 @dataclass(frozen=True)
 class MakeRequest:
-    """What is asked for, in words or by a recipe."""
+    """A request for `make`, from arguments or a recipe."""
 
     verb: ClassVar[str] = "make"
 
@@ -69,7 +69,7 @@ class MakeRequest:
 
     @property
     def texts_title(self) -> str:
-        """The title of the texts: as given, else the name of their folder or file; of several that of the model."""
+        """The title of the texts: as set, or the name of their folder or file; for several texts that of the model."""
         if self.title or self.texts == ("stdlib",):
             return self.title or "Documentation of Python's standard library"
         path = Path(self.texts[0]).expanduser() if len(self.texts) == 1 else Path(self.out)
@@ -81,19 +81,18 @@ class MakeRequest:
 
 
 def is_recipe(name: str) -> bool:
-    """Is it a recipe of `make`, and no texts?"""
+    """Return whether a name is a recipe of `make` instead of texts."""
     shipped = not Path(name).exists() and name in run.recipe_names()
     path = run.find_recipe(name, "") if shipped or Path(name).suffix == ".toml" else Path()
     return path.is_file() and "texts" in settings.read(path)
 
 
 def of_recipe(name: str, overrides: Sequence[str] = (), **changes: object) -> MakeRequest:
-    """What a recipe asks for, changed by words and by keywords."""
     return _request(run.read_table(run.find_recipe(name, ""), MakeRequest.verb), overrides, changes, name)
 
 
 def of_words(words: Sequence[str], **changes: object) -> MakeRequest:
-    """What words such as `texts=FOLDER` and keywords ask for."""
+    """Return the request of words such as `texts=FOLDER` and of keywords."""
     table = settings.override({}, words) | changes
     if not {"texts", "out"} <= table.keys():
         remedy = f"`{command(MakeRequest.verb, *(table.get(key, key.upper()) for key in ('texts', 'out')))}`"

@@ -1,9 +1,9 @@
-"""A search engine of a corpus: what `make --for search` does once the language model is trained.
+"""A search engine for a corpus, which `make --for search` builds once the language model is trained.
 
 corpus -> pairs/train, dev, test.jsonl -> dense/ (vectors)  -> pairs/cross.jsonl -> cross/ (scores of two texts)
-dev pairs -> the weight of the vectors in a search by both, and whether the cross-encoder is asked
-test/: passages and questions that were held out -> how often what belongs to a question is found
-index/ of all texts; sentence-transformers/, cross-encoder/ for others
+dev pairs -> the weight of vectors in a combined search, and whether the cross-encoder is used
+test/: held-out passages and questions -> how often the right passage is found
+index/ of all texts; sentence-transformers/, cross-encoder/ as exports
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from ordsmed.use.index.told import lines as hit_lines
 from ordsmed.weights.export import export
 
 Pair = dict[str, str]
-MINED_FROM = 20_000  # pairs for which wrong answers are looked for
-TESTED = 300  # questions of the test
-AMONG = 2_000  # passages in which they are searched
-RERANKED = 20  # passages of each that the cross-encoder orders anew
+MINED_FROM = 20_000  # pairs for which wrong answers are searched
+TESTED = 300  # most questions of the test
+AMONG = 2_000  # most passages that are searched
+RERANKED = 20  # passages per question that the cross-encoder reranks
 UNTRAINED, CHOSEN_BY = "vectors, before pairs", "mrr@10"
-BY = {  # kind of search, and whether the cross-encoder orders anew
+BY = {  # kind of search, and whether the cross-encoder reranks
     ("words", False): "words (BM25)",
     ("dense", False): "vectors",
     ("both", False): "both",
     ("both", True): "both, reranked",
 }
-ASKED = 8  # words of a question that is shown
-SHOWN, HITS = 3, 2  # questions that are shown in the end, and passages of each
-SURE, LEAST = 0.6, 0.2  # of the time that epochs are fitted into, for starts and checks; epochs at least
-DENSE, ENDING = 0.6, 20.0  # share of the time for dense vectors; seconds for test, index and exports at least
+ASKED = 8  # preferred words of an example question
+SHOWN, HITS = 3, 2  # example questions, and passages shown for each
+SURE, LEAST = 0.6, 0.2  # share of the time for epochs, without starts and checks; least epochs
+DENSE, ENDING = 0.6, 20.0  # share of the time for dense vectors; least seconds for test, index and exports
 
 
 def write_training_pairs(folder: Path) -> None:
-    """Pairs of each split of the corpus, none of which quotes another split; those that are there stay."""
+    """Write pairs of each split of the corpus, without quotes between splits; existing files are kept."""
     corpus = corpus_of(folder)
     splits = {"test": "test", "dev": "validation", "train": "train"}
     if not parts(corpus, "test"):
-        splits = {"test": "validation", "train": "train"}  # a test has to be of texts that nothing was chosen by
+        splits = {"test": "validation", "train": "train"}  # a test needs texts that were not used for any choice
     for name, split in splits.items():
         path = folder / f"pairs/{name}.jsonl"
         if not path.exists() and parts(corpus, split):
@@ -79,12 +79,12 @@ def read_pairs(path: Path, most: int) -> list[Pair]:
 
 
 def train(folder: Path, clock: Clock, seconds: float, devices: int) -> None:
-    """Dense vectors, then the cross-encoder, each in its share of the time that is left."""
+    """Train dense vectors, then the cross-encoder, each in its share of the time left."""
     left = max(seconds - clock.used - max(ENDING, 0.2 * seconds), 0.1 * seconds)
     for name, share in (("dense", DENSE), ("cross", 1 - DENSE)):
         say(f"== {name} (after {duration(clock.used)})")
         if Run(folder / name).status:
-            training.finetune(str(folder / name), devices=devices)  # goes on as it was begun
+            training.finetune(str(folder / name), devices=devices)  # resume with the same settings
             continue
         recipe, words = settings.read(folder / f"{name}.toml"), list[str]()
         epochs = SURE * share * left / _epoch_seconds(folder, name, recipe["task"])
@@ -95,7 +95,6 @@ def train(folder: Path, clock: Clock, seconds: float, devices: int) -> None:
 
 
 def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
-    """How long the network that was trained would take to read all examples."""
     length = task["length"]
     speeds = [
         line["tokens_per_second"]
@@ -112,7 +111,7 @@ def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
 
 
 def close(folder: Path, clock: Clock) -> dict[str, Any]:
-    """Test, index, hits, folders for others, page; what is kept of it, `lines` for a person among it."""
+    """Test the search, build the index, exports and page; return the facts for the status, with `lines` to print."""
     model = Run(folder / "model").status
     facts: dict[str, Any] = {name: model.get(name) for name in ("validation", "unigram", "verdict")}
     lines = against_guessing(facts)
@@ -134,7 +133,7 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
     lines += [f"hits in all texts, by {_way(choice)}:", *facts.get("examples", [])]
     titled, request = folder.resolve().name, Run(folder).status.get("request", {})
-    about = {key: request.get(key, "") for key in ("title", "language", "licence")}  # which the cards say
+    about = {key: request.get(key, "") for key in ("title", "language", "licence")}  # for the model cards
     for run, out, whose in (
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),
@@ -155,11 +154,14 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
 def _tested(
     folder: Path, pairs: Sequence[Pair], dev: Sequence[Pair], rerank: Rescoring
 ) -> tuple[dict[str, dict[str, float]], SearchChoice]:
-    """Of each way to search its measures, on questions that nothing was chosen by, among passages of all splits."""
+    """Return the scores of each kind of search on test questions, and the choice made on dev questions.
+
+    Passages of all splits are searched.
+    """
     passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *_others(folder)]))[:AMONG]
     place = folder / "test/passages.jsonl"
     files_of = ({"_id": str(number), "text": text} for number, text in enumerate(passages))
-    shutil.rmtree(place.parent, ignore_errors=True)  # of an earlier, interrupted end
+    shutil.rmtree(place.parent, ignore_errors=True)  # from an earlier, interrupted call
     place.parent.mkdir()
     files.write_text(place, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in files_of))
     before = searching.index(folder / "model", place, folder / "test/before", kind="dense")
@@ -174,7 +176,7 @@ def _tested(
 
 
 def _chosen(index: OpenIndex, rerank: Rescoring, pairs: Sequence[Pair], numbers: dict[str, str]) -> SearchChoice:
-    """Whether vectors and the reranker count, by held-out questions of which the passage is known."""
+    """Choose whether to use vectors and the reranker, by held-out questions with known passages."""
     questions, wanted = [pair["anchor"] for pair in pairs], [int(numbers[pair["positive"]]) for pair in pairs]
     rankings = index.rankings(questions, index.encoder.questions(questions), DEPTH, words=True)
     dense, words = ([ranking for ranking in column if ranking] for column in zip(*rankings, strict=True))
@@ -187,13 +189,12 @@ def _chosen(index: OpenIndex, rerank: Rescoring, pairs: Sequence[Pair], numbers:
 
 
 def _way(choice: SearchChoice) -> str:
-    """How the index is searched."""
     way = BY["both", False] if choice.weight else BY["words", False]
     return f"{way}, reranked" if choice.top else way
 
 
 def _verdict(scores: dict[str, dict[str, float]], choice: SearchChoice, count: int) -> str:
-    """What the search that is used gains over words, on questions that nothing was chosen by."""
+    """Return a line on the gain of the chosen search over words, on test questions."""
     words = scores[BY["words", False]][CHOSEN_BY]
     used = scores[BY["both", True] if choice.top else BY["both", False]][CHOSEN_BY] if choice.weight else words
     questions = many(count, "other question")
@@ -216,7 +217,7 @@ def _others(folder: Path) -> Iterator[Pair]:
 def _measured(
     index: OpenIndex, kind: str, rerank: Reranker | None, pairs: Sequence[Pair], numbers: dict[str, str]
 ) -> dict[str, float]:
-    """Documents in the order of their first passages: in per cent."""
+    """Return scores in percent; documents are ranked by their first passages."""
     rows = []
     questions = [pair["anchor"] for pair in pairs]
     vectors = index.encoder.questions(questions) if kind != "words" else None
@@ -235,7 +236,6 @@ def _score_lines(scores: dict[str, dict[str, float]], count: int) -> list[str]:
 
 
 def _examples(pairs: Sequence[Pair]) -> list[Pair]:
-    """What people would ask, where there is such: questions, then titles, then sentences, none of them long."""
     order = {"questions": 0, "title": 1, "cloze": 2}
 
     def unlike(pair: Pair) -> tuple[int, int]:

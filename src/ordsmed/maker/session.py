@@ -1,4 +1,4 @@
-"""Seconds that were used for what a folder holds, over all sessions, those that were killed included."""
+"""Time used for a folder over all sessions, including sessions that were killed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 
-BEAT = 5.0  # seconds between two notes of the time that was used: a kill loses no more
-NOTE = ".seconds.json"  # the file of those notes, apart from the status, which others write
+BEAT = 5.0  # seconds between notes of the time used: a kill loses no more
+NOTE = ".seconds.json"  # the file of those notes; other code writes the status
 
 
 @dataclass(frozen=True)
 class NamedFolder:
-    """A folder's name, as those of recipes are checked."""
+    """A folder's name, with the interface of a recipe for checks of names."""
 
     out: str
     verb: str
@@ -31,9 +31,9 @@ class NamedFolder:
 
 
 class Clock:
-    """Seconds that were used, and those of processors, of this process and the ones that it waited for.
+    """Counts wall-clock and CPU seconds of this process, of its finished children and of earlier sessions.
 
-    `since`: when this process began, on the clock of `time.time`; None: its time counts from now.
+    `since` is when this process started, by `time.time`; None: its time counts from now.
     """
 
     def __init__(self, place: Run, since: float | None = None) -> None:
@@ -60,28 +60,26 @@ class Clock:
         return {"seconds": round(self.used, 1), "cpu_seconds": round(self.cpu, 1)}
 
     def keep(self) -> None:
-        """Write down what was used until now."""
         self.place.set(**self.facts)
 
     def note(self) -> None:
-        """Write it down where a process that is killed leaves it."""
+        """Write the time used to a separate file, for the case that the process is killed."""
         if self.place.status:
             files.write_json(self.place.path / NOTE, self.facts)
 
     def stage(self, name: str) -> None:
-        """Say what is next, and keep the time that was used."""
         self.keep()
         say(f"== {name} (after {duration(self.used)})")
 
 
 @contextmanager
 def timed(place: Run, since: float | None = None) -> Iterator[Clock]:
-    """Count the time that is used for a folder; it is kept whatever ends the process."""
+    """Count the time used for a folder; it is saved however the process ends."""
     clock, over = Clock(place, since), threading.Event()
 
     def beat() -> None:
         while not over.wait(BEAT):
-            with suppress(OrdsmedError, OSError):  # a full disk stops no work by this
+            with suppress(OrdsmedError, OSError):  # a full disk must not stop the work here
                 clock.note()
 
     thread = threading.Thread(target=beat, name="seconds", daemon=True)
@@ -91,14 +89,13 @@ def timed(place: Run, since: float | None = None) -> Iterator[Clock]:
     finally:
         over.set()
         thread.join()
-        with suppress(OrdsmedError):  # a full disk, which what failed has told of
+        with suppress(OrdsmedError):  # a full disk was reported already
             if place.status:
                 clock.keep()
                 (place.path / NOTE).unlink(missing_ok=True)
 
 
 def _noted(place: Run) -> dict[str, Any]:
-    """Return the last note of a process that was killed, or an empty table."""
     path = place.path / NOTE
     with suppress(OrdsmedError):
         return files.read_table(path) if path.exists() else {}
@@ -106,6 +103,6 @@ def _noted(place: Run) -> dict[str, Any]:
 
 
 def cpu_seconds() -> float:
-    """Return the seconds of processors that this process has used, and those of the children that it waited for."""
+    """Return the CPU seconds of this process and of its finished children."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

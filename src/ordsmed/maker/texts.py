@@ -1,7 +1,7 @@
-"""Which texts there are: files sorted by how they are read, and a sample of them, from which all is planned.
+"""The input texts of `make`: files sorted by the source that reads them, and a sample used to plan the training.
 
 my-texts/a.txt, b.epub, c.html, d.doc  ->  [[source]] tables of a corpus: text, books, web; left out: 1 .doc
-                                       ->  about 0.5 million words, nb 96 %, 1,200 documents; what cleaning drops
+                                       ->  about 0.5 million words, nb 96 %, 1,200 documents; share dropped by cleaning
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ordsmed.text import encodings, language, read
 from ordsmed.text.markup import pdf, wrapped
 from ordsmed.text.source import Piece
 
-SAMPLE = 4_000_000  # characters that are looked at, over all files
-OF_A_FILE = 200_000  # of each of them, at most
-SECONDS = 6.0  # that this may take
-LOOKED_AT = 2_000  # files that are opened to see what they are; of more their names decide, where these are known
-LISTED = 50  # files that a recipe names one by one; more by patterns, where there are such
+SAMPLE = 4_000_000  # characters of the sample, over all files
+OF_A_FILE = 200_000  # most characters of each file
+SECONDS = 6.0  # seconds for the sample
+LOOKED_AT = 2_000  # files that are opened to find their kind; later files go by their suffix, if known
+LISTED = 50  # files that a recipe names one by one; more are named by patterns if possible
 PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
 BY_SUFFIX = {
     "epub": "books", "html": "web", "htm": "web", "xhtml": "web", "warc": "web", "wet": "web", "jsonl": "jsonl",
@@ -45,54 +45,52 @@ BY_SUFFIX = {
     "conllu": "conllu", "tar": "tar", "tgz": "tar", "zip": "tar", "xml": "wikipedia",
     "docx": "office", "docm": "office", "odt": "office", "pdf": "office",
 }  # fmt: skip
-WHOLE = {  # sources that tell by themselves what they can read
+WHOLE = {  # sources that check by themselves which files they can read
     "books": {"broken": "skip", "errors": "replace"}, "web": {}, "tar": {"errors": "replace"}, "conllu": {},
     "office": {},
 }  # fmt: skip
 REMEDIES = {"doc": "catdoc", "rtf": "pandoc", "mobi": "Calibre"}
 UNREADABLE, EMPTY = "unreadable file", "empty file"
-NAMED = 5  # files that are left out, which the plan names with the reason
+NAMED = 5  # files left out that the plan names, with the reason
 TEXT_KEYS = ("text", "content", "body", "article", "document", "raw_content", "sentence", "review")
-LONG_LINE = 250  # characters: lines without a blank one between them that are so long are documents
-CERTAIN = 0.75  # share of the text of known language from which its language is certain
-RARE = 1e-4  # share of a text's characters that need no pieces of their own
-FEWEST_WORDS = 2_000  # from which anything is learned
+LONG_LINE = 250  # characters: if lines without blank lines between them are longer, each is a document
+CERTAIN = 0.75  # share of the text of known language above which its language is certain
+RARE = 1e-4  # share of a text's characters that need no pieces
+FEWEST_WORDS = 2_000  # least words to train on
 CLEAN: tuple[dict[str, Any], ...] = ({"kind": "unicode"}, {"kind": "ratios"})
 CLEAN_WEB: tuple[dict[str, Any], ...] = ({"kind": "boilerplate"},)
 
 
 @dataclass(frozen=True)
 class InputTexts:
-    """Files that are read, by source, and those that are not."""
+    """The files to read, by source, and the files left out."""
 
     sources: tuple[dict[str, Any], ...]  # tables of a corpus recipe
     files: int
     bytes: int
-    left_out: dict[str, int] = field(default_factory=dict)  # why -> how many
-    unreadable: tuple[str, ...] = ()  # of these, names of those that should have been read
-    skipped: tuple[str, ...] = ()  # the first of all that are left out, each with the reason
-    corpus: str = ""  # the folder of a finished corpus, where that is what is named
+    left_out: dict[str, int] = field(default_factory=dict)  # reason -> number of files
+    unreadable: tuple[str, ...] = ()  # names of unreadable files among them
+    skipped: tuple[str, ...] = ()  # the first files left out, each with the reason
+    corpus: str = ""  # the folder of a finished corpus, if that was named
 
     @property
     def marked_up(self) -> bool:
-        """Is some of it no plain text?"""
         recipe = settings.decode(Corpus, {"source": list(self.sources)}, "make")
         return any(map(is_refined, recipe.sources))
 
     @property
     def web(self) -> bool:
-        """Are there pages, with what stands around their text?"""
+        """Whether there are web pages, whose boilerplate must be removed."""
         return any(source["kind"] == "web" for source in self.sources)
 
     @property
     def clean(self) -> list[dict[str, Any]]:
-        """The cleaning steps that fit these texts."""
         return [*(CLEAN_WEB if self.web else ()), *CLEAN]
 
 
 @dataclass(frozen=True)
 class TextSurvey:
-    """What a sample says of all of them."""
+    """Figures of all texts, estimated from a sample."""
 
     characters: float
     words: float
@@ -100,25 +98,25 @@ class TextSurvey:
     languages: dict[str, float]  # share of the sample's characters, the largest first
     encodings: dict[str, int]  # files of the sample that are not in UTF-8
     dropped: dict[str, float]  # share of the sample's characters that cleaning drops, by rule
-    alphabet: int  # different characters that make up all but one in ten thousand
+    alphabet: int  # distinct characters that make up all but one in ten thousand
     sampled: int  # characters
-    seconds: float  # that reading and cleaning a million characters takes one core
+    seconds: float  # seconds of one core for reading and cleaning a million characters
     broken: tuple[str, ...] = ()  # files of the sample that cannot be read, each with the reason
 
     @property
     def language(self) -> str:
-        """The one that it is in; empty where that is not certain."""
+        """The language of the texts; empty if it is uncertain."""
         known = {code: share for code, share in self.languages.items() if code != language.UNKNOWN}
         if not known:
             return ""
         first = next(iter(known))
-        kin = next((codes for codes in language.FAMILIES.values() if first in codes), (first,))  # often taken for it
+        kin = next((codes for codes in language.FAMILIES.values() if first in codes), (first,))  # often confused
         share = sum(known.get(code, 0.0) for code in kin)
         return first if share >= max(CERTAIN * sum(known.values()), 0.5) else ""
 
 
 def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
-    """The files behind names: files, folders, patterns, or the folder of a corpus; but what is in the folder `out`."""
+    """Return the texts of files, folders, patterns or the folder of a corpus, without files in the folder `out`."""
     if len(names) == 1 and names[0] == "stdlib":
         return InputTexts(({"kind": "stdlib"},), 0, menu.load("corpora", "stdlib")().size())
     if any(kind_of_folder(name) is FolderKind.CORPUS for name in names):
@@ -149,13 +147,13 @@ def _corpus(names: Sequence[str]) -> InputTexts:
 
 
 def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str], list[str], list[str]]:
-    """Sort files by the source that reads them, as JSON; return these, and what is known of files that are left out.
+    """Group files by the table of their source, as JSON; also return the facts about files left out.
 
-    That is how many for which reason, the names of those that cannot be read, and the first of all with the reason.
+    These are the count of each reason, the names of unreadable files, and the first files left out with their reasons.
     """
     groups, left_out, unreadable = defaultdict[str, list[Path]](list), Counter[str](), list[str]()
     skipped = list[str]()
-    usual = defaultdict[str, Counter[str]](Counter)  # of a suffix: what its files were
+    usual = defaultdict[str, Counter[str]](Counter)  # by suffix: the kinds of its files
     for number, path in enumerate(paths):
         suffix = suffix_of(path)
         if number >= LOOKED_AT and usual[suffix]:
@@ -174,7 +172,6 @@ def _grouped(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], Counter[str]
 
 
 def _reason(kind: str) -> str:
-    """Say why a file of this kind is left out, and what helps."""
     noun, _, hint = kind.partition("|")
     tool = REMEDIES.get(noun.removesuffix(" file").removeprefix("."))
     known = {EMPTY: "is empty", UNREADABLE: "cannot be read"}
@@ -182,13 +179,13 @@ def _reason(kind: str) -> str:
 
 
 def suffix_of(path: Path) -> str:
-    """What a file's name ends in before that of its packing, in lower case."""
+    """Return a file's suffix in lower case, without that of its compression."""
     name = PACKED.sub("", path.name).lstrip(".")
     return name.rpartition(".")[2].lower() if "." in name else ""
 
 
 def _paths(names: Sequence[str], files: Sequence[Path], paths: Sequence[Path], whole: bool) -> str | list[str]:
-    """The names themselves where they mean just these files, patterns where these do, else each file."""
+    """Return the names if they mean exactly these files, or patterns if those do, else every file."""
     if not whole and len(files) > LISTED:
         endings = {"".join(path.suffixes) for path in files}
         if all(endings) and sum("".join(path.suffixes) in endings for path in paths) == len(files):
@@ -199,13 +196,11 @@ def _paths(names: Sequence[str], files: Sequence[Path], paths: Sequence[Path], w
 
 
 def _counted(left_out: Mapping[str, int]) -> str:
-    """Why files are left out, the most frequent reason first."""
     reasons = [(count, *reason.partition("|")) for reason, count in islice(left_out.items(), 5)]
     return ", ".join(many(count, noun) + (f" ({hint})" if hint else "") for count, noun, _, hint in reasons)
 
 
 def _remedy(left_out: Counter[str]) -> str:
-    """A program that makes text of the most frequent kind."""
     for reason, _ in left_out.most_common():
         if tool := REMEDIES.get(reason.removesuffix(" file").removeprefix(".")):
             return f"{tool} makes text of {reason}s"
@@ -213,7 +208,7 @@ def _remedy(left_out: Counter[str]) -> str:
 
 
 def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
-    """The table of a source that reads this file, without its path; or why it is left out."""
+    """Return the table of a source that reads this file, without its path; or the reason for leaving it out."""
     kind = BY_SUFFIX.get(suffix, "text")
     if kind == "web" and not find_spec("trafilatura"):
         return "HTML page|pip install 'ordsmed[corpora]' reads them"
@@ -242,7 +237,6 @@ def _source_of(path: Path, suffix: str) -> dict[str, Any] | str:
 
 
 def _readable(path: Path) -> str:
-    """Why it cannot be read; empty where its first byte can."""
     try:
         with path.open("rb") as file:
             return "" if file.read(1) else EMPTY
@@ -251,12 +245,12 @@ def _readable(path: Path) -> str:
 
 
 def _is_text(sample: bytes) -> bool:
-    """No bytes that no text has, but in UTF-16 and 32."""
+    """Return whether a sample has no zero bytes, except in UTF-16 and UTF-32."""
     return b"\0" not in sample or encodings.marked(sample) is not None
 
 
 def _prose(text: str) -> dict[str, Any]:
-    """How documents are told apart in a text that begins so: wrapped lines are a book's."""
+    """Return the source of plain text by how it separates documents; short wrapped lines mean a book."""
     lines = text.splitlines()[:-1] or [text]
     if len(lines) > 20 and len(wrapped.joined(lines)) < 0.7 * sum(map(bool, lines)):
         return {"kind": "books", "broken": "skip", "errors": "replace"}
@@ -269,7 +263,7 @@ def _prose(text: str) -> dict[str, Any]:
 
 
 def _table(kind: str, columns: Sequence[str]) -> dict[str, Any] | str:
-    """The source of files with columns, or keys, of which one is the text."""
+    """Return the source of files with columns or keys, with the one that holds the text."""
     names = {"jsonl": "JSON file", "csv": "table", "parquet": "Parquet file"}
     if not columns:
         return f"{names[kind]}|without a column of text"
@@ -278,7 +272,7 @@ def _table(kind: str, columns: Sequence[str]) -> dict[str, Any] | str:
 
 
 def _columns(kind: str, suffix: str, text: str) -> list[str]:
-    """Keys of the first record whose values are texts, the longest first."""
+    """Return the keys of text values in the first record, the longest text first."""
     first: Any = None
     if kind == "jsonl":
         try:
@@ -311,11 +305,11 @@ def _parquet_columns(path: Path) -> list[str]:
     ]
 
 
-# --- a sample
+# --- the sample
 
 
 def survey(texts: InputTexts) -> TextSurvey:
-    """What they are like, by a sample from all over them."""
+    """Return figures of the texts, estimated from a sample from all over them."""
     if texts.corpus:
         return _of_corpus(texts)
     began, kept, words, documents = cpu_seconds(), 0, 0, 0
@@ -345,7 +339,7 @@ def survey(texts: InputTexts) -> TextSurvey:
 
 
 def _alphabet(characters: Counter[str]) -> int:
-    """How many of the most frequent there are before the rest is next to nothing."""
+    """Return the number of most frequent characters that cover all but a share of `RARE` of the text."""
     wanted, seen = (1 - RARE) * characters.total(), 0
     for number, (_, count) in enumerate(characters.most_common(), 1):
         seen += count
@@ -355,12 +349,11 @@ def _alphabet(characters: Counter[str]) -> int:
 
 
 def _names(texts: InputTexts) -> str:
-    """What is read, for a complaint."""
     return ", ".join(str(source.get("path", source["kind"])) for source in texts.sources)[:200]
 
 
 def _cleaned(text: str, cleaners: Sequence[Any], tally: read.Tally, dropped: Counter[str]) -> str:
-    """A text as cleaning leaves it; empty where a step drops it, which is counted."""
+    """Return the cleaned text; empty if a step drops it, which is counted in `dropped`."""
     for cleaner in cleaners:
         before = tally.left_out.copy()
         cleaned: str | None = cleaner.clean(text, {})
@@ -372,7 +365,7 @@ def _cleaned(text: str, cleaners: Sequence[Any], tally: read.Tally, dropped: Cou
 
 
 def count_words(text: str) -> int:
-    """Words between white space; of a script without any, two characters count as one."""
+    """Count words between white space; in a script without spaces, two characters count as a word."""
     words = len(text.split())
     return words if len(text) < 20 * words else max(words, len(text) // 2)
 
@@ -381,12 +374,12 @@ def _language(text: str) -> str:
     try:
         sample = language.sample(text, 1000)
         return next(iter(language.weigh(sample))) if language.evidence(sample) >= 20 else language.UNKNOWN
-    except RecipeError:  # py3langid is not installed, which `lines` tells
+    except RecipeError:  # py3langid is not installed, which `lines` reports
         return ""
 
 
 class _Sample:
-    """Documents of files all over the sources, until there are enough or time is over; and how many bytes hold them."""
+    """Documents from files all over the sources, until there are enough or the time is over; counts the bytes read."""
 
     def __init__(self, texts: InputTexts) -> None:
         self.texts, self.bytes, self.characters = texts, 0, 0
@@ -412,7 +405,7 @@ class _Sample:
         return over or self.characters - before > SAMPLE / len(self.texts.sources)
 
     def _of_piece(self, source: Any, piece: Any) -> Iterator[str]:
-        """Its documents, to the end of the block in which there are enough: only so is it known what share they are."""
+        """Yield documents of a file, up to the end of a block, because only complete blocks are counted in bytes."""
         start, tally = self.characters, read.tally()
         begins = seen = tally.bytes
         for raw in source.read(piece) if piece else source.documents():
@@ -428,7 +421,7 @@ class _Sample:
 
 
 def _in_short(piece: Piece | None, error: Exception) -> str:
-    """Name a file without its folder, with what is wrong and what helps."""
+    """Return a file's name without its folder, with the error and its remedy."""
     reason = str(error)
     if isinstance(error, OrdsmedError):
         reason = "; ".join(filter(None, (error.found, error.remedy)))
@@ -436,7 +429,7 @@ def _in_short(piece: Piece | None, error: Exception) -> str:
 
 
 def excerpt(texts: InputTexts, characters: int) -> str:
-    """Some of the text, from all over the files."""
+    """Return about `characters` characters of the text, from all over the files."""
     if texts.corpus:
         split = (document.text for path in parts(Path(texts.corpus), "train") for document in documents(path))
         return "\n".join(islice(split, 1000))[:characters]
@@ -451,7 +444,6 @@ def excerpt(texts: InputTexts, characters: int) -> str:
 
 
 def _of_corpus(texts: InputTexts) -> TextSurvey:
-    """The same of a corpus, whose status counts it."""
     status = Run(Path(texts.corpus)).status
     counts = status["train"]
     code = status.get("language") or ""
@@ -461,7 +453,6 @@ def _of_corpus(texts: InputTexts) -> TextSurvey:
 
 
 def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
-    """For a person."""
     where = f"{many(texts.files, 'file')}, {size(texts.bytes)}" if texts.files else f"{size(texts.bytes)}"
     many_words = f"about {of.words / 1e6:,.2f} million words" if of.words >= 1e5 else f"about {of.words:,.0f} words"
     if texts.corpus:

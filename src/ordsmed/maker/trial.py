@@ -1,4 +1,4 @@
-"""A trial of the planned training: a few steps of its network on random text, timed before anything is written."""
+"""A trial of the planned training: time a few steps of its network on random text, before anything is written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.bench.training import planned
 from ordsmed.train.auto import speed_of
 
-ROWS = 32  # of a step that is timed, at most: with more a token takes nearly as long
-STEPS = 3  # that are timed; the fastest but the first counts
+ROWS = 32  # most rows of a timed step: with more a token takes nearly as long
+STEPS = 3  # timed steps; the fastest after the first counts
 
 
 def tokens_a_second(network: Table, recipe: Table, vocabulary: int, threads: int) -> float:
-    """Return how many tokens a second one process with so many threads trains on, by the recipe of a pretraining."""
+    """Return the tokens a second of one process with `threads` threads, training by a pretraining's recipe."""
     phase = recipe["phase"][0]
     rows = min(phase["batch"], ROWS)
     table: dict[str, Any] = {

@@ -1,1 +1,1 @@
-"""The training loop and what is around it: sessions, checkpoints, parallelism, callbacks, recovery."""
+"""The training loop and the modules around it: sessions, checkpoints, parallelism, callbacks and recovery."""

@@ -1,8 +1,9 @@
-"""`--layout auto`: what fits and is fastest, measured by real steps: micro-batches, mesh, whether to recompute.
+"""`--layout auto`: find the fastest layout that fits in memory by timing real training steps.
 
-Micro-batches grow while they fit. Where a recipe leaves the mesh open, copies come before split weights; where it does
-not ask for recomputing, that is tried as well. On a GPU the fastest of all ways is taken, on a CPU the first that fits:
-there its processes share one memory and one set of cores, so splitting or recomputing never pays but for room.
+It chooses the micro-batch size, the mesh and whether to recompute activations. Micro-batches grow while they fit. If
+the recipe leaves the mesh open, replicas are tried before split weights. If it does not set recomputation, both
+settings are tried. On a GPU the fastest layout is chosen. On a CPU the first one that fits is chosen: its processes
+share one memory and one set of cores, so splitting or recomputing saves memory but never time.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from ordsmed.train.job import Job
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.plan import Plan
 
-ROOM = 0.9  # of a device's memory may be filled
-GAIN = 1.02  # a larger micro-batch must be so much faster on a CPU, where large ones only leave the caches
-ALIKE = 20.0  # seconds within which all of several processes find that rows have no room, if all do
+ROOM = 0.9  # share of a device's memory that may be used
+GAIN = 1.02  # on a CPU, a larger micro-batch must be this much faster: large ones only overflow the caches
+ALIKE = 20.0  # seconds to wait for the other ranks to run out of memory as well
 
 P = TypeVar("P", bound=Plan)
 
@@ -37,13 +38,13 @@ _trials = 0
 
 
 def laid_out(plan: P) -> P:
-    """The plan in the way that is fastest of those that fit, with its processes in that mesh; equal on all ranks."""
+    """Return `plan` with the fastest layout that fits, and its processes in that mesh; equal on all ranks."""
     best, least, refused, small = None, float("inf"), None, False
     cuda = plan.ranks.device.type == "cuda"
     for way in _ways(plan):
         layout = way.recipe.layout
         if layout.recompute and not plan.recipe.layout.recompute and not small:
-            continue  # all rows at once fit without
+            continue  # the complete share of a rank fits without recomputing
         try:
             layout, seconds = largest(way)
         except RecipeError as error:
@@ -62,7 +63,7 @@ def laid_out(plan: P) -> P:
 
 
 def _ways(plan: P) -> Iterator[P]:
-    """The plan as it is, and as it may be where its layout leaves that open."""
+    """Yield `plan` with every mesh and recompute setting that its layout leaves open."""
     layout, ranks = plan.recipe.layout, plan.ranks
     shards = [layout.shard]
     if ranks.world > 1 and (layout.replicate, layout.shard, layout.tensor) == (0, 1, 1):
@@ -78,7 +79,10 @@ def _ways(plan: P) -> Iterator[P]:
 
 
 def largest(plan: Plan) -> tuple[Layout, float]:
-    """The layout of a plan with the largest micro-batch of each phase that fits, and how long the run takes by it."""
+    """Return the layout with the largest micro-batch that fits in each phase, and the seconds that the run takes.
+
+    Raise a `RecipeError` if not even one row of a phase fits.
+    """
     recipe, ranks, micros, seconds = plan.recipe, plan.ranks, [], 0.0
     for index, phase in enumerate(recipe.phases):
         job, best, fastest = _built(plan), 0, 0.0
@@ -94,7 +98,7 @@ def largest(plan: Plan) -> tuple[Layout, float]:
         if best:
             micros.append(best)
             seconds += phase.whole_steps * _step(job, index, best, fastest, ranks)
-        del job  # an error would hold it while the next way is built
+        del job  # otherwise it would still use memory while the next layout is built
         let_go(ranks)
         if not best:
             problem = f"one row of {phase.length} tokens does not fit in memory"
@@ -104,7 +108,7 @@ def largest(plan: Plan) -> tuple[Layout, float]:
 
 
 def divisors(number: int) -> list[int]:
-    """Micro-batches that a share can be cut into, about doubling."""
+    """Return divisors of `number` to try as micro-batches; each is at least twice the one before."""
     kept = [1]
     for n in [n for n in range(2, number + 1) if number % n == 0]:
         if n >= 2 * kept[-1] or n == number:
@@ -113,7 +117,6 @@ def divisors(number: int) -> list[int]:
 
 
 def _built(plan: Plan) -> Job | None:
-    """A job to try with, thrown away after; None: not even the weights have room."""
     layout = dataclasses.replace(plan.recipe.layout, micro=0)
     try:
         return plan.by(dataclasses.replace(plan.recipe, layout=layout)).build()
@@ -124,10 +127,10 @@ def _built(plan: Plan) -> Job | None:
 
 
 def _step(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -> float:
-    """Seconds of a step: of its first micro-batch with the update, and of each further one alone."""
+    """Return the seconds of a step: its first micro-batch with the update, and the others without it."""
     assert job
     alone, times = micro / speed, job.phases[index].batch // (micro * ranks.data_world)
-    if times == 1 or ranks.device.type == "cpu":  # there nothing is compared
+    if times == 1 or ranks.device.type == "cpu":  # on a CPU layouts are not compared
         return alone * times
     two = _tried(job, index, micro, ranks, times=2)
     further = 2 * micro / two - alone if two else alone
@@ -135,9 +138,10 @@ def _step(job: Job | None, index: int, micro: int, speed: float, ranks: Ranks) -
 
 
 def _has_room(times: float, ranks: Ranks) -> bool:
-    """Has each of several GPUs room for so many times the rows tried last, if all that a step takes grows as they do?
+    """Return whether every GPU has memory for `times` the rows tried last, assuming memory grows with the rows.
 
-    One that found none in a step would leave the others waiting there. A process that is alone simply tries.
+    A rank that runs out of memory in a step would leave the other ranks waiting in a collective. A single process just
+    tries the larger micro-batch.
     """
     if ranks.world == 1 or ranks.device.type != "cuda":
         return True
@@ -147,13 +151,13 @@ def _has_room(times: float, ranks: Ranks) -> bool:
 
 
 def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int = 1) -> float:
-    """Rows a second of micro-batches on this rank, the slowest of all; 0 where some rank has no room for them."""
+    """Return the rows a second of the slowest rank, or 0 if a rank does not have enough memory."""
     global _trials
     _trials += 1
     speed = 0.0
     let_go(ranks)
     ready = job is not None and (ranks.device.type == "cuda" or _room_on_cpu())
-    if not slowest(float(ready), ranks) or job is None:  # before any rank waits for others in a step
+    if not slowest(float(ready), ranks) or job is None:  # agree before any rank waits for the others in a step
         return 0.0
     try:
         layout = dataclasses.replace(job.recipe.layout, micro=micro)
@@ -168,7 +172,7 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
 
 
 def _end_if_alone(ranks: Ranks, stage: str, patience: float) -> None:
-    """Rows had no room here: return if that is so on all ranks, end if it is not, for the others wait in their step."""
+    """Return if all ranks ran out of memory. Raise a `RunError` if some did not: they wait in a collective."""
     ranks.store.set(f"full/{_trials}/{ranks.rank}", "")
     everybody = [f"full/{_trials}/{rank}" for rank in range(ranks.world)]
     until = time.monotonic() + min(ALIKE, patience / 2)
@@ -187,7 +191,10 @@ def slowest(speed: float, ranks: Ranks) -> float:
 
 
 def let_go(ranks: Ranks) -> None:
-    """Let go of what was tried before: networks hold themselves by their methods, and a peak of memory stays told."""
+    """Free the memory of the previous trial, and reset the peak statistics of the GPU.
+
+    Networks are in reference cycles (they hold their own methods), so the garbage collector has to run.
+    """
     gc.collect()
     if ranks.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -195,7 +202,7 @@ def let_go(ranks: Ranks) -> None:
 
 
 def speed_of(job: Job, index: int, steps: int = 2, *, times: int = 1) -> float:
-    """Rows a second of micro-batches forward and backward with an update; the fastest step but the first counts."""
+    """Return the rows a second of this rank, by the fastest step after the first; 0 if GPU memory is nearly full."""
     spent = [seconds for seconds, _ in itertools.islice(timed_steps(job, index, times=times), steps)]
     if job.ranks.device.type == "cuda":
         total = torch.cuda.get_device_properties(job.ranks.device).total_memory
@@ -205,9 +212,9 @@ def speed_of(job: Job, index: int, steps: int = 2, *, times: int = 1) -> float:
 
 
 def timed_steps(job: Job, index: int, *, times: int = 1) -> Iterator[tuple[float, float]]:
-    """Steps of micro-batches forward and backward with an update at no rate: seconds, and the gradient's norm.
+    """Yield the seconds and the gradient norm of training steps with a learning rate of 0.
 
-    A process that is alone on its CPU counts its own: others may have the cores meanwhile.
+    A single process on a CPU measures its own CPU time, because other programs may use the cores meanwhile.
     """
     clock = time.thread_time if job.ranks.device.type == "cpu" and job.ranks.world == 1 else time.perf_counter
     share, rows = job.share(index), job.rows(index)
@@ -221,6 +228,6 @@ def timed_steps(job: Job, index: int, *, times: int = 1) -> Iterator[tuple[float
 
 
 def _room_on_cpu() -> bool:
-    """A CPU without a limit has no error for too little memory: more than this share in use counts as none left."""
+    """Return whether less than `ROOM` of the machine's memory is in use: Linux kills a process instead of failing."""
     table = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line)
     return int(table["MemAvailable"].split()[0]) > (1 - ROOM) * int(table["MemTotal"].split()[0])

@@ -1,4 +1,7 @@
-"""A mean of the weights over steps, kept beside the optimizer's moments: saved, split and restored as they are."""
+"""Averages of the weights over training steps, stored in the optimizer's state next to the moments.
+
+They are therefore saved, split over ranks and restored like moments.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ KEY = "average"
 
 @dataclass(frozen=True)
 class Tail:
-    """A mean of equal weights over the end of a run: `{ last = 0.2, every = 50 }`."""
+    """An average with equal weights over the end of a run: `{ last = 0.2, every = 50 }`."""
 
     last: float
     """the share of the run's steps over which it is taken"""
@@ -32,13 +35,13 @@ class Tail:
             raise ValueError(f"every: found {self.every}; wanted 1 or more steps")
 
     def before(self, step: int, steps: int) -> int | None:
-        """Of how many weights it is before those of a step (1 is the first) come in; None: they do not."""
+        """Return how many steps were averaged before `step` (1 is the first), or None if `step` is not averaged."""
         left, all_left = steps - step, max(0, round(self.last * steps) - 1)
         return None if left > all_left or left % self.every else all_left // self.every - left // self.every
 
 
 def memory_of(average: float | Tail, step: int, steps: int) -> float | None:
-    """How much of the mean stays when the weights of a step come in; None: they do not, or there is none."""
+    """Return the share that the old average keeps when the weights of `step` are added; None: they are not added."""
     if isinstance(average, Tail):
         before = average.before(step, steps)
         return None if before is None else before / (before + 1)
@@ -46,7 +49,10 @@ def memory_of(average: float | Tail, step: int, steps: int) -> float | None:
 
 
 def follow(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], memory: float | None) -> None:
-    """After an update: mean = memory * mean + (1 - memory) * weights; it begins with the first weights it sees."""
+    """Update the averages after an optimizer step: average = memory * average + (1 - memory) * weights.
+
+    The first call starts the average with the current weights. Nothing happens if `memory` is None.
+    """
     if memory is None:
         return
     fresh = [part for part in parts if KEY not in optimizer.state[part.local]]
@@ -59,7 +65,7 @@ def follow(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter], me
 
 @contextlib.contextmanager
 def in_place(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter]) -> Iterator[None]:
-    """The means where the weights are, for the time being."""
+    """Replace the weights by their averages inside the `with` block, and restore them afterwards."""
     pairs = [(part.local, optimizer.state[part.local][KEY]) for part in parts if KEY in optimizer.state[part.local]]
     copies = [weight.detach().clone() for weight, _ in pairs]
     with torch.no_grad():
@@ -74,7 +80,7 @@ def in_place(optimizer: torch.optim.Optimizer, parts: Sequence[LocalParameter]) 
 
 
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Let the moments and their count of steps begin anew; the mean goes on."""
+    """Reset the optimizer's moments and step counts to their initial values; keep the averages."""
     for state in optimizer.state.values():
         for key, value in state.items():
             first = optimizer.defaults.get("initial_accumulator_value", 0.0) if key == "sum" else 0.0
@@ -83,6 +89,5 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def read(checkpoint: Path) -> dict[str, Tensor]:
-    """The means in a checkpoint, by the names of the weights; empty where none were kept."""
     stored = Boxes(checkpoint, "optimizer")
     return {key.partition("/")[2]: stored.read(key) for key in stored.stored if key.startswith(f"{KEY}/")}

@@ -1,6 +1,6 @@
-"""Callbacks: what is done after a step of the loop, one after the other; a recipe may name more of them.
+"""Callbacks: the actions that follow each step of the training loop. A recipe may name more of them.
 
-a step is done -> LoopState -> metrics, callbacks, deadline, validation, saving, the end -> is it the run's last?
+a step is done -> LoopState -> metrics, callbacks, deadline, validation, saving, stop or end
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ordsmed.train.watch import Watch
 
 
 class Replanned(Exception):
-    """From this step on the run has other numbers of steps, so that it ends in time."""
+    """Leave the loop because the deadline needs other numbers of steps from this step on."""
 
     def __init__(self, step: int, plan: list[list[float]]) -> None:
         self.step, self.plan = step, plan
@@ -39,7 +39,7 @@ class Replanned(Exception):
 
 @dataclass
 class LoopState:
-    """Where the loop is after a step, and what is done next; callbacks that come later read what earlier ones set."""
+    """State of the loop after a step. The actions run in order, and later ones read the fields set by earlier ones."""
 
     job: Job
     """recipe, networks (`job.objective`), optimizer and processes (`job.ranks`)"""
@@ -76,7 +76,7 @@ class LoopState:
 
 
 class Callback:
-    """What is done while a training goes on; each method may be left out. One is made for each process that has it."""
+    """Base class of callbacks: override any of its methods. Each process that uses a callback creates an instance."""
 
     every_rank: bool = False
     """true: every process calls it; otherwise the first one alone"""
@@ -84,27 +84,25 @@ class Callback:
     """the name by which a recipe asks for it"""
 
     def begin(self, job: Job, folder: Path, start: int) -> None:
-        """The loop begins after step `start`: when a run is started or resumed, rewound or planned again."""
+        """Called when the loop starts after step `start`: on start, resume, rewind or a change of plan."""
 
     def after_step(self, state: LoopState) -> None:
-        """A step is done, its weights are updated."""
+        """Called after each step, once the weights are updated."""
 
     def metrics(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Lines were added to metrics.jsonl: of some steps, or of a validation."""
+        """Called when lines are added to metrics.jsonl, for training steps or for a validation."""
 
     def end(self) -> None:
-        """The loop ends, for whatever reason; close what `begin` has opened."""
+        """Called when the loop ends for any reason; close what `begin` opened."""
 
     def finished(self, folder: Path) -> None:
-        """The run is done, or its trials: weights and scores are in its folder. Only the first process calls this."""
+        """Called on the first process when the run or its trials are done and `folder` has weights and scores."""
 
 
 HOOKS = ("begin", "after_step", "metrics", "end", "finished")
 
 
 class AfterStep(Callback):
-    """A function that is called after each step."""
-
     def __init__(self, function: Callable[[LoopState], object], *, every_rank: bool = False) -> None:
         self.function, self.every_rank = function, every_rank
 
@@ -113,7 +111,7 @@ class AfterStep(Callback):
 
 
 def call(callbacks: Iterable[Callback], hook: str, *args: object) -> None:
-    """Call a hook of each; what goes wrong in one that a recipe names is one line."""
+    """Call `hook` of each callback. Convert errors of callbacks named by a recipe to a one-line `RunError`."""
     for callback in callbacks:
         try:
             getattr(callback, hook)(*args)
@@ -125,11 +123,11 @@ def call(callbacks: Iterable[Callback], hook: str, *args: object) -> None:
             raise RunError(f"callbacks: {callback.source}", problem, "", remedy) from error
 
 
-# --- those of a recipe
+# --- callbacks of a recipe
 
 
 def load(names: Sequence[str]) -> list[Callback]:
-    """The callbacks that a recipe names, `my_lab.histogram` or `my_lab.histogram:Weights`; refuses what is none."""
+    """Load the callbacks that a recipe names, such as `my_lab.histogram` or `my_lab.histogram:Weights`."""
     callbacks = []
     for name in names:
         module, _, member = name.partition(":")
@@ -145,7 +143,6 @@ def load(names: Sequence[str]) -> list[Callback]:
 
 
 def _member(module: ModuleType, member: str, name: str) -> type[Callback] | Callable[[LoopState], object]:
-    """The class or function that is meant: the one that is named, else the module's callback."""
     wanted = "a class that derives from `ordsmed.train.callbacks.Callback`, or a function `after_step(state)`"
     classes = [
         value
@@ -166,7 +163,7 @@ def _member(module: ModuleType, member: str, name: str) -> type[Callback] | Call
 def _created(target: type[Callback], name: str) -> Callback:
     try:
         return target()
-    except Exception as error:  # whatever a class of a user's does
+    except Exception as error:  # a user's class may raise anything
         problem = f"`{name}`: {target.__name__}() fails: {offers.error_line(error)}"
         raise RecipeError(
             "callbacks", problem, "a class that is made without arguments", offers.page("callbacks")
@@ -174,7 +171,6 @@ def _created(target: type[Callback], name: str) -> Callback:
 
 
 def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
-    """Refuse what cannot be called as it will be."""
     args = [word for word in inspect.signature(getattr(Callback, hook)).parameters if word != "self"]
     try:
         inspect.signature(function).bind(*args)
@@ -185,11 +181,11 @@ def _check_call(function: Callable[..., object], hook: str, name: str) -> None:
         ) from None
 
 
-# --- those of the loop
+# --- callbacks of the loop
 
 
 def write_metrics(state: LoopState) -> None:
-    """Every so many steps: their lines, and one on the screen."""
+    """Every `log` steps, write the metrics of the steps since then and print one line."""
     step = state.step
     if not (step % state.job.recipe.log == 0 or state.last or state.ends):
         return
@@ -204,14 +200,14 @@ def write_metrics(state: LoopState) -> None:
 
 
 def look_at_deadline(state: LoopState) -> None:
-    """Plan the rest again where the run would not end in time."""
+    """Let the deadline change the numbers of steps if the run would not end in time."""
     deadline = None if state.last else state.job.state.deadline
     if deadline:
         state.plan = deadline.replan(state.job, state.step, time.perf_counter() - state.began)
 
 
 def validate(state: LoopState) -> None:
-    """A validation, where the recipe wants one; it may show that nothing is left to learn."""
+    """Validate if the recipe says so for this step, and stop early if `patience` is used up."""
     job, step = state.job, state.step
     if not (job.recipe.validates(step) or state.last):
         return
@@ -225,8 +221,8 @@ def validate(state: LoopState) -> None:
 
 
 def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
-    """Before the first step, where weights have learned already: what is gained or lost later is seen beside it."""
-    if not job.begins_taught or job.state.validations:  # a run that begins again has it
+    """Validate before the first step if the weights were trained before, as a baseline for later validations."""
+    if not job.begins_taught or job.state.validations:  # a run that is restarted or resumed has it already
         return
     job.carry(0)
     note_validation(job, 0, meters, 0)
@@ -235,7 +231,7 @@ def validate_beginning(job: Job, folder: Path, meters: Meters) -> None:
 
 
 def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
-    """What a validation finds is told and noted, where anything is held out; returns what is wrong with it."""
+    """Validate, print and record the result; return what is wrong with it, or an empty string."""
     scores = job.data.validate(job, index)
     if scores:
         line = {"step": step, "phase": index + 1, **scores, **_of_average(job, index)}
@@ -249,7 +245,6 @@ def note_validation(job: Job, index: int, meters: Meters, step: int) -> str:
 
 
 def _of_average(job: Job, index: int) -> dict[str, float]:
-    """The loss of the mean of the weights, where one is kept by now."""
     if not (job.recipe.average and job.recipe.judges_average) or not any(
         average.KEY in state for state in job.optimizer.state.values()
     ):
@@ -280,7 +275,7 @@ def save(state: LoopState) -> None:
 
 
 def leave(state: LoopState) -> None:
-    """Leave the loop where the run is asked to stop, or goes on by another plan."""
+    """Raise `Stopped` if the run was asked to stop, or `Replanned` if the deadline changed the plan."""
     if state.last:
         return
     if state.ends:
@@ -291,6 +286,5 @@ def leave(state: LoopState) -> None:
 
 
 def in_order(callbacks: Sequence[Callback]) -> tuple[Callable[[LoopState], None], ...]:
-    """What is done after each step, with the callbacks of the run."""
     more = [lambda state: call(callbacks, "after_step", state)] if callbacks else []
     return (write_metrics, *more, look_at_deadline, validate, save, leave)

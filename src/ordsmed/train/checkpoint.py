@@ -1,12 +1,13 @@
-"""Checkpoints: whole or absent, checked when read, the last few kept; each rank writes its part, in the background.
+"""Checkpoints: complete or absent, verified by checksums when read; only the last few are kept.
 
 checkpoints/step-000000500/
   model.safetensors       every tensor of the objective, once        (several ranks: model-00001-of-00004.safetensors)
   optimizer.safetensors   `<moment>/<parameter>`
-  index.json              of several ranks: which of their files holds what, so that a rank opens only what it reads
+  index.json              with several ranks: the tensors in each file, so that a rank opens only the files it reads
   state.json              step, phase, versions, checksums of the files: written last, then the folder is renamed
 
-Ranks say that they are done by a small file beside their part, so that no thread of the background talks to another.
+Each rank writes its part in a background thread. It reports that the part is complete by a small file next to it, so
+background threads never communicate over the network.
 """
 
 from __future__ import annotations
@@ -50,37 +51,39 @@ __all__ = [
 ]
 
 
-WRITERS = 16  # of the ranks that hold the same, so many share the writing of it, where a recipe says nothing
-LOOK = 0.5  # seconds between two looks at which parts stand, at most
+WRITERS = 16  # ranks that share the writing of one copy, if the recipe does not say
+LOOK = 0.5  # longest pause in seconds between two checks for complete parts
 
 
 @dataclass(frozen=True)
 class TensorPiece:
-    """A tensor that a checkpoint keeps: what of it lies here, and where that lies in the whole."""
+    """The part of a checkpoint's tensor that this rank holds, and its position in the full tensor."""
 
     name: str
     tensor: Tensor
     box: Box
-    split: frozenset[str] = frozenset()  # dimensions of the mesh over which it is cut
+    split: frozenset[str] = frozenset()  # mesh dimensions over which it is split
 
     def share(self, number: int, writers: int, ranks: Ranks) -> tuple[frozenset[str], int, int]:
-        """Return how the writing is shared: the split, among how many copies, and which of these writes it.
+        """Return the mesh dimensions that split the tensor, the number of copies that share the writing, and the
+        writer.
 
-        `number`: the tensor's in the checkpoint. All scalars are in one file, for every rank reads them.
+        `number` is the tensor's index in the checkpoint. All scalars are written to one file, because every rank reads
+        them.
         """
         sharing = min(_copies(self.split, ranks)[0], writers) if self.box.shape else 1
         return self.split, sharing, number % sharing
 
 
 def _is_written(share: tuple[frozenset[str], int, int], ranks: Ranks) -> bool:
-    """Does this rank write a tensor whose writing is shared so? Writers are spread over the copies, so over nodes."""
+    """Return whether this rank writes a tensor with this `share`. Writers are spread over the copies, so over nodes."""
     split, sharing, writer = share
     copies, copy = _copies(split, ranks)
     return copy == writer * (copies // sharing)
 
 
 def threads_kept(folder: Path) -> int | None:
-    """The threads a run was made with, as its newest checkpoint or else its status tells; its bits depend on them."""
+    """Return the thread count of a run's newest checkpoint, or else of its status: its exact bits depend on it."""
     for step in reversed(steps(folder / "checkpoints")):
         with contextlib.suppress(DataError, KeyError, TypeError, ValueError):
             return int(files.read_json(path_of(folder / "checkpoints", step) / "state.json")["threads"])
@@ -89,9 +92,9 @@ def threads_kept(folder: Path) -> int | None:
 
 
 class HostCopies:
-    """Copies of tensors on the CPU; of those on a GPU in pinned memory that is kept for the next checkpoint.
+    """Copies of tensors on the CPU. Copies of GPU tensors use pinned memory, which the next checkpoint reuses.
 
-    All of these travel at once, and the GPU is waited for once, in place of fresh pages and a wait for each.
+    All GPU copies run asynchronously and are waited for once.
     """
 
     def __init__(self) -> None:
@@ -100,7 +103,7 @@ class HostCopies:
         self._pins = True
 
     def copy(self, name: str, tensor: Tensor) -> Tensor:
-        """What this tensor holds now, whole after `wait`."""
+        """Return a CPU copy of `tensor`. A copy from a GPU is complete only after `wait`."""
         source = tensor.detach()
         if source.device.type != "cuda" or (buffer := self._buffer(name, source)) is None:
             return source.to("cpu", copy=True).contiguous()
@@ -119,7 +122,7 @@ class HostCopies:
         try:
             if self._pins:
                 self._buffers[name] = _pinned(like)
-        except RuntimeError as error:  # more than the machine locks, or than it has
+        except RuntimeError as error:  # more than the machine has or allows to lock
             say(f"checkpoints: no pinned memory ({str(error).splitlines()[0][:100]}); the GPU waits for each tensor")
             self._pins = False
             self._buffers.clear()
@@ -131,16 +134,16 @@ def _pinned(like: Tensor) -> Tensor:
 
 
 class CheckpointWriter:
-    """Writes checkpoints of a run; one at a time, from a copy of what this rank writes."""
+    """Writes the checkpoints of a run, one at a time, from copies of the tensors that this rank writes."""
 
     def __init__(
         self, folder: Path, ranks: Ranks, keep: int, *, background: bool, token: str = "",
         revision: Callable[[int], bool] = lambda step: False, writers: int = 0,
     ) -> None:  # fmt: skip
         self.folder, self.ranks, self.keep, self.background = folder, ranks, keep, background
-        self.writers = writers  # of ranks that hold the same, so many share the writing of it; 0: WRITERS
+        self.writers = writers  # ranks that share the writing of one copy; 0: WRITERS
         self.revision = revision  # steps whose weights are kept for good
-        self.token = token or str(os.getpid())  # equal on all ranks, other than that of a run killed before
+        self.token = token or str(os.getpid())  # equal on all ranks; differs from that of a run that was killed
         self.thread: threading.Thread | None = None
         self.error: OrdsmedError | None = None
         self.written, self.given_up = threading.Event(), threading.Event()
@@ -149,7 +152,7 @@ class CheckpointWriter:
 
     @property
     def complaint(self) -> list[str] | None:
-        """Why this rank could not write its part, as place, found, wanted, remedy; None where it could."""
+        """Return why this rank could not write its part, as place, found, wanted, remedy; None if it could."""
         error = self.error
         return [error.place, error.found, error.wanted, error.remedy] if error else None
 
@@ -162,7 +165,7 @@ class CheckpointWriter:
         rows: dict[str, int],
         **facts: object,
     ) -> None:
-        """Copy what this rank writes and begin to write it; in the foreground if so asked."""
+        """Copy the tensors that this rank writes, then write them in the background, or wait if `background` is off."""
         self.error = None
         self.given_up.clear()
         self.written.clear()
@@ -178,34 +181,32 @@ class CheckpointWriter:
             self.wait_for_own()
 
     def wait_for_own(self) -> None:
-        """Until this rank's part stands, or could not be written."""
         if self.thread is not None:
             self.written.wait()
 
     def outcome(self, *, give_up: bool) -> list[str] | None:
-        """For the first rank: wait for the whole; None, or what went wrong as place, found, wanted, remedy."""
+        """On the first rank, wait for all parts. Return None, or the failure as place, found, wanted, remedy."""
         if self.thread is None:
             return None
         if give_up:
             self.given_up.set()
         self.thread.join()
-        if self.error:  # by now no rank writes any more
+        if self.error:  # no rank is writing any more
             snapshots.clean(self.folder)
         return self.complaint
 
     def forget(self) -> None:
-        """What was being written stands, or was told of."""
+        """Reset the writer after its last checkpoint is complete or its failure is reported."""
         self.thread = self.error = None
 
     def _writes(self, rank: int, shares: Collection[tuple[frozenset[str], int, int]]) -> bool:
-        """Does a rank write a part? The first one always does."""
         ranks = dataclasses.replace(self.ranks, rank=rank)
         return not rank or any(_is_written(share, ranks) for share in shares)
 
     def _copied(
         self, pieces: Iterator[TensorPiece], shares: set[tuple[frozenset[str], int, int]]
     ) -> tuple[dict[str, Tensor], dict[str, Box]]:
-        """Copy this rank's share of what is held by several to the CPU; add how each piece is shared to `shares`."""
+        """Copy this rank's share of the tensors to the CPU, and add the share of each tensor to `shares`."""
         tensors, where = {}, {}
         for number, piece in enumerate(pieces):
             share = piece.share(number, self.writers or WRITERS, self.ranks)
@@ -226,24 +227,23 @@ class CheckpointWriter:
             self.written.set()
             if self.ranks.first:
                 self._complete(path, partial, step, facts)
-        except Exception as failed:  # nothing that goes wrong in the background may pass unseen
+        except Exception as failed:  # an error in a background thread must be reported
             error = failed if isinstance(failed, OrdsmedError) else RunError(path, f"cannot be written: {failed!r}")
             last = steps(self.folder)
             stands = f"checkpoint of step {last[-1]} stands" if last else "no checkpoint stands"
             self.error = RunError(error.place, f"{error.found} ({stands})", error.wanted, error.remedy)
-            if self.ranks.world == 1:  # others may be writing there still; the first takes it away in the end
+            if self.ranks.world == 1:  # with several ranks, others may still be writing; the first rank cleans up later
                 snapshots.clean(self.folder)
         finally:
             self.written.set()
 
     def _write(self, partial: Path, kinds: dict[str, tuple[dict[str, Tensor], dict[str, Box]]]) -> None:
-        """This rank's files, and then the word that they stand."""
         rank, world = self.ranks.rank, self.ranks.world
         sums, index = dict[str, str](), dict[str, boxes.FileIndex]()
         with files.survive_disk(partial):
             partial.mkdir(parents=True, exist_ok=True)
         for kind, (tensors, where) in kinds.items():
-            if not tensors and not self.ranks.first:  # others write what this rank holds
+            if not tensors and not self.ranks.first:  # other ranks write the tensors that this rank holds
                 continue
             name = file_of(kind, rank, world)
             boxes.write(partial / name, tensors, where)
@@ -253,7 +253,6 @@ class CheckpointWriter:
             files.write_json(partial / f"done-{rank}.json", [sums, index])
 
     def _complete(self, path: Path, partial: Path, step: int, facts: dict[str, Any]) -> None:
-        """When all parts stand: the state, the name, and the oldest away."""
         sums, index = self._parts(path, partial)
         if self.ranks.world > 1:
             files.write_json(partial / snapshots.INDEX, index)
@@ -264,7 +263,7 @@ class CheckpointWriter:
                 snapshots.remove(path)
             partial.rename(path)
             files.sync(self.folder)
-            stand = steps(self.folder)  # those after this step were passed over as damaged: they hold nothing to keep
+            stand = steps(self.folder)  # checkpoints of later steps were skipped as damaged, so delete them
             for old in [s for s in stand if s > step] + [s for s in stand if s <= step][: -self.keep]:
                 if old < step and self.revision(old):
                     snapshots.strip(path_of(self.folder, old))
@@ -272,9 +271,9 @@ class CheckpointWriter:
                     snapshots.remove(path_of(self.folder, old))
 
     def _parts(self, path: Path, partial: Path) -> tuple[dict[str, str], dict[str, boxes.FileIndex]]:
-        """Wait for the parts of all ranks; return the checksums of all files, and what each holds.
+        """Wait for the parts of all ranks; return the checksum and the index of each file.
 
-        The folder is listed, so that no file is asked for that is not there yet.
+        It lists the folder, so it never opens a file that does not exist yet.
         """
         sums, index = dict[str, str](), dict[str, boxes.FileIndex]()
         wanted, pause = {f"done-{rank}.json": rank for rank in self.writing}, 0.02
@@ -296,9 +295,9 @@ def best(
     best_of: Callable[[Sequence[Mapping[str, Any]]], int],
     kinds: Sequence[str] = KINDS[:1],
 ) -> tuple[int, Path]:
-    """Return the step and the path of the best checkpoint whose files of these kinds are whole.
+    """Return the step and the path of the best checkpoint whose files of these `kinds` are undamaged.
 
-    `best_of` returns the step of the best of some validations; without one (0) the last checkpoint is taken.
+    `best_of` returns the step of the best of some validations. If it returns 0, the last checkpoint is used.
     """
     while True:
         chosen = best_of(validations)
@@ -313,7 +312,7 @@ def best(
 
 
 class SharedReading:
-    """Reading a checkpoint by ranks that hold the same: one of them reads a tensor, and the others receive it."""
+    """Reads a checkpoint on replicas: one of them reads each tensor and broadcasts it to the others."""
 
     def __init__(self, ranks: Ranks) -> None:
         shared = ranks.mesh is not None and ranks.shape[0] > 1
@@ -321,7 +320,7 @@ class SharedReading:
         self.size, self.at, self.number = ranks.shape[0], ranks.coordinates[0], 0
 
     def fill(self, target: Tensor, read: Callable[[], Tensor]) -> None:
-        """Put what `read` returns into `target`; ranks that hold the same call this with the same tensors in turn."""
+        """Fill `target` with the result of `read`. All replicas call this with the same tensors in the same order."""
         reader, self.number = self.number % self.size, self.number + 1
         if self.group is None:
             target.copy_(read())
@@ -343,7 +342,7 @@ def restore(
     ranks: Ranks,
     rows: Mapping[str, int],
 ) -> None:
-    """Put a checkpoint back into networks, carried state and optimizer, whatever mesh it was saved on."""
+    """Load a checkpoint into the networks, the carried state and the optimizer, whatever mesh saved it."""
     stored = boxes.Boxes(path, KINDS[0])
     tensors = own_tensors(objective)
     shapes = {n: torch.empty(stored.shape(n), device="meta") for n in stored.stored if not n.startswith("state/")}
@@ -355,7 +354,7 @@ def restore(
         for name, tensor in objective.state.items():
             share = _share_of(tensor, ranks)
             streams = stored.shape(f"state/{name}")[0] if f"state/{name}" in stored.stored else 0
-            if streams != share.shape[0]:  # somebody changed the batch of a run
+            if streams != share.shape[0]:  # the batch size of the run was changed
                 say(f"{path}: carries {name} of {streams} streams, now {share.shape[0]}: all of them begin anew")
                 continue
             tensor.copy_(stored.read(f"state/{name}", share))
@@ -365,7 +364,7 @@ def restore(
 def restore_moments(
     path: Path, optimizer: Optimizer, parts: list[LocalParameter], shared: SharedReading | None = None
 ) -> None:
-    """Put the optimizer's moments back, by parameter name; this rank's box of each."""
+    """Load this rank's part of the optimizer's moments, by parameter name."""
     shared = shared or SharedReading(Ranks(torch.device("cpu")))
     stored = boxes.Boxes(path, KINDS[1])
     fused = {p: g.get("fused") or g.get("capturable") for g in optimizer.param_groups for p in g["params"]}
@@ -408,7 +407,6 @@ def _moments(
 
 
 def _piece(name: str, tensor: Tensor, like: Tensor, rows: int | None) -> TensorPiece:
-    """What a rank holds of a tensor; rows of padding at its end are left out."""
     box = box_of(like)
     if rows is not None:
         kept = max(min(box.start[0] + box.size[0], rows) - box.start[0], 0)
@@ -418,7 +416,6 @@ def _piece(name: str, tensor: Tensor, like: Tensor, rows: int | None) -> TensorP
 
 
 def _split_of(tensor: Tensor) -> frozenset[str]:
-    """The dimensions of the mesh over which a tensor is cut."""
     if not is_sharded(tensor):
         return frozenset()
     names = tensor.device_mesh.mesh_dim_names or ()  # type: ignore[attr-defined]
@@ -427,7 +424,7 @@ def _split_of(tensor: Tensor) -> frozenset[str]:
 
 
 def _copies(split: Collection[str], ranks: Ranks) -> tuple[int, int]:
-    """How many ranks hold the same as this one of what is cut so, and which of them it is."""
+    """Return how many ranks hold the same part of a tensor split over `split`, and this rank's index among them."""
     copies, copy = 1, 0
     for name, size, at in zip(DIMENSIONS, ranks.shape, ranks.coordinates, strict=True):
         if name not in split:
@@ -436,6 +433,6 @@ def _copies(split: Collection[str], ranks: Ranks) -> tuple[int, int]:
 
 
 def _share_of(tensor: Tensor, ranks: Ranks) -> Box:
-    """Carried state: each rank that sees other rows holds its streams, which are neighbors in the whole."""
+    """Return the box of this rank's carried state: ranks with different rows hold neighboring streams."""
     size = tuple(tensor.shape)
     return Box((size[0] * ranks.data_world, *size[1:]), (size[0] * ranks.data_rank, *(0 for _ in size[1:])), size)

@@ -1,4 +1,4 @@
-"""Trials side by side: means over seeds, the best, the table, and what a person is told of them."""
+"""Comparison of trials: means over seeds, the best trial, the table in Markdown and the printed summary."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ordsmed.base.screen import markdown
 from ordsmed.learn.score.seeds import over_seeds
 from ordsmed.train.grid import Trial
 
-SHOWN = 6  # scores in tables
+SHOWN = 6  # most scores shown in a table
 
 
 def compared(
     score: str, trials: Sequence[Trial], failed: Mapping[str, str], *, lower_is_better: bool = False
 ) -> dict[str, Any]:
-    """Means and deviations of every setting, and every trial: what trials.json holds."""
+    """Return the content of trials.json: every trial, and the mean and deviation of every setting."""
     done = [trial for trial in trials if trial.done]
     rows: list[dict[str, Any]] = []
     for setting in _different(trial.setting for trial in trials):
@@ -48,12 +48,11 @@ def compared(
 
 
 def best_of(done: Sequence[Trial], score: str, *, lower_is_better: bool = False) -> Trial:
-    """Of trials that are done, the first of the best score; of those without scores the first."""
+    """Return the finished trial with the best score; the first of equals, or the first if none has scores."""
     return max(done, key=lambda trial: _rank(trial.scores.get(score), lower_is_better))
 
 
 def _rank(value: float | None, lower_is_better: bool) -> float:
-    """For comparing: what was not validated, or is no number, comes last."""
     return -math.inf if value is None or math.isnan(value) else -value if lower_is_better else value
 
 
@@ -66,7 +65,6 @@ def _left_by(trial: Trial) -> dict[str, Any]:
 
 
 def _different(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each once, in their order."""
     distinct: list[dict[str, Any]] = []
     for setting in settings:
         if setting not in distinct:
@@ -75,7 +73,6 @@ def _different(settings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _over_seeds(scores: Sequence[Mapping[str, float]], lower_is_better: bool) -> dict[str, dict[str, float]]:
-    """Mean and best of each score, and of several its sample deviation."""
     table = {}
     for name in scores[0] if scores else ():
         values = [trial[name] for trial in scores]
@@ -86,7 +83,6 @@ def _over_seeds(scores: Sequence[Mapping[str, float]], lower_is_better: bool) ->
 
 
 def table(title: str, result: Mapping[str, Any]) -> list[str]:
-    """The trials in Markdown: a line a setting, then a line a trial."""
     score = result["score"]
     score_names = [
         name for name in dict.fromkeys(n for row in result["settings"] for n in row["scores"]) if name != score
@@ -111,7 +107,7 @@ def table(title: str, result: Mapping[str, Any]) -> list[str]:
 
 
 def digits_of(result: Mapping[str, Any]) -> int:
-    """Behind the point: losses differ by less than scores of a hundred."""
+    """Return the digits after the decimal point: losses differ by less than scores from 0 to 100."""
     return 4 if "lower_is_better" in result else 2
 
 
@@ -132,7 +128,6 @@ def _of_trial(trial: Mapping[str, Any], score: str, digits: int, *, best: bool) 
 
 
 def summary(folder: Path) -> list[str]:
-    """What a person is told of trials that are all done."""
     result = files.read_json(folder / "trials.json")
     rows = result["settings"]
     wide = max(len(setting_of(row["setting"])) for row in rows)
@@ -148,11 +143,9 @@ def _of_record(result: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def setting_of(setting: Mapping[str, Any]) -> str:
-    """A setting for a person."""
     words = (f"{name} {value if isinstance(value, str) else json.dumps(value)}" for name, value in setting.items())
     return ", ".join(words) or "as in the recipe"
 
 
 def spread(score: Mapping[str, float] | None, digits: int = 2) -> str:
-    """A mean with its deviation; nothing where there is none."""
     return str(Mean(score["mean"], score.get("deviation", math.nan), digits=digits)) if score else ""

@@ -1,6 +1,7 @@
-"""A deadline: the numbers of steps are planned again while a run goes, by the speed that its steps really have.
+"""Deadlines: change the numbers of steps during a run, by the measured time of its steps.
 
-The run's status keeps every change of plan with the step after which it holds, so a resumed run follows the same plans.
+The run's status keeps every change of plan with the step after which it applies, so a resumed run follows the same
+plans.
 """
 
 from __future__ import annotations
@@ -22,32 +23,30 @@ from ordsmed.train.job import Job
 from ordsmed.train.training import Training
 
 R = TypeVar("R", bound=Training)
-Table = list[list[float]]  # steps and warm-up of every phase, and its `schedule.over` where that is said
+Table = list[list[float]]  # for each phase: steps, warm-up and, if set, `schedule.over`
 
-RESERVE = 0.95  # of a deadline is planned; the rest is for checkpoints, the end and a slower hour
+RESERVE = 0.95  # share of a deadline that is planned; the rest is for checkpoints, the end and slower steps
 COLD = 2  # steps at the start of a phase or of a process that are slower than those after them
 FIRST = 4  # step of a phase after which the plan is first checked
-PARTS = 8  # of a plan, after each of which it is checked
-SLACK = 0.1  # of the steps that are left: a smaller change is not made
-MOST_MORE = 1.1  # times the share of its steps that the phase before had, which a phase may have
-ROUNDS = 4  # in which steps and validations are fitted to each other
-PRINTED = 0.2  # of the steps last printed: a smaller change is kept in the status and the log, but not printed
-SANE = 0.1  # of the steps asked for: with fewer the rates of the recipe may mean little
+PARTS = 8  # the plan is checked after each of this many parts of the run
+SLACK = 0.1  # share of the remaining steps; smaller changes are not made
+MOST_MORE = 1.1  # a phase may keep at most this many times the share of steps that the phase before kept
+ROUNDS = 4  # iterations that fit steps and validations to each other
+PRINTED = 0.2  # share of the steps printed last; smaller changes are only recorded and logged
+SANE = 0.1  # share of the recipe's steps; with fewer, its learning rates may not be suitable
 
 
 def warn(steps: int, wanted: int) -> None:
-    """Report that a plan has only a small part of the steps asked for."""
     if steps < SANE * wanted:
         say(f"--deadline: {steps / wanted:.2%} of the recipe's steps; its rate and warm-up were made for all of them")
 
 
 def scaled_warmup(warmup: float, share: float) -> float:
-    """Return the warm-up for `share` of the steps: a number of steps shrinks, to 1 at least; a share stays."""
+    """Return the warm-up for `share` of the steps: a number of steps is scaled, to 1 at least; a share stays."""
     return warmup if warmup < 1 else float(max(1, int(warmup * share)))
 
 
 def difference(before: Table, after: Table) -> str:
-    """Return the change from one plan to another in words, warm-ups included."""
     columns = (("steps", 0), ("warm-up", 1))
     old, new = ({name: [row[n] for row in rows] for name, n in columns} for rows in (before, after))
     changed = [f"{name} {_numbers(old[name])} became {_numbers(new[name])}" for name in old if old[name] != new[name]]
@@ -60,27 +59,24 @@ def _numbers(values: Sequence[float]) -> str:
 
 @dataclass
 class Deadline:
-    """The plans of a run that has to end in time."""
-
     folder: Path
-    seconds: float  # from its first start; of a resumed run: of training
+    seconds: float  # from the first start of the run; after a resume: seconds of training
     asked: Table
-    learning: list[float]  # seconds of a warm step of each phase, as they were timed before the run
+    learning: list[float]  # seconds of a warm step of each phase, as timed before the run
     judging: float  # seconds of a validation
     used: float  # seconds before this process trained
     every: int = 0  # steps between validations; 0: none, or their number does not depend on the steps
-    rest: float = 0.0  # of all validations whose number is fixed, seconds in all
-    ending: float | None = None  # seconds after the last step; None: those of a validation
-    plans: list[dict[str, Any]] = field(default_factory=list)  # after which step which plan became which
+    rest: float = 0.0  # seconds of all validations together, if their number is fixed
+    ending: float | None = None  # seconds needed after the last step; None: those of a validation
+    plans: list[dict[str, Any]] = field(default_factory=list)  # changes of plan: after which step, old plan, new plan
     began: float = field(default_factory=time.perf_counter)
-    spent: list[float] = field(default_factory=list)  # seconds of the steps since the plan was checked
-    phase: int = -1  # to which they belong
-    cold: int = COLD  # of them at the start, which are not counted
-    printed: Table = field(default_factory=list)  # the plan that was printed last
+    spent: list[float] = field(default_factory=list)  # seconds of the steps since the last check of the plan
+    phase: int = -1  # the phase of those steps
+    cold: int = COLD  # steps at the start of `spent` that are not counted
+    printed: Table = field(default_factory=list)  # the plan printed last
 
     @staticmethod
     def of(folder: Path, recipe: Training, start: int, used: float) -> Deadline | None:
-        """Return the deadline of a run, or None if it has none."""
         status = Run(folder).status
         if "fit" not in status:
             return None
@@ -90,17 +86,17 @@ class Deadline:
                         plans=list(status.get("plans", [])), **status["fit"])  # fmt: skip
 
     def replan(self, job: Job, step: int, seconds: float) -> Table | None:
-        """After step `step`, which took `seconds`: return the plan from now on if it changes; equal on all ranks."""
+        """Return the new plan after step `step`, which took `seconds`, or None to keep the plan; equal on all ranks."""
         index, inner = locate(job.phases, step - 1)
         if index != self.phase:
             self.phase, self.spent, self.cold = index, [], COLD
         self.spent.append(seconds / _share_of_batch(job.phases, step))
-        if self.plans and step <= self.plans[-1]["after"]:  # a resumed run follows what was decided before
+        if self.plans and step <= self.plans[-1]["after"]:  # a resumed run follows the recorded plans
             return next((plan["now"] for plan in self.plans if plan["after"] == step), None)
         warm = self.spent[self.cold :]
         if len(warm) < 2 or not _is_checked(inner + 1, step, total(job.phases)):
             return None
-        run_ahead = job.ranks.device.type == "cuda"  # a GPU is waited for only now and then: only the mean is true
+        run_ahead = job.ranks.device.type == "cuda"  # a GPU runs asynchronously: only the mean is exact
         pace, self.spent, self.cold = (statistics.fmean if run_ahead else statistics.median)(warm), [], 1
         new_plan = first_alone(job.ranks, lambda: self._plan(job, step, pace))
         if new_plan:
@@ -108,7 +104,7 @@ class Deadline:
         return new_plan
 
     def _plan(self, job: Job, step: int, pace: float) -> Table | None:
-        """On the first rank: decide, and write the decision down before another step is trained."""
+        """On the first rank: return a new plan or None, and record a new plan before the next step is trained."""
         index, inner = locate(job.phases, step)
         if not inner:
             return None  # between phases
@@ -117,7 +113,7 @@ class Deadline:
         left -= slower * (self.judging if self.ending is None else self.ending)
         before, steps = table(job.phases), total(job.phases)
         now = before
-        for _ in range(ROUNDS):  # the validations that are left depend on the steps
+        for _ in range(ROUNDS):  # the number of remaining validations depends on the steps
             between = self.rest * slower * (1 - step / sum(row[0] for row in now))
             now = self._fitting(job, index, inner, slower, left - between)
         planned_now = int(sum(row[0] for row in now))
@@ -129,7 +125,7 @@ class Deadline:
         return now
 
     def _print(self, step: int, before: Table, now: Table, reason: str) -> None:
-        """Print a change of plan that is large compared to the one printed last; write a small one to the log alone."""
+        """Print a change of plan if it is large compared to the last printed plan; otherwise only log it."""
         self.printed = self.printed or before
         was, steps = (sum(row[0] for row in plan) for plan in (self.printed, now))
         if abs(steps - was) > PRINTED * was:
@@ -141,17 +137,17 @@ class Deadline:
     def _fitting(self, job: Job, index: int, inner: int, slower: float, left: float) -> Table:
         """Return the plan from step `inner` of phase `index` on that takes `left` seconds.
 
-        `slower`: times as long as they were timed before the run steps take now.
+        `slower` is the factor by which steps are slower now than when they were timed before the run.
         """
         judging = self.judging * slower
         costs = [slower * tried + (judging / self.every if self.every else 0.0) for tried in self.learning]
-        tried = zip(self.learning, job.phases, strict=True)  # what batches that grow save, however many steps there are
+        tried = zip(self.learning, job.phases, strict=True)  # batch ramps save this time for any number of steps
         saved = [slower * each_step * (phase.steps - phase.whole_steps) for each_step, phase in tried]
         done = inner * costs[index] - slower * self.learning[index] * (inner - _whole_steps(job.phases[index], inner))
         now, share = table(job.phases), self._share(left + done + sum(saved[index:]), costs, index)
-        if index:  # later phases keep to the share of the first
+        if index:  # later phases are not cut less than the phase before
             share = min(share, MOST_MORE * job.phases[index - 1].steps / self.asked[index - 1][0])
-        if self.asked[index][0] * share < inner + 1:  # one more step of this phase, and the rest for the next phases
+        if self.asked[index][0] * share < inner + 1:  # train one more step of this phase and scale the next phases
             share = self._share(left - costs[index] + sum(saved[index + 1 :]), costs, index + 1)
         for number in range(index, len(now)):
             wanted, warmup, *over = self.asked[number]
@@ -161,12 +157,11 @@ class Deadline:
         return now
 
     def _left(self, *, last: bool) -> float:
-        """Return the seconds that are left for steps and validations; the last phase may use up the reserve."""
         left = self.seconds - self.used - (time.perf_counter() - self.began)
         return left * RESERVE if last else left - (1 - RESERVE) * self.seconds
 
     def _share(self, left: float, costs: list[float], first: int) -> float:
-        """Return which part of the steps asked for, from phase `first` on, fits into the seconds that are left."""
+        """Return the share of the recipe's steps, from phase `first` on, that fits into `left` seconds."""
         whole = 0.0
         for row, cost in zip(self.asked[first:], costs[first:], strict=True):
             whole += row[0] * cost
@@ -174,7 +169,7 @@ class Deadline:
 
 
 def _is_checked(inner: int, step: int, steps: int) -> bool:
-    """Is the plan checked after step `inner` of a phase: the 4th, 8th, 16th ..., and each eighth of the run?"""
+    """Return whether to check the plan: after the 4th, 8th, 16th ... step of a phase, and each eighth of the run."""
     return (inner >= FIRST and inner & (inner - 1) == 0) or (step >= FIRST and step % max(1, steps // PARTS) == 0)
 
 
@@ -184,18 +179,15 @@ def _whole_steps(phase: Phase, steps: int) -> float:
 
 
 def _share_of_batch(phases: Sequence[Phase], step: int) -> float:
-    """Return which part of its phase's batch a step of the run (1 is the first) has."""
     index, inner = locate(phases, step - 1)
     return phases[index].rows_of(inner)[1] / phases[index].batch
 
 
 def table(phases: Sequence[Phase]) -> Table:
-    """Return phases as a plan."""
     return [[p.steps, p.warmup, *([p.schedule.over] if p.schedule.over else [])] for p in phases]
 
 
 def planned(recipe: R, plan: Table) -> R:
-    """Return a recipe with the steps, warm-ups and schedules of a plan."""
     phases = []
     for phase, (steps, warmup, *over) in zip(recipe.phases, plan, strict=True):
         schedule = dataclasses.replace(phase.schedule, over=int(over[0]) if over else 0)
@@ -204,6 +196,5 @@ def planned(recipe: R, plan: Table) -> R:
 
 
 def in_force(recipe: R, plans: Sequence[dict[str, Any]], step: int) -> R:
-    """Return a recipe by the plan that was in force when `step` steps were done."""
     plan = next((plan["was"] for plan in plans if step < plan["after"]), plans[-1]["now"] if plans else None)
     return recipe if plan is None else planned(recipe, plan)

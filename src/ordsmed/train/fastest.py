@@ -1,4 +1,4 @@
-"""`layout.precision = "auto"`: which precision is fastest here, by products and real steps that are timed once."""
+"""`layout.precision = "auto"`: choose the fastest precision for this device, by timing products and real steps once."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from ordsmed.train.mesh.precision import best_on, likely
 from ordsmed.train.plan import Plan, planned
 from ordsmed.train.training import Training
 
-GAIN = 1.2  # 16 bits are taken where they are so many times as fast: for less, their rounding is not worth it
-TOKENS = 2_048  # of the micro-batches that are timed
-LONG = 0.75  # seconds: fewer tokens, where fp32 would take longer for them at the speed of large products
-STEPS = 4  # of each precision at most; the first wakes threads and libraries
-ENOUGH = 1.0  # seconds after which the second step is the last, where the process has its cores for itself
-MOST = 5.0  # where it has not
+GAIN = 1.2  # 16 bits are used if they are this many times as fast; a smaller gain is not worth their rounding
+TOKENS = 2_048  # tokens of a timed micro-batch
+LONG = 0.75  # seconds that a trial step in fp32 may take; with slower devices it has fewer tokens
+STEPS = 4  # most timed steps of each precision; the first one starts threads and loads libraries
+ENOUGH = 1.0  # seconds of steps after which timing stops, if the process has its cores to itself
+MOST = 5.0  # seconds of timing in any case
 
 P = TypeVar("P", bound=Plan)
 
 
 def with_fastest_precision(plan: P) -> P:
-    """A plan whose precision is chosen, where its layout leaves that open; the first rank decides for all."""
+    """Return `plan` with a precision chosen if its layout leaves it open; the first rank decides for all."""
     if plan.recipe.layout.precision != "auto":
         return plan
     return _in(plan, _chosen(plan.recipe.layout, plan.ranks, lambda: plan))
 
 
 def fastest_precision(kind: type[Plan], recipe: Training, processes: int) -> str:
-    """The precision of several runs of a recipe, as one process of those that go on side by side would choose it."""
+    """Return the precision for several runs of a recipe that train side by side, as one process would choose it."""
     layout = dataclasses.replace(recipe.layout, replicate=0, shard=1, tensor=1)
     before, ranks = torch.get_num_threads(), planned(layout, 1)
     torch.set_num_threads(threads_of(layout.threads or None, local_world=max(1, processes)))
@@ -55,7 +55,7 @@ def fastest_precision(kind: type[Plan], recipe: Training, processes: int) -> str
 
 
 def expected(plan: Plan) -> str:
-    """What would be taken, as far as that is known before anything is measured; on a CPU else fp32."""
+    """Return the precision that `auto` is likely to choose, by earlier measurements; without any, fp32 on a CPU."""
     layout, device = plan.recipe.layout, plan.ranks.device
     if layout.precision == "auto" and not layout.fp8 and device.type == "cpu" and plan.network is not None:
         layout = layout.with_precision("bf16" if kept_figure(_key(plan)) >= GAIN else "fp32")
@@ -63,7 +63,7 @@ def expected(plan: Plan) -> str:
 
 
 def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
-    """What this device is fastest in, and a line that says why; `make`: the plan, should its steps be timed."""
+    """Return the fastest precision on this device and log the reason. `make` builds the plan if steps must be timed."""
     if layout.fp8:
         chosen, reason = "bf16", "which layout.fp8 needs"
     elif ranks.device.type == "cuda":
@@ -76,14 +76,14 @@ def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
 
 
 def _measured(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
-    """fp32 or bf16 on a CPU, and what was found; where products are not faster, no steps are timed."""
+    """Return fp32 or bf16 for a CPU, and the reason. If products are not faster in bf16, no steps are timed."""
     products = first_alone(ranks, lambda: measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32"))
     reason = f"products in bf16 are {products:.2f} times as fast as in fp32"
     if products < GAIN:
         return "fp32", f"{reason}; wanted {GAIN:g}"
     try:
         plan = make()
-    except OrdsmedError as error:  # the run itself meets and tells it
+    except OrdsmedError as error:  # the run itself will raise and report it
         return "fp32", f"{reason}, but steps could not be timed: {error}"
     steps, failed = _steps(plan)
     if failed:
@@ -92,28 +92,27 @@ def _measured(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
 
 
 def _steps(plan: Plan) -> tuple[float, str]:
-    """How many times as fast this network's steps are in bf16, or why that is not known.
+    """Return how many times as fast this network's steps are in bf16 as in fp32, or 0 and why that is unknown.
 
-    It is kept, by machine, network and what it learns, where nothing else ran beside it.
+    The figure is stored by machine, network and objective, if nothing else ran on the machine meanwhile.
     """
     ranks, key = plan.ranks, _key(plan)
     if known := first_alone(ranks, lambda: kept_figure(key)):
         return known, ""
     short, speeds, alone = _short(plan), list[float](), watch_alone()
-    for precision in ("fp32", "bf16"):  # one after the other: two networks may be more than memory holds
+    for precision in ("fp32", "bf16"):  # one after the other, because two networks may not fit in memory
         speed, failed = _tried(short, precision)
         let_go(ranks)
         speeds.append(slowest(speed, ranks))
         if not speeds[-1]:
             return 0.0, first_alone(ranks, lambda: f"{precision}: {failed or 'another process failed'}")  # noqa: B023
     ratio = speeds[1] / speeds[0]
-    if ranks.world > 1 or alone():  # of several processes each has others beside it
+    if ranks.world > 1 or alone():  # several processes always share the machine
         first_alone(ranks, lambda: keep_figure(key, ratio))
     return first_alone(ranks, lambda: ratio), ""
 
 
 def _tried(plan: Plan, precision: str) -> tuple[float, str]:
-    """Steps a second, or 0 and why there are none; what may have befallen one of several processes alone is raised."""
     try:
         return _speed(_in(plan, precision)), ""
     except Stopped:
@@ -125,7 +124,6 @@ def _tried(plan: Plan, precision: str) -> tuple[float, str]:
 
 
 def _speed(plan: Plan) -> float:
-    """Steps a second of a network that is thrown away after; the fastest step but the first counts."""
     job, spent = plan.build(), list[float]()
     began = time.perf_counter()
     for seconds, norm in timed_steps(job, 0):
@@ -144,7 +142,6 @@ def _in(plan: P, precision: str) -> P:
 
 
 def _short(plan: Plan) -> Plan:
-    """The plan with micro-batches of few tokens, in its first phase."""
     layout, phase, ranks = plan.recipe.layout, plan.recipe.phases[0], plan.ranks
     tokens = min(TOKENS, first_alone(ranks, lambda: _affordable(plan)))
     share = dataclasses.replace(layout, micro=0, tokens=tokens).share(phase, 1, ranks.device.type, 0, ranks.data_world)
@@ -153,20 +150,17 @@ def _short(plan: Plan) -> Plan:
 
 
 def _affordable(plan: Plan) -> int:
-    """So many tokens are not too many to try with."""
     phase, ranks = plan.recipe.phases[0], plan.ranks
     a_token = plan.flops(0) / (phase.batch * plan.row_length(0))
     return max(1, int(LONG * measured_peak(ranks.device, "fp32") / a_token)) if a_token else TOKENS
 
 
 def _micro(plan: Plan) -> int:
-    """The micro-batch of the run itself in its first phase."""
     layout, phase, ranks = plan.recipe.layout, plan.recipe.phases[0], plan.ranks
     return layout.share(phase, 1, ranks.device.type, 0, ranks.data_world).micro
 
 
 def _key(plan: Plan) -> str:
-    """What a step's time depends on: the machine, the network, what it learns and how it lies there."""
     recipe, layout, ranks = plan.recipe, plan.recipe.layout, plan.ranks
     learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
     how = [_micro(plan), recipe.phases[0].length, layout.recompute, layout.compile, *layout.exact, *ranks.shape]

@@ -1,6 +1,6 @@
-"""Fitting a training to a deadline before its first step: steps of each phase are timed, and as many planned as fit.
+"""Fitting a training to a deadline: time steps of each phase before the first step, and plan as many as fit.
 
-`train/deadline.py` corrects the plan while the run goes.
+`train/deadline.py` corrects the plan during the run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ordsmed.train.training import Training
 R = TypeVar("R", bound=Training)
 
 WARM = (2, 12)  # timed steps of a phase after the cold ones, at least and at most
-MOST_JUDGING = 0.25  # of the time, for validations whose number is fixed
-TRIAL_SECONDS = 0.5  # that the timed steps of a phase take, where that is a number within these
+MOST_JUDGING = 0.25  # share of the time for validations, if their number is fixed
+TRIAL_SECONDS = 0.5  # seconds that the timed steps of a phase take, within the limits of `WARM`
 
 
 class TooShort(RecipeError):
@@ -43,10 +43,10 @@ class TooShort(RecipeError):
 
 
 def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, dict[str, Any]]:
-    """Return the recipe of `plan` with fewer steps, so that all phases end within `seconds`, cut by the same share.
+    """Return the recipe of `plan` with every phase shortened by the same factor, so that the run ends within `seconds`.
 
-    `endings`: how many validations the end of the run takes. The second result is what the run's status keeps, by which
-    the plan is corrected later.
+    `endings` is the time after the last step, in validations. The second result is stored in the run's status. The plan
+    is corrected by it during the run.
     """
     recipe, ranks, job = plan.recipe, plan.ranks, plan.build()
     seconds = first_alone(ranks, lambda: seconds)  # each rank has its own clock, and all need the same plan
@@ -80,7 +80,7 @@ def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, 
 
 
 def with_affordable_validations(recipe: R, left: float, judging: float) -> R:
-    """Return a recipe with fewer validations if those on the way would take too much of the seconds that are left."""
+    """Return the recipe with fewer validations if they would take too much of the `left` seconds."""
     if recipe.validation_cost(judging)[1] <= MOST_JUDGING * max(left, 0.0):
         return recipe
     count = int(MOST_JUDGING * max(left, 0.0) / judging)
@@ -89,7 +89,6 @@ def with_affordable_validations(recipe: R, left: float, judging: float) -> R:
 
 
 def _listed(learning: Sequence[float]) -> str:
-    """Seconds of a step of each phase."""
     return ", ".join(f"{seconds:.3g}" for seconds in learning)
 
 
@@ -108,9 +107,9 @@ def _shrunk(phase: Phase, share: float) -> Phase:
 
 
 def _trial(job: Job, index: int, scratch: Path) -> float:
-    """Return the median seconds of a warm step of this phase, on networks that are thrown away afterwards.
+    """Return the median seconds of a warm step of this phase, on networks that are discarded afterwards.
 
-    Where the batch grows, the steps have the whole batch. All ranks take the same number of steps.
+    If the batch size grows, the steps have the full batch. All ranks take the same number of steps.
     """
     share, phase = job.share(index), job.phases[index]
     if phase.batch_ramp:

@@ -1,4 +1,4 @@
-"""Which trials there are: a recipe's combinations of settings and seeds, each with a recipe of its own."""
+"""Trials of a recipe: one for each combination of the grid's settings and seeds, each with a complete recipe."""
 
 from __future__ import annotations
 
@@ -19,35 +19,30 @@ from ordsmed.train.scores import found_in
 from ordsmed.train.several import PlannedRun
 from ordsmed.train.training import Training
 
-MOST = 10_000  # trials: more are a mistake
+MOST = 10_000  # trials; more are likely a mistake
 
 
 @dataclass(frozen=True)
 class Trial(PlannedRun):
-    """One training among others."""
-
-    setting: dict[str, Any]  # in what it differs from others, beside its seed
+    setting: dict[str, Any]  # the settings in which trials differ, without the seed
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What it found, once it is done."""
         return found_in(self.folder)
 
     @property
     def scores(self) -> dict[str, float]:
-        """The numbers that it is compared by."""
         return self.recipe.compared_by(self.facts)
 
     @property
     def seconds(self) -> float:
-        """Spent on its steps."""
         path = self.folder / "metrics.jsonl"
         lines = meters.read(path) if path.exists() else []
         return round(sum(float(line.get("seconds", 0.0)) for line in lines), 1)
 
 
 def plan(recipe: Training, folder: Path, place: str, more: Mapping[str, Sequence[Any]]) -> list[Trial]:
-    """A trial for each combination of settings and seed; `more`: axes beside those of the grid."""
+    """Return a trial for each combination of settings and seed; `more` are axes in addition to those of the grid."""
     axes = {**more, **recipe.axes}
     last = [path.rpartition(".")[2] for path in axes]
     short = [name if last.count(name) == 1 else path for path, name in zip(axes, last, strict=True)]

@@ -1,11 +1,11 @@
-"""The guard: what is done about a loss that is no number, or jumps; the same decision on every rank, before the update.
+"""The guard: how a run handles losses that are not finite or jump. All ranks decide the same, before the update.
 
-stop     the run ends with a complaint; what it saved before stands
-skip     this step's rows teach nothing
-rewind   back to the last checkpoint, and every row from there to the trouble teaches nothing
+stop     end the run with an error; its checkpoints stay
+skip     do not train on the rows of this step
+rewind   return to the last checkpoint and skip all rows from there to the bad step
 
-Weights or a validation with NaN or Inf cannot be skipped: they are gone back from, or end the run. So does a run
-most of whose steps taught nothing.
+Weights or a validation loss with NaN or Inf cannot be skipped: the run rewinds or ends. A run also ends if most of its
+steps were skipped.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from typing import Any, Literal
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
-LEAST = 0.5  # of a run's steps must have taught something
+LEAST = 0.5  # least share of a run's steps that must not be skipped
 
 REMEDY = 'begin anew with a lower rate, a longer warm-up or `layout.precision="fp32"` (--anew, or another `out`)'
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What is done about a loss that is no number, or jumps."""
-
     action: Literal["stop", "skip", "rewind"] = "stop"
     """stop the run; skip the step's rows; or rewind to the last checkpoint and leave out all rows since"""
     spike: float = 0.0
@@ -47,18 +45,18 @@ class Guard:
 
     @property
     def watches(self) -> bool:
-        """Is every step looked at before its update? Otherwise losses are looked at when they are written."""
+        """Whether every step is checked before its update; otherwise losses are checked when they are written."""
         return self.action != "stop" or self.spike > 0
 
 
 class LossHistory:
-    """The last losses, by which a jump is known."""
+    """The most recent losses, with which a new one is compared to detect a jump."""
 
     def __init__(self, guard: Guard, losses: Iterable[float] = ()) -> None:
         self.guard, self.losses = guard, deque(losses, maxlen=guard.window)
 
     def trouble(self, loss: float, norm: float) -> str:
-        """What is wrong with a step; empty where nothing is. What is right becomes part of the course."""
+        """Return what is wrong with a step, or an empty string. A good loss is added to the history."""
         if not math.isfinite(loss) or not math.isfinite(norm):
             return f"loss {loss:g}, gradient norm {norm:g}"
         if self.guard.spike and len(self.losses) == self.guard.window:
@@ -70,7 +68,7 @@ class LossHistory:
 
 
 def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
-    """How many steps taught nothing; stretches may lie over each other."""
+    """Return the number of skipped steps; the stretches may overlap."""
     count = reached = 0
     for first, last in sorted((stretch["first"], stretch["last"]) for stretch in stretches):
         count += max(0, last - max(first - 1, reached))
@@ -79,7 +77,7 @@ def left_out(stretches: Iterable[Mapping[str, Any]]) -> int:
 
 
 def remedy(folder: Path, verb: str, guard: Guard, stands: int | None) -> str:
-    """What helps a run in trouble, of which a checkpoint stands, or none (None)."""
+    """Return the advice for a failed run; `stands` is the step of its last checkpoint, None if there is none."""
     kept = "no checkpoint stands" if stands is None else f"checkpoint of step {stands} stands"
     if guard.action == "rewind":
         return f"{kept}; {REMEDY}"

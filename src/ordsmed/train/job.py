@@ -1,4 +1,4 @@
-"""A job: everything one training needs, built from its recipe, equal on every rank.
+"""A job: everything that one training run needs, built from its recipe, equal on every rank.
 
 plan -> data, objective (networks) -> spread over the mesh -> optimizer -> Job
 """
@@ -47,75 +47,71 @@ from ordsmed.weights import weights
 
 
 class TrainingData(Protocol):
-    """What a job reads and is judged by."""
+    """The data that a job trains on and is validated with."""
 
     tokenizer: Tokenizer
 
     def rows(self, index: int, before: int) -> Rows:
-        """The training rows of a phase; `before`: phases of the run that this one started from."""
+        """Return the training rows of a phase; `before` counts the phases of the run that this run started from."""
 
     def renew(self, job: Job, folder: Path, index: int, inner: int) -> int:
-        """Choose what rows are made of from a step of a phase on; up to which step of it that holds."""
+        """Choose the data from step `inner` of a phase on; return the step of the phase up to which it is used."""
 
     def row_length(self, index: int) -> int:
-        """Tokens of a row of a phase, on average."""
+        """Return the mean number of tokens of a row in a phase."""
 
     def validate(self, job: Job, index: int) -> dict[str, float]:
-        """What a validation finds; its loss is called `validation`. Empty where nothing is held out."""
+        """Return the validation scores with the loss as `validation`; empty if no data are held out."""
 
     def validation_seconds(self, job: Job) -> float:
-        """Return how long a validation takes, by a part of it; 0 if nothing is held out."""
+        """Return the seconds of a validation, estimated from a part of it; 0 if no data are held out."""
 
     def describe(self, job: Job, scores: dict[str, float]) -> str:
-        """That in words."""
+        """Return validation scores as text."""
 
     def facts(self) -> dict[str, Any]:
-        """What the run's folder keeps of it, by the names of the recipe."""
+        """Return the facts for data.json in the run's folder, by the names of the data in the recipe."""
 
 
 @dataclass
 class Vote:
-    """Whether the run shall stop: ranks hear a signal at different moments, and must stop after the same step."""
+    """Whether the run should stop. Ranks receive a signal at different moments and must stop after the same step."""
 
-    mine: int = 0  # the signal that this rank heard
-    heard: bool | None = None  # did any? None: this rank is alone
-    short: bool = False  # did it hear it while it made the rows of a step, which are too few now?
+    mine: int = 0  # the signal that this rank received
+    heard: bool | None = None  # whether any rank did; None: there is one rank
+    short: bool = False  # the signal came while the rows of a step were made, so some are missing
 
     def result(self, mine: int) -> int:
-        """The signal to stop by after this step, 0: none."""
+        """Return the signal to stop by after this step; 0: continue."""
         if self.heard is None:
             return mine
         return (mine or signal.SIGTERM) if self.heard else 0
 
 
 class Replanner(Protocol):
-    """Plans a run again while it goes, so that it ends in time."""
+    """Changes the plan of a run so that it ends in time."""
 
-    plans: list[dict[str, Any]]  # after which step which plan became which
+    plans: list[dict[str, Any]]  # changes of plan: after which step, old plan, new plan
 
     def replan(self, job: Job, step: int, seconds: float) -> list[list[float]] | None:
-        """After a step that took so long: steps and warm-up of every phase from now on, where they are others."""
+        """Return the steps and warm-up of every phase from now on, or None if they do not change."""
 
 
 @dataclass
 class RunState:
-    """What changes while a training goes on."""
-
     losses: LossHistory
     vote: Vote = field(default_factory=Vote)
-    deadline: Replanner | None = None  # when the run has to end, and its plans
-    tell: Callable[[str], None] = lambda stage: None  # the watch: what this rank does now
-    validations: list[dict[str, Any]] = field(default_factory=list)  # what was found so far, each with its step
-    left_out: list[dict[str, Any]] = field(default_factory=list)  # stretches of steps that teach nothing, and why
-    ends: list[int] = field(default_factory=list)  # steps at which the run was done before it was extended
-    words: int | None = 0  # of text that were learned from up to here, each time they passed; None: nobody knows
-    reached: list[str] = field(default_factory=list)  # labels of the numbers of words that the last step came to
+    deadline: Replanner | None = None  # the deadline and the plans made for it
+    tell: Callable[[str], None] = lambda stage: None  # reports to the watch what this rank does now
+    validations: list[dict[str, Any]] = field(default_factory=list)  # the scores so far, each with its step
+    left_out: list[dict[str, Any]] = field(default_factory=list)  # ranges of skipped steps, each with the reason
+    ends: list[int] = field(default_factory=list)  # steps at which the run was finished before an extension
+    words: int | None = 0  # words of text seen, repetitions included; None: unknown
+    reached: list[str] = field(default_factory=list)  # labels of the word counts reached by the last step
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training, ready to go."""
-
     recipe: Training
     ranks: Ranks
     data: TrainingData
@@ -123,14 +119,14 @@ class Job:
     optimizer: torch.optim.Optimizer
     parallel: Parallel
     scaler: Scaler
-    precision: str  # what is used and why, for a person
+    precision: str  # the precision and its reason, as text
     state: RunState = field(default_factory=lambda: RunState(LossHistory(Guard())))
-    phases_before: int = 0  # those of the run this one starts from: its chance goes on, it does not begin again
-    began_with: str = ""  # the digest of the weights before the first step; empty: the run goes on
-    begins_taught: bool = False  # with weights that learned already: a validation before the first step tells how well
-    began_as: dict[str, Any] = field(default_factory=dict)  # what the run's record says of those weights
-    kernels: str = ""  # which of our own run, for a person; empty on a CPU
-    by_phase: tuple[Objective, ...] = ()  # networks without numbers, as each phase wants them; empty: all alike
+    phases_before: int = 0  # phases of the run that this one starts from: random numbers continue from there
+    began_with: str = ""  # digest of the initial weights; empty: the run is resumed
+    begins_taught: bool = False  # starts from trained weights, so validate before the first step
+    began_as: dict[str, Any] = field(default_factory=dict)  # facts about the initial weights for the run's status
+    kernels: str = ""  # this project's kernels in use, as text; empty on a CPU
+    by_phase: tuple[Objective, ...] = ()  # networks without data, with the settings of each phase; empty: all are equal
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -144,17 +140,15 @@ class Job:
         return self.data.rows(index, self.phases_before)
 
     def share(self, index: int) -> Share:
-        """How a phase's batch is cut."""
         ranks, layout = self.ranks, self.recipe.layout
         return layout.share(self.phases[index], index + 1, ranks.device.type, ranks.data_rank, ranks.data_world)
 
     def flops(self, index: int) -> float:
-        """Of a step of a phase, over all processes."""
         objective = self.by_phase[index] if self.by_phase else self.objective
         return objective.flops(self.phases[index].batch, self.data.row_length(index))
 
     def begin_phase(self, index: int, *, new: bool = False) -> None:
-        """Let the networks be as a phase wants them; `new`: before its first step."""
+        """Apply the settings of a phase to the networks; `new`: the phase is at its first step."""
         index = min(index, len(self.phases) - 1)
         if self.by_phase:
             self.objective.take_settings(self.by_phase[index])
@@ -166,7 +160,6 @@ class Job:
             average.forget_moments(self.optimizer)
 
     def set_decay(self, index: int, inner: int) -> None:
-        """Let weights decay in a step of a phase as the recipe's schedule says."""
         schedule, phase = self.recipe.decay_schedule, self.phases[index]
         if schedule == "constant":
             return
@@ -180,44 +173,42 @@ class Job:
 
     @property
     def leaves_frozen(self) -> bool:
-        """Is no gradient made of frozen weights? Where none changes another number by it.
+        """Whether to compute no gradients for frozen weights; only if that does not change other results.
 
-        Split weights are handed on by torch's own machinery, a compiler fuses what is left otherwise, and attention in
-        bf16 on a CPU takes another way where nothing learns.
+        It does change results if FSDP2 handles the weights, and if a compiler fuses operations differently. It also
+        does for bf16 attention on a CPU, which uses another kernel if nothing is trained.
         """
         layout, split = self.recipe.layout, any(is_sharded(part.whole) for part in self.parts)
         in_half = layout.half and self.ranks.device.type == "cpu"
         return any(phase.freeze for phase in self.phases) and not (split or in_half or layout.compile)
 
     def learning(self, index: int) -> list[LocalParameter]:
-        """Weights that learn in this phase: all but the frozen ones."""
         return [part for part in self.parts if not self.phases[index].freezes(part.name)]
 
     def see(self, words: int | None) -> None:
-        """After a step: so many words were learned from; None: nobody knows."""
+        """Add the words of a finished step to the run's count; None: they cannot be counted."""
         state = self.state
         before, state.words = state.words, None if None in (words, state.words) else (state.words or 0) + (words or 0)
         state.reached = passed(self.recipe.revision_words, before, state.words)
 
     def carry(self, index: int) -> None:
-        """Let the objective carry states of this process's rows of a phase, if it carries any; all begin anew."""
+        """Reset the states that the objective carries between steps, for this process's rows of a phase."""
         share = self.share(index)
         rows = share.batch // share.world
         self.objective.begin(share.rank * rows, rows)
 
     @property
     def parts(self) -> list[LocalParameter]:
-        """Every weight that learns, as it lies on this rank."""
         return [part for group in self.optimizer.param_groups for part in group["parts"]]
 
     @property
     def is_enough(self) -> bool:
-        """Is nothing to be gained any more, by the validations since the run was extended last?"""
+        """Whether to stop early, by the validations since the run was last extended."""
         since = self.state.ends[-1] if self.state.ends else -1
         return self.recipe.is_enough([line for line in self.state.validations if line["step"] > since])
 
     def leave_out(self, folder: Path, first: int, last: int, reason: str) -> None:
-        """From now on these steps teach nothing; in the run's record."""
+        """Mark steps `first` to `last` as skipped, and record this in the run's status."""
         if len(self.state.left_out) >= self.recipe.trouble.most:
             problem = f"{reason}; before it {many(len(self.state.left_out), 'time')} the like"
             wanted = f"at most {self.recipe.trouble.most} (trouble.most)"
@@ -230,23 +221,19 @@ class Job:
 
     @property
     def finite(self) -> bool:
-        """Are all weights numbers? The same answer on every rank."""
         parts = self.parts
         return bool(torch.isfinite(squares([part.local.detach() for part in parts], parts)).all())
 
     def leaves_out(self, step: int) -> bool:
-        """Is this a step that teaches nothing?"""
         return any(stretch["first"] <= step <= stretch["last"] for stretch in self.state.left_out)
 
     @property
     def workers(self) -> int:
-        """Processes that make batches ahead."""
         wanted = self.recipe.layout.workers
         return wanted if wanted >= 0 else min(8, self.ranks.threads - 1) if self.ranks.device.type == "cuda" else 0
 
 
 def check_decay(job: Job) -> None:
-    """Refuse a schedule of weight decay for an optimizer that has none."""
     if job.recipe.decay_schedule == "constant" or any(
         group.get("weight_decay") for group in job.optimizer.param_groups
     ):
@@ -256,7 +243,7 @@ def check_decay(job: Job) -> None:
 
 
 def check_word_count(job: Job, gone_on: Mapping[str, Any] | None) -> None:
-    """Refuse to keep weights by words where nobody knows how many there were, or how many a row has."""
+    """Raise a `RecipeError` if weights are kept by words seen, but words cannot be counted."""
     if not job.recipe.revision_words:
         return
     if gone_on and gone_on.get("words") is None:
@@ -270,7 +257,7 @@ def check_word_count(job: Job, gone_on: Mapping[str, Any] | None) -> None:
 
 
 def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
-    """Refuse to freeze what is not there, or all; `names`: of all weights."""
+    """Raise a `RecipeError` if a frozen name matches no weight in `names`, or if all weights are frozen."""
     for index, phase in enumerate(phases):
         place = f"phase[{index + 1}].freeze"
         for pattern in phase.freeze:
@@ -282,7 +269,7 @@ def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
 
 
 def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
-    """Whose kernels run from here on, in a line; empty: torch's, as anywhere."""
+    """Switch on the kernels that the layout allows, and return a line that describes them; empty: torch's."""
     products_used = products.begin(layout.kernels)
     dtype = precision.DTYPES.get(layout.precision, torch.float32)
     shapes = shapes_of(objective, dtype, layout.exact if layout.half else ())
@@ -293,9 +280,12 @@ def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:
 def assemble(
     recipe: Training, ranks: Ranks, data: TrainingData, networks: Callable[[], Objective], *, new: bool
 ) -> Job:
-    """Networks spread over the mesh, with their optimizer; `new`: the weights are those that the run begins with."""
+    """Build the networks, spread them over the mesh, and return a job with their optimizer.
+
+    `new`: the weights are the initial weights of the run, so their digest is recorded.
+    """
     if recipe.layout.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses to be deterministic
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it to be deterministic
         torch.use_deterministic_algorithms(True)
     note = precision.set_up(recipe.layout, ranks.device)
     objective = networks()
@@ -315,7 +305,7 @@ def assemble(
 
 
 def _without_compiler() -> None:
-    """Make optimizers without torch's compiler, which torch loads (1 to 2 s, 100 MB) so as not to compile this."""
+    """Let optimizers skip importing torch's compiler, which takes 1 to 2 s and 100 MB and is not used by them."""
     plain = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
     if plain and "torch._dynamo" not in sys.modules:
-        plain.__dynamo_disable = plain  # where torch keeps what it is to call instead
+        plain.__dynamo_disable = plain  # torch looks here for the function to call instead

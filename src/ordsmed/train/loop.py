@@ -1,4 +1,4 @@
-"""THE loop: it knows steps, phases and sums, and neither model, objective nor task, nor how they lie on a mesh.
+"""The training loop. It handles steps, phases and sums, and does not depend on model, objective, task or mesh.
 
 rows -> micro-batches -> summed losses / global counts -> gradients -> clip -> update
 """
@@ -43,11 +43,11 @@ from ordsmed.train.whole_step import look_ahead
 
 
 class Unmade(Exception):
-    """Some rank was asked to stop while it made the rows of a step, which is therefore not taken."""
+    """A rank was asked to stop while it prepared the rows of a step, so no rank trains this step."""
 
 
 class Overfull(Exception):
-    """A micro-batch has no room in this process, which is alone; the run may go on with a smaller one."""
+    """The only process ran out of memory in a micro-batch; the run may continue with smaller ones."""
 
     def __init__(self, step: int, micros: tuple[int, ...]) -> None:
         self.step, self.micros = step, micros
@@ -64,7 +64,7 @@ def train(
     watch: Watch | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> int:
-    """Train from a step of the run to its end; returns the last step."""
+    """Train from step `start` of the run to its end, and return the last step."""
     step, steps, recipe = start, total(job.phases), job.recipe
     callbacks = [callback for callback in callbacks if job.ranks.first or callback.every_rank]
     meters = Meters(
@@ -78,7 +78,7 @@ def train(
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.state.tell = lambda stage: watch.at(watch.step, stage)
     job.state.validations = first_alone(job.ranks, meters.validations)
-    until = first_alone(job.ranks, _stop_at)  # mpirun hands no variable on to other machines by itself
+    until = first_alone(job.ranks, _stop_at)  # mpirun does not copy variables to other machines
     with contextlib.ExitStack() as stack:
         for callback in callbacks:
             call([callback], "begin", job, folder, start)
@@ -97,21 +97,19 @@ def train(
 
 @dataclass(frozen=True)
 class RunLoop:
-    """A run under way: its steps, and what comes between them."""
-
     job: Job
     folder: Path
     steps: int
     meters: Meters
     progress: Progress
     watch: Watch
-    signal: Callable[[], int]  # by which the run is asked to stop; 0: none
+    signal: Callable[[], int]  # returns the signal that asks the run to stop; 0: none
     saving: Saving | None
     after_step: Sequence[Callable[[LoopState], None]]
     until: int = 0  # the step to stop at; 0: none
 
     def go_through(self, index: int, step: int) -> tuple[int, bool]:
-        """The rest of a phase after a step of the run; the step that it came to, and whether the run is over."""
+        """Train the rest of phase `index` after `step`; return the last step, and whether the run is over."""
         phase, inner = self.job.phases[index], locate(self.job.phases, step)[1]
         self.job.begin_phase(index, new=not inner)
         if not inner:
@@ -125,7 +123,6 @@ class RunLoop:
         return step, over
 
     def _go_through(self, index: int, first: int, until: int, step: int) -> tuple[int, bool]:
-        """The same of some steps of it, which read the same rows."""
         job = self.job
         phase, share, rows = job.phases[index], job.share(index), job.rows(index)
         length, words_of = job.data.row_length(index), WordsSeen.of(rows)
@@ -162,7 +159,7 @@ class RunLoop:
     def _learn(
         self, ready: Iterator[list[Batch]], share: Share, index: int, inner: int, step: int
     ) -> tuple[dict[str, Tensor], Tensor, str]:
-        """The step after this one; where some rank has too few rows of it, the run is saved as it is and stops."""
+        """Train one step. If a rank has too few rows because it was asked to stop, save the run and raise `Stopped`."""
         job = self.job
         self.watch.at(step + 1, "making rows")
         batches = next(ready)
@@ -181,7 +178,6 @@ class RunLoop:
             raise overfull(job, index, step + 1, error) from None
 
     def _is_over(self, index: int, step: int, began: float) -> bool:
-        """Do what comes after a step; is it the run's last one?"""
         last, stop = step == self.steps, self.job.state.vote.result(self.signal())
         ends = bool(stop) or step == self.until
         state = LoopState(
@@ -211,7 +207,10 @@ def _stop_at() -> int:
 
 
 def overfull(job: Job, index: int, step: int, error: BaseException) -> Exception:
-    """What lacking memory means: smaller micro-batches by oneself; with others, who wait, the end and what to do."""
+    """Return the error for running out of memory: `Overfull` if a smaller micro-batch may work, else a `RunError`.
+
+    With several ranks the others wait in a collective, so the run must end.
+    """
     share, ranks = job.share(index), job.ranks
     rows = share.batch // share.world
     fits = max((n for n in range(1, share.micro) if rows % n == 0 and n <= share.micro // 2), default=0)
@@ -224,17 +223,15 @@ def overfull(job: Job, index: int, step: int, error: BaseException) -> Exception
 
 
 def _flops(job: Job, first: int) -> float:
-    """Of all phases from one on."""
     return sum(job.flops(index) * job.phases[index].whole_steps for index in range(first, len(job.phases)))
 
 
 def update(
     job: Job, batches: list[Batch], rate: float, index: int, inner: int, *, step: int = 0
 ) -> tuple[dict[str, Tensor], Tensor, str]:
-    """One step: every micro-batch's sums over the counts of all, gradients, clipping, the optimizer.
+    """Train one step: sum losses over micro-batches, divide by global counts, backpropagate, clip and update.
 
-    Returns the step's losses, the gradient's norm, and why the weights were left alone if they were: because this step
-    of the run is one to leave out, or because something was wrong.
+    Return the losses, the gradient norm and the reason why the weights were not updated; empty if they were.
     """
     objective, optimizer, ranks = job.objective, job.optimizer, job.ranks
     counts = total_counts(job, batches)
@@ -262,7 +259,7 @@ def update(
         (loss * (scaling * job.parallel.factor)).backward()
         for term in seen:
             seen[term] += sums[term].detach() / counts[term]
-    job.state.tell("summing gradients")  # who hangs in its own arithmetic never comes so far
+    job.state.tell("summing gradients")  # a rank that hangs in the backward pass never reaches this point
     job.parallel.sum_gradients(job.parts)
     learning = drop_frozen(job, index)
     norm = total_norm(job.parts) / scaling
@@ -282,7 +279,7 @@ def update(
 
 
 def drop_frozen(job: Job, index: int) -> list[LocalParameter]:
-    """Take the gradients of weights that do not learn in this phase away, where there are any; returns the others."""
+    """Delete the gradients of weights that are frozen in this phase, and return the other weights."""
     if not job.phases[index].freeze:
         return job.parts
     learning = job.learning(index)
@@ -294,13 +291,13 @@ def drop_frozen(job: Job, index: int) -> list[LocalParameter]:
 
 
 def _begin_anew(objective: Objective) -> None:
-    """What is carried from a step that teaches nothing may be what was wrong with it."""
+    """Reset the carried states after a skipped step: they may be what was wrong with it."""
     for carried in objective.state.values():
         carried.zero_()
 
 
 def check_terms(job: Job, method: str, table: object) -> None:
-    """An objective's sums and counts are a table with all terms of its weights, which an own objective may forget."""
+    """Raise a `RunError` if a table of an objective does not have every term; a user's objective may forget one."""
     terms = job.objective.weights
     if not isinstance(table, Mapping) or terms.keys() - table.keys():
         result = f"a table of {', '.join(map(str, table)) or 'nothing'}" if isinstance(table, Mapping) else "no table"
@@ -309,9 +306,9 @@ def check_terms(job: Job, method: str, table: object) -> None:
 
 
 def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
-    """Predictions of the whole step, a term; of a step without any 1, so that it is one without a gradient.
+    """Return the predictions of the full step over all ranks, by term; 1 instead of 0, so that the gradient is 0.
 
-    On the same way all ranks hear whether any of them was asked to stop, and whether its rows are too few.
+    The same collective shares whether any rank was asked to stop and whether its rows are incomplete.
     """
     counts = [job.objective.count(batch) for batch in batches]
     for count in counts:
@@ -329,18 +326,18 @@ def total_counts(job: Job, batches: list[Batch]) -> dict[str, Tensor]:
 
 
 def find_trouble(job: Job, seen: dict[str, Tensor], norm: Tensor) -> str:
-    """What is wrong with a step, where the recipe wants every step looked at; sums over all ranks in `seen` then."""
+    """Return what is wrong with a step if the recipe checks every step; `seen` is then summed over all ranks."""
     if not job.recipe.trouble.watches:
         return ""
     seen.update(zip(seen, job.ranks.total(torch.stack(list(seen.values()))), strict=True))
     loss = float(sum(weight * seen[term] for term, weight in job.objective.weights.items()))
-    over = job.scaler.window >= 0 and math.isfinite(loss)  # fp16 has its own answer to a gradient that runs over
+    over = job.scaler.window >= 0 and math.isfinite(loss)  # fp16 handles gradient overflow itself
     return job.state.losses.trouble(loss, 0.0 if over else float(norm))
 
 
 def clip(parts: list[LocalParameter], norm: Tensor, limit: float, scaling: float = 1.0) -> None:
-    """Scale all gradients so that their common norm is at most `limit` (0: any), and fp16's scaling is undone."""
-    on_cpu = norm.device.type == "cpu"  # there a look at the norm costs nothing, and mostly saves a pass over memory
+    """Scale all gradients so that their global norm is at most `limit` (0: any), and undo the fp16 loss scaling."""
+    on_cpu = norm.device.type == "cpu"  # on a CPU reading the norm is free and often saves a pass over memory
     short = not limit or (on_cpu and float(norm) <= limit)
     if short and scaling == 1:
         return
@@ -351,18 +348,19 @@ def clip(parts: list[LocalParameter], norm: Tensor, limit: float, scaling: float
 
 @contextlib.contextmanager
 def asked_to_stop() -> Iterator[Callable[[], int]]:
-    """SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C ask the loop to save and stop; a second Ctrl-C stops at once.
+    """Catch SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C; yield a function that returns the signal received, or 0.
 
-    So does a reader of its lines that went away: Ctrl-C ends `tee` as well, before it reaches the run or after.
+    The loop then saves and stops. A second Ctrl-C stops immediately. A closed output pipe also counts as a signal,
+    because Ctrl-C may end `tee` before it reaches the run.
 
-    Others may come again while the run is saved: a scheduler's warning is followed by its SIGTERM, and who started the
-    processes passes on what each of them has heard already.
+    Other signals may repeat while the run is saved: a scheduler's warning is followed by SIGTERM, and launchers forward
+    the signals that each process has already received.
     """
     heard: list[int] = []
     process = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != process:  # one that makes rows, which the step that is finished needs
+        if os.getpid() != process:  # a process that prepares rows, which the current step needs
             return
         if heard:
             if number == signal.SIGINT and signal.SIGINT in heard:
@@ -375,7 +373,7 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
 
     before = {name: signal.signal(name, hear) for name in TO_STOP}
     try:
-        with unread(lambda: heard.append(signal.SIGPIPE)):  # behind a signal that was heard it changes nothing
+        with unread(lambda: heard.append(signal.SIGPIPE)):  # it has no effect after another signal
             yield lambda: heard[0] if heard else 0
     finally:
         for name, handler in before.items():

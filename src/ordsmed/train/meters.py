@@ -1,4 +1,4 @@
-"""Meters: what a run writes of itself, a line of metrics.jsonl a step, and what the loop shows while it works."""
+"""Meters: collect the measurements of each step, write them to metrics.jsonl and summarize them for the screen."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ordsmed.base.say import say
 
 
 class Meters:
-    """Collects steps, reads their losses off the device together, writes them; refuses a loss that is not a number.
+    """Collects steps, copies their losses from the device together, and writes them; raises `Trouble` if not finite.
 
-    Losses are summed over ranks when they are written, unless they are already (`summed`). The first rank writes.
+    Losses are summed over ranks when they are written, unless they already are (`summed`). Only the first rank writes.
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class Meters:
         summed: bool = False,
         tell: Callable[[Sequence[dict[str, Any]]], object] = lambda lines: None,
     ) -> None:
-        """`tell` is called with the lines that are written, on every rank."""
+        """`tell` is called with the written lines, on every rank."""
         self.path, self.peak, self.ranks, self.summed = folder / "metrics.jsonl", peak, ranks, summed
         self.tell = tell
         self.waiting: list[dict[str, Any]] = []
-        self.unwritten, self.full = "", False  # what a full disk did not take, and whether that was told
+        self.unwritten, self.full = "", False  # text that did not fit on a full disk, and whether that was reported
         self.last: dict[str, Any] = {}
         if ranks.first and self.path.exists():
             self._cut(start)
 
-    def _cut(self, step: int) -> None:  # the lines of later steps, which are made again
+    def _cut(self, step: int) -> None:  # remove lines of later steps, which are trained again
         lines = [line for line in read(self.path) if line["step"] <= step]
         files.write_text(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -53,11 +53,10 @@ class Meters:
         return [line for line in read(self.path) if "validation" in line] if self.path.exists() else []
 
     def add(self, line: dict[str, Any], sums: dict[str, Tensor]) -> None:
-        """One step is done; its losses may still be on the device."""
         self.waiting.append({**line, **sums})
 
     def flush(self, weights: dict[str, float], *, final: bool = False) -> dict[str, Any]:
-        """Write what waits; returns the last line, with means over what waited."""
+        """Write the waiting lines; return the last one with means over all of them."""
         if self.waiting:
             self._read(list(weights))
             lines = []
@@ -77,12 +76,11 @@ class Meters:
         return self.last
 
     def _read(self, terms: list[str]) -> None:
-        """All numbers that wait, off the device and over all ranks at once."""
         began = time.perf_counter()
         local = torch.stack([torch.stack([line[term].double() for term in terms]) for line in self.waiting])
         losses = local if self.summed else self.ranks.total(local)
         norms = torch.stack([line["norm"] for line in self.waiting]).tolist()
-        late = (time.perf_counter() - began) / len(self.waiting)  # a GPU works behind the loop until it is asked
+        late = (time.perf_counter() - began) / len(self.waiting)  # a GPU runs asynchronously until its results are read
         for line, values, norm in zip(self.waiting, losses.tolist(), norms, strict=True):
             line.update(zip(terms, values, strict=True), norm=norm, seconds=line["seconds"] + late)
 
@@ -98,7 +96,7 @@ class Meters:
         self.waiting = []
 
     def _write(self, text: str, *, final: bool = False) -> None:
-        """Add to the file; what a full disk does not take waits, and is an error only at the end."""
+        """Append text to the file. If the disk is full the text waits; that is an error only at the end."""
         if not self.ranks.first:
             return
         self.unwritten += text
@@ -111,7 +109,7 @@ class Meters:
             self.unwritten, self.full = "", False
         except RunError as error:
             with contextlib.suppress(OSError):
-                os.truncate(self.path, stood)  # no half lines
+                os.truncate(self.path, stood)  # remove incomplete lines
             if final:
                 raise
             if not self.full:
@@ -119,7 +117,6 @@ class Meters:
             self.full = True
 
     def note(self, line: dict[str, Any]) -> None:
-        """A line that is no training step: a validation."""
         self._write(json.dumps(line) + "\n")
         self.tell([line])
 
@@ -129,7 +126,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def _check(line: dict[str, Any], path: Path) -> None:
-    over = "scale" in line and not math.isfinite(line["norm"])  # fp16: the step was left out and the scale halved
+    over = "scale" in line and not math.isfinite(line["norm"])  # fp16: the step was skipped and the scale halved
     if not math.isfinite(line["loss"]) or not (over or math.isfinite(line["norm"])):
         problem = f"loss {line['loss']:g}, gradient norm {line['norm']:g}"
         raise Trouble(f"{path.parent}: step {line['step']}", problem, "finite numbers")

@@ -1,6 +1,6 @@
-"""Pace: how long a training takes on this machine, as far as that is known before its first step.
+"""Pace: estimate how long a training takes on this machine, before its first step.
 
-FLOPs of its steps and validations / FLOP/s of its last run here, else a share of what large products reach
+FLOPs of its steps and validations / FLOP/s of its last run here, else a share of the peak of large products
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ordsmed.train.callbacks import Callback
 from ordsmed.train.fastest import expected
 from ordsmed.train.plan import Plan
 
-SHARE = {"cpu": 0.55, "cuda": 0.35}  # of the measured peak, which trainings reach: what is likeliest
-WARM, TIMED = 3, 10.0  # steps that are not timed, and seconds that are
-OFF = 1.5  # times as long, or as short, as was expected: worth saying
+SHARE = {"cpu": 0.55, "cuda": 0.35}  # share of the measured peak that trainings usually reach
+WARM, TIMED = 3, 10.0  # steps that are not timed, then seconds that are
+OFF = 1.5  # print if it takes this many times longer or shorter than estimated
 
 
 def expected_seconds(plan: Plan) -> float:
-    """How long all steps and validations take here; 0: not known."""
+    """Return the estimated seconds of all steps and validations; 0 if unknown."""
     return sum(plan.work()) / flops_per_second(plan)
 
 
 def flops_per_second(plan: Plan) -> float:
-    """Of all processes of a training: as it was timed here before, else by a share of the peak."""
+    """Return the speed of all processes of a training: as measured here before, else a share of the peak."""
     if known := kept_figure(_key(plan)):
         return known
     device = plan.ranks.device
@@ -35,7 +35,6 @@ def flops_per_second(plan: Plan) -> float:
 
 
 def _key(plan: Plan) -> str:
-    """What the speed of steps depends on: the machine, the network, what it learns, and how it lies there."""
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
     rows = [[phase.length, phase.batch] for phase in recipe.phases]
@@ -44,7 +43,7 @@ def _key(plan: Plan) -> str:
 
 
 class Timed(Callback):
-    """The first steps are timed: their speed is kept for the next start, and told where it is not as expected."""
+    """Times the first steps, stores their speed for the next start and prints it if the estimate was wrong."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.steps, self.seconds, self.flops = plan, 0, 0.0, 0.0

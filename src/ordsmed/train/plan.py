@@ -1,7 +1,7 @@
-"""Plan: what a training would do, known before anything is made; a run, --dry-run and `show` tell the same of it.
+"""Plan: everything known about a training before anything is made. Runs, --dry-run and `show` print it.
 
-recipe -> origin of the weights, network, tokenizer or what is expected of it, what stands and what lacks
-       -> parameters, FLOPs, mesh, batches, memory, in lines; and, where all stands, the job
+recipe -> weights to start from, network, tokenizer (or what is known of it), data that exist or are missing
+       -> parameters, FLOPs, mesh, batches and memory, as lines; if all data exist, also the job
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ordsmed.train.training import Training, named
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(abc.ABC):
-    """What a training would do; pretraining and fine-tuning plan each in their own way."""
+    """A plan of a training; pretraining and fine-tuning derive from it."""
 
-    recipe: Training  # with what network and data tell, as far as those stand
-    ranks: Ranks  # one of the processes it is meant for, and their mesh
-    folder: Path | None = None  # where the run stands, or would
-    # both lack where what it starts from does not stand; of neither is anything told then
+    recipe: Training  # with settings from network and data, as far as they are known
+    ranks: Ranks  # one of its processes, and their mesh
+    folder: Path | None = None  # the folder of the run, which may not exist
+    # both are None if the initial model does not exist; then nothing is printed about them
     network: ModelSettings = None  # type: ignore[assignment]
-    tokenizer: Tokenizer = None  # type: ignore[assignment]  # of what is read, or what is expected of it
-    data: TrainingData | None = None  # what is read; None: it does not stand, or was not read
-    notes: tuple[str, ...] = ()  # what stands, what lacks, what is filled in
-    changed: str = ""  # what of a run's own layout would be another
-    callbacks: tuple[Callback, ...] = ()  # what is done after a step of the run
-    seconds: float = 0.0  # that it is expected to take on this machine; 0: not known
+    tokenizer: Tokenizer = None  # the tokenizer of the data, or a placeholder
+    data: TrainingData | None = None  # the data; None: they do not exist or were not read
+    notes: tuple[str, ...] = ()  # existing and missing inputs, and settings filled in
+    changed: str = ""  # changes to the layout of a resumed run
+    callbacks: tuple[Callback, ...] = ()  # callbacks of the run
+    seconds: float = 0.0  # expected on this machine; 0: unknown
 
     recipes: ClassVar[type[Training]]
 
@@ -52,7 +52,7 @@ class Plan(abc.ABC):
     def read(
         cls, name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
     ) -> Self:
-        """That of a recipe or a run, as far as it is known, wherever it is started; nothing is made."""
+        """Return the plan of a recipe or a run, as far as it is known without making anything."""
         request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=True)
         with named(name, cls.recipes):
             ranks = dataclasses.replace(
@@ -64,42 +64,41 @@ class Plan(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
-        """That of a recipe. What cannot be is refused; `here`: what is to be started now, on this machine."""
+        """Return the plan of a recipe, and raise if it is impossible; `here`: it will start now on this machine."""
 
     @abc.abstractmethod
     def completed(self, *, make: bool, here: bool = True) -> Self:
-        """With what the data tell; `make`: they are made where they lack, else they are told of."""
+        """Return the plan with the facts of its data; `make`: make missing data, otherwise only report them."""
 
     def missing(self) -> list[tuple[str, str]]:
-        """What it reads that is still to be made: the verb and the name of each."""
+        """Return the verb and the name of all inputs that must still be made."""
         return []
 
     @abc.abstractmethod
     def subject(self) -> str:
-        """What learns, from which weights, and how much of what it reads, in a line; all that it reads stands."""
+        """Return a line on the network, its initial weights and the amount of data; all data must exist."""
 
     def weights(self) -> str:
-        """Which it starts from, in words."""
         return f"weights from {self.recipe.init}" if self.recipe.init else "random weights"
 
     @abc.abstractmethod
     def sizes(self) -> list[str]:
-        """Parameters, and what learning them costs, in lines."""
+        """Return lines on the parameters and the cost of training them."""
 
     @abc.abstractmethod
     def held(self) -> int:
-        """Bytes that a rank holds, whatever its micro-batch; 0: not known yet."""
+        """Return the bytes that a rank holds for any micro-batch; 0: unknown so far."""
 
     @abc.abstractmethod
     def flops(self, index: int) -> float:
-        """Of a step of this phase; 0: not known yet."""
+        """Return the FLOPs of a step of a phase; 0: unknown so far."""
 
     @abc.abstractmethod
     def judged(self) -> int:
-        """Rows of a validation, as far as known."""
+        """Return the rows of a validation, as far as known."""
 
     def work(self) -> tuple[float, float]:
-        """FLOPs of all steps, and of all validations; 0: not known yet."""
+        """Return the FLOPs of all steps and of all validations; 0: unknown so far."""
         phases = self.recipe.phases
         costs = [self.flops(index) for index in range(len(phases))]
         steps = sum(cost * phase.whole_steps for cost, phase in zip(costs, phases, strict=True))
@@ -107,52 +106,48 @@ class Plan(abc.ABC):
         return steps, self.recipe.validations * self.judged() * forward
 
     def weighed(self, *, here: bool, yes: bool) -> Self:
-        """With the time that it is expected to take `here`; refused where that or its text makes no sense.
+        """Return the plan with its expected time `here`; raise if the time or the passes over the text are absurd.
 
-        `yes`: what would be refused is told.
+        `yes`: print the problem instead of raising it.
         """
         return self
 
     def row_length(self, index: int) -> int:
-        """Tokens of a row of this phase, as the loop counts them."""
         return self.data.row_length(index) if self.data else self.recipe.phases[index].length
 
     @abc.abstractmethod
     def memory(self) -> list[str]:
-        """What a rank holds, in lines."""
+        """Return lines on the memory of a rank."""
 
     @abc.abstractmethod
     def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
-        """Everything the training needs; `gone_on`: the state of the checkpoint that will be put in."""
+        """Return the job; `gone_on` is the state of the checkpoint that will be restored into it, if any."""
 
     @abc.abstractmethod
     def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        """The recipe with fewer steps, if needed, so that it ends in time; and what the plan is made again by."""
+        """Return the recipe with fewer steps if needed to end in time, and the facts used to change the plan later."""
 
     @abc.abstractmethod
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
-        """What a finished run leaves beside its checkpoints, and what its status says; the first rank alone does it."""
+        """Write the results of a finished run, and return the facts for its status. Called on the first rank only."""
 
     @abc.abstractmethod
     def verify(self) -> None:
-        """Refuse data that are not as they were made, before they are learned from."""
+        """Raise if the data have changed since they were made. Called before training starts."""
 
     @property
     def most_unknown(self) -> float:
-        """Share of tokens that may be unknown; a run that has begun goes on whatever it reads."""
+        """The allowed share of unknown tokens; a run with a checkpoint resumes with any share."""
         begun = self.folder is not None and bool(checkpoint.steps(self.folder / "checkpoints"))
         return 1.0 if begun else self.recipe.most_unknown
 
     def on(self, ranks: Ranks) -> Self:
-        """The same for these processes."""
         return dataclasses.replace(self, ranks=ranks)
 
     def by(self, recipe: Training) -> Self:
-        """The same for a recipe that differs in its layout, its steps or what is done about trouble."""
         return dataclasses.replace(self, recipe=recipe)
 
     def spread(self) -> list[str]:
-        """Mesh and batches, in lines."""
         layout, ranks = self.recipe.layout, self.ranks
         lines = [f"layout: {layout.describe(ranks.world)}"]
         for number, phase in enumerate(self.recipe.phases, 1):
@@ -161,11 +156,9 @@ class Plan(abc.ABC):
 
     @property
     def likely_layout(self) -> Layout:
-        """Return the layout with the precision that `auto` is expected to choose on its device, or at its site."""
         return likely(self.recipe.layout, self.ranks.device, self.ranks.card)
 
     def precision(self) -> list[str]:
-        """How a precision that is left open will be chosen, in a line."""
         layout, device = self.recipe.layout, self.ranks.device
         if layout.precision != "auto":
             return []
@@ -174,21 +167,20 @@ class Plan(abc.ABC):
         return ["layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"]
 
     def attention(self, *, mixed: bool = False) -> list[str]:
-        """Which way attention takes, in a line; `mixed`: some rows are read from left to right and some both ways."""
+        """Return a line on the attention kernels; `mixed`: some rows are causal and some bidirectional."""
         if self.network is None:
             return []
         lengths = sorted({phase.length for phase in self.recipe.phases})
         return way(self.network, self.likely_layout, self.ranks, lengths, mixed=mixed)
 
     def fits(self, make: room.Make, *, here: bool) -> None:
-        """Refuse what no machine holds, or not this one (`here`)."""
+        """Raise if the networks or batches do not fit on any machine, or on this one if `here`."""
         room.check(self.recipe, self.network, self.ranks, make, here=here)
 
     def lines(self) -> list[str]:
         return [*self.notes, *self.sizes(), *self.lying()]
 
     def lying(self) -> list[str]:
-        """How it lies on its processes, and what is new in that."""
         return [
             *self.spread(),
             *self.precision(),
@@ -199,7 +191,10 @@ class Plan(abc.ABC):
 
 
 def planned(layout: Layout, devices: int = 0) -> Ranks:
-    """One of so many processes; GPUs that are named with their number may stand elsewhere: a login node has none."""
+    """Return the ranks of `devices` processes (0: as many as there are) by a layout, without starting them.
+
+    A layout for CUDA is planned for CUDA even without a GPU: a login node plans jobs for other machines.
+    """
     if devices and layout.device.startswith("cuda") and not torch.cuda.is_available():
         ranks = Ranks(torch.device("cuda"))
     else:

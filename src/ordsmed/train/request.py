@@ -1,4 +1,4 @@
-"""Request: which recipe and folder the words of a training mean, with its layout fitted to the processes there are."""
+"""Request: the recipe and folder that the arguments of a training command mean, with a layout for its processes."""
 
 from __future__ import annotations
 
@@ -23,28 +23,25 @@ from ordsmed.train.mesh.layout import parse
 from ordsmed.train.training import MAY_CHANGE, Training, check_seed
 
 T = TypeVar("T", bound=Training)
-BEGAN = "ORDSMED_BEGAN"  # when the command of a training began, on the clock of `time.time`: a deadline counts from it
+BEGAN = "ORDSMED_BEGAN"  # when the training command started, by `time.time`: a deadline counts from it
 
 
 @dataclass(frozen=True)
 class Request:
-    """A training that is asked for."""
-
     recipe: Training
-    folder: Path  # where it stands, or would
+    folder: Path  # of the run; it may not exist
     words: tuple[str, ...]  # name and overrides
-    stands: bool = False  # the name is that of a run's folder
-    devices: int = 0  # processes it is meant for; 0: as many as there are
-    changed: str = ""  # of a run's own layout, in words
+    stands: bool = False  # the name is the folder of a run
+    devices: int = 0  # processes to start; 0: as many as there are
+    changed: str = ""  # changes to the layout of a resumed run, as text
     anew: bool = False  # set the present run aside
-    yes: bool = False  # although passes over the text, or the time, make no sense
-    auto: bool = False  # in the layout that is fastest
+    yes: bool = False  # even if the passes over the text or the time are absurd
+    auto: bool = False  # find the fastest layout
     deadline: float | None = None  # seconds
-    callbacks: tuple[Callback, ...] = ()  # beside those that the recipe names
+    callbacks: tuple[Callback, ...] = ()  # in addition to those in the recipe
     began: float = field(default_factory=lambda: float(os.environ.get(BEGAN) or time.time()))
 
     def tell(self) -> None:
-        """What changes, where anything is left to be done; the first process does it."""
         if self.changed and place_of(os.environ).rank == 0 and Run(self.folder).status.get("state") != "done":
             say(f"{self.folder}: {self.changed}")
 
@@ -53,9 +50,9 @@ def requested(
     kind: type[Training], name: str, overrides: Sequence[str], layout: str, site: str, *, devices: int = 0,
     shown: bool = False,
 ) -> Request:  # fmt: skip
-    """A run goes on by its own recipe; only its layout may be another.
+    """Return the request for a recipe, or for a run that is resumed by its recorded recipe.
 
-    What is only `shown` lies on as many processes as its layout is for, or lay on last.
+    A request that is only `shown` is planned for as many processes as its layout names or the run last used.
     """
     recipe = read(kind, name, overrides, site=site, layout=layout)
     folder, stands = folder_of(recipe, name), kind_of_folder(name).made
@@ -72,9 +69,10 @@ def requested(
 def read(
     kind: type[T], name: str, overrides: Sequence[str] = (), *, site: str = "", layout: str = "", file: str = RECIPE
 ) -> T:
-    """The recipe of a training by the name of one, by its file or by a run's folder, changed as words and flags say.
+    """Return the recipe of a training by a recipe's name, a file or a run's folder, changed by overrides and flags.
 
-    `file`: in which a folder keeps it. Of one run only what changes nothing of what is learned may be another.
+    `file` is the recipe's file name in a folder. For a run, only settings that do not change what is learned may
+    change.
     """
     stands = kind_of_folder(name).made
     table, place = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
@@ -93,38 +91,36 @@ def read(
 
 
 def folder_of(recipe: run.Recipe, name: str) -> Path:
-    """A run's folder, or that which a run of the recipe of this name has or will have."""
     return Path(name) if kind_of_folder(name).made else run.place(recipe, run.title(name))
 
 
 def table_of(kind: type[Training], name: str) -> settings.Table:
-    """What a recipe says before anything is changed."""
     return run.table_of(name, kind.verb)
 
 
 def _recorded(kind: type[Training], name: str, file: str) -> settings.Table:
-    """What the recipe in a folder of this training meant when it was written."""
+    """Return the table of the recipe in a run's folder, completed with the defaults of its time."""
     run.finished(Path(name), kind.verb)
     path = Path(name) / file
     return kind.as_recorded(settings.read(path) if path.exists() else {})
 
 
 def _asked_of_layout(overrides: Sequence[str], layout: str, site: str) -> set[str]:
-    """The settings of a layout that are asked for, beside those that a run keeps."""
+    """Return the layout settings that are set explicitly, instead of kept from the run."""
     words = {word.partition("=")[0].split(".")[1] for word in overrides if word.startswith("layout.")}
     mesh = {"replicate", "shard", "tensor"} if layout not in ("", "auto") else set()
     return words | mesh | (set(site_layout(site)) if site else set())
 
 
 def _last(recipe: Training, folder: Path | None, changes: set[str]) -> int:
-    """As many processes as its layout is for, or lay on last."""
+    """Return the number of processes that the run last used, or else that its layout is for."""
     before = Run(folder).status.get("layouts", []) if folder else []
     last: int = before[-1]["processes"] if before and not changes & {"replicate", "shard", "tensor"} else 0
     return last if last and last % recipe.layout.meant() == 0 else recipe.layout.meant()
 
 
 def fitted_to(recipe: Training, folder: Path, world: int, changes: set[str]) -> tuple[Training, str]:
-    """A run's recipe with its layout fitted to the processes there are today; and what that changes, in words."""
+    """Return a run's recipe with its layout fitted to `world` processes, and the changes as text."""
     layout, changed = recipe.layout.fitted(recipe.phases, world, Run(folder).status.get("layouts", []), asked=changes)
     if layout.device.startswith("cuda") and "device" not in changes and not torch.cuda.is_available():
         layout = replace(layout, device="auto")

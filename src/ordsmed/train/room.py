@@ -1,4 +1,4 @@
-"""Room: what a training takes at the very least, held against the memory there is, before anything is made."""
+"""Memory check: compare the least memory a training needs with the memory available, before anything is made."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from ordsmed.nn.unfilled import unfilled
 from ordsmed.train.training import Training
 
 ABSURD = 10**15  # bytes that no process of any machine has
-MANY = 200  # layers that are not counted one by one
-ROW = 32  # bytes of a token of a row: its number, place, document and target
+MANY = 200  # more layers than this are not counted one by one
+ROW = 32  # bytes of a token of a row: its id, position, document and target
 NUMBER = 4  # bytes of a number
 
 Make = Callable[[ModelSettings], nn.Module]
 
 
 def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, here: bool = True) -> None:
-    """Refuse networks and batches that have no room. `make` gives the networks for settings such as `model`; `here`:
-    by the memory of this machine, not of any there may be."""
+    """Raise a `RecipeError` if networks or batches do not fit in memory.
+
+    `make` builds the networks for settings such as `model`. `here`: check against this machine's memory; otherwise only
+    against a size that no machine has.
+    """
     available = memory_of(ranks) if here else ABSURD
     host = (memory.memory_limit() or ABSURD) // ranks.place.local_world if here else ABSURD
     split = ranks.shape[1] * ranks.shape[2]
@@ -39,7 +42,7 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
         raise RecipeError("model", problem, _there(available, here=here), remedy)
     width = getattr(model, "width", 1) * getattr(model, "layers", 1)
     for number, phase in enumerate(recipe.phases, 1):
-        length = phase.length if recipe.verb == "pretrain" else 1  # examples are as long as they are
+        length = phase.length if recipe.verb == "pretrain" else 1  # the length of examples is unknown
         rows_here = -(-phase.batch // ranks.data_world)
         if rows_here * length * ROW >= host:
             takes = f"whose rows take {size(rows_here * length * ROW)}"
@@ -53,7 +56,10 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
 
 
 def parameters(model: ModelSettings, make: Make) -> int | None:
-    """How many numbers networks have, without making them; None: beyond counting. Of many layers a few tell it."""
+    """Return the parameter count of networks without allocating them; None: too large to count.
+
+    For very deep networks it is extrapolated from fewer layers.
+    """
 
     def count(layers: int | None) -> int:
         with unfilled():
@@ -71,14 +77,12 @@ def parameters(model: ModelSettings, make: Make) -> int | None:
 
 
 def memory_of(ranks: Ranks) -> int:
-    """Bytes that this process may fill on its device."""
     if ranks.device.type == "cuda":
         return int(torch.cuda.get_device_properties(ranks.device).total_memory)
     return (memory.memory_limit() or ABSURD) // ranks.place.local_world
 
 
 def _copies(recipe: Training) -> int:
-    """Of every weight: itself, its slope and its moments; where some do not learn, itself."""
     if getattr(recipe, "freeze", None) or getattr(recipe, "adapters", None):
         return 1
     return 2 + int(recipe.optimizer.moments) + bool(recipe.average)

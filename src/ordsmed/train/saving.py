@@ -1,4 +1,4 @@
-"""Saving: when checkpoints are written, and what is done when a disk is full, slow or read-only."""
+"""Saving: when a run writes checkpoints, and how it handles full, slow or read-only disks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ from ordsmed.train.checkpoint import CheckpointWriter, steps
 from ordsmed.train.job import Job
 
 TRIES = 3  # checkpoints in a row that may fail before the run stops
-SLOW = 10.0  # seconds of waiting for a disk that are told
+SLOW = 10.0  # longer waits for a disk, in seconds, are reported
 
 
 class Saving:
-    """The checkpoints of one run."""
-
     def __init__(self, job: Job, folder: Path) -> None:
         self.job, self.folder, self.failures, self.count = job, folder / "checkpoints", 0, 0
         token = first_alone(job.ranks, lambda: str(time.time_ns()))
@@ -36,10 +34,10 @@ class Saving:
         write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
         self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_kept)
         first_alone(job.ranks, lambda: snapshots.clean(self.folder))
-        self.proven = first_alone(job.ranks, lambda: bool(steps(self.folder)))  # could a checkpoint be written?
+        self.proven = first_alone(job.ranks, lambda: bool(steps(self.folder)))  # whether a checkpoint could be written
 
     def save(self, step: int, *, final: bool = False) -> None:
-        """Begin to write a checkpoint when the one before stands; wait for the run's first and its last one."""
+        """Start writing a checkpoint once the previous one is complete; wait for the run's first and last ones."""
         self.wait()
         job = self.job
         self.writer.save(step, job.objective, job.optimizer, job.parts, job.parallel.rows, **facts(job, step))
@@ -47,20 +45,21 @@ class Saving:
             self.wait(final=final)
 
     def save_as_it_is(self, step: int) -> None:
-        """A checkpoint of a step that may have one."""
+        """Save a checkpoint of `step` unless there is one, and wait for it."""
         self.wait(final=True)
         if step and not first_alone(self.job.ranks, lambda: step in steps(self.folder)):
             self.save(step, final=True)
 
     def wait(self, *, final: bool = False) -> None:
-        """Wait for what is being written; say what failed.
+        """Wait for the checkpoint being written, and report a failure.
 
-        The third failure in a row ends the run, that of its last checkpoint, and unless `layout.unsaved` of its first.
+        The run ends at the third failure in a row and if its last checkpoint fails. It also ends if its first
+        checkpoint fails, unless `layout.unsaved` is set.
         """
         began = time.monotonic()
         ranks = self.job.ranks
         self.writer.wait_for_own()
-        if ranks.world > 1:  # by the store, which waits as long as a disk takes; a collective would time out
+        if ranks.world > 1:  # the store waits as long as a disk takes; a collective would time out
             ranks.store.set(f"part/{self.count}/{ranks.rank}", json.dumps(self.writer.complaint))
         outcome = first_alone(ranks, self._outcome)
         self.count += 1
@@ -81,22 +80,20 @@ class Saving:
         say(f"{error}; the run goes on, the next checkpoint is tried as usual")
 
     def let_write(self) -> None:
-        """Let stand what is being written, before anybody looks for it; of several who fail, others may hang."""
+        """Let the current checkpoint finish before anyone looks for it. With several ranks, wait for this rank only."""
         if self.job.ranks.world > 1:
             self.writer.wait_for_own()
             return
-        with contextlib.suppress(RunError):  # the disk is not what the run ends for
+        with contextlib.suppress(RunError):  # the run ends for another reason
             self.wait()
 
     def _is_kept(self, step: int) -> bool:
-        """Are the weights of a checkpoint kept for good: a revision, the best, or the end before an extension?"""
         recipe, stand = self.job.recipe, steps(self.folder)
         best = recipe.best_of([line for line in self.job.state.validations if line["step"] in stand])
         labelled = bool(snapshots.labels(snapshots.path_of(self.folder, step)))
         return step == best or step in self.job.state.ends or recipe.is_revision(step) or labelled
 
     def _outcome(self) -> list[str] | None:
-        """For the first rank: what went wrong with the checkpoint, in the words of the one it happened to."""
         ranks = self.job.ranks
         keys = [f"part/{self.count}/{rank}" for rank in range(ranks.world)] if ranks.world > 1 else []
         if keys:
@@ -107,7 +104,7 @@ class Saving:
 
 
 def facts(job: Job, step: int) -> dict[str, Any]:
-    """What a checkpoint's state.json says beside its step."""
+    """Return the contents of a checkpoint's state.json except the step and the checksums."""
     index, inner = locate(job.phases, step)
     return {
         "phase": index + 1, "phase_step": inner, "phases": len(job.phases) + job.phases_before,
@@ -118,7 +115,7 @@ def facts(job: Job, step: int) -> dict[str, Any]:
 
 
 def circumstances(job: Job) -> dict[str, Any]:
-    """What must be equal for a run to go on with the same bits."""
+    """Return the facts that must be equal for a resumed run to continue with exactly the same bits."""
     layout, device = job.recipe.layout, job.ranks.device
     kernels = [kernel for kernel in switch.KERNELS if switch.runs(kernel, device)]
     return {

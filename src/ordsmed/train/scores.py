@@ -1,4 +1,4 @@
-"""Scores: what a finished training found, as its folder keeps it."""
+"""Scores of a finished training, read from its folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ordsmed.base.errors import DataError
 
 
 def found_in(folder: Path) -> dict[str, Any]:
-    """What a finished training found: its scores, and under `guessing` those of who only knows what is frequent."""
+    """Return scores.json of a run; `guessing` holds the scores of a baseline that knows only frequencies."""
     facts = files.read_table(folder / "scores.json")
     if not isinstance(facts.get("guessing", {}), dict):
         problem = f"`guessing` is {facts['guessing']!r}, no table of scores"
@@ -22,5 +22,5 @@ def found_in(folder: Path) -> dict[str, Any]:
 
 
 def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The scores among what a fine-tuning found."""
+    """Return the numeric scores of a fine-tuning, without the validation loss."""
     return {name: value for name, value in facts.items() if isinstance(value, float) and name != "validation"}

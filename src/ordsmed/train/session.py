@@ -1,6 +1,6 @@
-"""The session of a training: a new run, or one that goes on from its last whole checkpoint; of either training.
+"""The session of a training: start a new run, or resume one from its last complete checkpoint.
 
-recipe -> what it needs is made -> processes meet -> a folder, locked -> Job -> loop -> what a finished run leaves
+recipe -> make its inputs -> connect processes -> lock the folder -> Job -> loop -> results of the finished run
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ P = TypeVar("P", bound=Plan)
 
 
 class SessionOptions(TypedDict, total=False):
-    """How a training is started, beside its recipe."""
+    """Options of starting a training, in addition to its recipe."""
 
     deadline: float | None  # seconds
     anew: bool  # set the present run aside
-    yes: bool  # train although passes over the text, or the time, make no sense
+    yes: bool  # train even if the passes over the text or the time are absurd
     layout: str  # a mesh, or auto
     site: str
-    callbacks: Sequence[Callback]  # beside those that the recipe names
+    callbacks: Sequence[Callback]  # in addition to those in the recipe
 
 
 def run_session(kind: type[Plan], name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
@@ -75,9 +75,10 @@ def run_session(kind: type[Plan], name: str, overrides: Sequence[str] = (), **ho
 def rehearse(
     kind: type[P], name: str, overrides: Sequence[str] = (), devices: int = 0, **how: Unpack[SessionOptions]
 ) -> P:
-    """What `run_session` does up to its first step, with making switched off: the same refusals; the plan it has then.
+    """Do what `run_session` does before its first step, without making anything; return the plan.
 
-    Of several processes (`devices`), and where data are not made yet, that ends before networks are built.
+    It raises the same errors. With several processes (`devices`), or if data are not made yet, it stops before networks
+    are built.
     """
     how["site"] = absolute(how.get("site", ""))
     with run.nothing_made(), run.at_home(name) as place:
@@ -85,7 +86,7 @@ def rehearse(
 
 
 def dry_run(kind: type[P], request: Request) -> P:
-    """The same of a request; making is switched off."""
+    """Rehearse a request. Making must be switched off by the caller."""
     folder, plan = request.folder, check(kind, request)
     whole = plan.data is not None and plan.ranks.world == 1
     if whole:
@@ -98,12 +99,12 @@ def dry_run(kind: type[P], request: Request) -> P:
     if resumes:
         plan = _as_begun(plan, request)
     else:
-        if request.auto or request.deadline:  # nothing is measured that is not asked for
+        if request.auto or request.deadline:  # measure only if the command requires it
             plan = _fastest(plan, request)
         plan = plan.by(_complete(plan, request)[0])
     precision = plan.recipe.layout.with_precision(
         expected(plan)
-    )  # where it is left open, and measured by the run alone
+    )  # an open precision is measured only by the run itself
 
     def ready(plan: P) -> None:
         last, status = (None, {}) if request.anew else (_last_checkpoint(folder, plan.ranks), Run(folder).status)
@@ -114,17 +115,17 @@ def dry_run(kind: type[P], request: Request) -> P:
 
 
 def check(kind: type[P], request: Request) -> P:
-    """What a run refuses before its processes meet; making is switched off."""
+    """Raise the errors that a run raises before its processes connect; return its plan. Making must be switched off."""
     layout = request.recipe.layout
     with named(request.words[0], kind.recipes):
         if layout.threads:
-            threads_of(layout.threads)  # refused alike
+            threads_of(layout.threads)  # raises the same error as the run
         plan = _plan(kind, request, planned_for(layout, request.devices), here=not request.devices)
     return dataclasses.replace(plan, changed=request.changed)
 
 
 def check_effort(kind: type[Plan], request: Request) -> None:
-    """What a run that begins refuses besides, where its data stand; making is switched off."""
+    """Raise the errors of a new run, including absurd numbers of passes. Making must be switched off."""
     _weighed(check(kind, request), request, here=False)
 
 
@@ -138,7 +139,7 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
             at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
                 weights.check_format()
-                with remembered() as before, lost_processes():  # what is wrong in the data belongs in the run's log
+                with remembered() as before, lost_processes():  # errors in the data belong in the run's log
                     plan = run.once_for_all(ranks, lambda: _plan(kind, request, process))
                 plan = plan.on(init_mesh(connect(ranks, patience), process.shape))
                 _train_in_folder(plan, request, watch, before.getvalue())
@@ -153,14 +154,13 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
                 raise explained from error
             except Stopped:
                 raise
-            except Exception as error:  # of a module of the user's own
+            except Exception as error:  # for example from a user's module
                 watch.farewell(RunError(f"rank {ranks.rank}", repr(error)[:200]))
                 raise
     return request.folder
 
 
 def _meet(process: Ranks, patience: float, folder: Path) -> Ranks:
-    """Find the other processes of the run."""
     try:
         return rendezvous(process, patience)
     except KeyboardInterrupt:
@@ -170,7 +170,6 @@ def _meet(process: Ranks, patience: float, folder: Path) -> Ranks:
 
 
 def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: SessionOptions, devices: int = 0) -> Request:
-    """Which training the words mean."""
     anew, layout = bool(how.get("anew")), how.get("layout", "")
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if anew and restarts and os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
@@ -191,9 +190,9 @@ def _process(request: Request) -> Ranks:
 
 
 def _plan(kind: type[P], request: Request, ranks: Ranks, *, here: bool = True) -> P:
-    """The plan with all that is read, made before the processes connect: a corpus may take hours.
+    """Return the plan with all its data, which are made before the processes connect: a corpus may take hours.
 
-    What is refused without it is refused before.
+    Errors that do not depend on the data are raised first.
     """
     callbacks = (*request.callbacks, *hooks.load(request.recipe.callbacks))
     plan = dataclasses.replace(kind.of(request.recipe, ranks, request.folder), callbacks=callbacks)
@@ -207,12 +206,12 @@ def _plan(kind: type[P], request: Request, ranks: Ranks, *, here: bool = True) -
 
 
 def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) -> None:
-    """Train, with the folder locked; `before`: what was said before it had a log."""
+    """Train with the folder locked; `before` is the text printed before the log was open."""
     folder, ranks = request.folder, plan.ranks
     with contextlib.ExitStack() as stack:
         opened = first_alone(ranks, lambda: bool(stack.enter_context(run.locked(folder))) and _writable(folder))
         if request.anew and not request.yes:
-            _weighed(plan, request)  # refused before the old run is set aside
+            _weighed(plan, request)  # raise before the old run is set aside
         resumes = first_alone(ranks, lambda: _resumes(plan, request))
         if resumes and not opened and Run(folder).status.get("state") == "done":
             say(f"{folder}: is done; it may only be read, and stays as it is")
@@ -233,13 +232,13 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
 
 
 def _restart_deadline(folder: Path, request: Request) -> None:
-    """Let the deadline of a run without a checkpoint start now: none of its training was saved."""
+    """Restart the deadline of a run without a checkpoint: none of its training was saved."""
     if not checkpoint.steps(folder / "checkpoints"):
         Run(folder).set(began=request.began)
 
 
 def _as_begun(plan: P, request: Request) -> P:
-    """The plan by the recipe of the run that is resumed, in the layout of today."""
+    """Return the plan by the recorded recipe of the run that is resumed, in today's layout."""
     folder, recipe = request.folder, plan.recipe
     if request.deadline:
         say(f"{folder}: --deadline is not applied again: a run keeps the one it began with")
@@ -255,13 +254,12 @@ def _as_begun(plan: P, request: Request) -> P:
 
 
 def _fastest(plan: P, request: Request) -> P:
-    """The plan with the precision and the layout that are fastest here, where these are left open."""
     plan = with_fastest_precision(plan)
     return laid_out(plan) if request.auto else plan
 
 
 def _weighed(plan: P, request: Request, *, here: bool = True) -> P:
-    """The plan with its expected time; of a run that ends in time anyway nothing is refused."""
+    """Return the plan with its expected time; with a deadline return it unchanged, and refuse nothing."""
     with named(request.words[0], plan.recipes):
         return plan if request.deadline else plan.weighed(here=here, yes=request.yes)
 
@@ -271,7 +269,6 @@ def _writable(folder: Path) -> bool:
 
 
 def _begin(plan: Plan, request: Request) -> Training:
-    """Write a new run's folder; returns the recipe as resolved."""
     resolved, fit = _complete(plan, request)
 
     def begin() -> None:
@@ -285,7 +282,7 @@ def _begin(plan: Plan, request: Request) -> Training:
 
 
 def _complete(plan: Plan, request: Request) -> tuple[Training, dict[str, Any]]:
-    """The recipe with its network, and with as many steps as fit into the time; what the status keeps of that."""
+    """Return the recipe with its network and with steps that fit the deadline, and the facts for the status."""
     resolved: Training = dataclasses.replace(plan.recipe, model=plan.network)
     if not request.deadline:
         return resolved, {}
@@ -300,7 +297,7 @@ def _complete(plan: Plan, request: Request) -> tuple[Training, dict[str, Any]]:
 
 
 def _resumes(plan: Plan, request: Request) -> bool:
-    """Is there a run of this recipe to go on with? What is in the way is refused, or was never begun."""
+    """Return whether to resume the run in the folder; raise if another run with checkpoints is there."""
     folder = request.folder
     status = Run(folder).status
     if not status:
@@ -311,21 +308,20 @@ def _resumes(plan: Plan, request: Request) -> bool:
         return False  # killed between the first two files of a run
     if request.anew and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
         if not run.only_checks():
-            files.set_aside(folder, stay=EXAMPLES)  # which this call wrote
+            files.set_aside(folder, stay=EXAMPLES)  # written by this call
         return False
     if by_folder:
         return True
-    with contextlib.suppress(run.NotMade):  # of data that are not made the fingerprint is not known
+    with contextlib.suppress(run.NotMade):  # the fingerprint of missing data is unknown
         if status["fingerprint"] == run.fingerprint(plan.recipe):
             return True
         if checkpoint.steps(folder / "checkpoints"):
             raise _misfit(request)
-    _remove(folder)  # it never came to a checkpoint: a recipe that was mended
+    _remove(folder)  # a run without a checkpoint, whose recipe was corrected
     return False
 
 
 def _misfit(request: Request) -> RecipeError:
-    """A folder that another run has."""
     remedy = f"`{command('show', request.folder, *request.words)}` shows the difference"
     problem = "holds a run of another recipe or other data"
     return RecipeError(request.folder, problem, "", f"{remedy}; name another `out=`, or add --anew")
@@ -346,35 +342,34 @@ def _remove(folder: Path) -> None:
 
 
 def resume(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
-    """Train from the last whole checkpoint, or from the start, to the end; with fewer rows at a time if need be."""
+    """Train from the last complete checkpoint or the start to the end; use smaller micro-batches if memory is short."""
     return _with_room(plan, folder, lambda fitting: _train_from_last(fitting, folder, watch))
 
 
 def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
-    """What comes of a plan, or of the same with fewer rows at a time where memory is too small for it."""
+    """Return `act(plan)`; each time it runs out of memory, retry with smaller micro-batches."""
     while True:
         try:
             return act(plan)
         except loop.Overfull as full:
             step, micros = full.step, full.micros
-        let_go(plan.ranks)  # what is left of that try goes with its error, which ends above
+        let_go(plan.ranks)  # the memory of the failed attempt is freed with its error, which ends above
         say(f"{folder}: no memory was left at step {step}: goes on with layout.micro={list(micros)}")
         plan = plan.by(dataclasses.replace(plan.recipe, layout=dataclasses.replace(plan.recipe.layout, micro=micros)))
 
 
 def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
-    """Train from the last whole checkpoint, or from the start, to the end of the recipe; on any layout."""
     ranks = plan.ranks
     last = _last_checkpoint(folder, ranks)
     plan, job, over = _ready(plan, folder, Run(folder).status, last)
     recipe = plan.recipe
     start, steps = int(last[1]["step"]) if last else 0, total(job.phases)
-    if not over:  # what is over stays as it lies
+    if not over:  # a finished run is not changed
         first_alone(ranks, lambda: _note(folder, job, start))
     if over:
         early = f"it stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
-        first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed at its last one
+        first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed while writing its last one
         return _finish(plan, job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in [plan.subject(), _device(job), _place(recipe.verb, folder, last)]:
@@ -395,11 +390,11 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         where = (
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
-        with unread(lambda: None):  # it may have stopped for this; the log is written all the same
+        with unread(lambda: None):  # a closed output may be why it stopped; the log is still written
             say("\n".join(command_lines(f"{where}; go on with", command(recipe.verb, folder, *side_by_side()))))
         raise
     except Trouble as error:
-        with contextlib.suppress(RunError):  # the disk is not what the run failed for
+        with contextlib.suppress(RunError):  # the run failed for another reason
             saving.wait()
         raise _with_remedy(error, job, folder) from None
     except (OrdsmedError, loop.Overfull):
@@ -409,8 +404,6 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
 
 
 def _finish(plan: Plan, job: Job, folder: Path) -> dict[str, Any]:
-    """What a run leaves that has learned all it will; the first process does it."""
-
     def leave() -> dict[str, Any]:
         facts = plan.finish(job, folder)
         hooks.call(plan.callbacks, "finished", folder)
@@ -432,7 +425,7 @@ def _ready(
         raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
     start = int(last[1]["step"]) if last else 0
     plan = plan.by(in_force(recipe, status.get("plans", []), start))
-    if not last:  # who goes on began with whole ones, and is to lose no minute again
+    if not last:  # a resumed run verified its data when it started
         first_alone(ranks, plan.verify)
     job = plan.build(gone_on=last[1] if last else None)
     job.state.left_out, job.state.ends = list(status.get("left_out", [])), list(status.get("ends", []))
@@ -449,7 +442,7 @@ def _ready(
 
 
 def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: float, saving: Saving, watch: Watch) -> Job:
-    """The loop, begun again from the last checkpoint where the recipe wants to rewind; the job as it ended."""
+    """Run the loop, starting it again after a change of plan or a rewind; return the finished job."""
     done = read(folder / "metrics.jsonl") if start else []
     used = sum(line.get("seconds", 0.0) for line in done if line["step"] <= start)
     job.state.deadline = Deadline.of(folder, job.recipe, start, used)
@@ -477,7 +470,6 @@ def _train_until_done(plan: Plan, job: Job, folder: Path, start: int, peak: floa
 
 
 def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:
-    """The job that goes by another plan from now on; its folder says so."""
     recipe = planned(job.recipe, steps)
     if job.ranks.first:
         files.write_text(folder / RECIPE, settings.write(recipe))
@@ -487,8 +479,6 @@ def _replanned(plan: Plan, job: Job, folder: Path, steps: Table) -> Job:
 
 
 def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
-    """The complaint with what stands and how to go on, in the same words on every rank."""
-
     def advice() -> str:
         whole = [
             step
@@ -501,7 +491,6 @@ def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
 
 
 def _check_learned(job: Job, folder: Path) -> None:
-    """Refuse to call a run done most of whose steps taught nothing."""
     steps = total(job.phases)
     count = left_out(job.state.left_out)
     if count > (1 - LEAST) * steps:
@@ -510,8 +499,6 @@ def _check_learned(job: Job, folder: Path) -> None:
 
 
 def _last_checkpoint(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] | None:
-    """The last whole checkpoint, looked for by the first rank."""
-
     def look() -> list[Any] | None:
         last = checkpoint.latest(folder / "checkpoints", place=folder)
         return [str(last[0]), last[1]] if last else None
@@ -521,13 +508,12 @@ def _last_checkpoint(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] 
 
 
 def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
-    """What the validations up to a step found."""
     path = folder / "metrics.jsonl"
     return [line for line in read(path) if "validation" in line and line["step"] <= step] if path.exists() else []
 
 
 def _note(folder: Path, job: Job, step: int) -> None:
-    """What the run's folder says before it trains: the recipe with today's layout, data, tokenizer, which layouts."""
+    """Write recipe, tokenizer and facts of the data to the run's folder before it trains, and update its status."""
     place, recipe = Run(folder), job.recipe
     files.write_text(folder / "recipe.toml", settings.write(recipe))
     here = {"from": step, "processes": job.ranks.world, "mesh": list(job.ranks.shape)}
@@ -536,7 +522,7 @@ def _note(folder: Path, job: Job, step: int) -> None:
     if job.began_with:
         place.set(began_with=job.began_with, **job.began_as)
     layouts = before if same else [*before, here]
-    flops = list(map(job.flops, range(len(job.phases))))  # of a step, by phase
+    flops = list(map(job.flops, range(len(job.phases))))  # FLOPs of a step, by phase
     facts = {"data": recipe.stamp(), "phases_before": job.phases_before, "layouts": layouts, "flops": flops}
     place.set(state="running", why=None, threads=job.ranks.threads, **facts)
     job.tokenizer.save(folder / "tokenizer")
@@ -544,14 +530,12 @@ def _note(folder: Path, job: Job, step: int) -> None:
 
 
 def _device(job: Job) -> str:
-    """On what it learns, and what makes that faster, in a line."""
     layout = job.recipe.layout
     faster = [name for name in ("compile", "fp8") if getattr(layout, name)] + ["our own kernels"] * bool(job.kernels)
     return f"on {', '.join([_processes(job), layout.precision, *faster])}"
 
 
 def _place(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | None) -> str:
-    """Return where the run stands, and the command that continues it."""
     if last:
         return f"goes on from {last[0]}"
     title = f"in {folder}; Ctrl-C saves the run, which goes on with"
@@ -565,22 +549,21 @@ def _processes(job: Job) -> str:
 
 
 def _machine(job: Job, peak: float) -> list[str]:
-    """What the machine lends, in lines."""
     first = f"{_processes(job)}; measured peak of all {operations(peak)}/s"
     return [first, job.precision, *([job.kernels] if job.kernels else [])]
 
 
 def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False) -> int:
-    """Put a checkpoint back; returns its step. `over`: no step is learned any more."""
+    """Restore a checkpoint into the job, and return its step; `over`: no further step will be trained."""
     now = circumstances(job)
-    now["micro"] = now["micro"][: len(state.get("micro", now["micro"]))]  # a run that was extended has more phases
+    now["micro"] = now["micro"][: len(state.get("micro", now["micro"]))]  # an extended run has more phases
     differing = [f"{k} {state[k]}, now {v}" for k, v in now.items() if state.get(k, v) != v]
     if differing and not over:
         say(f"{path}: made with {'; '.join(differing)}: losses will agree, but not to the last bit")
     index, inner = locate(job.phases, int(state["step"]))
     if inner:
         job.carry(index)
-    else:  # a phase begins, and with it every state
+    else:  # the carried states are reset at the start of a phase
         job.objective.state = {}
     checkpoint.restore(path, job.objective, job.optimizer, job.parts, job.ranks, job.parallel.rows)
     job.scaler.restore(state.get("scaler", {}))
@@ -590,7 +573,10 @@ def _restore(job: Job, path: Path, state: dict[str, Any], *, over: bool = False)
 
 
 def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Weights with what is needed to open them. Files that are as they should be stay: their times are compared."""
+    """Write weights with their settings and tokenizer to `out`.
+
+    Files with the right content are not written again, because other programs compare their modification times.
+    """
     out.mkdir(exist_ok=True)
     if not _are_in(out / "model.safetensors", tensors):
         weights.write(out / "model.safetensors", tensors)
@@ -601,7 +587,6 @@ def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None
 
 
 def _are_in(path: Path, tensors: dict[str, torch.Tensor]) -> bool:
-    """Are these the weights that a file holds, with a tokenizer next to it?"""
     try:
         return path.with_name("tokenizer").is_dir() and weights.digest(weights.read(path)) == weights.digest(tensors)
     except OrdsmedError:

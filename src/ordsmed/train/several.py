@@ -1,6 +1,6 @@
-"""Several runs side by side, a process each: where they run, how they are begun and ended, why one failed.
+"""Several runs side by side, one process each: where they run, how they start and end, and why one failed.
 
-runs that are not done -> places (GPUs, shares of the cores) -> `ordsmed pretrain|finetune` each -> ends, as they come
+unfinished runs -> places (GPUs, shares of the cores) -> `ordsmed pretrain|finetune` for each -> exit status of each
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds
-RETRIES = 2  # of a run whose process was killed
+RETRIES = 2  # restarts of a run whose process was killed
 UNDONE = "stopped before its end (ORDSMED_STOP_AT); the same command goes on"
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run among several; its recipe stands beside its folder."""
+    """One run among several; its recipe file is next to its folder."""
 
     name: str
     recipe: Training
@@ -56,17 +56,14 @@ class PlannedRun:
 
     @property
     def path(self) -> Path:
-        """Its recipe's; what it says before it has a log of its own stands beside that."""
         return self.folder.with_name(f"{self.name}.toml")
 
     @property
     def said(self) -> Path:
-        """What it says, until it is done."""
         return self.folder.with_name(f"{self.name}.said")
 
     @property
     def done(self) -> bool:
-        """Is there nothing left to do?"""
         return Run(self.folder).status.get("state") == "done"
 
 
@@ -76,7 +73,7 @@ T = TypeVar("T", bound=Training)
 
 @dataclass(frozen=True, kw_only=True)
 class RunGroup(Generic[R]):
-    """Several runs of one recipe, in one folder: how they are begun, computed alike, made and ended."""
+    """Several runs of one recipe in one folder: how they start, share settings, train and end."""
 
     folder: Path
     recipe: Training
@@ -99,12 +96,11 @@ class RunGroup(Generic[R]):
 
     @property
     def verb(self) -> str:
-        """The command that resumes them."""
         return self.recipe.verb
 
     @property
     def mark(self) -> str:
-        """By which the folder is known as this recipe's, with these data."""
+        """The fingerprint that identifies the recipe and its data in the folder's status."""
         return run.fingerprint(self.recipe)
 
     @property
@@ -117,9 +113,9 @@ class RunGroup(Generic[R]):
 
     @contextlib.contextmanager
     def work(self, *, anew: bool) -> Iterator[Self | None]:
-        """The group begun, in its locked folder, with its log open; None: all is done, and may only be read.
+        """Lock the folder, start the group and open its log; yield the group, or None if all is done and read-only.
 
-        What goes wrong is in its status.
+        Errors are recorded in the group's status.
         """
         run.check_free(self.folder)
         with run.locked(self.folder):
@@ -134,20 +130,19 @@ class RunGroup(Generic[R]):
                     group.write_recipes()
                     yield group
                 except (OrdsmedError, OSError, RuntimeError) as error:
-                    with contextlib.suppress(OrdsmedError, OSError):  # of a disk that fails the first error is enough
+                    with contextlib.suppress(OrdsmedError, OSError):  # if the disk fails, the first error is enough
                         if Run(self.folder).status.get("state") == "running":
                             Run(self.folder).set(state="failed", why=str(error))
                     raise
 
     def is_done_for_good(self) -> bool:
-        """Are these very runs done, in a folder that may only be read?"""
         status = Run(self.folder).status
         same = status.get("state") == "done" and status.get("fingerprint") == self.mark
         return same and not os.access(self.folder, os.W_OK) and all(member.done for member in self.runs)
 
     def check_folder(self, *, anew: bool) -> bool:
-        """Are there runs of this recipe to go on with? What is in the way is refused, or was never trained."""
-        status, mark = Run(self.folder).status, self.mark  # files that are missing are refused in a new folder as well
+        """Return whether the folder has runs of this recipe to resume; raise if it has trained runs of another."""
+        status, mark = Run(self.folder).status, self.mark  # computing the mark also checks that all files exist
         if not status:
             return False
         run.finished(self.folder, self.verb)
@@ -157,7 +152,7 @@ class RunGroup(Generic[R]):
         return not (differs or anew)
 
     def begin(self, *, anew: bool) -> Self:
-        """Write the folder; returns the group with the precision of all."""
+        """Write the group's folder; return the group with one precision for all runs."""
         place = Run(self.folder)
         before = place.status
         if not self.check_folder(anew=anew) and before:
@@ -172,7 +167,6 @@ class RunGroup(Generic[R]):
         return group
 
     def _precision(self) -> str:
-        """That of runs before, else one that is chosen once for all."""
         layout = self.recipe.layout
         if self.exists:
             layout = layout.with_precision(run.read_recipe(type(self.recipe), self.folder, self.file).layout.precision)
@@ -184,22 +178,21 @@ class RunGroup(Generic[R]):
         return layout.precision
 
     def with_precision(self, precision: str) -> Self:
-        """Those that name no precision by that of all: what is compared is computed alike."""
+        """Set the precision of all runs that name none, so that runs are comparable."""
         recipe = _with_precision(self.recipe, precision)
         runs = tuple(replace(member, recipe=_with_precision(member.recipe, precision)) for member in self.runs)
         return replace(self, recipe=recipe, runs=runs)
 
     def write_recipes(self) -> None:
-        """The recipe of each; what has its name has to be the same."""
         for member in self.runs:
             check(member, self.noun)
             member.path.parent.mkdir(exist_ok=True)
             files.write_text(member.path, settings.write(member.recipe))
 
     def make(self, finished: Callable[[R, str], None], runs: Sequence[R] | None = None) -> dict[str, str]:
-        """Make those that are not done, or of some of them, some at a time; returns those that failed, and why.
+        """Train all unfinished runs, several at a time; return the failed ones, each with the reason.
 
-        `finished` is called with each that is done, and how long the rest may take.
+        `finished` is called with each finished run and the estimated time left.
         """
         runs = self.runs if runs is None else runs
         waiting, count = deque(member for member in runs if not member.done), len(runs)
@@ -240,7 +233,7 @@ def _with_precision(recipe: T, precision: str) -> T:
 
 @dataclass(frozen=True)
 class Places:
-    """Where runs go on side by side: the environment of each, and how many devices each has."""
+    """The places where runs train side by side: the environment variables of each, and its number of devices."""
 
     environments: tuple[dict[str, str], ...]
     devices: int = 0
@@ -248,7 +241,6 @@ class Places:
 
 
 def check(member: PlannedRun, noun: str) -> None:
-    """Refuse what has a run's name and is another."""
     if member.path.exists() and kind_of_folder(member.folder).made:
         before = settings.decode(type(member.recipe), settings.read(member.path), str(member.path))
         if run.essence(before) != run.essence(member.recipe):
@@ -257,7 +249,7 @@ def check(member: PlannedRun, noun: str) -> None:
 
 
 def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) -> Generator[tuple[R, int], None, None]:
-    """Start as many runs as there are places; yields each with its exit status when it ends."""
+    """Start as many runs as there are places; yield each with its exit status when it ends."""
     free = list(places.environments)
     threads = threads_of(local_world=max(1, len(free) * (places.devices or 1)))
     running: dict[subprocess.Popen[bytes], tuple[R, dict[str, str]]] = {}
@@ -276,7 +268,7 @@ def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) 
 
 
 def places_of(device: str, jobs: int, most: int, devices: int = 0) -> Places:
-    """As many as are asked for, else one for each GPU (or group of `devices`), on a CPU for each two cores."""
+    """Return the places: as many as `jobs`, else one for each GPU or group of `devices` GPUs, or two CPU cores."""
     per_run = devices or 1
     gpus = gpus_here() if device in ("auto", "cuda") else []
     groups = [",".join(gpus[n : n + per_run]) for n in range(0, len(gpus) - per_run + 1, per_run)]
@@ -288,7 +280,6 @@ def places_of(device: str, jobs: int, most: int, devices: int = 0) -> Places:
 
 
 def gpus_here() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[:count] if visible else [str(number) for number in range(count)]
@@ -297,20 +288,19 @@ def gpus_here() -> list[str]:
 def start(
     member: PlannedRun, environment: Mapping[str, str], threads: int, devices: int = 0
 ) -> subprocess.Popen[bytes]:
-    """A process that makes this run; should this one be killed, that one saves and stops."""
+    """Start a process that trains this run. If this process is killed, the run saves a checkpoint and stops."""
     words = [sys.executable, "-m", "ordsmed", member.recipe.verb, str(member.path)]
     words += ["--yes"] if member.yes else []
     if not member.recipe.layout.threads:
-        words.append(f"layout.threads={checkpoint.threads_kept(member.folder) or threads}")  # it keeps its bits
+        words.append(f"layout.threads={checkpoint.threads_kept(member.folder) or threads}")  # for equal bits
     if devices:
         words += ["--devices", str(devices)]
-    with member.said.open("w") as log:  # a session of its own: Ctrl-C reaches this process alone, which passes it on
+    with member.said.open("w") as log:  # in a new session Ctrl-C reaches only this process, which forwards it
         return subprocess.Popen(words, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True,
                                 preexec_fn=end_with_parent)  # fmt: skip
 
 
 def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Runs that are not done save and end; asked for once more, at once."""
     for process in running:
         process.terminate()
     try:
@@ -323,12 +313,11 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _was_killed(status: int) -> bool:
-    """Did a run end because it, or a process that it started, was killed, and not by a signal that asks to stop?"""
+    """Return whether a run or a process it started was killed, other than by a signal that asks to stop."""
     return status == Lost.status or (status < 0 and -status not in TO_STOP) or status == 128 + signal.SIGKILL
 
 
 def why_failed(member: PlannedRun, status: int) -> str:
-    """A run's complaint, in its own words; empty where all went well."""
     if status == 0:
         member.said.unlink(missing_ok=True)
         return ""

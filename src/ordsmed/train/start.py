@@ -1,4 +1,4 @@
-"""What a training starts from: is a [model] the network that `init` has?"""
+"""The initial weights of a training: check whether a recipe's [model] is the network of `init`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ordsmed.nn.model import ModelSettings
 
 
 def check_same(settings: ModelSettings | None, stored: ModelSettings, init: str) -> None:
-    """Refuse a [model] that is not the network of `init`, by what differs; none (None) is right."""
     if settings is None:
         return
     kinds = [menu.kind_of(model) for model in (settings, stored)]
@@ -31,7 +30,7 @@ def _said(model: ModelSettings, name: str) -> str:
 
 
 def unlike(settings: ModelSettings, stored: ModelSettings) -> list[str]:
-    """In which settings two networks differ; dropout, fresh weights and what a token sees may."""
+    """Return the settings in which two networks differ, except those that may change, such as dropout."""
     free = ("dropout", "initializer_std", "spread", "deep", "lstm", "types", "causal")
     fields = dict.fromkeys(f.name for model in (settings, stored) for f in dataclasses.fields(model))
     names = [name for name in fields if not name.endswith(free)]
@@ -39,4 +38,4 @@ def unlike(settings: ModelSettings, stored: ModelSettings) -> list[str]:
     types, stored_types = (getattr(model, "types", None) for model in (settings, stored))
     return names_unlike + (
         ["types"] if types != stored_types and {types, stored_types} != {0, 1} else []
-    )  # a row of zeros there is none here
+    )  # one type, a row of zeros, equals none

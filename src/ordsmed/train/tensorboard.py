@@ -1,4 +1,4 @@
-"""TensorBoard's events as a callback: losses, rates and speed while a run goes on, where tensorboard is installed."""
+"""TensorBoard events as a callback: losses, learning rates and speed during a run, if tensorboard is installed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ordsmed.train.job import Job
 
 
 class Board(Protocol):
-    """TensorBoard's writer, as far as it is used."""
+    """The methods of TensorBoard's writer that are used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        """A number of a step."""
+        """Write a number for a step."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Write all events and close the file."""
 
 
 class TensorBoard(Callback):
-    """Writes every number of metrics.jsonl; a disk that takes none ends the events, not the run."""
+    """Writes the numbers of metrics.jsonl as events; if the disk fails, events end and the run continues."""
 
     board: Board | None = None
 
@@ -67,7 +67,7 @@ class TensorBoard(Callback):
             say(f"no more TensorBoard events: {error.strerror or error}; metrics.jsonl has every number")
 
     def _hear(self, fault: threading.ExceptHookArgs) -> None:
-        """TensorBoard writes in a thread of its own; what goes wrong there is told by the next call."""
+        """Ignore disk errors in TensorBoard's writing thread: the next call raises them again."""
         if not (type(fault.thread).__module__.startswith("tensorboard") and issubclass(fault.exc_type, OSError)):
             self.hook(fault)
 
@@ -83,5 +83,4 @@ def open_board(folder: Path, start: int) -> Board | None:
 
 @functools.cache
 def _say_missing() -> None:
-    """Once, however often a plan by time begins anew."""
     say("no TensorBoard events (`pip install tensorboard` adds them); metrics.jsonl has every number")

@@ -1,4 +1,4 @@
-"""What every training says in its recipe: its start, how weights are updated, saved and validated, and where."""
+"""The settings that every training recipe has: initial weights, optimizer, saving, validation and folder."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ordsmed.train.average import Tail
 from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
-MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "most_unknown=")  # of a run that goes on: it learns the same
+MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "most_unknown=")  # settings that a resumed run may change
 UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
-ALONE: dict[str, Any] = {"seeds": (), "grid": {}, "jobs": 0}  # of one trial
+ALONE: dict[str, Any] = {"seeds": (), "grid": {}, "jobs": 0}  # settings of a single trial
 
 
 def check_seed(recipe: Training, place: object) -> None:
-    """Refuse a negative seed to begin with; runs that have one go on."""
+    """Raise a `RecipeError` for a negative seed in a new run; existing runs with one can be resumed."""
     for key, seed in (("seed", recipe.seed), *(("seeds", seed) for seed in getattr(recipe, "seeds", ()))):
         if seed < 0:
             raise RecipeError(f"{place}: {key}", f"found {seed}", "0 or more")
 
 
 def check_axes(seeds: Sequence[int], grid: Mapping[str, Any]) -> dict[str, Any]:
-    """What `seeds` and `grid` say of several runs, refused where that cannot be; the grid by the paths of settings."""
+    """Return the grid by the dotted paths of settings; raise a `ValueError` if `seeds` or `grid` are invalid."""
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds: found {as_toml(seeds)}; wanted different ones")
     by_path = dict(_by_path(grid))
@@ -47,7 +47,7 @@ def check_axes(seeds: Sequence[int], grid: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """{"task": {"length": [128, 256]}} -> task.length and its values."""
+    """Yield dotted paths and values: {"task": {"length": [128, 256]}} -> "task.length", [128, 256]."""
     for key, values in table.items():
         if isinstance(values, Mapping):
             yield from _by_path(values, f"{before}{key}.")
@@ -57,7 +57,6 @@ def _by_path(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 @contextlib.contextmanager
 def named(name: str, recipe: type) -> Iterator[None]:
-    """Complaints about a key say whose key it is."""
     try:
         yield
     except RecipeError as error:
@@ -68,7 +67,7 @@ def named(name: str, recipe: type) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """The part that pretraining and fine-tuning share."""
+    """The settings that pretraining and fine-tuning share."""
 
     model: Annotated[Any, Menu("models")] = None
     """the network; may be left out with `init`"""
@@ -107,13 +106,13 @@ class Training:
     """the run's folder; left out: work/<the verb>/<name of the recipe>; elsewhere output_dir"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("decay_schedule",)
-    judges_average: ClassVar[bool] = False  # is the mean of the weights validated while it learns?
+    judges_average: ClassVar[bool] = False  # whether the averaged weights are validated during training
     verb: ClassVar[str]
     HOW: ClassVar[tuple[str, ...]] = ("callbacks", "most_unknown")
 
     @staticmethod
     def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:
-        """What the recipe in a run's folder meant; the first ones named no precision, and there was fp32 alone."""
+        """Return the table of a recorded recipe as it was meant: the first recipes had no precision and used fp32."""
         layout = table.get("layout", {})
         return {**table, "layout": {"precision": "fp32", **layout} if isinstance(layout, Mapping) else layout}
 
@@ -137,28 +136,27 @@ class Training:
 
     @property
     def several(self) -> bool:
-        """Are trials asked for, not one run?"""
         return bool(getattr(self, "seeds", ()) or getattr(self, "grid", {}))
 
     @property
     def axes(self) -> dict[str, Sequence[Any]]:
-        """In which settings trials differ, and their values, beside the seed."""
+        """The settings in which trials differ, with their values, without the seed."""
         return dict(getattr(self, "grid", {}))
 
     def alone(self) -> Self:
-        """The recipe of one of the trials, but for what it differs in."""
+        """Return the recipe of a single trial, without the settings in which trials differ."""
         return dataclasses.replace(self, **ALONE)
 
     def compared_by(self, facts: Mapping[str, Any]) -> dict[str, float]:
-        """Of what a finished run found the numbers that trials are compared by."""
+        """Return the numbers among a finished run's facts by which trials are compared."""
         raise NotImplementedError
 
     def stamp(self) -> list[Any]:
-        """What the result depends on beside the recipe."""
+        """Return everything outside the recipe that the result depends on, such as data."""
         raise NotImplementedError
 
     def learned(self) -> dict[str, Any]:
-        """What the networks learn, as the weights' settings keep it: the objective, or the task."""
+        """Return the objective or task, as stored in the settings of the weights."""
         raise NotImplementedError
 
     @property
@@ -166,23 +164,23 @@ class Training:
         raise NotImplementedError
 
     def with_phases(self, phases: Sequence[Phase]) -> Self:
-        """With other stretches, as a deadline wants them."""
+        """Return the recipe with other phases, for example fewer steps for a deadline."""
         raise NotImplementedError
 
     @property
     def validation_interval(self) -> int:
-        """Steps between validations; 0: only at the end."""
+        """Steps between validations; 0: validate only at the end."""
         raise NotImplementedError
 
     def validation_cost(self, seconds: float) -> tuple[float, float]:
-        """Return what validations of so many seconds cost a step, and what those cost whose number is fixed.
+        """Return the seconds of validation per step, and the seconds of all validations whose number is fixed.
 
-        The validation after the last step is not among them.
+        `seconds` is the time of one validation. The validation after the last step is not included.
         """
         return (seconds / self.validation_interval if self.validation_interval else 0.0), 0.0
 
     def with_validations(self, count: int) -> Self:
-        """Return the recipe with so many validations before the last step, where their number is fixed."""
+        """Return the recipe with `count` validations before the last step, if their number is fixed."""
         return self
 
     def validates(self, step: int) -> bool:
@@ -190,19 +188,19 @@ class Training:
 
     @property
     def validations(self) -> int:
-        """How many there are in all, that after the last step among them."""
+        """The number of validations, including the one after the last step."""
         return 1 + sum(map(self.validates, range(1, sum(phase.steps for phase in self.phases))))
 
     def is_saved(self, step: int) -> bool:
         raise NotImplementedError
 
     def is_revision(self, step: int) -> bool:
-        """Are the weights of this step kept for good?"""
+        """Return whether the weights of this step are kept permanently."""
         raise NotImplementedError
 
     @property
     def revision_words(self) -> tuple[int, ...]:
-        """Numbers of words seen at which weights are kept for good."""
+        """Numbers of words seen at which weights are kept permanently."""
         return ()
 
     def best_of(self, validations: Sequence[Mapping[str, Any]]) -> int:
@@ -210,5 +208,5 @@ class Training:
         return 0
 
     def is_enough(self, validations: Sequence[Mapping[str, Any]]) -> bool:
-        """Is nothing to be gained any more, by what was judged so far?"""
+        """Return whether to stop early, by the validations so far."""
         return False

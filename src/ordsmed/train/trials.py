@@ -1,13 +1,13 @@
-"""Trials: several trainings of one recipe, over settings and seeds, side by side in a table.
+"""Trials: several trainings of one recipe over settings and seeds, side by side, compared in a table.
 
     recipe -> grid x seeds -> a recipe each -> some `ordsmed pretrain|finetune` at a time -> table, picture, best
 
-FOLDER/  trials.toml   the recipe with its seeds and grid; recipe.toml in the end is that of the best trial, for which
-                       the folder then stands: weights/, predictions/, scores.json
-         trials.md  trials.json  trials.svg  log.txt
-         trials/rate-3e-05,seed-1.toml, rate-3e-05,seed-1/    a run like any other
+FOLDER/  trials.toml   the recipe with its seeds and grid; recipe.toml at the end is that of the best trial. The folder
+                      then has its results: weights/, predictions/, scores.json
+        trials.md  trials.json  trials.svg  log.txt
+        trials/rate-3e-05,seed-1.toml, rate-3e-05,seed-1/    a run like any other
 
-Of a trial that is done, weights, predictions and metrics stay; its checkpoints go, but for those of the best so far.
+Weights, predictions and metrics of a finished trial are kept. Its checkpoints are deleted unless it is the best so far.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from ordsmed.train.session import SessionOptions
 from ordsmed.train.several import RunGroup
 from ordsmed.train.training import ALONE, Training
 
-NAMED = 3  # trials
-WHOLE = (0, 1)  # all of them
-LEFT = ("weights", "predictions")  # of the best trial, for the folder of all
+NAMED = 3  # trials named in a printed line
+WHOLE = (0, 1)  # all trials
+LEFT = ("weights", "predictions")  # folders of the best trial that are copied
 
 
 class Trials(RunGroup[Trial]):
-    """The trials of one recipe; each training says by what they are compared."""
+    """The trials of one recipe; subclasses define the score that compares them."""
 
     noun = "trial"
     file = TRIALS
@@ -55,15 +55,16 @@ class Trials(RunGroup[Trial]):
 
     @classmethod
     def of(cls, folder: Path, recipe: Training, name: str, *, yes: bool = False) -> Self:
-        """Those that the recipe of this name means."""
         runs = tuple(replace(trial, yes=yes) for trial in plan(recipe, folder, name, cls.more_axes(recipe, name)))
         return cls(folder=folder, recipe=recipe, runs=runs, plan=cls.plans, workers=getattr(recipe, "jobs", 0))
 
     @classmethod
     def asked(cls, name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
               layout: str = "", site: str = "", devices: int = 0, yes: bool = False) -> Self | None:  # fmt: skip
-        """The trials that are meant; None where one run is. Options as in session.run_session; `devices`: the
-        processes that will be started."""
+        """Return the trials that the arguments mean, or None if they mean a single run.
+
+        The options are those of session.run_session; `devices` is the number of processes that will be started.
+        """
         kind = kind_of_folder(name)
         stand = kind is FolderKind.TRIALS
         if kind.made and not stand:
@@ -86,7 +87,7 @@ class Trials(RunGroup[Trial]):
 
     @classmethod
     def more_axes(cls, recipe: Training, name: str) -> dict[str, Sequence[Any]]:
-        """In what trials differ beside the grid and their seeds."""
+        """Return settings in which trials differ, in addition to the grid and the seeds."""
         return {}
 
     @property
@@ -95,14 +96,14 @@ class Trials(RunGroup[Trial]):
 
     @property
     def score(self) -> str:
-        """By which trials are compared."""
+        """The name of the score that compares trials."""
         raise NotImplementedError
 
     def prepare(self, *, anew: bool) -> None:
-        """What is refused or made before any trial begins."""
+        """Make shared inputs and raise errors before any trial starts."""
 
     def perform(self, callbacks: Sequence[Callback] = (), *, anew: bool = False, part: tuple[int, int] = WHOLE) -> Path:
-        """Make the trials that are not made yet, and the table of all; the folder is then that of the best of them."""
+        """Train the unfinished trials, write their table, and copy the results of the best one to the folder."""
         if not self.is_done_for_good():
             self.prepare(anew=anew)
         if part != WHOLE:
@@ -122,9 +123,9 @@ class Trials(RunGroup[Trial]):
         return self.folder
 
     def rehearse(self, *, anew: bool = False) -> list[str]:
-        """What `perform` would do, in lines, and what it or any of its trials refuses; making is switched off."""
+        """Return what `perform` would do, as lines, and raise its errors. Making must be switched off."""
         run.check_free(self.folder)
-        with contextlib.suppress(run.NotMade):  # data that are not made have no mark yet
+        with contextlib.suppress(run.NotMade):  # missing data have no fingerprint yet
             self.check_folder(anew=anew)
         left = self.runs if anew else [trial for trial in self.runs if not trial.done]
         for trial in [] if anew else self.runs:
@@ -132,7 +133,7 @@ class Trials(RunGroup[Trial]):
         return [*describe(self.runs), *(self.dry_run(left, anew=anew).lines() if left else [])]
 
     def dry_run(self, trials: Sequence[Trial], *, anew: bool) -> Plan:
-        """The plan of the first. Of trials that differ in their seeds alone one is planned for all."""
+        """Return the plan of the first trial. Trials that are equal by `alike` share a plan."""
         plans: dict[str, Plan] = {}
         for trial in trials:
             key = self.alike(trial.recipe)
@@ -144,21 +145,21 @@ class Trials(RunGroup[Trial]):
         return next(iter(plans.values()))
 
     def alike(self, recipe: Training) -> str:
-        """What is the same where one plan does for several trials."""
+        """Return a key; trials with equal keys can share one plan."""
         return repr(replace(recipe, seed=0, out=None))
 
     def check_alike(self, plan: Plan, recipe: Training) -> None:
-        """Refuse what is wrong in another recipe that is alike in that."""
+        """Raise the errors of a recipe that shares `plan`."""
 
     def _perform_part(self, callbacks: Sequence[Callback], part: tuple[int, int]) -> Path:
-        """Make every so-many-th trial, as a job of an array does; the one that finds all of them done compares all."""
+        """Train every `part[1]`-th trial, as a job of an array; the last part to finish compares all trials."""
         run.check_free(self.folder)
         with run.locked(self.folder):
             if self.is_done_for_good():
                 return self.folder
             group = self.begin(anew=False)
             group.write_recipes()
-        mine = group.runs[part[0] :: part[1]]  # side by side with the other parts: each run has a lock of its own
+        mine = group.runs[part[0] :: part[1]]  # parts run side by side: each run has its own lock
         with logged(self.folder / "log.txt"):
             group.refuse_failed(group.make(group.note, mine), mine)
         left = sum(not trial.done for trial in group.runs)
@@ -173,7 +174,6 @@ class Trials(RunGroup[Trial]):
             raise RunError(self.folder, problem, "", "the same command makes those again")
 
     def note(self, trial: Trial, left: str) -> None:
-        """Tell of a trial that is done; checkpoints of those that are not the best so far are not needed any more."""
         score, done = self.score, [trial for trial in self.runs if trial.done]
         best = best_of(done, score, lower_is_better=self.lower_is_better)
         for finished in done:
@@ -192,7 +192,7 @@ T = TypeVar("T", bound=Trials)
 
 
 def check_part(part: str | None, **how: Unpack[SessionOptions]) -> None:
-    """Refuse a part of trials that begins anew, before anything is deleted."""
+    """Raise a `RecipeError` if `--part` comes with `--anew`, before anything is deleted."""
     if part and how.get("anew"):
         raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
 
@@ -205,7 +205,7 @@ def meant(
     devices: int = 0,
     **how: Unpack[SessionOptions],
 ) -> tuple[T | None, tuple[int, int]]:
-    """The trials that are meant, if it is not one run; and which part of them, of how many."""
+    """Return the trials that the arguments mean, or None for a single run; and the part of them to train."""
     flags = {key: value for key, value in how.items() if key != "callbacks"}
     group = kind.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
     if part and not group:
@@ -214,7 +214,7 @@ def meant(
 
 
 def put_away(name: str, **how: Unpack[SessionOptions]) -> bool:
-    """Is it a trial that is done, its checkpoints gone, of which only its weights are left?"""
+    """Return whether the folder is a finished trial without checkpoints, of which only weights are left."""
     folder = Path(name)
     kinds = (FolderKind.PRETRAINING, FolderKind.FINETUNING)
     done = kind_of_folder(folder) in kinds and Run(folder).status.get("state") == "done"
@@ -225,14 +225,12 @@ def put_away(name: str, **how: Unpack[SessionOptions]) -> bool:
 
 
 def describe(trials: Sequence[Trial]) -> list[str]:
-    """Which trials there are, in a line."""
     titles = [trial.name for trial in trials]
     more = f" ... and {len(titles) - NAMED} others" if len(titles) > NAMED else ""
     return [f"trials: {len(titles)}, each a run on a device of its own: {' '.join(titles[:NAMED])}{more}"]
 
 
 def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:
-    """Make the folder of all that of the best trial, as far as others open it; returns what that found."""
     for name in LEFT:
         if (best.folder / name).is_dir():
             with files.making(folder / name) as new:
@@ -246,7 +244,6 @@ def _fill_from_best(folder: Path, best: Trial) -> dict[str, Any]:
 
 
 def _link(source: str, target: str) -> None:
-    """The same file under a second name, where the disk allows it; else a copy."""
     try:
         os.link(source, target)
     except OSError:

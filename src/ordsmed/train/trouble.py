@@ -1,4 +1,4 @@
-"""Trouble: what is done about a step that taught nothing, or about weights and validations with NaN or Inf."""
+"""Trouble: decide what to do about a skipped step, or about weights and validation losses with NaN or Inf."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ordsmed.train.job import Job
 
 
 class Rewind(Exception):
-    """The run goes back to its last checkpoint; what lies between teaches nothing."""
+    """Return to the last checkpoint; the steps since then are skipped."""
 
     def __init__(self, step: int, reason: str) -> None:
         self.step, self.reason = step, reason
@@ -18,7 +18,7 @@ class Rewind(Exception):
 
 
 def handle_trouble(job: Job, folder: Path, step: int, reason: str) -> None:
-    """A step that taught nothing: in the run's record, once; or the way back to the last checkpoint."""
+    """Record a skipped step in the run's status, or raise `Rewind` or `Trouble`."""
     if job.leaves_out(step):
         return
     if job.recipe.trouble.action != "skip":
@@ -29,7 +29,7 @@ def handle_trouble(job: Job, folder: Path, step: int, reason: str) -> None:
 
 
 def stop_or_rewind(job: Job, folder: Path, step: int, reason: str) -> NoReturn:
-    """What cannot be skipped: back to the last checkpoint if the recipe says so, else the end."""
+    """Raise `Rewind` if the recipe says so, else `Trouble`; for problems that skipping cannot solve."""
     if job.recipe.trouble.action == "rewind":
         raise Rewind(step, reason)
     raise Trouble(f"{folder}: step {step}", reason, "finite numbers and no jump")

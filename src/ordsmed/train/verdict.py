@@ -1,9 +1,9 @@
-"""Verdict: what the losses of a pretraining say about its course: still falling, converged, overfitting or diverged.
+"""Verdict: what the losses say about a pretraining: still falling, converged, overfitting or diverged.
 
-Only the last phase is judged, because losses of different phases are not comparable. Differences below 0.5% of a loss
-do not count.
+Only the last phase counts, because losses of different phases are not comparable. Differences below 0.5% of a loss do
+not count.
 
-    diverged        the last validation loss is above the lowest one, and the training loss rose too; or it is no number
+    diverged        the last validation loss is above the lowest, and the training loss rose too; or it is not finite
     overfitting     the last validation loss is above the lowest one, but the training loss did not rise
     still falling   the validation loss fell during the last fifth of the steps
     converged       it did not
@@ -19,16 +19,14 @@ from typing import Any
 
 SMALL = 0.005  # share of a loss below which a difference does not count
 FEWEST = 3  # validations that a verdict needs
-END = 0.2  # share of the steps in which the loss is still falling, or not
+END = 0.2  # share of the steps, at the end, by which falling and converged differ
 WINDOW = 0.1  # share of the steps over which training losses are averaged
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict with the losses that it is based on."""
-
     kind: str
-    line: str  # for a person
+    line: str  # to print
     best_step: int
     best: float
     last_step: int
@@ -42,7 +40,7 @@ class Verdict:
 def verdict(
     validations: Mapping[int, float], training: Sequence[tuple[float, float]], *, kept: int = 0, comparable: bool = True
 ) -> Verdict | None:
-    """Judge the validation losses of the last phase by step, and its training losses with their steps.
+    """Return the verdict on the validation losses of the last phase by step, and its training losses with steps.
 
     `kept` is the step whose weights the run leaves, 0 if it is not done. Return None if nothing was validated.
     """
@@ -78,13 +76,11 @@ def _rose(before: float, after: float) -> bool:
 
 
 def _mean(training: Sequence[tuple[float, float]], step: int, last: int) -> float:
-    """Return the mean training loss of the steps up to `step`; NaN if there are none."""
     losses = [loss for at, loss in training if step - WINDOW * last < at <= step]
     return sum(losses) / len(losses) if losses else math.nan
 
 
 def _reason(kind: str, validations: Mapping[int, float], best: int, last: int, kept: int) -> str:
-    """Return the figures behind a verdict, and which weights are kept."""
     if not math.isfinite(validations[last]):
         return f"the validation loss of step {last:,} is not a finite number"
     lowest, end = f"{validations[best]:.4g} at step {best:,}", f"{validations[last]:.4g} at step {last:,}"

@@ -1,6 +1,6 @@
-"""The watch: every rank tells how far it is; who is lost or hangs is named, and nobody waits for it for ever.
+"""The watch: each rank reports its progress, so that a lost or hanging rank is named and not waited for forever.
 
-each rank, once a second:  beat/<rank> = [count, step, what it does, machine, process]
+each rank, once a second:  beat/<rank> = [count, step, stage, machine, process]
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from ordsmed.base.machine.memory import is_out_of_memory
 from ordsmed.base.ranks import GO_ON, SILENT, Ranks, answered_within, second_connection
 
 BEAT = 1.0
-ANSWER = 10.0  # seconds that the first rank has to tell what it knows
-LONG = 60.0  # so long a rank may be silent while others wait for it anyway
+ANSWER = 10.0  # seconds that the first rank has to answer
+LONG = 60.0  # seconds that a rank may be silent while others wait for it
 ORDER = ("starting", "making rows", "learning", "summing gradients", "judging", "saving")
-PATIENT = ("starting", "saving")  # may take as long as they take: data are made, disks are slow
+PATIENT = ("starting", "saving")  # stages without a limit: data are made, disks are slow
 
 
 class Watch:
-    """Says how far this rank is, and finds out who is not."""
+    """Reports the progress of this rank, and finds ranks that are lost or hanging."""
 
     def __init__(
         self, ranks: Ranks, patience: float, *, stages: Sequence[str] = ORDER, remedy: str = GO_ON,
         ending: Callable[[OrdsmedError], None] | None = None,
     ) -> None:  # fmt: skip
-        """`stages`: what a rank can be at, in their order; `ending`: what is done before this process ends."""
+        """`stages`: the stages of a step in order; `ending`: called before this process ends."""
         self.ranks, self.patience = ranks, patience
         self.stages, self.remedy, self.ending = stages, remedy, ending
         self.step, self.stage, self.since, self.count = 0, stages[0], time.monotonic(), 0
-        self.machine = os.environ.get("SLURMD_NODENAME") or socket.gethostname()  # as a job's script knows it
+        self.machine = os.environ.get("SLURMD_NODENAME") or socket.gethostname()  # the name in a job's script
         self.store: torch.distributed.Store | None = None
         if ranks.store is not None:
             with answered_within(LONG, ranks):
                 self.store = second_connection(ranks.store)
         self.over = threading.Event()
-        self.mouth = threading.Lock()  # whoever ends this rank, its main thread or the watch, tells why
+        self.mouth = threading.Lock()  # held by the thread that ends this rank and prints the reason
         self.thread: threading.Thread | None = None
 
     def __enter__(self) -> Watch:
@@ -58,28 +58,30 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self.over.set()
         if self.thread:
-            self.thread.join()  # a thread inside the store while the process ends aborts it
+            self.thread.join()  # a thread that uses the store while the process ends would abort it
 
     def at(self, step: int, stage: str) -> None:
-        """This rank has come so far."""
         self.step, self.stage, self.since = step, stage, time.monotonic()
 
     def farewell(self, error: OrdsmedError) -> None:
-        """This rank ends by an error: the others may know; what the first rank tells as well is an echo."""
+        """Report the error by which this rank ends. Mark it as an echo if the first rank reports the same error."""
         if self.store is None or error.echo:
             return
         with contextlib.suppress(RuntimeError):
             if isinstance(error, Lost):
-                self.store.set(f"lost/{self.ranks.rank}", "")  # another rank is, which this one found out
+                self.store.set(f"lost/{self.ranks.rank}", "")  # another rank is lost, as this one found out
             self.store.set(f"gone/{self.ranks.rank}", str(error))
             for _ in range(20 if not self.ranks.first else 10):
-                time.sleep(0.05)  # the first rank keeps the store for so long
+                time.sleep(0.05)  # the first rank keeps the store alive for this time
                 if not self.ranks.first and self.store.check(["gone/0"]):
                     error.echo = self.store.get("gone/0").decode() == str(error)
                     return
 
     def explain(self, error: RuntimeError) -> OrdsmedError | None:
-        """What a broken connection means: which rank is gone, and what it said last; None: it is none, but a fault."""
+        """Return the reason of a failed collective: which rank is gone, with its last report.
+
+        Return None if the error did not come from the connection between ranks; an out-of-memory error is converted.
+        """
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         if not (
             isinstance(error, torch.distributed.DistError) or bool(re.search(r"gloo|nccl|TCPStore", str(error), re.I))
@@ -89,7 +91,7 @@ class Watch:
             self.farewell(complaint)
             return complaint if short else None
         if not self.mouth.acquire(blocking=False):
-            time.sleep(60)  # the watch ends this process
+            time.sleep(60)  # the watch thread ends this process
         try:
             lost, beats = self._silent()
             return self._named(lost or self._slowest(beats), beats)
@@ -107,7 +109,7 @@ class Watch:
                     self._accuse()
             except TimeoutError:
                 self._end(SILENT)
-            except RuntimeError:  # the first rank keeps the store: without it only the main thread's own error counts
+            except RuntimeError:  # without the first rank's store, wait for the main thread's own error
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
                     self._end(Lost("rank 0", "is gone, with all connections", "", self.remedy))
 
@@ -118,11 +120,11 @@ class Watch:
         self.store.set(f"beat/{self.ranks.rank}", json.dumps(news))
 
     def _accuse(self) -> None:
-        """Nothing moved for too long: name who keeps the others waiting, and end."""
+        """End this process with an error that names the slowest rank, unless that rank is in a slow stage."""
         lost, beats = self._silent(max(min(self.patience, LONG), 2.5 * BEAT))
         slow = lost or self._slowest(beats)
         if not lost and all(beats[rank][2] in PATIENT for rank in slow):
-            self.since = time.monotonic()  # a slow disk is no hanging rank
+            self.since = time.monotonic()  # a slow disk does not mean that the rank hangs
             return
         if not self.over.is_set():
             self._end(self._named(slow, beats))
@@ -136,17 +138,20 @@ class Watch:
         os._exit(error.status)  # the main thread waits in a collective that nothing else ends
 
     def _silent(self, seconds: float = 2.5 * BEAT) -> tuple[list[int], dict[int, list[Any]]]:
-        """Ranks whose beat stands still, and the last beats of all."""
+        """Return the ranks that do not report any more, and the last reports of all ranks."""
         before, until = self._beats(), time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(BEAT, left))
-            self._tell()  # who looks at the others is looked at
+            self._tell()  # keep reporting meanwhile
         now = self._beats()
         ranks = [rank for rank in range(self.ranks.world) if rank != self.ranks.rank]
         return [r for r in ranks if r not in now or now[r][0] == before.get(r, [-1])[0]], now
 
     def _beats(self) -> dict[int, list[Any]]:
-        """What all said last. The first rank keeps it, and may be the one that stands still: it is not waited for."""
+        """Return the last reports of all ranks, or raise `TimeoutError`.
+
+        The first rank keeps the reports and may itself hang, so a thread reads them.
+        """
         answers: list[Any] = []
 
         def ask() -> None:
@@ -184,7 +189,7 @@ class Watch:
             gone = f"gone/{rank}"
             last = f": {store.get(gone).decode()}" if store.check([gone]) else ""
             if last and not store.check([f"lost/{rank}"]):
-                kind = RunError  # an error of its own, which it would meet elsewhere too
+                kind = RunError  # the rank's own error, which would happen on other machines too
             names.append(f"rank {rank} ({host}, process {process}) at step {step}, {stage}{last}")
         lost = len(ranks) < self.ranks.world
         problem = ("lost or hanging: " if lost else "all ranks wait for each other: ") + "; ".join(names)

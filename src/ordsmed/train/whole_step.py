@@ -1,9 +1,9 @@
-"""A step that is seen as a whole before it is learned from, for losses that compare its examples with one another.
+"""A pass over all micro-batches before the training pass, for losses that compare the examples of a step.
 
-    micro-batches -> views, without a gradient -> those of all processes -> compare -> each micro-batch once more
+    micro-batches -> views, without a gradient -> those of all processes -> compare -> train on each micro-batch
 
-What is learned then does not depend on how a step is cut: memory holds the activations of one micro-batch, and the
-negatives of all. Gao and others 2021 call it a gradient cache.
+The result does not depend on how a step is split: memory holds the activations of one micro-batch, and the negatives of
+all. Gao et al. (2021) call it a gradient cache.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Views = dict[str, Tensor]
 
 
 def look_ahead(job: Job, batches: Sequence[Batch], begin: Callable[[int], None]) -> None:
-    """Let the objective compare the whole step; `begin` draws a micro-batch's dropout as it will be drawn again.
+    """Let the objective compare all examples of the step; `begin` seeds the dropout of a micro-batch.
 
-    A step of one micro-batch in one process is the whole step, and needs no second way through the network.
+    A step of one micro-batch in one process already has all examples, and needs no second forward pass.
     """
     objective, ranks = job.objective, job.ranks
     if not isinstance(objective, Comparing) or (len(batches) == 1 and ranks.data_world == 1):
@@ -45,7 +45,7 @@ def look_ahead(job: Job, batches: Sequence[Batch], begin: Callable[[int], None])
 
 
 def gathered(view: Views, ranks: Ranks) -> tuple[Views, int]:
-    """The views of all processes that see other rows, one after the other; how many rows stand before one's own."""
+    """Return the views of all processes with different rows, concatenated, and the number of rows before this one's."""
     if ranks.data_world == 1:
         return view, 0
     sizes = torch.zeros(ranks.data_world, dtype=torch.int64, device=ranks.device)
@@ -63,7 +63,6 @@ def gathered(view: Views, ranks: Ranks) -> tuple[Views, int]:
 
 
 def _together(views: Sequence[Views]) -> Views:
-    """Those of one process; second axes grow to the longest one."""
     whole = {}
     for name, first in views[0].items():
         tensors = [view[name] for view in views]
@@ -73,7 +72,6 @@ def _together(views: Sequence[Views]) -> Views:
 
 
 def _grown(tensor: Tensor, rows: int, width: int) -> Tensor:
-    """With zeros behind its rows, and behind its second axis."""
     pad = [0, 0] * (tensor.ndim - 2) + ([0, width - tensor.shape[1]] if tensor.ndim > 1 else [])
     return F.pad(tensor, [*pad, 0, rows - len(tensor)]).contiguous()
 

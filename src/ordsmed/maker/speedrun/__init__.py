@@ -1,1 +1,1 @@
-"""Speedrun: the best model of a fixed budget of operations and words, with scores, so that another can repeat it."""
+"""Speedrun: train the best model within a fixed budget of operations and words, reproducibly, and score it."""

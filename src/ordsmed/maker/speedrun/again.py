@@ -1,5 +1,6 @@
-"""An entry made again from its texts, and held against it: sample, tokenizer, weights and scores are equal to the bit,
-or it is said what differs, and what of machine and code is other than there.
+"""Repeat an entry from its texts and compare: sample, tokenizer, weights and scores must be equal to the bit.
+
+Differences are reported, together with the differences in machine and code.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ordsmed.maker.speedrun import entry
 from ordsmed.maker.speedrun.speedrun import perform
 from ordsmed.maker.speedrun.track import SpeedrunRequest
 
-FOLDER = "again"  # in that of an entry, where no other is named
+FOLDER = "again"  # subfolder of the entry, if no other is named
 Facts = Mapping[str, Any]
 
 
@@ -24,10 +25,9 @@ Facts = Mapping[str, Any]
 def speedrun_check(
     entry: str | Path, texts: str | Path | Sequence[str | Path] = (), out: str | Path = "", *, blimp: str | Path = ""
 ) -> list[str]:
-    """Make an entry again (entry.json, or its folder); lines that say it is equal to the bit, or RunError with what
-    differs.
+    """Repeat an entry (entry.json or its folder). Return lines if it is equal to the bit; else raise `RunError`.
 
-    `texts`, `out`: left out those that the folder was made of, and `again` in it; `blimp`: its minimal pairs.
+    `texts` and `out` default to the texts of the entry's folder, and `again` in it. `blimp` are its minimal pairs.
 
         ordsmed.speedrun_check("my-speedrun")
     """
@@ -38,7 +38,7 @@ def speedrun_check(
 
 
 def check(name: Path, texts: Sequence[str] = (), out: str = "", blimp: str = "") -> list[str]:
-    """What a person is told of an entry that is equal; refused where it differs."""
+    """Repeat an entry; return lines if it is equal, and raise a `RunError` with the differences if not."""
     facts = entry.read(name)
     if facts.get("version") != entry.VERSION:
         problem = f"is no entry of version {entry.VERSION}"
@@ -57,7 +57,7 @@ def check(name: Path, texts: Sequence[str] = (), out: str = "", blimp: str = "")
 
 
 def request_of(facts: Facts, texts: Sequence[str], out: str, blimp: str) -> SpeedrunRequest:
-    """What makes an entry again: its own rules, its recipe with the threads that its bits depend on."""
+    """Return the request that repeats an entry, by its rules and recipe, with its thread count for equal bits."""
     threads = facts["machine"]["threads"]
     words = [f"layout.threads={threads}"] if threads and not facts["machine"]["gpu"] else []
     return SpeedrunRequest(
@@ -75,7 +75,6 @@ def request_of(facts: Facts, texts: Sequence[str], out: str, blimp: str) -> Spee
 
 
 def texts_of(folder: Path) -> list[str]:
-    """Those that a speedrun's folder was made of."""
     status = Run(folder).status if folder.is_dir() else {}
     if "request" not in status:
         raise RecipeError("--check", f"{folder} does not say its texts", "TEXTS OUT behind it, and OUT a new folder")
@@ -86,7 +85,7 @@ def texts_of(folder: Path) -> list[str]:
 
 
 def differences(before: Facts, now: Facts) -> Iterator[str]:
-    """What of two entries is not equal; what the rest depends on comes first."""
+    """Yield the differences between two entries; causes come before their effects."""
     if before["sample"]["sha256"] != now["sample"]["sha256"]:
         words = [f"{facts['sample']['train']['words']:,} words" for facts in (before, now)]
         yield f"the sample differs: other texts ({words[0]} there, {words[1]} here)"
@@ -103,12 +102,11 @@ def differences(before: Facts, now: Facts) -> Iterator[str]:
 
 
 def _pairs(before: Facts, now: Facts) -> list[tuple[Facts, Facts]]:
-    """The runs of each seed."""
     return list(zip(before["runs"], now["runs"], strict=True))
 
 
 def reasons(before: Facts, now: Facts) -> Iterator[str]:
-    """What bits may depend on, and is other than it was."""
+    """Yield the differences in machine and code that bits may depend on."""
     for key, value in before["machine"].items():
         if now["machine"].get(key) != value:
             yield f"{key} {value or 'none'} (here {now['machine'].get(key) or 'none'})"

@@ -1,4 +1,4 @@
-"""The board: entries as tables of Markdown, a table for each track and score, the best first."""
+"""The board: entries as Markdown tables, one for each track and score, the best entry first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Facts = Mapping[str, Any]
 
 
 def lines(folder: Path) -> list[str]:
-    """Those of the entries in a folder, `*.json`."""
+    """Return the board of the entries `*.json` in a folder."""
     tables = defaultdict[tuple[str, str], list[tuple[Path, Facts]]](list)
     for path in sorted(folder.glob("*.json")):
         facts = entry.read(path)
@@ -29,7 +29,6 @@ def lines(folder: Path) -> list[str]:
 
 
 def _check(path: Path, facts: Facts) -> None:
-    """Refuse what is none, by its own numbers."""
     if facts.get("version") != entry.VERSION:
         raise DataError(path, f"is no entry of version {entry.VERSION}", f"an {entry.FILE} of `ordsmed speedrun`")
     if reasons := entry.why_none(facts):
@@ -37,7 +36,7 @@ def _check(path: Path, facts: Facts) -> None:
 
 
 def _table(track: str, score: str, entries: Sequence[tuple[Path, Facts]], home: str) -> Iterator[str]:
-    """Links stand below, so that rows are no wider than a page."""
+    """Yield a table, with links below it so that rows fit on a page."""
     ordered = sorted(entries, key=lambda pair: pair[1]["over"][score]["mean"])
     yield f"### {track}: {score}, {operations(ordered[0][1]['rules']['flops'])}"
     yield ""
@@ -48,7 +47,7 @@ def _table(track: str, score: str, entries: Sequence[tuple[Path, Facts]], home: 
 
 
 def row(facts: Facts, name: str) -> list[str]:
-    """An entry's, which the link of this name leads to."""
+    """Return the cells of an entry; `name` is the label of its link."""
     over, machine = facts["over"], facts["machine"]
     pairs = entry.with_deviation(over[scores.BLIMP], 1) if scores.BLIMP in over else ""
     where = machine["gpu"] or f"{machine['processor']}, {many(machine['threads'], 'thread')}"

@@ -1,6 +1,6 @@
-"""Steps out of a budget: how many a recipe has so that its training takes so many operations and no more.
+"""Numbers of steps from a budget: as many steps as the operations allow, and no more.
 
-A recipe's phases keep their proportions; its own numbers of steps count only beside each other.
+The phases of a recipe keep their proportions; only the ratios of its numbers of steps count.
 """
 
 from __future__ import annotations
@@ -26,24 +26,21 @@ from ordsmed.train.pretrain.recipe import Pretraining
 
 @dataclass(frozen=True)
 class Budgeted:
-    """A recipe with its steps, and what these are."""
-
     recipe: Pretraining
     flops: float
     tokens: int
-    seconds: float  # on this machine, as is expected
+    seconds: float  # expected on this machine
 
     @property
     def steps(self) -> int:
         return sum(phase.steps for phase in self.recipe.phase)
 
     def passes(self, tokens: float) -> float:
-        """Over a text of so many."""
         return self.tokens / tokens
 
 
 def budgeted(table: settings.Table, place: str, data: str, tokenizer: Tokenizer, flops: float) -> Budgeted:
-    """A recipe's table with as many steps as so many operations allow, on data of this tokenizer."""
+    """Return a recipe with as many steps as `flops` operations allow, on data of this tokenizer."""
     recipe = settings.decode(Pretraining, {**table, "data": data}, place)
     if late := next((n for n, phase in enumerate(recipe.phase, 1) if not phase.steps), 0):
         raise RecipeError(f"{place}: phase[{late}].epochs", "found", "steps, which the budget then multiplies")
@@ -58,7 +55,7 @@ def budgeted(table: settings.Table, place: str, data: str, tokenizer: Tokenizer,
 
 
 def filled(phases: Sequence[Phase], costs: Sequence[float], flops: float) -> tuple[Phase, ...]:
-    """With as many steps as so many operations allow; phases that fill them already stay as they are."""
+    """Return phases with as many steps as `flops` operations allow; phases that fit already are not changed."""
     used = sum(cost * phase.steps for cost, phase in zip(costs, phases, strict=True))
     if used <= flops < used + min(costs):
         return tuple(phases)
@@ -66,14 +63,13 @@ def filled(phases: Sequence[Phase], costs: Sequence[float], flops: float) -> tup
     if min(steps) < 1:
         problem = f"{operations(flops)} are less than a step of each phase, {operations(sum(costs))}"
         raise RecipeError("--budget", problem, "", "a larger budget, or a smaller network or batch")
-    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):  # what rounding down left over
+    for index in sorted(range(len(costs)), key=lambda index: -costs[index]):  # use the operations left by rounding down
         left = flops - sum(cost * count for cost, count in zip(costs, steps, strict=True))
         steps[index] += max(0, int(left / costs[index]))
     return tuple(_with_steps(phase, count) for phase, count in zip(phases, steps, strict=True))
 
 
 def _with_steps(phase: Phase, steps: int) -> Phase:
-    """What is counted in them goes with them."""
     share = steps / phase.steps
     schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
     warmup = phase.warmup if phase.warmup < 1 else float(int(phase.warmup * share))
@@ -81,12 +77,11 @@ def _with_steps(phase: Phase, steps: int) -> Phase:
 
 
 def expected_tokenizer(learned: object) -> Tokenizer:
-    """As much of one as sizes are told by, before it is made."""
+    """Return a placeholder with the sizes of a tokenizer that is not made yet."""
     size, pad = getattr(learned, "size", 0), getattr(learned, "pad", 0)
     expected = SimpleNamespace(vocabulary=size, pad=pad, mask=0, kind=getattr(learned, "learns", kind_of(learned)))
     return cast(Tokenizer, expected)
 
 
 def line(plan: Budgeted) -> str:
-    """For a person."""
     return f"{many(plan.steps, 'step')}, {plan.tokens / 1e6:,.3g} million tokens, {operations(plan.flops)}"

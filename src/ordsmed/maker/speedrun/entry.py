@@ -1,4 +1,4 @@
-"""An entry of the board, as `entry.json` keeps it: what was done by which code on which machine, what came of it."""
+"""An entry of the board, stored as `entry.json`: code, machine, recipe and results."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from ordsmed.train.pretrain.recipe import Pretraining
 
 FILE = "entry.json"
 VERSION = 1
-OWN = ("seed", "data", "out")  # of a run's recipe, what the entry says elsewhere
+OWN = ("seed", "data", "out")  # settings of a run's recipe that the entry has elsewhere
 WEIGHTS = "weights/model.safetensors"
 
 
 def of_run(seed: int, folder: Path, scored: Mapping[str, float]) -> dict[str, Any]:
-    """What a run did and found."""
     status = Run(folder).status
     seconds = math.fsum(line.get("seconds") or 0.0 for line in meters.read(folder / "metrics.jsonl") if "loss" in line)
     return {
@@ -53,7 +52,7 @@ def entry(
     minutes: Mapping[str, float],
     passes: float,
 ) -> dict[str, Any]:
-    """All of it; `folder`: of one of its runs."""
+    """Return a complete entry; `folder` is that of one of its runs."""
     names = list(dict.fromkeys(name for row in runs for name in row["scores"]))
     over = {name: asdict(over_seeds([row["scores"][name] for row in runs])) for name in names}
     table = settings.plain(run.read_recipe(Pretraining, folder))
@@ -85,7 +84,6 @@ def entry(
 
 
 def machine(run_folder: Path) -> dict[str, Any]:
-    """What bits depend on, of the machine that a run was made on."""
     known = run.environment()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     return {
@@ -101,7 +99,7 @@ def machine(run_folder: Path) -> dict[str, Any]:
 
 
 def why_none(result: Mapping[str, Any]) -> list[str]:
-    """Why it is no entry of its track; nothing, where it is one."""
+    """Return the reasons why a result is not a valid entry of its track; empty if it is."""
     rule, reasons = result["rules"], list[str]()
     if result["budget"] != 1:
         reasons.append(f"{result['budget']:g} times the budget")
@@ -119,12 +117,11 @@ def why_none(result: Mapping[str, Any]) -> list[str]:
 
 
 def _that_count(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Those by which scores are what they are."""
+    """Return the rules that scores depend on."""
     return {key: value for key, value in rules.items() if key != KEPT}
 
 
 def lines(result: Mapping[str, Any]) -> list[str]:
-    """For a person."""
     means = [f"{name}: {with_deviation(result['over'][name])}" for name in result["over"]]
     minutes = result["minutes"]
     training = f"{operations(result['flops'])} in {minutes['training']:.1f} minutes of training a seed"
@@ -138,16 +135,14 @@ def lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def with_deviation(over: Mapping[str, Any], digits: int = 4) -> str:
-    """A mean and its deviation."""
     deviation = over["deviation"]
     return f"{over['mean']:.{digits}f}" + (f" ± {deviation:.{digits}f}" if deviation is not None else "")
 
 
 def is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Did the same runs find the same? Then what was written when they did stays."""
+    """Return whether two results come from the same runs with the same scores; then the first file is kept."""
     return all(before.get(key) == now[key] for key in ("version", "runs", "recipe", "rules", "sample"))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """That of a file, or of a speedrun's folder."""
     return files.read_table(path / FILE if path.is_dir() else path)

@@ -1,8 +1,8 @@
-"""The loss of a masked model at hidden places of held-out text: 15 % of each row, hidden at once, none kept or swapped.
+"""The loss of a masked model on held-out text: 15 % of each row is masked, none of it kept or swapped.
 
-Rows and places go by the tokenizer and a seed alone, so that all models with this tokenizer are asked the same.
+Rows and masked positions depend only on the tokenizer and a seed, so they are equal for all models with this tokenizer.
 
-[CLS] 126 pieces of one document [SEP]  ->  19 of them [MASK]  ->  - log of what stood there, the mean of all
+[CLS] 126 pieces of one document [SEP]  ->  19 of them [MASK]  ->  mean of - log p of the masked pieces
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ordsmed.measure.likelihood.items import Ints, Item, Scorer
 from ordsmed.weights.trained import Trained
 
 HIDE = 0.15
-LENGTH = 128  # of a row with its signs; of a model with fewer positions as many as it has
-ROWS = 500  # of each half of the documents
+LENGTH = 128  # tokens of a row with special tokens; fewer if the model has fewer positions
+ROWS = 500  # rows from each half of the documents
 SEED = 1
-TOGETHER = 25  # rows
+TOGETHER = 25  # rows scored together
 
 
 def masked_loss(trained: Trained, corpus: Path) -> float | None:
-    """In nats, on the held-out documents of a corpus; None, and told, where none is as long as a row."""
+    """Return the loss in nats on a corpus's held-out documents; None if none of them is as long as a row."""
     scorer, longest = ways.scorer(trained, "masked"), trained.settings.longest()
     size = min(LENGTH, longest) - (longest - scorer.room)
     total, count = 0.0, 0
@@ -46,7 +46,6 @@ def masked_loss(trained: Trained, corpus: Path) -> float | None:
 
 
 def _rows(scorer: Scorer, corpus: Path, half: int, size: int) -> Iterator[Ints]:
-    """Of every second document."""
     texts = (document.text for part in parts(corpus, "validation") for document in documents(part))
     for text in islice(texts, half, None, 2):
         pieces = scorer.cut([text])[0].pieces
@@ -54,6 +53,5 @@ def _rows(scorer: Scorer, corpus: Path, half: int, size: int) -> Iterator[Ints]:
 
 
 def _item(pieces: Ints, drawn: random.Random) -> Item:
-    """A row and its hidden places, in their order."""
     hidden = drawn.sample(range(len(pieces)), max(1, round(HIDE * len(pieces))))
     return Item(pieces, hidden=np.asarray(sorted(hidden), np.int64))

@@ -1,4 +1,4 @@
-"""The plan of a speedrun: what is drawn from the texts, which network reads it how often, how long that takes here."""
+"""The plan of a speedrun: the sample of the texts, the steps for each budget, and the expected time."""
 
 from __future__ import annotations
 
@@ -21,26 +21,23 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.mesh.precision import UNITS
 
-SURE = 1.5  # times the passes that are allowed: so many by a sample are too many, whatever the whole says
+SURE = 1.5  # multiple of the allowed passes; more by a sample are certainly too many
 
 
 @dataclass(frozen=True)
 class SpeedrunPlan:
-    """What is going to be done."""
-
     request: SpeedrunRequest
     track: Track
     texts: InputTexts
     survey: TextSurvey
-    runs: dict[float, Budgeted]  # by budgets
+    runs: dict[float, Budgeted]  # by budget
 
     @property
     def words(self) -> float:
-        """Of training, about."""
+        """About how many words of text are used for training."""
         return min(self.survey.words * (1 - self.track.validation), float(self.track.words))
 
     def lines(self) -> list[str]:
-        """A screen for a person."""
         rule, rest = self.track, self.survey.words - self.track.words
         sample = f"about {self.words:,.0f} words to learn from, {rule.validation:.0%} of as many held out"
         left_out = [f"about {rest:,.0f} words are left out: {rule.words:,} at most"] if rest > 0 else []
@@ -54,7 +51,6 @@ class SpeedrunPlan:
         return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
 
     def facts(self) -> dict[str, Any]:
-        """For other programs."""
         runs = [
             {
                 "budget": budget,
@@ -86,7 +82,7 @@ def _training(run: Budgeted, unique: float, request: SpeedrunRequest, rule: Trac
 
 
 def plan(request: SpeedrunRequest) -> SpeedrunPlan:
-    """What would be done; texts are looked at, nothing is written."""
+    """Return the plan of a request; texts are sampled, and nothing is written."""
     rule = request.rule
     table = request.learned
     inputs = texts.input_texts(request.texts, request.out)
@@ -102,7 +98,6 @@ def plan(request: SpeedrunRequest) -> SpeedrunPlan:
 def runs_of(
     request: SpeedrunRequest, rule: Track, table: settings.Table, data: str, tokenizer: Tokenizer
 ) -> dict[float, Budgeted]:
-    """The recipe of each budget, with its steps."""
     place = request.recipe or request.kind or next(iter(rule.recipes))
     return {
         budget: budgeted(table, place, data or "data", tokenizer, budget * rule.flops) for budget in request.budgets
@@ -110,7 +105,7 @@ def runs_of(
 
 
 def check_passes(run: Budgeted, unique: float, most: float, request: SpeedrunRequest, words: float) -> None:
-    """Refuse to go over a small text again and again, unless it is asked for."""
+    """Raise if the text would be read too often, unless the request allows it."""
     passes = run.passes(unique)
     if passes > most and not request.yes:
         problem = f"{words:,.0f} words to learn from, which the budget reads {passes:.1f} times"
@@ -121,17 +116,16 @@ def check_passes(run: Budgeted, unique: float, most: float, request: SpeedrunReq
 
 
 def check_precision(layout: Layout) -> None:
-    """Refuse an arithmetic that this machine has no units for: no entry of it would be made anew elsewhere."""
+    """Raise for a precision without CPU support: other machines could not reproduce the entry."""
     cuda = layout.device.startswith("cuda") or (layout.device == "auto" and torch.cuda.is_available())
     if cuda or layout.precision in ("auto", "fp32"):
-        return  # what a GPU lacks its training refuses
+        return  # a training on a GPU checks this itself
     if not any(getattr(torch.cpu, name, bool)() for name in UNITS.values()) or layout.precision != "bf16":
         problem = f"found {layout.precision}, for which this CPU has no units"
         raise RecipeError("layout.precision", problem, "fp32, or auto", "or a machine that has them")
 
 
 def recipes_of(request: SpeedrunRequest, rule: Track, inputs: InputTexts, survey: TextSurvey) -> dict[str, Any]:
-    """What is made of the texts before training, by the names of their files."""
     out = Path(request.out)
     source: list[Mapping[str, Any]] = list(inputs.sources) or [{"kind": "corpus", "name": inputs.corpus}]
     corpus: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Scaling: scores against operations, with a fitted line and its errors: what a larger budget brings, if it goes on.
+"""Scaling: scores against operations, with a fitted power law and its errors, to predict larger budgets.
 
-loss = a x operations^b            a straight line in logarithms; of an accuracy its errors in 100 are fitted
-loss = floor + a x operations^b    where a floor explains more than chance does: a recipe cannot go below it
+loss = a x operations^b            a straight line in logarithms; for an accuracy, errors in percent are fitted
+loss = floor + a x operations^b    if a floor explains more than chance does: a recipe cannot get below it
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ordsmed.base.say import operations
 from ordsmed.learn.score.seeds import LEVEL, student_t
 from ordsmed.maker.speedrun import scores
 
-FURTHER = (2.0, 8.0)  # times the largest budget, for which the line is asked
-FEWEST = 3  # budgets, from which on a line has errors
-POINTS = 33  # of the drawn line
-STEEPEST, FLATTEST = -3.0, -0.01  # powers that are tried above a floor
+FURTHER = (2.0, 8.0)  # multiples of the largest budget to predict
+FEWEST = 3  # budgets needed for errors of a line
+POINTS = 33  # points of the drawn line
+STEEPEST, FLATTEST = -3.0, -0.01  # powers that are searched with a floor
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A line through points in logarithms, or one above a floor: floor + a x (x / center)^b."""
+    """A fitted power law with an optional floor: floor + a x (x / center)^b."""
 
     floor: float  # 0: none
     a: float
@@ -37,12 +37,12 @@ class PowerLaw:
     error: float | None  # standard error of b
     residual: float | None  # deviation of the logarithms from the line
     center: float  # geometric mean of x
-    covariance: list[list[float]]  # of the logarithm of a, of b and of a floor, over the square of the residual
+    covariance: list[list[float]]  # of log a, b and the floor, divided by the squared residual
     count: int
 
     @staticmethod
     def of(points: Sequence[tuple[float, float]]) -> PowerLaw:
-        """Through two points or more; with a floor where that lowers the residuals by more than chance (F test)."""
+        """Fit two points or more, with a floor if it lowers the residuals by more than chance (F test)."""
         xs, ys = np.array(points, dtype=float).T
         center = math.exp(np.log(xs).mean())
         b, a = np.polyfit(np.log(xs / center), np.log(ys), 1)
@@ -72,7 +72,7 @@ class PowerLaw:
         return self.floor + self.a * (x / self.center) ** self.b
 
     def _derivatives(self, x: float) -> list[float]:
-        """What the logarithm of the value changes by with that of a, with b, and with the floor."""
+        """Return the derivatives of the value's logarithm by the logarithm of a, by b, and by the floor."""
         value = self._value(x)
         above = 1 - self.floor / value
         return [above, above * math.log(x / self.center), *([1 / value] if self.floor else [])]
@@ -81,7 +81,7 @@ class PowerLaw:
         return math.fsum(math.log(y / self._value(x)) ** 2 for x, y in zip(xs, ys, strict=True))
 
     def at(self, x: float) -> tuple[float, float, float]:
-        """What it says of x, and the ends of the interval in which a further point lies in 95 of 100 cases."""
+        """Return the value at x, and the ends of the 95% prediction interval."""
         mean = self._value(x)
         if self.residual is None:
             return mean, math.nan, math.nan
@@ -92,9 +92,9 @@ class PowerLaw:
 
 
 def _above_floor(xs: NDArray[np.float64], ys: NDArray[np.float64]) -> tuple[float, float, float] | None:
-    """The floor, a and b of the least squares in parts of y; None where these are no floor and no fall to it.
+    """Return floor, a and b of the relative least-squares fit, or None if the floor or the fall is implausible.
 
-    Of each power the other two follow by linear least squares, so that the power alone is searched for.
+    For a given power, floor and a follow by linear least squares, so only the power is searched.
     """
     low, high = math.log(-FLATTEST), math.log(-STEEPEST)
     best = (math.inf, 0.0, 0.0, 0.0)
@@ -111,7 +111,7 @@ def _above_floor(xs: NDArray[np.float64], ys: NDArray[np.float64]) -> tuple[floa
 
 
 def leave(folder: Path, entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Pictures, numbers, and lines for a person, of entries that differ in their budgets."""
+    """Write pictures and fits of entries with different budgets; return lines on them."""
     if len({facts["flops"] for facts in entries}) < 2:
         return ["all budgets come to as many steps: there is no curve"]
     entries = sorted(entries, key=lambda facts: facts["flops"])
@@ -140,7 +140,7 @@ def _mean(facts: Mapping[str, Any], name: str, *, errors: bool) -> Mean:
 
 
 def picture(title: str, means: Sequence[Mean], law: PowerLaw) -> str:
-    """Points with their deviations, and the line as far as it is asked."""
+    """Return an SVG of the points with their deviations, and the fitted line."""
     first, last = means[0].x, means[-1].x * FURTHER[-1]
     xs = [first * (last / first) ** (n / (POINTS - 1)) for n in range(POINTS)]
     return power_law(title, means, [(x, *law.at(x)) for x in xs], "operations of training", operations)

@@ -1,7 +1,7 @@
-"""Scores of the models of an entry: how likely held-out text is, and minimal pairs as BabyLM's evaluation counts them.
+"""Scores of the models of an entry: the likelihood of held-out text, and minimal pairs as in BabyLM's evaluation.
 
-Both go by what a model can do: one that goes on with texts is asked for the next token, one that fills gaps for each
-token from all others, and for a share of them hidden at once.
+A causal model predicts each next token. A masked model predicts each token from all others, and also a share of tokens
+masked together.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ordsmed.corpus.folder import documents, parts
 from ordsmed.maker.speedrun.masked_loss import masked_loss
 from ordsmed.train import checkpoint
 
-LOWER = ("bits_per_byte", "pseudo_bits_per_byte")  # what models are ranked by, and less of which is better
+LOWER = ("bits_per_byte", "pseudo_bits_per_byte")  # scores that rank models; lower is better
 MASKED_LOSS = "masked_loss"
 BLIMP = "blimp"
 
 
 def held_out(corpus: Path, path: Path, words: int) -> None:
-    """The first so many held-out words, in the order of the sample, as a file of documents; what stands stays."""
+    """Write the first `words` held-out words of the sample as documents; an existing file is kept."""
     texts, left = list[str](), words
     for part in parts(corpus, "validation"):
         for document in documents(part):
@@ -37,8 +37,10 @@ def held_out(corpus: Path, path: Path, words: int) -> None:
 
 
 def scores(model: Path, texts: Mapping[str, Path], blimp: str) -> dict[str, float]:
-    """What a trained model scores; `texts`: held-out ones, all (of a corpus) and the few on which each token is asked
-    by itself."""
+    """Return the scores of a trained model.
+
+    `texts` are held-out: "all" is that of the corpus; "few" is a part, for probes that run the network once per token.
+    """
     opened = open_model(model, threads=checkpoint.threads_kept(model))
     result = {"validation": float(Run(model).status.get("validation") or float("nan"))}
     masked = is_masked(opened)
@@ -55,17 +57,16 @@ def scores(model: Path, texts: Mapping[str, Path], blimp: str) -> dict[str, floa
 
 
 def is_masked(model: OpenModel) -> bool:
-    """Does it guess from both sides alone?"""
+    """Return whether a model only predicts tokens from both sides."""
     return "fill" in model.can and not model.trained.continues
 
 
 def ranked_by(scored: Mapping[str, float]) -> str:
-    """The score by which entries are compared."""
     return next(name for name in LOWER if name in scored)
 
 
 def sample_mark(corpus: Path) -> dict[str, Any]:
-    """What the sample is: a checksum of its texts in their order, and its sizes."""
+    """Return a checksum of the sample's texts in order, and its sizes."""
     digest, status = hashlib.sha256(), Run(corpus).status
     for split in ("train", "validation"):
         for path in parts(corpus, split):
@@ -76,6 +77,5 @@ def sample_mark(corpus: Path) -> dict[str, Any]:
 
 
 def file_mark(path: Path) -> str:
-    """Of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,10 +1,10 @@
 """The verb `speedrun`: texts to a sample, a tokenizer, a model for each seed and budget, their scores, an entry.
 
-OUT/ corpus.toml tokenizer.toml data.toml   the sample and its ids, as recipes; the folders of these names are theirs
+OUT/ corpus.toml tokenizer.toml data.toml   the sample and its ids, as recipes; each has a folder of the same name
      budget-1.toml budget-1/seed-1 ...      the recipe with its steps, and a run for each seed
-     entry.json report.html                 what came of it, for the board; budget-0.1.json of another budget
-     scaling.json scaling-bits_per_byte.svg of several budgets: scores against operations, with a fitted line
-     status.json                            what was asked for, seconds used
+     entry.json report.html                 the results for the board; budget-0.1.json for another budget
+     scaling.json scaling-bits_per_byte.svg for several budgets: scores against operations, with a fitted line
+     status.json                            the request, seconds used
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADS = {"model": "The network and its training, with the steps of the budget"}
 
 @dataclass(frozen=True)
 class Speedrun:
-    """What `speedrun` leaves."""
+    """The result of `speedrun`."""
 
     folder: Path
     entries: list[dict[str, Any]]
@@ -49,28 +49,28 @@ class Speedrun:
 
     @property
     def lines(self) -> list[str]:
-        """For a person."""
+        """The results as lines to print."""
         summary = [line for facts in self.entries for line in entry.lines(facts)]
         return [*summary, *self.curve, f"{self.folder / 'report.html'}: the page"]
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The table of entry.json; of several budgets that of the largest one."""
+        """The table of entry.json; with several budgets, that of the largest."""
         return max(self.entries, key=lambda facts: float(facts["budget"]))
 
     @property
     def scores(self) -> dict[str, float]:
-        """Means over the seeds, of all that was scored."""
+        """Means over the seeds of all scores."""
         return {name: float(over["mean"]) for name, over in self.entry["over"].items()}
 
     @property
     def mean(self) -> float:
-        """Of the score by which entries are compared, `entry["score"]`."""
+        """The mean of the score that compares entries, `entry["score"]`."""
         return self.scores[self.entry["score"]]
 
     @property
     def deviation(self) -> float | None:
-        """Of that score over the seeds; None: there was one seed."""
+        """The deviation of that score over the seeds; None: there was one seed."""
         deviation: float | None = self.entry["over"][self.entry["score"]]["deviation"]
         return deviation
 
@@ -93,13 +93,13 @@ def speedrun(
     yes: bool = False,
     anew: bool = False,
 ) -> Speedrun:
-    """The best model of a fixed budget of operations and words: a sample of the texts, a run a seed, scores, an entry.
+    """Train the best model within a fixed budget: a sample of the texts, a run for each seed, scores, an entry.
 
-    `track`: cpu, gpu, babylm-10m, babylm-100m, or a file of one; `texts`: files, folders, patterns, or the folder of a
-    corpus; `changes`: words that change the track or its recipe. `kind` of model, as the track calls them, or another
-    `recipe` of pretraining; `budget`: times that of the track, several for a curve; `seeds`: left out those of the
-    track; `blimp`: minimal pairs; `workers`: runs at a time; `yes`: although the text is read too often. The same call
-    goes on where it was stopped; `anew`: set `out` aside as `out.old-1`.
+    `track` is cpu, gpu, babylm-10m, babylm-100m, or the file of a track. `texts` are files, folders, patterns, or the
+    folder of a corpus. `changes` are overrides of the track or its recipe. `kind` is a model of the track, `recipe`
+    another recipe of pretraining. `budget` is a multiple of the track's budget; several give a curve. `seeds` default
+    to those of the track. `blimp` are minimal pairs. `workers` is the number of runs at a time. `yes` allows too many
+    passes over the text. The same call resumes where it was stopped; `anew` sets `out` aside as `out.old-1`.
 
         made = ordsmed.speedrun("cpu", "my-texts", "my-speedrun", "model.layers=6", budget=0.1, seeds=1)
         made.mean, made.scores, made.entry["no_entry"]
@@ -121,7 +121,7 @@ def speedrun(
 
 
 def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
-    """Do it all, or go on where it stopped."""
+    """Run all stages, or resume where they stopped."""
     folder = Path(request.out)
     run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
@@ -139,18 +139,17 @@ def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
 
 
 def rehearse(request: SpeedrunRequest, *, anew: bool = False) -> SpeedrunPlan:
-    """The plan alone; nothing is written, and what is refused is refused alike."""
+    """Return the plan and raise the errors of `perform`; nothing is written."""
     _check(Run(Path(request.out)), request, anew=anew)
     return planning.plan(request)
 
 
 def _plain(request: SpeedrunRequest) -> dict[str, Any]:
-    """As JSON keeps it."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(request).items()}
 
 
 def _check(place: Run, request: SpeedrunRequest, *, anew: bool) -> None:
-    """Refuse a folder of something else, and to go on with other texts or another recipe in its own."""
+    """Raise for a folder of something else, and for other texts or another recipe in an existing speedrun."""
     place.check_place()
     status = place.status
     if not status:
@@ -167,7 +166,6 @@ def _check(place: Run, request: SpeedrunRequest, *, anew: bool) -> None:
 
 
 def _begin(request: SpeedrunRequest, place: Run) -> None:
-    """Look at the texts, say the plan, and write it down."""
     say(f"looking at {' '.join(request.texts)}")
     plan = planning.plan(request)
     with files.survive_disk(place.path):
@@ -181,7 +179,6 @@ def _begin(request: SpeedrunRequest, place: Run) -> None:
 
 
 def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
-    """What is missing, stage by stage: entries, and lines about them together."""
     folder, rule = place.path, request.rule
     for name, recipe in STAGES:
         clock.stage(name)
@@ -204,7 +201,6 @@ def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> tuple[list[d
 
 
 def _tell_sample(status: dict[str, Any], rule: Track) -> None:
-    """What was drawn, and what was not."""
     beyond = status.get("beyond", {})
     if beyond.get("documents"):
         most = f"the track takes {rule.words:,} words"
@@ -214,7 +210,6 @@ def _tell_sample(status: dict[str, Any], rule: Track) -> None:
 
 
 def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted) -> None:
-    """A run for each seed."""
     path = folder / f"budget-{budget:g}.toml"
     recipe = dataclasses.replace(planned.recipe, seed=0, out=None)
     table = {key: value for key, value in settings.changed(recipe).items() if key not in ("seed", "out")}
@@ -231,7 +226,6 @@ def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, p
 def _entry(
     request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted, clock: Clock, unique: int
 ) -> dict[str, Any]:
-    """Score the runs, and keep what came of them."""
     few = folder / "held-out.txt"
     scores.held_out(folder / "corpus", few, rule.scored)
     texts, rows = {"all": folder / "corpus/validation", "few": few}, []

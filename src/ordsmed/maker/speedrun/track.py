@@ -1,4 +1,4 @@
-"""A track: what every entry of it has in common; and what is asked of a speedrun."""
+"""A track: the rules that all its entries share; and the request of a speedrun."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERB = "speedrun"
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """A budget, a sample of text, and how both are used."""
+    """A budget, a sample of text, and rules for their use."""
 
     verb: ClassVar[str] = VERB
 
@@ -57,8 +57,6 @@ class Track:
 
 @dataclass(frozen=True)
 class SpeedrunRequest:
-    """What is asked for."""
-
     track: str
     texts: tuple[str, ...]
     out: str
@@ -83,7 +81,7 @@ class SpeedrunRequest:
     table: settings.Table = field(default_factory=dict)
     """the recipe of pretraining itself, likewise"""
 
-    FREE: ClassVar[tuple[str, ...]] = ("budgets", "seeds", "blimp", "workers", "yes")  # may be others when it goes on
+    FREE: ClassVar[tuple[str, ...]] = ("budgets", "seeds", "blimp", "workers", "yes")  # may change on resume
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -106,14 +104,13 @@ class SpeedrunRequest:
 
     @property
     def rule(self) -> Track:
-        """The track."""
         if self.rules:
             return settings.decode(Track, self.rules, self.track)
         return track(self.track, [word for word in self.changes if _first(word) in OF_TRACK])
 
     @property
     def learned(self) -> settings.Table:
-        """The table of the recipe of pretraining, as the words change it."""
+        """The table of the pretraining recipe with the request's changes."""
         if self.table:
             return self.table
         rule = self.rule
@@ -126,24 +123,21 @@ class SpeedrunRequest:
         return {**kept, **settings.override(table, words)}
 
 
-OF_TRACK = tuple(field.name for field in fields(Track))  # what words behind OUT change of it; others change the recipe
-KEPT = "revisions_at_words"  # of a track and of a recipe; no score changes by it
-DECIDED = ("seed", "grid", "data", "out", "jobs")  # of the recipe, which others are not compared by
+OF_TRACK = tuple(field.name for field in fields(Track))  # settings of overrides that change the track
+KEPT = "revisions_at_words"  # a setting of both track and recipe; scores do not depend on it
+DECIDED = ("seed", "grid", "data", "out", "jobs")  # settings of the recipe that the track decides
 
 
 def _first(word: str) -> str:
-    """The setting that a word begins with."""
     return re.split(r"[.\[=]", word)[0]
 
 
 def track(name: str, changes: Sequence[str] = ()) -> Track:
-    """By its name, or a file."""
     table = run.read_table(run.find_recipe(name, VERB), VERB)
     return settings.decode(Track, settings.override(table, changes), name)
 
 
 def is_track(name: str) -> bool:
-    """Is it a recipe of a track?"""
     if name in run.recipe_names():
         return name.startswith(f"{VERB}/")
     path = Path(name)
@@ -151,5 +145,4 @@ def is_track(name: str) -> bool:
 
 
 def tracks() -> Sequence[str]:
-    """The names of those that are shipped."""
     return [name.removeprefix(f"{VERB}/") for name in run.recipe_names(VERB)]

@@ -1,1 +1,1 @@
-"""Fine-tuning of a pretrained network for a task, and trials."""
+"""Fine-tuning of a pretrained network for a task, and trials of it."""

@@ -1,4 +1,4 @@
-"""What a person is told of a finished fine-tuning, or of trials."""
+"""The summary of a finished fine-tuning, or of its trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ordsmed.train.scores import found_in, numbers
 
 
 def ended(folder: Path) -> list[str]:
-    """What a person is told of a finished fine-tuning."""
     facts = found_in(folder)
     if kind_of_folder(folder) is FolderKind.TRIALS:
         lines = compared.summary(folder)

@@ -1,4 +1,4 @@
-"""Examples: the data of a fine-tuning, read from a task's files, as features that are kept on disk, and validated."""
+"""Examples: the data of a fine-tuning, read from a task's files, cached on disk as features, and validated."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
 from ordsmed.train.mesh.precision import autocast
 
-UNCOMPARED = ("total", "thresh", "_error")  # how scores end of which more is not better
-CHOSEN = "chosen"  # folder of a run: what its model chose to learn from, from which step on
-FORMAT = 2  # of features: another where they are made otherwise
+UNCOMPARED = ("total", "thresh", "_error")  # endings of names of scores for which more is not better
+CHOSEN = "chosen"  # folder in a run with the examples chosen by its model, by step
+FORMAT = 2  # version of the features on disk
 
 
 @dataclass(frozen=True)
 class TaskSplit:
-    """One split of a task: what its files hold, and what the network reads of it."""
+    """One split of a task: the records of its files, and the network's features for them."""
 
     records: Sized
     features: Features
@@ -43,16 +43,16 @@ class TaskSplit:
 
 @dataclass
 class TaskData:
-    """What a fine-tuning reads and is judged by."""
+    """The data that a fine-tuning trains on and is validated with."""
 
-    task: TaskSettings  # its settings, settled
+    task: TaskSettings  # settings, completed by the data
     tokenizer: Tokenizer
     packing: Packing
     seed: int
     train: TaskSplit
     dev: TaskSplit | None
-    batch: int = 1  # examples of a step
-    chosen: Features | None = None  # what the model in training learns from now, where it chooses that
+    batch: int = 1  # examples per step
+    chosen: Features | None = None  # the examples chosen by the model, if it chooses
 
     @staticmethod
     def of(
@@ -63,7 +63,7 @@ class TaskData:
         cache: str,
         most_unknown: float = MOST,
     ) -> TaskData:
-        """Read the files of a task; its labels are those of the training data where the recipe names none."""
+        """Read the files of a task; if the recipe names no labels, they are those of the training data."""
         task, learning, judging = records_of(task)
         make = functools.partial(_split, task, network, tokenizer, cache, most_unknown=most_unknown)
         train = make("train", learning)
@@ -77,7 +77,7 @@ class TaskData:
         return self.task.rows(features, self.packing, self.batch, self.seed, index + before)
 
     def renew(self, job: Job, folder: Path, index: int, inner: int) -> int:
-        """Let the model choose what it learns from; what it chose is kept, for a run that goes on reads it again."""
+        """Let the model choose its training examples; the choice is saved, and a resumed run reads it again."""
         task, recipe, steps = self.task, job.recipe, job.phases[index].steps
         assert isinstance(recipe, Finetuning)
         if not isinstance(task, Renewing) or (every := task.renewal(recipe.epoch)) is None:
@@ -116,7 +116,7 @@ class TaskData:
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
         answers, means = predict_all(
             objective, dev.features, self.packing, job.ranks, within=within,
-            done=lambda _: job.state.tell("judging"),  # who has many examples to judge is not hanging
+            done=lambda _: job.state.tell("judging"),  # a rank with many examples is not hanging
         )  # fmt: skip
         means |= task.losses(dev.features, answers)
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
@@ -134,7 +134,7 @@ class TaskData:
         return time.perf_counter() - began if self.dev is not None else 0.0
 
     def check(self, score: str) -> None:
-        """Refuse dev files that tell nothing, and a score that they do not tell, as far as guesses show it."""
+        """Raise if the dev files have no answers, or if the score does not exist, as far as a baseline shows it."""
         if self.dev is None:
             return
         guessed = self.task.guesses(self.train.records, self.dev.records)
@@ -153,13 +153,13 @@ class TaskData:
 
     def describe(self, job: Job, found: dict[str, float]) -> str:
         scores = {k: v for k, v in found.items() if k != "validation" and not k.endswith(UNCOMPARED)}
-        first = {self.task.record: scores.pop(self.task.record), **scores}  # what checkpoints are compared by
+        first = {self.task.record: scores.pop(self.task.record), **scores}  # it compares checkpoints
         listed = ", ".join(f"{name} {value:.2f}" for name, value in list(first.items())[:4])
         return f"dev loss {found['validation']:.4f} ({listed})"
 
     def facts(self) -> dict[str, Any]:
         splits = {"train": self.train, "dev": self.dev}
-        same = self.task.paths("train") == self.task.paths("dev")  # a column tells rows apart
+        same = self.task.paths("train") == self.task.paths("dev")  # a column separates the splits
         return {
             ", ".join(self.task.paths(name)) + (f" ({name})" if same else ""): {
                 "split": name, "records": len(split.records), "examples": len(split.features),
@@ -170,7 +170,7 @@ class TaskData:
 
 
 def records_of(task: TaskSettings) -> tuple[TaskSettings, Sized, Sized | None]:
-    """A task settled by what it learns from, that, and what it is validated on."""
+    """Return the task completed by its training data, its training records and its dev records."""
     learning = task.records(task.paths("train"), learning=True)
     task = task.complete(learning)
     return task, learning, task.records(task.paths("dev")) if task.paths("dev") else None
@@ -185,7 +185,7 @@ def _split(
     records: Sized,
     most_unknown: float = MOST,
 ) -> TaskSplit:
-    """Features from the cache, or made and put there; texts that the tokenizer does not know are refused before."""
+    """Return features from the cache, or make and store them; raise first if too many tokens are unknown."""
     place, features = ", ".join(task.paths(name)), reader(tokenizer, network)
     if not cache:
         fresh = task.features(records, features)
@@ -202,7 +202,7 @@ def _split(
         features.unknown.check(place, most_unknown)
     else:
         with run.locked(folder):
-            if not folder.is_dir():  # another process made them meanwhile
+            if not folder.is_dir():  # another process may have made them meanwhile
                 fresh = task.features(records, features)
                 features.unknown.check(place, most_unknown)
                 fresh.save(folder)

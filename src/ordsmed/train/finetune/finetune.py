@@ -1,6 +1,6 @@
-"""The verb `finetune`: a pretrained network learns a task; its best checkpoint, predictions and scores are left.
+"""The verb `finetune`: train a pretrained network for a task; keep its best checkpoint, predictions and scores.
 
-init -> network, tokenizer, weights; the task's files -> examples -> loop -> the best check -> weights/, predictions/
+init -> network, tokenizer, weights; the task's files -> examples -> loop -> best validation -> weights/, predictions/
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ordsmed.train.trials import check_part, meant, put_away
 def finetune(
     name: str, overrides: Sequence[str] = (), *, part: str | None = None, **how: Unpack[SessionOptions]
 ) -> Path:
-    """Start the run or the trials that a recipe describes, or go on; every process of a launch calls this.
+    """Start or resume the run or the trials that a recipe describes; every process of a launch calls this.
 
-    `how` as in session.run_session; `part`, of trials: 2/8, the second eighth of them.
+    `how` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
     """
     _check(name, how, part)
     with at_home(name) as place:
@@ -43,7 +43,7 @@ def rehearse(
     name: str, overrides: Sequence[str] = (), *, part: str | None = None, devices: int = 0,
     **how: Unpack[SessionOptions],
 ) -> tuple[Finetuning, list[str]]:  # fmt: skip
-    """The recipe that `finetune` would train by, and its plan in lines; what that refuses is refused, nothing made."""
+    """Return the recipe that `finetune` would train by and its plan as lines; raise its errors, and make nothing."""
     _check(name, how, part)
     with nothing_made(), at_home(name) as place:
         if group := meant(FinetuningTrials, place, overrides, part, devices, **how)[0]:
@@ -55,7 +55,6 @@ def rehearse(
 
 
 def _check(name: str, how: SessionOptions, part: str | None) -> None:
-    """Refuse a model for the recipe, and flags that do not go together, before anything is deleted to begin anew."""
     kind = kind_of_folder(name)
     if kind is FolderKind.MAKE or (kind.model and kind not in (FolderKind.FINETUNING, FolderKind.TRIALS)):
         problem = f"is the folder of a `{kind.value}`" if kind.run else "is a model"

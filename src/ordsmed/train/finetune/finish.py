@@ -1,4 +1,4 @@
-"""What a finished fine-tuning leaves: the weights of its best check, what they predict of the dev files, scores."""
+"""The results of a finished fine-tuning: the weights of its best validation, predictions on the dev files, scores."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ordsmed.weights import boxes, weights
 
 
 def finish(job: Job, folder: Path) -> dict[str, Any]:
-    """The weights of the best check, what they predict of the dev files, and the scores."""
+    """Write the weights of the best validation, their predictions on the dev files, and scores; return the scores."""
     recipe, data = job.recipe, job.data
     assert isinstance(recipe, Finetuning)
     assert isinstance(data, TaskData)
-    kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # running means stand beside the moments
+    kinds = checkpoint.KINDS if recipe.average else checkpoint.KINDS[:1]  # averages are stored with the moments
     step, path = checkpoint.best(folder / "checkpoints", job.state.validations, recipe.best_of, kinds)
     tensors = boxes.read_weights(path)
     if recipe.average:
@@ -44,7 +44,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
 
 
 def _scored(job: Job, task: Task, data: TaskData, dev: TaskSplit, out: Path) -> dict[str, Any]:
-    """Scores and files of the dev set, by the weights that are left; settings that are fitted to it stand after."""
+    """Return scores on the dev files and write predictions; settings fitted to these files are kept in `data.task`."""
     alone = dataclasses.replace(job.ranks, rank=0, world=1, shape=(1, 1, 1))
     answers, means = predict_all(task, dev.features, data.packing, alone)  # in full precision, as `evaluate` does
     task_before, fitted = data.task, data.task.fitted(dev.records, dev.features, answers)

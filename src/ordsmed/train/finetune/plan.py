@@ -1,4 +1,4 @@
-"""The plan of a fine-tuning: what it starts from, which files there are, how many examples, how much learns."""
+"""The plan of a fine-tuning: initial model, files, number of examples and of trained parameters."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ SPLITS = ("train", "dev")
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuningPlan(Plan):
-    """What a fine-tuning would do."""
-
     recipe: Finetuning
-    begun: Start | None = None  # what it starts from; None: it does not stand
+    begun: Start | None = None  # the initial model; None: it does not exist
     data: TaskData | None = None
 
     recipes: ClassVar[type[Finetuning]] = Finetuning
@@ -48,14 +46,14 @@ class FinetuningPlan(Plan):
     @classmethod
     def of(cls, recipe: Training, ranks: Ranks, folder: Path | None = None, *, here: bool = True) -> Self:
         assert isinstance(recipe, Finetuning)
-        if recipe.several:  # the first of its trials stands for them
+        if recipe.several:  # plan the first of the trials
             recipe = dataclasses.replace(recipe, seeds=(), grid={}, step=None)
         begun, notes = _start(recipe, folder)
         return cls(recipe=recipe, ranks=ranks, folder=folder, notes=tuple(notes))._from(begun)
 
     def _from(self, begun: Start | None) -> Self:
         if begun is None:
-            if self.recipe.init is None:  # the network is the recipe's own, whatever tokenizer will be made
+            if self.recipe.init is None:  # the recipe has the network, so only the tokenizer is missing
                 check(self.recipe, self.recipe.model, self.ranks)
             return self
         check(self.recipe, begun.network, self.ranks)
@@ -66,7 +64,6 @@ class FinetuningPlan(Plan):
         return [("tokenizer", name)] if name and not is_tokenizer(name) else []
 
     def _started(self) -> Self:
-        """With what it starts from, which is made where it is missing."""
         try:
             return self._from(start(self.recipe, self.folder))
         except run.NotMade:
@@ -74,7 +71,7 @@ class FinetuningPlan(Plan):
 
     def completed(self, *, make: bool, here: bool = True) -> Self:
         if make and not self.begun:
-            records_of(self.recipe.task)  # refuses them before a tokenizer is made
+            records_of(self.recipe.task)  # raise errors in the files before a tokenizer is made
         plan = self._started() if make and not self.begun else self
         recipe = plan.recipe
         if plan.begun is None:
@@ -92,14 +89,13 @@ class FinetuningPlan(Plan):
         return plan
 
     def _read(self, cache: str) -> Self:
-        """With the examples of its files, read and checked."""
         recipe = self.recipe
         self.network.fits(self.tokenizer)
         task = recipe.task, self.network, self.tokenizer
         return self._with(TaskData.of(*task, recipe.seed, cache, self.most_unknown))
 
     def _with(self, data: TaskData) -> Self:
-        """With examples that are read, of which the recipe's steps and score are refused or right."""
+        """Return the plan with these examples; raise if the recipe's warm-up or score does not fit them."""
         recipe = self.recipe
         data = dataclasses.replace(data, batch=recipe.batch)
         rows = data.rows(0)
@@ -120,19 +116,18 @@ class FinetuningPlan(Plan):
         return dataclasses.replace(self, recipe=counted, data=data, notes=(*self.notes, *notes))
 
     def check(self, recipe: Finetuning) -> None:
-        """Refuse what is wrong in another recipe that starts from the same and reads the same."""
+        """Raise the errors of another recipe with the same initial model and the same data."""
         plan = dataclasses.replace(self, recipe=recipe)._from(self.begun)
         if self.data is not None:
             plan.by(self._filled(recipe))._with(self.data)
 
     def _filled(self, recipe: Finetuning) -> Finetuning:
-        """Return a recipe that starts from the same with what it left to the family."""
         learns_on = self.begun is not None and self.begun.head == recipe.task.role
         return recipe.fill_defaults(self.network, self.begun.learned if self.begun and learns_on else None)
 
     @functools.cached_property
     def task(self) -> Task:
-        """The network with its head, without their numbers."""
+        """The network with its head, without allocated weights."""
         with unfilled():
             return prepared(built(self.recipe.task, self.network, self.tokenizer), self.recipe)
 
@@ -146,7 +141,7 @@ class FinetuningPlan(Plan):
     def sizes(self) -> list[str]:
         if self.begun is None:
             return []
-        if not self.recipe.examples:  # what the head tells apart is known by the data
+        if not self.recipe.examples:  # the labels are known only from the data
             with unfilled():
                 body = self.network.build(self.tokenizer.vocabulary)
             return [f"network: {sum(t.numel() for t in body.parameters()):,} parameters without a head"]
@@ -201,17 +196,16 @@ class FinetuningPlan(Plan):
         return dataclasses.replace(job, began_as=facts)
 
     def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:
-        return fit(self, seconds, endings=2.0)  # the finished run scores its best check once more
+        return fit(self, seconds, endings=2.0)  # the finished run validates its best checkpoint again
 
     def verify(self) -> None:
-        """Its files were read and checked when it was completed."""
+        """Do nothing: the files were read and checked by `completed`."""
 
     def finish(self, job: Job, folder: Path) -> dict[str, Any]:
         return finish(job, folder)
 
 
 def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:
-    """Refuse what this network or layout cannot take."""
     if recipe.task.length > network.longest():
         found = f"found {recipe.task.length}, more than the model's {network.longest()} positions"
         raise RecipeError("task.length", found, "", f"use task.length={network.longest()}")
@@ -227,7 +221,7 @@ def check(recipe: Finetuning, network: ModelSettings, ranks: Ranks) -> None:
 
 
 def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[str]]:
-    """What it starts from, if that stands, and that in words; nothing is made."""
+    """Return the initial model if it exists, and lines on it; nothing is made."""
     if folder and (folder / "tokenizer").is_dir() and recipe.examples:
         return start(recipe, folder), []
     if recipe.init is not None and Origin.find(recipe.init, key="init") is None:
@@ -244,7 +238,6 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
 
 
 def _filled_in(recipe: Finetuning, filled: Finetuning) -> str:
-    """Return in words what the recipe leaves to the family, from the recipe that it fills in."""
     left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
     usual, pool = settings.plain(filled), getattr(filled.task, "pool", None)
     listed = [f"{key} {in_words(usual[key])}" for key in left]
@@ -253,14 +246,12 @@ def _filled_in(recipe: Finetuning, filled: Finetuning) -> str:
 
 
 def there(path: str) -> list[Path]:
-    """The files of a task's path, none where there are none."""
     with contextlib.suppress(OrdsmedError, OSError):
         return read.files(path)
     return []
 
 
 def _files(recipe: Finetuning) -> list[str]:
-    """The task's files: how large, or that they lack."""
     lines = []
     for split in SPLITS:
         for path in recipe.task.paths(split):

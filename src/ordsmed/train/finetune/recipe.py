@@ -1,4 +1,4 @@
-"""The recipe of a fine-tuning: which task, on what pretrained network, for how long; and which trials are made."""
+"""The recipe of a fine-tuning: the task, the pretrained network, the schedule, and the trials."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Finetuning(Training):
         object.__setattr__(self, "grid", check_axes(self.seeds, self.grid))
         if self.complete:
             super().__post_init__()
-        else:  # the rest is refused now, not when the family has filled this in
+        else:  # check the other settings now, before the family fills in these
             decay = 1.0 if self.layer_decay is None else self.layer_decay
             optimizer = self.optimizer or load("optimizers", "adamw")()
             replace(self, rate=1.0, warmup=0.0, layer_decay=decay, freeze=False, optimizer=optimizer)
@@ -133,13 +133,13 @@ class Finetuning(Training):
 
     @property
     def complete(self) -> bool:
-        """Is everything said that a run needs, as in a run's folder?"""
+        """Whether the recipe has every setting that a run needs, like the recipe in a run's folder."""
         return None not in (self.rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 
     def fill_defaults(self, network: ModelSettings, head: TaskSettings | None = None) -> Finetuning:
-        """Return the recipe with what it left to the family; `head`: the task of a head that learns on.
+        """Return the recipe with missing settings filled in from the network's family.
 
-        A complete recipe, as in the folder of a run, leaves nothing to the family.
+        `head` is the task of a head that is trained further. A complete recipe gets only its network.
         """
         if self.complete:
             return replace(self, model=network)
@@ -163,7 +163,7 @@ class Finetuning(Training):
 
     @property
     def updates(self) -> int:
-        """Steps; 0: the examples are not counted yet."""
+        """The number of steps; 0: the examples are not counted yet."""
         if not self.examples:
             return self.steps
         whole = steps_of_epochs(self.epochs, self.batch, self.examples, self.epoch_steps, self.records)
@@ -171,7 +171,7 @@ class Finetuning(Training):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """One, in steps once the examples are counted."""
+        """The only phase, in steps once the examples are counted."""
         steps = self.updates
         return (Phase(steps=steps, epochs=0.0 if steps else self.epochs, length=self.task.length, batch=self.batch,
                       rate=self.rate or 1.0, warmup=self._rise(), schedule=self.laid()),)  # fmt: skip
@@ -181,13 +181,12 @@ class Finetuning(Training):
         return replace(self, steps=phase.steps, course="steps", warmup=phase.warmup, schedule=phase.schedule)
 
     def laid(self) -> Schedule:
-        """The course of the rate, as long as it is."""
         if self.course == "steps" or not self.examples:
             return self.schedule
         return replace(self.schedule, over=int(self.epochs * self.examples / self.batch) + 1)
 
     def _rise(self) -> float:
-        """The warm-up; by others' rules a share of the course is whole steps."""
+        """Return the warm-up; by the rules of other programs a share is rounded to full steps."""
         warmup = self.warmup or 0.0
         if self.epoch_steps == "exact" or warmup >= 1 or not self.updates:
             return warmup
@@ -196,12 +195,10 @@ class Finetuning(Training):
 
     @property
     def score(self) -> str:
-        """The score by which checkpoints are compared."""
         return self.best or str(self.task.record)
 
     @property
     def epoch(self) -> float:
-        """Its steps."""
         return epoch_length(self.epoch_steps, self.batch, self.examples, self.records)
 
     @property
@@ -224,7 +221,7 @@ class Finetuning(Training):
         return bool(self.patience and best and sum(line["step"] > best for line in validations) >= self.patience)
 
     def best_of(self, validations: Sequence[Mapping[str, Any]]) -> int:
-        """Return the step of the best check, the first of equals; 0: nothing was scored."""
+        """Return the step of the best validation, the first of equals; 0: none has scores."""
         scored = [line for line in validations if self.score in line and not math.isnan(line[self.score])]
         return int(max(scored, key=lambda line: (line[self.score], -line["step"]))["step"]) if scored else 0
 
@@ -238,6 +235,6 @@ class Finetuning(Training):
         return {"task": self.task}
 
     def stamp(self) -> list[Any]:
-        """Paths, sizes and times of the task's files."""
+        """Return paths, sizes and modification times of the task's files."""
         paths = [path for split in ("train", "dev") for path in self.task.paths(split)]
         return read.stamp(read.files(paths))

@@ -1,4 +1,4 @@
-"""What a fine-tuning starts from: a run, an import, a Hugging Face folder or random weights, with or without a head."""
+"""The start of a fine-tuning: a run, an import, a Hugging Face folder or random weights, with or without a head."""
 
 from __future__ import annotations
 
@@ -32,22 +32,20 @@ from ordsmed.weights.trained import Trained, open_model
 
 @dataclass(frozen=True)
 class Start:
-    """What a fine-tuning starts from."""
+    """The network, tokenizer and weights that a fine-tuning starts from."""
 
-    network: ModelSettings  # its settings
+    network: ModelSettings  # settings
     tokenizer: Tokenizer
-    fill: Callable[[Task, TaskSettings], Begun]  # puts the weights under a task's head, and into it what goes on
-    head: str = ""  # the role of a head that they learned
+    fill: Callable[[Task, TaskSettings], Begun]  # loads the weights into a task, and the head if it is kept
+    head: str = ""  # the role of a trained head; empty: none
     learned: TaskSettings | None = None  # the task of that head
 
 
 @dataclass(frozen=True)
 class Begun:
-    """With which weights a task begins."""
-
-    note: str = ""  # whose they are, and what is random; empty: all of them are
-    labels: tuple[str, ...] = ()  # of a head that goes on, those that it knows
-    head: bool = False  # does one go on?
+    note: str = ""  # source of the weights, and which are random; empty: all
+    labels: tuple[str, ...] = ()  # labels known by the head that is trained further
+    head: bool = False  # whether a trained head is used
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -55,10 +53,10 @@ class Begun:
 
 
 def start(recipe: Finetuning, folder: Path | None = None) -> Start:
-    """The network and tokenizer of a recipe; of a run that goes on (`folder`), its own."""
+    """Return the network and tokenizer of a recipe, or of the run in `folder` if it is resumed."""
     kept = folder / "tokenizer" if folder else None
     if kept and kept.is_dir() and recipe.examples:
-        again = recipe.init and not recipe.fresh  # asked for where it never came to a checkpoint
+        again = recipe.init and not recipe.fresh  # needed only if the run has no checkpoint yet
         return Start(
             recipe.model,
             Tokenizer.load(kept),
@@ -79,7 +77,6 @@ def start(recipe: Finetuning, folder: Path | None = None) -> Start:
 
 
 def _pretrained(recipe: Finetuning) -> Start:
-    """A run of ours, a run's weights, an import, or a Hugging Face folder."""
     assert recipe.step != "all", "each trial has a step of its own"
     origin = Origin.of(str(recipe.init), key="init").owner
     origin.one_step(recipe.step, "step")
@@ -92,7 +89,7 @@ def _pretrained(recipe: Finetuning) -> Start:
     folder, tokenizer, form, learned = origin.folder, origin.tokenizer(), load("formats", foreign.FORMAT)(), None
     network = _as_read(origin.network(), shifted=form.is_shifted(folder))
     head = str((_task_of(folder) or [""])[0])
-    with contextlib.suppress(DataError):  # a head whose settings cannot be read stays behind, which is reported later
+    with contextlib.suppress(DataError):  # a head with unreadable settings is not loaded, which is reported later
         learned = form.task(folder)
 
     def fill(task: Task, its: TaskSettings) -> Begun:
@@ -102,7 +99,7 @@ def _pretrained(recipe: Finetuning) -> Start:
 
 
 def _as_read(network: ModelSettings, *, shifted: bool) -> ModelSettings:
-    """A hybrid is fine-tuned as it fills gaps: its tokens see both sides."""
+    """Return a network for tasks: a hybrid (causal and masked) is used bidirectionally."""
     return dataclasses.replace(network, causal=False) if shifted and network.capabilities.causal else network
 
 
@@ -113,7 +110,7 @@ def _adopt(task: Task, its: TaskSettings, recipe: Finetuning, trained: Trained) 
 
 
 def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Path, tokenizer: Tokenizer) -> Begun:
-    """A folder's head is opened where it is of the same kind; one that cannot be is told of, and stays behind."""
+    """Load weights of a Hugging Face folder, and its head if it is of the same kind; report an unreadable head."""
     sentence_modules.tell_left_out(folder)
     left, trained = foreign.begin(task.networks()[""], folder, tokenizer), None
     head, alone = head_of(task), recipe.fresh_head or sentence_modules.behind(folder)
@@ -126,14 +123,14 @@ def _adopt_foreign(task: Task, its: TaskSettings, recipe: Finetuning, folder: Pa
 
 
 def _task_of(folder: Path) -> Sequence[Any] | None:
-    """What a Hugging Face folder was fine-tuned for; None where its labels cannot be read: who opens it is told so."""
+    """Return the task of a Hugging Face folder; None if its labels cannot be read, which `open_model` reports."""
     with contextlib.suppress(DataError):
         return foreign.task_of(folder) or [""]
     return None
 
 
 def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, left: list[str]) -> Begun:
-    """With the head of what has learned a task of the same kind; `left`: what is random else."""
+    """Load the head of `trained` if its task is of the same kind; `left` names weights that are random otherwise."""
     kept = KeptHead()
     if trained and isinstance(trained.objective, Task) and not recipe.fresh_head:
         scales = (trained.learned.scale, its.scale) if task.number and trained.objective.number else None
@@ -147,7 +144,6 @@ def _go_on(task: Task, its: Any, recipe: Finetuning, trained: Trained | None, le
 
 
 def prepared(task: Task, recipe: Finetuning) -> Task:
-    """A task whose network learns as the recipe says: in full, not at all, or by adapters."""
     if recipe.freeze:
         task.freeze()
     if recipe.adapters:

@@ -1,4 +1,4 @@
-"""Trials of fine-tuning: beside settings and seeds over checkpoints of a pretraining; compared by the task's score."""
+"""Trials of fine-tuning: over settings, seeds and checkpoints of a pretraining; compared by the task's score."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from ordsmed.train.trials import Trials
 from ordsmed.weights.origin import Origin
 from ordsmed.weights.trained import open_model
 
-READ = ("init", "step", "fresh", "fresh_head", "model", "tokenizer", "task")  # settings by which all is read
+READ = ("init", "step", "fresh", "fresh_head", "model", "tokenizer", "task")  # settings that decide model and data
 
 
 class FinetuningTrials(Trials):
-    """The trials of one fine-tuning."""
-
     recipe: Finetuning
     plans = FinetuningPlan
 
@@ -35,12 +33,12 @@ class FinetuningTrials(Trials):
 
     @property
     def score(self) -> str:
-        """As one that is done says, which has seen the labels."""
+        """The score's name, from a finished trial if there is one, because it may depend on the labels."""
         done = next((trial for trial in self.runs if trial.done), None)
         return (run.read_recipe(Finetuning, done.folder) if done else self.recipe).score
 
     def alike(self, recipe: Training) -> str:
-        """They start from the same and read the same."""
+        """Return a key of the settings that decide the initial model and the data."""
         return repr([getattr(recipe, key) for key in READ])
 
     def check_alike(self, plan: Plan, recipe: Training) -> None:
@@ -50,7 +48,7 @@ class FinetuningTrials(Trials):
 
 
 def _steps(init: str | None) -> list[int]:
-    """The checkpoints of a run; the weights it began with among them, where they can be made again."""
+    """Return the checkpoint steps of a run; 0 is included if its initial weights can be made again."""
     origin = Origin.of(init, key="init") if init is not None else None
     if origin is None or not origin.is_run:
         raise RecipeError("step", f"found all, but {init} is no run", "a run's folder as `init`")

@@ -1,1 +1,1 @@
-"""How a training is placed on devices: layout, split of the batch, replicas, precision."""
+"""The placement of a training on devices: layout, split of the batch, replicas and precision."""

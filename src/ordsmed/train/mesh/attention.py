@@ -1,4 +1,4 @@
-"""Which way a network's attention takes on a device, in a line: the kernels, and why faster ones do not run."""
+"""Report which attention kernels a network uses on a device, and why faster ones are not used."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FLASH = "flash kernels for texts of any length"
 def way(
     network: ModelSettings, layout: Layout, ranks: Ranks, lengths: Sequence[int], *, mixed: bool = False
 ) -> list[str]:
-    """Describe the attention of rows of these lengths in one line; none for a network without attention.
+    """Return one line on the attention of rows of these lengths; none for a network without attention.
 
-    `mixed`: some rows are read from left to right and some both ways.
+    `mixed`: some rows are causal and some bidirectional.
     """
     heads, dropout, reach = (getattr(network, name, None) for name in ("heads", "attention_dropout", "reach"))
     if heads is None or dropout is None:

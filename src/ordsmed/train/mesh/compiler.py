@@ -1,6 +1,6 @@
-"""Compiler: torch.compile, block by block; what it compiles is counted, and it never goes over to the slow way alone.
+"""torch.compile, block by block. Compiled graphs are counted, and exceeding the limit is an error, not a slow fallback.
 
-All blocks share one code, so one limit holds for those of all networks, with and without a mask, in every phase.
+All blocks share one code object, so one limit applies to all networks, masks and phases.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ordsmed.base.say import detail
 from ordsmed.nn.dropout import Dropout
 
 BACKEND = "inductor"  # of torch.compile
-LIMIT = 64  # times that one code may be compiled: torch's own 8 is less than two networks and two phases take
+LIMIT = 64  # most graphs of one code object; torch's 8 are too few for two networks and two phases
 
 Forward = Callable[..., Tensor]
 
 
 @dataclass
 class Compiler:
-    """What torch calls for each graph that it found; a new one is told, for it takes its time."""
+    """The backend that torch calls for each graph; it logs each new graph, because compiling takes time."""
 
     backend: str
     graphs: int = 0
@@ -39,14 +39,14 @@ class Compiler:
 
 
 def compile_blocks(blocks: Sequence[nn.Module], compiler: Compiler) -> None:
-    """Compile what blocks do while they learn; a validation, which has other shapes, goes through them as they are."""
+    """Compile the training pass of blocks; validation has other shapes and is not compiled."""
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = LIMIT
-    torch._dynamo.config.fail_on_recompile_limit_hit = True  # else it would go on eagerly, after one warning
+    torch._dynamo.config.fail_on_recompile_limit_hit = True  # else it would continue without compiling
     for block in blocks:
         for layer in block.modules():
-            if isinstance(layer, Dropout):  # on a CPU its zeros are drawn by numpy, from a number of each micro-batch
+            if isinstance(layer, Dropout):  # on a CPU numpy draws the mask, from a key of each micro-batch
                 layer.mask = torch.compiler.disable(layer.mask)  # type: ignore[method-assign]
         block.compile(backend=compiler)
         block._compiled_call_impl = _while_it_learns(block, cast("Forward", block._compiled_call_impl))

@@ -1,6 +1,6 @@
-"""Layout: how machines do the work: mesh, cut of a batch, precision, recompute, compile; what cannot be is refused.
+"""Layout: how machines run a training: mesh, micro-batches, precision, recomputing, compiling.
 
-Nothing here changes what is learned beyond rounding, as long as dropout is off.
+Without dropout, the layout changes results only by rounding. Impossible layouts are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKENS_HELD = {"cpu": 8_192, "cuda": 65_536}  # a micro-batch that keeps the dev
 
 @dataclass(frozen=True)
 class Layout:
-    """What belongs to the machine; without dropout the numbers learned do not depend on it beyond rounding."""
+    """Settings of the machine; without dropout, results depend on them only by rounding."""
 
     replicate: int = 0
     """ranks that each hold a copy (DDP); 0: all that shard and tensor leave over"""
@@ -125,11 +125,10 @@ class Layout:
 
     @property
     def half(self) -> bool:
-        """Are products made in 16 bits?"""
         return self.precision in ("bf16", "fp16")
 
     def with_precision(self, precision: str) -> Layout:
-        """With the precision that was chosen where the choice was left open; in fp32 nothing needs to be kept exact."""
+        """Return the layout with the chosen precision if it was open; `exact` is dropped in fp32."""
         if self.precision != "auto":
             return self
         precision = "bf16" if self.fp8 else precision
@@ -137,7 +136,7 @@ class Layout:
         return dataclasses.replace(self, precision=precision, exact=exact)  # type: ignore[arg-type]
 
     def shape(self, world: int) -> tuple[int, int, int]:
-        """Replicate x shard x tensor over so many processes; what does not come out is refused."""
+        """Return replicate, shard and tensor for `world` processes; raise if they do not divide it."""
         split = self.shard * self.tensor
         if self.replicate:
             if self.replicate * split != world:
@@ -152,7 +151,7 @@ class Layout:
         return world // split, self.shard, self.tensor
 
     def micro_of(self, number: int) -> int:
-        """The micro-batch asked for in a phase (1 is the first); 0: none is."""
+        """Return the micro-batch set for a phase (1 is the first); 0: not set."""
         if not isinstance(self.micro, tuple):
             return self.micro
         if number > len(self.micro):
@@ -162,16 +161,16 @@ class Layout:
         return self.micro[number - 1]
 
     def share(self, phase: Phase, number: int, device: str, rank: int = 0, world: int = 1) -> Share:
-        """How this phase's batch is cut over the ranks that see different rows; what does not divide is refused.
+        """Return how a phase's batch is split over ranks with different rows; raise if it is not divisible.
 
-        Of a batch that grows every size is a multiple of its unit, which has to divide.
+        If the batch grows, every size is a multiple of its unit, which must be divisible.
         """
         place, problem, unit = f"phase[{number}].batch", f"found {phase.batch}", phase.unit
         if phase.batch_ramp:
             place, problem = f"{place}_ramp", f"found batches of multiples of {unit}"
         if unit % world:
             wanted = f"a multiple of the {many(world, 'device')}"
-            if self.tensor > 1:  # those of a group see the same rows
+            if self.tensor > 1:  # the devices of a tensor group see the same rows
                 wanted = (
                     f"a multiple of {world}, as {many(world * self.tensor, 'device')} are in groups of {self.tensor}"
                 )
@@ -190,7 +189,6 @@ class Layout:
         return Share(phase.batch, micro, rank, world, phase.sizes if phase.steps else None)
 
     def check(self, settings: ModelSettings, lengths: list[int], world: int, *, whose: str = "model") -> None:
-        """Refuse what this network cannot have, before anything is made; `whose`: what it is called."""
         self.shape(world)
         kind = type(settings).__module__.rpartition(".")[2]
         if self.compile and not settings.capabilities.compiled:
@@ -214,16 +212,16 @@ class Layout:
                 raise RecipeError("layout.sequence", problem, "", "use `layout.sequence=false` or another length")
 
     def meant(self) -> int:
-        """For how many processes it is, or for a multiple of how many."""
+        """Return the number of processes that the layout is for; multiples may be possible too."""
         return (self.replicate or 1) * self.shard * self.tensor
 
     def fitted(
         self, phases: Sequence[Phase], world: int, before: Sequence[Mapping[str, Any]] = (), *, asked: set[str]
     ) -> tuple[Layout, str]:
-        """What a run keeps, on as many processes as there are today; and what had to change, in words.
+        """Return a run's layout changed to `world` processes, and the changes as text.
 
-        `before`: the meshes the run has lain on. It lies as it did on so many processes, if it ever did. What was
-        `asked` for is not changed, and refused by others where it cannot be.
+        `before` lists the meshes that the run has used; its last mesh on as many processes is used again. Settings in
+        `asked` are not changed. If they are impossible, later checks raise.
         """
         fits = self.meant() == world if self.replicate else world % self.meant() == 0
         shard, tensor = self.shard, self.tensor
@@ -254,7 +252,6 @@ class Layout:
         return f"{self.replicate or 'any'} x {self.shard} x {self.tensor}"
 
     def describe(self, world: int) -> str:
-        """The mesh and what is done on it, in words."""
         replicate, shard, tensor = self.shape(world)
         parts = [f"{replicate} x {shard} x {tensor} (replicate x shard x tensor)"]
         if replicate > 1 and shard == 1:
@@ -276,7 +273,7 @@ class Layout:
 
 
 def arithmetic(phase: Phase, number: int, share: Share) -> str:
-    """A phase's batch as micro x accumulation x devices."""
+    """Return a phase's batch as micro x accumulation x devices, as text."""
     long = many(phase.steps, "step") if phase.steps else many(phase.epochs, "epoch")
     long += f" or {many(phase.most_steps, 'step')}, whichever is less," if phase.most_steps else ""
     return (
@@ -286,7 +283,7 @@ def arithmetic(phase: Phase, number: int, share: Share) -> str:
 
 
 def _rows(phase: Phase) -> str:
-    """Of a step; of a batch that grows: of the first, of the last, and from which on."""
+    """Return the rows of a step as text; for a batch that grows: first and last size, and the step of the last one."""
     if not (ramp := phase.batch_ramp) or ramp.start == phase.batch:
         return many(phase.batch, "row")
     if not phase.steps:
@@ -298,13 +295,11 @@ def _rows(phase: Phase) -> str:
 
 
 def memory(weights_size: int, moments: int) -> str:
-    """What a rank holds, whatever its micro-batch."""
     parts = f"weights {size(weights_size)}, gradients {size(weights_size)}, moments {size(weights_size * moments)}"
     return f"memory a rank: {parts} = {size(weights_size * (2 + moments))}, and activations"
 
 
 def parse(text: str, layout: Layout) -> Layout:
-    """`2x4x1` -> that mesh in a layout."""
     match = re.fullmatch(r"(\d+)x(\d+)x(\d+)", text)
     if not match:
         raise RecipeError("--layout", f"found {text}", "auto, or replicate x shard x tensor as in 2x4x1")
@@ -312,16 +307,14 @@ def parse(text: str, layout: Layout) -> Layout:
     return dataclasses.replace(layout, replicate=replicate, shard=shard, tensor=tensor)
 
 
-SEARCHED = 1_000_000  # more rows, and devices, than one looks for
+SEARCHED = 1_000_000  # limit of the search for divisors
 
 
 def _divisor(rows: int, most: int) -> int:
-    """The largest number that divides so many rows, of at most so much."""
     return next(n for n in range(min(most, rows, SEARCHED), 0, -1) if rows % n == 0)
 
 
 def _near(batch: int, unit: int) -> str:
-    """The possible batches about one that is not."""
     below = batch // unit * unit
     return f"{below} or {below + unit}" if below else f"{unit}"
 

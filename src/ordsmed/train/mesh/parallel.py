@@ -1,8 +1,8 @@
-"""Parallel: the whole policy on one page, outside every model; objective -> the same objective, spread over a mesh.
+"""Parallelism: the complete policy in one place, outside every model; spreads an objective over a mesh.
 
     tensor plan of each block -> recompute -> compile, block by block -> FSDP2, or copies that sum their gradients
 
-A block says in a table which of its layers are split by column or by row (nn/model.py); everything else is here.
+Each block has a table of its layers to split by column or by row (nn/model.py); everything else is here.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ from ordsmed.train.mesh.replicas import Replicas
 
 @dataclass
 class Parallel:
-    """What the loop has to know of how an objective is spread."""
+    """What the training loop needs to know about a spread objective."""
 
-    rows: dict[str, int] = field(default_factory=dict)  # of tensors with padding at their end: how many count
-    factor: float = 1.0  # of the loss: FSDP2 takes the mean over ranks where the loop wants the sum
+    rows: dict[str, int] = field(default_factory=dict)  # rows without padding of padded tensors
+    factor: float = 1.0  # multiplies the loss: FSDP2 averages over ranks, the loop needs sums
     replicas: Replicas | None = None
     compiler: Compiler | None = None
 
     def before_micro_batch(self, last: bool) -> None:
-        """Before a micro-batch: is it the step's last?"""
         if self.replicas:
             self.replicas.before_micro_batch(last)
 
     def sum_gradients(self, parts: list[LocalParameter]) -> None:
-        """After the step's last backward pass: gradients are sums over all ranks from here on."""
+        """Sum gradients over all ranks, after the step's last backward pass."""
         for part in parts:
             part.hand_over_gradient()
         if self.replicas:
@@ -56,7 +55,6 @@ class Parallel:
 
 
 def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
-    """Put an objective onto the mesh of its ranks."""
     blocks = [module for module in objective.modules() if isinstance(module, Block)]
     parallel, (replicate, shard, tensor) = Parallel(), ranks.shape
     if ranks.world > 1:
@@ -66,7 +64,7 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
     if layout.fp8 and not sum(map(use_fp8, blocks)):
         raise RecipeError("layout.fp8", "found true, but no layer of this network has products that fit", "false")
     at_once = layout.half and not layout.compile and ranks.device.type != "cpu" and (shard, tensor) == (1, 1)
-    cast_norms = "norms" not in layout.exact and not switch.runs("residual_norm", ranks.device)  # ours reads fp32
+    cast_norms = "norms" not in layout.exact and not switch.runs("residual_norm", ranks.device)  # it needs fp32
     products.take(objective)
     for block in blocks:
         if at_once:
@@ -86,14 +84,14 @@ def spread(objective: nn.Module, layout: Layout, ranks: Ranks) -> Parallel:
 
 
 def sum_copies(parallel: Parallel, parts: list[LocalParameter], layout: Layout, ranks: Ranks) -> None:
-    """Where ranks hold copies: let them sum gradients; under tensor parallelism after the backward pass."""
+    """If ranks hold copies, let them sum gradients; under tensor parallelism after the backward pass."""
     if ranks.shape[0] > 1 and ranks.shape[1] == 1:
         overlap = layout.overlap and ranks.shape[2] == 1
         parallel.replicas = Replicas(parts, ranks.data_group, overlap=overlap, reduce=layout.reduce)
 
 
 def gloo_takes_means() -> None:
-    """FSDP2 asks for means of gradients, which Gloo does not make in torch 2.7; on GPUs NCCL always did."""
+    """Raise if Gloo cannot average gradients, as FSDP2 needs: it could not in torch 2.7. NCCL always could."""
     try:
         torch.distributed.all_reduce(torch.zeros(1), op=torch.distributed.ReduceOp.AVG)
     except RuntimeError as error:
@@ -104,12 +102,12 @@ def gloo_takes_means() -> None:
 
 
 def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mesh: DeviceMesh) -> None:
-    """FSDP2: each block's weights are gathered for its pass; the rest of the objective is one more such unit."""
-    # under tensor parallelism a block's result is a view; nothing here changes one in place, which is what torch fears
+    """Apply FSDP2: gather each block's weights for its pass; the rest of the objective is one more unit."""
+    # under tensor parallelism a block returns a view; torch warns about in-place changes, which do not occur
     warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
-    half = DTYPES[layout.precision] if layout.half else None  # None: as they are
+    half = DTYPES[layout.precision] if layout.half else None  # None: keep the dtype
     reduce = DTYPES[layout.reduce]
     inner = MixedPrecisionPolicy(None if "norms" in layout.exact else half, reduce, cast_forward_inputs=False)
     outer = MixedPrecisionPolicy(None if layout.exact else half, reduce, cast_forward_inputs=False)
@@ -121,14 +119,14 @@ def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mes
 
 
 def let_go(objective: nn.Module) -> None:
-    """Of split weights what was gathered for a pass, so that the next one sees what was written into the parts."""
+    """Free weights that FSDP2 gathered, so that the next pass uses values written to the shards."""
     reshard = getattr(objective, "reshard", None)
     if reshard is not None:
         reshard()
 
 
 def split_layers(objective: nn.Module, layout: Layout, ranks: Ranks) -> dict[str, int]:
-    """Tensor parallelism by torch's DTensor: blocks by their plans, the vocabulary by rows."""
+    """Apply tensor parallelism by torch's DTensor: blocks by their plans, the vocabulary by rows."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -171,7 +169,10 @@ def split_layers(objective: nn.Module, layout: Layout, ranks: Ranks) -> dict[str
 
 
 def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: DeviceMesh) -> dict[str, int]:
-    """Word tables and the heads' biases by rows; rows of padding make the parts equal, are 0 and score nothing."""
+    """Split word tables and head biases by rows; return the row counts without padding.
+
+    Rows of zeros at the end make the parts equal in size. They do not take part in scores.
+    """
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
 
@@ -179,7 +180,7 @@ def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: DeviceMesh) ->
     rows: dict[str, int] = {}
     split: set[int] = set()
     for module in list(objective.modules()):
-        if isinstance(module, Model | TokenHead) and id(module.words) not in split:  # most share a table
+        if isinstance(module, Model | TokenHead) and id(module.words) not in split:  # most networks share one table
             table = module.words
             split.add(id(table))
             rows[names[id(table.weight)]] = len(table.weight)
@@ -193,7 +194,7 @@ def _split_vocabulary(objective: nn.Module, layout: Layout, mesh: DeviceMesh) ->
 
 
 def held_by_rank(objective: nn.Module, layout: Layout) -> int:
-    """About how many numbers of the weights a rank holds: some are split over tensor ranks, all over shard ranks."""
+    """Return about how many weights a rank holds: some are split over tensor ranks, all over shard ranks."""
     split: set[int] = set()
     if layout.tensor > 1:
         for module in objective.modules():
@@ -209,7 +210,7 @@ def held_by_rank(objective: nn.Module, layout: Layout) -> int:
 
 
 def padded_rows(rows: int, multiple: int) -> int:
-    """Megatron's rule: the smallest multiple that holds them (`divisible` x tensor)."""
+    """Return `rows` rounded up to a multiple (`divisible` x tensor), as Megatron does."""
     return -(-rows // multiple) * multiple
 
 
@@ -219,7 +220,7 @@ def _padded(table: Tensor, multiple: int) -> Tensor:
 
 
 def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
-    """Where activations are split the ranks of a tensor group draw apart; where they are equal, alike."""
+    """Draw different dropout on the ranks of a tensor group where activations are split, and the same elsewhere."""
     for name, module in block.named_modules():
         if isinstance(module, Dropout):
             apart = layout.sequence or block.tensor_plan.get(name) == "split"
@@ -227,7 +228,10 @@ def _split_dropout(block: Block, layout: Layout, tensor_rank: int) -> None:
 
 
 def _recomputed(forward: Callable[..., Tensor], *inputs: object, **more: Any) -> Tensor:
-    """A block that keeps its inputs alone. On a CPU dropout is a function of its key; else torch restores chance."""
+    """Run a block and keep only its inputs.
+
+    On a CPU dropout is a function of a key, so it repeats; on a GPU torch restores the random state.
+    """
     from torch.utils.checkpoint import checkpoint
 
     states: Tensor = checkpoint(forward, *inputs, use_reentrant=False, **more)
@@ -235,6 +239,6 @@ def _recomputed(forward: Callable[..., Tensor], *inputs: object, **more: Any) ->
 
 
 def _same_start(objective: nn.Module) -> None:
-    """All ranks have drawn the same weights; should a machine draw otherwise, the first rank's count."""
+    """Broadcast the first rank's weights, in case another machine drew different random numbers."""
     for tensor in objective.state_dict(keep_vars=True).values():
         torch.distributed.broadcast(tensor.detach(), src=0)

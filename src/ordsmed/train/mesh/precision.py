@@ -1,6 +1,6 @@
-"""Precision: in which numbers products are made, what stays exact, and how fp16 keeps small gradients.
+"""Precision: the number format of products, the operations that stay in fp32, and the loss scaling of fp16.
 
-16 bits: torch's autocast casts the inputs of products; weights, gradients and moments are fp32 throughout.
+With 16 bits, torch's autocast casts the inputs of products; weights, gradients and moments are always fp32.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from ordsmed.nn.residual import exact_norm, half_norm
 from ordsmed.train.mesh.layout import Layout
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-UNITS = {"AMX": "_is_amx_tile_supported", "AVX512_BF16": "_is_avx512_bf16_supported"}  # for bf16: how torch is asked
-HALVES = (7, 0)  # NVIDIA's from which on there are units for products of 16 bits
+UNITS = {"AMX": "_is_amx_tile_supported", "AVX512_BF16": "_is_avx512_bf16_supported"}  # for bf16: torch.cpu names
+HALVES = (7, 0)  # least compute capability of NVIDIA GPUs with 16-bit product units
 LEAST_SCALE = 1.0
 
 
 def autocast(layout: Layout, device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """The context in which forward passes are made."""
     return torch.autocast(device.type, DTYPES[layout.precision]) if layout.half else contextlib.nullcontext()
 
 
 def set_up(layout: Layout, device: torch.device) -> str:
-    """Refuse what the device cannot do, switch TF32; returns what is used and why a faster way is not, in a line."""
+    """Raise if the device does not support the layout, and set TF32; return a line on the precision, with reasons."""
     assert layout.precision != "auto", "a precision is chosen before anything is built"
     cuda = device.type == "cuda"
     arch = torch.cuda.get_device_capability(device) if cuda else (0, 0)
@@ -45,7 +44,7 @@ def set_up(layout: Layout, device: torch.device) -> str:
     if layout.fp8 and (lacks := lacks_fp8(device)):
         raise RecipeError("layout.fp8", f"found true, which {lacks}", "false")
     with warnings.catch_warnings():
-        # torch 2.9 and later ask for `fp32_precision` here; after that alone, what still reads `allow_tf32` fails
+        # torch 2.9 and later prefer `fp32_precision`; if only that is set, code that reads `allow_tf32` fails
         warnings.simplefilter("ignore", UserWarning)
         torch.backends.cuda.matmul.allow_tf32 = layout.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = layout.precision == "tf32"
@@ -53,24 +52,24 @@ def set_up(layout: Layout, device: torch.device) -> str:
 
 
 def best_on(device: torch.device, card: Accelerator | None = None) -> str:
-    """Return the 16 bits that a GPU has units for, or fp32 where it has none (P100).
+    """Return the 16-bit format that a GPU has units for, or fp32 if it has none (P100).
 
-    `card`: the GPU of a site, where a job for it is planned. Where no GPU is known, a recent one is assumed.
+    `card` is the GPU of a site, if a job for it is planned. If no GPU is known, a recent one is assumed.
     """
     card = card or card_of(device)
     return "bf16" if card is None or card.capability >= (8, 0) else "fp16" if card.capability >= HALVES else "fp32"
 
 
 def likely(layout: Layout, device: torch.device, card: Accelerator | None = None) -> Layout:
-    """Return the layout with the precision that `auto` is expected to choose; on a CPU, before steps are timed, fp32.
+    """Return the layout with the precision that `auto` is expected to choose; fp32 on a CPU, if steps are not timed.
 
-    `card`: the GPU of a site, where a job for it is planned.
+    `card` is the GPU of a site, if a job for it is planned.
     """
     return layout.with_precision("fp32" if device.type != "cuda" else best_on(device, card))
 
 
 def has_tf32(arch: tuple[int, int]) -> bool:
-    """NVIDIA's since Ampere; AMD's GPUs tell numbers as high and would stay with fp32 in silence."""
+    """Return whether a GPU has TF32 (NVIDIA since Ampere); AMD GPUs of such versions would silently use fp32."""
     return arch >= (8, 0) and torch.version.hip is None
 
 
@@ -107,7 +106,7 @@ def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> s
 
 
 def keep_in_half(objective: nn.Module, layout: Layout) -> None:
-    """With 16-bit products: let embeddings and norms give 16 bits too, except where the layout wants them exact."""
+    """Let embeddings and norms return 16 bits too, unless `layout.exact` names them."""
     if not layout.half:
         return
     dtype = DTYPES[layout.precision]
@@ -121,7 +120,7 @@ def keep_in_half(objective: nn.Module, layout: Layout) -> None:
 
 
 class _InHalf(torch.autograd.Function):
-    """Many weights in 16 bits, by one kernel; and what they learned in fp32, by one."""
+    """Cast many weights to 16 bits by one kernel, and their gradients to fp32 by one kernel."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, dtype: torch.dtype, *whole: Tensor) -> tuple[Tensor, ...]:
@@ -144,7 +143,7 @@ class _InHalf(torch.autograd.Function):
 
 
 def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:
-    """Let a block cast the weights of its layers together, where autocast would start a kernel for each, twice."""
+    """Let a block cast all its weights together; autocast would start two kernels for each of them."""
     layers = [m for m in block.modules() if type(m) is nn.Linear or (norms and type(m) is nn.LayerNorm)]
     places = [(layer, name) for layer in layers for name, weight in layer._parameters.items() if weight is not None]
     inner: Callable[..., Tensor] = block.forward
@@ -168,10 +167,10 @@ def cast_at_once(block: nn.Module, dtype: torch.dtype, *, norms: bool) -> None:
 
 @dataclass
 class Scaler:
-    """fp16's factor of the loss: halved, and the step left out, when a gradient runs over; doubled when all is well."""
+    """The loss scale of fp16: halved, and the step skipped, on gradient overflow; doubled after `window` good steps."""
 
     factor: float = 1.0
-    window: int = -1  # 0: the factor stays; -1: there is none
+    window: int = -1  # 0: the factor is fixed; -1: no scaling
     good: int = 0
 
     @staticmethod
@@ -179,7 +178,7 @@ class Scaler:
         return Scaler(layout.scale, layout.scale_window) if layout.precision == "fp16" else Scaler()
 
     def accept(self, norm: Tensor, place: str) -> bool:
-        """Was the step's gradient a number? Adjusts the factor; a factor that cannot get smaller is trouble."""
+        """Return whether the gradient is finite, and adjust the scale; raise `Trouble` if it cannot get smaller."""
         if self.window < 0:
             return True
         if torch.isfinite(norm):
@@ -196,13 +195,11 @@ class Scaler:
         return False
 
     def describe(self) -> dict[str, float]:
-        """For the step's line in the metrics."""
         return {"scale": self.factor} if self.window >= 0 else {}
 
     def state(self) -> dict[str, float]:
         return {"factor": self.factor, "good": self.good} if self.window >= 0 else {}
 
     def restore(self, state: dict[str, float]) -> None:
-        """Go on with a checkpoint's factor, where it may change."""
         if self.window > 0 and state:
             self.factor, self.good = float(state["factor"]), int(state["good"])

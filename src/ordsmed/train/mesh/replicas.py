@@ -1,7 +1,7 @@
-"""Replicas: gradients summed over the ranks that hold copies, in fixed buckets, while the backward pass goes on.
+"""Replicas: sum gradients over the ranks that hold copies, in fixed buckets, during the backward pass.
 
-Buckets are the parameters in reverse order, cut by size, and never change. torch's DDP orders its buckets anew after
-the first step, so with three ranks or more the first step after a restart would add in another order: other bits.
+Buckets are the parameters in reverse order, split by size, and never change. torch's DDP reorders its buckets after the
+first step. With three ranks or more, the first step after a restart would add in another order and give other bits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ BUCKET_BYTES = 25 << 20
 
 
 class Bucket:
-    """Parameters whose gradients travel together."""
-
     def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, dtype: torch.dtype) -> None:
         self.parts, self.group, self.dtype = parts, group, dtype
         self.ready = 0
@@ -29,7 +27,7 @@ class Bucket:
 
     @property
     def complete(self) -> bool:
-        """Have all its gradients been announced? Frozen weights have none, which travel as zeros."""
+        """Whether all gradients are ready. Frozen weights have none; zeros are summed for them."""
         return self.ready >= sum(part.local.requires_grad for part in self.parts)
 
     def launch(self) -> None:
@@ -38,7 +36,6 @@ class Bucket:
         self.work = torch.distributed.all_reduce(self.flat, group=self.group, async_op=True)
 
     def sum_gradients(self) -> None:
-        """Wait for the sums and put them into the gradients."""
         assert self.flat is not None
         assert self.work is not None
         self.work.wait()
@@ -51,7 +48,7 @@ class Bucket:
 
 
 class Replicas:
-    """Sums gradients over a group of ranks that hold copies of the same parts."""
+    """Sums gradients over a group of ranks that hold copies of the same weights."""
 
     def __init__(self, parts: Sequence[LocalParameter], group: ProcessGroup, *, overlap: bool, reduce: str) -> None:
         self.buckets: list[Bucket] = []
@@ -64,11 +61,11 @@ class Replicas:
                     part.local.register_post_accumulate_grad_hook(lambda _, bucket=bucket: self._hear(bucket))
 
     def before_micro_batch(self, last: bool) -> None:
-        """Only the last micro-batch's backward pass completes the gradients."""
+        """Listen for complete gradients only in the last micro-batch of a step."""
         self.listening = last
 
     def sum_gradients(self) -> None:
-        """Launch what nobody announced, wait for all."""
+        """Start the remaining collectives, and wait for all."""
         self.listening = False
         for bucket in self.buckets[self.launched :]:
             bucket.launch()
@@ -77,7 +74,7 @@ class Replicas:
         self.launched = 0
 
     def _hear(self, bucket: Bucket) -> None:
-        """One gradient is complete; buckets leave in their own order, which is the same on every rank."""
+        """Count a complete gradient, and start buckets in their fixed order, which is the same on every rank."""
         if not self.listening:
             return
         bucket.ready += 1
@@ -96,7 +93,7 @@ def _grad(parameter: Tensor) -> Tensor:
 
 
 def _cut(parts: list[LocalParameter]) -> list[list[LocalParameter]]:
-    """Buckets of about equal size; tensors of one kind of number each."""
+    """Split parameters into buckets of about equal size, each of one dtype."""
     buckets: list[list[LocalParameter]] = []
     size = 0
     for part in parts:

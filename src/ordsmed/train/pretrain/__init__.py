@@ -1,1 +1,1 @@
-"""Pretraining on encoded text."""
+"""Pretraining on encoded text, and trials of it."""

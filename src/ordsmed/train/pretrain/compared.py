@@ -1,4 +1,4 @@
-"""Compared: the loss on held-out rows before the first step, of a moved vocabulary and of word tables drawn anew."""
+"""Comparison before the first step: validation loss with a transplanted vocabulary, and with random word tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ordsmed.weights.transplant import Beginning
 
 
 def compared(job: Job, start: Beginning) -> dict[str, Any]:
-    """The kinds of pieces and both losses, for the run's record; the job is left as it was."""
+    """Return the kinds of vocabulary pieces and both losses, for the run's status; the job is left unchanged."""
     assert start.descent is not None
     facts: dict[str, Any] = start.descent.counts()
     if not start.fresh or not (moved := _loss(job)):
@@ -36,13 +36,12 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
 
 
 def _loss(job: Job) -> float:
-    """Of the first phase's held-out rows; 0 where nothing is held out."""
-    job.carry(0)  # as the loop will again
+    job.carry(0)  # the loop resets it again
     return job.data.validate(job, 0).get("validation", 0.0)
 
 
 def _put(tensors: Mapping[str, Any], tables: Mapping[str, Tensor]) -> None:
-    """Whole tables into what of them lies here; rows of padding behind them stay as they are."""
+    """Copy full tables into this rank's parts; padding rows at the end are not changed."""
     for name, table in tables.items():
         box = box_of(tensors[name])
         rows = max(min(box.start[0] + box.size[0], len(table)) - box.start[0], 0)

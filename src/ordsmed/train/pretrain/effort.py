@@ -1,6 +1,6 @@
-"""Effort: how often a pretraining passes over its text and how long that takes; what makes no sense is refused.
+"""Effort: passes over the text and training time of a pretraining; absurd values are refused.
 
-A recipe of a paper takes the paper's steps, whatever the text is: on a page of text that is a million passes.
+A paper's recipe has the paper's number of steps for any text: on a page of text these are a million passes.
 """
 
 from __future__ import annotations
@@ -13,35 +13,31 @@ from ordsmed.base.say import duration, large, many
 from ordsmed.learn.phases import Phase, total
 
 MOST_PASSES = 1_000
-MOST_DAYS = 60  # on the machine that it would begin on
-PASSES = 40  # what is named in their place: more of the same text hardly teach more (Muennighoff et al. 2023)
+MOST_DAYS = 60  # on this machine
+PASSES = 40  # passes that the remedy suggests: more of the same text hardly help (Muennighoff et al. 2023)
 DAY = 86_400.0
 FITTED = "`ordsmed make TEXTS OUT --hours H` fits a model and its steps to a text"
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What a pretraining takes."""
-
     phases: tuple[Phase, ...]
-    tokens: int  # of the text that it learns from
-    by_epochs: bool  # its recipe counts in those
-    lacks_validation: bool  # text was to be held out, and is none
-    seconds: float  # on this machine; 0: not known
+    tokens: int  # tokens of the training text
+    by_epochs: bool  # the recipe sets epochs instead of steps
+    lacks_validation: bool  # no text could be held out for validation
+    seconds: float  # on this machine; 0: unknown
 
     @property
     def passes(self) -> float:
-        """How often the text is gone through."""
         return sum(phase.rows * phase.length for phase in self.phases) / self.tokens
 
     @property
     def line(self) -> str:
-        """For a person."""
         time = f"; about {duration(self.seconds)} on this machine" if self.seconds else ""
         return f"{_count(self.passes)} over {large(self.tokens)} tokens{time}"
 
     def problems(self) -> Iterator[RecipeError]:
-        """What makes no sense, each with what to write instead; --yes wants it all the same."""
+        """Yield an error with a remedy for each absurd value; `--yes` trains anyway."""
         steps, largest = f"{many(total(self.phases), 'step')}", max(phase.batch * phase.length for phase in self.phases)
         if self.passes > MOST_PASSES:
             problem = f"found {steps}, {_count(self.passes)} over {large(self.tokens)} tokens"
@@ -59,7 +55,7 @@ class Effort:
             yield _error("phase.steps", problem, f"at most {MOST_DAYS} days", "--deadline 8h takes fewer")
 
     def _fewer(self, share: float) -> str:
-        """Words that leave so many of the steps, their warm-up in proportion."""
+        """Return overrides that reduce the steps to `share`, and warm-ups in proportion."""
         words = []
         for number, phase in enumerate(self.phases, 1):
             key = f"phase[{number}]" if len(self.phases) > 1 else "phase"

@@ -1,7 +1,7 @@
-"""More time for a pretraining with checkpoints: longer phases where it is under way, one more phase where it is done.
+"""Extend a pretraining that has checkpoints: longer phases for an unfinished run, another phase for a finished one.
 
-A run under way follows the schedule of the longer plan from its checkpoint on. A finished run gets a phase whose rate
-rises to where a run of all steps together would have it, and then follows the schedule of the phase before.
+An unfinished run follows the schedule of the longer plan from its checkpoint on. A finished run gets a phase whose rate
+rises to the value that a run of all steps together would have, and then follows the schedule of the phase before.
 """
 
 from __future__ import annotations
@@ -26,31 +26,29 @@ from ordsmed.train.fitting import TooShort, with_affordable_validations
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.recipe import Pretraining
 
-MEASURED = 50  # last steps of a run, by which the speed of its next steps is known
-ABOVE = 1.5  # times the planned steps, to which a plan may grow where steps are faster
+MEASURED = 50  # last steps of a run, whose speed predicts that of the next steps
+ABOVE = 1.5  # a plan may grow to this many times its steps if steps are faster
 REWARMING = 0.03  # share of an added phase in which its rate rises
-LEAST_STEPS = 10  # that are worth more time
+LEAST_STEPS = 10  # least steps of an extension
 
 
 @dataclass(frozen=True)
 class Extension:
-    """A longer plan for a run, and what its folder says of that."""
+    """A longer plan for a run, and the facts for its status."""
 
     folder: Path
     before: Pretraining
     after: Pretraining
     step: int  # of the checkpoint that training continues from
     finished: bool  # the run is done: a phase is added
-    rates: tuple[float, float]  # of the next step, by the plan before; and the highest one by the plan after
-    facts: dict[str, Any]  # of the run's status
+    rates: tuple[float, float]  # of the next step by the old plan; highest rate of the new plan
+    facts: dict[str, Any]  # for the run's status
 
     @property
     def steps(self) -> int:
-        """Steps that are left to train."""
         return total(self.after.phase) - self.step
 
     def lines(self) -> list[str]:
-        """How the schedule of the learning rate is extended, for a person."""
         (old, new), last = self.rates, self.after.phase[-1]
         before, after = (many(total(recipe.phase), "step") for recipe in (self.before, self.after))
         if self.finished:
@@ -66,7 +64,7 @@ class Extension:
         ]
 
     def write(self) -> None:
-        """Let the run's folder say so; a process that is killed in between leaves a run that can be extended again."""
+        """Write the plan to the run's folder. If the process is killed in between, the run can be extended again."""
         place = Run(self.folder)
         place.set(state="stopped", **self.facts)
         files.write_text(self.folder / RECIPE, settings.write(self.after))
@@ -79,7 +77,7 @@ def extend(folder: Path, seconds: float) -> Extension:
     step = int(last[1]["step"])
     recipe = in_force(run.read_recipe(Pretraining, folder), status.get("plans", []), step)
     ends = list(status.get("ends", []))
-    if ends and ends[-1] == step == total(recipe.phase[:-1]):  # an extension of which nothing was trained yet
+    if ends and ends[-1] == step == total(recipe.phase[:-1]):  # an earlier extension of which nothing was trained
         recipe, ends = recipe.with_phases(recipe.phase[:-1]), ends[:-1]
     finished = status.get("state") == "done" or step >= total(recipe.phase)
     if finished:
@@ -118,7 +116,6 @@ def extend(folder: Path, seconds: float) -> Extension:
 
 
 def _seconds_of_a_step(recipe: Pretraining, learned: list[dict[str, Any]]) -> float:
-    """Return the median seconds of a step with the whole batch, by the last steps of a run."""
     if not learned:
         raise DataError("metrics.jsonl", "tells of no step", "the lines that the run wrote", "put the file back")
     last = learned[-MEASURED:]
@@ -138,8 +135,8 @@ def _up_to(phases: tuple[Phase, ...], step: int) -> tuple[Phase, ...]:
 
 
 def _with_one_more(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
-    """Return the phases with one more, and what is asked of each; `added`: of them came by extensions before."""
-    first = len(phases) - 1 - added  # the phase that is extended; its peak is that of all its extensions
+    """Return the phases with another one, and their planned steps; `added` counts phases of earlier extensions."""
+    first = len(phases) - 1 - added  # the phase that is extended; its peak rate is that of all its extensions
     usual, done = phases[first], total(phases[first:])
     schedule = dataclasses.replace(usual.schedule, over=0)
     peak = usual.rate * _at(schedule, done, done + steps, usual)
@@ -156,7 +153,6 @@ def _at(schedule: Schedule, step: int, steps: int, phase: Phase) -> float:
 
 
 def _stretched(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[Phase, ...], list[list[float]]]:
-    """Return the phases with `count` steps after `step`, the current one and those after it by the same share."""
     index, inner = locate(phases, step)
     share = (inner + count) / total(phases[index:])
     longer, wanted = list(phases), table(phases)
@@ -167,7 +163,6 @@ def _stretched(phases: tuple[Phase, ...], step: int, count: int) -> tuple[tuple[
 
 
 def _scaled(phase: Phase, share: float, least: int) -> Phase:
-    """Return a phase with so many times its steps."""
     steps = max(least, round(phase.steps * share))
     schedule = dataclasses.replace(phase.schedule, over=math.ceil(phase.schedule.over * share))
     warmup = scaled_warmup(phase.warmup, share)

@@ -1,4 +1,4 @@
-"""What a finished pretraining leaves: weights, scores, and how it compares with guessing by frequency."""
+"""The results of a finished pretraining: weights, scores, and a comparison with guessing by frequency."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ordsmed.weights import boxes
 
 
 def finish(job: Job, folder: Path) -> dict[str, Any]:
-    """Leave the weights of the best validation (or of the last step), the scores, and what the losses say."""
+    """Write the weights of the best validation (or the last step), the scores and the verdict; return the scores."""
     recipe, stored = job.recipe, folder / "checkpoints"
     assert isinstance(recipe, Pretraining)
     last_step = checkpoint.steps(stored)[-1]
@@ -30,7 +30,7 @@ def finish(job: Job, folder: Path) -> dict[str, Any]:
     if job.state.ends and step <= job.state.ends[-1] < last_step:
         say(f"the longer training is no better on held-out text: the weights of step {step:,} stay")
     leave_weights(job, folder / "weights", boxes.read_weights(path))
-    if recipe.average:  # a mean of the last steps, whatever the best validation was
+    if recipe.average:  # averaged over the last steps, whatever the best validation
         last = checkpoint.path_of(stored, last_step)
         leave_weights(job, folder / "average", {**boxes.read_weights(last), **average.read(last)})
     lines = read(folder / "metrics.jsonl")
@@ -93,7 +93,7 @@ def verdict_on(recipe: Pretraining, lines: Sequence[dict[str, Any]], kept: int =
 
 
 def beside(term: str, facts: dict[str, Any]) -> str:
-    """What was found of a term beside what guessing by frequency gets; empty where nothing is known of that."""
+    """Return a line that compares a term's accuracy and loss with guessing by frequency; empty if unknown."""
     guessed, name = facts["guessing"], f"{term}_right"
     if name not in guessed or name not in facts:
         return ""
@@ -104,7 +104,6 @@ def beside(term: str, facts: dict[str, Any]) -> str:
 
 
 def where(folder: Path) -> str:
-    """`step 500 of 1,000, phase 1`, for a line of a person's."""
     recipe, steps = run.read_recipe(Pretraining, folder), checkpoint.steps(folder / "checkpoints")
     step = steps[-1] if steps else 0
     return (

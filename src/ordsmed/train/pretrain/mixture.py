@@ -1,4 +1,4 @@
-"""Mixture: which share of a phase comes from which data, and how often each is gone through; before anything runs."""
+"""Mixture: the share of each data in a phase, and how often each is repeated, known before training."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import detail, large, many, say
 from ordsmed.train.pretrain.texts import TextData
 
-USUAL = 4.0  # passes up to which old text teaches about as much as new text (Muennighoff et al. 2023)
-SHOWN = 20  # of several data, those that are told of one by one
+USUAL = 4.0  # passes up to which repeated text is about as useful as new text (Muennighoff et al. 2023)
+SHOWN = 20  # portions listed one by one
 
 
 @dataclass(frozen=True)
 class Portion:
-    """What a phase reads of one of its data."""
+    """The tokens that a phase reads from one of its data."""
 
     phase: int
     name: str
-    tokens: int  # that it has
-    drawn: float  # that the phase takes
+    tokens: int  # tokens available
+    drawn: float  # tokens that the phase reads
 
     @property
     def epochs(self) -> float:
         return self.drawn / self.tokens
 
     def line(self, whole: float) -> str:
-        """For a person; `whole`: tokens of the phase."""
         return (
             f"phase {self.phase}: {self.drawn / whole:.3g} from {self.name}, {large(self.drawn)} of its "
             f"{large(self.tokens)} tokens, {_epochs(self.epochs)}"
@@ -41,10 +40,10 @@ def _epochs(count: float) -> str:
 
 
 def mixed(data: TextData) -> TextData:
-    """With weights in place of every mix: a run's rows follow from its own recipe, whatever becomes of the data."""
+    """Return the data with every mix replaced by weights, so that later changes of the data do not affect a run."""
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
-        tokens = data.tokens(index)  # refused where any has none
+        tokens = data.tokens(index)  # raises if any has none
         if mix := recipe.mix_of(index):
             place = f"phase[{index + 1}].mix" if phase.mix else "mix"
             shares = mix.shares(list(tokens.values()), phase.rows * phase.length, place)
@@ -54,7 +53,6 @@ def mixed(data: TextData) -> TextData:
 
 
 def portions(data: TextData) -> list[Portion]:
-    """Of all phases."""
     read = list[Portion]()
     for index, phase in enumerate(data.phases):
         weights = data.recipe.data_of(index)
@@ -64,7 +62,7 @@ def portions(data: TextData) -> list[Portion]:
 
 
 def portion_lines(data: TextData) -> list[str]:
-    """What each phase reads of several data; too many passes over any are told, or refused where the recipe says so."""
+    """Return lines on the portions of each phase; too many repetitions are printed, or refused by `most_epochs`."""
     lines, read = list[str](), portions(data)
     for number, phase in enumerate(data.phases, 1):
         of_phase = [portion for portion in read if portion.phase == number]
@@ -77,7 +75,6 @@ def portion_lines(data: TextData) -> list[str]:
 
 
 def _table(of_phase: Sequence[Portion], whole: float) -> list[str]:
-    """Of one phase, those gone through most often first; of very many the rest in the log alone."""
     lines = [portion.line(whole) for portion in sorted(of_phase, key=lambda portion: -portion.epochs)]
     if len(lines) <= SHOWN:
         return lines
@@ -89,7 +86,6 @@ def _table(of_phase: Sequence[Portion], whole: float) -> list[str]:
 
 
 def _check(read: Sequence[Portion], most: float, *, several: bool) -> None:
-    """Passes over each of the data, over all phases."""
     epochs = dict[str, float]()
     for portion in read:
         epochs[portion.name] = epochs.get(portion.name, 0.0) + portion.epochs

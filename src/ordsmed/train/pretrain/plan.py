@@ -1,4 +1,4 @@
-"""The plan of a pretraining: which data stand, how large the networks are, what a step costs."""
+"""The plan of a pretraining: which data exist, how large the networks are, what a step costs."""
 
 from __future__ import annotations
 
@@ -50,18 +50,16 @@ from ordsmed.weights.trained import Trained
 from ordsmed.weights.transplant import Beginning, begin
 
 WORDS = "wordlevel"
-FILES = 6  # that are open of one: ids, an index and words, of two splits
-SHOWN = 40  # data that are told of one by one
-USUAL = 128  # tokens of a task's texts
+FILES = 6  # open files of each data folder: ids, an index and words, of two splits
+SHOWN = 40  # more data than this are not listed one by one
+USUAL = 128  # tokens of a usual text of a task
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingPlan(Plan):
-    """What a pretraining would do."""
-
     recipe: Pretraining
     data: TextData | None = None
-    by_epochs: bool = False  # its steps are those of so many epochs
+    by_epochs: bool = False  # the recipe sets epochs instead of steps
 
     recipes: ClassVar[type[Pretraining]] = Pretraining
 
@@ -70,7 +68,7 @@ class PretrainingPlan(Plan):
         assert isinstance(recipe, Pretraining)
         begun = folder is not None and bool(checkpoint.steps(folder / "checkpoints"))
         if recipe.init and here and not begun:
-            Origin.of(recipe.init, key="init")  # before the data are made, which may take hours
+            Origin.of(recipe.init, key="init")  # check before the data are made, which may take hours
         network = network_of(recipe)
         check(recipe, network, ranks)
         return cls(recipe=recipe, ranks=ranks, folder=folder, network=network)
@@ -105,7 +103,7 @@ class PretrainingPlan(Plan):
         return [("encode", name) for name in self.recipe.sources if not run.finished(standing(name), "encode")]
 
     def _check_network(self, *, here: bool) -> None:
-        """Refuse a network that cannot learn this before data are made, which may take hours."""
+        """Raise if the network cannot learn from the data, before these are made, which may take hours."""
         if not self.missing():
             return
         if named := self.recipe.tokenizer:
@@ -113,10 +111,10 @@ class PretrainingPlan(Plan):
                 run.checked(lambda: read_tokenizer(named))
         try:
             tokenizer = _inputs(self.recipe, make=False)[1]
-        except OrdsmedError:  # what making them will tell
+        except OrdsmedError:  # making the data will report it
             return
-        if hasattr(tokenizer, "kind"):  # one of somebody's own that is not made yet may be of any
-            with contextlib.suppress(AttributeError):  # and a family may ask for what only a made one tells
+        if hasattr(tokenizer, "kind"):  # a user's tokenizer that is not made yet may be of any kind
+            with contextlib.suppress(AttributeError):  # a family may need an attribute that only a made tokenizer has
                 self.network.fits(tokenizer)
             if tokenizer.kind == WORDS:
                 check_words(self.network, next(iter(self.recipe.sources)))
@@ -125,7 +123,7 @@ class PretrainingPlan(Plan):
             plan.fits(lambda model: plan.recipe.objective.build(model, tokenizer), here=here)
             _ = plan.objective
         except RecipeError as error:
-            known = isinstance(tokenizer, Tokenizer)  # else not what a tokenizer has that is not made yet
+            known = isinstance(tokenizer, Tokenizer)  # otherwise the placeholder may have caused the error
             if error.place.startswith(("objective", "model")) or (known and error.place == "tokenizer"):
                 raise
 
@@ -136,12 +134,12 @@ class PretrainingPlan(Plan):
 
     @functools.cached_property
     def objective(self) -> Objective:
-        """The networks without their numbers."""
+        """The networks without allocated weights."""
         return self.by_phase[0]
 
     @functools.cached_property
     def by_phase(self) -> tuple[Objective, ...]:
-        """Those of each phase, which have the same weights."""
+        """The networks with the settings of each phase; all have the same weights."""
         phases = list[tuple[Any, Any, Objective]]()
         for index in range(len(self.recipe.phase)):
             learned, network = self.recipe.objective_of(index), self.recipe.network_of(self.network, index)
@@ -157,7 +155,7 @@ class PretrainingPlan(Plan):
 
     @functools.cached_property
     def teacher(self) -> Trained | None:
-        """The model whose scores are learned too; None: none is asked for, or that of a run that began is gone."""
+        """The model to distill from; None: the recipe names none, or that of a resumed run no longer exists."""
         return teacher_of(self.recipe, self.tokenizer, gone=self.folder is not None)
 
     def subject(self) -> str:
@@ -185,7 +183,6 @@ class PretrainingPlan(Plan):
         return [*lines, "in all: how many steps epochs are is known when the data stand"]
 
     def _ramps(self, index: int) -> list[str]:
-        """Settings that change while a phase goes on, each with what it begins and ends at."""
         if not all(phase.steps for phase in self.recipe.phase):
             return []
         learned, stretch = self.recipe.objective_of(index), Stretch.of(self.recipe.phase, index)
@@ -196,7 +193,7 @@ class PretrainingPlan(Plan):
 
     @property
     def effort(self) -> Effort | None:
-        """What it takes; None: its data do not stand."""
+        """The passes and the time of the run; None: its data do not exist."""
         if self.data is None:
             return None
         encoded = self.data.encoded
@@ -237,7 +234,7 @@ class PretrainingPlan(Plan):
         return [memory(weights_size, self.recipe.optimizer.moments + bool(self.recipe.average))]
 
     def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
-        """What `init` names is not needed any more where a checkpoint will be put in."""
+        """Build the job. `init` is not read if a checkpoint will be restored."""
         recipe, data = self.recipe, self.data
         assert data is not None
         start = Beginning()
@@ -281,7 +278,7 @@ class PretrainingPlan(Plan):
 
 
 def counted(data: TextData) -> Pretraining:
-    """The recipe of these data with steps in place of epochs, by how many rows they have."""
+    """Return the recipe with epochs replaced by steps, from the number of rows of its data."""
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
@@ -295,7 +292,7 @@ def counted(data: TextData) -> Pretraining:
             line = f"phase {index + 1}: {text} are {many(steps, 'step')}"
             if 0 < phase.most_steps < steps:
                 steps, line = phase.most_steps, f"{line}, of which most_steps leaves {phase.most_steps:,}"
-            (say if steps == phase.most_steps else detail)(line)  # what is cut is told in any case
+            (say if steps == phase.most_steps else detail)(line)  # always report a cut
             if phase.warmup > (longest := phase.schedule.span(steps)):
                 raise RecipeError(
                     f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {many(longest, 'step')}"
@@ -306,21 +303,19 @@ def counted(data: TextData) -> Pretraining:
 
 
 def network_of(recipe: Pretraining) -> ModelSettings:
-    """The network's settings: the recipe's, or those of what it starts from."""
     settings: ModelSettings | None = recipe.model
     if recipe.init is None:
         assert settings is not None
         return settings
     origin = Origin.find(recipe.init, key="init")
     if origin is None and settings is not None:
-        return settings  # a run that goes on has no need of it any more
+        return settings  # a resumed run does not need it any more
     stored: ModelSettings = (origin or Origin.of(recipe.init, key="init")).network()
     check_same(settings, stored, recipe.init)
     return settings or stored
 
 
 def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
-    """Refuse phases that this network or layout cannot take."""
     for index, phase in enumerate(recipe.phase):
         if phase.length > network.longest():
             problem = f"found {phase.length}, more than the model's {network.longest()} positions"
@@ -343,7 +338,7 @@ def check(recipe: Pretraining, network: ModelSettings, ranks: Ranks) -> None:
 
 
 def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objective, tokenizer: Tokenizer) -> Beginning:
-    """Take weights over; with them goes the checkpoint whose moments go on too, if they stood in one."""
+    """Load the initial weights; also return the checkpoint with their moments, if there is one."""
     assert recipe.init is not None
     origin = Origin.of(recipe.init, key="init")
     if left := origin.unfinished():
@@ -361,7 +356,6 @@ def _start_from(recipe: Pretraining, network: ModelSettings, objective: Objectiv
 
 
 def check_data(data: TextData, network: ModelSettings) -> None:
-    """Refuse data that this network cannot read."""
     network.fits(data.tokenizer)
     wordy = next((source.folder for source in data.encoded if source.train.lexicon is not None), None)
     if wordy:
@@ -369,19 +363,18 @@ def check_data(data: TextData, network: ModelSettings) -> None:
 
 
 def check_tokenizer(objective: ObjectiveSettings, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer without the special tokens that rows are made of; what is not made yet tells of none."""
+    """Raise if a tokenizer does not have the special tokens that rows need; one not made yet is not checked."""
     if isinstance(tokenizer, Tokenizer) and hasattr(objective, "check_tokenizer"):
         objective.check_tokenizer(tokenizer)
 
 
 def check_words(network: ModelSettings, place: object) -> None:
-    """Refuse whole words where pieces of them are read."""
     if not network.capabilities.state:
         raise RecipeError(place, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
 
 
 def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:
-    """What stands of the data, their tokenizer or what is expected of it, and themselves where all of them stand."""
+    """Return lines on the data, their tokenizer (or what is known of it), and the data if all of them exist."""
     lines, tokenizers, stand = list[str](), list[Tokenizer](), list[Encoded]()
     files.allow_open(FILES * len(recipe.sources))
     for name in recipe.sources:
@@ -391,7 +384,7 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
             stand.append(encoded)
             tokens, documents = encoded.train.token_count, encoded.train.document_count
             lines.append(f"data: {folder}, {tokens:,} tokens in {many(documents, 'document')}")
-            tokenizers += [encoded.tokenizer] if not tokenizers else []  # all have one, as `TextData` sees to
+            tokenizers += [encoded.tokenizer] if not tokenizers else []  # all have the same, as `TextData` checks
         else:
             lines.append(f"data: {folder} does not exist yet; it will be made from {name}")
             encoding = run.read_recipe(Encoding, folder) if kind_of_folder(name).made else run.load(Encoding, name)[0]
@@ -404,7 +397,6 @@ def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, T
 
 
 def _made(name: str) -> Path:
-    """The folder of these data; where making is switched off, the one that they would have."""
     try:
         return run.obtain(Encoding, name)
     except run.NotMade as missing:
@@ -412,7 +404,7 @@ def _made(name: str) -> Path:
 
 
 def _expected(name: str, corpus: str = "") -> Tokenizer:
-    """A tokenizer that may not be made yet, as far as its recipe tells; `corpus`: that of the store which it is for."""
+    """Return a tokenizer, or a placeholder with its sizes; `corpus` is that of the data to encode."""
     if is_tokenizer(name):
         return read_tokenizer(name)
     if kind_of_folder(name).made:
@@ -425,10 +417,10 @@ def _expected(name: str, corpus: str = "") -> Tokenizer:
     tokenizer: Tokenizer | None = recipe.tokenizer.load()
     if tokenizer is not None:
         return tokenizer
-    if not hasattr(recipe.tokenizer, "size"):  # one of somebody's own, which learns as many as it likes
+    if not hasattr(recipe.tokenizer, "size"):  # a user's tokenizer, whose size is unknown
         raise RecipeError(name, "is not made yet, and does not say how many pieces it will have", "",
                           f"`{command('tokenizer', name)}` makes it")  # fmt: skip
     expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
     if hasattr(recipe.tokenizer, "learns"):
         expected.kind = recipe.tokenizer.learns
-    return cast(Tokenizer, expected)  # as much of one as sizes are told by
+    return cast(Tokenizer, expected)  # only the attributes that sizes depend on

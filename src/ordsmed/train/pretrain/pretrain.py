@@ -20,9 +20,9 @@ from ordsmed.train.trials import check_part, meant, put_away
 def pretrain(
     name: str, overrides: Sequence[str] = (), *, part: str | None = None, **how: Unpack[SessionOptions]
 ) -> Path:
-    """Start the run or the trials that a recipe describes, or go on; every process of a launch calls this.
+    """Start or resume the run or the trials that a recipe describes; every process of a launch calls this.
 
-    `how` as in session.run_session; `part`, of trials: 2/8, the second eighth of them.
+    `how` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
     """
     check_part(part, **how)
     how["site"] = absolute(how.get("site", ""))
@@ -43,7 +43,7 @@ def rehearse(
     devices: int = 0,
     **how: Unpack[SessionOptions],
 ) -> tuple[Training, list[str]]:
-    """The recipe that `pretrain` would train by, and its plan in lines; what that refuses is refused, nothing made."""
+    """Return the recipe that `pretrain` would train by and its plan as lines; raise its errors, and make nothing."""
     check_part(part, **how)
     how["site"] = absolute(how.get("site", ""))
     with nothing_made(), at_home(name) as place:

@@ -1,4 +1,4 @@
-"""The recipe of a pretraining: what is trained on what, in which phases."""
+"""The recipe of a pretraining: network, objective, data and phases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOSSES = ("validation", "validation_average")
 
 
 def is_share(every: float) -> bool:
-    """Is an interval a share of all steps (0.1, 1.0), and no number of steps (1, 500)?"""
+    """Return whether an interval is a share of all steps (0.1, 1.0) instead of a number of steps (1, 500)."""
     return isinstance(every, float) and 0 < every <= 1
 
 
@@ -94,7 +94,7 @@ class Pretraining(Training):
 
     @staticmethod
     def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:
-        """Also keep the last weights of a run from before `keep_best`, which deleted its other checkpoints."""
+        """Return the table of a recorded recipe; a run from before `keep_best` keeps the weights of its last step."""
         return {"keep_best": False, **Training.as_recorded(table)}
 
     def __post_init__(self) -> None:
@@ -140,34 +140,31 @@ class Pretraining(Training):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """All data that a phase reads, in the order in which they come."""
         return tuple(dict.fromkeys(name for index in range(len(self.phase)) for name in self.data_of(index)))
 
     def data_of(self, index: int) -> dict[str, float]:
-        """What a phase reads, with its weights."""
         data = self.phase[index].data
         return listed(self.data if data is None else data)
 
     def mix_of(self, index: int) -> Mix | None:
-        """By what the shares of a phase's data are made; None: by their weights, which a phase may have of its own."""
+        """Return the mix that sets the shares of a phase's data, or None if the data have weights."""
         phase = self.phase[index]
         return phase.mix or (None if isinstance(phase.data, Mapping) else self.mix)
 
     def objective_of(self, index: int) -> ObjectiveSettings:
-        """What a phase learns."""
         number = index % len(self.phase) + 1
         usual: ObjectiveSettings = self.objective
         return changed(usual, self.phase[index].objective, f"phase[{number}].objective", "objectives")
 
     def _check_objective(self, index: int) -> None:
-        """Refuse as settings do, so that the place names the file."""
+        """Raise a `ValueError` like other settings do, so that the message names the file."""
         try:
             self.objective_of(index)
         except RecipeError as error:
             raise ValueError(str(error)) from None
 
     def network_of(self, network: ModelSettings, index: int) -> ModelSettings:
-        """The settings of the network in a phase: what those before it changed stays so."""
+        """Return the network's settings in a phase; changes by earlier phases stay."""
         for number, phase in enumerate(self.phase[: index + 1], 1):
             network = changed(network, phase.model, f"phase[{number}].model", "models")
         return network
@@ -192,7 +189,7 @@ class Pretraining(Training):
         return dataclasses.replace(self, validate=1 / (count + 1) if count else 0) if is_share(self.validate) else self
 
     def _steps(self, every: float) -> int:
-        """Return an interval in steps; it may be a share of all steps, which are known once epochs are counted."""
+        """Return an interval in steps; a share needs the number of all steps, so epochs must be counted."""
         steps = sum(phase.steps for phase in self.phase)
         return max(1, math.ceil(every * steps - 1e-6)) if is_share(every) else int(every)
 
@@ -221,7 +218,6 @@ class Pretraining(Training):
 
     @property
     def comparable(self) -> bool:
-        """Can validation losses of different steps be compared?"""
         return bool(getattr(self.objective_of(-1), "COMPARABLE", True))
 
     def best_of(self, validations: Sequence[Mapping[str, Any]]) -> int:
@@ -240,9 +236,9 @@ class Pretraining(Training):
 
     @property
     def last_phases(self) -> range:
-        """Return the numbers of the last phase and of those before it whose validation losses can be compared with it.
+        """The numbers of the last phase and of the phases before it with comparable validation losses.
 
-        They differ in how long and how fast they learn alone, as the phases that extend a finished run do.
+        Such phases differ only in length and learning rate, as the phases that extend a finished run do.
         """
         same: dict[str, Any] = {"steps": 1, "epochs": 0.0, "most_steps": 0, "batch": 1, "batch_ramp": None}
         same |= {"rate": 1.0, "warmup": 0.0, "schedule": Schedule(), "rewarm": False}
@@ -252,7 +248,7 @@ class Pretraining(Training):
         return range(first + 1, count + 1)
 
     def last_phase(self, validations: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-        """Return the validation losses of the last phase, by step; those of unlike phases mean something else."""
+        """Return the validation losses by step, of the last phase and the phases comparable with it."""
         numbers = self.last_phases
         of_phase = [line for line in validations if line["step"] and line.get("phase", numbers[-1]) in numbers]
         return {line["step"]: line["validation"] for line in of_phase}
@@ -262,6 +258,5 @@ class Pretraining(Training):
         return numbers(self.revisions_at_words)
 
     def stamp(self) -> list[Any]:
-        """The fingerprints of the data, and of a teacher."""
         data: list[Any] = [Run(obtain(Encoding, name)).status["fingerprint"] for name in self.sources]
         return data + fingerprint(self.objective)

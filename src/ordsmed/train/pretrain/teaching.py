@@ -1,4 +1,4 @@
-"""Teaching: the model that an objective names as its teacher: opened, held against what learns from it, told of."""
+"""Distillation: open the teacher that an objective names, check that it fits, and report its cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLACE = "objective.teacher.run"
 
 
 def teacher_of(recipe: Training, tokenizer: Tokenizer, *, gone: bool = False) -> Trained | None:
-    """The model that a recipe's objective learns from, if it does; `gone`: it need not stand any more."""
+    """Return the teacher of a recipe's objective, or None. `gone`: return None if the teacher no longer exists."""
     how = getattr(recipe.learned().get("objective"), "teacher", None)
     if how is None or (gone and Origin.find(how.run, key=PLACE) is None):
         return None
@@ -35,13 +35,12 @@ def teacher_of(recipe: Training, tokenizer: Tokenizer, *, gone: bool = False) ->
 
 
 def learn_from(objective: Objective, teacher: Trained) -> None:
-    """Let networks learn from it."""
-    assert isinstance(objective, OneTerm)  # the objectives that can name one are
+    assert isinstance(objective, OneTerm)  # only these objectives can name a teacher
     objective.learn_from(teacher.objective, PLACE)
 
 
 def fingerprint(learned: object) -> list[Any]:
-    """What a run depends on of its teacher; empty without one."""
+    """Return the digest of the teacher's weights, for the run's stamp; empty without a teacher."""
     how = getattr(learned, "teacher", None)
     return (
         [["teacher", weights.digest(own_tensors(open_model(Origin.of(how.run, key=PLACE)).objective))]] if how else []
@@ -49,7 +48,7 @@ def fingerprint(learned: object) -> list[Any]:
 
 
 def teaching(teacher: Trained, by_phase: Sequence[Objective], phases: Sequence[Phase]) -> str:
-    """Its size, and how much of a run's work its passes are; what its own training took, where that is known."""
+    """Return a line on the teacher's size, the cost of its forward passes and, if known, of its own training."""
     size = many(sum(tensor.numel() for tensor in own_tensors(teacher.objective).values()), "parameter")
     work = sum(
         phase.steps * networks.teaching_flops(phase.batch, phase.length)

@@ -1,4 +1,4 @@
-"""Texts: what a pretraining reads and is validated on: encoded text, in part held out."""
+"""Texts: the encoded text that a pretraining trains on, part of it held out for validation."""
 
 from __future__ import annotations
 
@@ -34,16 +34,13 @@ VALIDATION_ROWS = 32  # rows of a validation batch
 
 @dataclass
 class TextData:
-    """Encoded text."""
-
     recipe: Pretraining
     encoded: list[Encoded]
     tokenizer: Tokenizer
-    held_out: dict[int, Rows | None] = field(default_factory=dict)  # by phase, once they were asked for
+    held_out: dict[int, Rows | None] = field(default_factory=dict)  # cache, by phase
 
     @staticmethod
     def of(recipe: Pretraining, encoded: list[Encoded]) -> TextData:
-        """The data that a recipe names, where all of them stand."""
         return TextData(recipe, encoded, _tokenizer(recipe, encoded))
 
     @property
@@ -51,18 +48,17 @@ class TextData:
         return self.recipe.phase
 
     def read_in(self, index: int) -> dict[str, Encoded]:
-        """What a phase reads, by its names."""
         by_name = dict(zip(self.recipe.sources, self.encoded, strict=True))
         return {name: by_name[name] for name in self.recipe.data_of(index)}
 
     def stores(self, index: int) -> list[Store | LongDocuments]:
-        """Their training splits; where a phase reads long documents alone, those."""
+        """Return the training splits of a phase's data, restricted to long documents if the phase says so."""
         least = self.phases[index].longer_than
         stores = [encoded.train for encoded in self.read_in(index).values()]
         return [LongDocuments.of(store, least) if least else store for store in stores]
 
     def tokens(self, index: int) -> dict[str, int]:
-        """Of each that a phase reads, as many as there are for it; refused where that is none."""
+        """Return the tokens available to a phase in each of its data; raise if any has none."""
         least = self.phases[index].longer_than
         tokens = {name: store.token_count for name, store in zip(self.read_in(index), self.stores(index), strict=True)}
         if empty := [name for name, count in tokens.items() if not count]:
@@ -78,7 +74,6 @@ class TextData:
         return tokens
 
     def long_documents(self, index: int) -> str:
-        """How many of a phase's documents are long enough, in a line."""
         least, encoded, stores = self.phases[index].longer_than, self.read_in(index).values(), self.stores(index)
         documents, tokens = (sum(getattr(s.train, f"{noun}_count") for s in encoded) for noun in ("document", "token"))
         left = sum(store.document_count for store in stores), sum(store.token_count for store in stores)
@@ -99,7 +94,7 @@ class TextData:
         return self.phases[index].length
 
     def validation(self, index: int) -> Rows | None:
-        """The held-out rows of a phase; the same ones with the same masks every time."""
+        """Return the held-out rows of a phase; they and their masks are the same every time."""
         if index not in self.held_out:
             self.held_out[index] = self._validation(index)
         return self.held_out[index]
@@ -114,7 +109,7 @@ class TextData:
             return 0.0
         count = min(self.recipe.validation_rows, len(rows))
         some = min(count, VALIDATION_ROWS)
-        validate(job, rows, some)  # the first one is slower than the others
+        validate(job, rows, some)  # the first validation is slower
         began = time.perf_counter()
         validate(job, rows, some)
         return (time.perf_counter() - began) * count / some
@@ -128,9 +123,9 @@ class TextData:
         return {name: source.facts for name, source in zip(self.recipe.sources, self.encoded, strict=True)}
 
     def unigram(self, index: int) -> tuple[float, float]:
-        """Who guesses the validation's targets by how often each token stands in the training split.
+        """Return the cross-entropy and the accuracy of guessing validation targets by token frequency.
 
-        The cross-entropy, and how often the most frequent token is right.
+        Frequencies are those of the training split; the accuracy is that of always guessing the most frequent token.
         """
         rows = self.validation(index)
         assert rows is not None
@@ -138,7 +133,7 @@ class TextData:
         counts = np.asarray(sum(np.asarray(source.train.counts) for source in encoded))
         batch = rows.batch(np.arange(min(self.recipe.validation_rows, len(rows))))
         targets = batch.targets[batch.weights > 0].numpy()
-        if batch.words is not None:  # a sign ends every sentence, in each direction its own
+        if batch.words is not None:  # every sentence ends with a special token, one for each direction
             start, stop = self.tokenizer.start, self.tokenizer.stop
             counts[stop] += sum(source.train.sequence_count for source in encoded)
             targets[targets == start] = stop
@@ -157,12 +152,12 @@ class TextData:
         self, index: int, stores: Stores, shares: Sequence[float], phase: Phase, *key: object, stretch: Stretch = OVER
     ) -> Rows:
         objective = self.recipe.objective_of(index)
-        like_stores = cast("Sequence[Store]", stores)  # long documents have all that rows need of one
+        like_stores = cast("Sequence[Store]", stores)  # long documents have the same interface
         return objective.rows(like_stores, shares, self.tokenizer, phase, *key, stretch=stretch)
 
 
 def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
-    """Mean losses and shares of right answers over the first `count` rows; dropout off. Ranks take batches in turn."""
+    """Return mean losses and accuracies over the first `count` rows, without dropout. Ranks take batches in turn."""
     ranks = job.ranks
     found: dict[str, Tensor] = {}
     job.objective.eval()
@@ -172,7 +167,7 @@ def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
             counts = {f"{term}_count": value for term, value in job.objective.count(batch).items()}
             sums = job.objective.validate(batch.to(ranks.device))
             for name, value in (*sums.items(), *counts.items()):
-                own = value.double() * mine  # stays where it is: the device is not waited for
+                own = value.double() * mine  # stays on the device, so nothing waits for it
                 found[name] = found[name] + own if name in found else own
     job.objective.train()
     totals = ranks.total(torch.stack([value.cpu() for value in found.values()])).tolist()
@@ -182,16 +177,16 @@ def validate(job: Job, rows: Rows, count: int) -> dict[str, float]:
     means = {}
     for name, value in whole.items():
         of = counts_of[name.removesuffix("_right")]
-        if of or name in terms:  # what never came has no mean
+        if of or name in terms:  # a term without predictions has no mean
             means[name] = value / max(of, 1.0)
     validation = sum(weight * means[term] for term, weight in terms.items())
     return {"validation": validation, **means, **job.objective.derived(means)}
 
 
 def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64], bool]]:
-    """The rows of each validation batch that this rank takes; False: it goes along, so that nobody waits for it."""
+    """Yield the row numbers of each batch of this rank; False: it only keeps collectives in step with other ranks."""
     rank, world, firsts = job.ranks.data_rank, job.ranks.data_world, range(0, count, VALIDATION_ROWS)
-    if job.objective.state:  # rows go on from those before them: each rank follows its own
+    if job.objective.state:  # rows continue the rows before them: each rank follows its own
         numbers = np.array_split(np.arange(VALIDATION_ROWS), world)[rank]
         for first in firsts:
             yield first + (numbers if len(numbers) else np.zeros(1, np.int64)), len(numbers) > 0
@@ -202,7 +197,6 @@ def _validation_batches(job: Job, count: int) -> Iterator[tuple[NDArray[np.int64
 
 
 def _tokenizer(recipe: Pretraining, data: Sequence[Encoded]) -> Tokenizer:
-    """The one of all data, which is read once."""
     tokenizer = data[0].tokenizer
     for name, encoded in zip(recipe.sources, data, strict=True):
         if encoded.facts["tokenizer"] != tokenizer.fingerprint:

@@ -1,4 +1,4 @@
-"""Trials of pretraining: settings and seeds, compared by the validation loss."""
+"""Trials of pretraining over settings and seeds, compared by the validation loss."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from ordsmed.train.trials import Trials
 
 
 class PretrainingTrials(Trials):
-    """The trials of one pretraining."""
-
     recipe: Pretraining
     plans = PretrainingPlan
     lower_is_better = True
     score = "validation"
 
     def prepare(self, *, anew: bool) -> None:
-        """Their data are made once, and what a run of them refuses is refused, before any begins."""
+        """Make the data once and raise the errors of a run, before any trial starts."""
         self.recipe.stamp()
         with run.nothing_made():
             self.rehearse(anew=anew)
