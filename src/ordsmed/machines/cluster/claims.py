@@ -47,7 +47,6 @@ def _work(recipe: str, tokens: float) -> float:
 
 
 def series() -> tuple[scaling.Series, ...]:
-    """Return the scaling measurements that other projects reported."""
     return settings.decode(scaling.ScalingFile, {"series": survey.table()["series"]}, "survey.toml").series
 
 
@@ -63,7 +62,6 @@ def facts() -> dict[str, Any]:
 
 
 def _silent() -> list[survey.Code]:
-    """Return the training codes that report no training time."""
     claimed = {claim.code for claim in survey.claims()}
     return [code for code in survey.codes() if code.name not in claimed and code.use != survey.INFERENCE]
 

@@ -63,7 +63,6 @@ class Margin:
         return Margin(self.least * factor, self.likely * factor, self.most * factor)
 
     def by(self, factors: Margin) -> Margin:
-        """Multiply by another uncertain number."""
         return Margin(self.least * factors.least, self.likely * factors.likely, self.most * factors.most)
 
     def under(self, work: float) -> Margin:
@@ -251,7 +250,6 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
 
 
 def _energy(speed: Speed, place: Devices, work: float, device_hours: Margin) -> Margin | None:
-    """Return the kilowatt hours, or None if neither a measurement nor the GPU's power limit is known."""
     if speed.energy:
         return Margin(0.9, 1.0, 1.1).times(speed.energy * work / 3.6e6)
     if model := gpus.known(place.device):
@@ -318,7 +316,6 @@ def _around(likely: float, uncertainty: float) -> Margin:
 
 
 def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Speed:
-    """Return the speed by the most similar measurement, else by a share of the peak."""
     path = file or measurements.PLACE
     if file or path.is_file():
         alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, place, a_token))]
@@ -335,7 +332,6 @@ def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Spe
 
 
 def _measured(path: Path) -> list[Measurement]:
-    """Return the measurements in a file, or in all measurement files below a folder of reports."""
     if path.suffix == ".json":
         return []
     paths = sorted(path.rglob(measurements.PLACE.name)) if path.is_dir() else [path]
@@ -363,7 +359,6 @@ def _validated(path: Path, place: Devices) -> Speed | None:
 
 
 def _same_devices(validation: Validation, place: Devices) -> bool:
-    """Return whether a validation was measured on the same kind of device."""
     if validation.facts.get("device") != place.kind:
         return False
     if place.kind == "cuda":

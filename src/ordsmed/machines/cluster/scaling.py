@@ -43,8 +43,6 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Measurements of the same training on different numbers of devices."""
-
     name: str
     kind: Literal["weak", "strong"]
     unit: str = "rows/s"

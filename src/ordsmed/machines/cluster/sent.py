@@ -36,7 +36,6 @@ def queue(written: Written, chain: int = 0) -> list[str]:
 
 
 def _sent(written: Written, after: str, *, well: bool) -> str:
-    """Submit one script, add it to the list of jobs, and return its number."""
     job = written.job
     with files.survive_disk(job.log):
         job.log.parent.mkdir(parents=True, exist_ok=True)

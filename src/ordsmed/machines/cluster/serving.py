@@ -73,7 +73,6 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
 
 
 def _check_alone(wish: Wish) -> None:
-    """Raise an error if more than one process is requested."""
     for flag, wrong in (
         ("--nodes", wish.nodes > 1),
         ("--tasks", wish.tasks > 1),
@@ -103,7 +102,6 @@ def _absolute(word: str) -> str:
 
 
 def _name(word: str) -> str:
-    """Return the name under which the first model is served."""
     return Path(word).absolute().name if Path(word).exists() else word.partition("=")[0]
 
 

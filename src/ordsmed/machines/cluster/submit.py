@@ -69,8 +69,6 @@ class Wish:
 
 @dataclass(frozen=True)
 class Written:
-    """A job whose script is written and can be submitted."""
-
     job: slurm.BatchJob
     path: Path
     lines: tuple[str, ...] = ()
@@ -317,7 +315,6 @@ def _folders_of_modules(recipe: run.Recipe) -> list[Path]:
 
 
 def _kinds(table: object) -> Iterator[str]:
-    """Yield the values of all `kind` keys in a recipe's tables."""
     if isinstance(table, dict):
         yield from [table["kind"]] if isinstance(table.get("kind"), str) else []
         table = list(table.values())
@@ -326,7 +323,6 @@ def _kinds(table: object) -> Iterator[str]:
 
 
 def gpus_of(place: Destination, requested: int | None) -> int:
-    """Return the GPUs per node: the requested number, else all of a node."""
     part = place.partition
     if requested is not None:
         return requested

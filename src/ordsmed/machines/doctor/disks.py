@@ -30,7 +30,6 @@ OFF = (5.0, 60.0)  # seconds between clocks: warning above the first, error abov
 
 
 def room(host: Host) -> Iterator[Outcome]:
-    """Check that the home folder and the shared disk have free space."""
     for name, path, (least, little) in (("home", host.home, HOME), ("shared disk", host.shared, SHARED)):
         try:
             free, whole = host.space(path)
@@ -62,7 +61,6 @@ def temporary(host: Host) -> Iterator[Outcome]:
 
 
 def quotas(host: Host) -> Iterator[Outcome]:
-    """Check this user's quotas."""
     answers = [host.ask(["quota", "-w", "-p"]), host.ask(["lfs", "quota", "-q", "-u", host.user, str(host.shared)])]
     if all(answer is None for answer in answers):
         if host.slurm:
@@ -132,7 +130,6 @@ def offline(host: Host) -> Iterator[Outcome]:
 
 
 def disk(host: Host) -> Iterator[Outcome]:
-    """Measure the write speed of the shared disk."""
     with _folder(host) as folder:
         block, began = os.urandom(1 << 20), time.perf_counter()
         with (folder / "written").open("wb") as file:
@@ -144,7 +141,6 @@ def disk(host: Host) -> Iterator[Outcome]:
 
 
 def speed_of(path: Path, speed: float) -> Outcome:
-    """Return the outcome for a write speed in bytes per second."""
     figures = {"disk MB/s": speed / 1e6}
     if speed < SLOW:
         return warning(f"{path}: {size(speed)} a second", "keep runs on a faster disk (scratch)", **figures)
@@ -185,7 +181,6 @@ def renames(host: Host) -> Iterator[Outcome]:
 
 
 def clock(host: Host) -> Iterator[Outcome]:
-    """Check that this machine's clock agrees with the shared disk's clock."""
     with _folder(host) as folder:
         before = host.clock()
         (folder / "now").write_text("")
@@ -204,7 +199,6 @@ def clock_of(whose: str, off: float) -> Outcome:
 
 @contextlib.contextmanager
 def _folder(host: Host) -> Iterator[Path]:
-    """Yield a new folder on the shared disk, and delete it afterwards."""
     with files.survive_disk(host.shared):
         folder = Path(tempfile.mkdtemp(prefix=".ordsmed-doctor-", dir=host.shared))
         try:

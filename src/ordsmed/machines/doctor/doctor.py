@@ -52,8 +52,6 @@ def examine(host: Host, checks: tuple[Check, ...] = CHECKS) -> Iterator[Outcome]
 
 
 class Examination:
-    """Collect the outcomes of one process and show them on the first rank."""
-
     def __init__(self, host: Host, show: Callable[[Outcome], None], *, first: bool = True) -> None:
         self.host, self.show, self.first = host, show, first
         self.outcomes: list[Outcome] = []
@@ -113,7 +111,6 @@ def doctor(
 def _together(
     examination: Examination, ranks: Ranks, patience: float, ending: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Examine the machines of all ranks at the same time. A rank that hangs is named, and all ranks end."""
     from ordsmed.train.watch import Watch
 
     def end(failure: OrdsmedError) -> None:
@@ -143,7 +140,6 @@ def _together(
 
 
 def _compare(examination: Examination, ranks: Ranks, patience: float) -> None:
-    """Add the complaints of other ranks and the differences between machines to the first rank's outcomes."""
     rows = together.gather(ranks, "outcomes", [examination.host.name, plain(examination.outcomes)], patience)
     every = together.members(ranks, examination.host, patience)
     shared = list(together.disk(ranks, examination.host, patience))

@@ -80,12 +80,10 @@ class Host:
 
     @property
     def slurm(self) -> bool:
-        """Whether this machine belongs to a Slurm cluster."""
         return self.place.site.scheduler == "slurm" if self.place else "SLURM_JOB_ID" in self.env
 
 
 def this(place: Destination | None, *, account: str = "", device: str = "cpu", world: int = 1) -> Host:
-    """Return the facts of the machine that this process runs on."""
     home = Path(os.environ.get("HOME", "") or "/")
     shared = os.path.expandvars(place.site.scratch) if place else ""
     return Host(
@@ -102,7 +100,6 @@ def this(place: Destination | None, *, account: str = "", device: str = "cpu", w
 
 
 def torch_here() -> Torch:
-    """Return the version, build and GPUs of torch, or why it cannot be imported."""
     try:
         import torch
     except (ImportError, OSError) as failure:
@@ -140,7 +137,6 @@ def ranges() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of ordsmed and of the packages that affect numbers."""
     packages = {"ordsmed": str(identity()), CODE: identity().digest}
     for name in BESIDE:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -195,7 +191,6 @@ def answer(words: Sequence[str]) -> str | None:
 
 
 def space(path: Path) -> tuple[int, int]:
-    """Return the free and the total bytes of a disk."""
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 

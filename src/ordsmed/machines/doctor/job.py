@@ -15,7 +15,6 @@ GIVEN = ("SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "SLURM_ACCOUNT")  # variables th
 
 
 def site(host: Host) -> Iterator[Outcome]:
-    """Check that the named site is not retired."""
     if host.place is None:
         yield ok("none named; `--site NAME` checks what is known of it (`ordsmed sites`)")
         return

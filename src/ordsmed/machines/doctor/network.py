@@ -55,7 +55,6 @@ def names(host: Host) -> Iterator[Outcome]:
 
 
 def port(host: Host) -> Iterator[Outcome]:
-    """Check that the port for the rendezvous of the processes is free."""
     if host.world > 1:
         yield ok("processes have met")
         return

@@ -20,7 +20,6 @@ LOUD = {
 
 
 def python(host: Host) -> Iterator[Outcome]:
-    """Check that ordsmed supports this version of Python."""
     yield from _in_range(host, "Python", host.python, "make an environment with another Python")
 
 
@@ -49,7 +48,6 @@ def _in_range(host: Host, name: str, version: str, remedy: str) -> Iterator[Outc
 
 
 def checkpoints(host: Host) -> Iterator[Outcome]:
-    """Check that checkpoint files can be written and read."""
     if not host.torch.version:
         return
     from ordsmed.weights.weights import check_format
@@ -82,7 +80,6 @@ def wheel(host: Host) -> Iterator[Outcome]:
 
 
 def gpus(host: Host) -> Iterator[Outcome]:
-    """Check that torch finds the GPUs and contains code for each of them."""
     torch = host.torch
     expected = host.place.partition.gpus if host.place else None
     if not torch.cards:
@@ -131,7 +128,6 @@ def driver(host: Host) -> Iterator[Outcome]:
 
 
 def precision(host: Host) -> Iterator[Outcome]:
-    """Check that the GPUs support the precision of the partition's layout."""
     if host.place is None:
         return
     precision = str(host.place.layout.get("precision", "auto"))
@@ -159,7 +155,6 @@ def _site(host: Host) -> str:
 
 
 def _install(host: Host) -> str:
-    """Return how to get torch on this site."""
     site = host.place.site if host.place else None
     if host.place and (modules := host.place.modules):
         return f"`module load {' '.join(modules)}`"

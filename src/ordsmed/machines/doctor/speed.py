@@ -17,7 +17,6 @@ LEAST_SHARE = 0.3  # of the peak that the maker states; short measurements of la
 
 
 def products(host: Host) -> Iterator[Outcome]:
-    """Measure the FLOP/s of large matrix products."""
     if not host.torch.version:
         return
     import torch
@@ -40,7 +39,6 @@ def products_of(precision: str, peak: float, stated: float) -> Outcome:
 
 
 def memory(host: Host) -> Iterator[Outcome]:
-    """Measure the memory bandwidth of the device."""
     if not host.torch.version:
         return
     speed = copied(host.device)

@@ -43,8 +43,6 @@ Sum = Callable[["torch.Tensor"], None]
 
 @dataclass(frozen=True)
 class Member:
-    """Facts that one rank reports about itself."""
-
     rank: int
     node: str
     facts: Mapping[str, str]
@@ -58,7 +56,6 @@ class Member:
 
 
 def facts(host: Host) -> dict[str, str]:
-    """Return the versions and settings that should be equal on all machines."""
     torch = host.torch
     cards = ", ".join(sorted({card.name for card in torch.cards}))
     named = {"Python": host.python, "torch": torch.version, "CUDA": torch.cuda, "ROCm": torch.hip, "NCCL": torch.nccl,
@@ -149,7 +146,6 @@ def alike(every: list[Member]) -> Iterator[Outcome]:
 
 
 def clocks(every: list[Member]) -> Iterator[Outcome]:
-    """Report the rank whose clock differs most from the median."""
     middle = sorted(member.clock for member in every)[(len(every) - 1) // 2]
     furthest = max(every, key=lambda member: abs(member.clock - middle))
     off = abs(furthest.clock - middle)
@@ -193,7 +189,7 @@ def sums(
             if torch.device(device).type == "cuda":
                 torch.cuda.synchronize()
             spent = time.perf_counter() - began
-            if problem := difference(numbers, wanted):  # continue, like the other ranks
+            if problem := difference(numbers, wanted):  # go to the next sum, like the others
                 wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {problem}")
             if kind == "float32" and size == SIZES[-1]:
                 slowest = spent
@@ -224,7 +220,6 @@ def period_of(kind: str, world: int) -> int:
 
 
 def share(size: int, rank: int, device: str, period: int = MODULUS) -> torch.Tensor:
-    """Return the small integers that one rank contributes."""
     import torch
 
     numbers = (torch.arange(size, device=device) + rank) % period
@@ -232,7 +227,6 @@ def share(size: int, rank: int, device: str, period: int = MODULUS) -> torch.Ten
 
 
 def expected(size: int, world: int, device: str, period: int = MODULUS) -> torch.Tensor:
-    """Return the sums over all ranks, computed locally."""
     import torch
 
     numbers = torch.arange(period, device=device)

@@ -86,7 +86,6 @@ def _sha256(path: Path) -> str:
 
 
 def only_for(arch: str, version: str) -> list[str]:
-    """Return pip's flags that select wheels for another machine."""
     tags = [f"manylinux_2_{n}_{arch}" for n in reversed(GLIBC)]
     tags += [f"manylinux2014_{arch}", *([f"manylinux2010_{arch}", f"manylinux1_{arch}"] if arch == "x86_64" else [])]
     only = ["--only-binary=:all:", "--implementation=cp", f"--python-version={version}"]
@@ -116,7 +115,6 @@ def _last(problem: str) -> str:
 
 
 def lines(facts: dict[str, Any], folder: Path) -> list[str]:
-    """Return lines about the collected wheels, and the packages that are built on the target."""
     text = [f"{folder}: {many(len(facts['wheels']), 'wheel')} for {facts['arch']}, Python {facts['python']}"]
     text += [
         f"  {name}: no wheel for {facts['arch']}; built there, with {compiler}"

@@ -205,7 +205,6 @@ def _run_sub(work: Installation) -> Iterator[str]:
 
 
 def steps(work: Installation) -> list[str]:
-    """Return the shell commands that install ordsmed inside an image."""
     inherit = " --system-site-packages" if work.torch == "image" else ""
     where = f" --no-index --find-links {AT}/bundle" if work.bundle else ""
     lines = [

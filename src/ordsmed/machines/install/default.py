@@ -31,7 +31,6 @@ Show = Callable[[str], None]
 
 
 def change(prefix: Path, name: str, show: Show) -> dict[str, Any]:
-    """Validate an installation, and make it the default if the validation succeeds."""
     with locked(prefix):
         known = records.read(prefix)
         chosen, before = records.choose(known, name), records.default_of(prefix, known)
@@ -87,7 +86,6 @@ def locked(prefix: Path) -> Iterator[None]:
 
 
 def _check(prefix: Path, record: InstallRecord, stays: str) -> None:
-    """Raise an error if the installation is missing, does not start, or its code has changed."""
     if not records.is_there(prefix, record):
         raise DataError(prefix / record.target, f"is not there; {stays}", "", "install it again")
     done = subprocess.run(
@@ -135,7 +133,6 @@ def _validate(prefix: Path, record: InstallRecord, stays: str, show: Show) -> Pa
 
 
 def _command(record: InstallRecord, *words: str) -> list[str]:
-    """Return the words that start an installation, after loading its modules."""
     if not record.start:
         raise DataError(record.identity, "its record does not say how it is started", "", "install it again")
     profile = [PROFILE] if record.before else []

@@ -21,8 +21,6 @@ CUDA = "-CUDA-12.6.0"
 
 @dataclass(frozen=True)
 class Generation:
-    """Versions of packages other than PyTorch in one toolchain of EasyBuild. Only PyTorch has GPU code."""
-
     python: str
     binutils: str
     packages: str
@@ -46,8 +44,6 @@ OF_ORDSMED = "0" * 64  # placeholder for the digest of the wheel that install.sh
 
 @dataclass(frozen=True)
 class TorchModule:
-    """The parts of a PyTorch module's name."""
-
     version: str
     year: str
     cuda: str
@@ -75,7 +71,6 @@ def torch_module(work: Installation) -> TorchModule:
 
 
 def name(work: Installation) -> str:
-    """Return the module's name in NLPL's naming."""
     torch = torch_module(work)
     return f"nlpl-ordsmed/{work.version}-foss-{torch.year}{torch.suffix}-Python-{GENERATIONS[torch.year].python}"
 

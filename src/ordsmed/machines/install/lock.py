@@ -46,18 +46,15 @@ class Pinned:
 
 @functools.cache
 def packages() -> tuple[Pinned, ...]:
-    """Return all pinned packages."""
     table = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return tuple(settings.decode(Pinned, entry, FILE.name) for entry in table["package"])
 
 
 def wanted_when_made() -> list[str]:
-    """Return the requirements from which the lock was made."""
     return list(tomllib.loads(FILE.read_text(encoding="utf-8"))["wanted"])
 
 
 def version_of(name: str) -> str:
-    """Return the pinned version of a package."""
     return _named(name)[0].version
 
 
@@ -88,7 +85,6 @@ def lines(requirements: Iterable[str], arch: str = "", python: str = "", without
 
 
 def check_python(python: str) -> None:
-    """Raise an error for a Python without pinned wheels."""
     if python and python not in PYTHONS:
         raise RecipeError("--python", f"found {python}, for which nothing is pinned", " or ".join(PYTHONS))
 

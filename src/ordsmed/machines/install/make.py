@@ -21,7 +21,6 @@ SCRIPT = "install.sh"
 
 
 def write(work: Installation) -> list[Path]:
-    """Write all files of an installation into its folder. Nothing is installed."""
     texts = WRITERS[work.flavor](work)
     with files.survive_disk(work.folder):
         work.folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +47,6 @@ def carry_out(work: Installation) -> str:
 
 
 def lines(work: Installation) -> list[str]:
-    """Return lines about the installation for the user."""
     torch = {
         "modules": f"of {', '.join(work.modules) or 'EasyBuild'}",
         "image": f"of {work.image}",

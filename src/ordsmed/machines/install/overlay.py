@@ -74,7 +74,6 @@ def _lines(work: Installation) -> Iterator[str]:
 
 
 def _inside(work: Installation) -> Iterator[str]:
-    """Yield the script that runs inside the image."""
     python = f"{OVERLAID}/bin/python"
     yield "#!/bin/bash"
     yield f"# within the image: a venv in {OVERLAID} that sees the image's packages"

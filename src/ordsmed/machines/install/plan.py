@@ -105,7 +105,6 @@ class Installation:
 
     @property
     def wanted(self) -> str:
-        """The requirement of ordsmed for pip, with extras."""
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         return f"{self.source}{extras}" if "==" not in self.source else self.source.replace("==", f"{extras}==")
 
@@ -118,7 +117,6 @@ class Installation:
 
     @property
     def torch_least(self) -> str:
-        """The oldest supported version of PyTorch."""
         return next(name for name in self.requirements if name.startswith("torch>")).partition(">=")[2]
 
     @property
@@ -236,7 +234,6 @@ def _on_eessi(place: Destination, modules: tuple[str, ...]) -> Destination:
 
 
 def wheels(place: Destination) -> str:
-    """Return the index of PyTorch's wheels for a partition; empty if there are none."""
     part = place.partition
     if part.wheels:
         return part.wheels
@@ -288,7 +285,6 @@ def _project(source: str) -> dict[str, Any]:
 
 
 def requirements(source: str, extras: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return the requirements of a checkout, or of the installed ordsmed."""
     if project := _project(source):
         optional = project["optional-dependencies"]
         return tuple([*project["dependencies"], *(name for extra in extras for name in optional.get(extra, ()))])

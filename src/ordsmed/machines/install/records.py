@@ -21,8 +21,6 @@ FOLDER, DEFAULT, HISTORY = "installed", "default", "defaults.jsonl"
 
 @dataclass(frozen=True)
 class InstallRecord:
-    """Facts about an installation, written when it was made."""
-
     identity: str
     "version and commit: 0.3.0+g1a2b3c4d"
     digest: str = ""
@@ -55,8 +53,6 @@ class InstallRecord:
 
 @dataclass(frozen=True)
 class Change:
-    """A line in the history of defaults."""
-
     identity: str
     when: str
     by: str
@@ -65,7 +61,6 @@ class Change:
 
 
 def read(prefix: Path) -> list[InstallRecord]:
-    """Return all records, oldest first."""
     if not (prefix / FOLDER).is_dir():
         wanted = f"a folder into which `ordsmed install` put software, with {FOLDER}/ in it"
         raise DataError(prefix, "holds no records of installations", wanted)
@@ -97,7 +92,6 @@ def default_of(prefix: Path, records: Sequence[InstallRecord]) -> InstallRecord 
 
 
 def history(prefix: Path) -> list[Change]:
-    """Return all changes of the default, oldest first."""
     path = prefix / FOLDER / HISTORY
     rows = files.read_lines(path) if path.exists() else []
     known = {field.name for field in fields(Change)}
@@ -121,7 +115,6 @@ def facts(prefix: Path) -> dict[str, Any]:
 
 
 def lines(table: dict[str, Any]) -> list[str]:
-    """Return a table of the installations for the user."""
     head = ["", "identity", "code", "installed", "by", "way", "Python", "torch", "from", ""]
     rows = [
         [

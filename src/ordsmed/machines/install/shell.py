@@ -115,7 +115,6 @@ whole=yes"""
 
 
 def head(work: Installation) -> Iterator[str]:
-    """Yield the start of a script: its origin, and checks before anything is written."""
     yield "#!/bin/bash"
     yield f"# ordsmed {work.version} on {work.title}:"
     yield f"# {FLAVORS[work.flavor]}"
@@ -142,7 +141,6 @@ def head(work: Installation) -> Iterator[str]:
 
 
 def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield lines that load the site's modules, with an error message for a module that does not load."""
     before = [*work.place.partition.before, *work.place.site.use] if names else []
     if not names:
         return
@@ -155,7 +153,6 @@ def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def python(work: Installation) -> Iterator[str]:
-    """Yield lines that find a supported Python with pip."""
     wanted = f"Python {lock.PYTHONS[0]} to {lock.PYTHONS[-1]}"
     name = f"python{work.python}" if work.python else "python3"
     remedy = "load a module that holds one (--module), or name another (--python 3.12)"
@@ -167,18 +164,15 @@ def python(work: Installation) -> Iterator[str]:
 
 
 def python_check() -> str:
-    """Return Python code that fails if the lock has no packages for the interpreter."""
     return f"import sys; v = '%d.%d' % sys.version_info[:2]; sys.exit(None if v in {lock.PYTHONS} else v)"
 
 
 def torch_check(work: Installation) -> str:
-    """Return Python code that fails if PyTorch is too old."""
     least = tuple(int(part) for part in work.torch_least.split("."))
     return TORCH_CHECK.format(least=least, words=work.torch_least)
 
 
 def numpy_check(work: Installation) -> str:
-    """Return Python code that fails if NumPy is too old."""
     wanted = next(name for name in work.requirements if lock.normal(name) == "numpy").partition(">=")[2]
     return NUMPY_CHECK.format(least=tuple(int(part) for part in wanted.split(".")[:2]))
 
@@ -192,7 +186,6 @@ def packages(work: Installation, name: str, at: str = ".", where: str | None = N
 
 
 def offline(work: Installation) -> str:
-    """Return pip's flags that allow only the files of a bundle."""
     return f" --no-index --find-links {shlex.quote(str(work.bundle))}" if work.bundle else ""
 
 
@@ -235,7 +228,6 @@ def image_flags(work: Installation) -> list[str]:
 
 
 def runtime(work: Installation) -> Iterator[str]:
-    """Yield lines that find a container runtime."""
     first, second = runtimes(work)
     yield f"runtime=$(command -v {first} || command -v {second}) ||"
     yield f'    stop "{first}, {second}: neither is here; load its module (--module), or go to a machine that has it"'

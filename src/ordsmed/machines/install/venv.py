@@ -70,7 +70,6 @@ def _lines(work: Installation) -> Iterator[str]:
 
 
 def _start(work: Installation) -> dict[str, object]:
-    """Return the words that start the installation, and the module commands before them."""
     if work.flavor == "module":
         menu = work.prefix / "modulefiles"
         before = [f"module use {shlex.quote(str(menu))}", "module unload ordsmed", f"module load ordsmed/{work.name}"]
@@ -81,7 +80,6 @@ def _start(work: Installation) -> dict[str, object]:
 
 
 def _modulefile(work: Installation) -> Iterator[str]:
-    """Yield the modulefile for Lmod."""
     at = f"{work.prefix}/ordsmed-{work.name}"
     yield f"-- ordsmed {work.name} on {work.title}"
     yield f"help([[Ordsmed {work.name}: pretraining of language models. `ordsmed --help`.]])"

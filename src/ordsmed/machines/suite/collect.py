@@ -38,8 +38,6 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Validation:
-    """A validation report and its path."""
-
     path: Path
     when: datetime
     content: Mapping[str, Any]
@@ -95,8 +93,6 @@ class UnusedReport:
 
 @dataclass(frozen=True)
 class SystemChange:
-    """A change between two consecutive reports of a system with the same shape."""
-
     system: str
     kind: Kind
     before: str  # dates
@@ -110,8 +106,6 @@ class SystemChange:
 
 @dataclass(frozen=True)
 class Collection:
-    """The reports that were read from folders."""
-
     systems: Mapping[str, Sequence[Validation]]  # by name; oldest first
     left_out: tuple[UnusedReport, ...]
     notes: tuple[str, ...]
@@ -186,7 +180,6 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _validation(path: Path, now: datetime) -> Validation:
-    """Read a report. Raise an error if it has no cases, host or valid date."""
     content = report.checked(path)
     if not content["items"]:
         raise DataError(path, "holds no case")
@@ -224,7 +217,6 @@ def _systems(validations: Sequence[Validation]) -> tuple[dict[str, list[Validati
 
 
 def changes(collection: Collection, share: float = SLOWER) -> list[SystemChange]:
-    """Return the changes of every system, by date."""
     result: list[SystemChange] = []
     for system, history in collection.systems.items():
         shapes: dict[tuple[str, str], list[Validation]] = {}
@@ -366,14 +358,12 @@ def _versions(system: str, history: Sequence[Validation]) -> Iterator[dict[str, 
 
 
 def _facts_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """Return the facts that differ between systems."""
     names = sorted({name for validation in newest.values() for name in validation.facts})
     rows = [{"fact": name, "values": [v.facts.get(name) for v in newest.values()]} for name in names]
     return [row for row in rows if len(set(row["values"])) > 1]
 
 
 def _cases_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """Return the cases whose states differ between systems; None if a system does not have the case."""
     keys = dict.fromkeys(key for validation in newest.values() for key in validation.cases)
     rows = []
     for item, case in keys:
@@ -384,7 +374,6 @@ def _cases_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
 
 
 def _figures_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """Return each speed on all systems."""
     rows: dict[tuple[Key, str], dict[str, float]] = {}
     for system, validation in newest.items():
         for key, unit, value in validation.figures():

@@ -23,7 +23,6 @@ CHANGES = ("system", "kind", "before", "now", "item", "case", "text")
 
 
 def lead(facts: Mapping[str, Any]) -> list[str]:
-    """Return two sentences: the number of reports, and the regressions."""
     systems, rows = facts["between"]["systems"], facts["systems"]
     dates = f"{min(row['first'] for row in rows)[:10]} to {max(row['last'] for row in rows)[:10]}"
     left_out = f"; {many(len(facts['left_out']), 'file')} left out" if facts["left_out"] else ""
@@ -37,7 +36,6 @@ def lead(facts: Mapping[str, Any]) -> list[str]:
 
 
 def lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines of text with the changes in the newest reports; the page has all changes."""
     yield from facts["notes"]
     yield from _first(f"left out {left['path']}: {left['reason']}" for left in facts["left_out"])
     systems = _systems(facts)
@@ -61,7 +59,6 @@ def _words(change: Mapping[str, Any]) -> str:
 
 
 def tables(facts: Mapping[str, Any]) -> list[ReportTable]:
-    """Return all tables that are not empty."""
     every = [_systems(facts), _changes(facts), _figures(facts), _cases(facts), _facts(facts), _left_out(facts)]
     return [table for table in every if table.rows]
 
@@ -91,7 +88,6 @@ def _changes(facts: Mapping[str, Any]) -> ReportTable:
 
 
 def _between(facts: Mapping[str, Any], part: str, names: Sequence[str], values: str) -> Cells:
-    """Return a row per fact, case or figure, with a column per system."""
     cells, count = Cells(facts), len(facts["between"]["systems"])
     for number in range(len(facts["between"][part])) if count > 1 else ():
         at = ("between", part, number)

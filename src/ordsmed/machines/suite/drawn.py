@@ -76,7 +76,6 @@ def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
 
 
 def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
-    """Return the job of a recipe's file, on one thread of this process."""
     from ordsmed.base.ranks import prepare
     from ordsmed.train.pretrain.recipe import Pretraining
     from ordsmed.train.request import read

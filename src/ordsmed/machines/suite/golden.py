@@ -76,7 +76,6 @@ SUMMED = {"predicted_positions": "places", "characters": "letters"}  # names use
 
 
 def digest(batches: list[Batch]) -> str:
-    """Return a checksum of the tensors of all batches, with their names, types and shapes."""
     crc = 0
     for batch in batches:
         for field in fields(batch):
@@ -89,7 +88,6 @@ def digest(batches: list[Batch]) -> str:
 
 
 def _stores(folder: Path) -> tuple[Tokenizer, list[Store]]:
-    """Write two stores over sixty words and sixty word-internal tokens, and return them with their tokenizer."""
     names = [*SPECIAL, *(f"{mark}{n}" for mark in ("w", "##p") for n in range(60))]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(names) + "\n", encoding="utf-8")

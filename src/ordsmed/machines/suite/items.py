@@ -83,7 +83,6 @@ def steps(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 def compared(
     losses: list[float], wanted: list[float], tolerance: float, figures: dict[str, float] | None = None
 ) -> Outcome:
-    """Return the outcome of comparing losses with their expected values."""
     far = [abs(a - b) / abs(b) if a == a else float("inf") for a, b in zip(losses, wanted, strict=False)]
     worst = max(range(len(far)), key=far.__getitem__)
     if far[worst] <= tolerance:
@@ -129,7 +128,6 @@ def _same(whole: dict[int, float], again: dict[int, float], tolerance: float) ->
 
 
 def _losses(folder: Path, words: list[str]) -> dict[int, float]:
-    """Complete a run and return its losses."""
     done = subprocess.run(
         _command(folder, words), env=environment(), capture_output=True, text=True, timeout=LIMIT, check=False
     )
@@ -140,7 +138,6 @@ def _losses(folder: Path, words: list[str]) -> dict[int, float]:
 
 
 def _killed(folder: Path, words: list[str]) -> None:
-    """Start a run, and kill all its processes after its first checkpoint."""
     with (folder.parent / f"{folder.name}.log").open("w") as log:
         process = subprocess.Popen(
             _command(folder, words), env=environment(), stdout=log, stderr=log, start_new_session=True
@@ -180,13 +177,11 @@ def environment() -> dict[str, str]:
 
 
 def _metrics(folder: Path) -> dict[int, float]:
-    """Return the last loss of each step."""
     rows = files.read_lines(folder / "metrics.jsonl")
     return {row["step"]: row["loss"] for row in rows if "loss" in row}
 
 
 def extras(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Report which optional dependencies are installed."""
     try:
         needs = importlib.metadata.requires("ordsmed") or []
     except importlib.metadata.PackageNotFoundError:
@@ -208,7 +203,6 @@ def extras(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 
 
 def speeds(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Measure the speed of matrix products and memory."""
     import torch
 
     device = torch.device(work.device)

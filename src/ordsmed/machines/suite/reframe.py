@@ -124,7 +124,6 @@ def _executable(sites: Sequence[Destination]) -> str:
 
 
 def configuration(sites: Sequence[Destination], folder: Path, ask: Ask = answer) -> str:
-    """Return a configuration file for ReFrame."""
     unkept = ask(["sinfo", "--version"]) is not None and ask(["sacct", "--noheader"]) is None
     names = [_name(place) for place in sites]
     if twice := [name for name in names if names.count(name) > 1]:

@@ -29,7 +29,6 @@ def count(report: dict[str, Any]) -> dict[str, int]:
 
 
 def junit(report: dict[str, Any]) -> str:
-    """Return the report as JUnit XML, for CI servers and ReFrame."""
     counts = count(report)
     seconds = sum(row["seconds"] for row in report["items"])
     head = f'tests="{len(report["items"])}" failures="{counts["error"]}" skipped="{counts["absent"]}"'
@@ -48,7 +47,6 @@ def _quoted(text: str) -> str:
 
 
 def page(report: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a Markdown page: facts about the machine, and a row per case."""
     counts = count(report)
     yield f"# The list on {report['host']}"
     yield ""
@@ -98,7 +96,6 @@ def read(name: str) -> dict[str, Any]:
 
 
 def checked(path: Path) -> dict[str, Any]:
-    """Read a report, and raise an error if it does not have the expected fields."""
     report = files.read_table(path)
     try:
         msgspec.convert(report, ReportShape)
@@ -136,7 +133,6 @@ def _slower(old: dict[str, float], new: dict[str, float], share: float) -> Itera
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the facts that differ between two reports."""
     for fact in sorted({*old.get("facts", {}), *new.get("facts", {})}):
         before, after = (report.get("facts", {}).get(fact, "none") for report in (old, new))
         if before != after:

@@ -38,7 +38,6 @@ def validate(
     out: Path, *, device: str = "auto", site: str = "", quick: bool = False, patience: float = PATIENCE,
     show: Callable[[Row], None], chosen: tuple[Item, ...] = items.ITEMS,
 ) -> dict[str, Any]:  # fmt: skip
-    """Run the suite, write the report on the first rank, and return it."""
     place = find(site) if site else None
     ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
     host = this(place, device=ranks.device.type, world=ranks.world)
