@@ -98,7 +98,6 @@ RESTARTING = (
 
 
 def training(values: Values, call: Call) -> None:
-    """Train an ELMo on a file of sentences, one per line, with space-separated words."""
     uio = bool({"size", "epochs", "maxchar"} & values.explicit)
     options = USUAL | {name: values.of[name] for name in USUAL.keys() & values.explicit}
     options |= {name: value for name, value in UIO.items() if uio and name not in values.explicit}
@@ -196,7 +195,6 @@ def _newest(save_dir: str) -> Path:
 
 
 def _number(place: Path) -> int:
-    """Return the number of a restart; 0 if the folder is not a restart."""
     last = re.search(r"-restart-(\d+)\Z", place.name)
     return int(last[1]) if last else 0
 
@@ -269,7 +267,6 @@ TESTING = (
 
 
 def testing(values: Values, call: Call) -> None:
-    """Evaluate perplexity over the full vocabulary, averaged over both directions."""
     place, pattern = _newest(values.save_dir), _pattern(values.test_prefix)
     texts = [str(path) for path in read.files(pattern)]
     if (place / OPTIONS).is_file():
@@ -282,7 +279,6 @@ def testing(values: Values, call: Call) -> None:
 
 
 def _tell_perplexity(folder: Path, texts: list[str]) -> None:
-    """Print the original's last line, with the value from the newest results file."""
     kept = [path for path in folder.glob("perplexity-*.json") if files.read_table(path)["files"] == texts]
     newest = max(kept, key=lambda path: path.stat().st_mtime_ns)
     print(f"FINISHED!  AVERAGE PERPLEXITY = {files.read_table(newest)['perplexity']}")
@@ -322,7 +318,6 @@ def _count(most: int) -> None:
 
 
 def embedding(values: Values, call: Call) -> None:
-    """Refuse the original's examples for Python."""
     raise UsageError("this program", "shows how bilm-tf is used from Python", "`ordsmed embed MODEL TEXTS OUT.h5`")
 
 

@@ -67,7 +67,6 @@ WEB = (
 
 
 def building(values: Values, call: Call) -> None:
-    """Write records from text files with a sentence per line."""
     call.put("corpus: source.kind", "text")
     if not values.blanks_separate_docs:
         call.notes.append("--blanks-separate-docs False: a file is a document; theirs takes the word False for true")
@@ -289,7 +288,7 @@ FINETUNING = (
 
 
 def finetuning(values: Values, call: Call) -> None:
-    """Fine-tune on one task from scratch, and evaluate on its dev file."""
+    """Fine-tune on one task, always in a new run, and evaluate on its dev file."""
     task = _task_named(values)
     if values.num_trials < 1:
         raise UsageError("--hparams num_trials", f"found {values.num_trials}", "1 or more")
@@ -335,7 +334,6 @@ def finetuning(values: Values, call: Call) -> None:
 
 
 def _put_evaluation(values: Values, call: Call, out: str, words: list[str]) -> None:
-    """Evaluate the named model, or the one in the folder where training saves it."""
     model, step = run_of(values.init_checkpoint, call) if values.init_checkpoint else (out, None)
     check_tokenizer(call, model, values.vocab_file, values.do_lower_case if values.says("do_lower_case") else None)
     call.verb = "predict"
@@ -357,7 +355,6 @@ def _task_named(values: Values) -> str:
 
 
 def _task(values: Values, task: str) -> dict[str, Any]:
-    """Return the task's recipe, from the flags that concern it."""
     usual = 256 if task == "chunk" else 512 if task in SQUAD else 128
     length = values.max_seq_length if "max_seq_length" in values.explicit else usual
     if task == "chunk":
@@ -412,7 +409,6 @@ def _results(values: Values, task: str, top: Path, out: Path) -> None:
 
 
 def _renamed(task: str, scores: dict[str, Any]) -> dict[str, float]:
-    """Return the scores under the original's names."""
     if task in SQUAD:
         hidden = (*NO_SCORES, "validation", *(["exact_match"] if task == "squad" else []))
         return {name: value for name, value in sorted(scores.items()) if name not in hidden}

@@ -108,7 +108,6 @@ def preprocessing(values: Values, call: Call) -> None:
 
 
 def _no_numbers(path: str) -> None:
-    """Raise an error for a file of token ids instead of text."""
     if not Path(path).is_file():
         return
     with Path(path).open(encoding="utf-8", errors="replace") as file:
@@ -308,7 +307,6 @@ TRAINING = (
 
 
 def training(values: Values, call: Call) -> None:
-    """Pretrain with masked language modeling on rows of complete lines, like RoBERTa."""
     for flag in ("--task", "--criterion"):
         if (value := values.of[flag[2:]]) != "masked_lm":
             remedy = f"`{flag} masked_lm`; `ordsmed finetune` with task.name=mrpc is their sentence_prediction"
@@ -368,7 +366,6 @@ def _whole(flag: str, text: str) -> int:
 
 
 def _put_steps(values: Values, call: Call) -> None:
-    """Set the steps or epochs, the learning rate and its schedule."""
     try:
         rate = float(_single("--lr", values.lr))
     except ValueError:
@@ -522,7 +519,6 @@ def _flags(program: Program, table: dict[str, str]) -> list[str]:
 
 
 def _yaml(path: Path) -> dict[str, str]:
-    """Read the two-level YAML files of fairseq's configurations."""
     if not path.is_file():
         raise UsageError("--config-name", f"{path} is no file", "a configuration: --config-dir DIR --config-name NAME")
     table, group = dict[str, str](), ""

@@ -50,7 +50,6 @@ RECORDS = (
 
 
 def records(values: Values, call: Call) -> None:
-    """Write records of sentence pairs with masks, in the named files."""
     how = [f"hide={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
     how += [f"short={values.short_seq_prob:g}", *["unit=word"] * values.do_whole_word_mask]
     names = listed(values.output_file)
@@ -89,7 +88,7 @@ PRETRAINING = (
 
 
 def pretraining(values: Values, call: Call) -> None:
-    """Pretrain a BERT from records, with Google's Adam and its schedule, which has a jump after the warmup."""
+    """Pretrain a BERT from records, with Google's Adam and schedule. The learning rate jumps when the warmup ends."""
     if not values.do_train:
         problem = "found without --do_train" if values.do_eval else "missing, and --do_eval"
         flag = "--do_eval" if values.do_eval else "--do_train"
@@ -123,7 +122,6 @@ def _files(name: str) -> list[str]:
 
 
 def leave_validation(folder: Path) -> None:
-    """Write eval_results.txt with the last validation, under the original's names."""
     last = [line for line in files.read_lines(folder / "metrics.jsonl") if "validation" in line][-1]
     _write_results(folder, {
         "global_step": last["step"], "loss": last["validation"], "masked_lm_accuracy": last["mlm_right"],
@@ -137,7 +135,6 @@ def _write_results(folder: Path, results: dict[str, Any]) -> None:
 
 
 def _vocabulary(*paths: str | None) -> Path:
-    """Return the vocabulary next to one of these paths."""
     parents = [Path(path) if Path(path).is_dir() else Path(path).parent for path in paths if path]
     for folder in parents:
         if (folder / "vocab.txt").is_file():
@@ -185,7 +182,6 @@ QUESTIONS = (
 
 
 def classes(values: Values, call: Call) -> None:
-    """Fine-tune on a task of GLUE, evaluate and predict."""
     name, out = values.task_name.lower(), Path(values.output_dir)
     if name not in TASKS:
         raise UsageError("--task_name", f"found {values.task_name}", ", ".join(TASKS))
@@ -217,7 +213,6 @@ def classes(values: Values, call: Call) -> None:
 
 
 def _splits(name: str, values: Values) -> tuple[str, ...]:
-    """Return the task's training, dev and test files."""
     if name != "xnli":
         return "train.tsv", *(("dev_matched.tsv", "test_matched.tsv") if name == "mnli" else ("dev.tsv", "test.tsv"))
     if values.do_predict:
@@ -252,7 +247,6 @@ def leave_classes(folder: Path) -> None:
 
 
 def questions(values: Values, call: Call) -> None:
-    """Fine-tune on SQuAD with independent start and end positions, and predict."""
     out = Path(values.output_dir)
     if not values.do_train and not values.do_predict:
         raise UsageError("--do_train", "missing, and --do_predict", "one of them at least")

@@ -202,7 +202,6 @@ def masked(values: Values, call: Call) -> None:
 
 
 def causal(values: Values, call: Call) -> None:
-    """Pretrain with causal language modeling on one concatenated text."""
     _texts(values, call, values.block_size)
     call.put("objective", {"kind": "clm", "separate": False})
     _leave(values, call, "clm_right")
@@ -242,7 +241,6 @@ def before_mlm(values: Values, call: Call, results: str = "eval_results_lm.txt")
 
 
 def _type_of_config(values: Values) -> str:
-    """Return the model type in the config.json of the named model."""
     path = hub.folder(values.config_name or values.model_name_or_path or "") / "config.json"
     return str(files.read_table(path).get("model_type", "")) if path.is_file() else ""
 
@@ -336,7 +334,6 @@ def _put_start(values: Values, call: Call) -> None:
 
 
 def _family(kind: str) -> str:
-    """Return the model family with this `model_type`."""
     families = {name: menu.load("models", name) for name in menu.entries("models")}
     known = {type_name: name for name, family in families.items() if hasattr(family, "hugging_face")
              for type_name in (family.model_type, *family.other_types)}  # fmt: skip
@@ -384,7 +381,6 @@ def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
 
 
 def _source(path: str, values: Values) -> Table:
-    """Return the corpus source for a text file, by its file name extension."""
     kind = Path(path).suffix
     if kind in (".txt", ".raw", ".tokens"):
         return {"kind": "text", "path": path, **({"apart": "line"} if values.of.get("line_by_line") else {})}
@@ -396,7 +392,6 @@ def _source(path: str, values: Values) -> Table:
 
 
 def _columns(path: str) -> list[str]:
-    """Return the column names or keys in the first row of a table."""
     file_path = Path(path)
     if not file_path.is_file():
         raise UsageError(path, "no such file", "a file of examples")
@@ -425,7 +420,6 @@ def _longest(values: Values, call: Call) -> int:
 
 
 def _signed_length(values: Values) -> int:
-    """Return the maximum length in the tokenizer's configuration."""
     config = hub.folder(values.tokenizer_name or _model_of(values) or "") / "tokenizer_config.json"
     return int(files.read_table(config).get("model_max_length", NO_LIMIT) if config.is_file() else NO_LIMIT)
 
@@ -524,7 +518,6 @@ def _of_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
 
 
 def entailed(values: Values, call: Call) -> None:
-    """Fine-tune on XNLI, with the files of `ordsmed fetch xnli` unless --data_dir is given."""
     task = glue.named("xnli")
     for flag, language in (("--language", values.language or ""), ("--train_language", values.train_language)):
         if language is not None and language not in task.languages:
@@ -723,7 +716,6 @@ def _ask(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
 
 
 def _check_tokenizer(model: str, folder: str) -> None:
-    """Raise an error if the tokenizer differs from the model's."""
     if read_tokenizer(folder).fingerprint != read_tokenizer(model).fingerprint:
         remedy = "leave it out: a model that stands has its own"
         raise UsageError("--tokenizer_name", f"found {folder}, which is another than that of {model}", "", remedy)

@@ -136,7 +136,6 @@ def pretrain_bert(values: Values, call: Call) -> None:
 
 
 def pretrain_gpt2(values: Values, call: Call) -> None:
-    """Pretrain a GPT-2 on concatenated documents."""
     if values.says("--deep-init"):
         call.notes.append("--deep-init: GPT-2 begins so always")
     call.put("objective.separate", values.reset_attention_mask)
@@ -278,7 +277,6 @@ def _weights(model: str, flag: str) -> str:
 
 
 def take(place: Path, target: Path, heads: int) -> None:
-    """Import a checkpoint of the original, once."""
     from ordsmed.weights.importing import take_over
 
     with run.locked(target):
@@ -330,7 +328,6 @@ def _corpus(values: Values, call: Call, sentences: bool) -> None:
 
 
 def _source(name: str, key: str, call: Call) -> Table:
-    """Return the corpus source for a name in corpora.toml or the original's corpora.py, or a file of JSON lines."""
     if Path(ALIASES).is_file() and name in settings.read(Path(ALIASES)):
         return {"kind": "named", "names": name, "file": ALIASES}
     if THEIR_ALIASES.is_file() and (source := _of_their_file(name, key)):
@@ -535,7 +532,6 @@ EVALUATION = (
 
 
 def evaluation(values: Values, call: Call) -> None:
-    """Evaluate word-level perplexity on WikiText, LAMBADA's last words, or perplexity on any text."""
     values.refuse_both("--webtext-eval", "--cloze-eval")
     kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
     probe: Table = {"kind": kind, "files": [values.data_path]}
@@ -606,7 +602,6 @@ def directly(values: Values, call: Call) -> None:
 
 
 def print_result(model: str, probe: Table) -> None:
-    """Print the result line of the original's evaluations."""
     from ordsmed.weights.origin import Origin
 
     settings_of_probe = {key: value for key, value in probe.items() if key not in ("kind", "files")}.items()
@@ -672,7 +667,6 @@ GENERATION = _with_those_of_trainings(GENERATION)
 
 
 def generation(values: Values, call: Call) -> None:
-    """Generate text after each prompt."""
     if not values.load:
         raise UsageError("generate_samples.py", "no --load", "`--load MODEL`, or CHECKPOINT_PATH for the script")
     if values.greedy and (values.top_k or values.top_p):

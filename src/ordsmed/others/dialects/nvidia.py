@@ -255,7 +255,7 @@ def _weights(values: Values, call: Call) -> None:
     out = f"{first}-phase2" if values.phase2 else str(first)
     call.put("out", out)
     init = str(first) if restore == "latest" else _restored(restore) if restore else ""
-    if init and Path(init).resolve() != Path(out).resolve():  # a run resumes in its own folder
+    if init and Path(init).resolve() != Path(out).resolve():  # a run resumes from its folder anyway
         call.put("init", init)
     elif init and values.anew:
         raise UsageError("--anew", "found with --restore_checkpoint of the same run", "one of the two")
@@ -378,7 +378,6 @@ def _leave_squad(values: Values, folder: Path | None) -> None:
 
 
 def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence[int]) -> Iterator[Logged]:
-    """Yield the logged steps and the summary of each epoch."""
     for epoch, (first, end) in enumerate(itertools.pairwise([0, *ends])):
         if not (steps := [line for line in lines if first < line["step"] <= end]):
             continue  # there are fewer steps than epochs
@@ -392,7 +391,6 @@ def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence
 
 
 def _scores(path: Path) -> dict[str, float]:
-    """Return the scores under the original's names. SQuAD 2.0's evaluator calls the first one `exact`."""
     scores = files.read_table(path) if path.exists() else {}
     exact = scores.get("exact_match", scores.get("exact"))
     return {} if exact is None else {"exact_match": exact, "F1": scores["f1"]}
@@ -406,7 +404,6 @@ def _copy_predictions(folder: Path, out: Path) -> None:
 
 
 def _file(values: Values, which: str, named: str | None, version: str) -> str:
-    """Return the named file, or SQuAD's file in the data folder."""
     if named:
         return str(Path(values.data_dir or "") / named)
     if not values.data_dir:
@@ -438,7 +435,6 @@ def _predictions(values: Values, call: Call, version: str) -> None:
 
 
 def _leave_predictions(values: Values, out: Path, began: float) -> None:
-    """Write predictions.json and DLLogger's lines where the original has them."""
     _copy_predictions(out / "predictions", out)
     ended = time.time()
     logged = [Logged([], {"e2e_inference_time": ended - began}, ended - began)]
@@ -507,7 +503,6 @@ BUILDING = (
 
 
 def building(values: Values, call: Call) -> None:
-    """Write records of ELECTRA's examples from text files with a sentence per line."""
     if not values.blanks_separate_docs:
         raise UsageError("--blanks-separate-docs", "found False", "True", "write a blank line between documents")
     values.refuse_both("--no-lower-case", "--do-lower-case")
@@ -609,7 +604,6 @@ def _download(values: Values, call: Call, home: Path) -> None:
 
 
 def _by_version(place: Path) -> None:
-    """Link SQuAD's files where the original has them: squad/v1.1/train-v1.1.json."""
     for path in sorted(place.glob("*-v[12].*")):
         _link(place / path.stem.rpartition("-")[2] / path.name, path)
 
@@ -698,7 +692,6 @@ BENCH_PRETRAINING = (
 
 
 def bench_pretraining(values: Values, call: Call) -> None:
-    """Measure ten steps of each phase on random rows, in rows per second."""
     _lay_over(call, "electra-nvidia")
     cells = []
     for length, rows, passes in (

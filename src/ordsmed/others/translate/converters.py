@@ -9,7 +9,6 @@ JOINT_HEAD = {True: "joint", False: "independent"}
 
 
 def listed(text: str) -> list[str]:
-    """Return the comma-separated parts."""
     return text.split(",")
 
 

@@ -23,16 +23,12 @@ Line = dict[str, Any]
 
 
 class Logged(NamedTuple):
-    """One log entry: its data, and the seconds after which it was logged."""
-
     step: str | Sequence[int]
     data: Mapping[str, Any]
     seconds: float
 
 
 class Window(NamedTuple):
-    """Consecutive steps that are logged together."""
-
     lines: Sequence[Line]
 
     def mean(self, name: str) -> float:

@@ -44,7 +44,6 @@ def _lines(text: str, count: int) -> str:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Yield blocks of lines, each with the blank lines after it."""
     block: list[str] = []
     for line in io.StringIO(text, newline=""):
         if line.strip() and len(block) > 1 and not block[-1].strip() and any(map(str.strip, block)):

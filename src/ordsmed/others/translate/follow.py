@@ -31,7 +31,6 @@ class NewLines:
         self._new()
 
     def look(self) -> None:
-        """Print the new complete lines in the other code's format."""
         new = self._new()
         try:
             for line in new:

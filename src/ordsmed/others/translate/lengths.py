@@ -8,7 +8,6 @@ from ordsmed.base.arguments import UsageError
 
 
 def check_length(patterns: Sequence[str], length: int, flag: str, remedy: str) -> None:
-    """Raise an error if the first file has records of another length than the flag says."""
     from ordsmed.data import records
     from ordsmed.text import read
 

@@ -19,7 +19,6 @@ def programs(code: str) -> list[str]:
 
 
 def codes() -> list[str]:
-    """Return a table of the codes whose command lines are supported."""
     docs = {code: (inspect.getdoc(menu.opened(MENU, code)) or "").partition("\n")[0].rstrip(".") for code in names()}
     return [*table([[code, doc] for code, doc in docs.items()]), "`ordsmed as CODE` tells its programs"]
 

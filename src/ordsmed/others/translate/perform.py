@@ -31,12 +31,10 @@ def folder(program: Program, call: Call) -> Path:
 
 
 def folder_for(out: str | Path, unsaid: str = "") -> Path:
-    """Return the folder for the recipes of an output folder."""
     return FOLDER / ("-".join(Path(out).parts).strip("/-.") or unsaid)
 
 
 def run_of(program: Program, values: Values, call: Call) -> Path:
-    """Return the run folder of a training."""
     return Path(values.elsewhere or call.recipes[call.verb].get("out") or folder(program, call) / call.verb)
 
 
@@ -79,7 +77,6 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
 
 
 def keep_by_content(call: Call, *paths: str) -> None:
-    """Put texts and tokens in folders that depend on the input files and flags, like a cache."""
     there = [Path(path) for path in paths if Path(path).is_file()]
     stamps = [[str(path.resolve()), *stamp[1:]] for path, stamp in zip(there, read.stamp(there), strict=True)]
     tables = dict[str, Any]()
@@ -157,7 +154,6 @@ def recipe_lines(program: Program, values: Values, call: Call) -> list[str]:
 
 
 def words(program: Program, call: Call) -> list[str]:
-    """Return the words of the command that runs a call."""
     recipe = [str(recipe_at(program, call, call.verb))] if call.verb in call.recipes else []
     devices = ["--devices", str(call.devices)] if call.devices and "RANK" not in os.environ else []
     paths = {f"<{name}>": str(recipe_at(program, call, name)) for name in MADE}

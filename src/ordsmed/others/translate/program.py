@@ -43,7 +43,6 @@ Table = dict[str, Any]
 
 
 def key_of(flag: str) -> str:
-    """Return the key of a flag in `Values`."""
     return flag.lstrip("-").replace("-", "_")
 
 
@@ -102,7 +101,6 @@ def joint(goes: str, names: str) -> tuple[Flag, ...]:
 
 
 def idle(reason: str, names: str) -> tuple[Flag, ...]:
-    """Return flags that have no effect here, for one reason."""
     return tuple(Flag(name, usual, nothing=reason) for name, usual in _spelled(names))
 
 
@@ -154,7 +152,6 @@ class Values:
     program: str = ""  # program of these flags
 
     def says(self, flag: str) -> bool:
-        """Return whether the flag was given."""
         return key_of(flag) in self.explicit
 
     def require(self, *flags: str) -> None:
@@ -221,7 +218,6 @@ class Call:
         self.notes += [f"{flag}: does nothing {reason}" for flag in flags if values.says(flag)]
 
     def put(self, place: str, value: object) -> None:
-        """Set `model.layers` in the verb's recipe, or `corpus: source.path` in another recipe."""
         recipe, _, path = place.rpartition(": ")
         table = self.recipes.setdefault(recipe or self.verb, {})
         *tables, key = path.split(".")
@@ -243,8 +239,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """A program of another code, such as `pretrain_bert.py`."""
-
     name: str
     doc: str  # one line about what it does
     flags: tuple[Flag, ...]
@@ -379,7 +373,6 @@ class Program:
         return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
 
     def _check_choices(self, args: Mapping[str, Any]) -> None:
-        """Raise an error for values that are not among a flag's choices."""
         for flag in self.flags:
             if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, flag.default):
                 where = flag.spelling if flag.spelling.startswith("-") else f"{self.name}: {flag.name}"
@@ -438,7 +431,7 @@ def _add_field(parser: Parser, flag: Flag) -> None:
 
 
 def _in_a_file(path: str) -> list[str]:
-    """Return the arguments that a JSON file of dataclass fields stands for."""
+    """Return the arguments for the dataclass fields in a JSON file."""
     if not isinstance(table := files.read_json(Path(path)), dict):
         raise DataError(path, "holds no object", '{"learning_rate": 1e-4, ...}')
     words = []

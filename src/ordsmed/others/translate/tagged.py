@@ -17,7 +17,6 @@ ENDINGS = (".json", ".jsonl")  # file name extensions of the JSON format
 
 
 def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
-    """Write a JSON file as CoNLL, unless `target` has that content already."""
     lines = []
     for place, example in _examples(source):
         tokens, labels = (_listed(example, name, place) for name in (words, tags))
@@ -55,7 +54,6 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
 
 
 def _listed(example: Table, name: str, place: str) -> list[str]:
-    """Return the words or tags of an example."""
     values = example.get(name) if isinstance(example, dict) else None
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
         raise DataError(place, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')

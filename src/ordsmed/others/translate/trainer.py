@@ -190,7 +190,6 @@ def arguments(phase: str, checks: str) -> tuple[Flag, ...]:
 
 
 def put_arguments(values: Values, call: Call, phase: str) -> None:
-    """Set what these arguments say about steps, precision and devices."""
     rows = values.per_device_train_batch_size * values.gradient_accumulation_steps * values.place.world
     call.put(f"{phase}batch", rows)
     if not values.auto_find_batch_size:
@@ -242,7 +241,6 @@ def _warmup(values: Values) -> float:
 
 
 def _schedule(values: Values) -> dict[str, Any]:
-    """Return the table of `phase.schedule` that gives the learning rates of transformers' `get_scheduler`."""
     kind, flag = values.lr_scheduler_type, "--lr_scheduler_type"
     if kind not in SCHEDULES:
         raise UsageError(flag, f"found {kind}", f"one of {', '.join(SCHEDULES)}", nearest(kind, SCHEDULES))
@@ -315,7 +313,6 @@ def _stable(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
 
 
 def _split(values: Values, call: Call) -> None:
-    """Set sharding over all devices as FSDP's options say."""
     options = set(" ".join(values.fsdp or []).lower().split()) - {"auto_wrap", "true", "false", "no_shard"}
     if not options and {"true", "True"} & set(values.fsdp or []):
         options = {"full_shard"}
@@ -386,7 +383,6 @@ def train_results(steps: Sequence[Mapping[str, Any]], epochs: float | None) -> d
 
 
 def write_results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write NAME_results.json for each name, and all_results.json."""
     for name, table in scores.items():
         files.write_json(out / f"{name}_results.json", table)
     merged = {key: value for table in scores.values() for key, value in table.items()}
@@ -394,7 +390,6 @@ def write_results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def by_name(scores: Scores) -> dict[str, Any]:
-    """Return the scores of a validation under the original's names."""
     return {f"eval_{name}": value for name, value in scores.items()}
 
 
