@@ -35,8 +35,6 @@ NEEDS_MEMORY = re.compile(r"\bmem(ory)?\b", re.I)
 
 @dataclass(frozen=True)
 class SiteFact:
-    """A fact in the file, and the result of its comparison with the machine."""
-
     state: Literal["same", "differs", "not asked"]
     about: str
     words: str
@@ -49,8 +47,6 @@ class SiteFact:
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """The exit status and output of a command."""
-
     status: int
     text: str
     errors: str
@@ -72,7 +68,6 @@ def ask(words: Sequence[str]) -> CommandOutput | None:
 
 
 def compare(name: str, account: str = "") -> dict[str, Any]:
-    """Return the comparison of a site file with this machine as JSON data."""
     site = read(name, "NAME")
     refuse_retired(Destination(name, site, site.partition[0] if site.partition else Partition("this")))
     findings = list(_findings(name, site, account))
@@ -83,7 +78,6 @@ def compare(name: str, account: str = "") -> dict[str, Any]:
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:
-    """Yield the comparison as text, differences first."""
     counts = f"{len(report['same'])} as the file says, {len(report['differs'])} otherwise"
     yield f"{report['name']}: {counts}, {len(report['not_asked'])} not asked; the file is of {report['checked'] or '?'}"
     for key, title in (("differs", "differs"), ("not_asked", "not asked")):
@@ -334,7 +328,6 @@ def _without_memory(job: slurm.BatchJob) -> Iterator[SiteFact]:
 
 
 def _refused(job: slurm.BatchJob) -> str:
-    """Return sbatch's error message; empty if it accepts the job."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh", encoding="utf-8") as file:
         file.write(slurm.script(job))
         file.flush()
@@ -348,7 +341,6 @@ def _refused(job: slurm.BatchJob) -> str:
 
 
 def _by_modules(name: str, site: Site) -> Iterator[Destination]:
-    """Yield one partition for each different set of modules."""
     seen = set[tuple[str, ...]]()
     for part in site.partition or (Partition("this"),):
         place = Destination(name, site, part)

@@ -18,7 +18,6 @@ MEMORY = {  # for values of `ask_memory`
 
 
 def overview() -> list[str]:
-    """Return a table of all sites, retired ones last, and the errors of files that cannot be read."""
     in_use, retired, broken = list[list[str]](), list[list[str]](), list[str]()
     for name in names():
         try:
@@ -33,7 +32,6 @@ def overview() -> list[str]:
 
 
 def all_facts() -> list[dict[str, Any]]:
-    """Return all sites as JSON data, with an error for a file that cannot be read."""
     entries = list[dict[str, Any]]()
     for name in names():
         try:
@@ -44,12 +42,10 @@ def all_facts() -> list[dict[str, Any]]:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """Return one site as JSON data."""
     return {"name": name, "file": str(path_of(name)), **settings.plain(read(name))}
 
 
 def lines(name: str) -> Iterator[str]:
-    """Yield the facts of one site, and the names of unknown facts."""
     site = read(name)
     yield f"{name}: {site.title or 'a machine'}{f' ({site.owner})' if site.owner else ''}; {_state(site)}"
     yield f"  facts from {site.source or 'this file'}{f', read {site.checked}' if site.checked else ''}"
@@ -109,7 +105,6 @@ def unknown(site: Site) -> list[str]:
 
 
 def _lacks(part: Partition, slurm: bool) -> list[str]:
-    """Return the relevant keys of a partition that are unknown."""
     shared = slurm and not part.whole_nodes
     share = part.memory_per_gpu or part.memory_per_core or part.ask_memory == "fixed"
     keys = {
@@ -125,7 +120,6 @@ def _lacks(part: Partition, slurm: bool) -> list[str]:
 
 
 def _memory(partitions: Sequence[Partition]) -> Iterator[str]:
-    """Yield how jobs request memory, by partition if that differs."""
     ways: dict[str, list[str]] = {}
     for part in partitions:
         way = MEMORY.get(part.ask_memory, "").format(flag=part.memory_flag)
@@ -137,7 +131,6 @@ def _memory(partitions: Sequence[Partition]) -> Iterator[str]:
 
 
 def _of_partition(part: Partition, torch: str) -> Iterator[str]:
-    """Yield the special facts of one partition."""
     facts = (
         f"Slurm's {part.queue or 'own choice'}" if part.slurm else "",
         f"MIG {part.mig}" if part.mig else "",
@@ -160,7 +153,6 @@ def _most(count: int | None, thing: str, at: str = "most") -> str:
 
 
 def _gpu_flags(partitions: Sequence[Partition]) -> Iterator[str]:
-    """Yield how jobs request GPUs, by partition if that differs."""
     flags: dict[str, list[str]] = {}
     for partition in partitions:
         if partition.gpu != "none":

@@ -32,7 +32,6 @@ class Gpu:
         return Accelerator(name, (int(major), int(minor)), self.amd)
 
     def peak(self, precision: str) -> float:
-        """Return the FLOP/s of products that the vendor states."""
         if precision == "fp32":
             return self.single * 1e12
         return self.teraflops * (0.5 if precision == "tf32" else 1.0) * 1e12
@@ -46,14 +45,12 @@ class Gpu:
 
     @property
     def able(self) -> tuple[str, ...]:
-        """The precisions that it supports."""
         if self.precision != "bf16":
             return ("fp32", "fp16")
         return ("fp32", "bf16", "fp16") if self.amd else PRECISIONS
 
     @property
     def wheels(self) -> str:
-        """The builds of PyTorch that contain code for it."""
         if self.amd:
             return "rocm"
         return "cu126" if float(self.capability) < 7.5 else "cu126 or newer"  # CUDA 13 needs Turing or newer

@@ -44,7 +44,6 @@ def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
 
 
 def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
-    """Run one attempt. Return its exit status, and whether it was asked to stop."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(_port_of_our_own())
         processes = _processes(words, devices, port)
@@ -63,7 +62,6 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
 
 
 def _processes(words: Sequence[str], devices: int, port: int) -> list[subprocess.Popen[bytes]]:
-    """Start all ranks. If one cannot be started, kill the ones before it."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(devices):
@@ -102,7 +100,6 @@ def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, i
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait for the processes to end, and kill them after a timeout."""
     until = time.monotonic() + GRACE
     while time.monotonic() < until and any(p.poll() is None for p in processes):
         time.sleep(LOOK)

@@ -43,7 +43,6 @@ def write(name: str, folder: Path = Path()) -> Path:
 
 
 def table_of(name: str, ask: Ask) -> dict[str, Any]:
-    """Return the contents of the site file: only facts that the machine reports."""
     table: dict[str, Any] = {"title": name, "state": "running", "checked": time.strftime("%Y-%m")}
     if not shutil.which("scontrol"):
         arch = platform.machine()

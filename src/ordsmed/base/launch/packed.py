@@ -22,8 +22,6 @@ PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class PackedPython:
-    """A tar file with a Python environment."""
-
     path: Path
     folders: tuple[Path, ...]  # folders on Python's path, in order
 

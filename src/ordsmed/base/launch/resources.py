@@ -90,7 +90,6 @@ def memory_flag(place: Destination, gpus: int, cores: int, wanted: str = "", *, 
 
 
 def _wanted(place: Destination, text: str) -> float:
-    """Return the GiB per node that the user requested."""
     part, match = place.partition, re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:I?B)?", text.strip().upper())
     if not match or not float(match[1]):
         raise RecipeError("--mem", f"found {text!r}", "memory of each node: 100G, 1500M or 1.5T")
@@ -127,7 +126,6 @@ def _written(memory: float) -> str:
 
 
 def notes(place: Destination, gpus: int, cores: int, memory: str) -> Iterator[str]:
-    """Yield notes for the user about the requested resources."""
     part = place.partition
     where = f"{part.name} of {place.name}"
     if not memory and part.ask_memory in ("unknown", "optional") and not part.whole_nodes:

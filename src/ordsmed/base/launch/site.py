@@ -32,8 +32,6 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Partition:
-    """A group of similar nodes in a cluster."""
-
     name: str
     """Slurm's name of the partition; required"""
     slurm: str = ""
@@ -137,7 +135,6 @@ class Partition:
 
     @property
     def access(self) -> tuple[str, ...]:
-        """The flags of sbatch that select this partition."""
         named = (("partition", self.queue), ("constraint", self.constraint), ("qos", self.quality))
         return (*(f"--{flag}={value}" for flag, value in named if value), *self.also)
 
@@ -169,8 +166,6 @@ class Partition:
 
 @dataclass(frozen=True)
 class Quality:
-    """A quality of service that a job may request."""
-
     name: str
     """given to Slurm as --qos; required"""
     hours: float | None = None
@@ -187,8 +182,6 @@ class Quality:
 
 @dataclass(frozen=True)
 class Site:
-    """A machine or cluster."""
-
     title: str = ""
     """name and place of the machine"""
     owner: str = ""
@@ -286,7 +279,6 @@ class Destination:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that a job loads, in this order."""
         return (*self.site.modules, *self.partition.modules)
 
     @property
@@ -300,7 +292,6 @@ class Destination:
 
 
 def names() -> list[str]:
-    """Return the names of the built-in sites."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
 
 

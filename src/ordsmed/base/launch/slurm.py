@@ -37,8 +37,6 @@ OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMO
 
 @dataclass(frozen=True)
 class BatchJob:
-    """A batch job: the command, the destination and the resources."""
-
     words: tuple[str, ...]  # arguments of `ordsmed`
     place: Destination
     title: str
@@ -60,7 +58,7 @@ class BatchJob:
     retries: int = 3  # restarts after a lost process or node
     spares: int = 0  # additional nodes, used after a node was lost
     record: Path = Path("jobs.tries")  # file in which the script records lost nodes
-    save: int = 300  # seconds before the time limit at which the run is told to save
+    save: int = 300  # seconds before the time limit at which the run is signaled to save
     container: str = ""
     enroot: bool = False  # run the container with Enroot and Pyxis, else with Apptainer or SingularityCE
     overlay: str = ""  # squashfs file with ordsmed, mounted over the container
@@ -116,7 +114,6 @@ def check(job: BatchJob) -> None:
 
 
 def _quality(job: BatchJob) -> Quality | None:
-    """Return the requested quality of service from the site's file; None if there is none."""
     site, part = job.place.site, job.place.partition
     known = {quality.name: quality for quality in site.quality}
     if not job.quality or not known:
@@ -129,7 +126,6 @@ def _quality(job: BatchJob) -> Quality | None:
 
 
 def script(job: BatchJob) -> str:
-    """Return the script, with comments."""
     return "\n".join([*_head(job), "", *_body(job), ""])
 
 
@@ -245,7 +241,6 @@ def _proof(job: BatchJob) -> Iterator[str]:
 
 
 def _remedy(job: BatchJob) -> str:
-    """Return how to make this ordsmed available to the job."""
     if job.container:
         return f"an image or an overlay that holds it is made by: {command('install', '--site', job.place.name)}"
     return "submit again, and the job takes the code as it is now"
@@ -275,7 +270,6 @@ def _python(job: BatchJob) -> str:
 
 
 def _command(job: BatchJob) -> Iterator[str]:
-    """Yield the words of the run's command: srun, the container and ordsmed."""
     yield f"srun --kill-on-bad-exit=0 --wait={LEAVE}"
     if job.spares:
         gpus = job.place.partition.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else ""
@@ -336,7 +330,6 @@ def _counted(tasks: Counter[str]) -> str:
 
 
 def ask(words: Sequence[str]) -> str:
-    """Return the output of a Slurm command. Raise an error if it fails."""
     if not shutil.which(words[0]):
         remedy = "leave out `--yes` to write the script alone"
         raise RunError(words[0], "is not on this machine", "a login node of the cluster", remedy)
