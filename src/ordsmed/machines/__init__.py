@@ -1,1 +1,1 @@
-"""Before and around a long job: a machine checked, software installed, jobs submitted, time estimated."""
+"""Commands around a long job: check a machine, install software, submit jobs, estimate their time."""

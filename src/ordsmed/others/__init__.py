@@ -1,1 +1,1 @@
-"""Command lines of other codes, translated into recipes."""
+"""Run command lines of other training codes, translated into recipes."""

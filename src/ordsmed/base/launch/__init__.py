@@ -1,1 +1,1 @@
-"""How processes are started, on this machine and by Slurm; what is started knows nothing of it."""
+"""Start processes on this machine and by Slurm. The code that runs in them does not depend on this package."""

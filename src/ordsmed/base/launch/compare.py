@@ -1,4 +1,4 @@
-"""A site's file against the machine one stands on: what Slurm and its modules say otherwise, and what was not asked.
+"""Compare a site file with the machine: what Slurm and the modules say, and what could not be checked.
 
 saga.toml; sinfo, sacctmgr, module, sbatch --test-only -> same, differs (with the line to write), not asked
 """
@@ -22,10 +22,10 @@ from ordsmed.base.launch.describe import unknown
 from ordsmed.base.launch.new_site import gpus_of_gres, hours_of
 from ordsmed.base.launch.site import Destination, Partition, Site, path_of, read, refuse_retired
 
-PATIENCE = 60.0  # seconds that a command has
+PATIENCE = 60.0  # seconds that a command may take
 COLUMNS = "%P|%a|%l|%c|%m|%G|%s|%h|%f"  # partition, up, time, cores, MB, GPUs, nodes of a job, shared, features
-SHORT = 10 / 60  # hours of the job that Slurm is asked about
-LISTED = 6  # modules that are named in place of one that is gone
+SHORT = 10 / 60  # hours of the job that is tested with Slurm
+LISTED = 6  # most modules listed as alternatives for a missing one
 NO_ACCOUNTS = re.compile(
     r"not running|disabled|no.*accounting|not supported|unable to contact|connection refused", re.I
 )
@@ -35,8 +35,6 @@ NEEDS_MEMORY = re.compile(r"\bmem(ory)?\b", re.I)
 
 @dataclass(frozen=True)
 class SiteFact:
-    """One fact of the file, and what the machine says of it."""
-
     state: Literal["same", "differs", "not asked"]
     about: str
     words: str
@@ -49,8 +47,6 @@ class SiteFact:
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """What a command said; none where it is not on this machine."""
-
     status: int
     text: str
     errors: str
@@ -61,7 +57,7 @@ class CommandOutput:
 
 
 def ask(words: Sequence[str]) -> CommandOutput | None:
-    """A command of this machine, and what it answers."""
+    """Run a command and return its output; None if the command does not exist."""
     if not shutil.which(words[0]):
         return None
     try:
@@ -72,7 +68,6 @@ def ask(words: Sequence[str]) -> CommandOutput | None:
 
 
 def compare(name: str, account: str = "") -> dict[str, Any]:
-    """All that the machine says of a site's file, as a table for programs."""
     site = read(name, "NAME")
     refuse_retired(Destination(name, site, site.partition[0] if site.partition else Partition("this")))
     findings = list(_findings(name, site, account))
@@ -83,7 +78,6 @@ def compare(name: str, account: str = "") -> dict[str, Any]:
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:
-    """For a person: what differs first."""
     counts = f"{len(report['same'])} as the file says, {len(report['differs'])} otherwise"
     yield f"{report['name']}: {counts}, {len(report['not_asked'])} not asked; the file is of {report['checked'] or '?'}"
     for key, title in (("differs", "differs"), ("not_asked", "not asked")):
@@ -165,7 +159,10 @@ def _partition(part: Partition, rows: Sequence[Sequence[str]]) -> Iterator[SiteF
 
 
 def _numbers(part: Partition, rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, Any, Any]]:
-    """Key, what the file says (None: nothing), what Slurm says; nothing of what Slurm does not limit."""
+    """Yield key, value in the file (None if missing) and value in Slurm.
+
+    Limits that Slurm does not have are left out.
+    """
     limits = [hours for row in rows if (hours := hours_of(row[2])) is not None]
     if limits:
         yield "hours", _plain(part.hours), _plain(max(limits))
@@ -188,7 +185,7 @@ def _numbers(part: Partition, rows: Sequence[Sequence[str]]) -> Iterator[tuple[s
 
 
 def _alike(gpu: str, by_slurm: str) -> bool:
-    """Slurm's word for a GPU seldom says its memory: a100 may be either."""
+    """Return whether two GPU names are the same model. Slurm's names rarely include the memory size."""
     return gpu.partition("-")[0] == by_slurm.partition("-")[0]
 
 
@@ -197,7 +194,10 @@ def _plain(number: float | None) -> float | int | None:
 
 
 def _within(written: float | None, actual: Sequence[float], slack: float = 0.0) -> tuple[Any, Any]:
-    """As the file has it where nodes of such a size are there; else what the smallest of them have."""
+    """Return the written and the actual number.
+
+    If some nodes are about as large as written, the two are equal; else the actual number is the smallest.
+    """
     if not actual:
         return _plain(written), _plain(written)
     if written is not None and min(actual) * (1 - slack) <= written <= max(actual) * (1 + slack / 6):
@@ -210,7 +210,7 @@ def _table(answer: CommandOutput) -> list[list[str]]:
 
 
 def _unasked(about: str, answer: CommandOutput | None) -> SiteFact | None:
-    """Where Slurm keeps no accounts, or the command is not here."""
+    """Return a fact that says why sacctmgr gave no answer; None if it did."""
     if answer is None:
         return SiteFact("not asked", about, "there is no sacctmgr here")
     if answer.status or NO_ACCOUNTS.search(answer.errors):
@@ -261,7 +261,7 @@ def _accounts(site: Site, account: str) -> Iterator[SiteFact]:
 
 
 def _tests(name: str, site: Site, account: str, there: set[str]) -> Iterator[SiteFact]:
-    """A small job for each partition, handed to `sbatch --test-only`: nothing is queued."""
+    """Test a small job per partition with `sbatch --test-only`. Nothing is queued."""
     if not shutil.which("sbatch"):
         yield SiteFact("not asked", "jobs", "there is no sbatch here")
         return
@@ -328,7 +328,6 @@ def _without_memory(job: slurm.BatchJob) -> Iterator[SiteFact]:
 
 
 def _refused(job: slurm.BatchJob) -> str:
-    """sbatch's complaint; empty: it takes the job."""
     with tempfile.NamedTemporaryFile("w", suffix=".sh", encoding="utf-8") as file:
         file.write(slurm.script(job))
         file.flush()
@@ -342,7 +341,6 @@ def _refused(job: slurm.BatchJob) -> str:
 
 
 def _by_modules(name: str, site: Site) -> Iterator[Destination]:
-    """One partition of each set of modules."""
     seen = set[tuple[str, ...]]()
     for part in site.partition or (Partition("this"),):
         place = Destination(name, site, part)
@@ -380,7 +378,7 @@ def _modules(place: Destination) -> Iterator[SiteFact]:
 
 
 def _instead(module: str, output: Sequence[str]) -> str:
-    """The modules of the same name that are there, of the lines behind `gone MODULE`."""
+    """Return a sentence with the existing modules of the same name, from the lines after `gone MODULE`."""
     name = module.partition("/")[0]
     lines = [line.strip().rstrip(":") for line in output[output.index(f"gone {module}") + 1 :]]
     there = list(dict.fromkeys(line for line in lines if line.lower().startswith(f"{name.lower()}/")))

@@ -1,4 +1,4 @@
-"""Sites in words: the list of all, and one with its partitions."""
+"""Print sites: the list of all sites, and one site with its partitions."""
 
 import datetime
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from ordsmed.base.launch.site import Partition, Site, names, path_of, read
 from ordsmed.base.say import many
 
 UNKNOWN = "unknown"
-MEMORY = {  # of `ask_memory`
+MEMORY = {  # for values of `ask_memory`
     "fixed": "comes with nodes, cores or GPUs",
     "required": "must be asked for, by {flag}",
     "optional": "may be asked for, by {flag}",
@@ -18,7 +18,6 @@ MEMORY = {  # of `ask_memory`
 
 
 def overview() -> list[str]:
-    """A line a site, those out of service last; then the files that cannot be read, each with its error."""
     in_use, retired, broken = list[list[str]](), list[list[str]](), list[str]()
     for name in names():
         try:
@@ -33,7 +32,6 @@ def overview() -> list[str]:
 
 
 def all_facts() -> list[dict[str, Any]]:
-    """Every site for other programs; of a file that cannot be read, why."""
     entries = list[dict[str, Any]]()
     for name in names():
         try:
@@ -44,12 +42,10 @@ def all_facts() -> list[dict[str, Any]]:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """One site as a table, for other programs."""
     return {"name": name, "file": str(path_of(name)), **settings.plain(read(name))}
 
 
 def lines(name: str) -> Iterator[str]:
-    """One site, whole; what is unknown is said to be."""
     site = read(name)
     yield f"{name}: {site.title or 'a machine'}{f' ({site.owner})' if site.owner else ''}; {_state(site)}"
     yield f"  facts from {site.source or 'this file'}{f', read {site.checked}' if site.checked else ''}"
@@ -88,7 +84,7 @@ def lines(name: str) -> Iterator[str]:
 
 
 def unknown(site: Site) -> list[str]:
-    """The facts that a job or an installation may need and the file does not have."""
+    """Return the facts that a job or an installation may need but the file does not have."""
     if not site.partition:
         return []
     slurm = site.scheduler != "none"
@@ -109,7 +105,6 @@ def unknown(site: Site) -> list[str]:
 
 
 def _lacks(part: Partition, slurm: bool) -> list[str]:
-    """Keys of a partition that are not known, of those that matter there."""
     shared = slurm and not part.whole_nodes
     share = part.memory_per_gpu or part.memory_per_core or part.ask_memory == "fixed"
     keys = {
@@ -125,7 +120,6 @@ def _lacks(part: Partition, slurm: bool) -> list[str]:
 
 
 def _memory(partitions: Sequence[Partition]) -> Iterator[str]:
-    """How memory is asked for, with the partitions where that differs."""
     ways: dict[str, list[str]] = {}
     for part in partitions:
         way = MEMORY.get(part.ask_memory, "").format(flag=part.memory_flag)
@@ -137,7 +131,6 @@ def _memory(partitions: Sequence[Partition]) -> Iterator[str]:
 
 
 def _of_partition(part: Partition, torch: str) -> Iterator[str]:
-    """What is of one partition alone."""
     facts = (
         f"Slurm's {part.queue or 'own choice'}" if part.slurm else "",
         f"MIG {part.mig}" if part.mig else "",
@@ -160,7 +153,6 @@ def _most(count: int | None, thing: str, at: str = "most") -> str:
 
 
 def _gpu_flags(partitions: Sequence[Partition]) -> Iterator[str]:
-    """How Slurm is asked for GPUs, with the partitions where these ways differ."""
     flags: dict[str, list[str]] = {}
     for partition in partitions:
         if partition.gpu != "none":

@@ -1,4 +1,4 @@
-"""Processes of one command on this machine, one a device: started, signaled and ended together.
+"""Start one process per device on this machine, forward signals to them, and end them together.
 
 ordsmed pretrain R --devices 4  ->  four times `ordsmed pretrain R`, with the variables that torchrun sets
 """
@@ -20,14 +20,17 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
 from ordsmed.base.say import many, say
 
-GRACE = 15.0  # seconds that the others have after one failed, to say what they know
+GRACE = 15.0  # seconds for the other ranks to report after one failed
 PASSED_ON = TO_STOP
 LOOK = 0.05
-UNREAD = 128 + signal.SIGPIPE  # how who has no reader any more ends
+UNREAD = 128 + signal.SIGPIPE  # exit status of a process whose output has no reader
 
 
 def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
-    """Run `ordsmed WORDS` as so many processes; returns the exit status. After a failure all begin again, so often."""
+    """Run `ordsmed WORDS` as `devices` processes and return the exit status.
+
+    After a failure, restart all of them up to `restarts` times.
+    """
     if devices > (most := host.most_processes()):
         raise RecipeError("--devices", f"found {many(devices, 'process')}", f"at most {most:,} on this machine")
     for attempt in range(restarts + 1):
@@ -41,7 +44,6 @@ def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
 
 
 def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
-    """One attempt: its exit status, and whether it was asked to stop."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(_port_of_our_own())
         processes = _processes(words, devices, port)
@@ -54,13 +56,12 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
             say(f"rank {rank} was ended by {signal.Signals(-status).name}; start the same command again to go on")
         _end(processes)
         if any(p.poll() == UNREAD for p in processes):
-            return UNREAD, True  # what the others found after it is an echo, and nobody reads the next attempt either
-        # a rank that heard a signal itself ends as one that was asked, and the others with it
+            return UNREAD, True  # no reader: other failures follow from it, and a restart would not help
+        # a rank that received a signal counts as asked to stop
         return (status if status > 0 else 128 - status), bool(heard) or status - 128 in PASSED_ON
 
 
 def _processes(words: Sequence[str], devices: int, port: int) -> list[subprocess.Popen[bytes]]:
-    """Start all ranks; if one cannot be started, end those before it."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(devices):
@@ -74,18 +75,18 @@ def _processes(words: Sequence[str], devices: int, port: int) -> list[subprocess
 
 
 def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subprocess.Popen[bytes]:
-    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # who is stopped while they meet is told a line, not torch's stack
+    quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # no stack trace of torch if stopped in the rendezvous
     env = quiet | os.environ | {
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), DEVICES: str(devices),
     }  # fmt: skip
-    # a session of its own: Ctrl-C reaches this process alone, which passes it on once
+    # start a new session: Ctrl-C reaches only this process, which forwards it once
     command = [sys.executable, "-m", "ordsmed", *words]
     return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=end_with_parent)
 
 
 def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, int] | None:
-    """Wait for all, or for the first that fails: its rank and status."""
+    """Wait for all processes. Return the rank and status of the first one that fails, or None."""
     left = dict(enumerate(processes))
     while left:
         for rank, process in list(left.items()):
@@ -99,7 +100,6 @@ def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> tuple[int, i
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Give the others a while to end by themselves, then end them."""
     until = time.monotonic() + GRACE
     while time.monotonic() < until and any(p.poll() is None for p in processes):
         time.sleep(LOOK)
@@ -111,7 +111,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextmanager
 def _signals_to(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
-    """Pass on what this process is told."""
+    """Forward signals to the processes, and yield the list of received signals."""
     heard: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -129,7 +129,7 @@ def _signals_to(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[i
 
 
 def end_with_parent() -> None:
-    """Should this process be killed, its children are told to save and stop (Linux)."""
+    """Make the kernel send SIGTERM to this process if its parent is killed (Linux only)."""
     if sys.platform.startswith("linux"):
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
@@ -137,8 +137,8 @@ def end_with_parent() -> None:
 
 @contextmanager
 def _port_of_our_own() -> Iterator[int]:
-    """A port at which the first rank listens; while it is held here no other launcher is given it."""
+    """Yield a free port for the first rank, and hold it so that no other launcher gets it."""
     with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the first rank's does: both may have it
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the first rank: both can bind it
         holder.bind(("127.0.0.1", 0))
         yield int(holder.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A site's file from what Slurm and the modules of this machine say, to be checked by a person.
+"""Write a site file from what Slurm and the modules of this machine report, for a person to check.
 
 scontrol show partition, scontrol show node, sacctmgr show qos, module avail -> my-site.toml
 """
@@ -19,14 +19,14 @@ from ordsmed.base.launch.gpus import GPUS, SLICE
 from ordsmed.base.launch.site import Site, names
 from ordsmed.base.screen import command
 
-PATIENCE = 30.0  # seconds that Slurm has to answer
-LOADABLE = 12  # modules that are named
+PATIENCE = 30.0  # seconds that a command may take
+LOADABLE = 12  # most modules listed in the note
 
 Ask = Callable[[Sequence[str]], str]
 
 
 def write(name: str, folder: Path = Path()) -> Path:
-    """Ask the machine one stands on and write NAME.toml."""
+    """Write NAME.toml with the facts of this machine."""
     if not re.fullmatch(r"[\w.-]+", name):
         raise RecipeError("NAME", f"found {name!r}", "one word: letters, digits, - and _")
     if name in names():
@@ -43,7 +43,6 @@ def write(name: str, folder: Path = Path()) -> Path:
 
 
 def table_of(name: str, ask: Ask) -> dict[str, Any]:
-    """What the file says: facts that the machine word, and no other."""
     table: dict[str, Any] = {"title": name, "state": "running", "checked": time.strftime("%Y-%m")}
     if not shutil.which("scontrol"):
         arch = platform.machine()
@@ -68,7 +67,7 @@ def table_of(name: str, ask: Ask) -> dict[str, Any]:
 
 
 def _qualities(ask: Ask) -> Iterator[dict[str, Any]]:
-    """Qualities of service, where Slurm keeps accounts; `normal` is what every job has."""
+    """Yield the qualities of service if Slurm keeps accounts. `normal` is left out, since all jobs have it."""
     try:
         text = ask(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,maxwall"])
     except RunError:
@@ -119,7 +118,7 @@ def _partition(part: dict[str, str], nodes: Sequence[dict[str, str]]) -> dict[st
 
 
 def gpus_of_gres(gres: Iterable[str]) -> dict[str, Any]:
-    """The kind and number of GPUs, or of slices of them, that all nodes of a partition have."""
+    """Return the model and number of GPUs, or MIG slices, that the nodes of a partition have in common."""
     texts = set(gres)
     kinds = {match.groups() for text in texts for match in re.finditer(r"gpu(?::([\w.-]+?))?:(\d+)(?:\(|,|$)", text)}
     if not kinds:
@@ -136,9 +135,9 @@ def gpus_of_gres(gres: Iterable[str]) -> dict[str, Any]:
 
 
 def _named(kind: str) -> str:
-    """Slurm's word for a GPU as we call it: nvidia_a100_80gb -> A100-80."""
+    """Return our name for Slurm's name of a GPU: nvidia_a100_80gb -> A100-80."""
     word = re.sub(r"[^a-z0-9]", "", SLICE.sub("", kind.lower()))
-    for name in sorted(GPUS, key=len, reverse=True):  # the one that says its memory first
+    for name in sorted(GPUS, key=len, reverse=True):  # names with a memory size first
         model, _, memory = name.lower().partition("-")
         if model in word and (not memory or f"{memory}g" in word):
             return name
@@ -146,7 +145,7 @@ def _named(kind: str) -> str:
 
 
 def hours_of(text: str) -> float | None:
-    """Slurm's 1-12:30:00, or 30:00 for half an hour, in hours."""
+    """Return the hours in Slurm's notation: 1-12:30:00, or 30:00 for half an hour."""
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
     if not match:
         return None

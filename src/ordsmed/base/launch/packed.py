@@ -1,8 +1,8 @@
-"""Packed: Python's library and packages in one file, which a job copies to each node's own disk before it starts.
+"""Pack Python's library and packages into one file, which a job copies to each node's local disk.
 
-folders on this Python's path -> FILE.tar: 0/, 1/, ... -> sbcast, unpacked once a node -> PYTHONPATH=LOCAL/0:LOCAL/1
+folders on this Python's path -> FILE.tar: 0/, 1/, ... -> sbcast, unpacked once per node -> PYTHONPATH=LOCAL/0:LOCAL/1
 
-A process opens thousands of files as it starts. Hundreds of them, on a disk that all nodes share, wait for each other.
+A process opens thousands of files when it starts. On a shared disk, hundreds of starting processes wait for each other.
 """
 
 import hashlib
@@ -22,14 +22,12 @@ PACKAGES = ("site-packages", "dist-packages")
 
 @dataclass(frozen=True)
 class PackedPython:
-    """An environment in a file."""
-
     path: Path
-    folders: tuple[Path, ...]  # that Python looks through, in its order
+    folders: tuple[Path, ...]  # folders on Python's path, in order
 
 
 def folders_of_python() -> tuple[Path, ...]:
-    """Where this Python finds its library, packages and ordsmed; what else a user put on its path stays where it is."""
+    """Return the folders of Python's library, packages and ordsmed. Other folders on the path are not packed."""
     library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     known = {*library, *(folder / "lib-dynload" for folder in library), HOUSE.parent.resolve()}
     entries = dict.fromkeys(Path(entry).resolve() for entry in sys.path if entry)
@@ -37,7 +35,7 @@ def folders_of_python() -> tuple[Path, ...]:
 
 
 def pack(place: Path, folders: tuple[Path, ...] = ()) -> PackedPython:
-    """Write the file into a folder, by a name that tells what is in it; one that stands is taken."""
+    """Write the tar file into a folder, with a name that depends on its contents. If it exists, reuse it."""
     folders = folders or folders_of_python()
     members = [(folder, path) for folder in folders for path in _files_of(folder, folders)]
     packed = PackedPython(place / f"packed-{_key(members)}.tar", folders)
@@ -51,17 +49,17 @@ def pack(place: Path, folders: tuple[Path, ...] = ()) -> PackedPython:
 
 
 def _files_of(folder: Path, folders: tuple[Path, ...]) -> Iterator[Path]:
-    """All files, without what Python's path has as folders of their own."""
+    """Yield all files of a folder, except subfolders that are on Python's path themselves."""
     for at, inside, names in os.walk(folder):
         above = Path(at)
-        aside = PACKAGES if above == folder else ()  # of another Python, or folders of their own
+        aside = PACKAGES if above == folder else ()  # packages of another Python, or packed separately
         inside[:] = sorted(name for name in inside if name not in aside and above / name not in folders)
         links = [name for name in inside if (above / name).is_symlink()]
         yield from (above / name for name in sorted([*links, *names]))
 
 
 def _key(members: list[tuple[Path, Path]]) -> str:
-    """Names, sizes and times in 12 hexadecimal digits: another one where anything was installed or changed."""
+    """Return a hash of names, sizes and times, which changes if anything is installed or modified."""
     digest = hashlib.sha256()
     for folder, path in members:
         stat = path.lstat()

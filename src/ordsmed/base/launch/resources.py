@@ -1,6 +1,6 @@
-"""What a job asks for beside nodes and GPUs: cores and memory as its site wants them, and options of one's own.
+"""Cores and memory that a job requests from its site, and further options of sbatch.
 
-partition, GPUs, processes -> cores a process, --mem or --mem-per-cpu or --mem-per-gpu, what is not known
+partition, GPUs, processes -> cores per process, --mem or --mem-per-cpu or --mem-per-gpu, unknown facts
 """
 
 import re
@@ -12,7 +12,7 @@ from ordsmed.base.launch.site import Destination, Partition
 from ordsmed.base.say import many
 
 UNITS = {"M": 1 / 1024, "G": 1.0, "T": 1024.0}
-SHORT = {  # sbatch's short options, of those that a script sets, or may not twice
+SHORT = {  # short options of sbatch that a script sets, or that must not appear twice
     "J": "job-name",
     "p": "partition",
     "N": "nodes",
@@ -29,7 +29,7 @@ SHORT = {  # sbatch's short options, of those that a script sets, or may not twi
     "d": "dependency",
     "x": "exclude",
 }
-SET_BY = {  # what a script sets or leaves to the site, and what to write instead
+SET_BY = {  # options that the script sets or leaves to the site, with the remedy
     name: remedy
     for names, remedy in {
         "partition": "name it by `--site SITE:PARTITION`",
@@ -56,10 +56,7 @@ SET_BY = {  # what a script sets or leaves to the site, and what to write instea
 
 
 def cores_of(place: Destination, gpus: int, tasks: int, wanted: int = 0) -> int:
-    """Cores of each process: as many as are wanted, else its share of those that come with the GPUs, or of a node's.
-
-    0: how many there are is not known.
-    """
+    """Return the cores per process: `wanted`, or its share of the cores of the GPUs or the node; 0 if unknown."""
     part = place.partition
     if wanted:
         if part.cores and wanted * tasks > part.cores:
@@ -73,9 +70,10 @@ def cores_of(place: Destination, gpus: int, tasks: int, wanted: int = 0) -> int:
 
 
 def memory_flag(place: Destination, gpus: int, cores: int, wanted: str = "", *, must: bool = True) -> str:
-    """sbatch's flag for the memory of each node, as the site wants it; empty: it is not asked for, or not known.
+    """Return sbatch's flag for the memory per node in the site's form. Empty if it is not requested or not known.
 
-    `cores` of all processes of a node; `must`: what the site requires and nobody knows is refused.
+    `cores` is the number for all processes of a node. With `must`, raise an error if the site requires memory to be
+    requested but its amount is unknown.
     """
     part, name = place.partition, place.name
     known = _share(part, gpus, cores)
@@ -92,7 +90,6 @@ def memory_flag(place: Destination, gpus: int, cores: int, wanted: str = "", *, 
 
 
 def _wanted(place: Destination, text: str) -> float:
-    """GiB of a node that a person asks for."""
     part, match = place.partition, re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:I?B)?", text.strip().upper())
     if not match or not float(match[1]):
         raise RecipeError("--mem", f"found {text!r}", "memory of each node: 100G, 1500M or 1.5T")
@@ -106,7 +103,7 @@ def _wanted(place: Destination, text: str) -> float:
 
 
 def _share(part: Partition, gpus: int, cores: int) -> float | None:
-    """GiB of a node that come with so many GPUs or cores; None: not known."""
+    """Return the GiB per node that belong to these GPUs or cores; None if unknown."""
     if gpus:
         per_gpu = part.memory_per_gpu or (part.memory / part.gpus if part.memory and part.gpus else None)
         return per_gpu * gpus if per_gpu else None
@@ -124,12 +121,11 @@ def _flag(part: Partition, memory: float, gpus: int, cores: int) -> str:
 
 
 def _written(memory: float) -> str:
-    """As Slurm reads it, rounded down: above what there is nothing starts."""
+    """Return memory in Slurm's notation, rounded down, since a job that requests too much never starts."""
     return f"{int(memory + 1e-9)}G" if memory >= 10 or memory == int(memory) else f"{int(memory * 1024 + 1e-6)}M"
 
 
 def notes(place: Destination, gpus: int, cores: int, memory: str) -> Iterator[str]:
-    """What a person should know of what is asked for."""
     part = place.partition
     where = f"{part.name} of {place.name}"
     if not memory and part.ask_memory in ("unknown", "optional") and not part.whole_nodes:
@@ -141,7 +137,7 @@ def notes(place: Destination, gpus: int, cores: int, memory: str) -> Iterator[st
 
 
 def options(words: Sequence[str], place: Destination) -> tuple[str, ...]:
-    """Options of sbatch that a person adds, each with its value; what the script says itself is refused."""
+    """Return the user's options of sbatch, each with its value. Raise an error for options that the script sets."""
     added: list[list[str]] = []
     for word in words:
         if not word.isprintable():
@@ -167,7 +163,7 @@ def _name(word: str) -> str:
 
 
 def _refuse_set(name: str, option: Sequence[str], place: Destination) -> None:
-    """Two values of one option: Slurm would take one of them in silence."""
+    """Raise an error for an option that the script or the site sets, since Slurm would silently use one of the two."""
     if name == "gres" and "gpu" not in option[-1]:
         return
     remedy = SET_BY.get(name)

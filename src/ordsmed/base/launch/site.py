@@ -1,8 +1,8 @@
-"""Sites: what is known of a machine: its partitions, how GPUs are asked for, how software comes; with sources.
+"""Sites: the known facts about clusters and machines, such as partitions, GPUs and software, with sources.
 
 sites/saga.toml -> Site(partitions, modules, ...) -> the [layout] of a partition, a job's script, an installation
 
-What is unknown stays out of the file and is told as unknown: nothing is invented.
+Unknown facts are left out of the file and reported as unknown, never guessed.
 """
 
 import re
@@ -16,7 +16,7 @@ from ordsmed.base.launch.gpus import GPUS, SLICE, Gpu, sliced
 from ordsmed.base.machine.devices import Accelerator
 
 SHIPPED = menu.HOUSE / "sites"
-LARGE, TOKENS = 80, 65_536  # GiB of a GPU that takes so many tokens at a time; a smaller one its share
+LARGE, TOKENS = 80, 65_536  # GiB of a GPU that computes this many tokens together; a smaller one computes its share
 Arch = Literal["x86_64", "aarch64", "ppc64le", "unknown"]
 OF_GPUS = ("gpus", "gpu_memory", "mig", "cores_per_gpu", "memory_per_gpu", "least_gpus", "most_gpus")
 NUMBERS = (
@@ -32,8 +32,6 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Partition:
-    """Nodes of one kind that jobs are sent to."""
-
     name: str
     """Slurm's name of the partition; required"""
     slurm: str = ""
@@ -132,18 +130,17 @@ class Partition:
 
     @property
     def queue(self) -> str:
-        """What Slurm calls it; empty: a job names no partition."""
+        """Slurm's name of the partition; empty if jobs name none."""
         return "" if self.slurm == "none" else self.slurm or self.name
 
     @property
     def access(self) -> tuple[str, ...]:
-        """The flags of sbatch that lead there."""
         named = (("partition", self.queue), ("constraint", self.constraint), ("qos", self.quality))
         return (*(f"--{flag}={value}" for flag, value in named if value), *self.also)
 
     @property
     def model(self) -> Gpu | None:
-        """What its GPU, or a slice of it, can do; None where there is none or it is unknown."""
+        """The properties of its GPU or MIG slice; None without GPU or if it is unknown."""
         gpu = GPUS.get(self.gpu)
         if gpu and self.mig:
             return sliced(gpu, self.mig)
@@ -151,12 +148,12 @@ class Partition:
 
     @property
     def card(self) -> Accelerator | None:
-        """Return what kernels and precisions ask of its GPU; None where there is none or it is unknown."""
+        """The properties by which kernels and precisions are chosen; None without GPU or if it is unknown."""
         return self.model.card(self.gpu) if self.model else None
 
     @property
     def layout(self) -> dict[str, Any]:
-        """What a recipe's [layout] says here."""
+        """Default settings of a recipe's [layout] in this partition."""
         named = {"precision": self.precision} if self.precision else {}
         if self.gpu == "none":
             return {"device": "cpu", **named}
@@ -169,8 +166,6 @@ class Partition:
 
 @dataclass(frozen=True)
 class Quality:
-    """A quality of service that a job may ask for."""
-
     name: str
     """given to Slurm as --qos; required"""
     hours: float | None = None
@@ -187,8 +182,6 @@ class Quality:
 
 @dataclass(frozen=True)
 class Site:
-    """A machine."""
-
     title: str = ""
     """name and place of the machine"""
     owner: str = ""
@@ -271,14 +264,14 @@ class Site:
 
     @property
     def without_gpus(self) -> Partition | None:
-        """The partition of jobs that use no GPUs; None: none is known."""
+        """The partition for jobs without GPUs; None if none is known."""
         named = (part for part in self.partition if part.name == self.cpu)
         return next(named, next((part for part in self.partition if part.gpu == "none"), None))
 
 
 @dataclass(frozen=True)
 class Destination:
-    """A site and one of its partitions: where a job goes."""
+    """A site and the partition to which a job is submitted."""
 
     name: str
     site: Site
@@ -286,27 +279,24 @@ class Destination:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What is loaded there, in this order."""
         return (*self.site.modules, *self.partition.modules)
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of its jobs."""
         return {**self.site.environment, **self.partition.environment}
 
     @property
     def layout(self) -> dict[str, Any]:
-        """What a recipe's [layout] says there."""
+        """Default settings of a recipe's [layout] at this destination."""
         return {**(self.partition.layout if self.site.partition else {}), **self.site.layout}
 
 
 def names() -> list[str]:
-    """The sites that are shipped."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
 
 
 def path_of(name: str, place: str = "--site") -> Path:
-    """The file of a site: a shipped one by name, or a TOML file."""
+    """Return the file of a built-in site, or the given TOML file."""
     path = Path(name) if Path(name).is_file() else SHIPPED / f"{name}.toml"
     if not path.is_file():
         is_path = Path(name).suffix == ".toml" or "/" in name
@@ -316,7 +306,7 @@ def path_of(name: str, place: str = "--site") -> Path:
 
 
 def read(name: str, place: str = "--site") -> Site:
-    """A site by its name, or its file; what cannot be is refused."""
+    """Return a site by name or file. Raise an error if the file is not valid."""
     path = path_of(name, place)
     site = settings.decode(Site, settings.read(path), str(path))
     if not site.partition and not site.layout:
@@ -325,7 +315,7 @@ def read(name: str, place: str = "--site") -> Site:
 
 
 def find(name: str, place: str = "--site") -> Destination:
-    """`saga`, `saga:a100`, `my-site.toml`, `my-site.toml:gpu`: a site and the partition that is meant."""
+    """Return a site and its partition: `saga`, `saga:a100`, `my-site.toml`, `my-site.toml:gpu`."""
     whole, wanted = _parts(name)
     site = read(whole, place)
     wanted = wanted or site.default
@@ -336,24 +326,24 @@ def find(name: str, place: str = "--site") -> Destination:
 
 
 def names_partition(name: str) -> bool:
-    """Does `saga:a100` say which partition?"""
+    """Return whether the name includes a partition, as in `saga:a100`."""
     return bool(_parts(name)[1])
 
 
 def refuse_retired(place: Destination) -> None:
-    """Nothing is sent to a machine that is no more."""
+    """Raise an error if the site is retired."""
     if place.site.state == "retired":
         problem = f"found {place.name}, which is retired since {place.site.until or 'some time'}"
         raise RecipeError("--site", problem, "", f"take {place.site.successor or 'another'}")
 
 
 def site_layout(name: str) -> dict[str, Any]:
-    """The [layout] of a place, to be laid over a recipe's own."""
+    """Return the [layout] of a site, which is applied over a recipe's own."""
     return find(name).layout
 
 
 def absolute(name: str) -> str:
-    """The same site, named so that it is found from every folder."""
+    """Return the name of the site with an absolute path if it is a file."""
     whole, partition = _parts(name)
     if not Path(whole).is_file():
         return name

@@ -1,4 +1,4 @@
-"""Slurm: a job as a script that a person can read, handed to sbatch, and asked about.
+"""Write jobs as readable Slurm scripts, submit them, and query their states.
 
 BatchJob(words, place, nodes, ...) -> script -> sbatch -> its number -> squeue, sacct: its state
 """
@@ -20,60 +20,61 @@ from ordsmed.base.launch.site import Destination, Quality, refuse_retired
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 
-PATIENCE = 60.0  # seconds that Slurm has to answer
-AGAIN = Path(__file__).with_name("again.sh")  # what a script does when a run ends
+PATIENCE = 60.0  # seconds that a command of Slurm may take
+AGAIN = Path(__file__).with_name("again.sh")  # shell code that runs after a run ends
 UNPACK = Path(__file__).with_name("unpack.sh")
-EARLY = 60  # seconds that Slurm's signal may come too early
-OVERLAID = "/user-software"  # where an overlay is in a container, as the pages of LUMI and Olivia have it
+EARLY = 60  # seconds by which Slurm's signal may come early
+OVERLAID = "/user-software"  # folder of an overlay in a container, as in the documentation of LUMI and Olivia
 IMPORT = """import sys
 try:
     from ordsmed.base.identity import identity
     print(f"ordsmed {identity()}, code {identity().digest}")
 except Exception as error:
     print("ordsmed", getattr(sys.modules.get("ordsmed"), "__version__", "is not here:"), error)"""
-LEAVE = 120  # seconds that the other processes have after the first ended
+LEAVE = 120  # seconds for the other processes to end after the first one
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 
 
 @dataclass(frozen=True)
 class BatchJob:
-    """What is to be done where."""
-
-    words: tuple[str, ...]  # behind `ordsmed`
+    words: tuple[str, ...]  # arguments of `ordsmed`
     place: Destination
     title: str
-    folder: Path  # where it is begun
+    folder: Path  # working folder
     hours: float
     log: Path = Path("%j.log")
     nodes: int = 1
-    gpus: int = 0  # a node
-    tasks: int = 1  # processes a node
-    cores: int = 0  # a process; 0: as the site gives
-    memory: str = ""  # sbatch's flag for it
+    gpus: int = 0  # per node
+    tasks: int = 1  # processes per node
+    cores: int = 0  # per process; 0: the site's default
+    memory: str = ""  # sbatch's flag for memory
     account: str = ""
     quality: str = ""
-    options: tuple[str, ...] = ()  # of sbatch, a person's own
-    parts: int = 0  # of an array; 0: none
-    saves: Path = Path()  # where what it does is saved
-    saved: str = "*/checkpoints/*"  # and what the files of a step are called there
+    options: tuple[str, ...] = ()  # the user's own options of sbatch
+    parts: int = 0  # number of array tasks; 0: not an array
+    saves: Path = Path()  # folder in which the run saves
+    saved: str = "*/checkpoints/*"  # pattern of the files of a saved step in that folder
     requeue: bool = True
-    retries: int = 3  # after a process or a node was lost
-    spares: int = 0  # nodes more than are needed, on which it goes on then
-    record: Path = Path("jobs.tries")  # where the script notes what was lost
-    save: int = 300  # seconds before the limit at which it is told to save
+    retries: int = 3  # restarts after a lost process or node
+    spares: int = 0  # additional nodes, used after a node was lost
+    record: Path = Path("jobs.tries")  # file in which the script records lost nodes
+    save: int = 300  # seconds before the time limit at which the run is signaled to save
     container: str = ""
-    enroot: bool = False  # the container by Enroot and Pyxis, else by Apptainer or SingularityCE
-    overlay: str = ""  # a squashfs file with ordsmed, laid over the container
-    code: Identity = field(default_factory=identity)  # the ordsmed that is to run there
+    enroot: bool = False  # run the container with Enroot and Pyxis, else with Apptainer or SingularityCE
+    overlay: str = ""  # squashfs file with ordsmed, mounted over the container
+    code: Identity = field(default_factory=identity)  # identity of the ordsmed that should run
     torchrun: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
-    modules: tuple[Path, ...] = ()  # folders where Python finds modules of the user's that the recipe names
+    modules: tuple[Path, ...] = ()  # folders of the user's own modules that the recipe names
     packed: PackedPython | None = None  # Python and its packages in a file
-    local: str = ""  # the folder of each node's own disk that it is copied to
+    local: str = ""  # folder on each node's local disk to which it is copied
 
 
 def check_place(place: Destination, nodes: int, gpus: int, quality: Quality | None = None) -> None:
-    """Refuse a machine that is retired, and more of it than there is; a quality of service has limits of its own."""
+    """Raise an error if the site is retired or has fewer nodes or GPUs than requested.
+
+    A quality of service has its own limits.
+    """
     part, name = place.partition, place.name
     refuse_retired(place)
     if gpus and part.gpu == "none":
@@ -95,7 +96,7 @@ def _between(flag: str, value: int, problem: str, least: int | None, most: int |
 
 
 def check(job: BatchJob) -> None:
-    """Refuse what the site does not have, before anything is queued."""
+    """Raise an error if the job requests something that the site does not have."""
     site, part, name = job.place.site, job.place.partition, job.place.name
     quality = _quality(job)
     check_place(job.place, job.nodes, job.gpus, quality)
@@ -113,7 +114,6 @@ def check(job: BatchJob) -> None:
 
 
 def _quality(job: BatchJob) -> Quality | None:
-    """The quality of service that it asks for, as the site's file has it."""
     site, part = job.place.site, job.place.partition
     known = {quality.name: quality for quality in site.quality}
     if not job.quality or not known:
@@ -126,7 +126,6 @@ def _quality(job: BatchJob) -> Quality | None:
 
 
 def script(job: BatchJob) -> str:
-    """The whole, with its reasons."""
     return "\n".join([*_head(job), "", *_body(job), ""])
 
 
@@ -208,7 +207,7 @@ def _body(job: BatchJob) -> Iterator[str]:
 
 
 def _expanded(value: str) -> str:
-    """A value as bash takes it: `${NAME}` in it is the job's variable, all else is as it is written."""
+    """Return a value quoted for bash. `${NAME}` in it refers to a variable of the job."""
     parts = re.split(r"(\$\{\w+\})", value)
     return (
         "".join(f'"{part}"' if number % 2 else shlex.quote(part) for number, part in enumerate(parts) if part) or "''"
@@ -216,7 +215,7 @@ def _expanded(value: str) -> str:
 
 
 def _proof(job: BatchJob) -> Iterator[str]:
-    """The log's first line says which ordsmed is imported there, asked once a node; another one ends the job."""
+    """Yield lines that log which ordsmed each node imports, and end the job if it is not the submitted code."""
     if job.container and not job.enroot:
         names = sorted(("apptainer", "singularity"), key=lambda name: name != job.place.site.runtime)
         yield f"runtime=$({' || '.join(f'command -v {name}' for name in names)}) || {{"
@@ -242,14 +241,13 @@ def _proof(job: BatchJob) -> Iterator[str]:
 
 
 def _remedy(job: BatchJob) -> str:
-    """What puts this ordsmed where the job looks for it."""
     if job.container:
         return f"an image or an overlay that holds it is made by: {command('install', '--site', job.place.name)}"
     return "submit again, and the job takes the code as it is now"
 
 
 def _place(job: BatchJob) -> Iterator[str]:
-    """What stands before Python: the container, with what is bound into it."""
+    """Yield the words before Python that run it in a container."""
     outside = [folder for folder in job.modules if not folder.is_relative_to(job.folder)]
     here, *_ = folders = [shlex.quote(str(folder)) for folder in (job.folder, *outside)]
     if job.container and job.enroot:
@@ -272,7 +270,6 @@ def _python(job: BatchJob) -> str:
 
 
 def _command(job: BatchJob) -> Iterator[str]:
-    """srun, the container, and ordsmed."""
     yield f"srun --kill-on-bad-exit=0 --wait={LEAVE}"
     if job.spares:
         gpus = job.place.partition.ask.format(gpus=job.gpus, total=job.gpus * job.nodes) if job.gpus else ""
@@ -290,7 +287,10 @@ def _command(job: BatchJob) -> Iterator[str]:
 
 
 def send(path: Path, *, after: str = "", well: bool = False) -> str:
-    """Hand a script to Slurm; the job's number. `after` another has ended, with `well` only if that went well."""
+    """Submit a script to Slurm and return its job number.
+
+    It starts after job `after` has ended, with `well` only if that succeeded.
+    """
     wait = [f"--dependency=after{'ok' if well else 'any'}:{after}"] if after else []
     words = ["sbatch", "--parsable", *wait, *(["--kill-on-invalid-dep=yes"] if wait and well else []), str(path)]
     answer = ask(words)
@@ -301,7 +301,7 @@ def send(path: Path, *, after: str = "", well: bool = False) -> str:
 
 
 def states(numbers: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Of jobs, as Slurm's queue has them, or its accounts where they left the queue; and why some are not known."""
+    """Return the states of jobs by number, from the queue or from Slurm's accounts, and why some are unknown."""
     listed, silent = _states(["squeue", "--noheader", "--format=%F|%T|%r", "--states=all", "--jobs"], numbers)
     gone = [number for number in numbers if number not in listed]
     accounts = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State", "--jobs"]
@@ -310,12 +310,12 @@ def states(numbers: Sequence[str]) -> tuple[dict[str, str], str]:
 
 
 def _states(words: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, str], str]:
-    """A state a job, of an array how many tasks are in each; and why there was no answer."""
+    """Return a state per job (for an array, the number of tasks in each state), and why there was no answer."""
     if not numbers:
         return {}, ""
     try:
         answer = ask([*words[:-1], f"{words[-1]}={','.join(numbers)}"])
-    except RunError as error:  # a single job that is no more is an error of squeue
+    except RunError as error:  # squeue reports an error for a single job that is gone
         return {}, "" if "Invalid job id" in error.found else f"{error.place}: {error.found}"
     tasks: dict[str, Counter[str]] = {}
     for number, state, *reason in (line.strip().split("|") for line in answer.splitlines() if "|" in line):
@@ -330,7 +330,6 @@ def _counted(tasks: Counter[str]) -> str:
 
 
 def ask(words: Sequence[str]) -> str:
-    """What a command of Slurm answers."""
     if not shutil.which(words[0]):
         remedy = "leave out `--yes` to write the script alone"
         raise RunError(words[0], "is not on this machine", "a login node of the cluster", remedy)
@@ -345,14 +344,14 @@ def ask(words: Sequence[str]) -> str:
 
 
 def time(hours: float) -> str:
-    """As Slurm writes it: 1-12:30:00."""
+    """Return hours in Slurm's notation: 1-12:30:00."""
     days, rest = divmod(round(hours * 3600), 86_400)
     clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
     return f"{days}-{clock}" if days else clock
 
 
 def hours(text: str) -> float:
-    """12h, 90m, 2d, or Slurm's own 1-12:30:00 and 02:00:00."""
+    """Return the hours in a text: 12h, 90m, 2d, or Slurm's 1-12:30:00 and 02:00:00."""
     if match := re.fullmatch(r"(?:(\d+)-)?(\d{1,2}):(\d\d)(?::(\d\d))?", text):
         days, first, minutes, seconds = (int(part or 0) for part in match.groups())
         return days * 24 + first + minutes / 60 + seconds / 3600

@@ -1,1 +1,1 @@
-"""What a training is on a cluster: sent in, estimated, and the machine looked at."""
+"""Jobs on a cluster: write and submit them, estimate their time, and list those that were submitted."""

@@ -1,6 +1,6 @@
-"""The checks of a machine as jobs of a cluster: `doctor` and `validate` on as many nodes as are named.
+"""Batch jobs that run `doctor` or `validate` on a given number of nodes.
 
-verb, wish -> BatchJob (one process a GPU, not sent in again) -> work/jobs/doctor-SITE-1.sh
+verb, wish -> BatchJob (one process per GPU, not requeued) -> work/jobs/doctor-SITE-1.sh
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ordsmed.machines.cluster import submit
 from ordsmed.machines.cluster.submit import Wish, Written
 
 VERBS = ("doctor", "validate")
-HOUR = 1.0  # that both fit into, on any number of nodes
-SAVE = 60  # seconds
+HOUR = 1.0  # hours; enough for both verbs on any number of nodes
+SAVE = 60  # seconds before the time limit at which the job is warned
 
 
 def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Written:
-    """A job that looks at the nodes it gets; nothing is queued."""
+    """Write the script of a job that checks the nodes it runs on. Nothing is submitted."""
     if words:
         raise RecipeError(f"submit {verb}", f"found {words[0]}", f"none: `{verb}` has no settings")
     if wish.parts or not wish.requeue:
@@ -63,6 +63,6 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
 
 
 def _named(place: Destination, site: str) -> str:
-    """With its partition, so that the job looks at the one it is in."""
+    """Return the site with its partition, so that the job checks the partition it runs in."""
     name = absolute(site)
     return name if name.endswith(f":{place.partition.name}") else f"{name}:{place.partition.name}"

@@ -1,4 +1,4 @@
-"""Claims: training times that others reported, each in one unit, beside what is estimated for the same devices."""
+"""Training times reported by other projects, next to our estimates for the same devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = ("code", "work", "reported", "on", "device hours", "estimated", "range", 
 
 
 def estimated(claim: Claim) -> Margin | None:
-    """Hours that our recipe would take on as many of these devices; None: no recipe, or no GPU that is known."""
+    """Return the hours our recipe would take on the claim's devices; None if there is no estimate (see `why_not`)."""
     if why_not(claim):
         return None
     precision = claim.precision or GPUS[claim.device].precision
@@ -28,7 +28,7 @@ def estimated(claim: Claim) -> Margin | None:
 
 
 def why_not(claim: Claim) -> str:
-    """Why it cannot be estimated; empty: it can."""
+    """Return the reason why a claim cannot be estimated; empty if it can."""
     if claim.device == "GPU":
         return "which GPU is not said"
     if claim.device not in GPUS:
@@ -38,7 +38,7 @@ def why_not(claim: Claim) -> str:
 
 @functools.cache
 def _work(recipe: str, tokens: float) -> float:
-    """FLOPs of a recipe, or of going through so many tokens as it does in its first phase."""
+    """Return the FLOPs of a recipe, or of `tokens` tokens at the lengths of its first phase."""
     plan = PretrainingPlan.read(recipe)
     if tokens:
         first = plan.recipe.phases[0]
@@ -47,12 +47,11 @@ def _work(recipe: str, tokens: float) -> float:
 
 
 def series() -> tuple[scaling.Series, ...]:
-    """How trainings scaled, as reported."""
     return settings.decode(scaling.ScalingFile, {"series": survey.table()["series"]}, "survey.toml").series
 
 
 def facts() -> dict[str, Any]:
-    """For other programs; a time that nobody reported stays so."""
+    """Return all claims and their estimates as JSON data, and the codes that report no time."""
     rows = []
     for claim in survey.claims():
         margin = estimated(claim)
@@ -63,7 +62,6 @@ def facts() -> dict[str, Any]:
 
 
 def _silent() -> list[survey.Code]:
-    """Those of whom no time is known."""
     claimed = {claim.code for claim in survey.claims()}
     return [code for code in survey.codes() if code.name not in claimed and code.use != survey.INFERENCE]
 
@@ -85,7 +83,7 @@ def _lines(claim: Claim) -> list[str]:
 
 
 def sentence(claim: Claim) -> str:
-    """What is estimated for our recipe on the same devices, or why nothing is."""
+    """Return a sentence with our estimate for the claim's devices, or with the reason why there is none."""
     if not (margin := estimated(claim)):
         return f"{NOT}: {why_not(claim)}"
     least, likely, most = (duration(hours * 3600) for hours in (margin.least, margin.likely, margin.most))
@@ -95,7 +93,7 @@ def sentence(claim: Claim) -> str:
 
 
 def beside_codes() -> dict[str, list[dict[str, Any]]]:
-    """Of every code its claims, each with what is estimated, in words too."""
+    """Return the claims of each code, each with its estimate in hours and as a sentence."""
     rows = facts()["claims"]
     result: dict[str, list[dict[str, Any]]] = {code.name: [] for code in survey.codes()}
     for claim, row in zip(survey.claims(), rows, strict=True):

@@ -1,8 +1,8 @@
-"""Estimate: how long a training takes somewhere, what it holds and burns, before an hour is spent; always a range.
+"""Estimate the time, memory and energy of a training before it runs; results are ranges.
 
 recipe, site -> plan -> FLOPs of its steps and validations
-steps timed here, or measurements like it, or a share of the peak -> FLOP/s of all devices, from least to most
--> seconds, device hours, energy, memory, and where the range comes from
+steps timed here, or similar measurements, or a share of the peak -> FLOP/s of all devices, as a range
+-> seconds, device hours, energy, memory, and the causes of the uncertainty
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from ordsmed.train.training import Training, named
 if TYPE_CHECKING:
     from ordsmed.machines.suite.collect import Validation
 
-WARM, TIMED = 3, 12  # steps that are not timed, and that are at least
-LONG = 4.0  # seconds of a phase that are timed at least: what else a machine does comes and goes
-NEAR = 1.0  # how far off a measurement may be that is still used: twice as fast or half
-TIMES = 0.1  # by which steps that were timed here are off at least
-MEASURED = 0.1  # by which any other measurement is
-START = 5.0  # seconds that a run takes at least to begin and to end, where nobody measured it
+WARM, TIMED = 3, 12  # warm-up steps that are not timed; least number of timed steps
+LONG = 4.0  # least seconds of timed steps per phase, to average over the machine's other load
+NEAR = 1.0  # largest uncertainty of a usable measurement: twice or half as fast
+TIMES = 0.1  # least relative uncertainty of steps that were timed here
+MEASURED = 0.1  # least relative uncertainty of any other measurement
+START = 5.0  # seconds to start and end a run, if not measured
 
 
 @dataclass(frozen=True)
 class Margin:
-    """From least to most, with what is likeliest between."""
+    """Hold an uncertain number: the least, the most likely and the largest value."""
 
     least: float
     likely: float
@@ -63,46 +63,45 @@ class Margin:
         return Margin(self.least * factor, self.likely * factor, self.most * factor)
 
     def by(self, factors: Margin) -> Margin:
-        """Both uncertain."""
         return Margin(self.least * factors.least, self.likely * factors.likely, self.most * factors.most)
 
     def under(self, work: float) -> Margin:
-        """How long so much work takes at these speeds."""
+        """Return the seconds that `work` FLOPs take at these speeds in FLOP/s."""
         return Margin(work / self.most, work / self.likely, work / self.least)
 
     def plus(self, more: float) -> Margin:
         return Margin(self.least + more, self.likely + more, self.most + more)
 
 
-# shares of a peak that trainings reach. NVIDIA's published ELECTRA and Megatron's GPT-2 lie at 0.19 to 0.31 of the
-# stated peak of tensor cores, at 0.56 of fp32's on V100 (`ordsmed estimate --claims` shows them)
+# Shares of the peak that trainings reach. NVIDIA's published ELECTRA and Megatron's GPT-2 reach 0.19 to 0.31 of the
+# stated peak of tensor cores, and 0.56 of the fp32 peak on V100 (`ordsmed estimate --claims` shows them).
 TENSOR_CORES = Margin(0.12, 0.25, 0.45)
 NO_TENSOR_CORES = Margin(0.2, 0.5, 0.7)
 OF_CPU = Margin(0.25, SHARE["cpu"], 0.9)  # of the measured peak
 OF_GPU = Margin(0.15, SHARE["cuda"], 0.6)  # of the measured peak
-# what is left of devices' speed where several sum their gradients: published are 0.98 of 8 GPUs in a machine,
-# 0.56 of 48 machines and 0.74 of 64 machines
+# Share of the devices' speed that remains when several of them sum gradients. Published values are 0.98 for 8 GPUs of
+# one machine, 0.56 for 48 machines and 0.74 for 64 machines.
 IN_A_NODE = Margin(0.85, 0.97, 1.0)
 BETWEEN_NODES = Margin(0.5, 0.8, 0.97)
-BOARD = Margin(0.5, 0.75, 1.0)  # of the watts that a GPU may draw
+BOARD = Margin(0.5, 0.75, 1.0)  # share of a GPU's power limit that a training draws
 
 
 @dataclass(frozen=True)
 class Speed:
-    """FLOP/s of all devices together, and how that is known."""
+    """FLOP/s of all devices together, and the source of that number."""
 
     flops: Margin
     basis: str
     reasons: tuple[str, ...] = ()
-    energy: float = 0.0  # joules a FLOP, measured; 0: not
-    memory: int = 0  # bytes of a device, measured; 0: not
+    energy: float = 0.0  # joules per FLOP if measured, else 0
+    memory: int = 0  # bytes per device if measured, else 0
 
 
 @dataclass(frozen=True)
 class Devices:
-    device: str  # of which model
+    device: str  # model name
     kind: str  # cpu or cuda
-    world: int  # processes: one a GPU, or of a CPU one a node
+    world: int  # processes: one per GPU, or one per CPU node
     nodes: int = 1
     precision: str = "fp32"
     threads: int = 0
@@ -115,7 +114,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a training will take; numbers of all its trials, where there are several."""
+    """Hold the estimate of a training; if the recipe has several trials, its numbers are totals over the trials."""
 
     name: str
     where: str
@@ -127,11 +126,11 @@ class Estimate:
     tokens: float
     flops: float
     speed: Speed
-    start: float  # seconds of each training before its first step and after its last
+    start: float  # seconds of each training before its first step and after its last one
     seconds: Margin
     device_hours: Margin
     kilowatt_hours: Margin | None
-    held: int  # bytes of a device before activations; 0: not known
+    held: int  # bytes per device before activations; 0 if unknown
     notes: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
@@ -171,7 +170,10 @@ def estimate(
     name: str, overrides: Sequence[str] = (), *, site: str = "", nodes: int = 1, a_node: int | None = None,
     file: Path | None = None, measure: bool = False,
 ) -> Estimate:  # fmt: skip
-    """What it would take there, or on this machine; `a_node`: processes a node, `measure`: steps are timed here."""
+    """Return the estimate of a recipe at `site`, or on this machine if no site is given.
+
+    `a_node` is the number of processes per node. `measure` times some steps here.
+    """
     began = time.monotonic() - host.age()
     if site and measure:
         raise RecipeError("--measure", f"found beside --site {site}", "no site", "run it there, or name measurements")
@@ -208,7 +210,7 @@ def _there(
     name: str, overrides: Sequence[str], verb: str, site: str, nodes: int, a_node: int | None, *, alone: bool,
     make: bool,
 ) -> tuple[Plan, Devices]:  # fmt: skip
-    """Its plan on the devices that are meant, and those; `alone`: each of several has one of them."""
+    """Return the recipe's plan and the devices it would run on. With `alone`, each trial uses one device."""
     if site:
         where = find(site)
         part = where.partition
@@ -237,7 +239,7 @@ def _there(
 
 
 def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
-    """Steps; FLOPs of those, and of validations; tokens."""
+    """Return the number of steps, the FLOPs of training and of validation, and the number of tokens."""
     phases = plan.recipe.phases
     costs = [plan.flops(index) for index in range(len(phases))]
     if not all(costs) or not all(phase.steps for phase in phases):
@@ -248,7 +250,6 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
 
 
 def _energy(speed: Speed, place: Devices, work: float, device_hours: Margin) -> Margin | None:
-    """Kilowatt hours, where anything is known of them."""
     if speed.energy:
         return Margin(0.9, 1.0, 1.1).times(speed.energy * work / 3.6e6)
     if model := gpus.known(place.device):
@@ -256,15 +257,18 @@ def _energy(speed: Speed, place: Devices, work: float, device_hours: Margin) -> 
     return None
 
 
-# --- how fast
+# --- speed
 
 
 class _EnoughSteps(Exception):
-    """Of those that are timed."""
+    """Signal that enough steps were timed."""
 
 
 def _timed(plan: Plan) -> Speed:
-    """Some steps of the very training, with its own rows, thrown away after; of the whole batch where that grows."""
+    """Time some steps of this training on its own data, and discard them.
+
+    A batch that grows over training is timed at its final size.
+    """
     if any(phase.batch_ramp for phase in plan.recipe.phases):
         whole = [dataclasses.replace(phase, batch_ramp=None) for phase in plan.recipe.phases]
         job = plan.by(plan.recipe.with_phases(whole)).build()
@@ -273,7 +277,7 @@ def _timed(plan: Plan) -> Speed:
     seconds, work, before, count, uncertainty = 0.0, 0.0, 0, 0, TIMES
     for index, phase in enumerate(plan.recipe.phases):
         steps = _steps_of(job, before, phase.steps)
-        mean = statistics.fmean(steps)  # no median: a step that waits for others is part of the whole
+        mean = statistics.fmean(steps)  # not the median: a step that waits for other work is part of the total time
         if len(steps) > 3:
             low, _, high = statistics.quantiles(steps, n=4)
             uncertainty = max(uncertainty, (high - low) / mean / 2)
@@ -284,7 +288,10 @@ def _timed(plan: Plan) -> Speed:
 
 
 def _steps_of(job: Job, start: int, most: int) -> list[float]:
-    """Seconds of some steps after this one: not of the first, which wake threads and libraries, nor of validations."""
+    """Return the seconds of some steps after step `start`.
+
+    Leave out the first steps, which warm up threads and libraries, and steps with a validation.
+    """
     from ordsmed.train import loop
 
     ends = [time.perf_counter()]
@@ -309,7 +316,6 @@ def _around(likely: float, uncertainty: float) -> Margin:
 
 
 def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Speed:
-    """By the measurement that is most like it, else by a share of the peak."""
     path = file or measurements.PLACE
     if file or path.is_file():
         alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, place, a_token))]
@@ -326,7 +332,6 @@ def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Spe
 
 
 def _measured(path: Path) -> list[Measurement]:
-    """In a file of measurements, or in all below a folder of reports."""
     if path.suffix == ".json":
         return []
     paths = sorted(path.rglob(measurements.PLACE.name)) if path.is_dir() else [path]
@@ -334,7 +339,7 @@ def _measured(path: Path) -> list[Measurement]:
 
 
 def _validated(path: Path, place: Devices) -> Speed | None:
-    """A share of the peak that `validate` measured on such devices, by the reports in a folder or a file."""
+    """Return a share of the peak that `validate` measured on such devices, from reports in a folder or a file."""
     if not path.is_dir() and path.suffix != ".json":
         return None
     from ordsmed.machines.suite import collect
@@ -354,7 +359,6 @@ def _validated(path: Path, place: Devices) -> Speed | None:
 
 
 def _same_devices(validation: Validation, place: Devices) -> bool:
-    """Was it measured on devices like these?"""
     if validation.facts.get("device") != place.kind:
         return False
     if place.kind == "cuda":
@@ -367,7 +371,10 @@ def _same_devices(validation: Validation, place: Devices) -> bool:
 
 
 def _unlike(past: Measurement, plan: Plan, place: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
-    """By how much it may mislead, and why; None: it tells nothing of this training."""
+    """Return the uncertainty of predicting this training from a past measurement, with reasons.
+
+    Return None if it was another program, device or precision, or if the uncertainty is too large.
+    """
     same_device = past.device == place.device or (gpus.named(past.device) or past.device) == place.device
     if past.software != "ordsmed" or past.measure not in ("training", "finetune"):
         return None
@@ -398,7 +405,7 @@ def _doublings(a: float, b: float) -> float:
 
 
 def _like(off: float, past: Measurement, unlike: tuple[str, ...], place: Devices, path: Path) -> Speed:
-    """The speed of a past measurement, on as many devices as are meant."""
+    """Return the speed of a past measurement, scaled to the number of devices of `place`."""
     times = place.world / past.processes if place.kind == "cuda" or place.nodes > 1 else 1.0
     left, more = _summing(place, past.processes)
     alike = f"{past.bench} ({past.family}, {past.task}, {past.date[:10]}) in {path}"
@@ -410,7 +417,7 @@ def _like(off: float, past: Measurement, unlike: tuple[str, ...], place: Devices
 
 
 def share_of_peak(place: Devices) -> Speed:
-    """Where nothing like it was measured."""
+    """Return the speed as a share of the devices' peak, for trainings without a similar measurement."""
     model = gpus.known(place.device)
     left, more = _summing(place, 1)
     if place.here:
@@ -430,7 +437,9 @@ def share_of_peak(place: Devices) -> Speed:
 
 
 def _summing(place: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
-    """What is left where so many devices sum their gradients, beside what a measurement on some of them holds."""
+    """Return the share of speed that remains when `place.world` devices sum gradients, given a measurement on
+    `measured` of them, and the reason.
+    """
     if place.world <= measured or (place.kind == "cpu" and place.nodes == 1):
         return Margin(1.0, 1.0, 1.0), ()
     left, where = (BETWEEN_NODES, "nodes") if place.nodes > 1 else (IN_A_NODE, "GPUs of a node")

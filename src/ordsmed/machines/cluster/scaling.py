@@ -1,9 +1,9 @@
-"""Scaling: how much of what more devices could give is had, in the two definitions that papers use.
+"""Scaling efficiency of a training on more devices, in the two definitions that papers use.
 
-rows of (devices, rate or seconds) -> speed-up over the first row -> efficiency: what each device still does
+rows of (devices, rate or seconds) -> speed-up over the first row -> efficiency per device
 
 weak     each device keeps its share of work: efficiency = (rate / devices) / (rate / devices of the first row)
-strong   the work stays as it is: speed-up = seconds of the first row / seconds; efficiency = speed-up / times devices
+strong   the total work is fixed: speed-up = seconds of the first row / seconds; efficiency = speed-up / device ratio
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.screen import table
 
-# what measurements of a series have in common, besides the batch
+# fields that are equal in all measurements of a series; the batch is compared separately
 SAME = "software measure family task width layers length precision device compile recompute vocabulary dropout"
 
 
@@ -43,8 +43,6 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """The same training on more and more devices."""
-
     name: str
     kind: Literal["weak", "strong"]
     unit: str = "rows/s"
@@ -62,16 +60,16 @@ class Series:
             raise ValueError("point: found seconds of weak scaling, whose work grows; wanted rates")
 
     def speedup(self, point: Point) -> float:
-        """How much faster than the first."""
+        """Return how many times faster `point` is than the first point."""
         first = self.point[0]
         return point.rate / first.rate if point.rate else first.seconds / point.seconds
 
     def efficiency(self, point: Point) -> float:
-        """The share that is had of what as many devices could do."""
+        """Return the speed-up as a share of the ideal, linear speed-up."""
         return self.speedup(point) * self.point[0].devices / point.devices
 
     def serial(self, point: Point) -> float | None:
-        """The share of a strong scaling that gains nothing by devices, as Amdahl counts; None: no such thing."""
+        """Return the serial share of the work by Amdahl's law; None for weak scaling or equal numbers of devices."""
         times = point.devices / self.point[0].devices
         if self.kind == "weak" or times == 1:
             return None
@@ -88,7 +86,7 @@ class ScalingFile:
 
 
 def read(path: Path) -> tuple[Series, ...]:
-    """Those of a TOML file, or of measurements that `bench` wrote."""
+    """Read the series of a TOML file, or find them in a file of measurements that `bench` wrote."""
     if path.suffix != ".jsonl":
         return settings.decode(ScalingFile, settings.read(path), str(path)).series
     series = measured(measurements.read(path))
@@ -99,7 +97,9 @@ def read(path: Path) -> tuple[Series, ...]:
 
 
 def measured(all_of_them: Sequence[Measurement]) -> tuple[Series, ...]:
-    """The series among measurements: what differs in the number of processes alone, and in the batch if that grows."""
+    """Group measurements that differ only in the number of processes: at equal batch (strong scaling), or at equal
+    batch per process (weak scaling).
+    """
     alike: dict[str, dict[int, Measurement]] = defaultdict(dict)
     for measurement in all_of_them:
         for kind, batch in (("strong", float(measurement.batch)), ("weak", measurement.batch / measurement.processes)):

@@ -1,4 +1,4 @@
-"""Sent: scripts handed to Slurm, the list of those, and how each stands, whatever Slurm still knows of it."""
+"""Submit scripts to Slurm, keep a list of them, and report the state of each job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from ordsmed.base.launch import slurm
 from ordsmed.base.screen import table
 from ordsmed.machines.cluster.submit import JOBS, LIST, Written
 
-MESSAGE = "ordsmed: "  # begins the lines in a log that say why a process waits or ended
-TAIL = 10_000  # bytes at the end of a log in which such a line is looked for
+MESSAGE = "ordsmed: "  # starts the lines of a log that say why a process waits or ended
+TAIL = 10_000  # bytes at the end of a log that are searched for such a line
 
 
 def queue(written: Written, chain: int = 0) -> list[str]:
-    """Hand the script to Slurm, behind those that make its data, `chain` times one behind the other; their numbers."""
+    """Submit a script to Slurm after the jobs that make its data, and return the job numbers.
+
+    With `chain`, submit it that many times, each job starting after the previous one.
+    """
     before = ""
     for data in written.data:
         before = _sent(data, before, well=True)
@@ -33,7 +36,6 @@ def queue(written: Written, chain: int = 0) -> list[str]:
 
 
 def _sent(written: Written, after: str, *, well: bool) -> str:
-    """Hand one in and note it; its number."""
     job = written.job
     with files.survive_disk(job.log):
         job.log.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +58,7 @@ def _sent(written: Written, after: str, *, well: bool) -> str:
 
 
 def sent() -> tuple[list[dict[str, Any]], str]:
-    """All jobs that were sent in from here, each with its state and its logs; and why some states are not known."""
+    """Return all jobs that were submitted from this folder, with states and logs, and why some states are unknown."""
     if not (JOBS / LIST).is_file():
         problem = "is not there: no job was sent in from this folder"
         raise DataError(JOBS / LIST, problem, "", "`ordsmed submit` sends one in")
@@ -66,7 +68,7 @@ def sent() -> tuple[list[dict[str, Any]], str]:
 
 
 def _today(job: dict[str, Any], state: str) -> dict[str, Any]:
-    """How it stands: by Slurm, else by the folder that it fills; where its logs are, and what it lost."""
+    """Return a job's state by Slurm, or by its run folder, and its logs, last message and lost nodes."""
     number = job["job"]
     pattern = job["log"].replace("%j", number).replace("%A", number).replace("%a", "*")
     tries = _lost(Path(job.get("tries", "")), number)
@@ -81,9 +83,9 @@ def _today(job: dict[str, Any], state: str) -> dict[str, Any]:
 
 
 def _last_message(log: Path) -> str:
-    """Return the last line at the end of a log that says why a job waits or ended; empty if none does.
+    """Return the last line at the end of a log that says why a job waits or ended; empty if there is none.
 
-    Slurm's own lines may follow it. A run that trains on writes others, which push it out.
+    Slurm's own lines may follow it. If the run continues, its later output replaces the message.
     """
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, os.path.getsize(log) - TAIL))
@@ -96,13 +98,13 @@ def _last_message(log: Path) -> str:
 
 
 def _by_folder(job: dict[str, Any]) -> str:
-    """Of a job that Slurm knows no more."""
+    """Return the state of a job that Slurm no longer lists, by its run folder."""
     state = read_status(Path(job["folder"])).get("state") if job.get("folder") else None
     return f"left the queue; {job['folder']} is {state}" if state else "left the queue"
 
 
 def _lost(path: Path, number: str) -> list[str]:
-    """The nodes that a job lost, a word each time (`-`: not known which)."""
+    """Return the nodes that a job lost, one entry per loss; `-` for an unknown node."""
     if not path.is_file():
         return []
     rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,6 +1,6 @@
-"""A server as a job of a cluster: on one node, open to who knows its token, reached from elsewhere by an SSH tunnel.
+"""Batch jobs that serve models on one node, protected by a token and reached through an SSH tunnel.
 
-models, wish -> BatchJob (one process) -> work/jobs/serve-NAME-1.sh, and NAME.token beside it
+models, wish -> BatchJob (one process) -> work/jobs/serve-NAME-1.sh, and NAME.token next to it
             the job's log, once it runs:  ssh -N -L 8000:n12:43211 me@login
 """
 
@@ -24,12 +24,12 @@ from ordsmed.machines.cluster.submit import JOBS, Wish, Written
 from ordsmed.weights.origin import Origin
 
 VERB = "serve"
-SAVE = 60  # seconds before the limit at which it finishes what was accepted
-READABLE = 0o077  # rights of others
+SAVE = 60  # seconds before the time limit at which the server finishes its accepted requests
+READABLE = 0o077  # permission bits of group and others
 
 
 def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Written:
-    """A job that serves models until its time is over; nothing is queued."""
+    """Write the script of a job that serves models until its time limit. Nothing is submitted."""
     if not words:
         raise RecipeError(f"submit {verb}", "names no model", f"`{command('submit', verb)} RUN... --site SITE`")
     _check_alone(wish)
@@ -73,7 +73,6 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
 
 
 def _check_alone(wish: Wish) -> None:
-    """One process on one node."""
     for flag, wrong in (
         ("--nodes", wish.nodes > 1),
         ("--tasks", wish.tasks > 1),
@@ -89,13 +88,13 @@ def _check_alone(wish: Wish) -> None:
 
 
 def _check_installed(place: Destination, wish: Wish) -> None:
-    """Refuse where the job would find no server; what is in an image is not known here."""
+    """Raise an error if the job's Python has no server package. The content of an image is not known here."""
     if not (wish.container or wish.overlay or place.site.container) and not importlib.util.find_spec("uvicorn"):
         raise RecipeError("submit serve", "`uvicorn` is not installed", "", "pip install 'ordsmed[serve]'")
 
 
 def _absolute(word: str) -> str:
-    """A model, or NAME=MODEL, as the job finds it; refused where there is none."""
+    """Return a model, or NAME=MODEL, with an absolute path. Raise an error if the model does not exist."""
     name, sign, source = word.partition("=") if not Path(word).exists() else ("", "", word)
     source = source if sign else word
     Origin.of(source)
@@ -103,12 +102,11 @@ def _absolute(word: str) -> str:
 
 
 def _name(word: str) -> str:
-    """As which the first model is served."""
     return Path(word).absolute().name if Path(word).exists() else word.partition("=")[0]
 
 
 def _token(path: Path) -> Path:
-    """A file with a token that only its owner can read: the one that stands, or a new one."""
+    """Return a token file that only its owner can read; create it if it does not exist."""
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():

@@ -1,4 +1,4 @@
-"""Submit: a recipe as a job of a cluster: planned and checked first, then written, then handed to Slurm.
+"""Submit a recipe as a Slurm job: plan and check it, then write the script.
 
 recipe, site -> plan (divides? fits?) -> BatchJob (account? time? GPUs?) -> work/jobs/NAME-1.sh -> sent.py
 """
@@ -31,22 +31,22 @@ from ordsmed.train.request import folder_of
 from ordsmed.train.training import Training
 
 JOBS = Path("work/jobs")  # scripts and logs of jobs
-LIST = "jobs.jsonl"  # what was sent in
-LIMIT = 24.0  # hours where nobody says
+LIST = "jobs.jsonl"  # list of the submitted jobs
+LIMIT = 24.0  # hours of a job if neither the user nor the partition sets a limit
 SHARE = 0.95  # of a GPU's memory that a training may fill
-SAVING = 300  # seconds that saving may take
+SAVING = 300  # seconds before the time limit at which the job saves
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a person asks for beside the recipe."""
+    """The user's options for a job, in addition to the recipe."""
 
     site: str
     nodes: int = 1
-    gpus: int | None = None  # a node; None: all it has
-    tasks: int = 0  # processes a node; 0: one a GPU
-    cores: int = 0  # a process; 0: as the site gives
-    memory: str = ""  # a node; empty: as the site gives
+    gpus: int | None = None  # per node; None: all of the node
+    tasks: int = 0  # processes per node; 0: one per GPU
+    cores: int = 0  # per process; 0: the site's default
+    memory: str = ""  # per node; empty: the site's default
     time: str = ""
     account: str = ""
     quality: str = ""
@@ -57,28 +57,26 @@ class Wish:
     overlay: str = ""  # a squashfs file of `install --by overlay`
     enroot: bool = False
     torchrun: bool = False
-    anyway: bool = False  # although passes over its text make no sense
-    packed: str = ""  # the folder of each node's own disk that Python and its packages are copied to
-    options: tuple[str, ...] = ()  # of sbatch
-    retries: int = 3  # after a process or a node was lost
-    spares: int = 0  # nodes on which it goes on then
-    data_inside: bool = False  # missing data are made by the job itself
-    token: str = ""  # of a server: the file that holds it; empty: one is made
+    anyway: bool = False  # submit even if the recipe repeats its text too often
+    packed: str = ""  # folder on each node's local disk, to which Python and its packages are copied
+    options: tuple[str, ...] = ()  # further options of sbatch
+    retries: int = 3  # restarts after a lost process or node
+    spares: int = 0  # spare nodes for such a restart
+    data_inside: bool = False  # let the job itself make missing data
+    token: str = ""  # file with the token of a server; empty: create one
     served: tuple[str, ...] = ()  # flags of `ordsmed serve`
 
 
 @dataclass(frozen=True)
 class Written:
-    """A job that is planned and written, and may be handed in."""
-
     job: slurm.BatchJob
     path: Path
     lines: tuple[str, ...] = ()
-    data: tuple[Written, ...] = ()  # jobs that make its data first, one after the other
+    data: tuple[Written, ...] = ()  # jobs that make its data first, in this order
 
 
 def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
-    """Plan, check and write the script; nothing is queued."""
+    """Plan and check a recipe, and write the script of its job. Nothing is submitted."""
     recipe, verb = read(name, overrides)
     if not isinstance(recipe, Training | Corpus):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
@@ -123,7 +121,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
 
 
 def check_packed(job: slurm.BatchJob) -> None:
-    """Refuse to copy Python where it is in an image, or to a folder that is another one on each node."""
+    """Raise an error if Python is inside a container, or if the target folder is a relative path."""
     if job.local and job.container:
         problem = f"found beside the container {job.container}"
         raise RecipeError("--packed", problem, "", "leave it out: an image is one file already")
@@ -132,7 +130,6 @@ def check_packed(job: slurm.BatchJob) -> None:
 
 
 def _copied(job: slurm.BatchJob) -> str:
-    """What is copied to each node, in a line."""
     assert job.packed
     room = size(job.packed.path.stat().st_size)
     return (
@@ -141,7 +138,10 @@ def _copied(job: slurm.BatchJob) -> str:
 
 
 def _other_processor(place: Destination) -> str:
-    """Why what is installed for the GPUs' nodes does not run where no GPUs are; empty: it does, as far as is known."""
+    """Return the reason why an installation for the GPU nodes cannot run on nodes without GPUs.
+
+    Empty if it can, or if the architecture is unknown.
+    """
     part, plain = place.partition, place.site.without_gpus
     if plain is None or plain.arch == part.arch or "unknown" in (plain.arch, part.arch):
         return ""
@@ -152,7 +152,7 @@ def _other_processor(place: Destination) -> str:
 
 
 def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.BatchJob:
-    """What makes data that are missing, so that no GPU waits for them."""
+    """Return a job that makes missing data on nodes without GPUs, so that no GPU waits for it."""
     recipe, _ = read(name, (), verb)
     part = place.site.without_gpus or place.partition
     same = part.name == place.partition.name
@@ -175,7 +175,10 @@ def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.Bat
 
 
 def written(job: slurm.BatchJob, out: str = "") -> Written:
-    """A job with its script, under a name that no other submission has; one that was not sent in yet is taken again."""
+    """Write the job's script under a new name.
+
+    If the latest script has the same text and was not submitted, reuse it.
+    """
     sent = {line["script"] for line in files.read_lines(JOBS / LIST)} if (JOBS / LIST).is_file() else set()
     form = re.compile(rf"{re.escape(job.title)}-(\d+)\.sh")
     with files.survive_disk(JOBS):
@@ -204,7 +207,7 @@ def written(job: slurm.BatchJob, out: str = "") -> Written:
 
 
 def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, list[str]]:
-    """Where it goes, and what is to be told of that: what uses no GPUs goes to a partition that has none."""
+    """Return the destination, the adapted wish and notes. A job without GPUs goes to a partition without GPUs."""
     place, named = find(wish.site), names_partition(wish.site)
     cpu = place.site.without_gpus
     if wish.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
@@ -219,8 +222,11 @@ def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, l
 
 
 def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:
-    """What is asked for trials: each has one device, so one process, and no more GPUs than trials at a time."""
-    if getattr(recipe, "step", None) == "all":  # as many as the run it starts from has checkpoints
+    """Return the wish for several trials, and notes.
+
+    Each trial uses one device, so a job gets one process and not more GPUs than trials.
+    """
+    if getattr(recipe, "step", None) == "all":  # one trial per checkpoint of the run it starts from
         count, lines = 0, []
     else:
         count = len(trials_of(recipe, name).runs)
@@ -258,7 +264,7 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destina
 
 
 def _as_installed(place: Destination) -> Destination:
-    """With what was loaded when the ordsmed that runs here was installed, in place of the site's modules."""
+    """Replace the site's modules by those that were loaded when the running ordsmed was installed."""
     here = Path(sys.prefix).resolve()
     if not (here.parent / records.FOLDER).is_dir():
         return place
@@ -270,10 +276,10 @@ def _as_installed(place: Destination) -> Destination:
 
 
 def _image(place: Destination, wish: Wish) -> tuple[str, str, list[str]]:
-    """The container, what is laid over it, and what is to be told of them."""
+    """Return the container image, the overlay on it, and notes about them."""
     container = wish.container or place.site.container
     if wish.overlay:
-        overlay = Path(wish.overlay).resolve()  # not the link: a job that waits keeps what it was written for
+        overlay = Path(wish.overlay).resolve()  # resolve the link: a waiting job keeps its version
         if not overlay.is_file():
             remedy = f"`{command('install', '--site', wish.site, '--by', 'overlay', '--yes')}` makes one"
             raise RecipeError("--overlay", f"found {wish.overlay}, and there is no such file", "", remedy)
@@ -292,7 +298,7 @@ def _image(place: Destination, wish: Wish) -> tuple[str, str, list[str]]:
 
 
 def _folders_of_modules(recipe: run.Recipe) -> list[Path]:
-    """Where Python finds modules of the user's own that a recipe names, but for what is installed."""
+    """Return the folders of the user's own modules that a recipe names, except installed packages."""
     callbacks = recipe.callbacks if isinstance(recipe, Training) else ()
     names = {
         *(kind for kind in _kinds(settings.plain(recipe)) if "." in kind),
@@ -300,7 +306,7 @@ def _folders_of_modules(recipe: run.Recipe) -> list[Path]:
     }
     folders = set()
     for name in names:
-        with contextlib.suppress(ImportError, ValueError):  # what is missing is told where it is needed
+        with contextlib.suppress(ImportError, ValueError):  # a missing module is reported where it is used
             spec = importlib.util.find_spec(name) if not name.startswith("ordsmed.") else None
             if spec and spec.origin and "site-packages" not in spec.origin:
                 source = Path(spec.origin).absolute()
@@ -309,7 +315,6 @@ def _folders_of_modules(recipe: run.Recipe) -> list[Path]:
 
 
 def _kinds(table: object) -> Iterator[str]:
-    """The kinds that a recipe's tables name."""
     if isinstance(table, dict):
         yield from [table["kind"]] if isinstance(table.get("kind"), str) else []
         table = list(table.values())
@@ -318,7 +323,6 @@ def _kinds(table: object) -> Iterator[str]:
 
 
 def gpus_of(place: Destination, requested: int | None) -> int:
-    """Of each node: as many as are asked for, else all."""
     part = place.partition
     if requested is not None:
         return requested
@@ -328,12 +332,11 @@ def gpus_of(place: Destination, requested: int | None) -> int:
 
 
 def _tasks(place: Destination, wish: Wish) -> int:
-    """Processes of each node."""
     return wish.tasks or gpus_of(place, wish.gpus) or 1
 
 
 def limit(text: str, usual: float) -> float:
-    """Hours of a job: as a person says, else what is usual."""
+    """Return the hours in `text`, or `usual` if it is empty."""
     try:
         return slurm.hours(text) if text else usual
     except ValueError as error:
@@ -341,7 +344,10 @@ def limit(text: str, usual: float) -> float:
 
 
 def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, site: str, processes: int) -> Plan:
-    """The plan on all processes; what does not divide or fit, or what its GPUs have no units for, is refused."""
+    """Return the plan for all processes.
+
+    Raise an error if its work does not divide, its memory does not fit, or the GPU does not support its precision.
+    """
     with run.at_home(name) as folder:
         plan = PLANS[verb].read(folder, overrides, site=absolute(site), devices=processes)
     part, gpu, precision = place.partition, place.partition.model, plan.recipe.layout.precision

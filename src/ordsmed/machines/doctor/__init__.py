@@ -1,1 +1,1 @@
-"""What a person checks before a long job, and what one process finds of another."""
+"""Checks of a machine, its software and its disks before a long job."""

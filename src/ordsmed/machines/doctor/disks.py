@@ -1,4 +1,4 @@
-"""Checks of home and of the disk that nodes share: room, quotas, caches, speed, locks, renames, its clock."""
+"""Checks of the home folder and the shared disk: space, quotas, caches, speed, locks, renames and clock."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from ordsmed.base.say import duration, size
 from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
-HOME, SHARED = (1e8, 1e9), (1e9, 1e10)  # bytes that are free: an error below the first, a warning below the second
-WRITTEN = 1 << 20  # bytes of a temporary file
-NEAR = 0.9  # of a quota
+HOME, SHARED = (1e8, 1e9), (1e9, 1e10)  # free bytes: error below the first, warning below the second
+WRITTEN = 1 << 20  # bytes of the temporary file that is written
+NEAR = 0.9  # share of a quota that causes a warning
 CACHES = ("HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "PIP_CACHE_DIR",
           "APPTAINER_CACHEDIR")  # fmt: skip
-OWN = ("TRITON_CACHE_DIR", "APPTAINER_CACHEDIR")  # stand in home itself where nobody says where
+OWN = ("TRITON_CACHE_DIR", "APPTAINER_CACHEDIR")  # in the home folder itself if the variable is not set
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
-TRIED = 32 << 20  # bytes that are written to measure a disk
-SLOW = 20e6  # bytes a second
-OFF = (5.0, 60.0)  # seconds that clocks may differ: a warning above the first, an error above the second
+TRIED = 32 << 20  # bytes written to measure the speed of a disk
+SLOW = 20e6  # bytes per second, below which a disk is slow
+OFF = (5.0, 60.0)  # seconds between clocks: warning above the first, error above the second
 
 
 def room(host: Host) -> Iterator[Outcome]:
-    """Is there room in home and on the shared disk?"""
     for name, path, (least, little) in (("home", host.home, HOME), ("shared disk", host.shared, SHARED)):
         try:
             free, whole = host.space(path)
@@ -46,7 +45,7 @@ def room(host: Host) -> Iterator[Outcome]:
 
 
 def temporary(host: Host) -> Iterator[Outcome]:
-    """Can libraries write what they keep for a while? Full is also a place that has no room for one more file."""
+    """Check that a temporary file can be written. A disk without free inodes also fails."""
     remedy = "free some space there, or `export TMPDIR=` a folder that has some, for every process"
     try:
         free = host.space(host.temporary)[0]
@@ -62,7 +61,6 @@ def temporary(host: Host) -> Iterator[Outcome]:
 
 
 def quotas(host: Host) -> Iterator[Outcome]:
-    """How near are this user's quotas?"""
     answers = [host.ask(["quota", "-w", "-p"]), host.ask(["lfs", "quota", "-q", "-u", host.user, str(host.shared)])]
     if all(answer is None for answer in answers):
         if host.slurm:
@@ -78,7 +76,7 @@ def quotas(host: Host) -> Iterator[Outcome]:
 
 
 def quota_rows(text: str) -> list[tuple[str, str, float]]:
-    """Place, what is counted, and the share of the limit: of the answers of `quota` and of `lfs quota`."""
+    """Return (disk, unit, used share of the limit) from the output of `quota` or `lfs quota`."""
     rows = []
     pattern = r"\s*(\S+)\s+(\d+)\*?\s+(\d+)\s+(\d+)\s+\S+\s+(\d+)\*?\s+(\d+)\s+(\d+)"
     for line in text.splitlines():
@@ -91,12 +89,12 @@ def quota_rows(text: str) -> list[tuple[str, str, float]]:
 
 
 def caches(host: Host) -> Iterator[Outcome]:
-    """Do libraries keep what they fetch and compile outside a home that is small?"""
+    """Check that libraries' caches are outside the home folder, which is small on a cluster."""
     if not host.slurm:
         yield ok("at home, as on every laptop")
         return
     inside = [name for name in CACHES if host.home in (_cache(host, name), *_cache(host, name).parents)]
-    if "XDG_CACHE_HOME" in inside:  # those that follow it come with it
+    if "XDG_CACHE_HOME" in inside:  # other caches below it move with it
         inside = [name for name in inside if name == "XDG_CACHE_HOME" or name in host.env or name in OWN]
     if inside:
         to = " ".join(f"{name}={host.shared / 'caches' / name.split('_')[0].lower()}" for name in inside)
@@ -118,7 +116,7 @@ def _cache(host: Host, name: str) -> Path:
 
 
 def offline(host: Host) -> Iterator[Outcome]:
-    """Where nodes have no way to the internet: do libraries know?"""
+    """Check that libraries do not try to download on nodes without internet."""
     apart = host.place is not None and host.place.site.offline
     unset = [name for name in OFFLINE if host.env.get(name, "").upper() not in ("1", "TRUE", "YES", "ON")]
     if apart and unset:
@@ -132,7 +130,6 @@ def offline(host: Host) -> Iterator[Outcome]:
 
 
 def disk(host: Host) -> Iterator[Outcome]:
-    """How fast does the shared disk take what is written?"""
     with _folder(host) as folder:
         block, began = os.urandom(1 << 20), time.perf_counter()
         with (folder / "written").open("wb") as file:
@@ -144,7 +141,6 @@ def disk(host: Host) -> Iterator[Outcome]:
 
 
 def speed_of(path: Path, speed: float) -> Outcome:
-    """What a speed means for checkpoints."""
     figures = {"disk MB/s": speed / 1e6}
     if speed < SLOW:
         return warning(f"{path}: {size(speed)} a second", "keep runs on a faster disk (scratch)", **figures)
@@ -152,7 +148,7 @@ def speed_of(path: Path, speed: float) -> Outcome:
 
 
 def locks(host: Host) -> Iterator[Outcome]:
-    """Does the shared disk keep two writers apart?"""
+    """Check that file locks exclude a second writer on the shared disk."""
     remedy = "keep runs on a disk with locks (Lustre: mounted with `flock`), or ask the site's people"
     with _folder(host) as folder, (folder / "lock").open("w") as first, (folder / "lock").open("w") as second:
         try:
@@ -169,7 +165,7 @@ def locks(host: Host) -> Iterator[Outcome]:
 
 
 def renames(host: Host) -> Iterator[Outcome]:
-    """Does what is renamed on the shared disk take the place of the old, whole?"""
+    """Check that a rename on the shared disk replaces a file atomically."""
     with _folder(host) as folder:
         files.write_text(folder / "kept", "old")
         with (folder / "kept").open() as reader:
@@ -185,7 +181,6 @@ def renames(host: Host) -> Iterator[Outcome]:
 
 
 def clock(host: Host) -> Iterator[Outcome]:
-    """Does this machine's clock agree with the shared disk's?"""
     with _folder(host) as folder:
         before = host.clock()
         (folder / "now").write_text("")
@@ -194,7 +189,7 @@ def clock(host: Host) -> Iterator[Outcome]:
 
 
 def clock_of(whose: str, off: float) -> Outcome:
-    """What a difference means: builds and caches go by times of files."""
+    """Return the outcome for a clock difference in seconds. Builds and caches depend on file times."""
     remedy = "have the clock set (`chronyc tracking` shows its source)"
     if off > OFF[0]:
         kind = error if off > OFF[1] else warning
@@ -204,7 +199,6 @@ def clock_of(whose: str, off: float) -> Outcome:
 
 @contextlib.contextmanager
 def _folder(host: Host) -> Iterator[Path]:
-    """A folder on the shared disk that is gone afterwards."""
     with files.survive_disk(host.shared):
         folder = Path(tempfile.mkdtemp(prefix=".ordsmed-doctor-", dir=host.shared))
         try:

@@ -1,6 +1,6 @@
-"""The doctor: a list of checks asked of this machine, and of all machines together; one report.
+"""Run a list of checks on this machine, or on all machines of a job together, and report the outcomes.
 
-Host -> each check -> outcomes      ranks: outcomes of all, what differs, sums checked for values -> the first rank
+Host -> each check -> outcomes      ranks: outcomes of all, differences, tested all-reduces -> the first rank
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Check = Callable[[Host], Iterator[Outcome]]
 
-# A check is a function: a machine -> what it says. One more is one more here; its name and docstring are its own.
+# A check is a function from a host to outcomes; its name is the name of the check. Add new checks to this list.
 CHECKS: tuple[Check, ...] = (
     job.site, job.partition, job.account, job.cores,
     software.python, software.torch, software.checkpoints, software.wheel, software.gpus, software.driver,
@@ -34,13 +34,13 @@ CHECKS: tuple[Check, ...] = (
 )  # fmt: skip
 STAGES = STARTING, LOOKING, COMPARING, SUMMING = "starting", "looking", "comparing", "sums"
 MEETING = "ranks"
-NAMED = 4  # ranks or machines of one complaint
+NAMED = 4  # most machines or outcomes named in one message
 PATIENCE = 60.0  # seconds that a rank may keep the others waiting
 AGAIN = "look at its machine (`srun -w NODE`, its driver, its network), leave it out with `--exclude`, ask again"
 
 
 def examine(host: Host, checks: tuple[Check, ...] = CHECKS) -> Iterator[Outcome]:
-    """What each check says of this machine; one that fails itself is an error of its own, and the others are asked."""
+    """Yield the outcomes of each check on this machine. A check that raises an error yields an error outcome."""
     for check in checks:
         name = check.__name__.rstrip("_").replace("_", " ")
         try:
@@ -52,8 +52,6 @@ def examine(host: Host, checks: tuple[Check, ...] = CHECKS) -> Iterator[Outcome]
 
 
 class Examination:
-    """One process's part in it: its outcomes, on the first rank those of all, and how they are shown."""
-
     def __init__(self, host: Host, show: Callable[[Outcome], None], *, first: bool = True) -> None:
         self.host, self.show, self.first = host, show, first
         self.outcomes: list[Outcome] = []
@@ -75,11 +73,11 @@ def doctor(
     *, site: str = "", device: str = "auto", account: str = "", patience: float = PATIENCE,
     show: Callable[[Outcome], None], ending: Callable[[dict[str, Any]], None],
 ) -> State:  # fmt: skip
-    """Look at this machine, and with other ranks at all of theirs; `ending` has the report, on the first rank."""
+    """Examine this machine, or all machines of a job together. The first rank passes the report to `ending`."""
     place = find(site) if site else None
     try:
         ranks = ranking.prepare(device, flags=True)
-    except ImportError:  # no torch: what can be looked at without it is
+    except ImportError:  # without torch, only the checks that do not need it run
         examination = Examination(this(place, account=account), show)
         examination.add(examine(examination.host))
     else:
@@ -113,7 +111,6 @@ def doctor(
 def _together(
     examination: Examination, ranks: Ranks, patience: float, ending: Callable[[dict[str, Any]], None]
 ) -> None:
-    """All machines at once; a rank that hangs is named and ends them."""
     from ordsmed.train.watch import Watch
 
     def end(failure: OrdsmedError) -> None:
@@ -126,7 +123,7 @@ def _together(
             watch.at(1, LOOKING)
             examination.add(examine(examination.host))
             watch.at(2, COMPARING)
-            _compare(examination, ranks, 2 * patience)  # the watch speaks first
+            _compare(examination, ranks, 2 * patience)  # longer than the watch, which reports first
             watch.at(3, SUMMING)
             ranking.connect(ranks, patience)
             sums = together.sums(
@@ -138,12 +135,11 @@ def _together(
         every = [Outcome(**outcome) for rank in rows for outcome in rank]
         examination.add([outcome for outcome in every if outcome.state != "ok"][:NAMED] or every[:1], SUMMING)
         state = ranking.first_alone(ranks, lambda: worst(examination.outcomes))
-        if state != worst(examination.outcomes):  # what the first found is everybody's, and how all end
+        if state != worst(examination.outcomes):  # end all ranks with the state that the first rank found
             examination.outcomes.append(Outcome(state, "see the first rank's report"))
 
 
 def _compare(examination: Examination, ranks: Ranks, patience: float) -> None:
-    """What others complain of, and who differs."""
     rows = together.gather(ranks, "outcomes", [examination.host.name, plain(examination.outcomes)], patience)
     every = together.members(ranks, examination.host, patience)
     shared = list(together.disk(ranks, examination.host, patience))
@@ -160,7 +156,7 @@ def _compare(examination: Examination, ranks: Ranks, patience: float) -> None:
 
 
 def others(rows: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Outcome]:
-    """What other ranks complain of and the first does not, each with the machines that do."""
+    """Yield the complaints of other ranks that the first rank does not have, each with its machines."""
     nodes: dict[tuple[str, ...], list[str]] = {}
     keys = ("state", "text", "remedy")
     known = [[outcome[key] for key in ("check", *keys)] for outcome in rows[0][1]]

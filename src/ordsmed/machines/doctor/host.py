@@ -1,4 +1,4 @@
-"""Host: what checks ask of the machine they stand on; a made-up one answers in its place."""
+"""Facts about the machine that the checks run on. Tests pass a made-up host instead."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine import devices, host
 from ordsmed.base.menu import HOUSE
 
-PATIENCE = 20.0  # seconds that a command has to answer
-BESIDE = ("numpy", "tokenizers", "safetensors", "msgspec")  # whose versions are compared between machines
-CODE = "code of ordsmed"  # another of the same version is told apart by it
+PATIENCE = 20.0  # seconds that a command may take to answer
+BESIDE = ("numpy", "tokenizers", "safetensors", "msgspec")  # packages whose versions are compared between machines
+CODE = "code of ordsmed"  # digest of the source; differs between copies of ordsmed with the same version
 
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU as torch sees it."""
-
     name: str
     capability: str  # 9.0, or gfx90a
     memory: float = 0.0  # GiB
@@ -40,54 +38,52 @@ class Card:
 class Torch:
     version: str = ""  # empty: it cannot be imported
     reason: str = ""  # why it cannot
-    cuda: str = ""  # the runtime that it was built with
+    cuda: str = ""  # CUDA version that torch was built with
     hip: str = ""
     nccl: str = ""
-    codes: tuple[str, ...] = ()  # of GPUs that it was built for: sm_90, compute_90, gfx90a
-    driver: str = ""  # the newest CUDA that the driver runs
+    codes: tuple[str, ...] = ()  # GPU architectures that torch was built for: sm_90, compute_90, gfx90a
+    driver: str = ""  # newest CUDA version that the driver supports
     cards: tuple[Card, ...] = ()
 
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, and where a job on it would go."""
+    """A machine, and the site on which a job would run."""
 
     env: Mapping[str, str]
     python: str
     arch: str
-    name: str  # as Slurm has it
+    name: str  # node name in Slurm
     hostname: str
     user: str
     home: Path
-    shared: Path  # the disk that all nodes of a job reach
+    shared: Path  # folder on the disk that all nodes of a job share
     torch: Torch
-    wanted: Mapping[str, str]  # the range that is in force, by name: >=2.11
+    wanted: Mapping[str, str]  # required range by package name: >=2.11
     versions: Mapping[str, str]
-    place: Destination | None  # the site and partition that were named
-    gpus: str  # whose GPUs the system knows: NVIDIA, AMD or none
-    interfaces: tuple[str, ...]  # of the network
+    place: Destination | None  # site and partition that the user named
+    gpus: str  # vendor of the GPUs by the operating system: NVIDIA, AMD or none
+    interfaces: tuple[str, ...]  # network interfaces
     fabric: str  # Slingshot, InfiniBand or Ethernet
     cores: int
-    bound: tuple[int, ...]  # cores that this process may run on, by their numbers
-    available: int  # cores of the machine, or of the container or job that this process is in
-    temporary: Path  # where libraries write for a while
-    ask: Callable[[Sequence[str]], str | None]  # a command's answer; None: there is none, or it failed
-    space: Callable[[Path], tuple[int, int]]  # bytes that are free, and all
+    bound: tuple[int, ...]  # numbers of the cores that this process may run on
+    available: int  # cores of the machine, or of this process's container or job
+    temporary: Path  # folder for temporary files
+    ask: Callable[[Sequence[str]], str | None]  # runs a command and returns its output; None if it is missing or fails
+    space: Callable[[Path], tuple[int, int]]  # (free, total) bytes of the disk of a path
     clock: Callable[[], float]
-    address: Callable[[str], str]  # of a machine's name; "": nobody knows it
-    bind: Callable[[int], str]  # why a port cannot be listened at; "": it can
-    device: str = "cpu"  # on which products and sums are measured
+    address: Callable[[str], str]  # IP address of a host name; empty if it is unknown
+    bind: Callable[[int], str]  # reason why a port cannot be listened on; empty if it can
+    device: str = "cpu"  # device on which products and sums are measured
     world: int = 1
     account: str = ""
 
     @property
     def slurm(self) -> bool:
-        """Is this a machine of a cluster?"""
         return self.place.site.scheduler == "slurm" if self.place else "SLURM_JOB_ID" in self.env
 
 
 def this(place: Destination | None, *, account: str = "", device: str = "cpu", world: int = 1) -> Host:
-    """The machine that this process runs on."""
     home = Path(os.environ.get("HOME", "") or "/")
     shared = os.path.expandvars(place.site.scratch) if place else ""
     return Host(
@@ -104,7 +100,6 @@ def this(place: Destination | None, *, account: str = "", device: str = "cpu", w
 
 
 def torch_here() -> Torch:
-    """What torch says of itself and of the GPUs it sees."""
     try:
         import torch
     except (ImportError, OSError) as failure:
@@ -129,11 +124,11 @@ def torch_here() -> Torch:
 
 
 def ranges() -> dict[str, str]:
-    """The versions of Python and torch that this library takes, as it says itself."""
+    """Return the ranges of Python and torch versions that ordsmed requires."""
     try:
         python = importlib.metadata.metadata("ordsmed")["Requires-Python"] or ""
         needs = importlib.metadata.requires("ordsmed") or []
-    except importlib.metadata.PackageNotFoundError:  # its sources, not installed
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout, not installed
         path = HOUSE.parents[1] / "pyproject.toml"
         project = tomllib.loads(path.read_text(encoding="utf-8"))["project"] if path.is_file() else {}
         python, needs = project.get("requires-python", ""), project.get("dependencies", [])
@@ -142,7 +137,6 @@ def ranges() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of this library and of those that make the numbers."""
     packages = {"ordsmed": str(identity()), CODE: identity().digest}
     for name in BESIDE:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -151,7 +145,7 @@ def versions() -> dict[str, str]:
 
 
 def within(version: str, wanted: str) -> bool:
-    """Is 2.9.1+cu128 in the range `>=2.7,<3`?"""
+    """Return whether a version satisfies a range: 2.9.1+cu128 is in `>=2.7,<3`."""
     numbers = _numbers(version)
     for part in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|>|<|~=)\s*([\w.+*]+)", part)
@@ -173,7 +167,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def fabric_of(root: Path) -> str:
-    """What connects machines, as the system has it."""
+    """Return the kind of network between machines, by the system files below `root`."""
     names = {"Slingshot": "sys/class/cxi", "InfiniBand": "sys/class/infiniband"}
     return next((name for name, path in names.items() if any((root / path).glob("*"))), "Ethernet")
 
@@ -181,12 +175,12 @@ def fabric_of(root: Path) -> str:
 def user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container knows a number alone
+    except (KeyError, OSError):  # in a container, the user may have only a number
         return str(os.getuid())
 
 
 def answer(words: Sequence[str]) -> str | None:
-    """What a command prints; None where there is none, it fails, or does not answer."""
+    """Return the output of a command; None if it does not exist, fails or times out."""
     if not shutil.which(words[0]):
         return None
     try:
@@ -197,7 +191,6 @@ def answer(words: Sequence[str]) -> str | None:
 
 
 def space(path: Path) -> tuple[int, int]:
-    """Bytes of a disk that are free, and all it has."""
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 

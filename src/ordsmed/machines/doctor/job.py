@@ -1,4 +1,4 @@
-"""Checks of the cluster: does the site stand, its partition, an account of this user?"""
+"""Checks of the cluster: the site, its partition, the account and the cores of a process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from ordsmed.base.say import many
 from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
-GIVEN = ("SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "SLURM_ACCOUNT")  # what Slurm itself reads
+GIVEN = ("SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "SLURM_ACCOUNT")  # variables that Slurm reads
 
 
 def site(host: Host) -> Iterator[Outcome]:
-    """Is the machine that was named in use?"""
     if host.place is None:
         yield ok("none named; `--site NAME` checks what is known of it (`ordsmed sites`)")
         return
@@ -32,7 +31,7 @@ def site(host: Host) -> Iterator[Outcome]:
 
 
 def partition(host: Host) -> Iterator[Outcome]:
-    """Does Slurm have the partition, and is it up?"""
+    """Check that Slurm has the partition and that it is up."""
     if not host.slurm:
         return
     answer = host.ask(["sinfo", "--noheader", "--format=%R|%a|%D|%T"])
@@ -56,7 +55,7 @@ def partition(host: Host) -> Iterator[Outcome]:
 
 
 def account(host: Host) -> Iterator[Outcome]:
-    """Is the account that pays known to Slurm?"""
+    """Check that an account is named if the site requires one, and that Slurm knows it for this user."""
     if not host.slurm:
         return
     needed = host.place is not None and host.place.site.account == "required"
@@ -75,7 +74,7 @@ def account(host: Host) -> Iterator[Outcome]:
 
 
 def cores(host: Host) -> Iterator[Outcome]:
-    """Has this process the cores that its job gives it, or its share of the machine's?"""
+    """Check that this process may use the cores of its job, or its share of the machine's cores."""
     allotted, together = allotted_cores(host), place_of(host.env).local_world
     if not host.slurm and len(host.bound) < allotted:
         shared = f"by {many(together, 'process')}" if together > 1 else "in all"
@@ -95,12 +94,15 @@ def cores(host: Host) -> Iterator[Outcome]:
 
 
 def allotted_cores(host: Host) -> int:
-    """The cores of a process: of its job, else its share of the machine's."""
+    """Return the cores that a process should have: those of its job, else its share of the machine's cores."""
     return _given(host.env) if host.slurm else host.available // place_of(host.env).local_world
 
 
 def _given(env: Mapping[str, str]) -> int:
-    """The cores of a process as its job asked for them, else its share of the job's on this node; 0: it is in none."""
+    """Return the cores per task that the job requested, else the task's share of the job's cores on this node.
+
+    0 outside a job.
+    """
     if env.get("SLURM_CPUS_PER_TASK", "").isdigit():
         return int(env["SLURM_CPUS_PER_TASK"])
     node = re.match(r"\d+", env.get("SLURM_JOB_CPUS_PER_NODE", ""))

@@ -1,4 +1,4 @@
-"""Checks of the network: names, ports, and what NCCL and libfabric are told."""
+"""Checks of the network: host names, ports, interfaces, and the settings of NCCL and libfabric."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
 LOOPBACK = "lo"
-NEAR = ("127.", "::1")  # addresses that only this machine reaches
+NEAR = ("127.", "::1")  # loopback addresses
 SOCKETS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 SLOWER = {
     "NCCL_P2P_DISABLE": "GPUs of one machine talk through memory",
@@ -17,8 +17,9 @@ SLOWER = {
     "NCCL_IB_DISABLE": "InfiniBand lies idle",
     "NCCL_NET_GDR_DISABLE": "what is sent goes through memory",
 }
-# Without them NCCL on Slingshot changes sums between nodes in silence (LL128 with GPUDirect: NVIDIA/nccl#2001):
-# documentation.sigma2.no, hpc_machines/olivia/nccl, May 2026; github.com/HewlettPackard/shs-ccl-docs, ccl_env.sh
+# Without these settings, NCCL on Slingshot silently corrupts sums between nodes (LL128 with GPUDirect:
+# NVIDIA/nccl#2001). Sources: documentation.sigma2.no, hpc_machines/olivia/nccl, May 2026;
+# github.com/HewlettPackard/shs-ccl-docs, ccl_env.sh.
 SLINGSHOT = dict(
     line.split("=")
     for line in """
@@ -38,7 +39,7 @@ NCCL_NET_GDR_LEVEL=PHB
 
 
 def names(host: Host) -> Iterator[Outcome]:
-    """Does this machine know its own name, and that of the first one?"""
+    """Check that this machine's name and the first machine's name resolve."""
     address = host.address(host.hostname)
     if not address:
         yield error(f"nobody knows {host.hostname}", "have it written into DNS or /etc/hosts; processes meet by name")
@@ -54,7 +55,6 @@ def names(host: Host) -> Iterator[Outcome]:
 
 
 def port(host: Host) -> Iterator[Outcome]:
-    """Is the port free at which processes are to meet?"""
     if host.world > 1:
         yield ok("processes have met")
         return
@@ -67,7 +67,7 @@ def port(host: Host) -> Iterator[Outcome]:
 
 
 def interfaces(host: Host) -> Iterator[Outcome]:
-    """Do the interfaces that NCCL and gloo are told to take exist?"""
+    """Check that the network interfaces named in variables of NCCL and gloo exist."""
     variables = {name: host.env[name] for name in SOCKETS if host.env.get(name)}
     for name, value in variables.items():
         if lacking := _lacking(value, host.interfaces):
@@ -81,7 +81,7 @@ def interfaces(host: Host) -> Iterator[Outcome]:
 
 
 def _no_network(host: Host) -> Outcome:
-    """What is left without any: processes of one machine."""
+    """Return the outcome for a machine without network: an error if the job has several nodes, else a warning."""
     if nodes_of(host) > 1:
         remedy = "ask the site's people, or leave this machine out with `--exclude`"
         return error(f"{host.hostname} has no network, so other machines cannot be met", remedy)
@@ -90,13 +90,16 @@ def _no_network(host: Host) -> Outcome:
 
 
 def nodes_of(host: Host) -> int:
-    """On how many machines its job is; 1 where nobody says."""
+    """Return the number of nodes of the job step; 1 if Slurm does not say."""
     nodes = host.env.get("SLURM_STEP_NUM_NODES", host.env.get("SLURM_JOB_NUM_NODES", "1"))
     return int(nodes) if nodes.isdigit() else 1
 
 
 def _lacking(value: str, there: tuple[str, ...]) -> list[str]:
-    """Names that no interface begins with (`=`: is); `^` names those that are left out."""
+    """Return the names in `value` that match no interface in `there`: by prefix, or exactly after `=`.
+
+    A value that starts with `^` lists excluded interfaces and needs no match.
+    """
     if value.startswith("^"):
         return []
     exact = value.startswith("=")
@@ -109,7 +112,7 @@ def _lacking(value: str, there: tuple[str, ...]) -> list[str]:
 
 
 def collectives(host: Host) -> Iterator[Outcome]:
-    """Is NCCL told anything that makes it slow, or left without what Slingshot needs?"""
+    """Check for settings that slow NCCL down, and for missing settings that NCCL needs on Slingshot."""
     slow = [name for name in SLOWER if host.env.get(name) == "1"]
     for name in slow:
         yield warning(f"{name}=1: {SLOWER[name]}", f"unset {name}")

@@ -1,4 +1,4 @@
-"""Outcome: what one check says: fine, to be looked at, or wrong, with the remedy; and many of them in words."""
+"""Outcomes of checks: a state, a text and a remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ordsmed.base import screen
 
-State = Literal["ok", "warning", "error", "absent"]  # absent: it cannot be looked at here, which is no fault
+State = Literal["ok", "warning", "error", "absent"]  # absent: cannot be checked on this machine, which is not a fault
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Outcome:
     state: State
     text: str
     remedy: str = ""
-    figures: dict[str, float] = field(default_factory=dict)  # measured, by name and unit
+    figures: dict[str, float] = field(default_factory=dict)  # measured values by name and unit
     check: str = ""
-    node: str = ""  # which machine says so, where there are several
+    node: str = ""  # machine that reports it, if there are several
 
     @property
     def words(self) -> str:

@@ -1,4 +1,4 @@
-"""Checks of what is installed: Python, torch, the wheel against processor, GPUs and driver."""
+"""Checks of the software: Python, torch, and whether torch fits the processor, the GPUs and the driver."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ LOUD = {
 
 
 def python(host: Host) -> Iterator[Outcome]:
-    """Is the interpreter one that the library takes?"""
     yield from _in_range(host, "Python", host.python, "make an environment with another Python")
 
 
 def torch(host: Host) -> Iterator[Outcome]:
-    """Can PyTorch be imported, and is its version in the range that is in force?"""
+    """Check that PyTorch can be imported and that its version is in the required range."""
     if not host.torch.version:
         yield error(f"cannot be imported: {host.torch.reason}", _install(host))
         return
@@ -49,7 +48,6 @@ def _in_range(host: Host, name: str, version: str, remedy: str) -> Iterator[Outc
 
 
 def checkpoints(host: Host) -> Iterator[Outcome]:
-    """Can a checkpoint's format be written and read?"""
     if not host.torch.version:
         return
     from ordsmed.weights.weights import check_format
@@ -63,7 +61,7 @@ def checkpoints(host: Host) -> Iterator[Outcome]:
 
 
 def wheel(host: Host) -> Iterator[Outcome]:
-    """Is torch built for this processor's and these GPUs' makers?"""
+    """Check that torch was built for this processor and for these GPUs' vendor."""
     torch, part = host.torch, host.place.partition if host.place else None
     if part and part.arch not in ("unknown", host.arch):
         place = f"{part.name} of {_site(host)}"
@@ -82,7 +80,6 @@ def wheel(host: Host) -> Iterator[Outcome]:
 
 
 def gpus(host: Host) -> Iterator[Outcome]:
-    """Does torch see the GPUs, and has it code for each?"""
     torch = host.torch
     expected = host.place.partition.gpus if host.place else None
     if not torch.cards:
@@ -112,7 +109,7 @@ def gpus(host: Host) -> Iterator[Outcome]:
 
 
 def driver(host: Host) -> Iterator[Outcome]:
-    """Is the driver new enough for the runtime that torch was built with?"""
+    """Check that the driver supports the CUDA version that torch was built with."""
     torch = host.torch
     if host.gpus != "NVIDIA" or not torch.cuda:
         return
@@ -131,7 +128,6 @@ def driver(host: Host) -> Iterator[Outcome]:
 
 
 def precision(host: Host) -> Iterator[Outcome]:
-    """Can the GPUs do what the partition's layout says?"""
     if host.place is None:
         return
     precision = str(host.place.layout.get("precision", "auto"))
@@ -143,7 +139,7 @@ def precision(host: Host) -> Iterator[Outcome]:
 
 
 def switches(host: Host) -> Iterator[Outcome]:
-    """Are there settings for debugging left in the environment, or more threads than cores?"""
+    """Check that no debugging variables are set, and that there are not more threads than cores."""
     slow = [(name, reason) for name, (value, reason) in LOUD.items() if host.env.get(name) == value]
     for name, reason in slow:
         yield warning(f"{name}={host.env[name]}: {reason}", f"unset {name}")
@@ -159,7 +155,6 @@ def _site(host: Host) -> str:
 
 
 def _install(host: Host) -> str:
-    """How torch comes to this place."""
     site = host.place.site if host.place else None
     if host.place and (modules := host.place.modules):
         return f"`module load {' '.join(modules)}`"

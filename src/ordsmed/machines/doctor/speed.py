@@ -1,4 +1,4 @@
-"""Checks of what the device does in a second: products, and bytes of its memory."""
+"""Checks of the device's speed: matrix products, and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from ordsmed.machines.doctor.outcome import Outcome, ok, warning
 
 COPIED = {"cpu": 64 << 20, "cuda": 1 << 30}  # bytes, larger than any cache
 TIMES = 5
-LEAST_SHARE = 0.3  # of what a GPU's maker states; short measurements of large products reach two thirds
+LEAST_SHARE = 0.3  # of the peak that the maker states; short measurements of large products reach two thirds
 
 
 def products(host: Host) -> Iterator[Outcome]:
-    """How many operations a second do large products reach?"""
     if not host.torch.version:
         return
     import torch
@@ -29,7 +28,7 @@ def products(host: Host) -> Iterator[Outcome]:
 
 
 def products_of(precision: str, peak: float, stated: float) -> Outcome:
-    """A speed beside what the maker states, where that is known."""
+    """Return the outcome for a measured peak in FLOP/s. Warn if it is far below the stated peak in TFLOP/s."""
     figures = {f"{precision} TFLOP/s": peak / 1e12}
     text = f"{peak / 1e12:.3g} TFLOP/s in {precision}" + (
         f", {peak / 1e12 / stated:.0%} of its maker's" if stated else ""
@@ -40,7 +39,6 @@ def products_of(precision: str, peak: float, stated: float) -> Outcome:
 
 
 def memory(host: Host) -> Iterator[Outcome]:
-    """How many bytes a second does a copy in memory read and write?"""
     if not host.torch.version:
         return
     speed = copied(host.device)
@@ -48,7 +46,7 @@ def memory(host: Host) -> Iterator[Outcome]:
 
 
 def copied(device: str) -> float:
-    """The best of a few copies."""
+    """Return the bytes per second, read and written, of the fastest of a few copies."""
     import torch
 
     chosen = torch.device(device)

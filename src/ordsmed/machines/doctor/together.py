@@ -1,6 +1,6 @@
-"""Several processes looked at together: what differs between their machines, and sums over all checked for values.
+"""Checks of several processes: differences between their machines, and the correctness of all-reduce.
 
-each rank: facts, outcomes -> the store -> the first rank: who differs      sums: every number held against its own
+each rank: facts, outcomes -> the store -> the first rank: differences      sums: each element is verified
 """
 
 from __future__ import annotations
@@ -28,29 +28,27 @@ from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 if TYPE_CHECKING:
     import torch
 
-SIZES = (1, 1_000, 65_537, 1 << 20, (1 << 22) + 3)  # numbers: protocols change with size, and like no remainders
+SIZES = (1, 1_000, 65_537, 1 << 20, (1 << 22) + 3)  # elements; NCCL's protocol depends on the size
 TYPES = ("float32", "bfloat16", "float16", "float64", "int64")
-MODULUS = 3  # numbers are 0, 1 and 2
-EXACT = {"bfloat16": 256, "float16": 2048}  # whole numbers that a type holds, in whatever order they are added
+MODULUS = 3  # values are 0, 1 and 2
+EXACT = {"bfloat16": 256, "float16": 2048}  # integers up to which a type is exact in any order of addition
 SETTINGS = ("NCCL_", "FI_", "RCCL_", "UCX_", "GLOO_", "TORCH_NCCL_", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
             "CUBLAS_WORKSPACE_CONFIG", "PYTORCH_CUDA_ALLOC_CONF")  # fmt: skip
-OWN = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ by their nature
+OWN = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ between processes by design
 
-COMPARED = ("FLOP/s", "memory GB/s")  # a disk that all share is as fast as the others leave it
+COMPARED = ("FLOP/s", "memory GB/s")  # the speed of a shared disk depends on the load of others, so it is not compared
 
 Sum = Callable[["torch.Tensor"], None]
 
 
 @dataclass(frozen=True)
 class Member:
-    """What one rank says of itself."""
-
     rank: int
     node: str
     facts: Mapping[str, str]
     clock: float
-    bound: Sequence[int] = ()  # cores that it may run on
-    allotted: int = 0  # how many its job gives it; 0: nobody says
+    bound: Sequence[int] = ()  # cores that the process may run on
+    allotted: int = 0  # number of cores that its job gives it; 0 if unknown
 
     @property
     def name(self) -> str:
@@ -58,7 +56,6 @@ class Member:
 
 
 def facts(host: Host) -> dict[str, str]:
-    """What must be alike on all machines."""
     torch = host.torch
     cards = ", ".join(sorted({card.name for card in torch.cards}))
     named = {"Python": host.python, "torch": torch.version, "CUDA": torch.cuda, "ROCm": torch.hip, "NCCL": torch.nccl,
@@ -68,7 +65,7 @@ def facts(host: Host) -> dict[str, str]:
 
 
 def gather(ranks: Ranks, key: str, value: object, patience: float) -> list[Any]:
-    """What all ranks say, in their order; anything JSON holds."""
+    """Return the JSON value of each rank, in rank order."""
     store, limit = ranks.store, timedelta(seconds=patience)
     store.set(f"{key}/{ranks.rank}", json.dumps(value))
     keys = [f"{key}/{rank}" for rank in range(ranks.world)]
@@ -77,7 +74,7 @@ def gather(ranks: Ranks, key: str, value: object, patience: float) -> list[Any]:
 
 
 def members(ranks: Ranks, host: Host, patience: float) -> list[Member]:
-    """All ranks; their clocks are read as the last of them comes."""
+    """Return the facts of all ranks. Ranks meet first, so that all clocks are read at about the same time."""
     gather(ranks, "here", True, patience)
     clock = host.clock()
     rows = gather(ranks, "member", [host.name, facts(host), clock, host.bound, allotted_cores(host)], patience)
@@ -85,7 +82,7 @@ def members(ranks: Ranks, host: Host, patience: float) -> list[Member]:
 
 
 def disk(ranks: Ranks, host: Host, patience: float) -> Iterator[Outcome]:
-    """Do all ranks reach the same disk, and does a lock of one keep the others out?"""
+    """Check that all ranks reach the same shared disk, and that a lock of one rank excludes the others."""
     secret = secrets.token_hex(8)
     folder = host.shared / f".ordsmed-doctor-{secret}"
     lock = None
@@ -106,7 +103,7 @@ def disk(ranks: Ranks, host: Host, patience: float) -> Iterator[Outcome]:
 
 
 def _seen(path: Path, word: str) -> str:
-    """What another rank finds wrong with a file that the first wrote and holds."""
+    """Return the problem that a rank finds with a file that the first rank wrote and locked; empty if none."""
     try:
         with path.open() as file:
             if file.read() != word:
@@ -129,7 +126,7 @@ def _disk_of(path: Path, answers: list[str]) -> Iterator[Outcome]:
 
 
 def alike(every: list[Member]) -> Iterator[Outcome]:
-    """Name who has another version or setting than most."""
+    """Report the ranks whose versions or settings differ from the majority."""
     lines = []
     for fact in sorted({key for member in every for key in member.facts}):
         values = [member.facts.get(fact, "none") for member in every]
@@ -149,7 +146,6 @@ def alike(every: list[Member]) -> Iterator[Outcome]:
 
 
 def clocks(every: list[Member]) -> Iterator[Outcome]:
-    """Name whose clock is off."""
     middle = sorted(member.clock for member in every)[(len(every) - 1) // 2]
     furthest = max(every, key=lambda member: abs(member.clock - middle))
     off = abs(furthest.clock - middle)
@@ -158,7 +154,7 @@ def clocks(every: list[Member]) -> Iterator[Outcome]:
 
 
 def cores(every: list[Member]) -> Iterator[Outcome]:
-    """Name the machine whose ranks are bound to the same few cores, while others lie idle."""
+    """Report machines whose ranks are bound to fewer cores than they should have together."""
     nodes: dict[str, list[Member]] = {}
     for member in every:
         nodes.setdefault(member.node, []).append(member)
@@ -177,7 +173,7 @@ def cores(every: list[Member]) -> Iterator[Outcome]:
 def sums(
     world: int, rank: int, device: str, add: Sum, *, at: Callable[[int], None] = lambda step: None
 ) -> Iterator[Outcome]:
-    """All-reduce numbers of several sizes and types; each result is held against what it must be."""
+    """All-reduce tensors of several sizes and types, and compare each element with the expected sum."""
     import torch
 
     step, slowest, wrong = 0, 0.0, list[str]()
@@ -193,7 +189,7 @@ def sums(
             if torch.device(device).type == "cuda":
                 torch.cuda.synchronize()
             spent = time.perf_counter() - began
-            if problem := difference(numbers, wanted):  # the others go on, and so does this rank
+            if problem := difference(numbers, wanted):  # go to the next sum, like the others
                 wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {problem}")
             if kind == "float32" and size == SIZES[-1]:
                 slowest = spent
@@ -214,16 +210,16 @@ WRONG = (
 
 
 def period_of(kind: str, world: int) -> int:
-    """After how many ranks the numbers at a place come again: 0, 1, 2 and then zeros, so that a type holds their sum.
+    """Return the period, in ranks, of the values at one position of the tensors.
 
-    Of so many ranks in a row each place is given 3.
+    A period holds 0, 1, 2 and then zeros, so it adds up to 3. It is long enough for the type to hold the sum over all
+    ranks exactly.
     """
     turns = EXACT.get(kind, 1 << 24) // sum(range(MODULUS))
     return max(MODULUS, -(-world // turns))
 
 
 def share(size: int, rank: int, device: str, period: int = MODULUS) -> torch.Tensor:
-    """The numbers of one rank, whole and small."""
     import torch
 
     numbers = (torch.arange(size, device=device) + rank) % period
@@ -231,18 +227,17 @@ def share(size: int, rank: int, device: str, period: int = MODULUS) -> torch.Ten
 
 
 def expected(size: int, world: int, device: str, period: int = MODULUS) -> torch.Tensor:
-    """Their sums over all ranks, reckoned by each for itself."""
     import torch
 
     numbers = torch.arange(period, device=device)
-    counts = world // period + (numbers < world % period).long()  # of ranks, by what is left of them
+    counts = world // period + (numbers < world % period).long()  # number of ranks per remainder
     cycle = torch.stack([value * counts[(value - numbers) % period] for value in range(MODULUS)]).sum(0)
     return cycle[torch.arange(size, device=device) % period]
 
 
 def difference(numbers: torch.Tensor, wanted: torch.Tensor) -> str:
-    """How many are wrong, and the first of them; empty: none is."""
-    wrong = numbers.double() != wanted.double()  # not as whole numbers: 1.5 would be 1
+    """Return how many elements are wrong, and the first of them; empty if all are right."""
+    wrong = numbers.double() != wanted.double()  # compare as floats: as integers, 1.5 would equal 1
     if not bool(wrong.any()):
         return ""
     first = int(wrong.nonzero()[0])
@@ -250,7 +245,7 @@ def difference(numbers: torch.Tensor, wanted: torch.Tensor) -> str:
 
 
 def slower(every: Sequence[Mapping[str, float]], names: list[str], share: float = 0.5) -> Iterator[Outcome]:
-    """Name the node whose figures are far below the others' middle."""
+    """Report the ranks whose speed is below `share` of the median."""
     for figure in sorted({key for figures in every for key in figures if key.endswith(COMPARED)}):
         values = [figures.get(figure, 0.0) for figures in every]
         middle = sorted(values)[len(values) // 2]

@@ -1,1 +1,1 @@
-"""Installations on machines: what a site wants is written for its own tools, and done when asked for."""
+"""Installations on clusters: write scripts for the tools of each site, and run them on request."""

@@ -1,4 +1,4 @@
-"""Bundles: the wheels that an installation wants, collected where there is a network, for a machine that has none.
+"""Bundles: download the wheels of an installation for a machine without network.
 
 the lock, arch, Python -> pip download -> FOLDER/*.whl, lock.txt, bundle.json -> ordsmed install --from FOLDER
 """
@@ -22,8 +22,8 @@ from ordsmed.machines.install.plan import BUNDLED_TORCH, MANIFEST, Installation,
 from ordsmed.machines.install.venv import BUILT
 
 OWN = (platform.machine(), here())
-GLIBC = range(5, 29)  # manylinux_2_5 ... 2_28: what a machine with Red Hat 8 takes
-# pip reads markers (platform_machine) of the machine it runs on, whatever --platform says
+GLIBC = range(5, 29)  # manylinux_2_5 ... 2_28, the versions of glibc that Red Hat 8 supports
+# pip evaluates markers (platform_machine) for the machine it runs on and ignores --platform for them
 PIP = """import platform, runpy, sys
 arch, version = sys.argv[1:3]
 platform.machine = lambda: arch
@@ -34,7 +34,10 @@ runpy.run_module("pip", run_name="__main__")"""
 
 
 def collect(work: Installation, folder: Path) -> dict[str, Any]:
-    """Fill a folder, whole or absent; what has no wheel is there as its source, and named."""
+    """Download the bundle into a folder, which appears only if it is complete.
+
+    Packages without a wheel for the target are included as source.
+    """
     arch, version = work.arch, work.python or here()
     if arch == "unknown":
         problem = f"{work.place.name} does not say the arch of {work.place.partition.name}"
@@ -64,13 +67,13 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
 
 
 def _collect_torch(folder: Path, words: Sequence[str], work: Installation) -> None:
-    """PyTorch and the libraries of its index, whose digests are written down as they came."""
+    """Download PyTorch and its libraries from its own index, and write down the digests of the files."""
     before, pinned = set(folder.iterdir()), {entry.name for entry in work.pinned}
     _fetch(words, work.arch, work.python)
     lines = []
     for path in sorted(set(folder.iterdir()) - before):
         name, version = path.name.split("-")[:2]
-        if lock.normal(name) in pinned:  # which comes in the version of the lock
+        if lock.normal(name) in pinned:  # installed in the version of the lock instead
             path.unlink()
         else:
             lines.append(f"{name}=={version} --hash=sha256:{_sha256(path)}\n")
@@ -83,7 +86,6 @@ def _sha256(path: Path) -> str:
 
 
 def only_for(arch: str, version: str) -> list[str]:
-    """pip's flags that choose wheels of another machine."""
     tags = [f"manylinux_2_{n}_{arch}" for n in reversed(GLIBC)]
     tags += [f"manylinux2014_{arch}", *([f"manylinux2010_{arch}", f"manylinux1_{arch}"] if arch == "x86_64" else [])]
     only = ["--only-binary=:all:", "--implementation=cp", f"--python-version={version}"]
@@ -97,7 +99,7 @@ def _fetch(words: Sequence[str], arch: str, version: str) -> None:
 
 
 def run_pip(words: Sequence[str], arch: str, version: str) -> str:
-    """Run pip as if on that machine; empty, or what it complained of."""
+    """Run pip as if on a machine of that arch and Python version. Return its error message; empty if it succeeded."""
     start = [sys.executable, "-c", PIP, arch, version]
     done = subprocess.run(
         [*start, *words, "--quiet", "--disable-pip-version-check"], capture_output=True, text=True, check=False
@@ -113,7 +115,6 @@ def _last(problem: str) -> str:
 
 
 def lines(facts: dict[str, Any], folder: Path) -> list[str]:
-    """What was collected, and what is built there."""
     text = [f"{folder}: {many(len(facts['wheels']), 'wheel')} for {facts['arch']}, Python {facts['python']}"]
     text += [
         f"  {name}: no wheel for {facts['arch']}; built there, with {compiler}"

@@ -1,6 +1,6 @@
-"""Containers: CSC's tykky, a definition for Apptainer or SingularityCE, a Dockerfile with lines of Enroot and Pyxis.
+"""Container images: CSC's tykky, Apptainer or SingularityCE, and Docker with Enroot and Pyxis.
 
-An image's ordsmed is in a venv of its own, over what the image has: /opt/ordsmed/venv.
+In an image, ordsmed is in a venv on top of the image's packages: /opt/ordsmed/venv.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from ordsmed.base.screen import command
 from ordsmed.machines.install import shell
 from ordsmed.machines.install.plan import BUNDLED_TORCH, NUMPY, PINS, Installation
 
-AT = "/opt/ordsmed"  # within
+AT = "/opt/ordsmed"  # folder inside the image
 PYTHON = f"{AT}/venv/bin/python"
 
 
 def tykky(work: Installation) -> dict[str, str]:
-    """requirements.txt is PyTorch alone, of its own index; what comes after it is done inside."""
+    """Return the files for tykky.
+
+    Its requirements.txt holds only PyTorch, from PyTorch's index; inside.sh installs the rest.
+    """
     index = "" if work.bundle else f"--index-url {work.index}\n"
     return {
         "requirements.txt": f"{index}{work.torch_wanted}\n",
@@ -168,7 +171,7 @@ def _launch(work: Installation) -> Iterator[str]:
 
 
 def _run_sub(work: Installation) -> Iterator[str]:
-    """Pyxis' lines; `ordsmed submit --container FILE --enroot` plans and writes a whole job."""
+    """Yield a batch script for Pyxis. `ordsmed submit --container FILE --enroot` writes complete jobs."""
     part = work.place.partition
     gpus = part.gpus or 0
     yield "#!/bin/bash"
@@ -178,7 +181,7 @@ def _run_sub(work: Installation) -> Iterator[str]:
         yield from (f"#SBATCH {flag}" for flag in part.access)
     yield f"#SBATCH --ntasks-per-node={gpus or 1}"
     if gpus:
-        ask = "--gpus-per-node={gpus}" if "{total}" in part.ask else part.ask  # a node's, so that any -N is right
+        ask = "--gpus-per-node={gpus}" if "{total}" in part.ask else part.ask  # per node: right for any -N
         yield f"#SBATCH {ask.format(gpus=gpus)}"
     cores = resources.cores_of(work.place, gpus, gpus or 1)
     if cores:
@@ -202,7 +205,6 @@ def _run_sub(work: Installation) -> Iterator[str]:
 
 
 def steps(work: Installation) -> list[str]:
-    """What is done within an image, by `sh`."""
     inherit = " --system-site-packages" if work.torch == "image" else ""
     where = f" --no-index --find-links {AT}/bundle" if work.bundle else ""
     lines = [

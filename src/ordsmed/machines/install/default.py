@@ -1,6 +1,6 @@
-"""The default of a prefix: changed to another installation once that one's validation is right, or back.
+"""Change the default installation of a prefix, after the new one passed its validation, or change it back.
 
-lock -> is it the code that was installed? -> `ordsmed validate --quick` of that very installation -> one link
+lock -> is the code the installed code? -> `ordsmed validate --quick` of that installation -> one link
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ Show = Callable[[str], None]
 
 
 def change(prefix: Path, name: str, show: Show) -> dict[str, Any]:
-    """Validate an installation, and make it the default where that is right."""
     with locked(prefix):
         known = records.read(prefix)
         chosen, before = records.choose(known, name), records.default_of(prefix, known)
@@ -43,7 +42,10 @@ def change(prefix: Path, name: str, show: Show) -> dict[str, Any]:
 
 
 def go_back(prefix: Path) -> dict[str, Any]:
-    """The default before this one, which was validated when it became that; its code must be what it was."""
+    """Restore the previous default.
+
+    It was validated when it became the default, so only check that its code is unchanged.
+    """
     with locked(prefix):
         known = records.read(prefix)
         before = records.default_of(prefix, known)
@@ -61,7 +63,10 @@ def go_back(prefix: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def locked(prefix: Path) -> Iterator[None]:
-    """One works in a prefix at a time, install.sh too; whoever else comes is told who that is."""
+    """Lock a prefix against other processes, including install.sh.
+
+    If it is locked, raise an error that names the holder.
+    """
     path = prefix / LOCK
     if not prefix.is_dir():
         raise DataError(prefix, "no such folder", "the --prefix of an installation")
@@ -81,16 +86,15 @@ def locked(prefix: Path) -> Iterator[None]:
 
 
 def _check(prefix: Path, record: InstallRecord, stays: str) -> None:
-    """Is it there, does it start, and is its code what was installed?"""
     if not records.is_there(prefix, record):
         raise DataError(prefix / record.target, f"is not there; {stays}", "", "install it again")
     done = subprocess.run(
         _command(record, "version", "--json"), env=_variables(), capture_output=True, text=True, check=False
     )
-    if not record.digest:  # of a version that does not say it
+    if not record.digest:  # an old version that does not report its digest
         return
     try:
-        digest = json.loads(done.stdout.splitlines()[-1])["digest"]  # a module may say something before
+        digest = json.loads(done.stdout.splitlines()[-1])["digest"]  # a module may print a message first
     except (ValueError, KeyError, TypeError, IndexError):
         problem = f"does not start: {_last(done.stderr)}; {stays}"
         raise RunError(record.identity, problem, "", "install it again") from None
@@ -100,7 +104,7 @@ def _check(prefix: Path, record: InstallRecord, stays: str) -> None:
 
 
 def _validate(prefix: Path, record: InstallRecord, stays: str, show: Show) -> Path:
-    """The report of a validation in which nothing is wrong."""
+    """Validate an installation and return the folder of the report. Raise an error if a case fails."""
     folder = prefix / FOLDER / record.identity / time.strftime("%Y%m%d-%H%M%S")
     site = ["--site", record.site] if record.site else []
     last = ""
@@ -129,7 +133,6 @@ def _validate(prefix: Path, record: InstallRecord, stays: str, show: Show) -> Pa
 
 
 def _command(record: InstallRecord, *words: str) -> list[str]:
-    """Words that start an installation, with its modules where it has some."""
     if not record.start:
         raise DataError(record.identity, "its record does not say how it is started", "", "install it again")
     profile = [PROFILE] if record.before else []
@@ -137,14 +140,14 @@ def _command(record: InstallRecord, *words: str) -> list[str]:
 
 
 def _variables() -> dict[str, str]:
-    """Without what launchers set: a validation is asked of one process."""
+    """Return `variables` without those of launchers, because the validation is a single process."""
     from ordsmed.machines.suite.items import STARTED
 
     return {name: value for name, value in variables().items() if not STARTED.match(name)}
 
 
 def variables() -> dict[str, str]:
-    """Those of this process, but for paths to other code of ordsmed, which would be taken for what is installed."""
+    """Return this process's environment without paths to other copies of ordsmed, which hide the installed one."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in paths if path and not Path(path, "ordsmed").exists()]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(kept), "PYTHONNOUSERSITE": "1"}
@@ -155,7 +158,7 @@ def _last(text: str) -> str:
 
 
 def _lead(prefix: Path, record: InstallRecord) -> None:
-    """The links lead to another installation, each at once: both are made before one takes its place."""
+    """Point the links at another installation, each atomically. Create all new links before replacing the first one."""
     links = {prefix / DEFAULT: record.target}
     if record.modulefile:
         links[(prefix / record.modulefile).parent / DEFAULT] = Path(record.modulefile).name

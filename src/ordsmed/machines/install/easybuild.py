@@ -1,4 +1,4 @@
-"""An easyconfig: NLPL's one module a package and toolchain, on the PyTorch of EasyBuild's own collection.
+"""An easyconfig in NLPL's naming, one module per package and toolchain, on top of EasyBuild's PyTorch.
 
 PyTorch/2.9.1-foss-2024a-CUDA-12.6.0 -> nlpl-ordsmed/0.1.0-foss-2024a-cuda-12.6.0-Python-3.12.3
 """
@@ -21,15 +21,13 @@ CUDA = "-CUDA-12.6.0"
 
 @dataclass(frozen=True)
 class Generation:
-    """What EasyBuild's collection has besides PyTorch in a toolchain's year; only PyTorch has code for GPUs."""
-
     python: str
     binutils: str
     packages: str
     scipy: str
     tokenizers: str
-    numpy: str  # of `scipy`
-    filelock: str  # of `packages`, as the next
+    numpy: str  # in the bundle of `scipy`
+    filelock: str  # in the bundle of `packages`, like the next fields
     rich: str
     idna: str
     jinja2: str
@@ -39,15 +37,13 @@ GENERATIONS = {
     "2024a": Generation("3.12.3", "2.42", "2024.06", "2024.05", "0.21.4", "1.26.4", "3.15.1", "13.7.1", "3.7", "3.1.4"),
     "2025a": Generation("3.13.1", "2.42", "2025.04", "2025.06", "0.22.2", "2.3.1", "3.18.0", "14.0.0", "3.10", "3.1.6"),
 }
-PINNED = ("msgspec", "tomli-w", "zstandard")  # that the collection lacks: built from their sources
-AS_WHEEL = "safetensors"  # the collection's are older; to build it needs Rust
-OF_ORDSMED = "0" * 64  # in the place of the digest of a wheel that install.sh builds
+PINNED = ("msgspec", "tomli-w", "zstandard")  # not in EasyBuild's collection; built from source
+AS_WHEEL = "safetensors"  # EasyBuild's version is too old, and building it needs Rust
+OF_ORDSMED = "0" * 64  # placeholder for the digest of the wheel that install.sh builds
 
 
 @dataclass(frozen=True)
 class TorchModule:
-    """A module of PyTorch, by its name."""
-
     version: str
     year: str
     cuda: str
@@ -58,7 +54,7 @@ class TorchModule:
 
 
 def torch_module(work: Installation) -> TorchModule:
-    """The PyTorch of the modules that are named, else the newest of the collection."""
+    """Return the PyTorch module that the user named, else the newest one of EasyBuild's collection."""
     usual = USUAL + (CUDA if work.place.partition.gpu != "none" else "")
     named = [name for name in work.modules if name.startswith("PyTorch/") and "foss" in name]
     name = named[0] if named else usual
@@ -75,7 +71,6 @@ def torch_module(work: Installation) -> TorchModule:
 
 
 def name(work: Installation) -> str:
-    """Of the module, as NLPL names them."""
     torch = torch_module(work)
     return f"nlpl-ordsmed/{work.version}-foss-{torch.year}{torch.suffix}-Python-{GENERATIONS[torch.year].python}"
 

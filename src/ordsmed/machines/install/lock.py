@@ -1,6 +1,6 @@
-"""The lock: the version of each package that is installed, on every machine and in every way, and its files' digests.
+"""The lock: a pinned version of each installed package, with the digests of its files.
 
-lock.toml (tests/kit/lock.py writes it) -> Pinned -> the lines that pip checks files against, checksums of easyconfigs
+lock.toml (tests/kit/lock.py writes it) -> Pinned -> requirement lines with hashes for pip, checksums of easyconfigs
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from ordsmed.base.errors import DataError, RecipeError
 
 FILE = Path(__file__).parent / "lock.toml"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-ARCHES = ("x86_64", "aarch64")  # that wheels are for; elsewhere packages are built
-TORCH = "torch"  # of which each index has files of its own: its version alone is pinned
-WITH_TORCH = "triton"  # comes with PyTorch, in the version that PyTorch names
+ARCHES = ("x86_64", "aarch64")  # processors that have wheels; on others, packages are built
+TORCH = "torch"  # its files differ between indexes, so only its version is pinned
+WITH_TORCH = "triton"  # installed with PyTorch, in the version that PyTorch requires
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A package in one version."""
-
     name: str
     version: str
     needs: tuple[str, ...] = ()
@@ -38,34 +36,30 @@ class Pinned:
     """file -> its SHA-256: wheels for Linux, and the source"""
 
     def wheels(self, arch: str = "", python: str = "") -> list[str]:
-        """Those that fit; an arch or a Python that is not known fits all."""
+        """Return the wheels that fit; an empty arch or Python fits all."""
         return [name for name in self.files if name.endswith(".whl") and fits(name, arch, python)]
 
     @property
     def source(self) -> str:
-        """The file of its source."""
         return next(name for name in self.files if not name.endswith(".whl"))
 
 
 @functools.cache
 def packages() -> tuple[Pinned, ...]:
-    """All that is pinned."""
     table = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return tuple(settings.decode(Pinned, entry, FILE.name) for entry in table["package"])
 
 
 def wanted_when_made() -> list[str]:
-    """The requirements that the lock was made for."""
     return list(tomllib.loads(FILE.read_text(encoding="utf-8"))["wanted"])
 
 
 def version_of(name: str) -> str:
-    """The version of a package that is pinned."""
     return _named(name)[0].version
 
 
 def chosen(requirements: Iterable[str], without: Sequence[str] = (), arch: str = "") -> list[Pinned]:
-    """Return what these requirements want, with all that it needs in turn; `arch` leaves out what it does not want."""
+    """Return the packages that these requirements need, directly or indirectly, except those not for `arch`."""
     waiting, names = [normal(name) for name in requirements], set[str]()
     while waiting:
         if (name := waiting.pop()) not in names and name not in without:
@@ -76,7 +70,7 @@ def chosen(requirements: Iterable[str], without: Sequence[str] = (), arch: str =
 
 
 def lines(requirements: Iterable[str], arch: str = "", python: str = "", without: Sequence[str] = ()) -> Iterator[str]:
-    """As `pip install --require-hashes --no-deps -r` takes them."""
+    """Yield requirement lines for `pip install --require-hashes --no-deps -r`."""
     arch = "" if arch == "unknown" else arch
     for entry in chosen(requirements, without, arch):
         if python and python not in entry.pythons:
@@ -91,13 +85,12 @@ def lines(requirements: Iterable[str], arch: str = "", python: str = "", without
 
 
 def check_python(python: str) -> None:
-    """Refuse a Python for which no wheels are pinned."""
     if python and python not in PYTHONS:
         raise RecipeError("--python", f"found {python}, for which nothing is pinned", " or ".join(PYTHONS))
 
 
 def normal(requirement: str) -> str:
-    """The name of a package as indexes write it: Tomli_W>=1 -> tomli-w."""
+    """Return the normalized name of a package: Tomli_W>=1 -> tomli-w."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~; ]", requirement.strip())[0]).lower()
 
 
@@ -109,7 +102,10 @@ def _named(name: str) -> list[Pinned]:
 
 
 def fits(wheel: str, arch: str, python: str) -> bool:
-    """Do the tags of a wheel allow a processor and a Python? numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl"""
+    """Return whether a wheel's tags allow a processor and a Python.
+
+    Example: numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl
+    """
     interpreters, abi, platforms = wheel.removesuffix(".whl").split("-")[-3:]
     if arch and platforms != "any" and not platforms.endswith(arch):
         return False

@@ -1,4 +1,4 @@
-"""Files of an installation: written, and carried out where that is asked for."""
+"""Write the files of an installation and, on request, run its script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ SCRIPT = "install.sh"
 
 
 def write(work: Installation) -> list[Path]:
-    """All that is needed, into one folder; nothing is installed."""
     texts = WRITERS[work.flavor](work)
     with files.survive_disk(work.folder):
         work.folder.mkdir(parents=True, exist_ok=True)
@@ -31,7 +30,7 @@ def write(work: Installation) -> list[Path]:
 
 
 def carry_out(work: Installation) -> str:
-    """Run the script; its last line, or the one with which it failed."""
+    """Run the script and return its last line. Raise an error with that line if the script fails."""
     script = work.folder / SCRIPT
     last = ""
     with subprocess.Popen(
@@ -48,7 +47,6 @@ def carry_out(work: Installation) -> str:
 
 
 def lines(work: Installation) -> list[str]:
-    """What was decided, for a person."""
     torch = {
         "modules": f"of {', '.join(work.modules) or 'EasyBuild'}",
         "image": f"of {work.image}",

@@ -1,8 +1,9 @@
-"""An overlay: ordsmed in a venv on top of an image that holds PyTorch, packed into a squashfs file named by its digest.
+"""An overlay: ordsmed in a venv on top of an image with PyTorch, packed into one squashfs file.
 
 image + the lock -> PREFIX/ordsmed-0.2.0-1f2e3d4c5b6a.sqsh <- PREFIX/ordsmed-0.2.0.sqsh; in a job /user-software
 
-So LUMI's and Olivia's own pages have it: the image stays as the site keeps it, and nodes open one file, not thousands.
+The documentation of LUMI and Olivia recommends this: the site maintains the image, and nodes open one file, not
+thousands.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ordsmed.machines.install import shell
 from ordsmed.machines.install.plan import Installation
 
 ORDSMED = f"{OVERLAID}/bin/ordsmed"
-FILES = "/ordsmed-files"  # within, while it is made: the folder of the script
+FILES = "/ordsmed-files"  # folder of the script, inside the container while the overlay is built
 
 
 def files(work: Installation) -> dict[str, str]:
@@ -73,7 +74,6 @@ def _lines(work: Installation) -> Iterator[str]:
 
 
 def _inside(work: Installation) -> Iterator[str]:
-    """Within the image."""
     python = f"{OVERLAID}/bin/python"
     yield "#!/bin/bash"
     yield f"# within the image: a venv in {OVERLAID} that sees the image's packages"

@@ -1,4 +1,4 @@
-"""What is installed where: the way a site takes software, where its PyTorch comes from, what pip is given.
+"""Decide how to install on a site: the method, the source of PyTorch, and the packages for pip.
 
 InstallWish, site -> Installation: flavor, torch, requirements, prefix -> written by one of install/*.py
 """
@@ -37,10 +37,10 @@ LEAST_PYTHON = (3, 11)
 PYTORCH = "https://download.pytorch.org/whl"
 SLIM = "docker.io/library/python:{python}-slim"
 NVIDIA = "nvcr.io/nvidia/pytorch:25.06-py3"  # torch 2.8, for x86_64 and aarch64
-IN_IMAGES = "3.12"  # Python
+IN_IMAGES = "3.12"  # Python version in images
 MANIFEST = "bundle.json"
-PINS, NUMPY, BUNDLED_TORCH = "lock.txt", "numpy.txt", "torch.txt"  # what pip is given
-TORCH = {  # of PyTorch's indexes, the version that is installed; of others which there are is not known
+PINS, NUMPY, BUNDLED_TORCH = "lock.txt", "numpy.txt", "torch.txt"  # requirement files for pip
+TORCH = {  # pinned version per index of PyTorch; the versions of other indexes are not known
     ("x86_64", "cpu"): "2.13.0",
     ("aarch64", "cpu"): "2.13.0",
     ("x86_64", "cu126"): "2.13.0",
@@ -50,21 +50,21 @@ TORCH = {  # of PyTorch's indexes, the version that is installed; of others whic
 EESSI = "EESSI/2025.06"
 EESSI_MODULES = "/cvmfs/software.eessi.io/init/modules"
 EESSI_TORCH = "PyTorch/2.7.1-foss-2024a-CUDA-12.6.0"
-SOURCE_TORCH = "2.7.1"  # the newest that CUDA 12.4 builds, which is the last for ppc64le
+SOURCE_TORCH = "2.7.1"  # newest version that builds with CUDA 12.4, the last CUDA for ppc64le
 
 
 @dataclass(frozen=True)
 class InstallWish:
     site: str
-    flavor: str = ""  # as the site does it
-    prefix: str = ""  # where software goes
-    modules: tuple[str, ...] = ()  # in place of the site's
+    flavor: str = ""  # empty: the site's default
+    prefix: str = ""  # folder of the software
+    modules: tuple[str, ...] = ()  # instead of the site's modules
     image: str = ""
-    source: str = ""  # of ordsmed, for pip
+    source: str = ""  # requirement or folder of ordsmed, for pip
     extras: tuple[str, ...] = ()
-    bundle: str = ""  # wheels that were collected
+    bundle: str = ""  # folder of downloaded wheels
     python: str = ""  # 3.12
-    out: str = ""  # where scripts are written
+    out: str = ""  # folder of the written scripts
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Installation:
     place: Destination
     flavor: str
     torch: str  # modules, image, wheels or source
-    index: str  # of PyTorch's wheels
+    index: str  # index of PyTorch's wheels
     modules: tuple[str, ...]
-    image: str  # that one is built on
+    image: str  # base image
     source: str
     extras: tuple[str, ...]
     requirements: tuple[str, ...]
@@ -82,8 +82,8 @@ class Installation:
     folder: Path
     bundle: Path | None
     python: str
-    code: Identity  # of what is installed
-    words: str = ""  # that wrote it
+    code: Identity  # identity of the installed code
+    words: str = ""  # command that requested it
 
     @property
     def arch(self) -> str:
@@ -96,46 +96,46 @@ class Installation:
 
     @property
     def version(self) -> str:
-        """As pip has it."""
         return self.code.version
 
     @property
     def name(self) -> str:
-        """By which it stands beside others: 0.3.0+g1a2b3c4d"""
+        """The unique name of the installed code: 0.3.0+g1a2b3c4d."""
         return str(self.code)
 
     @property
     def wanted(self) -> str:
-        """Ordsmed as pip takes it, with extras."""
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
         return f"{self.source}{extras}" if "==" not in self.source else self.source.replace("==", f"{extras}==")
 
     @property
     def torch_wanted(self) -> str:
-        """PyTorch as it is asked for: in one version where it is known which an index has."""
+        """The requirement of PyTorch: an exact version if the index is known to have it."""
         pinned = TORCH.get((self.arch if self.arch != "unknown" else "x86_64", self.index.rpartition("/")[2]))
         official = self.index.startswith(PYTORCH)
         return f"torch=={pinned}" if pinned and official else f"torch>={self.torch_least}"
 
     @property
     def torch_least(self) -> str:
-        """The oldest PyTorch that will do."""
         return next(name for name in self.requirements if name.startswith("torch>")).partition(">=")[2]
 
     @property
     def roots(self) -> list[str]:
-        """What pip installs beside PyTorch; without its own packages where a module or an image holds it."""
+        """The packages to install, without PyTorch if a module or an image provides it."""
         brought = [lock.TORCH] if self.torch in ("wheels", "source") else []
         apart = (lock.TORCH, lock.WITH_TORCH)
         return [*brought, *(name for name in self.requirements if lock.normal(name) not in apart)]
 
     @property
     def pinned(self) -> list[lock.Pinned]:
-        """All packages that pip installs beside PyTorch."""
+        """All packages to install except PyTorch, with their dependencies."""
         return lock.chosen(self.roots, arch="" if self.arch == "unknown" else self.arch)
 
     def lock_files(self) -> dict[str, str]:
-        """Versions and digests for pip. NumPy stays apart beside a PyTorch that was built with one of its own."""
+        """Return the requirement files with digests for pip.
+
+        NumPy has a separate file if a module or an image provides PyTorch, which was built with a NumPy.
+        """
         if self.bundle:
             there = [path for name in (PINS, NUMPY) if (path := self.bundle / name).is_file()]
             return {path.name: path.read_text(encoding="utf-8") for path in there}
@@ -148,7 +148,7 @@ class Installation:
 
 
 def decide(wish: InstallWish, words: str = "") -> Installation:
-    """Choose, and refuse what cannot be: nothing is written yet."""
+    """Return the installation for a wish, or raise an error if it is not possible. Nothing is written."""
     place = find(wish.site)
     refuse_retired(place)
     if wish.source and wish.bundle:
@@ -166,7 +166,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     image = wish.image or (place.site.container if flavor in ("apptainer", "overlay") else "")
     torch, index = _torch(place, flavor, modules, image)
     source = wish.source or _own_source()
-    source = str(Path(source).absolute()) if Path(source).exists() else source  # pip fetches what a bare name says
+    source = str(Path(source).absolute()) if Path(source).exists() else source  # pip would download a bare name
     partition = f"-{place.partition.name}" if place.site.partition else ""
     name = re.sub(r"[^\w.-]+", "-", Path(place.name.partition(":")[0]).stem + partition)
     installation = Installation(
@@ -182,7 +182,10 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
 
 
 def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str) -> tuple[str, str]:
-    """Where PyTorch comes from, and the index of its wheels; never by pip where the site forbids it."""
+    """Return the source of PyTorch and the index of its wheels.
+
+    Raise an error if only pip has it and the site forbids PyTorch by pip.
+    """
     site, part = place.site, place.partition
     if flavor == "easybuild":
         if part.arch == "ppc64le" or (part.model and part.model.amd):
@@ -214,7 +217,7 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
 
 
 def _on_eessi(place: Destination, modules: tuple[str, ...]) -> Destination:
-    """The same machine, with EESSI's modules in place of its own, which do not go together."""
+    """Return the machine with EESSI's modules instead of the site's own, which are incompatible with them."""
     part = place.partition
     if part.arch not in ("x86_64", "aarch64", "unknown") or (part.model and part.model.amd):
         problem = f"found eessi, which has no PyTorch for {part.gpu} on {part.arch}"
@@ -231,7 +234,6 @@ def _on_eessi(place: Destination, modules: tuple[str, ...]) -> Destination:
 
 
 def wheels(place: Destination) -> str:
-    """The index of PyTorch's wheels for a partition; empty where there are none."""
     part = place.partition
     if part.wheels:
         return part.wheels
@@ -245,7 +247,7 @@ def wheels(place: Destination) -> str:
 
 
 def _image(place: Destination) -> str:
-    """What an image is built on: a plain Python for wheels, or NVIDIA's with PyTorch where pip may not bring it."""
+    """Return the base image: plain Python, or NVIDIA's image with PyTorch if the site forbids PyTorch by pip."""
     part = place.partition
     if place.site.pip_torch == "forbidden" and part.model and not part.model.amd and part.arch != "ppc64le":
         return NVIDIA
@@ -253,13 +255,13 @@ def _image(place: Destination) -> str:
 
 
 def _own_source() -> str:
-    """This checkout, or this version."""
+    """Return this checkout, or a requirement of this version if it is not a checkout."""
     root = menu.HOUSE.parent.parent
     return str(root) if _project(str(root)) else f"ordsmed=={__version__}"
 
 
 def _code(source: str, bundle: str) -> Identity:
-    """What a checkout or a wheel says of itself; of what pip fetches the version is known alone."""
+    """Return the identity of a checkout or a wheel. For a requirement that pip downloads, only the version is known."""
     wheels = sorted(Path(bundle).glob("ordsmed-*.whl")) if bundle else [Path(source)]
     if wheels and wheels[0].suffix == ".whl" and wheels[0].is_file():
         try:
@@ -283,7 +285,6 @@ def _project(source: str) -> dict[str, Any]:
 
 
 def requirements(source: str, extras: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """What Ordsmed wants, of its checkout, or of what is installed here."""
     if project := _project(source):
         optional = project["optional-dependencies"]
         return tuple([*project["dependencies"], *(name for extra in extras for name in optional.get(extra, ()))])
@@ -312,7 +313,6 @@ def _extras(requested: tuple[str, ...], source: str) -> tuple[str, ...]:
 
 
 def _python(version: str) -> str:
-    """The version of Python that is asked for."""
     if not version:
         return ""
     if not re.fullmatch(r"3\.\d+", version) or tuple(map(int, version.split("."))) < LEAST_PYTHON:
@@ -322,7 +322,7 @@ def _python(version: str) -> str:
 
 
 def _of_bundle(installation: Installation) -> Installation:
-    """With the Python of its bundle; one that was collected for another machine is no use."""
+    """Return the installation with its bundle's Python version. Raise an error if the bundle is for another machine."""
     assert installation.bundle
     path = installation.bundle / MANIFEST
     if not path.is_file():

@@ -1,8 +1,8 @@
-"""Installations side by side below one prefix: a record of each, and which of them is the default.
+"""Records of the installations below a prefix, and which of them is the default.
 
-prefix/installed/0.3.0+g1a2b3c4d.json          a record, which install.sh writes as it ends
-prefix/default -> ordsmed-0.3.0+g1a2b3c4d      the one that users start: prefix/default/bin/ordsmed
-prefix/installed/defaults.jsonl                which became the default when, by whom
+prefix/installed/0.3.0+g1a2b3c4d.json          a record, written at the end of install.sh
+prefix/default -> ordsmed-0.3.0+g1a2b3c4d      the default installation: prefix/default/bin/ordsmed
+prefix/installed/defaults.jsonl                history of defaults, with times and users
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ FOLDER, DEFAULT, HISTORY = "installed", "default", "defaults.jsonl"
 
 @dataclass(frozen=True)
 class InstallRecord:
-    """What is known of an installation since it was made."""
-
     identity: str
     "version and commit: 0.3.0+g1a2b3c4d"
     digest: str = ""
@@ -55,21 +53,18 @@ class InstallRecord:
 
 @dataclass(frozen=True)
 class Change:
-    """A line of the history."""
-
     identity: str
     when: str
     by: str
-    report: str  # of the validation that came before
+    report: str  # report of the validation before the change
     back: bool = False  # a rollback
 
 
 def read(prefix: Path) -> list[InstallRecord]:
-    """All records, oldest first."""
     if not (prefix / FOLDER).is_dir():
         wanted = f"a folder into which `ordsmed install` put software, with {FOLDER}/ in it"
         raise DataError(prefix, "holds no records of installations", wanted)
-    known = {field.name for field in fields(InstallRecord)}  # a newer version may write more
+    known = {field.name for field in fields(InstallRecord)}  # a newer version may write more fields
     tables = ((path, files.read_table(path)) for path in sorted((prefix / FOLDER).glob("*.json")))
     records = (
         settings.decode(InstallRecord, {key: value for key, value in table.items() if key in known}, str(path))
@@ -79,7 +74,7 @@ def read(prefix: Path) -> list[InstallRecord]:
 
 
 def choose(records: Sequence[InstallRecord], name: str) -> InstallRecord:
-    """By its identity, or by the beginning of it that no other has: 0.3.0."""
+    """Return the record with an identity, or with a unique prefix of it such as 0.3.0."""
     names = {record.identity: record for record in records}
     fitting = [name] if name in names else [identity for identity in names if identity.startswith(name)]
     if len(fitting) == 1:
@@ -90,14 +85,13 @@ def choose(records: Sequence[InstallRecord], name: str) -> InstallRecord:
 
 
 def default_of(prefix: Path, records: Sequence[InstallRecord]) -> InstallRecord | None:
-    """Which one users get; None: there is no default yet, or one that nobody recorded."""
+    """Return the record of the default installation; None if there is none, or if it has no record."""
     link = prefix / DEFAULT
     target = os.readlink(link) if link.is_symlink() else ""
     return next((record for record in records if target and record.target == target), None)
 
 
 def history(prefix: Path) -> list[Change]:
-    """Every change of the default, oldest first."""
     path = prefix / FOLDER / HISTORY
     rows = files.read_lines(path) if path.exists() else []
     known = {field.name for field in fields(Change)}
@@ -121,7 +115,6 @@ def facts(prefix: Path) -> dict[str, Any]:
 
 
 def lines(table: dict[str, Any]) -> list[str]:
-    """For a person."""
     head = ["", "identity", "code", "installed", "by", "way", "Python", "torch", "from", ""]
     rows = [
         [

@@ -1,6 +1,6 @@
-"""The shell that all installations share: what is asked first, how a step fails in one line, what is left of it.
+"""Shell code that all installation scripts share: checks before the start, error messages and cleanup.
 
-What is made stands under a name that nothing knows until all of it went well; then a link or a file takes its place.
+Scripts build under a temporary name. If all steps succeed, a link or a file gives the result its final name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NUMPY_CHECK = "import sys, numpy; sys.exit(tuple(map(int, numpy.__version__.spli
 TORCH_CHECK = """import re, sys, torch
 found = tuple(map(int, re.match(r"(\\d+)\\.(\\d+)", torch.__version__).groups()))
 sys.exit(None if found >= {least} else f"found torch {{torch.__version__}}; wanted {words} or newer")"""
-ROOM = {"modules": 1, "wheels": 12, "image": 30, "source": 40}  # GiB that are wanted
+ROOM = {"modules": 1, "wheels": 12, "image": 30, "source": 40}  # GiB of free disk space that an installation needs
 ROOM_CPU = 3
 HEAD = r"""
 stop() {
@@ -115,7 +115,6 @@ whole=yes"""
 
 
 def head(work: Installation) -> Iterator[str]:
-    """Who wrote it, what it asks before anything is made."""
     yield "#!/bin/bash"
     yield f"# ordsmed {work.version} on {work.title}:"
     yield f"# {FLAVORS[work.flavor]}"
@@ -142,7 +141,6 @@ def head(work: Installation) -> Iterator[str]:
 
 
 def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
-    """Load what the site says, and say what did not load."""
     before = [*work.place.partition.before, *work.place.site.use] if names else []
     if not names:
         return
@@ -155,7 +153,6 @@ def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def python(work: Installation) -> Iterator[str]:
-    """A Python for which packages are pinned, with pip."""
     wanted = f"Python {lock.PYTHONS[0]} to {lock.PYTHONS[-1]}"
     name = f"python{work.python}" if work.python else "python3"
     remedy = "load a module that holds one (--module), or name another (--python 3.12)"
@@ -167,24 +164,21 @@ def python(work: Installation) -> Iterator[str]:
 
 
 def python_check() -> str:
-    """Of a Python that installs: are packages pinned for it?"""
     return f"import sys; v = '%d.%d' % sys.version_info[:2]; sys.exit(None if v in {lock.PYTHONS} else v)"
 
 
 def torch_check(work: Installation) -> str:
-    """Of a Python: is its PyTorch new enough?"""
     least = tuple(int(part) for part in work.torch_least.split("."))
     return TORCH_CHECK.format(least=least, words=work.torch_least)
 
 
 def numpy_check(work: Installation) -> str:
-    """Of a Python: is its NumPy new enough?"""
     wanted = next(name for name in work.requirements if lock.normal(name) == "numpy").partition(">=")[2]
     return NUMPY_CHECK.format(least=tuple(int(part) for part in wanted.split(".")[:2]))
 
 
 def packages(work: Installation, name: str, at: str = ".", where: str | None = None) -> str:
-    """pip's words that install the packages of a file, and nothing else."""
+    """Return pip's arguments that install exactly the packages of a requirement file."""
     if where is None:
         where = offline(work)
     only = "" if work.arch == "ppc64le" else " --only-binary :all:"
@@ -192,12 +186,14 @@ def packages(work: Installation, name: str, at: str = ".", where: str | None = N
 
 
 def offline(work: Installation) -> str:
-    """pip's flags that take files from a bundle alone."""
     return f" --no-index --find-links {shlex.quote(str(work.bundle))}" if work.bundle else ""
 
 
 def pinned(work: Installation, python: str) -> Iterator[str]:
-    """Packages into a Python of one's own, PyTorch too where it is wheels; `pip` is a function of the script."""
+    """Yield lines that install packages into a venv, and PyTorch if it comes as wheels.
+
+    The script must define a function `pip`.
+    """
     yield f'step "packages by pip, each file checked" pip {packages(work, PINS)}'
     if work.torch == "wheels" and work.bundle:
         yield f'step "PyTorch by pip" pip {packages(work, BUNDLED_TORCH, at=shlex.quote(str(work.bundle)))}'
@@ -212,7 +208,7 @@ def pinned(work: Installation, python: str) -> Iterator[str]:
 
 
 def verified(work: Installation, ordsmed: str) -> Iterator[str]:
-    """What was installed starts, and is what was meant: every file of it."""
+    """Yield lines that check that the installed ordsmed starts and has the expected code digest."""
     yield f'step "ordsmed" {ordsmed} version'
     if work.code.digest:
         yield f"grep -q ', code {work.code.digest}$' \"$log\" ||"
@@ -221,18 +217,17 @@ def verified(work: Installation, ordsmed: str) -> Iterator[str]:
 
 
 def runtimes(work: Installation) -> list[str]:
-    """What runs images, that of the site first."""
+    """Return the names of container runtimes, the site's runtime first."""
     return sorted(("apptainer", "singularity"), key=lambda name: name != work.place.site.runtime)
 
 
 def image_flags(work: Installation) -> list[str]:
-    """Of a runtime that runs an image with the GPUs and the prefix."""
+    """Return the flags of a container runtime that give access to the GPUs and the prefix."""
     gpu = work.place.partition.model
     return ["exec", *(["--rocm" if gpu.amd else "--nv"] if gpu else []), "--bind", str(work.prefix)]
 
 
 def runtime(work: Installation) -> Iterator[str]:
-    """The one of them that is here."""
     first, second = runtimes(work)
     yield f"runtime=$(command -v {first} || command -v {second}) ||"
     yield f'    stop "{first}, {second}: neither is here; load its module (--module), or go to a machine that has it"'
@@ -245,7 +240,10 @@ def new_folder() -> Iterator[str]:
 
 
 def description(work: Installation, command: str, target: str, **facts: object) -> Iterator[str]:
-    """What it is, before it gets its name: `command` runs it where it lies, `target` is its name below the prefix."""
+    """Yield lines that write the record of the installation.
+
+    `command` starts it before it has its final name, and `target` is that name below the prefix.
+    """
     place = work.place.name
     site = str(Path(place).absolute()) if Path(place).is_file() else place
     record = {"way": work.flavor, "site": site, "source": work.source, "target": target, **facts}
@@ -259,7 +257,7 @@ def description(work: Installation, command: str, target: str, **facts: object) 
 
 
 def wheel(work: Installation, python: str = '"$python"', into_image: bool = False) -> Iterator[str]:
-    """Ordsmed as one file beside the script; the bundle too, where an image is made of what lies there."""
+    """Yield lines that put the wheel of ordsmed next to the script, and the bundle too if an image is built."""
     yield '\ncd "$(dirname "$0")"'
     yield "rm -rf ordsmed-*.whl bundle"
     if work.bundle:

@@ -1,6 +1,6 @@
-"""A venv: beside the module that holds PyTorch, or with its wheels, or with what is built from source; a modulefile.
+"""A venv on top of a PyTorch module, or with PyTorch from wheels or from source; optionally with a modulefile.
 
-prefix/.ordsmed-0.3.0+g1a2b3c4d.x7Gh2k (venv) <- prefix/ordsmed-0.3.0+g1a2b3c4d (link, last of all) <- modulefiles/
+prefix/.ordsmed-0.3.0+g1a2b3c4d.x7Gh2k (venv) <- prefix/ordsmed-0.3.0+g1a2b3c4d (link, made last) <- modulefiles/
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ def _lines(work: Installation) -> Iterator[str]:
 
 
 def _start(work: Installation) -> dict[str, object]:
-    """How users start it, with the modules it stands on."""
     if work.flavor == "module":
         menu = work.prefix / "modulefiles"
         before = [f"module use {shlex.quote(str(menu))}", "module unload ordsmed", f"module load ordsmed/{work.name}"]
@@ -81,7 +80,6 @@ def _start(work: Installation) -> dict[str, object]:
 
 
 def _modulefile(work: Installation) -> Iterator[str]:
-    """What Lmod reads."""
     at = f"{work.prefix}/ordsmed-{work.name}"
     yield f"-- ordsmed {work.name} on {work.title}"
     yield f"help([[Ordsmed {work.name}: pretraining of language models. `ordsmed --help`.]])"
@@ -102,7 +100,7 @@ def _modulefile(work: Installation) -> Iterator[str]:
 
 
 def _source(work: Installation) -> Iterator[str]:
-    """PyTorch built where no wheels are: the steps of its own README."""
+    """Yield a script that builds PyTorch by the steps of its README, for machines without wheels."""
     gpu = work.place.partition.model
     yield "#!/bin/bash"
     yield f"# PyTorch {SOURCE_TORCH} for {work.title}: a wheel of it into the folder that is named; hours on all cores"

@@ -1,1 +1,1 @@
-"""The list that is the same on every machine: what it asks, its golden numbers, its report."""
+"""The validation suite, the same on every machine: its items, golden numbers and reports."""

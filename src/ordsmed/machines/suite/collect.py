@@ -1,6 +1,6 @@
-"""Collect: reports of many systems, versions and dates as one table, with what became worse, slower or different.
+"""Collect the validation reports of many systems, versions and dates, and find regressions and differences.
 
-folders -> report.json files -> validations -> systems, each in order of dates -> changes, differences between systems
+folders -> report.json files -> validations -> systems, each by date -> changes, differences between systems
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ordsmed.machines.doctor.host import CODE
 from ordsmed.machines.suite import report
 from ordsmed.machines.suite.report import GREEN, SLOWER
 
-RECENT = 5  # reports before one, with whose median its figures are compared
-LAST = 3  # reports that are all slower than the first ones where a speed is lost little by little
-ENOUGH = 4  # figures that show how far they vary by themselves
-DEVIATIONS = 3.0  # by which a figure has to lie off where it varies more than is allowed
-ZONES = timedelta(hours=26)  # dates have no time zone: so far may one that is right lie ahead of here
+RECENT = 5  # number of earlier reports whose median a figure is compared with
+LAST = 3  # number of last reports that must all be slower than the first ones to report a gradual loss of speed
+ENOUGH = 4  # least number of figures to estimate their variation
+DEVIATIONS = 3.0  # deviations that a change must exceed, for figures that vary more than the tolerance
+ZONES = timedelta(hours=26)  # dates have no time zone, so a correct one may be this far ahead of the local clock
 UNKNOWN = "not said"
 RED = ("worse", "slower")
 
@@ -38,15 +38,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Validation:
-    """A report, and where it is."""
-
     path: Path
     when: datetime
     content: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """Of the system: the site and its partition, without the folder of its file; else the machine."""
+        """The system: the site's name without folder, and its partition; else the host."""
         site, _, partition = str(self.content.get("site", "")).rpartition(":")
         return f"{Path(site).stem}:{partition}" if site else str(self.content["host"])
 
@@ -68,7 +66,7 @@ class Validation:
 
     @property
     def shape(self) -> tuple[str, str]:
-        """How it was started: reports of another shape hold other cases."""
+        """Device and number of ranks. Reports of different shape have different cases."""
         return self.facts.get("device", ""), self.facts.get("ranks", "")
 
     @property
@@ -80,7 +78,7 @@ class Validation:
         return {(row["item"], row["case"]): row for row in self.content["items"]}
 
     def figures(self) -> Iterator[tuple[Key, str, float]]:
-        """Speeds: what is more where it is better."""
+        """Yield all speeds (units that end in /s)."""
         for key, row in self.cases.items():
             for unit, value in row["figures"].items():
                 if unit.endswith("/s") and math.isfinite(value):
@@ -95,8 +93,6 @@ class UnusedReport:
 
 @dataclass(frozen=True)
 class SystemChange:
-    """From a report of a system to the next one of the same shape."""
-
     system: str
     kind: Kind
     before: str  # dates
@@ -104,21 +100,19 @@ class SystemChange:
     item: str
     case: str
     text: str
-    newest: bool  # is it of the newest report?
+    newest: bool  # whether it concerns the newest report
     path: str
 
 
 @dataclass(frozen=True)
 class Collection:
-    """What was read of folders."""
-
-    systems: Mapping[str, Sequence[Validation]]  # by name; the oldest first
+    systems: Mapping[str, Sequence[Validation]]  # by name; oldest first
     left_out: tuple[UnusedReport, ...]
     notes: tuple[str, ...]
 
 
 def read(names: Sequence[str], now: datetime | None = None, flag: str = "--collect") -> Collection:
-    """All reports below these folders; those that cannot be used are left out, and said to be."""
+    """Read all reports below these folders. List unusable files and copies in `left_out`."""
     validations: list[Validation] = []
     left_out: list[UnusedReport] = []
     known: dict[tuple[Any, ...], Validation] = {}
@@ -148,7 +142,7 @@ def read(names: Sequence[str], now: datetime | None = None, flag: str = "--colle
 
 
 def _silence(system: str, history: Sequence[Validation], now: datetime) -> str:
-    """A system that sent reports and does not any more; a machine that cannot even start sends none."""
+    """Return a note if a system no longer reports regularly, since a machine that cannot start sends no report."""
     dates = sorted({validation.when.date() for validation in history})
     gaps = [(after - before).days for before, after in itertools.pairwise(dates)]
     days, usual = (now.date() - dates[-1]).days, statistics.median(gaps or [0])
@@ -166,7 +160,7 @@ def _nothing(names: Sequence[str], left_out: Sequence[UnusedReport], flag: str) 
 
 
 def _paths(names: Iterable[str], flag: str) -> Iterator[Path]:
-    """Files that are named, and reports at any depth of folders; each once, in order."""
+    """Yield named files, and reports at any depth of named folders, each file once."""
     seen = set()
     for name in names:
         path = Path(name)
@@ -186,7 +180,6 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _validation(path: Path, now: datetime) -> Validation:
-    """A report that says of which system and when it is."""
     content = report.checked(path)
     if not content["items"]:
         raise DataError(path, "holds no case")
@@ -203,7 +196,7 @@ def _validation(path: Path, now: datetime) -> Validation:
 
 
 def _systems(validations: Sequence[Validation]) -> tuple[dict[str, list[Validation]], list[str]]:
-    """Those of one name are one system, unless they say that they are different hardware."""
+    """Group the reports by system. If reports of one name have different hardware, they become different systems."""
     hardware: dict[str, dict[str, None]] = {}
     for validation in validations:
         hardware.setdefault(validation.name, {}).update({validation.hardware: None} if validation.hardware else {})
@@ -220,11 +213,10 @@ def _systems(validations: Sequence[Validation]) -> tuple[dict[str, list[Validati
     return dict(sorted(systems.items())), notes
 
 
-# --- what changed
+# --- changes
 
 
 def changes(collection: Collection, share: float = SLOWER) -> list[SystemChange]:
-    """Of every system, in order of dates."""
     result: list[SystemChange] = []
     for system, history in collection.systems.items():
         shapes: dict[tuple[str, str], list[Validation]] = {}
@@ -237,7 +229,7 @@ def changes(collection: Collection, share: float = SLOWER) -> list[SystemChange]
 
 def _changes(system: str, history: Sequence[Validation], share: float) -> Iterator[SystemChange]:
     past: Past = {}
-    known: set[ChangeKey] = set()  # what the report before showed already: it is said once, and of the newest report
+    known: set[ChangeKey] = set()  # of the previous report; repeated only for the newest report
     at_once: set[ChangeKey] = set()
     for number, now in enumerate(history):
         before, newest = history[max(0, number - 1)], number == len(history) - 1
@@ -254,7 +246,7 @@ def _changes(system: str, history: Sequence[Validation], share: float) -> Iterat
             yield SystemChange(system, kind, *dates, *key, text, True, str(history[-1].path))
 
 
-Past = dict[tuple[Any, ...], list[float]]  # figures of what is alike, in order of dates
+Past = dict[tuple[Any, ...], list[float]]  # figures of comparable reports, by date
 ChangeLine = tuple[Kind, Key, str]
 
 
@@ -273,12 +265,14 @@ def _different(before: Validation, now: Validation) -> Iterator[ChangeLine]:
 
 
 def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
-    """Figures that lie further off the median of those before than is allowed, or than they vary by themselves."""
+    """Yield figures that differ from the median of the previous ones by more than the tolerance or their usual
+    variation.
+    """
     for key, unit, value in now.figures():
         values = past.setdefault((now.speed_depends_on, key, unit), [])
         recent = values[-RECENT:]
         change = value / usual - 1 if recent and (usual := statistics.median(recent)) > 0 else 0.0
-        if change < -share or change > share:  # else how far it varies by itself need not be known
+        if change < -share or change > share:  # skip the estimate of the variation for small changes
             far = allowed(recent, share)
             of = f"{usual:.4g} {unit} before" + (f" (median of {len(recent)})" if recent[1:] else "")
             if change < -far:
@@ -289,7 +283,9 @@ def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
 
 
 def _little_by_little(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
-    """Figures that are slower than at first although no report was slower than those before it."""
+    """Yield figures that are slower than in the first reports, although each report passed the comparison with earlier
+    ones.
+    """
     for key, unit, _ in now.figures():
         values = past[now.speed_depends_on, key, unit]
         if len(values) >= RECENT + LAST and max(values[-LAST:]) < (1 - share) * (
@@ -301,7 +297,7 @@ def _little_by_little(now: Validation, past: Past, share: float) -> Iterator[Cha
 
 
 def allowed(values: Sequence[float], share: float) -> float:
-    """By which share a figure may be less than these: as is wanted, and more where they vary more by themselves."""
+    """Return the relative loss that is tolerated: `share`, or more if the figures vary more."""
     if len(values) < ENOUGH:
         return share
     usual = statistics.median(values)
@@ -310,7 +306,7 @@ def allowed(values: Sequence[float], share: float) -> float:
 
 
 def peaks(name: str, precision: str, alike: Callable[[Validation], bool]) -> list[tuple[Validation, float]]:
-    """FLOP/s at large products of the last reports whose devices are alike."""
+    """Return the FLOP/s of large matrix products in the last reports that `alike` accepts."""
     validations = [
         validation for history in read([name], flag="--measurements").systems.values() for validation in history
     ]
@@ -323,11 +319,11 @@ def peaks(name: str, precision: str, alike: Callable[[Validation], bool]) -> lis
     return [(validation, peak) for validation, peak in figures if peak > 0][-RECENT:]
 
 
-# --- all of it
+# --- all facts
 
 
 def facts(names: Sequence[str], share: float = SLOWER) -> dict[str, Any]:
-    """As the JSON has it: what everything else is written from."""
+    """Return everything as JSON data; the text, Markdown and HTML forms are made from it."""
     collection = read(names)
     newest = {system: history[-1] for system, history in collection.systems.items()}
     return {
@@ -348,7 +344,7 @@ def facts(names: Sequence[str], share: float = SLOWER) -> dict[str, Any]:
 
 
 def _versions(system: str, history: Sequence[Validation]) -> Iterator[dict[str, Any]]:
-    """A row for each version and shape of a system, in order of dates; counts are those of its newest report."""
+    """Yield a row per version and shape of a system, by date, with the counts of its newest report."""
     groups: dict[tuple[Any, ...], list[Validation]] = {}
     for validation in history:
         torch = validation.facts.get("torch", UNKNOWN)
@@ -362,14 +358,12 @@ def _versions(system: str, history: Sequence[Validation]) -> Iterator[dict[str, 
 
 
 def _facts_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """What systems stand on, where it is not the same for all."""
     names = sorted({name for validation in newest.values() for name in validation.facts})
     rows = [{"fact": name, "values": [v.facts.get(name) for v in newest.values()]} for name in names]
     return [row for row in rows if len(set(row["values"])) > 1]
 
 
 def _cases_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """Cases that do not end alike; None: a system's report does not have it."""
     keys = dict.fromkeys(key for validation in newest.values() for key in validation.cases)
     rows = []
     for item, case in keys:
@@ -380,7 +374,6 @@ def _cases_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
 
 
 def _figures_between(newest: Mapping[str, Validation]) -> list[dict[str, Any]]:
-    """Every speed, of every system."""
     rows: dict[tuple[Key, str], dict[str, float]] = {}
     for system, validation in newest.items():
         for key, unit, value in validation.figures():

@@ -1,4 +1,4 @@
-"""What was collected, written: lines for a screen, Markdown, a page; all from the facts that the JSON has."""
+"""Format collected validation reports as text, Markdown or HTML, from the JSON data of `collect.facts`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ordsmed.tell.report.parts import plain
 from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, few, sentence
 
 TITLE = "One table over systems"
-MOST = 200  # rows of changes and of files left out that are shown; the JSON has all
-LINES = 20  # of each kind on a screen
+MOST = 200  # rows shown of changes and of files left out; the JSON has all of them
+LINES = 20  # rows of each kind in the text form
 NO_VALUE = "–"
 CALLED = ("system", "version", "digest", "torch", "device", "ranks")
 VERSIONS = (*CALLED, "reports", "first", "last", "ok", "error", "absent")
@@ -23,7 +23,6 @@ CHANGES = ("system", "kind", "before", "now", "item", "case", "text")
 
 
 def lead(facts: Mapping[str, Any]) -> list[str]:
-    """How much there is, and what became worse, in a sentence each."""
     systems, rows = facts["between"]["systems"], facts["systems"]
     dates = f"{min(row['first'] for row in rows)[:10]} to {max(row['last'] for row in rows)[:10]}"
     left_out = f"; {many(len(facts['left_out']), 'file')} left out" if facts["left_out"] else ""
@@ -37,7 +36,6 @@ def lead(facts: Mapping[str, Any]) -> list[str]:
 
 
 def lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """For a screen: what is new in the newest reports; the page has everything."""
     yield from facts["notes"]
     yield from _first(f"left out {left['path']}: {left['reason']}" for left in facts["left_out"])
     systems = _systems(facts)
@@ -61,7 +59,6 @@ def _words(change: Mapping[str, Any]) -> str:
 
 
 def tables(facts: Mapping[str, Any]) -> list[ReportTable]:
-    """All that have a row."""
     every = [_systems(facts), _changes(facts), _figures(facts), _cases(facts), _facts(facts), _left_out(facts)]
     return [table for table in every if table.rows]
 
@@ -78,7 +75,7 @@ def _systems(facts: Mapping[str, Any]) -> ReportTable:
 
 
 def _changes(facts: Mapping[str, Any]) -> ReportTable:
-    """What is worse in the newest reports first, then by date."""
+    """Return the table of changes: regressions of the newest reports first, then by date."""
     cells = Cells(facts)
     by_date = sorted(enumerate(facts["changes"]), key=lambda entry: str(entry[1]["now"]), reverse=True)
     ordered = sorted(by_date, key=lambda entry: not (entry[1]["newest"] and entry[1]["kind"] in RED))
@@ -91,7 +88,6 @@ def _changes(facts: Mapping[str, Any]) -> ReportTable:
 
 
 def _between(facts: Mapping[str, Any], part: str, names: Sequence[str], values: str) -> Cells:
-    """A row for each fact, case or figure, a column for each system."""
     cells, count = Cells(facts), len(facts["between"]["systems"])
     for number in range(len(facts["between"][part])) if count > 1 else ():
         at = ("between", part, number)

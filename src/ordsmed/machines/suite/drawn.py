@@ -1,4 +1,4 @@
-"""What the list works on: stores and texts drawn from seeds, a job of a recipe, and its first steps."""
+"""Data for the validation suite: stores and texts drawn from seeds, jobs of recipes, and their first steps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ordsmed.train.pretrain.recipe import Pretraining
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
-PAD_SECOND = ["[UNK]", "[PAD]", *SPECIAL[2:]]  # as RoBERTa wants it
+PAD_SECOND = ["[UNK]", "[PAD]", *SPECIAL[2:]]  # padding has id 1, as RoBERTa requires
 WORDS = 120
 
 
 def make_store(folder: Path, seed: int = 0, documents: int = 60, specials: Sequence[str] = SPECIAL) -> Path:
-    """Documents in which every word has a usual follower, so that there is something to learn."""
+    """Write a store whose words mostly have a fixed next word, so that a model can learn something."""
     folder.mkdir(parents=True)
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("\n".join([*specials, *(f"w{n}" for n in range(WORDS))]) + "\n")
@@ -48,7 +48,7 @@ def make_store(folder: Path, seed: int = 0, documents: int = 60, specials: Seque
 
 
 def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
-    """The same for whole words of one to nine letters, some of which the vocabulary lacks."""
+    """Write such a store for words of one to nine characters, some of which are not in the vocabulary."""
     folder.mkdir(parents=True)
     chance = np.random.default_rng(seed)
     spelled = list({"".join(chance.choice(list("abcdeæø"), chance.integers(1, 10))) for _ in range(3 * WORDS)})
@@ -76,7 +76,6 @@ def make_words(folder: Path, seed: int = 0, documents: int = 60) -> Path:
 
 
 def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
-    """The job of a recipe's file, on one thread of this process."""
     from ordsmed.base.ranks import prepare
     from ordsmed.train.pretrain.recipe import Pretraining
     from ordsmed.train.request import read
@@ -85,9 +84,9 @@ def job_of(path: Path, *overrides: str, device: str = "cpu") -> Job:
 
 
 def build(recipe: Pretraining, ranks: Ranks) -> Job:
-    """What is planned of a pretraining, ready to go; its data are made where they lack.
+    """Return the job of a pretraining recipe, and make missing data.
 
-    In fp32 where it names no precision: what it learns is compared with known numbers.
+    The precision is fp32 if the recipe names none, since its results are compared with known numbers.
     """
     from ordsmed.train.pretrain.plan import PretrainingPlan
 
@@ -96,7 +95,10 @@ def build(recipe: Pretraining, ranks: Ranks) -> Job:
 
 
 def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1e-3) -> list[tuple[float, float]]:
-    """Loss over all ranks and gradient norm of some steps of the first phase; rate None: the phase's own."""
+    """Return the loss over all ranks and the gradient norm of some steps of the first phase.
+
+    If `rate` is None, use the phase's learning rate.
+    """
     import torch
 
     from ordsmed.data.loader import load
@@ -115,7 +117,7 @@ def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1
 
 
 def invented_text(documents: int, seed: int = 7) -> str:
-    """Documents of short sentences from a small grammar; the same for the same seed."""
+    """Return documents of short sentences from a small grammar, determined by the seed."""
     import random
 
     chance = random.Random(seed)

@@ -1,9 +1,10 @@
-"""What the list is held against: rows, losses and tokens as they are everywhere; files of this folder.
+"""Golden numbers of the validation suite: the expected rows, losses and tokens, in files of this folder.
 
-tokenizers.json  kind -> settings, the ids of a few texts      rows.json    objective -> settings, a sum over its rows
+tokenizers.json  kind -> settings, the ids of a few texts
+rows.json        objective -> settings, a checksum of its rows
 losses.json      recipe -> its first ten losses on a store drawn from a seed
 
-A change of these is a change of numbers for everybody: name it, and its reason, in the commit.
+A change in these files means that results change for all users: name the change and its reason in the commit.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ def of(name: str) -> dict[str, Any]:
 
 
 def tokens(kind: str, table: dict[str, Any]) -> list[list[int]]:
-    """What a tokenizer learned from invented text makes of a few texts."""
+    """Train a tokenizer on generated text, and return the token ids of a few texts."""
     learner = settings.decode(menu.load("tokenizers", kind), table, kind)
     tokenizer: Tokenizer = learner.train(invented_text(200).split("\n\n"))
     return [ids.tolist() for ids in tokenizer.encode_batch(list(TEXTS))]
 
 
 def rows(folder: Path) -> Iterator[tuple[str, str]]:
-    """What each case gives, first rows and some far on, as one sum over all its numbers."""
+    """Yield the name and a checksum of each case, over its first rows and some later ones."""
     tokenizer, both = _stores(folder)
     words = Encoded(make_words(folder / "words"))
     for name, case in of("rows").items():
@@ -71,11 +72,10 @@ def rows(folder: Path) -> Iterator[tuple[str, str]]:
     yield DRAWS, f"{zlib.crc32(drawn.numpy().tobytes()):08x}"
 
 
-SUMMED = {"predicted_positions": "places", "characters": "letters"}  # names as the sums were made with
+SUMMED = {"predicted_positions": "places", "characters": "letters"}  # names used in the checksums
 
 
 def digest(batches: list[Batch]) -> str:
-    """One sum over all tensors of all batches, with their names, kinds and shapes."""
     crc = 0
     for batch in batches:
         for field in fields(batch):
@@ -88,7 +88,6 @@ def digest(batches: list[Batch]) -> str:
 
 
 def _stores(folder: Path) -> tuple[Tokenizer, list[Store]]:
-    """Sixty whole words and as many pieces inside words, in two stores of documents of sentences."""
     names = [*SPECIAL, *(f"{mark}{n}" for mark in ("w", "##p") for n in range(60))]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(names) + "\n", encoding="utf-8")
@@ -109,7 +108,7 @@ def _stores(folder: Path) -> tuple[Tokenizer, list[Store]]:
 
 
 def store_of(case: dict[str, Any], folder: Path) -> Path:
-    """The store that a recipe's losses were learned on; drawn once a folder."""
+    """Return the store for a recipe's losses; create it if the folder does not have it."""
     path = folder / case.get("store", "pieces")
     if not path.exists():
         if case.get("store") == "words":
@@ -122,14 +121,14 @@ def store_of(case: dict[str, Any], folder: Path) -> Path:
 def losses(
     name: str, folder: Path, steps: int, *, device: str = "cpu", precision: str = "fp32"
 ) -> tuple[list[float], float]:
-    """The first losses of a recipe by this process alone, and how long its steps took."""
+    """Return the first losses of a recipe, computed by this process alone, and the seconds of its steps."""
     case = of("losses")[name]
     words = [f'data="{store_of(case, folder)}"', "layout.threads=1", f'layout.device="{device}"',
              f'layout.precision="{precision}"', *case.get("words", [])]  # fmt: skip
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        alone = Ranks(torch.device(device))  # whoever else was started beside this process
+        alone = Ranks(torch.device(device))  # without the other processes that were started with this one
         job = build(read(Pretraining, str(run.find_recipe(name, "")), words), alone)
         began = time.perf_counter()
         losses_of_steps = [loss for loss, _ in learned(job, steps, rate=None)]

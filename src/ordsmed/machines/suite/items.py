@@ -1,7 +1,4 @@
-"""The items of the list: each a function of what it works with, which says how it went, case by case.
-
-ITEMS: on every machine the same      TOGETHER: what all ranks do at once
-"""
+"""The items of the validation suite. Each is a function that yields the outcome of each of its cases."""
 
 from __future__ import annotations
 
@@ -27,19 +24,19 @@ from ordsmed.machines.doctor import speed
 from ordsmed.machines.doctor.outcome import Outcome, absent, error, ok
 from ordsmed.machines.suite import golden
 
-TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 2e-2, "fp16": 1e-2}  # of losses: processors round differently
-LAYOUTS = 1e-5  # between layouts of one run
-STEPS, QUICK = 10, 2  # of each family
+TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 2e-2, "fp16": 1e-2}  # relative; processors round differently
+LAYOUTS = 1e-5  # relative tolerance of losses between layouts of one run
+STEPS, QUICK = 10, 2  # steps of each model family
 COURSE = ("tiny/bert", "phase.steps=6", "phase.warmup=2", "save=2", "keep=9", "validate=100", "log=1")
-SAVED = 4  # the step at which a run is killed
-LIMIT = 900.0  # seconds that a command of the list may take
+SAVED = 4  # step after which a run is killed
+LIMIT = 900.0  # seconds that a command of the suite may take
 STARTED = re.compile(r"RANK|LOCAL_|WORLD_SIZE|GROUP_|ROLE_|MASTER_|SLURM|PMI|OMPI|TORCHELASTIC|ORDSMED_DEVICES")
 AGAIN = "run it again; where it stays red compare versions (`ordsmed doctor`) and report it with the report's file"
 
 
 @dataclass(frozen=True)
 class Workplace:
-    folder: Path  # on the shared disk, empty at first
+    folder: Path  # on the shared disk; empty at first
     device: str = "cpu"
     precisions: tuple[str, ...] = ("fp32",)
     quick: bool = False
@@ -49,7 +46,7 @@ Item = Callable[[Workplace], Iterator[tuple[str, Outcome]]]
 
 
 def tokenizers(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Every tokenizer learns the same pieces and cuts the same texts into the same ids."""
+    """Check that each tokenizer learns the same vocabulary and gives the same ids for the same texts."""
     for name, case in golden.of("tokenizers").items():
         if (needed := case.get("needs")) and not importlib.util.find_spec(needed):
             yield name, absent(f"`{needed}` is not installed", f"pip install 'ordsmed[{needed}]'")
@@ -61,7 +58,7 @@ def tokenizers(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 
 
 def masking(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Every objective makes the same rows: order, masks, pairs, noise."""
+    """Check that each objective makes the same rows: order, masks, pairs and noise."""
     wanted = golden.of("rows")
     for name, sum_ in golden.rows(work.folder / "rows"):
         same = sum_ == wanted[name]["digest"]
@@ -74,7 +71,7 @@ def masking(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 
 
 def steps(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Every family learns with the same losses, within the tolerance of the precision."""
+    """Check that each model family has the same losses, within the tolerance of the precision."""
     count = QUICK if work.quick else STEPS
     for precision in work.precisions:
         for name, case in golden.of("losses").items():
@@ -86,7 +83,6 @@ def steps(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 def compared(
     losses: list[float], wanted: list[float], tolerance: float, figures: dict[str, float] | None = None
 ) -> Outcome:
-    """Losses beside those they must be."""
     far = [abs(a - b) / abs(b) if a == a else float("inf") for a, b in zip(losses, wanted, strict=False)]
     worst = max(range(len(far)), key=far.__getitem__)
     if far[worst] <= tolerance:
@@ -97,7 +93,9 @@ def compared(
 
 
 def runs(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """A run that is killed goes on to the last bit; two processes learn as one; a checkpoint fits another layout."""
+    """Check that a killed run resumes with identical losses, that two processes learn like one, and that a checkpoint
+    can be resumed in another layout.
+    """
     store, here = golden.store_of({}, work.folder), work.folder
     overrides = [*COURSE, f"data={store}", f"layout.device={'cuda' if _pair(work) else 'cpu'}"]
     whole = _losses(here / "whole", overrides)
@@ -130,7 +128,6 @@ def _same(whole: dict[int, float], again: dict[int, float], tolerance: float) ->
 
 
 def _losses(folder: Path, words: list[str]) -> dict[int, float]:
-    """Let a run come to its end."""
     done = subprocess.run(
         _command(folder, words), env=environment(), capture_output=True, text=True, timeout=LIMIT, check=False
     )
@@ -141,7 +138,6 @@ def _losses(folder: Path, words: list[str]) -> dict[int, float]:
 
 
 def _killed(folder: Path, words: list[str]) -> None:
-    """Begin a run and kill it, all its processes, once it has saved."""
     with (folder.parent / f"{folder.name}.log").open("w") as log:
         process = subprocess.Popen(
             _command(folder, words), env=environment(), stdout=log, stderr=log, start_new_session=True
@@ -174,20 +170,18 @@ def _command(folder: Path, words: list[str]) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """This process's, without what launchers set: a command of the list stands alone, and is of this code."""
+    """Return this process's environment without the variables of launchers, and with this code on the path."""
     variables = {name: value for name, value in os.environ.items() if not STARTED.match(name)}
     path = os.pathsep.join(filter(None, [str(Path(golden.HERE).parents[1]), variables.get("PYTHONPATH", "")]))
     return {**variables, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def _metrics(folder: Path) -> dict[int, float]:
-    """The last loss of each step."""
     rows = files.read_lines(folder / "metrics.jsonl")
     return {row["step"]: row["loss"] for row in rows if "loss" in row}
 
 
 def extras(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Which optional parts are here."""
     try:
         needs = importlib.metadata.requires("ordsmed") or []
     except importlib.metadata.PackageNotFoundError:
@@ -209,7 +203,6 @@ def extras(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 
 
 def speeds(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """What products, memory and the shared disk do in a second."""
     import torch
 
     device = torch.device(work.device)
@@ -224,7 +217,10 @@ ITEMS: tuple[Item, ...] = (tokenizers, masking, steps, runs, extras, speeds)
 
 
 def ask(work: Workplace, items: tuple[Item, ...] = ITEMS) -> Iterator[tuple[str, str, Outcome, float]]:
-    """Item, case, how it went, seconds; an item that fails itself is red, and the others are asked."""
+    """Yield (item, case, outcome, seconds).
+
+    An item that raises an error yields an error outcome, and the next item runs.
+    """
     for item in items:
         began = time.perf_counter()
         try:

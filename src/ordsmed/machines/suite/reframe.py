@@ -1,6 +1,6 @@
-"""Files for ReFrame: the list as a test at the suite's scales, and one configuration of one or several systems.
+"""Write files for ReFrame: the validation suite as a test at several scales, and a configuration of the systems.
 
-sites -> settings.py (partitions, how GPUs are asked for, modules, results.db) · ordsmed_validate.py (1, 2, 4, 16 nodes)
+sites -> settings.py (partitions, GPU options, modules, results.db) · ordsmed_validate.py (1, 2, 4, 16 nodes)
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ Ask = Callable[[Sequence[str]], str | None]
 
 
 def write(folder: Path, sites: Sequence[Destination], ask: Ask = answer) -> list[Path]:
-    """Without a place: for this machine alone, whatever it is."""
+    """Write the configuration and the test. Without sites, they are for this machine."""
     configuration_text = configuration(sites, folder, ask)
     folder.mkdir(parents=True, exist_ok=True)
     source = SOURCE.format(
@@ -119,12 +119,11 @@ def write(folder: Path, sites: Sequence[Destination], ask: Ask = answer) -> list
 
 
 def _executable(sites: Sequence[Destination]) -> str:
-    """This Python; of several systems each has its own."""
+    """Return the command of ordsmed: this Python, or, for several systems, the command on each system's PATH."""
     return "ordsmed" if sites[1:] else f"{shlex.quote(sys.executable)} -m ordsmed"
 
 
 def configuration(sites: Sequence[Destination], folder: Path, ask: Ask = answer) -> str:
-    """`site_configuration`, as ReFrame reads it."""
     unkept = ask(["sinfo", "--version"]) is not None and ask(["sacct", "--noheader"]) is None
     names = [_name(place) for place in sites]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -160,7 +159,10 @@ def _system(place: Destination | None, unkept: bool, *, alone: bool) -> dict[str
 
 
 def _partition(partition: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:
-    """`unkept`: Slurm here keeps no accounts of jobs that are over, which ReFrame would ask (its `squeue` does not)."""
+    """Return the configuration of a partition.
+
+    `unkept` means that Slurm keeps no accounting of finished jobs, so ReFrame must use its `squeue` backend.
+    """
     slurm = site.scheduler == "slurm"
     scheduler = "squeue" if unkept else "slurm"
     table: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The report of a list: JSON for programs, JUnit for those who count, a page for people; two of them compared."""
+"""Reports of the validation suite as JSON, JUnit XML and Markdown, and the comparison of two reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ordsmed.base import files, screen
 from ordsmed.base.errors import DataError, RecipeError
 
 NAME, JUNIT, PAGE = "report.json", "junit.xml", "report.md"
-SLOWER = 0.2  # of a figure: what is told as a regression
+SLOWER = 0.2  # relative loss of speed that counts as a regression
 GREEN, RED = "ok", ("error", "missing")
 
 
@@ -29,7 +29,6 @@ def count(report: dict[str, Any]) -> dict[str, int]:
 
 
 def junit(report: dict[str, Any]) -> str:
-    """As CI servers and ReFrame's readers take it."""
     counts = count(report)
     seconds = sum(row["seconds"] for row in report["items"])
     head = f'tests="{len(report["items"])}" failures="{counts["error"]}" skipped="{counts["absent"]}"'
@@ -48,7 +47,6 @@ def _quoted(text: str) -> str:
 
 
 def page(report: dict[str, Any]) -> Iterator[str]:
-    """For people: what it stands on, and a line a case."""
     counts = count(report)
     yield f"# The list on {report['host']}"
     yield ""
@@ -72,7 +70,7 @@ def figures(row: dict[str, Any]) -> str:
 
 
 class ReportRow(TypedDict):
-    """A case, as far as reports are compared by it."""
+    """The fields of a case that are compared between reports."""
 
     item: str
     case: str
@@ -81,7 +79,7 @@ class ReportRow(TypedDict):
 
 
 class ReportShape(TypedDict):
-    """What a file must hold to be a report; what more a version says does no harm."""
+    """The fields that a report must have; other fields are allowed."""
 
     items: list[ReportRow]
     host: NotRequired[str]
@@ -98,7 +96,6 @@ def read(name: str) -> dict[str, Any]:
 
 
 def checked(path: Path) -> dict[str, Any]:
-    """The report in a file."""
     report = files.read_table(path)
     try:
         msgspec.convert(report, ReportShape)
@@ -108,7 +105,7 @@ def checked(path: Path) -> dict[str, Any]:
 
 
 def regressions(old: dict[str, Any], new: dict[str, Any], share: float = SLOWER) -> list[str]:
-    """What was green and is red or gone, and what is slower by such a share."""
+    """Return the cases that passed and now fail or are missing, and the speeds that fell by more than `share`."""
     now = {(row["item"], row["case"]): row for row in new["items"]}
     lines = []
     for before in old["items"]:
@@ -122,7 +119,7 @@ def regressions(old: dict[str, Any], new: dict[str, Any], share: float = SLOWER)
 
 
 def lost(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
-    """What became of a case that was green; empty: it still is, or was not."""
+    """Return how a case that passed changed; empty if it still passes, or did not pass before."""
     if before["state"] != GREEN or (after and after["state"] == GREEN):
         return ""
     return f"was ok, is {after['state']}: {after.get('text', '')}" if after else "was ok, is missing"
@@ -136,7 +133,6 @@ def _slower(old: dict[str, float], new: dict[str, float], share: float) -> Itera
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """What the two stand on, where it is not the same."""
     for fact in sorted({*old.get("facts", {}), *new.get("facts", {})}):
         before, after = (report.get("facts", {}).get(fact, "none") for report in (old, new))
         if before != after:

@@ -1,4 +1,4 @@
-"""`validate`: the list asked of this machine, of one process of every other machine, and of all ranks at once.
+"""`validate`: run the suite on one process of each machine, then some checks on all ranks together.
 
 first rank of each machine: items -> outcomes      all ranks: sums, and losses of one training over them
 -> first rank: report.json, junit.xml, report.md
@@ -27,8 +27,8 @@ from ordsmed.machines.doctor.outcome import Outcome, absent
 from ordsmed.machines.suite import golden, items, report
 from ordsmed.machines.suite.items import Item, Workplace
 
-LONG = 3600.0  # seconds that the first process of a machine may take for the list
-OVER_ALL = "tiny/bert"  # whose losses are learned by all ranks at once
+LONG = 3600.0  # seconds that the first process of a machine may take for the suite
+OVER_ALL = "tiny/bert"  # recipe that all ranks train together
 STAGES = STARTING, SUMS, LEARNING = "starting", SUMMING, "learning"
 
 Row = dict[str, Any]
@@ -38,7 +38,6 @@ def validate(
     out: Path, *, device: str = "auto", site: str = "", quick: bool = False, patience: float = PATIENCE,
     show: Callable[[Row], None], chosen: tuple[Item, ...] = items.ITEMS,
 ) -> dict[str, Any]:  # fmt: skip
-    """Ask, write the report, and give it back; of several ranks the first writes."""
     place = find(site) if site else None
     ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
     host = this(place, device=ranks.device.type, world=ranks.world)
@@ -99,13 +98,13 @@ def _work(out: Path, ranks: Ranks, quick: bool) -> Workplace:
 
 
 def _merged(all_rows: list[list[Row]]) -> Iterator[Row]:
-    """Of machines behind the first what is red; a case that is green everywhere is told once."""
+    """Yield the errors of the other machines; passed cases are reported only by the first machine."""
     for rows in all_rows[1:]:
         yield from (row for row in rows if row["state"] == "error")
 
 
 def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedError], None]) -> Iterator[Row]:
-    """What all ranks do at once; one that hangs is named."""
+    """Yield the results of checks that all ranks run together. A rank that hangs is named."""
     from ordsmed.train.watch import Watch
 
     name = f"{ranks.world} ranks"
@@ -131,7 +130,7 @@ def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedE
 
 
 def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
-    """The losses of one training, its rows shared out among all ranks."""
+    """Compare the losses of one training whose batches are divided among all ranks with the golden losses."""
     from ordsmed.base import run
     from ordsmed.machines.suite.drawn import build, learned
     from ordsmed.train.pretrain.recipe import Pretraining

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         from ordsmed.cli.recipes import without
 
         sys.exit(start(without(args.words, "--devices"), args.devices))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of the others if a rank is lost
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # suppress stack traces of other ranks if a rank is lost
     from ordsmed.cli.output import speaks
     from ordsmed.machines.suite import report
     from ordsmed.machines.suite.validate import validate

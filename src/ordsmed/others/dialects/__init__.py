@@ -1,1 +1,1 @@
-"""Menu: one file a code whose command lines run here; it says of every flag where it goes."""
+"""A menu: each file translates the command lines of one other code and says where each flag goes."""

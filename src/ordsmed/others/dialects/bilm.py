@@ -26,8 +26,8 @@ from ordsmed.text import read
 from ordsmed.text.vocabulary import SIGNS
 
 OPTIONS, LISTS = "options.json", ("vocab.txt", "vocab.txt.gz")
-UIO = {"lstm.dim": 2048, "n_epochs": 3, "batch_size": 192, "n_negative_samples_batch": 4096}  # of simple_elmo_training
-GPUS, GPUS_UIO = 3, 2  # in the scripts
+UIO = {"lstm.dim": 2048, "n_epochs": 3, "batch_size": 192, "n_negative_samples_batch": 4096}  # simple_elmo_training
+GPUS, GPUS_UIO = 3, 2  # number of GPUs in the scripts
 CHARACTERS = "leave it out: letters are read, in both directions"
 FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 DICTIONARY = (
@@ -61,8 +61,8 @@ DICTIONARY = (
     Flag("n_tokens_vocab", int, nothing="the vocabulary says it", within="--options"),
     Flag("share_embedding_softmax", False, refused=CHARACTERS, within="--options"),
 )
-USUAL = {flag.name: flag.default for flag in DICTIONARY} | {"char_cnn.filters": FILTERS}  # long for a table
-LACKING = {  # what an options.json means that lacks them
+USUAL = {flag.name: flag.default for flag in DICTIONARY} | {"char_cnn.filters": FILTERS}  # too long for the table
+LACKING = {  # values of keys that an options.json does not have
     "lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None,
     "char_cnn.n_highway": None, "n_tokens_vocab": None,
 }  # fmt: skip
@@ -98,7 +98,6 @@ RESTARTING = (
 
 
 def training(values: Values, call: Call) -> None:
-    """An ELMo from sentences a line, words between spaces."""
     uio = bool({"size", "epochs", "maxchar"} & values.explicit)
     options = USUAL | {name: values.of[name] for name in USUAL.keys() & values.explicit}
     options |= {name: value for name, value in UIO.items() if uio and name not in values.explicit}
@@ -128,7 +127,7 @@ def _recipe(values: Values, call: Call, options: Table, out: str, gpus: int) -> 
 
 
 def _put_steps(values: Values, call: Call, options: Table, gpus: int) -> None:
-    """Steps are counted from the number of words that is given, as theirs; else from the text."""
+    """Set the steps. With a number of words they are computed like the original's, else from the text."""
     batch, epochs, words = options["batch_size"] * gpus, options["n_epochs"], options["n_train_tokens"]
     call.put("phase.batch", batch)
     call.notes.append(
@@ -147,12 +146,15 @@ def _put_steps(values: Values, call: Call, options: Table, gpus: int) -> None:
 
 
 def _pattern(prefix: str) -> str:
-    """A folder, a pattern, or what names of files begin with."""
+    """Return a folder or glob pattern as it is; turn a file prefix into a pattern."""
     return prefix if Path(prefix).exists() or re.search(r"[*?\[]", prefix) else f"{prefix}*"
 
 
 def _write_options(out: Path, options: Table) -> None:
-    """As theirs leaves them beside the checkpoints; a number of words only where one was given."""
+    """Write options.json next to the checkpoints like the original.
+
+    Leave out the number of words if it was not given.
+    """
     table: Table = {}
     for key, value in (options | {"n_tokens_vocab": len(files.lines_of(out / "tokenizer/vocab.txt"))}).items():
         *tables, last = key.split(".")
@@ -162,7 +164,7 @@ def _write_options(out: Path, options: Table) -> None:
 
 
 def restarting(values: Values, call: Call) -> None:
-    """A run that was broken off goes on; of one that is done, or of TensorFlow's checkpoint, another begins."""
+    """Resume an interrupted run. For a finished run or a TensorFlow checkpoint, start a new run from its weights."""
     place = _newest(values.save_dir)
     if values.n_gpus > 1 and values.place.world == 1:
         call.devices = values.n_gpus
@@ -185,7 +187,7 @@ def restarting(values: Values, call: Call) -> None:
 
 
 def _newest(save_dir: str) -> Path:
-    """The last restart of a model; itself where there is none."""
+    """Return the folder of a model's last restart; the model's own folder if there is none."""
     place = Path(save_dir)
     if not place.is_dir():
         raise UsageError("--save_dir", f"found {save_dir}, no such folder", "one that train_elmo.py has written")
@@ -193,7 +195,6 @@ def _newest(save_dir: str) -> Path:
 
 
 def _number(place: Path) -> int:
-    """Of a restart; 0: it is none."""
     last = re.search(r"-restart-(\d+)\Z", place.name)
     return int(last[1]) if last else 0
 
@@ -206,7 +207,7 @@ def _recipe_of(place: Path) -> Table:
 
 
 def _goes_on(values: Values, recipe: Table) -> bool:
-    """Do the words mean what a run does: its text, its words, its rows and steps?"""
+    """Return whether the command line matches an existing run: its text, words, batch and steps."""
     batch, length = recipe["phase[1].batch"], recipe["phase[1].length"]
     pattern = _pattern(values.train_prefix)
     if _recipe_next_to(recipe, "corpus").get("source.path", pattern) != pattern:
@@ -219,7 +220,7 @@ def _goes_on(values: Values, recipe: Table) -> bool:
 
 
 def _recipe_next_to(recipe: Table, name: str) -> Table:
-    """What was asked for where a run was begun by `ordsmed as`: a run's own recipe tells steps in place of epochs."""
+    """Return the original recipe if `ordsmed as` started the run. The run's own recipe has steps instead of epochs."""
     path = Path(str(recipe["data"])).with_name(f"{name}.toml")
     return settings.flat(settings.read(path)) if path.is_file() else {}
 
@@ -230,9 +231,9 @@ def _epochs(recipe: Table) -> int | None:
 
 
 def _options_of(place: Path) -> Table:
-    """Those that a model was trained with: its options.json, else what a run's recipe says."""
+    """Return the options that a model was trained with, from its options.json or from the run's recipe."""
     if (place / OPTIONS).is_file():
-        known = {name.partition(".")[0] for name in USUAL}  # other keys are of no use to theirs either
+        known = {name.partition(".")[0] for name in USUAL}  # the original ignores other keys, too
         table = {key: value for key, value in files.read_table(place / OPTIONS).items() if key in known}
         return USUAL | LACKING | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
     if kind_of_folder(place) is not FolderKind.PRETRAINING:
@@ -243,7 +244,9 @@ def _options_of(place: Path) -> Table:
 
 
 def _give_words(values: Values, call: Call, place: Path, words: int | None) -> None:
-    """Beside TensorFlow's checkpoint no list of words stands, without which its softmax could not be taken over."""
+    """Copy the vocabulary next to a TensorFlow checkpoint without one, because its softmax cannot be imported
+    otherwise.
+    """
     if bundle.find(place) is None or any((place / name).is_file() for name in LISTS):
         return
     source, to = Path(values.vocab_file), place / LISTS[0]
@@ -264,7 +267,6 @@ TESTING = (
 
 
 def testing(values: Values, call: Call) -> None:
-    """Perplexity over the whole vocabulary, the mean of both directions."""
     place, pattern = _newest(values.save_dir), _pattern(values.test_prefix)
     texts = [str(path) for path in read.files(pattern)]
     if (place / OPTIONS).is_file():
@@ -277,7 +279,6 @@ def testing(values: Values, call: Call) -> None:
 
 
 def _tell_perplexity(folder: Path, texts: list[str]) -> None:
-    """The line that theirs ends with; what was computed stands in the newest file."""
     kept = [path for path in folder.glob("perplexity-*.json") if files.read_table(path)["files"] == texts]
     newest = max(kept, key=lambda path: path.stat().st_mtime_ns)
     print(f"FINISHED!  AVERAGE PERPLEXITY = {files.read_table(newest)['perplexity']}")
@@ -290,7 +291,7 @@ DUMPING = (
 
 
 def dumping(values: Values, call: Call) -> None:
-    """Weights as HDF5, beside them a folder that readers of ELMo open."""
+    """Export the weights as HDF5, and next to it a folder that readers of ELMo open."""
     if not Path(values.outfile).name:
         raise UsageError("--outfile", f"found {values.outfile or 'nothing'}", "a file's name")
     outfile = Path(values.outfile)
@@ -304,20 +305,19 @@ COUNTING = (Flag("words", int, "how many are printed", joint=True, required=True
 
 
 def counting(values: Values, call: Call) -> None:
-    """A list of words from standard input to standard output, by itself: there is nothing to keep."""
+    """Print the most frequent words of standard input. No run is made."""
     if values.words < 1:
         raise UsageError("vocabulary.py", f"found {values.words} words", "1 or more")
     call.after.append(functools.partial(_count, values.words))
 
 
 def _count(most: int) -> None:
-    """Words that are as frequent stand in the order in which they come."""
+    """Print the words. Words of equal frequency keep the order in which they first occur."""
     counts = Counter(word for line in sys.stdin for word in line.split())
     print("\n".join([*SIGNS, *(word for word, _ in counts.most_common(most))]))
 
 
 def embedding(values: Values, call: Call) -> None:
-    """Examples of bilm-tf's use from Python."""
     raise UsageError("this program", "shows how bilm-tf is used from Python", "`ordsmed embed MODEL TEXTS OUT.h5`")
 
 

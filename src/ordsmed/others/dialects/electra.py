@@ -31,7 +31,7 @@ from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_sta
 from ordsmed.weights import foreign
 
 SIZES = {"small": (256, 12), "base": (768, 12), "large": (1024, 24)}  # width, layers
-NETWORK = {  # their BertConfig
+NETWORK = {  # the original's BertConfig
     "hidden_size": 0, "num_hidden_layers": 0, "num_attention_heads": 0, "intermediate_size": 0, "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512,
     "type_vocab_size": 2, "initializer_range": 0.02, "vocab_size": 30522,
@@ -67,7 +67,6 @@ WEB = (
 
 
 def building(values: Values, call: Call) -> None:
-    """Records of texts with a sentence a line."""
     call.put("corpus: source.kind", "text")
     if not values.blanks_separate_docs:
         call.notes.append("--blanks-separate-docs False: a file is a document; theirs takes the word False for true")
@@ -75,7 +74,7 @@ def building(values: Values, call: Call) -> None:
 
 
 def web(values: Values, call: Call) -> None:
-    """Records of the archives of OpenWebText, a page a document."""
+    """Write records from OpenWebText's archives, where each page is a document."""
     call.put("corpus: source.kind", "tar")
     call.put("tokenizer: tokenizer.file", f"{values.data_dir}/vocab.txt")
     _records(values, call, f"{values.data_dir}/pretrain_tfrecords")
@@ -146,7 +145,7 @@ PRETRAINING = (
 
 
 def pretraining(values: Values, call: Call) -> None:
-    """Replaced-token detection from records; a run that stands goes on."""
+    """Pretrain with replaced-token detection from records, or resume an existing run."""
     if not values.do_train:
         raise UsageError("--hparams do_train", "found false", "true: with do_eval a training is judged at its end")
     out = values.model_dir or f"{values.data_dir}/models/{values.model_name}"
@@ -172,18 +171,21 @@ def pretraining(values: Values, call: Call) -> None:
     flag, remedy = "--hparams max_seq_length", "build_pretraining_dataset.py with that --max-seq-length"
     call.before.append(lambda: check_length([records], values.max_seq_length, flag, remedy))
     if values.do_eval:
-        call.put("encode: validation_records", records)  # as theirs, which judges what it learned from
+        call.put("encode: validation_records", records)  # the original also evaluates on its training data
         steps, rows = (_quick(values, name) for name in ("num_eval_steps", "eval_batch_size"))
         call.put("validation_rows", steps * rows)
     call.put("tokenizer: tokenizer.file", values.vocab_file or f"{values.data_dir}/vocab.txt")
     call.put("out", out)
     _put_rates(values, call)
     if values.debug:
-        call.words = ["--anew"]  # as theirs empties the folder
+        call.words = ["--anew"]  # the original also empties the folder
 
 
 def _put_rates(values: Values, call: Call) -> None:
-    """Steps and rate; a warm-up that is longer than the training is cut where its rate would be."""
+    """Set steps and learning rate.
+
+    If the warmup is longer than the training, end it early at the rate reached by then.
+    """
     steps, batch = (_quick(values, name) for name in ("num_train_steps", "train_batch_size"))
     rate, warmup = values.learning_rate, values.num_warmup_steps
     if warmup > steps:
@@ -199,7 +201,7 @@ def _put_rates(values: Values, call: Call) -> None:
 
 
 def _quick(values: Values, name: str) -> int:
-    """A number of steps or rows; those of debug where it is not said."""
+    """Return a number of steps or rows, with the defaults of `debug` if that is set."""
     return int(QUICK[name] if values.debug and name not in values.explicit else values.of[name])
 
 
@@ -224,7 +226,7 @@ GLUE = {"cola": "cola", "mrpc": "mrpc", "mnli": "mnli", "sst": "sst-2", "rte": "
 SQUAD = {"squad": "2.0", "squadv1": "1.1"}
 TASKS = (*GLUE, *SQUAD, "chunk")
 UNORDERED = ("mrpc", "sts")
-OUR_NAMES = {"mcc": "matthews", "loss": "validation"}  # of scores that have another name there
+OUR_NAMES = {"mcc": "matthews", "loss": "validation"}  # scores that have another name here
 SCORES = {
     "cola": ("mcc", "loss"),
     "sts": ("pearson", "spearman", "loss"),
@@ -286,7 +288,7 @@ FINETUNING = (
 
 
 def finetuning(values: Values, call: Call) -> None:
-    """One task: it is learned anew each time, and judged by its dev file."""
+    """Fine-tune on one task, always in a new run, and evaluate on its dev file."""
     task = _task_named(values)
     if values.num_trials < 1:
         raise UsageError("--hparams num_trials", f"found {values.num_trials}", "1 or more")
@@ -328,11 +330,10 @@ def finetuning(values: Values, call: Call) -> None:
     elif values.preprocessed_data_dir:
         call.put("features", values.preprocessed_data_dir)
     _rates(values, call, task)
-    call.words = ["--anew"]  # as theirs empties the folder
+    call.words = ["--anew"]  # the original also empties the folder
 
 
 def _put_evaluation(values: Values, call: Call, out: str, words: list[str]) -> None:
-    """The model that is named, else the one that stands where a training leaves it."""
     model, step = run_of(values.init_checkpoint, call) if values.init_checkpoint else (out, None)
     check_tokenizer(call, model, values.vocab_file, values.do_lower_case if values.says("do_lower_case") else None)
     call.verb = "predict"
@@ -341,7 +342,7 @@ def _put_evaluation(values: Values, call: Call, out: str, words: list[str]) -> N
 
 
 def _task_named(values: Values) -> str:
-    """The task; theirs learns several with one network."""
+    """Return the single task. The original can train several tasks with one network."""
     names = values.task_names or []
     for name in names:
         if name not in TASKS:
@@ -354,7 +355,6 @@ def _task_named(values: Values) -> str:
 
 
 def _task(values: Values, task: str) -> dict[str, Any]:
-    """Settings of a task, those of theirs that concern it."""
     usual = 256 if task == "chunk" else 512 if task in SQUAD else 128
     length = values.max_seq_length if "max_seq_length" in values.explicit else usual
     if task == "chunk":
@@ -374,7 +374,9 @@ def _task(values: Values, task: str) -> dict[str, Any]:
 
 
 def _rates(values: Values, call: Call, task: str) -> None:
-    """Rate, decay by layer and epochs: as said, else as its size and its task have them."""
+    """Set learning rate, layer-wise decay and epochs: from the flags, else the original's defaults for the size and
+    task.
+    """
     large = values.model_size == "large"
     usual = {
         "learning_rate": 5e-5 if large else 1e-4,
@@ -389,7 +391,7 @@ def _rates(values: Values, call: Call, task: str) -> None:
 
 
 def _results(values: Values, task: str, top: Path, out: Path) -> None:
-    """Scores and answers under the names that theirs have: a line a trial."""
+    """Write scores and answers to the original's files, with a line per trial."""
     trained = values.do_train
     trials = [out]
     if trained and values.num_trials > 1:
@@ -407,7 +409,6 @@ def _results(values: Values, task: str, top: Path, out: Path) -> None:
 
 
 def _renamed(task: str, scores: dict[str, Any]) -> dict[str, float]:
-    """Scores under the names that theirs have."""
     if task in SQUAD:
         hidden = (*NO_SCORES, "validation", *(["exact_match"] if task == "squad" else []))
         return {name: value for name, value in sorted(scores.items()) if name not in hidden}

@@ -23,8 +23,8 @@ from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Val
 SIZES = {"roberta": "base", "roberta_base": "base", "roberta_large": "large"}
 BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences", "eos": "one_sentence"}
 HALF, WIDE = ("--fp16", "--memory-efficient-fp16", "--amp"), ("--bf16", "--memory-efficient-bf16")
-BACKENDS = ("pytorch_ddp", "legacy_ddp", "c10d", "no_c10d", "fully_sharded")  # all but slowmo give the same gradients
-LINES = re.compile(r"[\d ]*\n?")  # of a file of pieces as numbers
+BACKENDS = ("pytorch_ddp", "legacy_ddp", "c10d", "no_c10d", "fully_sharded")  # all of these give the same gradients
+LINES = re.compile(r"[\d ]*\n?")  # lines of a file of token ids
 
 LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
 RANKS = "the launcher's variables and the devices that there are say it"
@@ -45,7 +45,7 @@ ENCODING = (
 
 
 def encoding(values: Values, call: Call) -> None:
-    """The texts under the names of the outputs: `fairseq-preprocess` makes tokens of them."""
+    """Copy the texts to the output files; `fairseq-preprocess` tokenizes them."""
     if len(values.inputs) != len(values.outputs) or "-" in (*values.inputs, *values.outputs):
         raise UsageError(
             "--inputs", f"found {len(values.inputs)}", f"{many(len(values.outputs), 'file')}, one an output"
@@ -85,7 +85,7 @@ PREPROCESSING = (
 
 
 def preprocessing(values: Values, call: Call) -> None:
-    """A sentence a line, blank lines between documents, encoded into a store."""
+    """Tokenize text files with a sentence per line and blank lines between documents into a store."""
     if not values.only_source:
         raise UsageError("--only-source", "missing", "it: there is one language", "`fairseq-preprocess --only-source`")
     if not values.srcdict:
@@ -108,7 +108,6 @@ def preprocessing(values: Values, call: Call) -> None:
 
 
 def _no_numbers(path: str) -> None:
-    """Refuse pieces as numbers, which are no text."""
     if not Path(path).is_file():
         return
     with Path(path).open(encoding="utf-8", errors="replace") as file:
@@ -156,7 +155,7 @@ DATA = (
     Flag("--valid-subset", "valid", refused="leave it out: the validation split is evaluated"),
     Flag("--combine-valid-subsets", False, nothing="a store has one validation split", also=("--combine-val",)),
     Flag("--ignore-unused-valid-subsets", False, nothing="a store has one validation split"),
-    # else each epoch's end there, and as often as usual here
+    # by default the original validates at the end of each epoch; here the recipe's default applies
     Flag("--validate-interval-updates", 0, "validate", by=unless_empty),
     Flag("--disable-validation", False, "validation_rows", joint=True),
     Flag("--batch-size-valid", int, "validation_rows", joint=True, also=("--max-sentences-valid",)),
@@ -308,7 +307,6 @@ TRAINING = (
 
 
 def training(values: Values, call: Call) -> None:
-    """Masked words of whole lines, as RoBERTa's authors trained."""
     for flag in ("--task", "--criterion"):
         if (value := values.of[flag[2:]]) != "masked_lm":
             remedy = f"`{flag} masked_lm`; `ordsmed finetune` with task.name=mrpc is their sentence_prediction"
@@ -336,7 +334,7 @@ def _world(values: Values) -> int:
 
 
 def _rows(values: Values, call: Call) -> None:
-    """Rows of a device, by number or by tokens, times passes and devices."""
+    """Set the batch: rows per device (by number or by tokens) x passes x devices."""
     if not values.batch_size and not values.max_tokens:
         raise UsageError("--batch-size", "missing, as is --max-tokens", "one of them", "`--batch-size 16`")
     by_tokens = values.max_tokens // values.tokens_per_sample if values.max_tokens else values.batch_size
@@ -353,7 +351,7 @@ def _rows(values: Values, call: Call) -> None:
 
 
 def _single(flag: str, text: str) -> str:
-    """One value of what may be a list: [16], 16."""
+    """Return the single value of a flag that may be a list: `[16]` or `16`."""
     values = text.strip("[]() ").split(",")
     if len(values) != 1 or not values[0]:
         raise UsageError(flag, f"found {text}", "one value", "`[[phase]]` in the recipe has one each")
@@ -368,7 +366,6 @@ def _whole(flag: str, text: str) -> int:
 
 
 def _put_steps(values: Values, call: Call) -> None:
-    """How long, and at which rates."""
     try:
         rate = float(_single("--lr", values.lr))
     except ValueError:
@@ -376,7 +373,7 @@ def _put_steps(values: Values, call: Call) -> None:
     if not values.max_update and not values.max_epoch:
         raise UsageError("--max-update", "missing, as is --max-epoch", "one of them", "`--max-update 125000`")
     if values.max_epoch:
-        call.put("phase.epochs", values.max_epoch / len(values.data.split(":")))  # theirs is over one of the folders
+        call.put("phase.epochs", values.max_epoch / len(values.data.split(":")))  # epochs over one folder
         call.put("phase.most_steps", values.max_update)
     else:
         call.put("phase.steps", values.max_update)
@@ -406,7 +403,7 @@ def _put_steps(values: Values, call: Call) -> None:
 
 
 def _adam(values: Values, call: Call) -> None:
-    """Adam that corrects its moments and decays all weights, biases and norms among them."""
+    """Set the optimizer: Adam with bias correction, which also decays biases and norms."""
     if values.optimizer not in ("adam", "adagrad"):
         problem = f"found {values.optimizer}" if values.optimizer else "missing"
         raise UsageError("--optimizer", problem, "adam", "`--optimizer adam`")
@@ -426,7 +423,7 @@ def _adam(values: Values, call: Call) -> None:
 
 
 def _start(values: Values, call: Call) -> None:
-    """A folder goes on by itself; other weights begin it."""
+    """Start from other weights if the flags name some. A run in the output folder resumes without them."""
     restored = values.restore_file
     inside = Path(restored).parent in (Path(), Path(values.save_dir)) and Path(restored).name.startswith("checkpoint_")
     if values.finetune_from_model and "restore_file" in values.explicit:
@@ -463,7 +460,7 @@ def _machine(values: Values, call: Call) -> None:
 
 
 def _left(out: Path) -> None:
-    """checkpoint_last.pt and checkpoint_best.pt, as RobertaModel.from_pretrained reads them."""
+    """Write checkpoint_last.pt and checkpoint_best.pt, as RobertaModel.from_pretrained reads them."""
     from ordsmed.weights.export import export
 
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as parent:
@@ -484,7 +481,7 @@ HYDRA = (
 
 
 def hydra(values: Values, call: Call) -> None:
-    """Settings of a YAML file and of the command line, as fairseq-train's flags."""
+    """Translate settings of a YAML file and of the command line into flags of fairseq-train."""
     table = _yaml(Path(values.config_dir or ".") / f"{values.config_name}.yaml")
     for word in values.settings:
         if word.startswith("hydra"):
@@ -502,7 +499,7 @@ def hydra(values: Values, call: Call) -> None:
 
 
 def _flags(program: Program, table: dict[str, str]) -> list[str]:
-    """`optimization.lr = [0.0005]` as --lr=0.0005."""
+    """Return the settings as flags: `optimization.lr = [0.0005]` becomes --lr=0.0005."""
     known = {flag.key: flag for flag in program.flags}
     words = []
     for path, text in table.items():
@@ -522,7 +519,6 @@ def _flags(program: Program, table: dict[str, str]) -> list[str]:
 
 
 def _yaml(path: Path) -> dict[str, str]:
-    """Groups of settings, two deep, as their configurations are written."""
     if not path.is_file():
         raise UsageError("--config-name", f"{path} is no file", "a configuration: --config-dir DIR --config-name NAME")
     table, group = dict[str, str](), ""

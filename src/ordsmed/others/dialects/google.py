@@ -23,7 +23,7 @@ from ordsmed.text.labelled import glue
 from ordsmed.weights import foreign, google
 
 TASKS = ("cola", "mnli", "mrpc", "sst-2", "qqp", "qnli", "rte", "xnli")
-CHINESE = "zh"  # of XNLI, as in their code
+CHINESE = "zh"  # language of XNLI in the original's code
 FITS = "examples are computed together as fits the device"
 
 MACHINES = (
@@ -50,7 +50,6 @@ RECORDS = (
 
 
 def records(values: Values, call: Call) -> None:
-    """Examples of pairs with their masks, in files of the names that are said."""
     how = [f"hide={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
     how += [f"short={values.short_seq_prob:g}", *["unit=word"] * values.do_whole_word_mask]
     names = listed(values.output_file)
@@ -61,10 +60,10 @@ def records(values: Values, call: Call) -> None:
 
 
 def leave_records(folder: Path, targets: list[Path]) -> None:
-    """Files of records by the names that were asked for, and their vocabulary beside the first, if none is there."""
+    """Move the records to the named files. Copy the vocabulary next to the first one if none exists there."""
     for path, target in zip(sorted(folder.glob("*.tfrecord*")), targets, strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(path, target)  # to another file system, it may be
+        shutil.move(path, target)  # possibly on another file system
     if not (listing := targets[0].parent / "vocab.txt").exists():
         shutil.copyfile(folder / "vocab.txt", listing)
 
@@ -89,7 +88,7 @@ PRETRAINING = (
 
 
 def pretraining(values: Values, call: Call) -> None:
-    """Masked words and pairs of records, with Google's Adam and the jump of its schedule."""
+    """Pretrain a BERT from records, with Google's Adam and schedule. The learning rate jumps when the warmup ends."""
     if not values.do_train:
         problem = "found without --do_train" if values.do_eval else "missing, and --do_eval"
         flag = "--do_eval" if values.do_eval else "--do_train"
@@ -97,7 +96,7 @@ def pretraining(values: Values, call: Call) -> None:
         raise UsageError(flag, problem, wanted)
     config = files.read_table(Path(values.bert_config_file))
     if (named := config.get("hidden_act")) in google.ACTIVATIONS:
-        config["hidden_act"] = google.ACTIVATIONS[named]  # its gelu is the tanh form
+        config["hidden_act"] = google.ACTIVATIONS[named]  # Google's `gelu` is the tanh approximation
     call.put("model", dict(settings.changed(foreign.meant("bert", config, Path(values.bert_config_file)))))
     if values.init_checkpoint:
         put_start(call, values.init_checkpoint)
@@ -108,7 +107,7 @@ def pretraining(values: Values, call: Call) -> None:
     near = (listed(values.input_file)[0], values.init_checkpoint, values.bert_config_file)
     call.put("encode: tokenizer", str(_vocabulary(*near)))
     if values.do_eval:
-        call.put("encode: validation_records", records)  # as theirs, which judges what it reads
+        call.put("encode: validation_records", records)  # the original also evaluates on its training data
         call.put("validation_rows", values.max_eval_steps * values.eval_batch_size)
         call.after.append(lambda: leave_validation(Path(values.output_dir)))
 
@@ -117,13 +116,12 @@ ADAM = "optimizer.kind=adamw optimizer.flavour=bert optimizer.epsilon=1e-6 optim
 
 
 def _files(name: str) -> list[str]:
-    """A file, a pattern, or a folder of records as `ordsmed encode records` writes them."""
+    """Return the pattern for a folder of records by `ordsmed encode records`; return a file or pattern as it is."""
     folders = [path for path in sorted(glob.glob(name)) if Path(path).is_dir()]
     return [f"{path}/*tfrecord*" for path in folders] or [name]
 
 
 def leave_validation(folder: Path) -> None:
-    """eval_results.txt of a pretraining: its last validation by their names."""
     last = [line for line in files.read_lines(folder / "metrics.jsonl") if "validation" in line][-1]
     _write_results(folder, {
         "global_step": last["step"], "loss": last["validation"], "masked_lm_accuracy": last["mlm_right"],
@@ -137,7 +135,6 @@ def _write_results(folder: Path, results: dict[str, Any]) -> None:
 
 
 def _vocabulary(*paths: str | None) -> Path:
-    """The vocabulary that is next to one of these."""
     parents = [Path(path) if Path(path).is_dir() else Path(path).parent for path in paths if path]
     for folder in parents:
         if (folder / "vocab.txt").is_file():
@@ -185,7 +182,6 @@ QUESTIONS = (
 
 
 def classes(values: Values, call: Call) -> None:
-    """A task of GLUE by its name."""
     name, out = values.task_name.lower(), Path(values.output_dir)
     if name not in TASKS:
         raise UsageError("--task_name", f"found {values.task_name}", ", ".join(TASKS))
@@ -217,7 +213,6 @@ def classes(values: Values, call: Call) -> None:
 
 
 def _splits(name: str, values: Values) -> tuple[str, ...]:
-    """The files of a task to learn from, to judge by and to predict."""
     if name != "xnli":
         return "train.tsv", *(("dev_matched.tsv", "test_matched.tsv") if name == "mnli" else ("dev.tsv", "test.tsv"))
     if values.do_predict:
@@ -232,7 +227,7 @@ def _splits(name: str, values: Values) -> tuple[str, ...]:
 
 
 def leave_scores(folder: Path, path: Path) -> None:
-    """eval_results.txt of a task: its scores, shares of 1 as theirs are."""
+    """Write eval_results.txt with the scores between 0 and 1, like the original."""
     table = files.read_table(path)
     results = {f"eval_{key}": table[key] / 100 for key in ("accuracy", "f1", "matthews") if key in table}
     if "validation" in table:
@@ -244,7 +239,7 @@ def leave_scores(folder: Path, path: Path) -> None:
 
 
 def leave_classes(folder: Path) -> None:
-    """test_results.tsv: how likely each class is, a line an example, classes in the order of their names."""
+    """Write test_results.tsv: class probabilities, one row per example, with classes sorted by name."""
     head, *lines = (line.split("\t") for line in files.lines_of(folder / "predicted" / "predictions.tsv"))
     order = sorted(range(3, len(head)), key=lambda place: head[place])
     text = "".join("\t".join(line[place] for place in order) + "\n" for line in lines)
@@ -252,7 +247,6 @@ def leave_classes(folder: Path) -> None:
 
 
 def questions(values: Values, call: Call) -> None:
-    """SQuAD with starts and ends apart."""
     out = Path(values.output_dir)
     if not values.do_train and not values.do_predict:
         raise UsageError("--do_train", "missing, and --do_predict", "one of them at least")
@@ -273,14 +267,17 @@ def questions(values: Values, call: Call) -> None:
 
 
 def leave_answers(folder: Path) -> None:
-    """predictions.json, nbest_predictions.json and null_odds.json where evaluate-v2.0.py is told to look."""
+    """Copy predictions.json, nbest_predictions.json and null_odds.json to where evaluate-v2.0.py expects them."""
     for path in sorted((folder / "predictions").glob("*.json")):
         if path.name != "scores.json":
             shutil.copyfile(path, folder / path.name)
 
 
 def _predicting(values: Values, path: str, out: Path, words: list[str]) -> Call:
-    """Of the model in --output_dir, else of --init_checkpoint, as theirs begins with it where no newer one stands."""
+    """Return a call of `predict` for the model in --output_dir.
+
+    Like the original, use --init_checkpoint if that folder has no model.
+    """
     model, step = values.output_dir, None
     call = Call("predict", writes=str(out))
     if not values.do_train and not kind_of_folder(model).run:
@@ -293,7 +290,7 @@ def _predicting(values: Values, path: str, out: Path, words: list[str]) -> Call:
 
 
 def _in_turn(calls: list[Call], call: Call) -> None:
-    """The first in the call's place, the others behind it."""
+    """Replace `call` by the first call, and run the other calls after it."""
     if calls[0] is not call:
         call.recipes.clear()
         first = calls[0]

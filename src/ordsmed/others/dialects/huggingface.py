@@ -34,29 +34,29 @@ from ordsmed.text.labelled import glue
 from ordsmed.text.labelled.tables import table
 from ordsmed.weights import foreign
 
-FETCHED = {  # data sets of the hub that `ordsmed fetch` gets: their files, to learn from and to judge by
+FETCHED = {  # data sets of the hub that `ordsmed fetch` downloads: their training and validation files
     "squad": ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
     "squad_v2": ("squad/train-v2.0.json", "squad/dev-v2.0.json"),
     **{f"wikitext {name}-v1": (f"wikitext/{name}/wiki.train.{end}", f"wikitext/{name}/wiki.valid.{end}")
        for name, end in (("wikitext-2-raw", "raw"), ("wikitext-103-raw", "raw"), ("wikitext-2", "tokens"),
                          ("wikitext-103", "tokens"))},
 }  # fmt: skip
-ALL = 10**9  # rows of a validation, where theirs takes all
-LONGEST = 1024  # tokens of a row where the tokenizer says no limit, as theirs
-LONGEST_OF_WORDS = 512  # tokens of a row of words; longer sentences are read in windows
+ALL = 10**9  # more than the rows of any validation file; the original validates on all rows
+LONGEST = 1024  # tokens per row if the tokenizer has no limit, as in the original
+LONGEST_OF_WORDS = 512  # tokens per row of token classification; longer sentences are read in windows
 NO_LIMIT = 10**9
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
 OPTIMIZERS = {**dict.fromkeys(ADAMS, "adamw"), "adagrad": "adagrad", "stable_adamw": "stableadamw"}
 GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
 NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_error": "mse", "exact": "exact_match",
          "validation": "loss"}  # fmt: skip
-COMBINED = ("mrpc", "qqp", "sts-b")  # whose two scores theirs takes the mean of
+COMBINED = ("mrpc", "qqp", "sts-b")  # tasks for which the original also reports the mean of the two scores
 NETWORK = "nothing is fetched from the network"
 AFAR = idle("nothing is debugged from afar", "--server_ip= --server_port=")
 FILES_ALONE = refused(f"{NETWORK}: name its files by --train_file", "--dataset_name:str --dataset_config_name:str")
 CORES = "texts are read by as many threads as there are cores"
 MASKS = "objective.kind=mlm objective.swap_from=all objective.rounding=chance"
-MASKED_TYPES = ("bert", "roberta", "distilbert", "camembert")  # which learn by --mlm alone
+MASKED_TYPES = ("bert", "roberta", "distilbert", "camembert")  # model types that require --mlm
 
 MODELS = (
     Flag("--model_name_or_path", str, "init", joint=True),
@@ -95,7 +95,7 @@ MASKED = (
     *TEXTS,
 )
 PERMUTATIONS = "there is no XLNet here, whose permutations it is of"
-OLD = (  # of the program that run_mlm.py and run_clm.py were
+OLD = (  # the program that was later split into run_mlm.py and run_clm.py
     *joint("corpus: source", "--train_data_file:str --train_data_files:str"),
     Flag("--eval_data_file", str, "corpus: given.validation", joint=True),
     Flag("--mlm", False, "objective.kind", joint=True),
@@ -190,7 +190,10 @@ WORDS = (
 
 
 def masked(values: Values, call: Call) -> None:
-    """Masked words: shown ones are drawn from the whole vocabulary, and their number is rounded by chance."""
+    """Pretrain with masked language modeling.
+
+    Random tokens are drawn from the complete vocabulary, and the number of masks is rounded randomly.
+    """
     _texts(values, call, values.max_seq_length)
     call.set(MASKS)
     if values.line_by_line:
@@ -199,14 +202,13 @@ def masked(values: Values, call: Call) -> None:
 
 
 def causal(values: Values, call: Call) -> None:
-    """The next word of one running text."""
     _texts(values, call, values.block_size)
     call.put("objective", {"kind": "clm", "separate": False})
     _leave(values, call, "clm_right")
 
 
 def before_mlm(values: Values, call: Call, results: str = "eval_results_lm.txt") -> None:
-    """Masked words, or the next one: what run_mlm.py and run_clm.py were before they were two."""
+    """Pretrain with masked or causal language modeling by the older script, before its split into two."""
     _must_train(values)
     pattern = values.train_data_files
     train = sorted(glob.glob(pattern)) if pattern else [values.train_data_file] if values.train_data_file else []
@@ -239,7 +241,6 @@ def before_mlm(values: Values, call: Call, results: str = "eval_results_lm.txt")
 
 
 def _type_of_config(values: Values) -> str:
-    """What the config.json of the named model calls its family."""
     path = hub.folder(values.config_name or values.model_name_or_path or "") / "config.json"
     return str(files.read_table(path).get("model_type", "")) if path.is_file() else ""
 
@@ -250,7 +251,7 @@ def _must_train(values: Values) -> None:
 
 
 def _texts(values: Values, call: Call, length: int | None) -> None:
-    """What both kinds of language model share: corpus, network, tokenizer, steps."""
+    """Set up what both kinds of language models share: corpus, network, tokenizer and steps."""
     _must_train(values)
     train, validation = _files(values, "wikitext")
     if not train:
@@ -270,7 +271,10 @@ def _texts(values: Values, call: Call, length: int | None) -> None:
 def _language_model(
     values: Values, call: Call, texts: Sequence[str], length: int | None, *, validates: bool = False
 ) -> None:
-    """Network, tokenizer and steps of a language model of these texts; `validates`: at steps, whatever flags say."""
+    """Set network, tokenizer and steps of a language model.
+
+    With `validates`, validate at regular steps regardless of the flags.
+    """
     _network(values, call)
     call.set("corpus:sentences=none corpus:duplicates=keep encode:corpus=<corpus> encode:sentences=false")
     perform.keep_by_content(call, *texts)
@@ -292,7 +296,7 @@ def _language_model(
 
 
 def _network(values: Values, call: Call) -> None:
-    """From a folder's weights, or at random by a configuration."""
+    """Start from a folder's weights, or from a random initialization of a configuration."""
     sources = [name for name in ("model_name_or_path", "config_name", "model_type") if values.of[name]]
     if values.of.get("config_overrides") and sources[:1] != ["model_type"]:
         problem = f"found with --{sources[0]}" if sources else "found alone"
@@ -316,12 +320,12 @@ def _network(values: Values, call: Call) -> None:
 
 
 def _model_of(values: Values) -> str:
-    """The model that is named: of a checkpoint of a run that run."""
+    """Return the named model; for a checkpoint of a run, return the run."""
     return run_of(values.model_name_or_path, Call(""))[0] if values.model_name_or_path else ""
 
 
 def _put_start(values: Values, call: Call) -> None:
-    """The model that is named; of a checkpoint of a run the weights alone, as theirs reads it."""
+    """Start from the named model. From a checkpoint of a run, use only the weights, like the original."""
     model = str(values.model_name_or_path)
     if _model_of(values) == model:
         call.put("init", model)
@@ -330,7 +334,6 @@ def _put_start(values: Values, call: Call) -> None:
 
 
 def _family(kind: str) -> str:
-    """The name of the family that theirs calls so."""
     families = {name: menu.load("models", name) for name in menu.entries("models")}
     known = {type_name: name for name, family in families.items() if hasattr(family, "hugging_face")
              for type_name in (family.model_type, *family.other_types)}  # fmt: skip
@@ -340,7 +343,7 @@ def _family(kind: str) -> str:
 
 
 def _overridden(values: Values) -> Table:
-    """A family's usual network with some of its config's keys changed, as `update_from_string` reads them."""
+    """Return a family's default network with some keys changed, in the syntax of `update_from_string`."""
     family = _family(values.model_type)
     usual = menu.load("models", family)().hugging_face(
         1, SimpleNamespace(pad=None, start=None, stop=None, end=None, separator=None)
@@ -357,18 +360,18 @@ def _overridden(values: Values) -> Table:
             usual[key] = YES_OR_NO[text.lower()] if kind is bool else int(text) if usual[key] is None else kind(text)
         except (ValueError, KeyError):
             raise UsageError("--config_overrides", f"found {pair}", f"{key} as {usual[key]}") from None
-    usual["vocab_size"] = 1  # the tokenizer says it
+    usual["vocab_size"] = 1  # replaced by the tokenizer's size
     return dict(settings.changed(foreign.meant(family, usual, Path("--config_overrides"))))
 
 
 def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
-    """To learn from and to judge by: as named, or those of a data set that `ordsmed fetch` gets."""
+    """Return the training and validation files: the named ones, or a data set that `ordsmed fetch` downloads."""
     if not values.dataset_name:
         return values.train_file, values.validation_file
     if values.train_file or values.validation_file:
         raise UsageError("--dataset_name", "found with files", "one of the two")
     name = f"{values.dataset_name.rpartition('/')[2]} {values.dataset_config_name or ''}".strip()
-    name = name if name in FETCHED else name.partition(" ")[0]  # plain_text, of squad
+    name = name if name in FETCHED else name.partition(" ")[0]  # plain_text of squad
     fetched = [key for key in FETCHED if key.startswith(known)]
     if name not in fetched:
         remedy = f"{NETWORK} but by `{command('fetch', *known)}`: name files by --train_file"
@@ -378,7 +381,6 @@ def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
 
 
 def _source(path: str, values: Values) -> Table:
-    """A file of texts, by its ending."""
     kind = Path(path).suffix
     if kind in (".txt", ".raw", ".tokens"):
         return {"kind": "text", "path": path, **({"apart": "line"} if values.of.get("line_by_line") else {})}
@@ -390,7 +392,6 @@ def _source(path: str, values: Values) -> Table:
 
 
 def _columns(path: str) -> list[str]:
-    """What the first line of a table names."""
     file_path = Path(path)
     if not file_path.is_file():
         raise UsageError(path, "no such file", "a file of examples")
@@ -400,7 +401,7 @@ def _columns(path: str) -> list[str]:
         first = None
         with contextlib.suppress(json.JSONDecodeError):
             first = json.loads(file.readline())
-        if not isinstance(first, dict):  # a list, on one line or several
+        if not isinstance(first, dict):  # a JSON list, on one or several lines
             file.seek(0)
             with contextlib.suppress(json.JSONDecodeError, IndexError, KeyError, TypeError):
                 first = json.load(file)[0]
@@ -410,7 +411,7 @@ def _columns(path: str) -> list[str]:
 
 
 def _longest(values: Values, call: Call) -> int:
-    """What tokenizer and network take for the longest row of texts; at most so many as theirs."""
+    """Return the longest row that the tokenizer and the network support, at most the original's limit."""
     described = dict(call.recipes["pretrain"].get("model", {}))
     if described:
         network = settings.decode(menu.load("models", described.pop("kind")), described, "model")
@@ -419,13 +420,12 @@ def _longest(values: Values, call: Call) -> int:
 
 
 def _signed_length(values: Values) -> int:
-    """How long the tokenizer says that a row may be."""
     config = hub.folder(values.tokenizer_name or _model_of(values) or "") / "tokenizer_config.json"
     return int(files.read_table(config).get("model_max_length", NO_LIMIT) if config.is_file() else NO_LIMIT)
 
 
 def _network_length(values: Values) -> int:
-    """How long a row the named model takes, where it stands."""
+    """Return the longest row of the named model; no limit if it does not exist yet."""
     from ordsmed.weights.origin import Origin
 
     start = hub.folder(_model_of(values))
@@ -443,7 +443,7 @@ def _optimizer(values: Values, call: Call) -> None:
 
 
 def _leave(values: Values, call: Call, right: str, perplexity: str = "") -> None:
-    """What their scripts find in output_dir once a language model is done, a file of its perplexity among them."""
+    """After training, write the files that the original leaves in output_dir, including the perplexity."""
     out = Path(values.output_dir)
 
     def leave() -> None:
@@ -468,19 +468,19 @@ def _power(loss: float) -> float:
 
 @dataclass(frozen=True)
 class EvaluatedFiles:
-    """Files that a fine-tuned model is asked about, and what their results begin with: eval, predict."""
+    """Files to evaluate or predict with the fine-tuned model, and the prefix of their results: eval or predict."""
 
     name: str
     files: tuple[str, ...]
-    is_labelled: bool  # is it known what is right?
-    end: str = ""  # behind the names of its scores
+    is_labelled: bool  # whether the files have labels
+    end: str = ""  # suffix of the score names
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.name}{self.end}_predictions"
 
 
 def classes(values: Values, call: Call) -> None:
-    """A task of GLUE by its name, or tables of one text or two with a column `label`."""
+    """Fine-tune on a task of GLUE, or on tables of one or two texts with a column `label`."""
     if name := _glue_name(values):
         parts = _of_glue(values, call, name)
     else:
@@ -497,16 +497,16 @@ def classes(values: Values, call: Call) -> None:
 
 
 def _of_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
-    """Its files are those of `ordsmed fetch glue`."""
+    """Use the files of `ordsmed fetch glue`, and return the files to evaluate."""
     task = glue.named(name)
     if values.train_file or values.validation_file or values.test_file:
         raise UsageError("--task_name", "found with files", "one of the two")
     place = Path(read.FETCHED) / task.fetched / task.folder
     call.put("task.name", name)
-    if not task.labels:  # a number
-        call.put("task.metrics", [*task.metrics, "squared_error"])  # which is the scripts' loss
+    if not task.labels:  # regression
+        call.put("task.metrics", [*task.metrics, "squared_error"])  # the scripts' loss
     if task.unordered:
-        call.put("task.unordered", False)  # each pair is learned once, in the order of its file
+        call.put("task.unordered", False)  # train on each pair once, in the order of its file
     call.put("task.train", str(place / task.files["train"][0]))
     parts = []
     for split, part, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
@@ -518,7 +518,6 @@ def _of_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
 
 
 def entailed(values: Values, call: Call) -> None:
-    """XNLI, whose files are those of `ordsmed fetch xnli` where no --data_dir is named."""
     task = glue.named("xnli")
     for flag, language in (("--language", values.language or ""), ("--train_language", values.train_language)):
         if language is not None and language not in task.languages:
@@ -536,14 +535,14 @@ def entailed(values: Values, call: Call) -> None:
 
 
 def _put_pool(values: Values, call: Call) -> None:
-    """Have a new head read the state that the config.json of a ModernBERT names, as its class there does."""
+    """Make a new head of a ModernBERT read the pooled state that config.json names, like the original class."""
     config = hub.folder(_model_of(values)) / "config.json"
     if values.do_train and config.is_file() and files.read_table(config).get("classifier_pooling") == "mean":
         call.put("task.pool", "mean")
 
 
 def _of_a_table(path: str) -> Table:
-    """Which columns of a table are texts, and whether its labels are numbers."""
+    """Return the text columns of a table, and the settings for regression if all labels are numbers."""
     names = [name for name in _columns(path) if name != "label"]
     texts = ["sentence1", "sentence2"] if {"sentence1", "sentence2"} <= set(names) else names[:2]
     if not texts:
@@ -555,7 +554,7 @@ def _of_a_table(path: str) -> Table:
 
 
 def _form(path: str) -> Table:
-    """Theirs' .json holds an object a line, or a list."""
+    """Return the format setting of a table. A .json file of the original has an object per line, or a list."""
     with Path(path).open(encoding="utf-8-sig") as file:
         return {"format": "jsonl"} if path.endswith(".json") and file.read(1) != "[" else {}
 
@@ -568,13 +567,16 @@ def _is_number(text: str) -> bool:
 
 
 def questions(values: Values, call: Call) -> None:
-    """SQuAD's form, or theirs: `data` with an object a question; starts and ends apart."""
+    """Fine-tune on questions in SQuAD's format, or in the original's: `data` with an object per question.
+
+    Start and end positions are predicted independently.
+    """
     train, validation = _files(values, "squad")
     for flag, path in (("train", train), ("validation", validation), ("test", values.test_file)):
         if path and not path.endswith((".json", ".jsonl")):
             wanted = "a .json file: SQuAD's, or `data` with an object a question"
             raise UsageError(f"--{flag}_file", f"found {path}", wanted)
-    call.put("task.longest_question", values.max_seq_length)  # theirs cuts none
+    call.put("task.longest_question", values.max_seq_length)  # the original truncates no question
     parts = [EvaluatedFiles("eval", (validation,), is_labelled=True)] if values.do_eval and validation else []
     parts += _tested(values, is_labelled=True)
     if values.do_train:
@@ -588,7 +590,7 @@ def questions(values: Values, call: Call) -> None:
 
 
 def words(values: Values, call: Call) -> None:
-    """A tag for each word, from files of an object a sentence, or CoNLL."""
+    """Fine-tune on token classification, from JSON with an object per sentence, or from CoNLL."""
     named = {"train": values.train_file, "eval": values.validation_file, "predict": values.test_file}
     wanted = {"train": values.do_train, "eval": values.do_eval, "predict": values.do_predict}
     flags = {"train": "--train_file", "eval": "--validation_file", "predict": "--test_file"}
@@ -605,7 +607,7 @@ def words(values: Values, call: Call) -> None:
 
 
 def _as_conll(path: str, values: Values, call: Call) -> str:
-    """Where a file of theirs stands as CoNLL once the call is prepared; one of CoNLL stands where it is."""
+    """Return the path of a CoNLL file. A JSON file is converted to that path before training."""
     read.files([path])
     if Path(path).suffix == ".csv":
         raise UsageError(path, "ends with .csv", ".json: an object a sentence; or CoNLL", "a cell holds no list")
@@ -634,7 +636,7 @@ def _tested(values: Values, *, is_labelled: bool) -> list[EvaluatedFiles]:
 
 
 def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
-    """Where the first examples of a file stand once the call is prepared."""
+    """Return the path of the first `count` examples of a file, which are copied there before training."""
     if count is None:
         return path
     target = perform.FOLDER / f"first-{count}-{value_key([str(Path(path).resolve())], 8)}" / Path(path).name
@@ -645,12 +647,12 @@ def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
 
 
 def _learning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> None:
-    """The fine-tuning, judged on the way if that is asked for; or a model that stands, asked about files."""
+    """Set up fine-tuning with its evaluation, or only the evaluation of an existing model."""
     if not values.model_name_or_path:
         raise UsageError("--model_name_or_path", "missing", "a pretrained model")
-    if values.do_train and not call.before:  # which makes them
+    if values.do_train and not call.before:  # otherwise the call creates the files
         for part in parts:
-            read.files(list(part.files))  # that one is missing is not to be told when all is learned
+            read.files(list(part.files))  # report a missing file before training, not after it
     most = {"eval": values.max_eval_samples, "predict": values.max_predict_samples}
     parts[:] = [
         replace(part, files=tuple(_first_of(path, most[part.name], values, call) for path in part.files))
@@ -697,7 +699,7 @@ def _learning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> None:
 
 
 def _ask(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
-    """A fine-tuned model about the first of the files; about others once that is done."""
+    """Predict the first file with a fine-tuned model; the other files follow after the call."""
     if not parts:
         raise UsageError("--do_train", "missing, as is --do_eval and --do_predict", "one of them at least")
     task = asked_by(call.recipes[call.verb]["task"])
@@ -714,14 +716,13 @@ def _ask(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
 
 
 def _check_tokenizer(model: str, folder: str) -> None:
-    """Refuse a tokenizer that a model which is asked has not learned with."""
     if read_tokenizer(folder).fingerprint != read_tokenizer(model).fingerprint:
         remedy = "leave it out: a model that stands has its own"
         raise UsageError("--tokenizer_name", f"found {folder}, which is another than that of {model}", "", remedy)
 
 
 def _results(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> tuple[dict[str, Table], Path]:
-    """Results of the training, and of every part that is asked about."""
+    """Return the scores of training and of each evaluated file, and the output folder. Predict the remaining files."""
     from ordsmed.base import run
     from ordsmed.train.finetune.recipe import Finetuning
     from ordsmed.use.predict import predict
@@ -751,9 +752,9 @@ def _results(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> tup
 
 
 def hf_scores(part: EvaluatedFiles, scores: Mapping[str, float], values: Values) -> dict[str, float]:
-    """Return the scores under the scripts' names: shares of 1 for classes, and the loss for all but questions.
+    """Return the scores under the scripts' names: between 0 and 1 for classes, with the loss except for questions.
 
-    A number is learned on a scale from 0 to 1; the scripts' loss is the squared error of the number itself.
+    In regression, targets are scaled to between 0 and 1; the scripts' loss is the squared error in the original unit.
     """
     table = {key: value for key, value in scores.items() if key != "validation"}
     if "exact" not in table:

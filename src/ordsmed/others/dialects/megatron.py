@@ -21,11 +21,11 @@ from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import unless_empty
 from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, find, idle, joint
 
-NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # its corpora.py
+NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # of corpora.py
 ALIASES, THEIR_ALIASES = "corpora.toml", Path("data_utils", "corpora.py")
 TRACKER = "latest_checkpointed_iteration.txt"
 LOG, SPIECE = "log-megatron.txt", "spiece.model"
-TERMS = {"mlm": "LM", "clm": "LM", "pair": "NSP"}  # ours -> theirs
+TERMS = {"mlm": "LM", "clm": "LM", "pair": "NSP"}  # our name -> the original's name
 TOKENIZERS = ("BertWordPieceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "CharacterLevelTokenizer")
 CHECKS = "the model's folder says it"
 LAUNCHED = "the launcher's variables say it"
@@ -125,9 +125,9 @@ GPT2 = "model.kind=gpt2 model.positions_initializer_std=0.02 model.deep=true obj
 
 
 def pretrain_bert(values: Values, call: Call) -> None:
-    """BERT with pairs; norms stand after what a block adds, as in the code of 2019."""
+    """Pretrain a BERT with sentence pairs, with layer norms after the residual addition as in the code of 2019."""
     most = values.max_preds_per_seq
-    if most is not None and most < 0.15 * values.seq_length and not values.use_tfrecords:  # else the share is less
+    if most is not None and most < 0.15 * values.seq_length and not values.use_tfrecords:  # else never reached
         call.put("objective.most", most)
     call.note_idle(values, "for BERT, whose rows are one pair", "--reset-position-ids", "--reset-attention-mask")
     _training(values, call, sentences=True)
@@ -136,7 +136,6 @@ def pretrain_bert(values: Values, call: Call) -> None:
 
 
 def pretrain_gpt2(values: Values, call: Call) -> None:
-    """GPT-2 over documents that follow each other."""
     if values.says("--deep-init"):
         call.notes.append("--deep-init: GPT-2 begins so always")
     call.put("objective.separate", values.reset_attention_mask)
@@ -183,7 +182,10 @@ def _program(call: Call) -> Program:
 
 
 def _rate(values: Values, call: Call) -> None:
-    """Theirs falls over --lr-decay-iters from the warm-up's end on, and a warm-up is a share of those."""
+    """Set warmup and schedule.
+
+    In the original, the learning rate decays over --lr-decay-iters after the warmup, and the warmup is a share of them.
+    """
     steps = values.train_iters
     falling = steps if values.lr_decay_iters is None else values.lr_decay_iters
     if falling < 1:
@@ -196,8 +198,8 @@ def _rate(values: Values, call: Call) -> None:
         kind = "constant"
         call.notes.append("--lr-decay-style exponential: the rate stays, as in their code, which has no more of it")
     schedule: Table = {"kind": kind}
-    whole = falling + warm  # there theirs comes to 0
-    if kind == "linear" and warm <= steps < whole:  # the part of the line that is gone: as runs of before have it
+    whole = falling + warm  # step at which the original's learning rate reaches 0
+    if kind == "linear" and warm <= steps < whole:  # stop on the line, in the form that older runs have
         schedule["end"] = 1 - (steps - warm) / falling
     elif whole != steps and (kind != "constant" or warm > steps):
         schedule["over"] = whole
@@ -218,7 +220,10 @@ def _precision(values: Values, call: Call) -> None:
 
 
 def _folders(values: Values, call: Call) -> None:
-    """Ours goes on from where it writes; another folder is what it begins with."""
+    """Set the output folder and the start.
+
+    A run resumes in --save; another folder in --load is imported as its start.
+    """
     if values.save:
         call.put("out", values.save)
     alone = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
@@ -243,7 +248,11 @@ def _folders(values: Values, call: Call) -> None:
 
 
 def _with_heads(name: str, values: Values, call: Call) -> str:
-    """The folder that a model is taken over into where it is a checkpoint of theirs, which has no number of heads."""
+    """Return the model's folder.
+
+    A checkpoint of the original has no number of attention heads, so return the folder into which it is imported with
+    that number.
+    """
     place = Path(name)
     if not values.says("--num-attention-heads") or kind_of_folder(place).run:
         return name
@@ -258,7 +267,7 @@ def _with_heads(name: str, values: Values, call: Call) -> str:
 
 
 def _weights(model: str, flag: str) -> str:
-    """A run, whose moments go on too, or with such a flag its weights alone."""
+    """Return the run, which also restores the optimizer's moments, or with `flag` its weights only."""
     if not flag or not kind_of_folder(Path(model)).run:
         return model
     if not (weights := Path(model) / "weights").is_dir():
@@ -268,7 +277,6 @@ def _weights(model: str, flag: str) -> str:
 
 
 def take(place: Path, target: Path, heads: int) -> None:
-    """Take a checkpoint of theirs over, once."""
     from ordsmed.weights.importing import take_over
 
     with run.locked(target):
@@ -277,7 +285,7 @@ def take(place: Path, target: Path, heads: int) -> None:
 
 
 def _data(values: Values, call: Call, sentences: bool) -> None:
-    """corpus -> encode, with a tokenizer of theirs, or one that is trained."""
+    """Set up corpus and encoding, with a tokenizer of the original or a new one."""
     call.put("data", "<encode>")
     call.put("encode: sentences", sentences)
     if not values.train_data:
@@ -320,7 +328,6 @@ def _corpus(values: Values, call: Call, sentences: bool) -> None:
 
 
 def _source(name: str, key: str, call: Call) -> Table:
-    """A corpus by its name, of corpora.toml or of theirs, or a file of JSON lines."""
     if Path(ALIASES).is_file() and name in settings.read(Path(ALIASES)):
         return {"kind": "named", "names": name, "file": ALIASES}
     if THEIR_ALIASES.is_file() and (source := _of_their_file(name, key)):
@@ -339,7 +346,10 @@ def _source(name: str, key: str, call: Call) -> Table:
 
 
 def _of_their_file(name: str, key: str) -> Table | None:
-    """What a name leads to in their corpora.py: the PATH and text_key of its class, which is read, not run."""
+    """Return the source of a name in the original's corpora.py: PATH and text_key of its class.
+
+    The file is parsed, not executed.
+    """
     try:
         tree = ast.parse(THEIR_ALIASES.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
@@ -379,7 +389,7 @@ def _tokenizer(values: Values, call: Call) -> None:
 
 
 def _other_kind(kind: str, path: Path) -> str:
-    """Return what `path` holds where that is no tokenizer of this kind; "": it may be one."""
+    """Return the kind of tokenizer at `path` if it is not of `kind`; empty if it may be of `kind`."""
     words, merges = path.suffix == ".txt" and path.name != "merges.txt", path.name == "merges.txt"
     if path.is_dir():
         words, merges = (path / "vocab.txt").is_file(), (path / "merges.txt").is_file()
@@ -391,7 +401,10 @@ def _other_kind(kind: str, path: Path) -> str:
 
 
 def _sentencepiece(values: Values, call: Call, path: str) -> None:
-    """A model that stands, or one that is trained once and left there; theirs adds the ending."""
+    """Use an existing SentencePiece model, or train one once and copy it there.
+
+    The original adds the file name extension.
+    """
     target = Path(path if path.endswith(".model") else f"{path}.model")
     folder = perform.folder(_program(call), call) / "tokenizer"
     for model in (Path(path), target):
@@ -414,7 +427,7 @@ def _same(path: Path, copy: Path) -> bool:
 
 
 def leave_sentencepiece(folder: Path, target: Path) -> None:
-    """The model that was trained, and its vocabulary, where --tokenizer-path names them; what stands is left."""
+    """Copy the trained model and its vocabulary to --tokenizer-path. Existing files are kept."""
     for name, path in ((SPIECE, target), ("spiece.vocab", target.with_suffix(".vocab"))):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -422,7 +435,7 @@ def leave_sentencepiece(folder: Path, target: Path) -> None:
 
 
 def write_log(folder: Path, *, every: int) -> None:
-    """The lines that its trainings print, of all steps so far, into log-megatron.txt of a run; the last is printed."""
+    """Write the lines that the original prints during training to log-megatron.txt, and print the final validation."""
     metrics = files.read_lines(folder / "metrics.jsonl")
     status = files.read_table(folder / "status.json")
     tell = teller(every, sum(status["steps_asked"]))
@@ -436,7 +449,7 @@ def write_log(folder: Path, *, every: int) -> None:
 
 
 def teller(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
-    """What its trainings print of a step or a validation: of so many steps together."""
+    """Return a function that formats metrics like the original's log: means over `every` steps, and validations."""
     waiting: list[dict[str, Any]] = []
 
     def tell(line: dict[str, Any]) -> list[str]:
@@ -453,7 +466,7 @@ def teller(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
 
 
 def _stepped(lines: list[dict[str, Any]], steps: int) -> str:
-    """Means over steps, and the last one's rate."""
+    """Return a log line with means over steps and the last learning rate."""
     last, count = lines[-1], len(lines)
     parts = [f" iteration {last['step']:8d}/{steps:8d} |"]
     parts.append(f" elapsed time per iteration (ms): {sum(line['seconds'] for line in lines) * 1000 / count:.1f} |")
@@ -476,7 +489,7 @@ def _validated(line: dict[str, Any], when: str) -> list[str]:
 
 
 def write_checkpoint(folder: Path, *, ranks: int) -> None:
-    """A run's weights under the names that its code loads, with --finetune or --no-load-optim --no-load-rng."""
+    """Export the weights for the original, to be loaded with --finetune or --no-load-optim --no-load-rng."""
     from ordsmed.weights.export import export
 
     part = folder / "theirs.part"
@@ -492,7 +505,7 @@ def write_checkpoint(folder: Path, *, ranks: int) -> None:
 
 
 def _with_those_of_trainings(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
-    """What the one parser of theirs takes in every program, behind those that a program reads."""
+    """Add the flags of training, which the original's shared parser accepts in all programs."""
     names = {flag.name for flag in flags}
     return flags + tuple(
         replace(flag, goes="", joint=False, refused="", needs="", nothing="a training reads it")
@@ -519,7 +532,6 @@ EVALUATION = (
 
 
 def evaluation(values: Values, call: Call) -> None:
-    """WikiText by words, LAMBADA's last words, or perplexity of any text."""
     values.refuse_both("--webtext-eval", "--cloze-eval")
     kind = "cloze" if values.cloze_eval else "perplexity" if values.webtext_eval else "wikitext"
     probe: Table = {"kind": kind, "files": [values.data_path]}
@@ -541,7 +553,7 @@ def evaluation(values: Values, call: Call) -> None:
 
 
 def _ask(values: Values, call: Call, name: str, probe: Table) -> None:
-    """A probe of one model, by processes that share it, and the line that theirs prints."""
+    """Run a probe on a model, in parallel if the flags say so, and print the original's result line."""
     model = _with_heads(name, values, call)
     call.put("models", [model])
     call.recipes["evaluate"]["probe"] = [probe]
@@ -551,7 +563,7 @@ def _ask(values: Values, call: Call, name: str, probe: Table) -> None:
         call.devices = values.model_parallel_size
 
 
-# its one parser takes these for every program
+# the original's shared parser accepts these in all programs
 OF_EVALUATION = idle(
     "evaluate_gpt2.py reads it", "--overlapping-eval=32 --cloze-eval=False --eval-hf=False --load-openai=False"
 )
@@ -573,7 +585,7 @@ DIRECTLY = _with_those_of_trainings(DIRECTLY)
 
 
 def directly(values: Values, call: Call) -> None:
-    """What run_gpt2_eval.py calls: WikiText by words, or LAMBADA's last words."""
+    """Evaluate WikiText or LAMBADA with the program that run_gpt2_eval.py calls."""
     model = values.load or ("gpt2" if values.eval_hf or values.load_openai else "")
     if not model or not values.valid_data:
         missing = "--valid-data" if model else "--load"
@@ -590,7 +602,6 @@ def directly(values: Values, call: Call) -> None:
 
 
 def print_result(model: str, probe: Table) -> None:
-    """The line that its evaluations print."""
     from ordsmed.weights.origin import Origin
 
     settings_of_probe = {key: value for key, value in probe.items() if key not in ("kind", "files")}.items()
@@ -603,9 +614,12 @@ def print_result(model: str, probe: Table) -> None:
 
 
 def result_line(kind: str, result: Table) -> str:
-    """What a probe's result is in its words; adjusted: to words, by the ratio of tokens to those of the file."""
+    """Return a probe's result in the original's words.
+
+    The adjusted perplexity is per word, by the ratio of tokens to the words of the file.
+    """
     if kind == "cloze":
-        right, count = result["last_token"] / 100, result["examples"]  # the probe reports per cent
+        right, count = result["last_token"] / 100, result["examples"]  # the probe reports a percentage
         return (
             f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
             f"avg accuracy: {right:.4E}"
@@ -653,7 +667,6 @@ GENERATION = _with_those_of_trainings(GENERATION)
 
 
 def generation(values: Values, call: Call) -> None:
-    """Texts, prompt after prompt."""
     if not values.load:
         raise UsageError("generate_samples.py", "no --load", "`--load MODEL`, or CHECKPOINT_PATH for the script")
     if values.greedy and (values.top_k or values.top_p):
@@ -672,7 +685,7 @@ def generation(values: Values, call: Call) -> None:
 
 
 PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OF_EVALUATION, *OF_GENERATION)
-OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # which GPT-2's code reads nowhere
+OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # GPT-2's code does not read these
 WRITING = tuple(
     replace(flag, goes="", by=None,
             nothing=f"GPT-2 has its own, as in their code; `model.{OF_BERT[flag.name]}=N` behind the flags")
@@ -690,12 +703,12 @@ SPLIT = (
 
 
 def presplit(values: Values, call: Call) -> None:
-    """Sentences on lines; what stands is written over, as theirs does."""
+    """Write one sentence per line. An existing output is overwritten, as in the original."""
     call.words = [values.input, values.output, "--anew"]
 
 
 def split(values: Values, call: Call) -> None:
-    """Fixed train, dev and test files; theirs draws anew each time and mixes the lines."""
+    """Write fixed train, dev and test files. The original draws a new split each time and shuffles the lines."""
     dev, *test = values.test_percent or [0.05]
     if len(test) > 1:
         wanted = "a share for dev.json, and one for test.json"

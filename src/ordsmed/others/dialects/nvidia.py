@@ -28,8 +28,8 @@ from ordsmed.others.translate.program import Call, Flag, Program, Values, find, 
 from ordsmed.others.translate.standing import asked_by, check_tokenizer
 
 WIDTHS = {"small": 256, "base": 768, "large": 1024}
-HEAD = 64  # numbers of a head
-SHARE = 0.3333333  # of the network's width, which a generator has in their scripts
+HEAD = 64  # width of an attention head
+SHARE = 0.3333333  # generator's share of the network's width in the original's scripts
 NONE = (None, "", "None")
 LOGS = "every run writes metrics.jsonl, and log.txt, into its folder"
 
@@ -60,7 +60,7 @@ PRETRAINING = (
     Flag("--log_freq", 10, "log"),
     Flag("--save_checkpoints_steps", 1000, "save"),
     Flag("--keep_checkpoint_max", 5, "keep"),
-    Flag("--restore_checkpoint", str, "init", joint=True, alone="latest"),  # as their run.sub says it
+    Flag("--restore_checkpoint", str, "init", joint=True, alone="latest"),  # as in the original's run.sub
     *joint("init", "--phase2=False --load_weights=False --weights_dir:str"),
     Flag("--steps_this_run", -1, "ORDSMED_STOP_AT", joint=True),
     Flag("--skip_checkpoint", False, refused="a run keeps its last checkpoint: without it nothing could be made of it"),
@@ -70,7 +70,10 @@ PRETRAINING = (
 
 
 def pretraining(values: Values, call: Call) -> None:
-    """Replaced-token detection; each phase is a run of its own, the second begins with the first's weights."""
+    """Pretrain with replaced-token detection.
+
+    Each phase is a separate run; the second starts from the weights of the first.
+    """
     call.put("objective.generator", {"width": generator_width(values.model_size, values.generator_hidden_size)})
     remedy = "create_tfrecord_files with that --max_seq_length"
     records = listed(values.pretrain_tfrecords)
@@ -88,7 +91,7 @@ def pretraining(values: Values, call: Call) -> None:
 
 
 def _put_tf32(values: Values, call: Call) -> None:
-    """Without --amp use TF32 where the GPU has it: the original's container does so by itself."""
+    """Without --amp, use TF32 if the GPU supports it, like the original's container."""
     if values.amp or any(word.startswith("layout.precision=") for word in values.overrides):
         return
     import torch
@@ -109,7 +112,10 @@ def _put_tf32(values: Values, call: Call) -> None:
 
 
 def generator_width(size: str, share: float) -> int:
-    """Whole heads of 64: their scripts say 0.3333333, which is 256 of 768, and 384 of 1024."""
+    """Return the generator's width, rounded up to a multiple of 64.
+
+    A share of 0.3333333, as in the original's scripts, gives 256 of 768 and 384 of 1024.
+    """
     width = -round(WIDTHS[size] * share) // HEAD * -HEAD
     if width < HEAD:
         wanted = f"a share of {WIDTHS[size]} that leaves 1 or more, such as 0.25"
@@ -122,7 +128,10 @@ def _program(call: Call) -> Program:
 
 
 def _run_of(values: Values, call: Call) -> Path | None:
-    """The folder of the run that is done; trials of several settings leave no steps that theirs would know."""
+    """Return the folder of the finished run.
+
+    Return None for trials of several settings, which have no steps of their own to report.
+    """
     folder = perform.run_of(_program(call), values, call)
     if (folder / dllogger.METRICS).exists():
         return folder
@@ -131,7 +140,9 @@ def _run_of(values: Values, call: Call) -> Path | None:
 
 
 def _leave_pretraining(values: Values, folder: Path | None) -> None:
-    """dllogger.log, and names of theirs for the checkpoints: results/NAME/checkpoints/ckpt-10000, ckpt-p2-930."""
+    """Write dllogger.log, and links to the checkpoints under the original's names: results/NAME/checkpoints/ckpt-10000,
+    ckpt-p2-930.
+    """
     if folder is None:
         return
     log = Path(
@@ -143,11 +154,11 @@ def _leave_pretraining(values: Values, folder: Path | None) -> None:
     names = Path(values.results_dir) / values.model_name / "checkpoints"
     for name in names.glob(f"{stem}-[0-9]*"):
         if name.is_symlink() and not name.exists():
-            name.unlink()  # of a checkpoint that was not kept
+            name.unlink()  # of a deleted checkpoint
     for step in snapshots.steps(folder / "checkpoints"):
         path = snapshots.path_of(folder / "checkpoints", step)
         _link(names / f"{stem}-{step}", path)
-        _link(names / f"{stem}-{step}.index", path / "state.json")  # their scripts look for *.index
+        _link(names / f"{stem}-{step}.index", path / "state.json")  # the original's scripts look for *.index
 
 
 def _logged_pretraining(values: Values, folder: Path) -> Iterator[Logged]:
@@ -169,7 +180,7 @@ def _means(window: Window) -> dict[str, float]:
 
 
 def _teller(every: int) -> Callable[[dllogger.Line], list[str]]:
-    """DLLogger's lines on the screen while a training goes on."""
+    """Return a function that formats metrics as DLLogger's lines, as means over `every` steps."""
     waiting: list[dllogger.Line] = []
 
     def tell(line: dllogger.Line) -> list[str]:
@@ -186,7 +197,7 @@ def _teller(every: int) -> Callable[[dllogger.Line], list[str]]:
 
 
 def _link(name: Path, to: Path) -> None:
-    """A link where their scripts look; what stands there and is no link is left."""
+    """Create a link where the original's scripts look. A file or folder that exists there is kept."""
     if name.exists() and not name.is_symlink():
         say(f"{name}: stands there, and is left; {to} is what is meant")
         return
@@ -196,7 +207,7 @@ def _link(name: Path, to: Path) -> None:
 
 
 def _model_of(path: str) -> tuple[str, list[str]]:
-    """The run that a path of theirs means, and its step where it names a checkpoint: ckpt-10000, ckpt-p2-930."""
+    """Return the run for a path of the original, and the step if it names a checkpoint: ckpt-10000, ckpt-p2-930."""
     from ordsmed.base.binary import bundle
 
     place = Path(path)
@@ -212,7 +223,7 @@ def _model_of(path: str) -> tuple[str, list[str]]:
 
 
 def _steps(values: Values, call: Call) -> None:
-    """Their batch is of one GPU and one pass; a step of ours is over all."""
+    """Set batch, schedule and optimizer. The original's batch is per GPU and accumulation step; ours is the total."""
     rows, passes, world = values.train_batch_size, values.gradient_accumulation_steps, values.place.world
     call.notes.append(f"a step is {rows} x {passes} x {world} = {many(rows * passes * world, 'row')}")
     call.put("phase.batch", rows * passes * world)
@@ -232,7 +243,7 @@ def _steps(values: Values, call: Call) -> None:
 
 
 def _weights(values: Values, call: Call) -> None:
-    """Where it writes and what it begins with: a folder is resumed by itself; phase 2 begins with that of phase 1."""
+    """Set the output folder and the start. A run resumes in its folder; phase 2 starts from the folder of phase 1."""
     first = Path(values.results_dir) / "models" / values.model_name
     restore = "" if values.restore_checkpoint == "false" else values.restore_checkpoint or ""
     if values.phase2 and not restore:
@@ -244,14 +255,14 @@ def _weights(values: Values, call: Call) -> None:
     out = f"{first}-phase2" if values.phase2 else str(first)
     call.put("out", out)
     init = str(first) if restore == "latest" else _restored(restore) if restore else ""
-    if init and Path(init).resolve() != Path(out).resolve():  # a run goes on from its own folder by itself
+    if init and Path(init).resolve() != Path(out).resolve():  # a run resumes from its folder anyway
         call.put("init", init)
     elif init and values.anew:
         raise UsageError("--anew", "found with --restore_checkpoint of the same run", "one of the two")
 
 
 def _restored(path: str) -> str:
-    """The run whose last checkpoint this is, or another model."""
+    """Return the run whose last checkpoint is at `path`, or another model. Raise an error for an earlier checkpoint."""
     folder, step = _model_of(path)
     kept = snapshots.steps(Path(folder) / "checkpoints")
     if step and kept and int(step[1]) != kept[-1]:
@@ -307,7 +318,7 @@ SQUAD = (
 
 
 def squad(values: Values, call: Call) -> None:
-    """Fine-tune, predict, or both: theirs does nothing without a --do_ flag."""
+    """Fine-tune, predict, or both. Without a --do_ flag, raise an error."""
     if not values.joint_head:
         call.put("task.search", "tops")
     version = SQUAD_VERSION[values.version_2_with_negative]
@@ -315,7 +326,7 @@ def squad(values: Values, call: Call) -> None:
         _predictions(values, call, version)
         return
     values.require("--output_dir")
-    if values.says("--joint_head") and not values.joint_head:  # theirs takes any word behind it for true
+    if values.says("--joint_head") and not values.joint_head:  # the original takes any word for true
         call.notes.append("--joint_head False: the head is independent; theirs takes the word False for true")
     call.put("init", values.electra_model)
     if values.init_checkpoint not in NONE:
@@ -346,7 +357,7 @@ def squad(values: Values, call: Call) -> None:
 
 
 def _leave_squad(values: Values, folder: Path | None) -> None:
-    """predictions.json where theirs has it, DLLogger's lines, and checkpoints by their names."""
+    """Write predictions.json, DLLogger's lines and links to checkpoints where the original has them."""
     if folder is None:
         return
     _copy_predictions(folder / "predictions", Path(values.output_dir))
@@ -367,10 +378,9 @@ def _leave_squad(values: Values, folder: Path | None) -> None:
 
 
 def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence[int]) -> Iterator[Logged]:
-    """Steps of every epoch, and its sum."""
     for epoch, (first, end) in enumerate(itertools.pairwise([0, *ends])):
         if not (steps := [line for line in lines if first < line["step"] <= end]):
-            continue  # fewer steps than epochs
+            continue  # there are fewer steps than epochs
         for number in range(0, len(steps), values.log_freq):
             window = Window(steps[: number + 1])
             data = {"step_loss": steps[number]["loss"], "train_perf": window.rate}
@@ -381,21 +391,19 @@ def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence
 
 
 def _scores(path: Path) -> dict[str, float]:
-    """By their names; SQuAD 2.0's evaluator says `exact`."""
     scores = files.read_table(path) if path.exists() else {}
     exact = scores.get("exact_match", scores.get("exact"))
     return {} if exact is None else {"exact_match": exact, "F1": scores["f1"]}
 
 
 def _copy_predictions(folder: Path, out: Path) -> None:
-    """Of the folder in which they were made, whole or not at all, to where theirs has them."""
+    """Copy the complete predictions to where the original has them."""
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.glob("*.json")):
         shutil.copyfile(path, out / path.name)
 
 
 def _file(values: Values, which: str, named: str | None, version: str) -> str:
-    """The file of a part: by its name, else SQuAD's in the data's folder."""
     if named:
         return str(Path(values.data_dir or "") / named)
     if not values.data_dir:
@@ -410,7 +418,7 @@ def _predictions(values: Values, call: Call, version: str) -> None:
     if values.init_checkpoint in NONE:
         raise UsageError("run_tf_squad.py", "no --init_checkpoint", "the fine-tuned model that is to predict")
     task = call.recipes.pop("finetune")["task"]
-    call.verb, call.devices = "predict", 0  # theirs asks by its first process alone
+    call.verb, call.devices = "predict", 0  # the original predicts in its first process
     folder, step = _model_of(values.init_checkpoint)
     out = Path(values.output_dir or folder)
     call.words = [folder, _file(values, "dev", values.predict_file, version), str(out / "predictions"), "--anew", *step]
@@ -427,7 +435,6 @@ def _predictions(values: Values, call: Call, version: str) -> None:
 
 
 def _leave_predictions(values: Values, out: Path, began: float) -> None:
-    """predictions.json where theirs has it, and DLLogger's lines."""
     _copy_predictions(out / "predictions", out)
     ended = time.time()
     logged = [Logged([], {"e2e_inference_time": ended - began}, ended - began)]
@@ -474,7 +481,7 @@ POSTPROCESSING = (
 
 
 def postprocessing(values: Values, call: Call) -> None:
-    """A run as folders for Hugging Face, discriminator and generator; a checkpoint means its run at that step."""
+    """Export a run for Hugging Face as a discriminator and a generator, at the step of the named checkpoint."""
     folder, step = _model_of(values.pretrained_checkpoint)
     out = Path(values.output_dir)
     call.words = [folder, str(out / "discriminator"), "--anew", *step]
@@ -496,7 +503,6 @@ BUILDING = (
 
 
 def building(values: Values, call: Call) -> None:
-    """Records of ELECTRA's examples, of texts with a sentence a line."""
     if not values.blanks_separate_docs:
         raise UsageError("--blanks-separate-docs", "found False", "True", "write a blank line between documents")
     values.refuse_both("--no-lower-case", "--do-lower-case")
@@ -507,9 +513,10 @@ def building(values: Values, call: Call) -> None:
 
 
 def _cased(call: Call, vocabulary: str, lowercase: bool | None, otherwise: str) -> str:
-    """A vocabulary, as it stands where its pieces have the case that is said, else read in that case.
+    """Return the vocabulary, or a tokenizer that reads it in the requested case.
 
-    Theirs leaves capitals where nothing is said, of which a vocabulary without any knows no word.
+    Without a flag, the original keeps capitals. A lowercase vocabulary has no tokens for them, so texts are
+    lowercased for it.
     """
     pieces_are = read_tokenizer(vocabulary).lowercase if is_tokenizer(vocabulary) else None
     if pieces_are and lowercase is None:
@@ -521,13 +528,16 @@ def _cased(call: Call, vocabulary: str, lowercase: bool | None, otherwise: str) 
 
 
 def _records(call: Call, corpus: str, out: str, length: int, parts: int, seed: int) -> None:
-    """TFRecords of ELECTRA's examples, which the training masks itself; what stands is replaced, as theirs does."""
+    """Set up writing of TFRecords of ELECTRA's examples, which are masked during training.
+
+    Replace existing records like the original.
+    """
     call.put("corpus: source", {"kind": "text", "path": corpus})
     call.set("corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 encode:corpus=<corpus>")
     call.words = ["<encode>", out, "rtd", "--length", str(length), "--files", str(parts), "--seed", str(seed), "--anew"]
 
 
-FETCHED = {  # names of `ordsmed fetch`, and of the folder that theirs has for them
+FETCHED = {  # data set of the original -> name for `ordsmed fetch`
     "wikicorpus_en": "wikipedia-en",
     "wikicorpus_zh": "wikipedia-zh",
     "bookscorpus": "books",
@@ -566,7 +576,7 @@ PREPARATION = (
 
 
 def preparation(values: Values, call: Call) -> None:
-    """A step from a dump to records; a folder of ours stands where theirs has a file."""
+    """Run one step from a dump to records. Where the original has a file, our result may be a folder."""
     if values.dataset in WEIGHTS:
         remedy = "`ordsmed import CHECKPOINT FOLDER` takes over what you have; models.toml gives it a name"
         raise UsageError("--dataset", f"found {values.dataset}, which is nowhere to be had", "", remedy)
@@ -579,7 +589,7 @@ def preparation(values: Values, call: Call) -> None:
 
 
 def _download(values: Values, call: Call, home: Path) -> None:
-    """What stands is not fetched again, whoever put it there; books that cannot be had are counted, as theirs does."""
+    """Download data that do not exist yet. Like the original, count books that cannot be downloaded, and continue."""
     several = {"all": [name for name in FETCHED if name != "wikicorpus_zh"], BOTH: ["bookscorpus", "wikicorpus_en"]}
     folder = home / "download"
     for name in several.get(values.dataset, [values.dataset]):
@@ -594,7 +604,6 @@ def _download(values: Values, call: Call, home: Path) -> None:
 
 
 def _by_version(place: Path) -> None:
-    """squad/v1.1/train-v1.1.json, as theirs has it."""
     for path in sorted(place.glob("*-v[12].*")):
         _link(place / path.stem.rpartition("-")[2] / path.name, path)
 
@@ -623,7 +632,7 @@ def _sharded(values: Values, home: Path) -> Path:
 
 
 def _sharding(values: Values, call: Call, home: Path) -> None:
-    """Articles and books whole, dealt out over files of equal length; of both corpora in each."""
+    """Distribute complete articles and books over files of equal length, with both corpora in each file."""
     names = ["bookscorpus", "wikicorpus_en"] if values.dataset == BOTH else [values.dataset]
     if values.dataset not in (BOTH, "bookscorpus", "wikicorpus_en") and not values.input_files:
         raise UsageError("--dataset", f"found {values.dataset} with sharding", f"wikicorpus_en, bookscorpus or {BOTH}")
@@ -639,7 +648,7 @@ def _sharding(values: Values, call: Call, home: Path) -> None:
 
 
 def _by_side(out: Path) -> None:
-    """train/ and test/ as theirs has them: links to the files; what was encoded of former ones goes."""
+    """Link the files in train/ and test/ like the original. Delete what was encoded from earlier files."""
     for former in (out / "corpus", *out.glob("encoded_lower_case_*")):
         shutil.rmtree(former, ignore_errors=True)
     for side in ("train", "test"):
@@ -649,7 +658,7 @@ def _by_side(out: Path) -> None:
 
 
 def _record_files(values: Values, call: Call, home: Path) -> None:
-    """Of both sides; what encodes them is kept, for records of another length."""
+    """Write the records of train and test. The encoded texts are kept for records of another length."""
     case = f"lower_case_{values.do_lower_case}"
     out = home / f"tfrecord_{case}_seq_len_{values.max_seq_length}_random_seed_{values.random_seed}" / values.dataset
     shards, vocabulary = _sharded(values, home), values.vocab_file or str(home / "vocab.txt")
@@ -663,7 +672,7 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
         kept = {"corpus": shards / "corpus" / side, "encode": encoded / side, "tokenizer": encoded / "tokenizer"}
         for name in kept.keys() & part.recipes.keys():
             part.put(f"{name}: out", str(kept[name]))
-            part.kept[name] = perform.folder_for(kept[name])  # one recipe, whatever the length of the records
+            part.kept[name] = perform.folder_for(kept[name])  # the same recipe for all lengths of records
         if side == "test" and parts:
             call.then.append(part)
 
@@ -683,7 +692,6 @@ BENCH_PRETRAINING = (
 
 
 def bench_pretraining(values: Values, call: Call) -> None:
-    """Ten steps of each phase, on made-up rows: rows a second beside theirs."""
     _lay_over(call, "electra-nvidia")
     cells = []
     for length, rows, passes in (
@@ -699,7 +707,7 @@ def bench_pretraining(values: Values, call: Call) -> None:
 
 
 def _lay_over(call: Call, recipe: str) -> None:
-    """Lay what the flags set over a shipped bench."""
+    """Apply the settings from flags to a shipped bench recipe."""
     whole = run.read_table(run.find_recipe(recipe, "bench"), "bench")
     call.recipes["bench"] = run.lay_over(whole, call.recipes["bench"])
 
@@ -719,7 +727,7 @@ BENCH_SQUAD = (
 
 
 def bench_squad(values: Values, call: Call) -> None:
-    """Steps of fine-tuning, or latencies; of made-up windows as long as SQuAD's, or of the data's folder if said."""
+    """Measure training steps or latencies, on random windows of SQuAD's lengths or on SQuAD in the data folder."""
     _lay_over(call, f"squad-{values.mode}-nvidia")
     if values.mode == "train":
         call.put("batch", values.batch_size)
@@ -742,7 +750,7 @@ def bench_squad(values: Values, call: Call) -> None:
         call.notes.append("windows are made up, as long as those of SQuAD 1.1; the 7th word names SQuAD's folder")
 
 
-ALSO = {"inference.py": "run_inference.py", "inference": "run_inference.py"}  # as the original's document calls it
+ALSO = {"inference.py": "run_inference.py", "inference": "run_inference.py"}  # names in the original's documentation
 PROGRAMS = (
     Program("run_pretraining.py", "pretrain an ELECTRA from records, a phase a call", PRETRAINING, pretraining,
             "pretrain", sets="model.kind=electra objective.kind=rtd objective.examples=given data=<encode> validate=0 "

@@ -1,1 +1,1 @@
-"""The command lines of other codes as calls of ours: their flags, what each becomes, and recipes to run."""
+"""Translate command lines of other codes into recipes and run them."""

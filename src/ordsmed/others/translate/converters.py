@@ -1,4 +1,4 @@
-"""What rows of several dialects make of a value, for `by` of a flag."""
+"""Conversions of flag values that several dialects share, for the field `by` of a flag."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ JOINT_HEAD = {True: "joint", False: "independent"}
 
 
 def listed(text: str) -> list[str]:
-    """The parts between commas."""
     return text.split(",")
 
 
 def positive(value: float) -> float | None:
-    """A number above 0; else nothing is said."""
+    """Return the number if it is above 0, else None."""
     return value if value > 0 else None
 
 
 def unless_empty(value: object) -> object | None:
-    """What is neither empty, 0 nor off; else nothing is said."""
+    """Return the value if it is not empty, 0 or false, else None."""
     return value or None

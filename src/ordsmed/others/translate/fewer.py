@@ -1,4 +1,4 @@
-"""The first examples of a file, as --max_train_samples of transformers' scripts takes them: another file, as it stands.
+"""Copy the first examples of a file, for --max_train_samples of transformers' scripts.
 
 TSV and CSV by rows, JSON by objects or by questions, CoNLL by sentences
 """
@@ -17,7 +17,10 @@ from ordsmed.base import files
 
 
 def first(source: Path, target: Path, count: int, *, header: bool = True) -> None:
-    """Write so many examples of a file, if they are not there already; `header`: its first row is none."""
+    """Write the first `count` examples to `target`, unless it holds them already.
+
+    With `header`, the first row is not an example.
+    """
     text = source.read_bytes().decode("utf-8-sig")
     kind = source.suffix
     if kind in (".json", ".jsonl"):
@@ -41,7 +44,6 @@ def _lines(text: str, count: int) -> str:
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """Blocks of lines, each with the blank lines behind it."""
     block: list[str] = []
     for line in io.StringIO(text, newline=""):
         if line.strip() and len(block) > 1 and not block[-1].strip() and any(map(str.strip, block)):
@@ -52,7 +54,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _objects(text: str, count: int) -> str:
-    """A list, SQuAD's tree of questions, `data` with an object each, or an object a line."""
+    """Return the first examples of a JSON list, of SQuAD's questions, of a list in `data`, or of an object per line."""
     try:
         whole: Any = json.loads(text)
     except json.JSONDecodeError:
@@ -60,7 +62,7 @@ def _objects(text: str, count: int) -> str:
     if isinstance(whole, list):
         return _dumped(whole[:count])
     if "data" not in whole:
-        return text  # one line
+        return text  # a single line
     entries = whole["data"]
     if not entries or "paragraphs" not in entries[0]:
         return _dumped(whole | {"data": entries[:count]})
@@ -71,6 +73,6 @@ def _objects(text: str, count: int) -> str:
 
 
 def _dumped(value: object) -> str:
-    """As it is read; halves of characters as escapes: what to do with them is for who reads them to say."""
+    """Return the JSON text. Unpaired surrogates are escaped, since UTF-8 cannot encode them."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text.encode("utf-8", "ignore").decode() == text else json.dumps(value)

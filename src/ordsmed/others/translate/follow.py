@@ -1,6 +1,6 @@
-"""A training told in another code's words while it goes on: lines of its metrics.jsonl, as they come.
+"""Print a running training's metrics in the log format of another code.
 
-Whoever watches a log, or has a script that does, finds the lines where theirs prints them: on standard output.
+Tools that watch the original's output find the same lines on standard output.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
-Teller = Callable[[Line], list[str]]  # what theirs prints of a step or a validation; nothing of most
-PAUSE = 5.0  # seconds between two looks
+Teller = Callable[[Line], list[str]]  # returns the original's lines for a step or validation; often none
+PAUSE = 5.0  # seconds between checks of the file
 
 
 class NewLines:
-    """What a file of lines got since the last look; a run that goes back a little cuts it, one that begins anew too."""
+    """Read the new lines of a metrics file. A run that rewinds or restarts may truncate the file."""
 
     def __init__(self, path: Path, tell: Teller) -> None:
         self.path, self.tell = path, tell
-        self.known = array("q")  # of each line that was read a hash: between two looks a file may be cut and grow again
+        self.known = array("q")  # hashes of the lines read, since the file may be truncated and grow between two checks
         self.last, self.read = b"", 0
         self._new()
 
     def look(self) -> None:
-        """Print what the new lines mean; a line that is not whole yet waits."""
         new = self._new()
         try:
             for line in new:
                 for text in self.tell(json.loads(line)):
                     print(text, flush=True)
-        except BrokenPipeError:  # nobody reads: the training itself sees to what follows
+        except BrokenPipeError:  # no reader: the training itself handles that
             self.tell = lambda line: []
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -48,7 +47,7 @@ class NewLines:
         with self.path.open("rb") as file:
             file.seek(self.read - len(self.last))
             if file.read(len(self.last)) != self.last:
-                # to the first line that is not the one that was read
+                # find the first line that differs from the one that was read
                 file.seek(0)
                 same = itertools.takewhile(lambda pair: hash(pair[0]) == pair[1], zip(file, self.known, strict=False))
                 kept = [len(line) for line, _ in same]
@@ -64,7 +63,7 @@ class NewLines:
 
 @contextlib.contextmanager
 def followed(path: Path, tell: Teller) -> Iterator[None]:
-    """Tell what comes while something is done in here, and after it what is left."""
+    """Print new lines while the context is active, and the remaining ones at its end."""
     lines, over = NewLines(path, tell), threading.Event()
 
     def go_on() -> None:

@@ -1,7 +1,7 @@
-"""Files of another code's program names in a folder, which call ours: its launchers go on unmodified.
+"""Write programs with another code's names that call ordsmed, so that its launch scripts work unmodified.
 
-FOLDER/pretrain_bert.py           `ordsmed as megatron pretrain_bert.py`, with its words
-FOLDER/scripts/pretrain_bert.sh   as theirs calls the program
+FOLDER/pretrain_bert.py           `ordsmed as megatron pretrain_bert.py`, with the same arguments
+FOLDER/scripts/pretrain_bert.sh   as the original calls the program
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ exec python -m {words} "$@"
 
 
 def install(code: str, folder: str) -> list[str]:
-    """Write them; what stands there and is not ours is left, and complained of before anything is written."""
+    """Write the programs, and return lines about them. Raise an error before writing if a different file exists."""
     place, known = Path(folder), programs(code)
     written = {
         place / path: (SHELL if program.name.endswith(".sh") else PYTHON).format(

@@ -1,4 +1,4 @@
-"""Whether TFRecords are as long as a command line says: shorter ones would be trained on with padding."""
+"""Check that TFRecords have the length that a command line gives; shorter ones would be padded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from ordsmed.base.arguments import UsageError
 
 
 def check_length(patterns: Sequence[str], length: int, flag: str, remedy: str) -> None:
-    """Refuse records of another length, which theirs wants to be told; the first file is looked into."""
     from ordsmed.data import records
     from ordsmed.text import read
 

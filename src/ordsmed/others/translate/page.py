@@ -1,4 +1,4 @@
-"""Where each flag of another code goes, as lines and as Markdown: made from what the programs say."""
+"""Tables of another code's flags and their translation, as text and Markdown."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ def programs(code: str) -> list[str]:
 
 
 def codes() -> list[str]:
-    """The codes whose command lines run here, in lines."""
     docs = {code: (inspect.getdoc(menu.opened(MENU, code)) or "").partition("\n")[0].rstrip(".") for code in names()}
     return [*table([[code, doc] for code, doc in docs.items()]), "`ordsmed as CODE` tells its programs"]
 
 
 def find(word: str, among: Sequence[str]) -> list[str]:
-    """Return lines on the flags whose names hold a word, as `flags_with`; without any it is an error."""
+    """Return lines about the flags whose names contain `word`. Raise an error if there are none."""
     if lines := flags_with(word, among):
         return lines
     names = sorted({flag.name.lstrip("-") for *_, flag in _flags_of(among)})
@@ -34,7 +33,7 @@ def find(word: str, among: Sequence[str]) -> list[str]:
 
 
 def flags_with(word: str, among: Sequence[str]) -> list[str]:
-    """Return lines on the flags whose names hold a word, whatever their dashes, each meaning once a code.
+    """Return lines about the flags whose names contain `word`, ignoring dashes. Equal flags share a line.
 
     The word may have a value, as in --lr=1e-4 and in optimization.lr=[1e-4] of fairseq's YAML.
     """
@@ -49,7 +48,6 @@ def flags_with(word: str, among: Sequence[str]) -> list[str]:
 
 
 def _flags_of(among: Sequence[str]) -> list[tuple[str, Program, Flag]]:
-    """Return the flags of all programs of these codes."""
     return [(code, program, flag) for code in among for program in programs_of(code).values() for flag in program.flags]
 
 

@@ -1,4 +1,4 @@
-"""A call that another code's command line became: its recipes as files, printed or performed.
+"""Write the recipes of a translated command line to files, and print or run the call.
 
 Call -> work/as/NAME/corpus.toml, tokenizer.toml, encode.toml, pretrain.toml -> `ordsmed pretrain .../pretrain.toml`
 """
@@ -25,35 +25,33 @@ FOLDER = Path("work/as")
 
 
 def folder(program: Program, call: Call) -> Path:
-    """Where the recipes of a call are written: by the folder that it writes, else by its program."""
+    """Return the folder for the recipes of a call, named after its output folder or its program."""
     out = call.recipes.get(call.verb, {}).get("out") or call.writes
     return folder_for(out, program.name.rpartition(".")[0] or program.name)
 
 
 def folder_for(out: str | Path, unsaid: str = "") -> Path:
-    """Where the recipes lie of what is written to a folder."""
     return FOLDER / ("-".join(Path(out).parts).strip("/-.") or unsaid)
 
 
 def run_of(program: Program, values: Values, call: Call) -> Path:
-    """The folder that a training writes, settings behind the words included."""
     return Path(values.elsewhere or call.recipes[call.verb].get("out") or folder(program, call) / call.verb)
 
 
 def stop_at(program: Program, values: Values, call: Call, step: Callable[[int], int]) -> None:
-    """Have a training stop, saved, at a step that follows from the last one that its folder has."""
+    """Make a training save and stop at a step, computed by `step` from its last saved step."""
     saved = 0 if values.anew else max(snapshots.steps(run_of(program, values, call) / "checkpoints"), default=0)
     call.environment[STOP_AT] = str(step(saved))
 
 
 def recipe_at(program: Program, call: Call, name: str) -> Path:
-    """Where a recipe of a call is written: of what is kept by its content there, as others' calls name it too."""
+    """Return the path of a recipe of a call. A recipe that is kept by its content has a path that other calls share."""
     kept = call.kept.get(name) if name != call.verb else None
     return (kept or folder(program, call)) / f"{name}.toml"
 
 
 def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path, str]:
-    """The recipes as TOML by the files they belong in, those that others need first; each could be run by itself."""
+    """Return the recipes as TOML by path, with dependencies first. Each one can be run separately."""
     place = folder(program, call)
     written = {}
     for name in (*MADE, call.verb):
@@ -61,15 +59,15 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
             continue
         table = call.recipes[name]
         if name in (*MADE, *TRAININGS):
-            table = {"out": str(place / name), **table}  # where theirs is told no folder
+            table = {"out": str(place / name), **table}  # default output folder
         if name == "encode":
-            table = {"most_unknown": 1.0, **table}  # theirs takes any: it is told, not refused
+            table = {"most_unknown": 1.0, **table}  # unknown words are reported, not refused, as in the original
         if name == call.verb:
             table = settings.override(table, overrides)
         for key, value in table.items():
             if value in [f"<{verb}>" for verb in MADE]:
                 table[key] = str(recipe_at(program, call, value[1:-1]))
-        table = {  # kinds come first
+        table = {  # `kind` comes first
             key: dict(sorted(value.items(), key=lambda item: item[0] != "kind")) if isinstance(value, dict) else value
             for key, value in table.items()
         }
@@ -79,7 +77,6 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
 
 
 def keep_by_content(call: Call, *paths: str) -> None:
-    """Have texts and tokens lie where other files or flags have other folders, as in a cache."""
     there = [Path(path) for path in paths if Path(path).is_file()]
     stamps = [[str(path.resolve()), *stamp[1:]] for path, stamp in zip(there, read.stamp(there), strict=True)]
     tables = dict[str, Any]()
@@ -90,9 +87,9 @@ def keep_by_content(call: Call, *paths: str) -> None:
 
 
 def keep_beside(program: Program, call: Call) -> None:
-    """Have texts and tokens lie beside those under a call's name, where these are of other files or flags."""
+    """Put texts and tokens in a new folder if the call's folder holds those of other files or flags."""
     names = [name for name in MADE if name in call.recipes and name not in call.kept and name != call.verb]
-    learned = "tokenizer" in names  # from texts: it and they belong to the folder of a training, tokens need not
+    learned = "tokenizer" in names  # if trained, it and its texts belong to this training
     names = names[-1:] if learned else names
     texts = {path.stem: text for path, text in recipes(program, call, ()).items()}
     for place, name in enumerate(names):
@@ -107,7 +104,7 @@ def keep_beside(program: Program, call: Call) -> None:
 
 
 def _other(name: str, text: str, *, inputs: bool) -> str | None:
-    """What a recipe is, where another one's work stands in its place; inputs may be yet to make."""
+    """Return a key of the recipe if its folder holds the result of another recipe or of other inputs, else None."""
     table = tomllib.loads(text)
     made_run = run.Run(Path(table["out"]))
     if made_run.status.get("state") != "done":
@@ -119,7 +116,7 @@ def _other(name: str, text: str, *, inputs: bool) -> str | None:
             return value_key(run.essence(recipe), 16)
         return run.fingerprint(recipe) if inputs and not run.fits(made_run, recipe) else None
     except OrdsmedError:
-        return None  # what is wrong with it is told when it is made
+        return None  # errors in the recipe are reported when it runs
 
 
 def _recipe_class(name: str) -> type[run.Recipe]:
@@ -136,7 +133,7 @@ def _recipe_class(name: str) -> type[run.Recipe]:
 
 
 def put_processes(call: Call, flag: str, count: int, *keys: str) -> None:
-    """As many as are asked for, at most one a core of this machine: each has its memory, and more of them wait."""
+    """Set the number of processes, at most one per core: more would need memory and only wait."""
     most = host.cores()
     if count > most:
         call.notes.append(f"{flag} {count}: {many(most, 'process')}, for so many cores are here")
@@ -145,7 +142,7 @@ def put_processes(call: Call, flag: str, count: int, *keys: str) -> None:
 
 
 def recipe_lines(program: Program, values: Values, call: Call) -> list[str]:
-    """Return the recipes and the command that performs them, in lines; a recipe that a run would refuse is an error."""
+    """Return the recipes and the command as lines. Raise an error for a recipe that a run would refuse."""
     lines = [f"# {note}" for note in call.notes]
     for path, text in recipes(program, call, values.overrides).items():
         if path.stem in (*MADE, *TRAININGS):
@@ -157,7 +154,6 @@ def recipe_lines(program: Program, values: Values, call: Call) -> list[str]:
 
 
 def words(program: Program, call: Call) -> list[str]:
-    """The words of the command that performs a call."""
     recipe = [str(recipe_at(program, call, call.verb))] if call.verb in call.recipes else []
     devices = ["--devices", str(call.devices)] if call.devices and "RANK" not in os.environ else []
     paths = {f"<{name}>": str(recipe_at(program, call, name)) for name in MADE}
@@ -171,11 +167,11 @@ def count_gpus() -> int:
 
 
 def check_devices(program: Program, devices: int) -> None:
-    """Refuse processes that this machine has no GPUs for, or, where it has none at all, no cores."""
+    """Raise an error if this machine has fewer GPUs than requested processes, or, without GPUs, fewer cores."""
     if devices < 2 or "RANK" in os.environ:
         return
     gpus = count_gpus()
-    most = gpus or max(2, host.cores())  # on a CPU alone two are for trying things out
+    most = gpus or max(2, host.cores())  # without GPUs, allow at least two processes for experiments
     if devices > most:
         has = f"this machine has {many(gpus, 'GPU')}" if gpus else f"no GPU is here, and {many(host.cores(), 'core')}"
         wish = f"{program.name} asks for {devices} GPUs; {has}"
@@ -183,7 +179,7 @@ def check_devices(program: Program, devices: int) -> None:
 
 
 def take_fp32(values: Values, call: Call) -> None:
-    """Have a call that asks for fp16 computed in fp32 where no GPU is, and the CPU has no units for it."""
+    """Replace fp16 by fp32 if the call runs on a CPU without fp16 support."""
     layout = call.recipes.get(call.verb, {}).get("layout", {})
     by_word = " --precision fp16 " in f" {' '.join(call.words)} "
     kept = any(word.startswith("layout.precision=") for word in values.overrides)
@@ -205,7 +201,7 @@ def take_fp32(values: Values, call: Call) -> None:
 
 
 def prepare(program: Program, values: Values, call: Call) -> list[str]:
-    """Write the recipes, set the environment, tell what should be known; returns the command's words."""
+    """Write the recipes, set the environment and print notes. Return the words of the command."""
     check_devices(program, max(call.devices, call.gpus))
     if call.gpus and not count_gpus():
         call.notes.append("no GPU is here: the CPU is measured")

@@ -1,14 +1,14 @@
-"""A program of another code: its flags, what each becomes here, and the call that its words mean.
+"""Programs of other codes: their flags, the translation of each flag, and the resulting call.
 
---num-layers 24  ->  model.layers = 24          set by its row
---no_cuda        ->  layout.device = "cpu"      by what `by` of the row makes of the value
---tokens 8       ->  --tokens 8                 a word of the command, or a variable of the environment
---lr 1e-4        ->  phase.rate                 `joint`: by the program's function, which reads several flags together
---lazy-loader    ->  nothing, and why           noted once
---eval-hf        ->  refused                    with what to do instead
+--num-layers 24  ->  model.layers = 24          set by the flag's row
+--no_cuda        ->  layout.device = "cpu"      the value is converted by `by` of the row
+--tokens 8       ->  --tokens 8                 an argument of the command, or an environment variable
+--lr 1e-4        ->  phase.rate                 `joint`: set by the program's function, which combines several flags
+--lazy-loader    ->  nothing, and why           reported once
+--eval-hf        ->  refused                    with a remedy
 
-A file of `dialects` has `PROGRAMS`, a tuple of these; every flag of theirs has a row. `INSTEAD`, if there are any, are
-programs of theirs that are not translated, and what to do.
+A module in `dialects` has a tuple `PROGRAMS`, and each flag of the original has a row. `INSTEAD`, if present, names
+programs that are not translated, with alternatives.
 """
 
 from __future__ import annotations
@@ -31,43 +31,42 @@ from ordsmed.base.other_names import answers
 from ordsmed.base.ranks import Place
 
 MENU = "dialects"
-MADE = ("corpus", "tokenizer", "encode")  # what a call may need made, in this order; `<encode>` in a recipe names it
+MADE = ("corpus", "tokenizer", "encode")  # recipes that a call may depend on, in order; `<encode>` refers to one
 YES_OR_NO = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 JSON = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table"}
 TRAININGS = ("pretrain", "finetune")
-ANEW = "ORDSMED_ANEW"  # 1: as --anew behind the words of every training that a script begins
-SETTING = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*=")  # behind words by their place: key.path=value
+ANEW = "ORDSMED_ANEW"  # 1: add --anew to every training that a script starts
+SETTING = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*=")  # a setting after positional arguments: key.path=value
 SPELLED = re.compile(r"([\w.-]+)(?::(str|int|float|bool)|=(\S*))")  # NAME=DEFAULT or NAME:TYPE
 KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 Table = dict[str, Any]
 
 
 def key_of(flag: str) -> str:
-    """The name that a flag has among the values."""
     return flag.lstrip("-").replace("-", "_")
 
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag, or a word by its place (a name without dashes), or a variable of the environment (in capitals)."""
+    """A flag, a positional argument (a name without dashes) or an environment variable (in capitals)."""
 
     name: str
-    usual: object = None  # what theirs takes where it is not said; False: a switch; a type: none
-    goes: str = ""  # what it becomes: a setting (`corpus: source.path`), a word (`--tokens`), a variable (in capitals)
-    by: Callable[[Any], object] | Mapping[Any, object] | None = None  # what a value becomes; None: nothing is set
-    explicit: bool = False  # it is set only where the words say it
-    needs: str = ""  # the flag without which it does nothing, as in theirs
-    joint: bool = False  # the program's function sets it, from several
-    nothing: str = ""  # why it does nothing here
-    refused: str = ""  # what to do instead
-    several: bool = False  # takes one word or more
+    usual: object = None  # default of the original; False: a switch; a type: no default
+    goes: str = ""  # target: a setting (`corpus: source.path`), an argument (`--tokens`) or a variable (in capitals)
+    by: Callable[[Any], object] | Mapping[Any, object] | None = None  # converts the value; None: the target is not set
+    explicit: bool = False  # set the target only if the flag is given
+    needs: str = ""  # flag without which it has no effect, as in the original
+    joint: bool = False  # set by the program's function, together with others
+    nothing: str = ""  # reason why it has no effect here
+    refused: str = ""  # remedy for a flag that is refused
+    several: bool = False  # takes one value or more
     required: bool = False
-    valued: bool = False  # a switch that is followed by True or False
-    alone: str = ""  # what it means where no word follows it
+    valued: bool = False  # a switch that takes True or False
+    alone: str = ""  # value if no argument follows
     one_of: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()  # further spellings
-    implies: str = ""  # the switch that any value but the usual one turns on
-    within: str = ""  # the flag whose JSON table (in words, or in a file) has this for a key
+    also: tuple[str, ...] = ()  # further names
+    implies: str = ""  # switch that a value other than the default turns on
+    within: str = ""  # flag whose JSON table or file has this flag as a key
 
     def __post_init__(self) -> None:
         if bool(self.goes) + bool(self.nothing) + bool(self.refused) != 1:
@@ -75,12 +74,10 @@ class Flag:
 
     @property
     def key(self) -> str:
-        """Its name among the values."""
         return key_of(self.name)
 
     @property
     def spelling(self) -> str:
-        """As it is written."""
         return f"{self.within} {self.name}" if self.within else self.name
 
     @property
@@ -92,17 +89,18 @@ class Flag:
         return None if isinstance(self.usual, type) else self.usual
 
     def setting(self, value: Any) -> object:
-        """What a value becomes; None: nothing."""
+        """Return the converted value; None if the target should not be set."""
         return self.by.get(value) if isinstance(self.by, Mapping) else self.by(value) if self.by else value
 
 
 def joint(goes: str, names: str) -> tuple[Flag, ...]:
-    """Flags that the program's function makes one setting of, each with its default or type: `--beta1=0.9 --x:str`."""
+    """Return flags that the program's function combines into one setting, given with defaults or types: `--beta1=0.9
+    --x:str`.
+    """
     return tuple(Flag(name, usual, goes, joint=True) for name, usual in _spelled(names))
 
 
 def idle(reason: str, names: str) -> tuple[Flag, ...]:
-    """Flags that do nothing here, for one reason."""
     return tuple(Flag(name, usual, nothing=reason) for name, usual in _spelled(names))
 
 
@@ -119,7 +117,6 @@ def _spelled(names: str) -> Iterator[tuple[str, Any]]:
 
 
 def _literal(text: str) -> bool | int | float | str:
-    """True, 4, 0.5 or a text."""
     with contextlib.suppress(ValueError, SyntaxError):
         value = ast.literal_eval(text)
         return value if isinstance(value, bool | int | float) else text
@@ -127,7 +124,7 @@ def _literal(text: str) -> bool | int | float | str:
 
 
 class Recorded(dict[str, Any]):
-    """Values by flag, which remember those that were looked at."""
+    """Values by flag that record which of them were read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -144,18 +141,17 @@ class Recorded(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Values:
-    """What the words say, by flag; `explicit`: those that were said."""
+    """The values of a command line by flag. `explicit` contains the flags that were given."""
 
     of: Recorded
     explicit: frozenset[str]
-    place: Place  # which process of how many this is
+    place: Place  # rank and number of processes
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
-    anew: bool = False  # set aside what a training of other settings has left
-    program: str = ""  # whose flags these are
+    anew: bool = False  # set aside the results of a training with other settings
+    program: str = ""  # program of these flags
 
     def says(self, flag: str) -> bool:
-        """Do the words say this flag?"""
         return key_of(flag) in self.explicit
 
     def require(self, *flags: str) -> None:
@@ -169,11 +165,11 @@ class Values:
 
     @property
     def elsewhere(self) -> str | None:
-        """The folder that a setting behind the words names in place of theirs."""
+        """The folder of a setting `out=` on the command line, which replaces the original's folder."""
         return next((word[4:] for word in reversed(self.overrides) if word.startswith("out=")), None)
 
     def read_later(self, *names: str) -> None:
-        """Count these flags as read: what is done once all is made reads them."""
+        """Mark flags as read that will be read after the run."""
         self.of.read.update(names)
 
     def __getattr__(self, name: str) -> Any:
@@ -185,30 +181,30 @@ class Values:
 
 @dataclass
 class Call:
-    """What a command line becomes: recipes, the last of them performed by its verb; or a verb with words."""
+    """The translation of a command line: recipes and the verb that runs the last one, or a verb with arguments."""
 
-    verb: str  # empty: nothing is left to do, or by those after it
-    recipes: dict[str, Table] = field(default_factory=dict)  # what needs what: corpus, tokenizer, encode, the verb's
-    words: list[str] = field(default_factory=list)  # further ones of the command
-    writes: str = ""  # the folder that the verb writes, where no recipe says it
+    verb: str  # empty: run nothing, or only the calls in `then`
+    recipes: dict[str, Table] = field(default_factory=dict)  # by verb: corpus, tokenizer, encode, and that of `verb`
+    words: list[str] = field(default_factory=list)  # further arguments of the command
+    writes: str = ""  # output folder, if no recipe names it
     environment: dict[str, str] = field(default_factory=dict)
-    devices: int = 0  # processes that theirs starts
-    gpus: int = 0  # that it wants, where the verb starts the processes
-    notes: list[str] = field(default_factory=list)  # what a person who knows theirs should know
-    before: list[Callable[[], object]] = field(default_factory=list)  # makes what the verb is to find, by every process
-    kept: dict[str, Path] = field(default_factory=dict)  # folders by content of what several calls may share
-    after: list[Callable[[], object]] = field(default_factory=list)  # writes what their scripts look for, once done
-    tells: Callable[[dict[str, Any]], list[str]] | None = None  # what theirs prints of a line of metrics.jsonl
-    then: list[Call] = field(default_factory=list)  # done after it
+    devices: int = 0  # processes that the original starts
+    gpus: int = 0  # GPUs that it needs, if the verb starts the processes
+    notes: list[str] = field(default_factory=list)  # differences that users of the original should know
+    before: list[Callable[[], object]] = field(default_factory=list)  # prepare files, in each process
+    kept: dict[str, Path] = field(default_factory=dict)  # folders, named by content, that calls share
+    after: list[Callable[[], object]] = field(default_factory=list)  # write the original's files after the run
+    tells: Callable[[dict[str, Any]], list[str]] | None = None  # formats metrics as the original's log lines
+    then: list[Call] = field(default_factory=list)  # calls that run after it
 
     def set(self, words: str) -> None:
-        """Set what holds whatever is said: `corpus:sentences=lines optimizer.epsilon=1e-6`."""
+        """Set fixed values: `corpus:sentences=lines optimizer.epsilon=1e-6`."""
         for word in words.split():
             place, _, text = word.partition("=")
             self.put(place.replace(":", ": "), settings.override({}, [f"value={text}"])["value"])
 
     def carry(self, goes: str, value: object) -> None:
-        """Set what a flag's row says: a word of the command, a variable, or a setting."""
+        """Set the target of a flag: an argument of the command, a variable or a setting."""
         if goes.startswith("--"):
             shown = f"{value:g}" if isinstance(value, float) else str(value)
             self.words += [] if value is False else [goes] if value is True else [goes, shown]
@@ -218,11 +214,10 @@ class Call:
             self.put(goes, value)
 
     def note_idle(self, values: Values, reason: str, *flags: str) -> None:
-        """Note of each of these flags that is said that it does nothing."""
+        """Note which of these flags were given although they have no effect."""
         self.notes += [f"{flag}: does nothing {reason}" for flag in flags if values.says(flag)]
 
     def put(self, place: str, value: object) -> None:
-        """Set `model.layers`, or `corpus: source.path` in another recipe than the verb's own."""
         recipe, _, path = place.rpartition(": ")
         table = self.recipes.setdefault(recipe or self.verb, {})
         *tables, key = path.split(".")
@@ -231,7 +226,7 @@ class Call:
         table[key] = value
 
     def holds(self, place: str, value: object) -> bool:
-        """Is a setting still what was put there, or said in the words of the command?"""
+        """Return whether a setting still has this value, or the command's arguments contain it."""
         if value is None or place.startswith("--") or place.isupper():
             return value is None or place in self.words or place in self.environment
         recipe, _, path = place.rpartition(": ")
@@ -244,18 +239,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """One of theirs: `pretrain_bert.py`."""
-
     name: str
-    doc: str  # what it does, in a line
+    doc: str  # one line about what it does
     flags: tuple[Flag, ...]
-    call: Callable[[Values, Call], None]  # what several flags mean together
-    verb: str = ""  # of ours; empty: the function says
-    path: str = ""  # where it stands in theirs; left out: its name
-    also: tuple[str, ...] = ()  # further places, in codes that were made of theirs
-    absl: bool = False  # a switch is said alone, as --noNAME, or as --NAME=false
-    fields: bool = False  # flags are fields of dataclasses: as `_fields` reads them, or in one JSON file
-    sets: str = ""  # settings that hold whatever is said, as words: `objective.kind=rtd corpus:sentences=lines`
+    call: Callable[[Values, Call], None]  # sets what depends on several flags
+    verb: str = ""  # our verb; empty: `call` sets it
+    path: str = ""  # path in the original code; empty: `name`
+    also: tuple[str, ...] = ()  # further paths, in forks of the original
+    absl: bool = False  # a switch may be --NAME, --noNAME or --NAME=false
+    fields: bool = False  # flags are dataclass fields: see `_add_field`; or in a JSON file
+    sets: str = ""  # fixed settings: `objective.kind=rtd corpus:sentences=lines`
 
     def translated(self, values: Values) -> Call:
         call, reasons = Call(self.verb, devices=values.devices), dict[str, list[str]]()
@@ -280,21 +273,21 @@ class Program:
             call.notes.append(f"{', '.join(unused)}: not used by this call")
         calls = [call, *call.then]
         for part in calls:
-            if part.verb in TRAININGS and part.verb in part.recipes:  # none of theirs chooses by itself
+            if part.verb in TRAININGS and part.verb in part.recipes:  # the originals do not choose it themselves
                 part.recipes[part.verb].setdefault("layout", {}).setdefault("precision", "fp32")
-            if part.verb == "pretrain" and part.verb in part.recipes:  # nor keeps the best weights without being asked
+            if part.verb == "pretrain" and part.verb in part.recipes:  # nor do they keep the best weights by default
                 part.recipes[part.verb].setdefault("keep_best", False)
         if values.overrides and not any(part.verb in part.recipes for part in calls):
             if not call.verb:
                 raise UsageError(values.overrides[0], "has no recipe to go to", "flags alone")
-            for part in calls:  # a verb without a recipe takes settings as words, or refuses them
+            for part in calls:  # a verb without a recipe takes or refuses settings as arguments
                 part.words += values.overrides
         if values.anew and call.verb in TRAININGS and "--anew" not in call.words:
             call.words.append("--anew")
         return call
 
     def _take(self, flag: Flag, values: Values, call: Call) -> None:
-        """Do what the row of a flag says; a look at its value does not count as reading it."""
+        """Apply a flag's row. Looking at its value here does not mark it as read."""
         value, is_said = dict.__getitem__(values.of, flag.key), flag.key in values.explicit
         if is_said and flag.refused and value != flag.default:
             raise UsageError(flag.spelling, "has no meaning here", "", flag.refused)
@@ -308,9 +301,9 @@ class Program:
             call.carry(flag.goes, copy.deepcopy(setting))
 
     def unused(self, values: Values, call: Call) -> list[str]:
-        """Flags that were given, and neither read, nor carried into the call, nor noted."""
+        """Return the flags that were given but neither read, nor applied, nor reported."""
         plain, calls = dict(values.of), [call, *call.then]
-        known = {flag.within for flag in self.flags}  # their keys are flags of their own
+        known = {flag.within for flag in self.flags}  # keys of a table have their own flags
         known |= {name for note in call.notes for name in note.partition(": ")[0].split(", ")}
         unread = [flag for flag in self.flags if flag.goes and flag.key in values.explicit - values.of.read]
         return [
@@ -322,7 +315,7 @@ class Program:
 
     def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
         parser = _Parser(self.name, owners=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
-        parser.allow_abbrev = True  # as theirs: --fp32-em
+        parser.allow_abbrev = True  # as in the original: --fp32-em
         free = False
         if self.fields and words and words[0].endswith(".json"):
             words = [*_in_a_file(words[0]), *words[1:]]
@@ -380,7 +373,6 @@ class Program:
         return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
 
     def _check_choices(self, args: Mapping[str, Any]) -> None:
-        """Refuse values of flags, and of keys of tables, that are none of their choices."""
         for flag in self.flags:
             if flag.one_of and args.get(flag.key, flag.default) not in (*flag.one_of, flag.default):
                 where = flag.spelling if flag.spelling.startswith("-") else f"{self.name}: {flag.name}"
@@ -388,7 +380,7 @@ class Program:
 
 
 def of_table(place: str, text: str, inner: Sequence[Flag]) -> Table:
-    """What a JSON table says, or the file that is named, by the keys of values; tables in it by keys with a dot."""
+    """Return the values in a JSON table, or in the named file, by key. Keys of nested tables are joined by dots."""
     known = {flag.name: flag for flag in inner}
     try:
         table = files.read_table(Path(text)) if text.endswith(".json") else json.loads(text)
@@ -419,7 +411,7 @@ def _flat(table: Table, known: Mapping[str, Flag], before: str = "") -> Table:
 
 class _Parser(Parser):
     def _form(self) -> str:
-        """As theirs is called."""
+        """Return the usage line without the prefix `ordsmed`."""
         return super()._form().removeprefix("ordsmed ").removesuffix(" [key.path=value ...]")
 
     def _more(self) -> str:
@@ -427,7 +419,7 @@ class _Parser(Parser):
 
 
 def _add_field(parser: Parser, flag: Flag) -> None:
-    """As HfArgumentParser has it: a switch alone, with True or False behind, or as --no_NAME where it is usually on."""
+    """Add a flag as HfArgumentParser does: a switch alone, with True or False, or as --no_NAME if on by default."""
     spelled = [flag.name, *flag.also]
     spelled += ["--" + name[2:].replace("_", "-") for name in spelled if "_" in name]
     how: dict[str, Any] = {"nargs": "?", "const": True} if flag.kind is bool else {"nargs": "+"} if flag.several else {}
@@ -439,7 +431,7 @@ def _add_field(parser: Parser, flag: Flag) -> None:
 
 
 def _in_a_file(path: str) -> list[str]:
-    """The words that a JSON file of fields stands for."""
+    """Return the arguments for the dataclass fields in a JSON file."""
     if not isinstance(table := files.read_json(Path(path)), dict):
         raise DataError(path, "holds no object", '{"learning_rate": 1e-4, ...}')
     words = []
@@ -459,10 +451,10 @@ def _value(flag: Flag, text: str) -> object:
 
 
 def _read_as(kind: type) -> Callable[[str], object]:
-    """How a word is read; numbers may be written as 1e4, switches as theirs are."""
+    """Return a converter for arguments. Integers may be written as 1e4, and booleans as in the originals."""
 
     def read(text: str) -> object:
-        if text is argparse.SUPPRESS:  # a word by its place that is not said
+        if text is argparse.SUPPRESS:  # a positional argument that is missing
             return text
         try:
             if kind is bool:
@@ -487,7 +479,7 @@ def programs(dialect: str) -> dict[str, Program]:
 
 
 def find(dialect: str, name: str) -> Program:
-    """A program, by its file's name with or without folders and ending."""
+    """Return a program by its file name, with or without folders and extension."""
     known, file = programs(dialect), name.rpartition("/")[2]
     file = getattr(menu.opened(MENU, dialect), "ALSO", {}).get(file, file)
     for program in known.values():

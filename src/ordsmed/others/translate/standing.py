@@ -1,7 +1,7 @@
-"""A model that stands: the run that a checkpoint of theirs means, and the flags that it is asked by.
+"""Existing models: find the run for a checkpoint path of another code, and the flags for its evaluation.
 
-OUT/model.ckpt-343, OUT/checkpoint-343  ->  OUT: its weights of step 343, or of its last step where that is the nearest
---doc_stride=64                         ->  task.stride=64, a word of `ordsmed predict`
+OUT/model.ckpt-343, OUT/checkpoint-343  ->  OUT: its weights of step 343, or of its last step if that is the nearest
+--doc_stride=64                         ->  task.stride=64, an argument of `ordsmed predict`
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CHECKPOINT = re.compile(r"(model\.ckpt|checkpoint)(-\d+)?")
 
 
 def run_of(path: str, call: Call) -> tuple[str, int | None]:
-    """The run that is meant, and the step where it is not its last; else what was named."""
+    """Return the run of a checkpoint, and the step if it is not the last one. Other paths are returned unchanged."""
     place = Path(path)
     run = place.parent
     named = CHECKPOINT.fullmatch(place.name)
     if not named or not kind_of_folder(run).run or place.exists() or bundle.find(place):
         return path, None
     stored = snapshots.steps(run / "checkpoints")
-    done = (run / "weights").is_dir()  # of a training's end
+    done = (run / "weights").is_dir()  # the training is complete
     last = int(read_status(run).get("step") or 0) if done else max(stored, default=0)
     digits = place.name.rpartition("-")[2]
     wanted = int(digits) if digits.isdigit() else last
@@ -44,7 +44,7 @@ def run_of(path: str, call: Call) -> tuple[str, int | None]:
 
 
 def put_start(call: Call, path: str) -> None:
-    """Have a training begin with weights alone, without the moments of a run, as theirs reads a checkpoint."""
+    """Start a training from the weights only, without a run's optimizer state, as other codes read a checkpoint."""
     run, step = run_of(path, call)
     within = Path(run) / "weights"
     if step is None:
@@ -58,7 +58,7 @@ def put_start(call: Call, path: str) -> None:
 
 
 def check_tokenizer(call: Call, model: str, vocabulary: str | None, lowercase: bool | None = None) -> None:
-    """Have a vocabulary that is named refused where the model was trained with another; the model has its own."""
+    """Before the run, raise an error if the model was trained with another vocabulary than the named one."""
     if vocabulary is None and lowercase is None:
         return
     call.notes.append(f"vocabulary and case: not needed here: {model} has its own tokenizer")
@@ -66,8 +66,8 @@ def check_tokenizer(call: Call, model: str, vocabulary: str | None, lowercase: b
 
 
 def _compare(model: str, vocabulary: str | None, lowercase: bool | None) -> None:
-    if not is_tokenizer(model) and not (Path(model) / "tokenizer").is_dir():  # a run that is not done has one too
-        return  # a checkpoint of TensorFlow's, or nothing: what opens it says so
+    if not is_tokenizer(model) and not (Path(model) / "tokenizer").is_dir():  # an unfinished run has one, too
+        return  # a TensorFlow checkpoint, or missing: reported when the model is opened
     known = read_tokenizer(model)
     if vocabulary is not None and Path(vocabulary).is_file():
         listed = Tokenizer.load(vocabulary, lowercase=known.lowercase)
@@ -79,9 +79,9 @@ def _compare(model: str, vocabulary: str | None, lowercase: bool | None) -> None
 
 
 def asked_by(task: Table, *learned: str) -> list[str]:
-    """How files are read and answers are chosen, of a task's settings, as words: they hold for a model that stands.
+    """Return the settings of a task that can still change after training, as arguments.
 
-    `learned`: what it cannot change, to be refused where it learned otherwise.
+    `learned` names settings that cannot change; they are included so that a different value is refused.
     """
     changeable = {*menu.load("tasks", task["kind"]).LATER, *learned}
     kept = {key: value for key, value in task.items() if key in changeable and key not in OF_TRAINING}

@@ -1,6 +1,6 @@
-"""Tagged words in the form of transformers' run_ner, an object a sentence, as CoNLL; and its file of predictions.
+"""Convert token classification data of transformers' run_ner, an object per sentence, to CoNLL.
 
-{"tokens": ["Newts", "swim"], "ner_tags": ["B-ANIMAL", "O"]}  ->  Newts B-ANIMAL, swim O, a word a line
+{"tokens": ["Newts", "swim"], "ner_tags": ["B-ANIMAL", "O"]}  ->  Newts B-ANIMAL, swim O, a word per line
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from ordsmed.base.errors import DataError
 from ordsmed.others.translate.program import Table
 from ordsmed.text.labelled import conll
 
-ENDINGS = (".json", ".jsonl")  # of their form
+ENDINGS = (".json", ".jsonl")  # file name extensions of the JSON format
 
 
 def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
-    """Write a file of theirs as CoNLL, if it is not there already."""
     lines = []
     for place, example in _examples(source):
         tokens, labels = (_listed(example, name, place) for name in (words, tags))
@@ -31,13 +30,13 @@ def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
 
 
 def write_predictions(target: Path, predicted: Sequence[Path]) -> None:
-    """predictions.txt: the tags of a sentence a line, of files that `ordsmed predict` wrote."""
+    """Write predictions.txt, with the tags of a sentence per line, from files of `ordsmed predict`."""
     sentences = [tags for path in predicted for tags in conll.read(str(path), -1).tags]
     files.write_text(target, "".join(" ".join(tag or "O" for tag in tags) + "\n" for tags in sentences))
 
 
 def _examples(path: Path) -> Iterator[tuple[str, Table]]:
-    """The objects of a file, which has one a line or a list of them, with their places."""
+    """Yield the objects of a file (one per line, or a list) with their locations for error messages."""
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip().startswith("["):
         try:
@@ -46,7 +45,7 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
             raise DataError(path, f"is no JSON ({error})", "a list of objects, or an object a line") from None
         yield from ((f"{path}: example {number}", example) for number, example in enumerate(listed, 1))
         return
-    for number, line in enumerate(text.split("\n"), 1):  # a string of JSON may hold other ends of lines
+    for number, line in enumerate(text.split("\n"), 1):  # a JSON string may contain other line separators
         if line.strip():
             try:
                 yield f"{path}:{number}", files.loads(line)
@@ -55,7 +54,6 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
 
 
 def _listed(example: Table, name: str, place: str) -> list[str]:
-    """Words or tags of an example."""
     values = example.get(name) if isinstance(example, dict) else None
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
         raise DataError(place, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')

@@ -1,7 +1,7 @@
-"""Hugging Face's Trainer: where its arguments go, in versions 4 and 5 together, and the files that it leaves.
+"""Hugging Face's Trainer: translation of its arguments in versions 4 and 5, and the files that it writes.
 
 per_device_train_batch_size, learning_rate, ...  ->  phase.batch, phase.rate, layout.micro, ...
-run's folder  ->  config.json, model.safetensors, tokenizer, NAME_results.json beside what the run wrote
+run's folder  ->  config.json, model.safetensors, tokenizer, NAME_results.json next to what the run wrote
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Table, Value
 
 Scores = Mapping[str, Any]
 
-LESS_IS_BETTER = ("loss", "mse")  # how the names end of what is the better the smaller it is
+LESS_IS_BETTER = ("loss", "mse")  # endings of the names of scores for which lower is better
 SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "cosine_with_restarts",
              "cosine_with_min_lr", "inverse_sqrt", "warmup_stable_decay")  # fmt: skip
 SPLIT = "`layout.shard=N` behind the flags splits all over N devices"
@@ -163,7 +163,10 @@ MACHINES = (
 
 
 def arguments(phase: str, checks: str) -> tuple[Flag, ...]:
-    """TrainingArguments; `phase`: where a recipe has its rate, `checks`: the setting of how often it is validated."""
+    """Return the flags of TrainingArguments.
+
+    `phase` is the prefix of settings of a phase, and `checks` the setting for the number of validations.
+    """
     return (
         Flag("--output_dir", "trainer_output", "out"),
         Flag("--overwrite_output_dir", False, "--anew", joint=True),
@@ -187,7 +190,6 @@ def arguments(phase: str, checks: str) -> tuple[Flag, ...]:
 
 
 def put_arguments(values: Values, call: Call, phase: str) -> None:
-    """Put into a call what these arguments say of steps, arithmetic and machines."""
     rows = values.per_device_train_batch_size * values.gradient_accumulation_steps * values.place.world
     call.put(f"{phase}batch", rows)
     if not values.auto_find_batch_size:
@@ -218,7 +220,7 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
 
 
 def interval(flag: str, every: float, values: Values) -> float:
-    """Steps; or a share of all below 1, as long as nobody knows how many these are. None: 0, as what is below it."""
+    """Return a number of steps, or a share below 1 of all steps if their number is not known yet."""
     if every >= 1:
         if every % 1:
             raise UsageError(flag, f"found {every:g}", "steps, or a share of all below 1")
@@ -227,19 +229,18 @@ def interval(flag: str, every: float, values: Values) -> float:
 
 
 def of_an_epoch(flag: str, values: Values) -> float:
-    """Its share of all steps; 0, which is the end, where there is but one."""
+    """Return an epoch as a share of all steps; 0, which means the end, for a single epoch."""
     if values.max_steps > 0:
         raise UsageError(flag, "found epoch with --max_steps", "no or steps", f"`{flag} steps`")
     return 1 / values.num_train_epochs if values.num_train_epochs > 1 else 0
 
 
 def _warmup(values: Values) -> float:
-    """Steps, or a share of all; a constant rate has none."""
+    """Return steps, or a share of all steps; 0 for a constant learning rate."""
     return 0.0 if values.lr_scheduler_type == "constant" else float(values.warmup_steps or values.warmup_ratio)
 
 
 def _schedule(values: Values) -> dict[str, Any]:
-    """Return the table of `phase.schedule` that gives the rates of transformers' `get_scheduler`."""
     kind, flag = values.lr_scheduler_type, "--lr_scheduler_type"
     if kind not in SCHEDULES:
         raise UsageError(flag, f"found {kind}", f"one of {', '.join(SCHEDULES)}", nearest(kind, SCHEDULES))
@@ -269,7 +270,7 @@ def _schedule(values: Values) -> dict[str, Any]:
 
 
 def _scheduler_kwargs(values: Values) -> dict[str, Any]:
-    """Return the table of --lr_scheduler_kwargs; all its values but names are numbers."""
+    """Return the table of --lr_scheduler_kwargs, with numbers as values, except for type names."""
     text = values.lr_scheduler_kwargs or "{}"
     try:
         kwargs = json.loads(text)
@@ -287,7 +288,7 @@ def _is_scheduler_value(name: str, value: object) -> bool:
 
 
 def _cycles(kwargs: dict[str, Any], usual: float) -> dict[str, float]:
-    """Take num_cycles out of `kwargs`; the usual number is left out of recipes."""
+    """Remove num_cycles from `kwargs` and return it as a setting, unless it is the default."""
     cycles = kwargs.pop("num_cycles", usual)
     if not cycles > 0:
         raise UsageError("--lr_scheduler_kwargs", f"found num_cycles {cycles:g}", "more than 0")
@@ -295,7 +296,7 @@ def _cycles(kwargs: dict[str, Any], usual: float) -> dict[str, float]:
 
 
 def _stable(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
-    """Return the schedule of warmup_stable_decay over the `level` steps after its warm-up; {}: it is not known here."""
+    """Return the schedule of warmup_stable_decay over the `level` steps after warmup; {} if there is no equivalent."""
     shapes, decay = {"linear": "linear", "1-sqrt": "sqrt", "cosine": "cosine"}, kwargs["num_decay_steps"]
     stable = kwargs.get("num_stable_steps", level - decay)
     if kwargs.get("decay_type", "cosine") not in shapes or stable + decay != level or stable < 0:
@@ -306,13 +307,12 @@ def _stable(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
         kwargs.pop("warmup_type")
     cycles = _cycles(kwargs, 0.5) if shape == "cosine" else {}
     if not cycles:
-        kwargs.pop("num_cycles", None)  # transformers reads it for the cosine alone
+        kwargs.pop("num_cycles", None)  # transformers uses it only for cosine
     end = kwargs.pop("min_lr_ratio", 0.0)
     return {"kind": "wsd", "decay": kwargs.pop("num_decay_steps") / level, "shape": shape, "end": end, **cycles}
 
 
 def _split(values: Values, call: Call) -> None:
-    """What FSDP splits over all devices."""
     options = set(" ".join(values.fsdp or []).lower().split()) - {"auto_wrap", "true", "false", "no_shard"}
     if not options and {"true", "True"} & set(values.fsdp or []):
         options = {"full_shard"}
@@ -328,7 +328,7 @@ def _split(values: Values, call: Call) -> None:
 
 
 def _check_resumed(values: Values) -> None:
-    """A folder goes on by itself; another one's checkpoint is not taken over in silence."""
+    """Raise an error for a checkpoint of another folder or an earlier step. A run in output_dir resumes by itself."""
     checkpoint = values.resume_from_checkpoint
     if checkpoint is None or checkpoint.lower() in YES_OR_NO:
         return
@@ -344,7 +344,7 @@ def _check_resumed(values: Values) -> None:
 
 
 def add_export(out: Path) -> None:
-    """Put a run's network and tokenizer, as transformers reads them, next to what the run wrote."""
+    """Export a run's network and tokenizer for transformers into the run's folder."""
     from ordsmed.weights.export import export
 
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as parent:
@@ -354,7 +354,7 @@ def add_export(out: Path) -> None:
 
 
 def metrics(out: Path) -> tuple[list[Table], list[Table]]:
-    """Return a run's steps and its validations, with losses in the original's unit."""
+    """Return a run's steps and validations, with losses in the original's unit."""
     unit = _loss_unit(out)
     lines = [
         {key: value * unit if key in ("loss", "validation") else value for key, value in line.items()}
@@ -364,7 +364,7 @@ def metrics(out: Path) -> tuple[list[Table], list[Table]]:
 
 
 def _loss_unit(out: Path) -> float:
-    """Return what a loss of this run is multiplied by: a number is learned from 0 to 1, the original's as it stands."""
+    """Return the factor from a run's loss to the original's. Regression targets are scaled to between 0 and 1 here."""
     path = out / "recipe.toml"
     task = settings.read(path).get("task", {}) if path.is_file() else {}
     low, high = task["scale"] if task.get("number") else (0.0, 1.0)
@@ -383,7 +383,6 @@ def train_results(steps: Sequence[Mapping[str, Any]], epochs: float | None) -> d
 
 
 def write_results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
-    """NAME_results.json of each, and all_results.json of them all."""
     for name, table in scores.items():
         files.write_json(out / f"{name}_results.json", table)
     merged = {key: value for table in scores.values() for key, value in table.items()}
@@ -391,16 +390,15 @@ def write_results(out: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def by_name(scores: Scores) -> dict[str, Any]:
-    """A check's scores by the names that theirs gives them."""
     return {f"eval_{name}": value for name, value in scores.items()}
 
 
 def write_state(
     out: Path, values: Values, best: str | None = None, named: Callable[[Scores], Scores] = by_name
 ) -> None:
-    """trainer_state.json: the history of a run, as far as it is of steps that theirs logs, its checks, and the best.
+    """Write trainer_state.json: the steps that the original would log, the validations and the best one.
 
-    `best`: what checks were compared by where no --metric_for_best_model says it; `named`: their scores as theirs.
+    `best` is the score by which validations are compared without --metric_for_best_model. `named` renames scores.
     """
     steps, checks = metrics(out)
     last = steps[-1]["step"] if steps else 0
@@ -424,7 +422,7 @@ def write_state(
 
 
 def _best(out: Path, history: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
-    """The best check, the first one of equals, and its checkpoint where it still stands; null: none was compared."""
+    """Return the best validation, the first one of equals, and its checkpoint if it still exists."""
     sign = 1 if metric.endswith(LESS_IS_BETTER) else -1
     checks = [line for line in history if is_number(line.get(metric))]
     best = min(checks, key=lambda line: (sign * line[metric], line["step"]), default={})

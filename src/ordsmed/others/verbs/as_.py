@@ -104,7 +104,7 @@ def _perform(words: list[str]) -> None:
     """Run a command of `ordsmed`. A SystemExit without an error is ignored, as of verbs that start processes."""
     name = verb.named(words)
     entry = verb.find(name)
-    if name == "pretrain":  # follow the user's command line even if its plan is questionable; warnings are printed
+    if name == "pretrain":  # the user's command line counts: plan warnings are printed, but do not stop it
         words = [*words, "--yes"]
     args = entry.parser().read(words[len(name.split()) :])
     args.words = words
@@ -113,6 +113,6 @@ def _perform(words: list[str]) -> None:
     except SystemExit as ended:
         if ended.code:
             raise
-    except Stopped as run:  # a planned stop is no error
+    except Stopped as run:  # a planned stop is not an error
         if run.by:
             raise
