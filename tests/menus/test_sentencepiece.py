@@ -219,7 +219,7 @@ def test_what_is_no_such_model_is_refused(tmp_path: Path) -> None:
     for said, data in cases.items():
         with pytest.raises(DataError, match=said):
             Tokenizer.load(written(tmp_path, data))
-    with pytest.raises(DataError, match=r"lists pieces only; wanted y.model beside it"):
+    with pytest.raises(DataError, match=r"lists pieces only; wanted y.model next to it"):
         Tokenizer.load(written(tmp_path, b"a\t-1\n", "y.vocab"))
     for at in range(1, len(whole), 7):  # cut anywhere: an error, never half a model
         with pytest.raises(DataError):

@@ -164,7 +164,7 @@ def test_an_electra_of_hugging_face_goes_out_with_the_generator_beside_it(
     with pytest.raises(DataError, match=r"generator: weights do not fit: .*left over electra\.embeddings_project"):
         export(hugging, tmp_path / "apart", to="google_electra")  # Google's, apart, are as wide as the generator
     (hugging / "generator").rename(tmp_path / "gone")
-    with pytest.raises(DataError, match=r"hf: has no generator beside it; wanted .*hf/generator; put the generator"):
+    with pytest.raises(DataError, match=r"hf: has no generator next to it; wanted .*hf/generator; put the generator"):
         export(hugging, tmp_path / "lost", to="google_electra")
 
 

@@ -94,7 +94,7 @@ def test_where_a_generator_stands(tmp_path: Path) -> None:
     (tmp_path / "my-generator").rename(folder / "generator")
     assert foreign.beside(folder, "generator") == folder / "generator"
     (folder / "generator" / "config.json").unlink()
-    with pytest.raises(DataError, match=r"has no generator beside it; wanted .*generator or .*my-generator; put"):
+    with pytest.raises(DataError, match=r"has no generator next to it; wanted .*generator or .*my-generator; put"):
         foreign.beside(folder, "generator")
 
 

@@ -165,7 +165,7 @@ def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> 
     _, plan = planned(monkeypatch, 2, describe=lambda device, precision: [f"told of {device} in {precision}"])
     lines = [*plan.spread(), *plan.memory()]
     assert lines[0].startswith("layout: 2 x 1 x 1")
-    assert lines[1] == f"told of cpu in {plan.recipe.layout.precision}"
+    assert lines[1] == f"told of cpu in {plan.likely_layout.precision}"
     assert lines[2].endswith("batch = micro 1 x accumulation 1 x devices 2")
     assert lines[3] == memory(4000, 3)
     assert plan.held() == 4000 * (2 + 3), "weights, gradients, two moments and the mean"

@@ -184,7 +184,7 @@ def test_names_are_no_html(tmp_path: Path) -> None:
         (lambda run: (run / "recipe.toml").unlink(), "the requested settings are unknown"),
         (lambda run: (run / "recipe.toml").write_text("= ="), "the requested settings are unknown"),
         (lambda run: (run / "status.json").write_text("{"), "status.json: not JSON"),
-        (lambda run: (run / "scores.json").write_text("[]"), "scores.json: holds no table"),
+        (lambda run: (run / "scores.json").write_text("[]"), "scores.json: is not a JSON table"),
         (lambda run: (run / "environment.json").write_bytes(b"\xff"), "environment.json: not JSON"),
         (lambda run: (run / "data.json").write_text('{"a": {"train": 3}, "b": 1}'), ""),
         (lambda run: (run / "log.txt").unlink(), ""),
