@@ -18,8 +18,6 @@ MANY = 8  # most label names in a message
 
 @dataclass(frozen=True)
 class KeptHead:
-    """The transferred weights, and a note about them for the log."""
-
     names: frozenset[str] = frozenset()
     note: str = ""
     labels: tuple[str, ...] = ()  # labels whose rows were copied

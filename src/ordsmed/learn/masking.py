@@ -42,7 +42,7 @@ def amounts(
 
 
 def round_by_chance(key: int, numbers: Ids) -> Shares:
-    """Return the numbers that `amounts` adds, so that the mean over rows is exactly the share, as in fairseq."""
+    """Return numbers that `amounts` adds before truncating; the mean over rows is then the share, as in fairseq."""
     return chance.unit(key, ROUND, numbers)
 
 

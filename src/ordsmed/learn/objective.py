@@ -296,7 +296,6 @@ class OneTerm(Objective):
         return length
 
     def teaching_flops(self, rows: int, length: int) -> float:
-        """Return the FLOPs of the teacher's forward pass in a step; 0 without a teacher."""
         cost = 0.0
         for network in self._teaching:
             settings = network.model_settings

@@ -34,8 +34,6 @@ OF_NETWORK = ("theta", "local_theta", "rope_scaling", "dropout")  # settings of 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRamp:
-    """A growing batch: every size is used for about the same number of steps."""
-
     start: int
     """rows of the first steps; as many as `batch`: it does not grow"""
     over: float = 0.0
@@ -159,7 +157,6 @@ class Phase:
 
     @property
     def sizes(self) -> BatchSizes | None:
-        """Return the sizes of a growing batch; None if the batch does not grow."""
         return self.batch_ramp.sizes(self.batch, self.steps) if self.batch_ramp else None
 
     def rows_of(self, step: int) -> tuple[int, int]:
@@ -224,7 +221,6 @@ def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
 
 
 def epoch_length(rule: EpochSteps, batch: int, examples: int, records: int) -> float:
-    """Return the steps of an epoch, which may be a fraction."""
     filled = -(-examples // batch)
     whole = {"up": filled, "whole": filled, "down": max(examples // batch, 1), "records": records / batch}
     return whole.get(rule, examples / batch)

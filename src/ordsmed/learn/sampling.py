@@ -50,7 +50,6 @@ class Draw:
     def of(
         row_keys: Tensor, slots: int, vocabulary: int, *, temperature: float = 1.0, never_right: bool = False
     ) -> Draw:
-        """Return the draw for `slots` positions of each row; `row_keys` [B] are the keys of the rows."""
         slot_keys = _hashed(row_keys[:, None], torch.arange(slots, device=row_keys.device))
         return Draw(slot_keys.flatten(), vocabulary, temperature, never_right)
 
@@ -84,7 +83,6 @@ class Draw:
         return torch.nn.functional.pad(sums, (before, blocks - before - sums.shape[1]))
 
     def block(self, sums: Tensor, slots: slice) -> Tensor:
-        """Draw a block for each of some slots, [n]."""
         numbers = torch.arange(sums.shape[1], device=sums.device) + _BLOCKS
         return (sums.log() + gumbel(self.slot_keys[slots, None], numbers)).argmax(1)
 

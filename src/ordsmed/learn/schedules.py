@@ -118,5 +118,4 @@ def at(value: float | Ramp, progress: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def ends(value: float | Ramp) -> tuple[float, float]:
-    """Return the smallest and the largest value."""
     return (min(value.start, value.end), max(value.start, value.end)) if isinstance(value, Ramp) else (value, value)

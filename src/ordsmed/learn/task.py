@@ -187,7 +187,7 @@ class Task(Objective):
 
 
 class Renewing(Generic[R]):
-    """The additional interface of a task's settings if the model in training chooses what it learns from next."""
+    """The additional interface of a task's settings if the model in training chooses its next training data."""
 
     def renewal(self, epoch: float) -> int | None:
         """Return the steps between two choices, given the steps of an epoch; 0: choose once; None: never."""
@@ -277,7 +277,6 @@ class Files:
         return None
 
     def paths(self, split: str) -> tuple[str, ...]:
-        """Return the files of `train` or `dev`."""
         named = getattr(self, split)
         return (named,) if isinstance(named, str) else tuple(named)
 
@@ -390,7 +389,6 @@ class LabelWeights:
         self.tensors: dict[torch.device, Tensor] = {}
 
     def on(self, device: torch.device) -> Tensor:
-        """Return the weights on a device, one for each label."""
         if device not in self.tensors:
             self.tensors[device] = torch.tensor(self.numbers, device="cpu").to(device)
         return self.tensors[device]

@@ -40,7 +40,6 @@ class Turn:
         return float(self.group["weight_decay"])
 
     def singles(self) -> Iterator[Turn]:
-        """Yield a turn for each of the weights."""
         for n, (weight, part, grad, step) in enumerate(
             zip(self.weights, self.parts, self.grads, self.steps, strict=True)
         ):
@@ -153,7 +152,6 @@ def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
 
 
 def check_share(name: str, share: float) -> None:
-    """Raise an error for a negative, infinite or undefined number."""
     if not 0 <= share < float("inf"):
         raise ValueError(f"{name}: found {share}; wanted 0 or more")
 

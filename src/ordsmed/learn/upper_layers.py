@@ -70,7 +70,6 @@ class Upper(nn.Module):
     """Layers that turn the states of a network's layers into states for a head, in the layout of the batch."""
 
     def __init__(self, settings: Top, family: ModelSettings) -> None:
-        """Build the layers on a network with settings `family`."""
         super().__init__()
         settings = settings.for_family(family)
         self.mix = ScalarMix(family.layers + 1) if settings.mix else None
@@ -80,7 +79,6 @@ class Upper(nn.Module):
 
     @property
     def mixes(self) -> bool:
-        """Return whether all layers of the network are needed."""
         return self.mix is not None
 
     def forward(self, layers: Sequence[Tensor], batch: Batch) -> Tensor:
@@ -145,7 +143,6 @@ def read(model: Model, family: ModelSettings, batch: Batch, *, every: bool, froz
 
 
 def width(family: ModelSettings) -> int:
-    """Return the width of the states that `read` returns."""
     return int(family.width) * (2 if family.capabilities.state else 1)
 
 

@@ -37,7 +37,6 @@ class LabelPredictions:
 def score(
     settings: LabeledFiles, metrics: Sequence[str], records: Records, predictions: LabelPredictions
 ) -> dict[str, float]:
-    """Return the official scores, in per cent; {} if no right answer is known."""
     if not records.known:
         return {}
     if not settings.number:
@@ -71,7 +70,6 @@ def _numbered(
 def details(
     settings: LabeledFiles, records: Records, predictions: LabelPredictions
 ) -> list[tuple[str, list[str], list[list[Any]]]]:
-    """Return tables for a report: scores by label and a confusion matrix, or statistics of the numbers."""
     if not records.known:
         return []
     labels, right, predicted = _numbered(settings, records, predictions)

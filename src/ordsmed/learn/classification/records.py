@@ -27,8 +27,6 @@ MANY_NUMBERS = 10  # this many different numbers with fractions are refused as c
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of one file."""
-
     path: Path
     lines: list[int]
     split: str = ""  # GLUE's name of the split
@@ -37,8 +35,6 @@ class Part:
 
 @dataclass(frozen=True)
 class Records:
-    """Texts and their right answers, file after file."""
-
     texts: list[str]
     seconds: list[str]  # second texts of pairs, else empty
     gold: list[str]  # as written in the files; "" if unknown
@@ -54,7 +50,6 @@ class Records:
 
     @property
     def indexes(self) -> list[str]:
-        """Return GLUE's ids of the rows of a test split; [] for other files."""
         return [index for part in self.parts for index in part.indexes]
 
     @property
@@ -127,12 +122,10 @@ class LabeledFiles(Files):
 
     @property
     def pairs(self) -> bool:
-        """Return whether examples are pairs of texts."""
         return "second" in self.benchmark.columns if self.benchmark else self.second is not None
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Return the numbers that the network learns as 0 and 1."""
         assert self.scale is not None, "the training data say the scale: complete() comes first"
         return self.scale
 
@@ -241,7 +234,6 @@ class LabeledFiles(Files):
         return self.benchmark.plain(label) if self.benchmark else label
 
     def _learnable(self, table: Table) -> Table:
-        """Return the rows with a label to learn; raise an error if there are none."""
         gold = table.columns["label"]
         rows = [row for row, label in enumerate(gold) if (label in self.labels if self.labels else label)]
         if not rows:
@@ -255,12 +247,10 @@ class LabeledFiles(Files):
 
 
 def _fetched(task: glue.GlueTask) -> str:
-    """Return the folder in which `ordsmed fetch` stores the files of a benchmark."""
     return read.FETCHED + task.fetched
 
 
 def _score_column(table: Table) -> str:
-    """Return the name of the split for evaluation, as this file's column `split` has it."""
     values = set(table.columns["split"])
     column = next((name for name in SCORED if name in values), None)
     if column is None:

@@ -46,7 +46,6 @@ class PairComparing(Task, Comparing):
         return {**self.scores(batch), "labels": batch.labels}
 
     def step_losses(self, views: dict[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the numbers of some anchors and their losses, part after part."""
         return losses(self.comparison, views["vectors"], views["labels"])
 
     def compare(self, views: dict[str, Tensor], micro_batches: Sequence[slice]) -> None:
@@ -77,8 +76,6 @@ class PairComparing(Task, Comparing):
 
 
 class PairEncoder(PairComparing, Embedding):
-    """A network that pools the states of a text's tokens into one vector."""
-
     def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
         super().__init__(model, vocabulary, comparison)
         self.vectors, self.vector_width = vectors, width(model)

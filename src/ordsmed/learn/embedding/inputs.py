@@ -35,7 +35,6 @@ COLUMNS = ("first", "members", "scores", "sets")  # fields of the records that f
 
 
 def features(records: PairRecords, reader: TextReader, length: int, query: str, passage: str) -> Features:
-    """Return each text with its prompt, truncated to `length` tokens."""
     prompts = [query] * records.queries + [passage] * (len(records.texts) - records.queries)
     texts = [prompt + text for prompt, text in zip(prompts, records.texts, strict=True)]
     more = {name: getattr(records, name) for name in COLUMNS}
@@ -99,7 +98,6 @@ class RecordRows(ExampleRows):
         return texts, np.stack([np.minimum(inside, NEGATIVE), texts, self.scores[at]], 1)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Return the record at each number, and the number of tokens of its texts."""
         chosen = self._chosen(numbers)
         sizes = np.add.reduceat(self.features.sizes[self.members], self.first[:-1])[chosen]
         return [Span(int(n), 0, int(e), 0, int(size)) for n, e, size in zip(numbers, chosen, sizes, strict=True)]
@@ -116,8 +114,6 @@ class RecordRows(ExampleRows):
 
 
 class Turns:
-    """The data set of each step."""
-
     def __init__(self, sizes: Ints, batch: int, proportions: Sequence[float]) -> None:
         self.batch = batch
         shares: NDArray[np.float64] = np.asarray(proportions or sizes, np.float64)

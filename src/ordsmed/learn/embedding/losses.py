@@ -28,8 +28,6 @@ AT_ONCE = 1 << 24  # most similarities in memory
 
 @dataclass(frozen=True)
 class Comparison:
-    """How vectors are compared, and with which loss."""
-
     loss: Loss
     temperature: float
     normalize: bool
@@ -60,7 +58,6 @@ class StepTexts:
         return StepTexts(labels, anchors, positives, candidates, owners, tokens)
 
     def text(self, at: Tensor) -> Tensor:
-        """Return the numbers of the texts at these positions."""
         return self.labels[at, 1]
 
     def score(self, at: Tensor) -> Tensor:
@@ -93,8 +90,6 @@ def _at_width(vectors: Tensor, width: int, how: Comparison) -> Tensor:
 
 @dataclass(frozen=True)
 class LossPart:
-    """The loss of some anchors, as a function of the vectors of all texts."""
-
     anchors: Tensor
     loss: Callable[[Tensor], Tensor]
 
@@ -124,7 +119,7 @@ def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _ranked(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
-    """Return the cross-entropy of each positive among all candidates, without those that may also be right."""
+    """Return the cross-entropy of each positive among all candidates, except other candidates that may be right."""
     anchors, positives = group.anchors[some], group.positives[some]
     similar = _similar(vectors, anchors, group.candidates)
     right = similar.gather(1, some[:, None])
@@ -166,7 +161,6 @@ def _cosent(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _cosine_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """Yield the squared difference between cosine and score."""
     yield LossPart(_all(group), lambda vectors: (_pairwise(group, vectors) - group.score(group.positives)).square())
 
 
@@ -180,7 +174,6 @@ def _own(group: StepTexts, vectors: Tensor) -> Tensor:
 
 
 def _similar(vectors: Tensor, anchors: Tensor, texts: Tensor) -> Tensor:
-    """Return the similarity of each anchor and each text, [anchors, texts]."""
     return maxsim(vectors[anchors], vectors[texts]) if vectors.ndim > 2 else vectors[anchors] @ vectors[texts].T
 
 
@@ -191,7 +184,7 @@ def _similar_pairs(vectors: Tensor, anchors: Tensor, texts: Tensor) -> Tensor:
 
 
 def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """Yield the squared error of the margin between the positive and each negative; a teacher scores the target."""
+    """Yield the squared error of the margins between positive and negatives; the targets are a teacher's margins."""
 
     def loss(vectors: Tensor) -> Tensor:
         count, similar, wanted = len(group.anchors), _own(group, vectors), group.score(group.candidates)

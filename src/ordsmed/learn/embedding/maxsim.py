@@ -26,8 +26,6 @@ NUMBERS = 1 << 22  # most numbers of texts that are read at a time
 
 @dataclass(frozen=True)
 class TokenRows:
-    """The vectors of the tokens of texts, end to end."""
-
     vectors: NDArray[Any]  # [N, W], in 16 or 32 bits
     starts: Ints  # [texts + 1]
 
@@ -44,7 +42,6 @@ class TokenRows:
 
     @property
     def longest(self) -> int:
-        """Return the number of tokens of the longest text."""
         return int(np.diff(self.starts).max(initial=1))
 
     def blocks(self, numbers: int = 0) -> list[tuple[int, int]]:

@@ -28,8 +28,6 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Mining:
-    """Hard negatives that the model in training finds itself."""
-
     count: int = 0
     """so many more for each pair; 0: none; elsewhere num_negatives"""
     every: int | Literal["epoch"] = 0
@@ -99,7 +97,6 @@ def found_by(vectors: Floats, records: PairRecords, how: Mining, *key: object) -
 
 
 def _drawn(best: Ints, count: int, key: int) -> Ints:
-    """Draw up to `count` of the texts, in their order."""
     if len(best) <= count:
         return best
     return best[np.sort(np.argsort(chance.unit(key, np.arange(len(best))))[:count])]

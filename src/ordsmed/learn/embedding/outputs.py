@@ -40,7 +40,6 @@ class PairPredictions:
 
     @property
     def values(self) -> list[float]:
-        """Return the similarity of each pair."""
         return [float(score) for score in self.similar]
 
 
@@ -63,12 +62,10 @@ def predictions(records: PairRecords, vectors: Vectors) -> PairPredictions:
 
 
 def _behind(vectors: Vectors, first: int) -> Vectors:
-    """Return the vectors of the texts from number `first` on."""
     return TokenRows(vectors.vectors, vectors.starts[first:]) if isinstance(vectors, TokenRows) else vectors[first:]
 
 
 def _pairwise(vectors: Vectors, anchors: Ints, texts: Ints) -> NDArray[np.float64]:
-    """Return the similarity of each anchor and the text at the same index."""
     if isinstance(vectors, TokenRows):
         parts = [np.arange(begin, min(begin + PAIRS, len(anchors))) for begin in range(0, len(anchors), PAIRS)]
         sums = [maxsim_pairs(vectors.padded(anchors[some]), vectors.padded(texts[some])) for some in parts]
@@ -136,7 +133,6 @@ def write(folder: Path, records: PairRecords, predicted: PairPredictions) -> lis
 
 
 def read(path: Path, records: PairRecords) -> PairPredictions:
-    """Read predictions that `write` wrote for the same records."""
     rows = [line.split("\t") for line in lines(path) if line]
     if tuple(rows[:1][0] if rows else ()) != COLUMNS:
         raise DataError(path, "another first line", "the columns " + ", ".join(COLUMNS))
@@ -152,7 +148,6 @@ def read(path: Path, records: PairRecords) -> PairPredictions:
 
 
 def details(records: PairRecords, predicted: PairPredictions) -> list[tuple[str, list[str], list[list[object]]]]:
-    """Return a table of how many positives are among the first 1, 3, 10 and 100."""
     limits = [1, 3, BEST, 100]
     rows: list[list[object]] = [[f"first {limit}", 100 * float((predicted.rank <= limit).mean())] for limit in limits]
     return [("where positives stand", ["among the", "share"], rows)]

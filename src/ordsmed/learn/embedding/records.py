@@ -24,8 +24,6 @@ from ordsmed.text.labelled.tables import Format
 
 @dataclass(frozen=True)
 class PairRecords:
-    """Records of files, file after file."""
-
     texts: list[str]  # each once: anchors (queries) before passages
     queries: int  # number of anchors among them
     first: Ints  # [R + 1]
@@ -53,12 +51,10 @@ class PairRecords:
 
     @property
     def scored(self) -> bool:
-        """Return whether every record has a score."""
         return not bool(np.isnan(self.gold).any())
 
     @property
     def negatives(self) -> int:
-        """Return the number of negatives of all records."""
         return len(self.members) - 2 * len(self)
 
     def right(self) -> dict[int, list[int]]:
@@ -70,14 +66,12 @@ class PairRecords:
 
     @property
     def locations(self) -> list[str]:
-        """Return the line of each record, with its file if there are several."""
         if len(self.files) == 1:
             return [f"{line}" for line in self.lines]
         names = np.repeat(np.array([str(path) for path in self.files], object), np.diff(self.sets))
         return [f"{name}:{line}" for name, line in zip(names, self.lines, strict=True)]
 
     def place(self, record: int) -> str:
-        """Return the file and line of a record, for an error message."""
         return f"{self.files[int(np.searchsorted(self.sets, record, 'right')) - 1]}:{self.lines[record]}"
 
 
@@ -87,13 +81,11 @@ def read_records(paths: Sequence[str], format: Format | None, errors: read.Error
 
 
 def records_of_pairs(texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
-    """Return records of pairs that a user wants to be scored."""
     pairs = [PairRow(n, text, second) for n, (text, second) in enumerate(zip(texts, seconds, strict=True), 1)]
     return records_of([Path("texts")], [pairs])
 
 
 def records_of(files: Sequence[Path], read: Sequence[Sequence[PairRow]]) -> PairRecords:
-    """Return the records of files, from their rows."""
     pairs = list(chain.from_iterable(read))
     queries = {text: number for number, text in enumerate(dict.fromkeys(pair.anchor for pair in pairs))}
     found_texts = dict.fromkeys(chain.from_iterable((pair.positive, *pair.negatives) for pair in pairs))

@@ -21,8 +21,6 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 class SparsePairEncoder(PairEncoder):
-    """A network whose masked-LM head weights the words that a text is about."""
-
     def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
         super().__init__(model, vocabulary, vectors, comparison)
         self.head, self.vector_width = model.token_head(self.model), vocabulary

@@ -37,8 +37,6 @@ COUNTS = 1  # mark of a token that has a vector, if other tokens have none
 
 
 class TokenPairEncoder(PairComparing, LateInteraction):
-    """A network and a projection of the states of its tokens."""
-
     end_to_end = ("vectors",)
 
     number = True
@@ -123,7 +121,6 @@ def _filled(features: Features, how: TokenVectors) -> Features:
 
 
 def joined(first: Features, second: Features) -> Features:
-    """Return the examples of `first` followed by the examples of `second`."""
     starts = np.concatenate([first.starts, first.starts[-1] + second.starts[1:]])
     columns: dict[str, Any] = {
         name: None if getattr(first, name) is None else np.concatenate([getattr(first, name), getattr(second, name)])

@@ -103,7 +103,6 @@ class BiRows(CarriedRows):
         return replace(batch, candidates=words, tries=tries)
 
     def drawn(self, window: int) -> tuple[Tensor, Tensor]:
-        """Return the candidates of a window, and how many draws they took."""
         if self._last is None or self._last[0] != window:
             words, tries = candidates(chance.key(self.key, window), self.samples, self.special.vocabulary)
             self._last = (window, torch.from_numpy(words), torch.tensor(tries))
@@ -111,8 +110,6 @@ class BiRows(CarriedRows):
 
 
 class BothDirections(Objective):
-    """A network that reads in both directions, and one output table for both."""
-
     model: Any
     guesses = "validation"
     measures = ("perplexity", *(f"perplexity_{way}" for way in WAYS))
@@ -169,7 +166,6 @@ class BothDirections(Objective):
         return {name: math.exp(min(loss, 100.0)) for name, loss in losses.items()}  # e^1000 would overflow
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """Return the scores of guessing, which are the same in both directions."""
         scores = {"validation": loss, **dict.fromkeys(WAYS, loss), **{f"{way}_right": right for way in WAYS}}
         return scores | dict.fromkeys(self.measures, math.exp(min(loss, 100.0)))
 

@@ -74,8 +74,6 @@ class Clm(Choice):
 
 
 class NextTokens(OneTerm):
-    """A network and its token head, which predicts the next token at every position."""
-
     def __init__(self, settings: Clm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("clm", model, vocabulary)
         self.settings, self.teacher = settings, settings.teacher

@@ -67,8 +67,6 @@ class Diffusion(Choice):
 
 @dataclass(frozen=True)
 class HiddenRows(CorruptedRows):
-    """Rows with masks that depend on the row number; every row has its own share of masks."""
-
     plain: PackedRows
     mask: int
     key: int
@@ -101,8 +99,6 @@ def shares(key: int, numbers: Ints) -> NDArray[np.float64]:
 
 
 class HiddenTokens(OneTerm):
-    """A network and its token head, which predicts only masked tokens."""
-
     measures = ("perplexity_bound",)
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:

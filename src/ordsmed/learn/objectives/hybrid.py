@@ -86,8 +86,6 @@ class Hybrid(Choice):
 
 
 class HybridRows(StreamRows):
-    """Rows of running text, some of them with masks that depend on the row number."""
-
     def __init__(
         self, settings: Hybrid, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch,
@@ -100,7 +98,6 @@ class HybridRows(StreamRows):
         self.slots = masking.slots(schedules.ends(settings.hide)[1], phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        """Return the rows with these running numbers, each either masked or causal."""
         rows, how, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
         ratio = schedules.at(how.masked, progress)
         if self.stretch.validating:  # half of the rows each way, unless the model only reads one way
@@ -139,7 +136,6 @@ class BothWays(OneTerm):
         self.settings = settings
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Return sums over all rows, and over masked and causal rows separately."""
         assert batch.causal is not None
         hidden = self._hidden(batch)
         sums = {"hybrid": token_loss(*self._counted(batch, batch.weights, hidden))}
@@ -156,7 +152,6 @@ class BothWays(OneTerm):
         return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
-        """Return usage for both ways of reading; a masked token is read from the position before it."""
         does = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
         causal = self.model_settings.capabilities.causal
         call = pipeline("text-generation", name if causal else f"{name}/causal")
@@ -193,7 +188,6 @@ class BothWays(OneTerm):
 
 
 def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:
-    """Return Markdown on how a class of transformers fills masked tokens."""
     end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
     mask = tokenizer.piece(tokenizer.mask or 0)
     text = json.dumps(end + MASKED.format(mask=mask) + end, ensure_ascii=False)

@@ -118,8 +118,6 @@ class Mlm(Choice):
 
 
 class MaskedRows(CorruptedRows):
-    """Rows with masks that depend on the row number."""
-
     def __init__(
         self, settings: Mlm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch = OVER,

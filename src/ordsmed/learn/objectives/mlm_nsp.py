@@ -93,8 +93,6 @@ class MlmNsp(Choice):
 
 
 class MaskedPairRows(CorruptedRows):
-    """Pairs of segments with masks that depend on the row number."""
-
     def __init__(
         self, settings: MlmNsp, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
@@ -149,7 +147,6 @@ class MaskedPairRows(CorruptedRows):
         return {name: tensor.numpy() for name, tensor in table.items()}
 
     def _as_given(self, rows: Assembled, numbers: Ints) -> Batch:
-        """Return the rows with the masks of the records."""
         assert isinstance(self.plain, GivenRows)
         positions, shown = self.plain.masks(numbers)
         row, slot = np.nonzero(positions)
@@ -189,7 +186,6 @@ class MaskedPairs(Objective):
         return {"mlm": token_loss(*inputs), "pair": _pair_loss(scores, batch), **right, **apart}
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """Add the scores of always predicting the more frequent class of pairs."""
         scores = super().guessing(means, loss, right)
         return scores | (share_guessed("pair", means["apart"]) if "apart" in means else {})
 
@@ -200,7 +196,6 @@ class MaskedPairs(Objective):
         return 3.0 * rows * (body + head + pair)
 
     def _loss_inputs(self, batch: Batch) -> tuple[LossInputs, Tensor]:
-        """Return the arguments of the token loss, and the scores of the pairs."""
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         return masked(self.head, hidden, batch, self.vocabulary), self.pair(hidden)
 

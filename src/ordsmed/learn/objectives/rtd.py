@@ -179,7 +179,6 @@ class ReplacedRows(CorruptedRows):
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        """Return the rows with these running numbers, masked for the generator."""
         rows, how = self.plain.assembled(numbers), self.settings
         amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
         choose = masking.choose_again if how.reference_duplicates else masking.choose
@@ -202,8 +201,6 @@ class ReplacedRows(CorruptedRows):
 
 
 class Detector(Objective):
-    """A network and its head that detects replaced tokens."""
-
     def __init__(self, model: DetectingSettings, vocabulary: int) -> None:
         super().__init__()
         self.model_settings, self.vocabulary = model, vocabulary
@@ -274,7 +271,6 @@ class Replaced(Detector):
         return {"balanced": sum(both) / 2} if len(both) == 2 else {}
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """Add the scores of always predicting that a token is original."""
         scores = super().guessing(means, loss, right)
         of_fakes = share_guessed("detect", means["original"]) | {"balanced": 0.5} if "original" in means else {}
         return scores | of_fakes

@@ -40,7 +40,7 @@ class Adagrad(Choice):
 
 
 class AdagradOptimizer(torch.optim.Adagrad):
-    """The optimizer of torch, with a Triton kernel for large tables where it runs."""
+    """The optimizer of torch, with a Triton kernel for large tables if Triton is available."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

@@ -47,7 +47,7 @@ class Lamb(Choice):
 
 
 class LambOptimizer(torch.optim.Optimizer):
-    """u = m̂ / (√v̂ + ε) + decay w; w -= rate |w| / |u| u."""
+    """The update w -= rate |w| / |u| u, with u = m̂ / (√v̂ + ε) + decay w."""
 
     def __init__(self, groups: list[dict[str, Any]], how: Lamb) -> None:
         super().__init__(groups, {"lr": 0.0})

@@ -94,7 +94,7 @@ class Muon(Choice):
 
 
 class MuonOptimizer(torch.optim.Optimizer):
-    """w -= rate (adjusted orthogonal(g + momentum) + decay w)."""
+    """The update w -= rate (adjusted orthogonal(g + momentum) + decay w) for matrices, and AdamW for all others."""
 
     def __init__(self, groups: list[dict[str, Any]], how: Muon) -> None:
         super().__init__(groups, {"lr": 0.0})

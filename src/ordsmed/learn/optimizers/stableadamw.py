@@ -35,7 +35,10 @@ class StableAdamW(Choice):
 
 
 class StableAdamWOptimizer(torch.optim.Optimizer):
-    """r = rate / max(1, √mean(g² / max(v, ε²))); w -= r (m / (√v + ε) + decay w), both betas debiased."""
+    """The update w -= r (m / (√v + ε) + decay w), with r = rate / max(1, √mean(g² / max(v, ε²))).
+
+    Both betas are `debiased`.
+    """
 
     def __init__(self, groups: list[dict[str, Any]], how: StableAdamW) -> None:
         super().__init__(groups, {"lr": 0.0})
@@ -65,7 +68,6 @@ class StableAdamWOptimizer(torch.optim.Optimizer):
         return 1 / means.sqrt().clamp_min(1)
 
     def _surprise(self, turn: Turn) -> list[Tensor]:
-        """Return g / √max(v, ε²)."""
         floor = torch._foreach_clamp_min(turn.kept["exp_avg_sq"], self.how.epsilon**2)
         torch._foreach_sqrt_(floor)
         return list(torch._foreach_div(turn.grads, floor))

@@ -129,7 +129,6 @@ def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints,
 
 
 def _marks(starts: Ints, begins: Ints, cut: QuestionWindows) -> NDArray[np.int32]:
-    """Return marks of tokens: 0 for tokens of the context, NOT_ASKED for all others."""
     marks = np.full(int(starts[-1]), NOT_ASKED, np.int32)
     sizes = cut.last - cut.first + 1
     marks[np.repeat(starts[:-1] + begins, sizes) + run(sizes)] = 0

@@ -64,12 +64,10 @@ def read(path: Path, *, refuse: bool) -> list[Answered]:
 
 
 def only_text(name: str, text: str, null_odds: float | None = None) -> Answered:
-    """Return an answer of which only its text is known."""
     return Answered(name, text, (-1, -1), math.nan, null_odds, [])
 
 
 def score(version: str, records: QuestionRecords, predictions: Sequence[Answered]) -> dict[str, float]:
-    """Return SQuAD's official scores; {} if no right answer is known."""
     if not records.known:
         return {}
     odds = {answer.id: answer.null_odds for answer in predictions if answer.null_odds is not None}
@@ -77,7 +75,6 @@ def score(version: str, records: QuestionRecords, predictions: Sequence[Answered
 
 
 def details(records: QuestionRecords, predictions: Sequence[Answered]) -> list[tuple[str, list[str], list[list[Any]]]]:
-    """Return tables of scores by kind of question."""
     if not records.known:
         return []
     tables = official.details(records.questions, _texts(predictions))

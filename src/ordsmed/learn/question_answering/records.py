@@ -17,8 +17,6 @@ from ordsmed.text.read import Errors
 
 @dataclass(frozen=True)
 class QuestionRecords:
-    """Questions, and the different contexts that they are about."""
-
     questions: list[Question]
     contexts: list[str]
     about: Ints  # [Q]  the number of each question's context
@@ -29,14 +27,12 @@ class QuestionRecords:
 
     @staticmethod
     def of(questions: Sequence[Question], *, learning: bool = False) -> QuestionRecords:
-        """Return records in which equal contexts are stored once."""
         numbers: dict[str, int] = {}
         about = [numbers.setdefault(question.context, len(numbers)) for question in questions]
         return QuestionRecords(list(questions), list(numbers), np.asarray(about, np.int64), learning)
 
     @property
     def known(self) -> bool:
-        """Return whether any right answer is known."""
         return any(question.answers or question.impossible for question in self.questions)
 
 

@@ -33,8 +33,6 @@ BLOCK = 256  # windows at a time, to limit memory
 
 @dataclass(frozen=True)
 class Decoding:
-    """How answers are chosen."""
-
     n_best: int = 20
     """different texts kept a question"""
     longest: int = 30
@@ -70,8 +68,6 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Passage:
-    """A question's context with the characters of its tokens."""
-
     id: str
     context: str
     left: Ints  # first character of each token
@@ -93,8 +89,6 @@ class AnswerSpan:
 
 @dataclass(frozen=True)
 class Answered:
-    """The answer chosen for a question, and the list it was chosen from."""
-
     id: str
     text: str
     span: tuple[int, int]
@@ -135,7 +129,6 @@ def beams(
 
 
 def joined(parts: Sequence[Candidates]) -> Candidates:
-    """Return the candidates of several batches as one; all must be found with the same settings."""
     return Candidates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Candidates)))
 
 
@@ -254,7 +247,6 @@ def _null_score(scores: Floats) -> Floats:
 
 
 def _blockwise(pairs: Callable[..., Pairs], decoding: Decoding, *arrays: NDArray[Any]) -> Pairs:
-    """Compute pairs for a few windows at a time, to limit memory."""
     begins = range(0, max(len(arrays[0]), 1), BLOCK)
     parts = [pairs(*(array[at : at + BLOCK] for array in arrays), decoding=decoding) for at in begins]
     starts, ends, start_scores, end_scores = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -20,8 +20,6 @@ POSITIVE = 1  # the class of binary F1
 
 @dataclass(frozen=True)
 class ClassScore:
-    """How well one class was predicted."""
-
     label: str
     precision: float
     recall: float
@@ -36,7 +34,7 @@ def accuracy(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def f1(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Return the harmonic mean of precision and recall of the positive class, 2 TP / (2 TP + FP + FN)."""
+    """Return the F1 of the positive class, 2 TP / (2 TP + FP + FN)."""
     right, guess = _alike(gold, predicted)
     return _class_f1(right == POSITIVE, guess == POSITIVE)
 
@@ -48,7 +46,6 @@ def macro_f1(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Return Matthews' correlation, for any number of classes (Gorodkin 2004)."""
     right, guess = _alike(gold, predicted)
     classes = np.union1d(right, guess)
     of_right = np.array([(right == label).sum() for label in classes], np.float64)
@@ -60,7 +57,6 @@ def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Return the linear correlation."""
     right, guess = _finite(gold, predicted)
     if np.ptp(right) == 0 or np.ptp(guess) == 0:
         return 0.0
@@ -74,7 +70,6 @@ def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def squared_error(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Return the mean squared difference; lower is better."""
     right, guess = _finite(gold, predicted)
     return float(np.square(right - guess).mean())
 

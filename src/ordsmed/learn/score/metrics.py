@@ -19,10 +19,8 @@ def share_guessed(term: str, share: float) -> dict[str, float]:
 
 
 def in_words(name: str, value: float) -> str:
-    """Format a measure: perplexities as numbers, all others in per cent."""
     return f"{value:,.2f}" if "perplexity" in name else f"{value:.1%}"
 
 
 def below(value: float, reference: float) -> float:
-    """Return the share by which a value is below a reference."""
     return 1 - value / reference

@@ -3,8 +3,8 @@
     values, weights, groups  ->  clustered(...)  ->  mean 1.3, error 0.4, of 67 groups
     only the first right 41, only the second right 22  ->  sign_test(41, 22)  ->  p 0.022
 
-Examples of one kind (a paradigm of BLiMP) are correlated, so many of them are less informative than as many of
-different kinds. Errors are therefore computed from sums over kinds (Liang and Zeger 1986, with G / (G - 1)).
+Examples of one kind (a paradigm of BLiMP) are correlated, so they are less informative than examples of different
+kinds. Errors are therefore computed from sums over kinds (Liang and Zeger 1986, with G / (G - 1)).
 """
 
 import math
@@ -19,8 +19,6 @@ MANY = 1_000  # degrees of freedom from which Student's t equals the normal dist
 
 @dataclass(frozen=True)
 class Clustered:
-    """A mean, and its uncertainty."""
-
     mean: float
     error: float  # standard error; NaN for a single group
     groups: int

@@ -18,7 +18,7 @@ FIRST, MANY = 10, 100
 
 
 def measures(ranked: ArrayLike, grades: Sequence[int]) -> list[float]:
-    """Return each of MEASURES, from 0 to 1, for one question; `grades` are of all passages with a judgment for it."""
+    """Return each of MEASURES, from 0 to 1, for one question; `grades` are of all passages that have a judgment."""
     gains = np.maximum(np.asarray(ranked, np.float64), 0)
     best = np.sort(np.maximum(np.asarray(grades, np.float64), 0))[::-1]
     at, count = np.flatnonzero(gains) + 1, np.count_nonzero(best)
@@ -31,7 +31,6 @@ def measures(ranked: ArrayLike, grades: Sequence[int]) -> list[float]:
 
 
 def _dcg(gains: np.ndarray) -> float:
-    """Return the discounted cumulative gain of the first 10 results."""
     first = gains[:FIRST]
     return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
 

@@ -19,8 +19,6 @@ ENDLESS = 1e30  # values from here on count as infinite
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """Statistics of the scores of several runs."""
-
     count: int
     mean: float
     deviation: float | None  # of the sample (n - 1); None for a single run
@@ -71,7 +69,6 @@ def over_seeds(values: Sequence[float], level: float = LEVEL) -> OverSeeds:
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float], level: float = LEVEL) -> PairedSeeds:
-    """Compare two recipes by the seeds that both have."""
     differences = {seed: second[seed] - first[seed] for seed in sorted(first.keys() & second.keys())}
     return PairedSeeds(differences, over_seeds(list(differences.values()), level))
 

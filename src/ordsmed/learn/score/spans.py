@@ -106,7 +106,6 @@ def span_f1(
 
 
 def by_tag(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
-    """Return precision, recall and F1 of each tag, over words with a gold tag."""
     pairs = [(t, p) for true, tags in zip(gold, predicted, strict=True) for t, p in zip(true, tags, strict=True) if t]
     wanted, guessed = Counter(t for t, _ in pairs), Counter(p for _, p in pairs)
     right = Counter(t for t, p in pairs if t == p)
@@ -114,14 +113,12 @@ def by_tag(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[st
 
 
 def accuracy(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> float:
-    """Return the share of right tags, over words with a gold tag."""
     known = [t == p for true, tags in zip(gold, predicted, strict=True) for t, p in zip(true, tags, strict=True) if t]
     return sum(known) / max(1, len(known))
 
 
 @cache
 def _apart(tag: str) -> tuple[str, str]:
-    """Split a tag into prefix and type, with E and S in place of L and U."""
     if tag == "O":
         return "O", UNTYPED
     if not (match := _TAG.fullmatch(tag)):

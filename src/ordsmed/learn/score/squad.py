@@ -30,7 +30,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 def scored(
     version: str, questions: Sequence[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """Return the scores of a version, both with exact_match and f1; those of 2.0 also have its own names.
+    """Return the scores of a version, with exact_match and f1 for both versions; 2.0 also has other names.
 
     Predictions are scored as they are; null odds, from which they were made, only give the best_ scores.
     """
@@ -87,7 +87,7 @@ def score_v2(
 def raw_scores(
     questions: Iterable[Question], predictions: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return exact and F1 of every prediction by id, as in SQuAD 2.0: no answer is right if there is no gold answer."""
+    """Return exact and F1 of every prediction by id, as in SQuAD 2.0; without gold answers, "" is right."""
     exact, f1 = {}, {}
     for question in questions:
         if question.id in predictions:
@@ -169,12 +169,10 @@ def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Read answers by id from a file such as predictions.json."""
     return _by_id(path, str, PREDICTIONS)
 
 
 def read_null_odds(path: Path) -> dict[str, float]:
-    """Read the odds of no answer, by id, from a file such as null_odds.json."""
     return {name: float(number) for name, number in _by_id(path, (int, float), NULL_ODDS).items()}
 
 
@@ -254,7 +252,6 @@ def _length(question: Question) -> str:
 
 
 def _asked(question: Question) -> str:
-    """Return the first question word, anywhere in the question."""
     match = _ASKED.search(question.question)
     return list(QUESTION_WORDS)[match.lastindex - 1] if match and match.lastindex else "other"
 

@@ -95,7 +95,6 @@ def read(
 def details(
     records: TaggedSentences, predictions: TagPredictions, *, of_spans: bool
 ) -> list[tuple[str, list[str], list[list[Any]]]]:
-    """Return a table of scores by type of span, or by tag."""
     gold, predicted = records.tags, predictions.tags
     kind = "type" if of_spans else "tag"
     rates_of = spans.span_f1(gold, predicted)["types"] if of_spans else spans.by_tag(gold, predicted)

@@ -12,12 +12,10 @@ Tags = Sequence[str | None]
 
 
 def is_span(tag: str) -> bool:
-    """Return whether a tag marks a span, or is O."""
     return tag == "O" or spans.is_spans([tag])
 
 
 def check_spans(records: TaggedSentences, tags: Sequence[Tags]) -> None:
-    """Raise an error for tags that do not mark spans."""
     odd = {tag for tag in set(chain.from_iterable(tags)) if tag is not None and not is_span(tag)}
     if odd:
         place, tag = first_of(odd, records, tags)
@@ -25,7 +23,6 @@ def check_spans(records: TaggedSentences, tags: Sequence[Tags]) -> None:
 
 
 def first_of(odd: set[str], records: TaggedSentences, tags: Sequence[Tags]) -> tuple[str, str]:
-    """Return the place of the first of these tags, and the tag."""
     for number, sentence in enumerate(tags):
         for at, tag in enumerate(sentence):
             if tag in odd:
@@ -42,5 +39,4 @@ def in_scheme(tags: Tags, scheme: spans.Scheme | None) -> Tags:
 
 
 def scheme_of(tags: Sequence[Tags]) -> spans.Scheme:
-    """Return the scheme in which span tags are written."""
     return spans.scheme([[tag or "O" for tag in sentence] for sentence in tags])

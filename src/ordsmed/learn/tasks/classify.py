@@ -171,8 +171,6 @@ class Classify(LabeledFiles, Choice):
 
 
 class Classifier(Task):
-    """A network, optional layers on top of it, and a head over one state per example."""
-
     def __init__(self, settings: Classify, model: ModelSettings, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         assert settings.labels or settings.number, "the training data say the labels: complete() comes first"

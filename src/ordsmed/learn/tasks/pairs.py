@@ -149,7 +149,6 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
     @property
     def by_cosine(self) -> bool:
-        """Return whether vectors are compared by their cosine."""
         return self.unit or self.similarity == "cosine"
 
     @property
@@ -246,7 +245,6 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
     @property
     def comparison(self) -> Comparison:
-        """Return how vectors are compared in a step, and with which loss."""
         loss = self.loss or "infonce"
         usual = 1.0 if loss == "kl" or self.head != "dense" else TEMPERATURE
         temperature = usual if self.temperature is None else self.temperature
@@ -294,7 +292,6 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
 
 def _check_head(task: TextPairs) -> None:
-    """Raise an error for settings that belong to another kind of vectors."""
     dense_only = {name: getattr(task, name) is not None for name in ("pool", "normalize", "similarity")}
     if task.head == "sparse":
         dense_only |= {"normalize": task.normalize is True, "widths": bool(task.widths)}

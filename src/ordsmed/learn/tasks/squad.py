@@ -126,7 +126,6 @@ class Squad(Files, Choice):
         return {} if role == "span" else None
 
     def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
-        """Return a file in SQuAD's format; each answer is the first word of its context."""
         questions = []
         for number, size in enumerate(np.maximum(sizes, 5).tolist()):
             question = min(SYNTHETIC_QUESTION, (size - SPECIAL) // 2)
@@ -137,7 +136,6 @@ class Squad(Files, Choice):
 
     @property
     def refuse(self) -> bool:
-        """Return whether a question may have no answer."""
         return self.version == "2.0"
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> QuestionRecords:
@@ -149,7 +147,6 @@ class Squad(Files, Choice):
         return records
 
     def card_examples(self, records: QuestionRecords) -> dict[str, str]:
-        """Return replacements for the example texts of the model card: the question about the shortest context."""
         shortest = min(records.questions, key=lambda question: len(question.context), default=None)
         return {QUESTION: shortest.question, CONTEXT: shortest.context} if shortest else {}
 

@@ -100,7 +100,6 @@ class Tag(Files, Choice):
 
     @property
     def of_spans(self) -> bool:
-        """Return whether the labels mark spans."""
         return spans.is_spans(self.labels)
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> TaggedSentences:
@@ -111,7 +110,6 @@ class Tag(Files, Choice):
         return sentences.to_learn() if learning else sentences
 
     def card_examples(self, records: TaggedSentences) -> dict[str, str]:
-        """Return replacements for the example text of the model card (`usage`): a short sentence of the records."""
         text = next(filter(is_short, map(" ".join, records.words)), SENTENCE)
         return {SENTENCE: text}
 
@@ -229,7 +227,6 @@ class Tagger(Task):
         return Usage(kind, does, in_python(name, code))
 
     def _counts(self, batch: Batch) -> Tensor:
-        """Return the weight of each token in the loss, [B, T]."""
         if self.label_weights is None:
             return batch.weights
         return batch.weights * self.label_weights.on(batch.targets.device)[batch.targets]
