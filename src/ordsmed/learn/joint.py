@@ -76,8 +76,7 @@ class JointHead(nn.Module):
         """Return the logit [E] that an example has no answer.
 
         It is computed from the state of the right start in NVIDIA's form, if `starts` has the right starts. Otherwise
-        it is
-        computed from the mean of all states, weighted by the probabilities of the starts.
+        it is computed from the mean of all states, weighted by the probabilities of the starts.
         """
         if starts is not None and self.form == "nvidia":
             start = at(states, starts)

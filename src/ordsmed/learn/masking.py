@@ -89,9 +89,8 @@ def choose_spans(
     """Choose spans of whole words until `amount` is reached (SpanBERT, Joshi et al. 2020).
 
     Return positions, weights, and for each position the first position of its span. The number of words in a span
-    follows
-    a geometric distribution truncated at LONGEST. A span is shorter where the text, the remaining amount, or the words
-    not yet chosen end. A word that would exceed the amount is skipped. Positions outside `text` join no span.
+    follows a geometric distribution truncated at LONGEST. A span is shorter where the text, the remaining amount, or
+    the words not yet chosen end. A word that would exceed the amount is skipped. Positions outside `text` join no span.
     """
     rows = len(allowed)
     starts = allowed & ~(continues & np.roll(allowed, 1, axis=1))
@@ -119,8 +118,7 @@ def corrupt(
     """Replace the chosen tokens by [MASK]; a share `keep` stays as it is, a share `swap` becomes any of `words`.
 
     Return the corrupted tokens [B, T] and the targets [B, P]. `heads`: the positions whose random numbers decide
-    between
-    the three, such as the first of a span; by default each position decides for itself.
+    between the three, such as the first of a span; by default each position decides for itself.
     """
     targets = np.take_along_axis(tokens, positions, 1)
     kind = chance.unit(key, KIND, numbers[:, None], positions if heads is None else heads)

@@ -352,11 +352,9 @@ class ObjectiveSettings(Protocol):
     """The interface of the settings in each file of objectives/.
 
     Optional class attributes: VERBS, the commands that apply its models to a text (fill, generate). CHANGES, the
-    settings
-    that a phase may change; the rows read them, or the networks read them from `settings` during training.
-    `unfinished`,
-    the name of a setting with which no run can end, or "". COMPARABLE = False: validation losses of two steps cannot be
-    compared, because the task changes as the networks learn.
+    settings that a phase may change; the rows read them, or the networks read them from `settings` during training.
+    `unfinished`, the name of a setting with which no run can end, or "". COMPARABLE = False: validation losses of two
+    steps cannot be compared, because the task changes as the networks learn.
     """
 
     def rows(
@@ -385,9 +383,8 @@ class ObjectiveSettings(Protocol):
             tokenizer: its vocabulary and special tokens.
 
         An objective with further networks also offers `others(model)`, their settings. An objective whose rows need
-        special
-        tokens also offers `check_tokenizer(tokenizer)`, which raises an error before anything is built if one is
-        missing.
+        special tokens also offers `check_tokenizer(tokenizer)`, which raises an error before anything is built if one
+        is missing.
         """
 
 

@@ -199,8 +199,7 @@ def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
     """Return settings with the values that a phase changes; raise an error for a setting that no phase may change.
 
     A choice lists the settings that a phase may change in `CHANGES`; dropout of networks may always change. `menu` is
-    the
-    menu of `usual`.
+    the menu of `usual`.
     """
     if not table:
         return usual

@@ -93,8 +93,7 @@ class Recurrent(nn.Module):
     """LSTM layers that read each example in both directions.
 
     Rows are padded at their ends; each direction is a separate LSTM, so padding affects neither. Torch's packed rows
-    give
-    the same numbers, but are five times slower on a CPU if rows are long.
+    give the same numbers, but are five times slower on a CPU if rows are long.
     """
 
     def __init__(self, entering: int, settings: Top) -> None:

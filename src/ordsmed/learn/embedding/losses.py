@@ -199,7 +199,7 @@ def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _kl(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """Yield the KL divergence from a teacher's distribution over the positive and the negatives."""
+    """Yield KL(teacher || model) of the distributions over the positive and the negatives of each anchor."""
 
     def loss(vectors: Tensor) -> Tensor:
         student = _log_shares(group, _own(group, vectors) / how.temperature)

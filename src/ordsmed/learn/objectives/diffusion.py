@@ -91,8 +91,7 @@ def shares(key: int, numbers: Ints) -> NDArray[np.float64]:
     """Return the share of masks of each row, in [0, 1), evenly spread over consecutive rows.
 
     From row to row the share moves by the fraction of the golden ratio. So every batch, and every rank's part of it,
-    has
-    small, middle and large shares. MDLM instead draws one share from each of as many strata as a batch has rows.
+    has small, middle and large shares. MDLM instead draws one share from each of as many strata as a batch has rows.
     """
     turned = numbers.astype(np.uint64) * np.uint64(chance.GOLDEN) + np.uint64(key)
     return np.asarray((turned >> np.uint64(11)) * (1.0 / (1 << 53)), np.float64)

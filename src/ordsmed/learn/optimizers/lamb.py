@@ -87,7 +87,7 @@ class LambOptimizer(torch.optim.Optimizer):
         return True
 
     def _ratios(self, tall: Tensor, long: Tensor) -> Tensor:
-        """Return the factors of directions with norms `long`, for weights with norms `tall`."""
+        """Return the factors `tall` / `long`, norms of weights over norms of directions; 1 if either is 0."""
         if self.how.clamp:
             tall = tall.clamp(*self.how.clamp)
         return torch.where((tall > 0) & (long > 0), tall / long, 1.0)

@@ -86,7 +86,7 @@ def details(records: QuestionRecords, predictions: Sequence[Answered]) -> list[t
 
 
 def best_threshold(records: QuestionRecords, predictions: Sequence[Answered]) -> float:
-    """Return the null odds above which questions should have no answer for the best F1."""
+    """Return the threshold of null odds with the best F1; above it a question gets no answer."""
     texts = {answer.id: next((span.text for span in answer.n_best if span.text), "") for answer in predictions}
     odds = {answer.id: answer.null_odds or 0.0 for answer in predictions}
     return official.fitted_threshold(records.questions, texts, odds)

@@ -103,8 +103,7 @@ def independent(
     """Return candidates of a head that scores starts and ends independently, all [W, T].
 
     The search `tops` takes the best of all scores and then drops positions that are not allowed. Pass masked scores to
-    get
-    the best of the allowed positions.
+    get the best of the allowed positions.
     """
     _sound(start_scores, end_scores)
     pairs = _all_pairs if decoding.search == "all" else _top_pairs
@@ -139,8 +138,7 @@ def pool(
     """Return an answer for each passage's question from the candidates of its windows, which may be in any order.
 
     `question` [W] is the number of each window's passage (-1: none). Adding `shift` [W] to a position of the row gives
-    the
-    token of the context.
+    the token of the context.
     """
     order = np.argsort(question, kind="stable")
     bounds = np.searchsorted(question[order], np.arange(len(passages) + 1))
@@ -320,8 +318,7 @@ def _null(spans: list[_Span], rows: Ints, candidates: Candidates, joint: bool) -
     """Return "no answer" as an entry of the list, and its odds.
 
     A joint head's logit z is not comparable with its log-probabilities. Scored as z + log sum exp(spans), its
-    probability
-    in the list is the head's own, sigmoid(z).
+    probability in the list is the head's own, sigmoid(z).
     """
     start, end = 0.0, 0.0
     if len(rows):

@@ -61,8 +61,7 @@ def score_v2(
     """Return the scores of SQuAD 2.0 in percent, over all, HasAns_ and NoAns_; with null odds also best_ scores.
 
     A prediction whose null odds are above the threshold counts as no answer. The script fails at a missing prediction
-    when
-    it computes HasAns_ and NoAns_; here these parts leave it out, as the total does.
+    when it computes HasAns_ and NoAns_; here these parts leave it out, as the total does.
     """
     _tell(questions, predictions, "left out")
     exact, f1 = raw_scores(questions, predictions)
@@ -107,8 +106,7 @@ def best_threshold(
     """Return the best score in percent, and its threshold: null odds above it mean no answer.
 
     The sweep is that of the script. It starts with no answers (threshold 0, whatever the odds) and adds one question at
-    a
-    time by rising odds, in the order of `null_odds` for equal odds. Of equal scores the first counts.
+    a time by rising odds, in the order of `null_odds` for equal odds. Of equal scores the first counts.
     """
     score = best = float(sum(not has_answer for has_answer in answered.values()))
     threshold = 0.0
@@ -225,7 +223,7 @@ def _described(value: object) -> str:
 
 
 LENGTHS = ("1 to 5 words", "6 to 10 words", "11 to 15 words", "16 to 20 words", "more than 20 words")
-QUESTION_WORDS = {  # English, and Norwegian in both its standards
+QUESTION_WORDS = {  # English, and Norwegian in both written standards
     "how many": "how many|how much|hvor mange|hvor mye|kor mange|kor mykje",
     "who": "who|whom|whose|hvem|kven",
     "what": "what|hva|kva",
@@ -260,8 +258,7 @@ def _answer_kind(question: Question) -> str:
     """Return the kind of the first gold text; spelled-out numbers are phrases.
 
     A date ends in a year, or has a month next to a number. A number begins with a digit. A name begins in upper case,
-    as do
-    all its words of more than three characters.
+    as do all its words of more than three characters.
     """
     if not question.answers:
         return "no answer"

@@ -88,7 +88,7 @@ def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
     """
     cuts = reader.pieces([" ".join(words) for words in sentences])
     sizes = np.fromiter(map(len, chain.from_iterable(sentences)), np.int64)
-    ends = np.cumsum(sizes + 1) - 1  # ends in the joined text, which has a space after every word
+    ends = np.cumsum(sizes + 1) - 1  # ends of words in the joined text, with a space after each
     begins = ends - sizes
     after = np.cumsum(np.fromiter(map(len, sentences), np.int64))  # the end of each sentence, in words
     first = np.concatenate([[0], after])
