@@ -59,8 +59,7 @@ def groups(
 def levels(names: Sequence[str]) -> dict[str, int]:
     """Return the level of each weight: embeddings 0, block i at i + 1, weights after the blocks next, `heads` last.
 
-    This is ELECTRA's layer-wise decay, rate * decay ** (layers + 2 - level): decay ** 2 for the last block, 1 for
-    heads.
+    This is ELECTRA's layer-wise decay, rate * decay ** (layers + 2 - level): heads learn at the full rate.
     """
     blocks = {name: int(m[1]) for name in names if (m := re.search(r"(?:^|\.)blocks\.(\d+)\.", name))}
     last = max(blocks.values(), default=-1)

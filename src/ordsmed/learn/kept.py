@@ -107,7 +107,7 @@ def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
 
 
 def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
-    """Map the number of each shared label to its number in `learned`; ignore case if names stay different."""
+    """Map the number of each shared label to its number in `learned`, ignoring case if names stay unique."""
     exact = {label: number for number, label in enumerate(learned)}
     plain = _once(learned)
     unique = _once(labels)

@@ -28,11 +28,10 @@ def slots(share: float, length: int) -> int:
 def amounts(
     allowed: Flags, share: float | Shares, limit: int, *, of: Flags | None = None, chances: Shares | None = None
 ) -> Ids:
-    """Return how many positions of each row are predicted: `share` of the allowed ones, rounded half to even, at least
-    1.
+    """Return how many positions of each row are predicted: `share` of the allowed ones, rounded half to even.
 
-    `of`: flags of the positions that the share is taken of, by default the allowed ones. `chances`: numbers in [0, 1)
-    that are added before truncating, instead of rounding half to even.
+    At least one position is predicted. `of`: flags of the positions that the share is taken of, by default the allowed
+    ones. `chances`: numbers in [0, 1) that are added before truncating, instead of rounding half to even.
     """
     able = allowed.sum(1)
     wanted = (able if of is None or of is allowed else of.sum(1)) * share

@@ -1,6 +1,6 @@
 """The interface of an objective: it owns its networks and returns sums; the training loop divides by global counts.
 
-rows(...)  on the CPU, numpy: row numbers -> Batch          build(...)  on the device: Batch -> {term: summed loss}
+rows(...)  on the CPU, numpy: row numbers -> Batch     build(...)  networks, on the device: Batch -> {term: summed loss}
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "u
 ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint", "projection")
 WHILE_LEARNING = ("ahead.",)  # prefixes of weights used only in training; a model folder may not have them
 LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]
-RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # old name of a method -> its name
+RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # old name of a method -> new name
 
 
 @dataclass(frozen=True)
@@ -383,8 +383,7 @@ class ObjectiveSettings(Protocol):
             tokenizer: its vocabulary and special tokens.
 
         An objective with further networks also offers `others(model)`, their settings. An objective whose rows need
-        special tokens also offers `check_tokenizer(tokenizer)`, which raises an error before anything is built if one
-        is missing.
+        special tokens offers `check_tokenizer(tokenizer)`, which raises an error early if one is missing.
         """
 
 

@@ -118,9 +118,8 @@ class Task(Objective):
         """Add the head; call it last, because it numbers the dropout layers.
 
         Args:
-            role: the kind of head: classify, tag, span or joint. The head is the model family's, as in Hugging Face's
-                class;
-                on a `top`, whose states have another width, it is a linear layer.
+            role: the kind of head: classify, tag, span or joint. It is the family's, as in Hugging Face's class; on a
+                `top`, whose states have another width, it is a linear layer.
             outputs: the number of its outputs (classes, tags).
         """
         if self.top is None:
@@ -247,8 +246,8 @@ class Files:
     def fill_pool(self, usual: Literal["mean"] | None, head: object) -> Self:
         """Return the settings with a value for `pool`, if a task has this setting and it is left out.
 
-        `usual`: the pooling of a new head. `head`: settings of the task whose head is trained further, None for a new
-        head.
+        `usual`: the pooling of a new head. `head`: settings of the task whose head is trained further; None if it is
+        new.
         """
         return self
 
@@ -282,10 +281,11 @@ class Files:
 
 
 class TypedTask(Protocol[R, P]):
-    """The interface of each file in tasks/, in addition to the fields of `Files` and `length`, the longest example's
-    tokens.
+    """The interface of each file in tasks/, in addition to the fields of `Files`.
 
-    The task defines the types of records R and predictions P; all other code only passes them on.
+    `length` is the most tokens of an example. The task defines the types of records R and predictions P; other code
+    only
+    passes them on.
     """
 
     record: str  # the score by which checkpoints are compared; higher is better

@@ -2,8 +2,7 @@
 
     loss = (1 - share) * -log p(token) + share * T² * KL(q || p),  q: softmax of the teacher's scores / T
 
-Hinton et al. 2015. The teacher's scores are computed for each batch, because masks are drawn again every time a row is
-read.
+Hinton et al. 2015. The teacher scores each batch during training, because masks are drawn again for every epoch.
 """
 
 from __future__ import annotations

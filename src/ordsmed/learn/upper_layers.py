@@ -162,10 +162,9 @@ def picked(states: Tensor, positions: Tensor) -> Tensor:
 
 
 def turned(begin: Tensor, lengths: Tensor, longest: int) -> Tensor:
-    """Return the positions of examples that start at `begin` [E, 1], in reverse; padding keeps its positions. [E,
-    longest]
+    """Return the positions of examples that start at `begin` [E, 1], in reverse, [E, longest].
 
-    Reversing twice restores the order.
+    Padding keeps its positions. Reversing twice restores the order.
     """
     step = torch.arange(longest, device=lengths.device)
     return begin + torch.where(step < lengths, lengths - 1 - step, step)

@@ -1,7 +1,6 @@
 """Similarities of text pairs: scored, written and read again.
 
-vectors -> for each record the cosine (or product) of its pair, and the rank of its positive among all texts of the
-files
+vectors -> for each record the cosine (or product) of its pair, and the rank of its positive among all texts
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ordsmed.data.windows import Ints, run
 from ordsmed.learn.question_answering.records import QuestionRecords
 from ordsmed.text.labelled.questions import Answer, placed, shortened
 
-NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: there is no answer; no token holds the answer
+NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: the question has none, or no token holds it
 
 
 def features(

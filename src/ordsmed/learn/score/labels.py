@@ -2,8 +2,7 @@
 
     gold, predicted  ->  scored(("accuracy", "f1"), gold, predicted)  ->  {"accuracy": 0.91, "f1": 0.93}
 
-Labels are their numbers, from 0. A score that is not defined is 0: if there is only one class, or if all predictions
-are equal.
+Labels are their numbers, from 0. A score that is not defined is 0, as for a single class or constant predictions.
 """
 
 from collections.abc import Callable, Sequence
