@@ -246,8 +246,7 @@ class Files:
     def fill_pool(self, usual: Literal["mean"] | None, head: object) -> Self:
         """Return the settings with a value for `pool`, if a task has this setting and it is left out.
 
-        `usual`: the pooling of a new head. `head`: settings of the task whose head is trained further; None if it is
-        new.
+        `usual`: the pooling of a new head. `head`: settings of the task whose head is trained further, or None.
         """
         return self
 
@@ -283,9 +282,8 @@ class Files:
 class TypedTask(Protocol[R, P]):
     """The interface of each file in tasks/, in addition to the fields of `Files`.
 
-    `length` is the most tokens of an example. The task defines the types of records R and predictions P; other code
-    only
-    passes them on.
+    `length` is the most tokens of an example. Records R and predictions P are types of the task itself; all other
+    code only passes them on.
     """
 
     record: str  # the score by which checkpoints are compared; higher is better

@@ -55,8 +55,7 @@ def with_decay(groups: Iterable[dict[str, Any]], decay: float) -> list[dict[str,
 def turns(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None = None) -> Iterator[Turn]:
     """Yield a turn for each group in which any weight has a gradient; count its step and add missing state, as zeros.
 
-    The state is in `optimizer.state[weight]` as tensors; `step` is on the CPU, so reading it does not synchronize a
-    GPU.
+    The state is in `optimizer.state[weight]` as tensors. `step` is on the CPU, so reading it does not wait for the GPU.
     """
     for group in optimizer.param_groups if groups is None else groups:
         fed = [(w, p) for w, p in zip(group["params"], group["parts"], strict=True) if w.grad is not None]
