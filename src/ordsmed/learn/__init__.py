@@ -1,1 +1,1 @@
-"""What is learned: objectives, tasks, masking, sampling, phases, schedules, optimizers, official scores."""
+"""Training methods: objectives, tasks, masking, sampling, phases, schedules, optimizers, official scores."""

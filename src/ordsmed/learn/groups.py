@@ -1,4 +1,4 @@
-"""Parameter groups: which weights decay and at which share of the rate they learn, decided by shape, place and name."""
+"""Parameter groups: weight decay and learning-rate share of each weight, by its shape, its layer and its name."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from ordsmed.nn.shards import LocalParameter
 
 @dataclass(frozen=True)
 class Rule:
-    """Weights that are treated in a way of their own; the first rule that fits a name counts."""
+    """Learning-rate factor and weight decay of the weights whose names match; the first matching rule applies."""
 
     match: str
     """a regular expression, searched for in the names of weights (model.words.weight, model.blocks.3.up.bias...)"""
@@ -33,10 +33,11 @@ class Rule:
 def groups(
     module: nn.Module, *, rules: Sequence[Rule] = (), layer_decay: float = 1.0, rows: Mapping[str, int] | None = None
 ) -> list[dict[str, Any]]:
-    """Groups of equal treatment, in the network's order; each parameter once. `rows`: of those that have padding.
+    """Return the optimizer's parameter groups, in the network's order; each parameter is in exactly one group.
 
-    A group has `params` (what lies on this rank), their `parts` and `names`, `kind` (matrix, table: rows looked up by
-    id, or vector), `decayed`, and `share`: its rate as a share of the phase's.
+    A group has `params` (the part of each weight on this rank), their `parts` and `names`, `kind` (matrix, vector, or
+    table: an embedding, whose rows are looked up by id), `decayed`, and `share`, its learning rate as a share of the
+    phase's. `rows`: name -> number of rows without padding, for weights that are padded.
     """
     tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -56,13 +57,15 @@ def groups(
 
 
 def levels(names: Sequence[str]) -> dict[str, int]:
-    """How far from the words each weight stands: embeddings 0, block i at i + 1, what follows the blocks one on, and
-    `heads` one more (ELECTRA's rule: rate x decay^(layers + 2 - level), so the last block has decay^2... heads all)."""
+    """Return the level of each weight: embeddings 0, block i at i + 1, weights after the blocks next, `heads` last.
+
+    This is ELECTRA's layer-wise decay, rate * decay ** (layers + 2 - level): heads learn at the full rate.
+    """
     blocks = {name: int(m[1]) for name in names if (m := re.search(r"(?:^|\.)blocks\.(\d+)\.", name))}
     last = max(blocks.values(), default=-1)
     heights, passed = {"heads": last + 3}, set()
     for name in names:
-        network = name.split(".")[0]  # model, or a generator beside it
+        network = name.split(".")[0]  # model or generator
         if name in blocks:
             passed.add(network)
             heights[name] = blocks[name] + 1

@@ -1,4 +1,4 @@
-"""Asking: what a task tells of many examples, those of like length at once, by all ranks in turn."""
+"""Inference: a task's answers for many examples, batched by length and split over the ranks."""
 
 import contextlib
 from collections.abc import Callable
@@ -14,26 +14,27 @@ from ordsmed.data.pieces import Ints
 from ordsmed.data.windows import run
 from ordsmed.learn.task import LOST, Arrays, Task
 
-TOKENS = {"cpu": 2_048, "cuda": 65_536}  # of a batch
+TOKENS = {"cpu": 2_048, "cuda": 65_536}  # tokens of a batch
 
 
 def predict_all(
     task: Task, features: Features, packing: Packing, ranks: Ranks, *,
     within: Callable[[], Any] = contextlib.nullcontext, done: Callable[[int], None] = lambda examples: None,
 ) -> tuple[Arrays, dict[str, float]]:  # fmt: skip
-    """What a task tells of every example, in their order, and its mean losses where the right answers are known.
+    """Return a task's answers for all examples, in their order, and its mean losses over those with known labels.
 
-    Ranks that see other rows take batches in turn, and all of them get all. `done` is called with how many are.
+    The data-parallel ranks take batches in turn, and every rank returns the answers of all examples. `within` is the
+    context of each forward pass, such as autocast. `done` is called after each batch with its number of examples.
     """
     batches = by_length(features.sizes, TOKENS.get(ranks.device.type, TOKENS["cpu"]))
     rank, world = ranks.data_rank, ranks.data_world
     answers: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {term: torch.zeros(2, dtype=torch.float64) for term in task.weights}
-    if was := task.training:  # hundreds of modules are told, which takes as long as a small network's layer
+    if was := task.training:  # only if needed: it visits hundreds of modules, as slow as a small layer
         task.eval()
     with torch.no_grad():
         for turn in range(rank, rank + len(batches), world):
-            mine = turn < len(batches)  # who has none left goes along, so that nobody waits for it
+            mine = turn < len(batches)  # a rank without batches left repeats one: its forward pass has collectives
             chosen = batches[min(turn, len(batches) - 1)]
             on_cpu = packing.batch(features, chosen, chosen)
             batch = on_cpu.to(ranks.device)
@@ -58,7 +59,10 @@ def predict_all(
 def _put(
     answers: dict[str, Tensor], name: str, value: Tensor, chosen: Ints, features: Features, task: Task, *, mine: bool
 ) -> None:
-    """Lay what a batch told into its place among all; of tokens, up to the longest example's number, or end to end."""
+    """Copy the output of a batch into `answers`, the arrays for all examples, if the batch is this rank's (`mine`).
+
+    Outputs by token are padded to the longest example, or stored end to end without padding.
+    """
     if name in task.end_to_end:
         sizes = torch.from_numpy(features.sizes[chosen])
         if name not in answers:

@@ -1,9 +1,9 @@
-"""The joint head of questions: the end of an answer is scored given its start, and whether there is an answer at all.
+"""The joint head for question answering: an answer's end is scored given its start; "no answer" has its own score.
 
     states [E, L, D] -> start [E, L] -> the best k starts -> their states -> end given each [E, L] -> the best k ends
-    the start's state, beside the first token's -> is there no answer? [E]
+    the start's state and the first token's state -> no-answer logit [E]
 
-While it learns it is told the right start. E examples of L tokens; a token that may not be chosen scores NEVER.
+In training, ends are scored given the right start. E examples of L tokens; a token that may not be chosen scores NEVER.
 """
 
 from typing import Literal
@@ -19,9 +19,9 @@ Form = Literal["nvidia", "google"]
 
 
 class Pair(nn.Module):
-    """A score of each of many states beside one: dense over the two, activation, norm, dense to one number.
+    """Scores of many states, each paired with one other state: dense over both, activation, norm, dense to one number.
 
-    The dense layer is the sum of its two halves, so that the two states are never laid side by side.
+    The first dense layer is computed as the sum of its two halves, so the two states are never concatenated.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class Pair(nn.Module):
         self.many_first = many_first
 
     def of_many(self, many: Tensor) -> Tensor:
-        """The dense layer's half for the many, [E, L, D] -> [E, L, H]."""
+        """Apply the dense layer's half for the many states, [E, L, D] -> [E, L, H]."""
         return F.linear(many, self._halves()[0])
 
     def score(self, first_half: Tensor, single: Tensor) -> Tensor:
-        """That and the one, [E, D] -> [E, L]."""
+        """Return the scores [E, L] of `first_half`, the result of `of_many`, paired with `single` [E, D]."""
         both = first_half + F.linear(single, self._halves()[1], self.dense.bias)[:, None]
         scores: Tensor = self.out(self.norm(self.activation(both)))
         return scores.squeeze(-1).float()
@@ -50,7 +50,7 @@ class Pair(nn.Module):
 
 
 class JointHead(nn.Module):
-    """Scores of starts, of ends given a start, and of having no answer where that may be."""
+    """Scores of start tokens, of end tokens given a start, and, with `refuse`, of having no answer."""
 
     def __init__(self, width: int, form: Form, *, refuse: bool) -> None:
         super().__init__()
@@ -65,16 +65,19 @@ class JointHead(nn.Module):
             del self.none
 
     def starts(self, states: Tensor, allowed: Tensor) -> Tensor:
-        """[E, L, D] -> [E, L]."""
         scores: Tensor = self.start(states).squeeze(-1)
         return scores.float().masked_fill(~allowed, NEVER)
 
     def ends(self, states: Tensor, allowed: Tensor, starts: Tensor) -> Tensor:
-        """Scores of ends, each example's start given, [E] -> [E, L]."""
+        """Return the end score of each token given each example's start, [E] -> [E, L]."""
         return self._ends(self.end.of_many(states), states, allowed, starts)
 
     def unanswerable(self, states: Tensor, start_scores: Tensor, starts: Tensor | None = None) -> Tensor:
-        """How sure it is of no answer, [E]; NVIDIA's form learns that from the right starts, if they are given."""
+        """Return the logit [E] that an example has no answer.
+
+        It is computed from the state of the right start in NVIDIA's form, if `starts` has the right starts. Otherwise
+        it is computed from the mean of all states, weighted by the probabilities of the starts.
+        """
         if starts is not None and self.form == "nvidia":
             start = at(states, starts)
         else:
@@ -82,7 +85,7 @@ class JointHead(nn.Module):
         return self.none.score(self.none.of_many(states[:, :1]), start).squeeze(-1)
 
     def beams(self, states: Tensor, allowed: Tensor, start_scores: Tensor, beam: int) -> dict[str, Tensor]:
-        """The best starts, [E, K], and for each of them the best ends, [E, K, K], with their log-probabilities."""
+        """Return the best starts [E, K], for each of them the best ends [E, K, K], and their log-probabilities."""
         start_log, starts = best(start_scores, beam)
         first_half = self.end.of_many(states)
         ends = [best(self._ends(first_half, states, allowed, start), beam) for start in starts.unbind(1)]
@@ -94,12 +97,12 @@ class JointHead(nn.Module):
 
 
 def at(states: Tensor, positions: Tensor) -> Tensor:
-    """The state of one token of each example, [E, L, D] and [E] -> [E, D]."""
+    """Return the state of one token of each example, [E, L, D] and [E] -> [E, D]."""
     return states[torch.arange(len(positions), device=positions.device), positions]
 
 
 def best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The highest log-probabilities of each row, and where; as many in every row, the unused at 0 with NEVER."""
+    """Return the `count` highest log-probabilities of each row and their positions; unused entries are NEVER at 0."""
     values, positions = scores.log_softmax(-1).topk(min(count, scores.shape[1]), -1)
     spare = (0, count - values.shape[1])
     return F.pad(values.clamp(min=NEVER), spare, value=NEVER), F.pad(positions, spare)

@@ -1,6 +1,6 @@
-"""Going on with a fine-tuned head: what of it a task of the same kind begins with, label by label.
+"""Head transfer: reuse a fine-tuned head for a task of the same kind, label by label.
 
-head for (contradiction, entailment, neutral)  ->  kept  ->  head for (entailment, not_entailment): entailment's row
+head for (contradiction, entailment, neutral)  ->  keep  ->  head for (entailment, not_entailment): entailment's row
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,23 +13,22 @@ from ordsmed.learn.task import Task
 
 Scale = tuple[float, float]
 UNIT: Scale = (0.0, 1.0)
-MANY = 8  # names of labels in a line
+MANY = 8  # most label names in a message
 
 
 @dataclass(frozen=True)
 class KeptHead:
-    """What was taken over, and a line's end that tells of it."""
-
     names: frozenset[str] = frozenset()
     note: str = ""
-    labels: tuple[str, ...] = ()  # those whose scores go on
+    labels: tuple[str, ...] = ()  # labels whose rows were copied
 
 
 def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -> KeptHead:
-    """Fill a task's head, and the top under it, from one that has learned; what is not of the same kind stays fresh.
+    """Copy the head of `learned`, and the layers under it (`top`), into `task` if both heads are of the same kind.
 
-    Labels go by their names: those that both have keep their rows, others begin at random. Numbers, learned between the
-    ends of the first of two `scales`, are told as before on the second.
+    Labels are matched by name: rows of shared labels are copied, other labels keep their random weights. A head that
+    predicts numbers on the first of two `scales` is rescaled to predict the same numbers on the second. If the heads do
+    not fit, nothing is copied and the note gives the reason.
     """
     role, learned_role = head_of(task), head_of(learned)
     if not (role and learned_role):
@@ -55,7 +54,7 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
         if scales[0][0] != scales[1][0] and last[1] not in kept:
             return KeptHead(note="its head has no bias, so it tells no numbers of another scale")
         kept |= rescaled({name: kept[name] for name in last if name in kept}, *scales)
-    if [name for name in missing if not name.startswith("joint.none.")]:  # 1.1 does not learn to refuse
+    if [name for name in missing if not name.startswith("joint.none.")]:  # SQuAD 1.1 heads have no "no answer"
         return KeptHead(note=f"its {role} head is of another shape")
     with torch.no_grad():
         for name, tensor in kept.items():
@@ -65,21 +64,21 @@ def keep(task: Task, learned: Task, scales: tuple[Scale, Scale] | None = None) -
 
 
 def head_of(task: Task) -> str:
-    """The role of a task's head: classify, tag, span or joint; empty: it has none, or that of pretraining alone."""
+    """Return the role of a task's head: classify, tag, span or joint; "" if it has only a pretraining head or none."""
     return next((role for role in task.networks()[""].modules if role not in ("model", "head", "top")), "")
 
 
 def rescaled(last: Mapping[str, Tensor], learned: Scale, meant: Scale) -> dict[str, Tensor]:
-    """A head's last layer, which learned numbers on one scale, so that it tells the same numbers on another."""
+    """Return the last layer of a head for numbers, trained on one scale, rescaled to predict the same on another."""
     ratio = (learned[1] - learned[0]) / (meant[1] - meant[0])
     shift = (learned[0] - meant[0]) / (meant[1] - meant[0])
     return {name: tensor * ratio + (shift if name.endswith("bias") else 0.0) for name, tensor in last.items()}
 
 
 def told_scale(objective: nn.Module, learned: object) -> Scale | None:
-    """The scale by which a head learned numbers, where its class can tell them as they are meant; None: as learned.
+    """Return the scale that a head for numbers was trained on, if its last layer should and can be rescaled.
 
-    A class whose last layer has no bias cannot tell numbers that begin elsewhere than at 0.
+    Otherwise return None. A last layer without a bias can only be rescaled if the scale starts at 0.
     """
     scale = getattr(learned, "scale", None) if getattr(objective, "number", False) else None
     if scale in (None, UNIT) or (scale[0] and objective.get_submodule("classify.out").bias is None):
@@ -88,7 +87,7 @@ def told_scale(objective: nn.Module, learned: object) -> Scale | None:
 
 
 def meant(objective: Task, learned: object) -> dict[str, Tensor]:
-    """The last layer of a head for numbers so that it tells them as they are meant; nothing of any other head."""
+    """Return the last layer of a head for numbers, rescaled to predict unscaled numbers; {} for any other head."""
     if not (scale := told_scale(objective, learned)):
         return {}
     tensors = objective.networks()[""].tensors()
@@ -108,7 +107,7 @@ def _note(role: str, task: Task, kept: Sequence[str], partly: bool) -> str:
 
 
 def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
-    """The number of each label that both have -> its number there; upper and lower case count where names need it."""
+    """Map the number of each shared label to its number in `learned`, ignoring case if names stay unique."""
     exact = {label: number for number, label in enumerate(learned)}
     plain = _once(learned)
     unique = _once(labels)
@@ -120,13 +119,12 @@ def _rows(labels: Sequence[str], learned: Sequence[str]) -> dict[int, int]:
 
 
 def _once(labels: Sequence[str]) -> dict[str, int]:
-    """Plain names that one label alone has."""
     plain = [_plain(label) for label in labels]
     return {name: number for number, name in enumerate(plain) if plain.count(name) == 1}
 
 
 def _plain(label: str) -> str:
-    """Transformers calls classes without a name LABEL_0, LABEL_1..."""
+    """Ignore case and the LABEL_ prefix, which transformers gives to classes without a name."""
     return label.removeprefix("LABEL_").casefold()
 
 

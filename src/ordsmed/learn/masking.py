@@ -1,8 +1,8 @@
-"""Masking: which places of a row are predicted, and what stands there instead; all rows of a batch at once.
+"""Masking: choose the predicted positions of a batch's rows, and the tokens shown at them instead.
 
-    tokens [B, T] --choose--> places [B, P], weights [B, P] --corrupt--> masked tokens [B, T], targets [B, P]
+    tokens [B, T] --choose--> positions [B, P], weights [B, P] --corrupt--> masked tokens [B, T], targets [B, P]
 
-All chance is `chance.unit(key, use, number of the row, place)`: equal for equal numbers in whatever batch.
+All random numbers are `chance.unit(key, use, row number, position)`, so a row is masked the same way in any batch.
 """
 
 import math
@@ -16,21 +16,22 @@ from ordsmed.data.windows import run
 Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Shares = NDArray[np.float64]
-CHOOSE, KIND, WORD, ROUND, LENGTH = 1, 2, 3, 4, 5  # uses of chance, so that no two draws share their bits
-STOP, LONGEST = 0.2, 10  # spans: the chance that a word is the last, and no more words than that (SpanBERT)
+CHOOSE, KIND, WORD, ROUND, LENGTH = 1, 2, 3, 4, 5  # uses of `chance`: draws for different uses are independent
+STOP, LONGEST = 0.2, 10  # spans: probability that a word is the last, and most words (SpanBERT)
 
 
 def slots(share: float, length: int) -> int:
-    """Prediction slots a row needs so that the share of a full one fits: shapes stay the same."""
+    """Return the number of prediction slots of a row: enough for `share` of a full row, so that shapes are constant."""
     return max(1, math.ceil(round(share * length, 6)))
 
 
 def amounts(
     allowed: Flags, share: float | Shares, limit: int, *, of: Flags | None = None, chances: Shares | None = None
 ) -> Ids:
-    """How many places of each row are predicted: the share of what is allowed, rounded half to even, at least 1.
+    """Return how many positions of each row are predicted: `share` of the allowed ones, rounded half to even.
 
-    `of`: what the share is taken of, if not of that; `chances`: numbers in [0, 1) added before the fraction is cut off.
+    At least one position is predicted. `of`: flags of the positions that the share is taken of, by default the allowed
+    ones. `chances`: numbers in [0, 1) that are added before truncating, instead of rounding half to even.
     """
     able = allowed.sum(1)
     wanted = (able if of is None or of is allowed else of.sum(1)) * share
@@ -40,12 +41,15 @@ def amounts(
 
 
 def round_by_chance(key: int, numbers: Ids) -> Shares:
-    """What `amounts` adds to each row's share so that the mean over rows is the share, as fairseq."""
+    """Return numbers that `amounts` adds before truncating; the mean over rows is then the share, as in fairseq."""
     return chance.unit(key, ROUND, numbers)
 
 
 def choose(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> tuple[Ids, NDArray[np.float32]]:
-    """So many of the allowed places of each row, without replacement, in order; unused slots stand at 0 and weigh 0."""
+    """Choose `amount` of the allowed positions of each row, without replacement, in increasing order.
+
+    Return positions [B, limit] and weights [B, limit]; unused slots have position 0 and weight 0.
+    """
     height = np.where(allowed, chance.unit(key, CHOOSE, numbers[:, None], np.arange(allowed.shape[1])), 2.0)
     positions = np.argpartition(height, min(limit, allowed.shape[1] - 1), axis=1)[:, :limit]
     positions = np.take_along_axis(positions, np.argsort(np.take_along_axis(height, positions, 1), axis=1), 1)
@@ -53,7 +57,7 @@ def choose(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> t
 
 
 def choose_again(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids) -> tuple[Ids, NDArray[np.float32]]:
-    """So many of the allowed places of each row, drawn WITH replacement, as ELECTRA's code: a place may come twice."""
+    """Choose `amount` allowed positions WITH replacement, as ELECTRA's code: a position may be chosen twice."""
     able = allowed.sum(1, keepdims=True)
     turn = (chance.unit(key, CHOOSE, numbers[:, None], np.arange(limit)) * able).astype(np.int64)
     order = np.argsort(~allowed, axis=1, kind="stable")
@@ -64,7 +68,7 @@ def choose_again(allowed: Flags, amount: Ids, limit: int, key: int, numbers: Ids
 def choose_words(
     allowed: Flags, continues: Flags, amount: Ids, limit: int, key: int, numbers: Ids
 ) -> tuple[Ids, NDArray[np.float32]]:
-    """Whole words until the amount is reached; a word that would pass it is left out, as BERT does."""
+    """Choose whole words until `amount` is reached; a word that would exceed it is skipped, as in BERT."""
     rows = len(allowed)
     starts = allowed & ~(continues & np.roll(allowed, 1, axis=1))
     positions, used = np.zeros((rows, limit), np.int64), np.zeros((rows, limit), np.bool_)
@@ -81,10 +85,11 @@ def choose_words(
 def choose_spans(
     allowed: Flags, text: Flags, continues: Flags, amount: Ids, limit: int, key: int, numbers: Ids
 ) -> tuple[Ids, NDArray[np.float32], Ids]:
-    """Runs of whole words until the amount is reached, and for each place the first of its run (Joshi et al. 2020).
+    """Choose spans of whole words until `amount` is reached (SpanBERT, Joshi et al. 2020).
 
-    A run has as many words as a geometric draw says, redrawn above the longest; it is shorter where the text, what is
-    left of the amount, or free words end. A word that would pass the amount is left out. What is no text runs nowhere.
+    Return positions, weights, and for each position the first position of its span. The number of words in a span
+    follows a geometric distribution truncated at LONGEST. A span is shorter where the text, the remaining amount, or
+    the words not yet chosen end. A word that would exceed the amount is skipped. Positions outside `text` join no span.
     """
     rows = len(allowed)
     starts = allowed & ~(continues & np.roll(allowed, 1, axis=1))
@@ -109,9 +114,10 @@ def corrupt(
     tokens: Ids, positions: Ids, weights: NDArray[np.float32], key: int, numbers: Ids, *,
     mask: int, keep: float, swap: float, words: Ids, heads: Ids | None = None,
 ) -> tuple[Ids, Ids]:  # fmt: skip
-    """Put [MASK] at the chosen places, but keep a share as it is and swap a share for any of `words`.
+    """Replace the chosen tokens by [MASK]; a share `keep` stays as it is, a share `swap` becomes any of `words`.
 
-    `heads`: whose chance decides between the three, where that is another place than each its own.
+    Return the corrupted tokens [B, T] and the targets [B, P]. `heads`: the positions whose random numbers decide
+    between the three, such as the first of a span; by default each position decides for itself.
     """
     targets = np.take_along_axis(tokens, positions, 1)
     kind = chance.unit(key, KIND, numbers[:, None], positions if heads is None else heads)
@@ -135,7 +141,7 @@ def _take(sizes: Ids, order: Ids, amount: int) -> Ids:
 
 
 def _take_spans(sizes: Ids, joined: Flags, wanted: Ids, order: Ids, amount: int) -> tuple[Ids, Ids]:
-    """Words, and of each the first one of its span; `joined`: the next word follows at once."""
+    """Return words, and for each the first word of its span; `joined`: the next word follows directly."""
     size, follows, many = sizes.tolist(), joined.tolist(), wanted.tolist()
     head: dict[int, int] = {}
     left = amount
@@ -153,14 +159,14 @@ def _take_spans(sizes: Ids, joined: Flags, wanted: Ids, order: Ids, amount: int)
 
 
 def _lengths(chances: Shares) -> Ids:
-    """Words of a span, 1 to LONGEST, each length less likely than the one before by the same factor: 3.8 on average."""
+    """Return the words of spans, 1 to LONGEST, from a truncated geometric distribution with mean 3.8."""
     whole = 1 - (1 - STOP) ** LONGEST
     drawn = 1 + np.floor(np.log1p(-chances * whole) / math.log(1 - STOP)).astype(np.int64)
     return np.minimum(drawn, LONGEST)
 
 
 def _settle(positions: Ids, used: Flags, limit: int) -> tuple[Ids, NDArray[np.float32]]:
-    """Chosen places in rising order first, then unused slots."""
+    """Return used positions in increasing order, then unused slots, and the weights of both."""
     length = np.iinfo(np.int64).max
     ordered = np.sort(np.where(used, positions, length), axis=1)
     weights = (ordered < length).astype(np.float32)

@@ -1,6 +1,6 @@
-"""What an objective offers: it owns its networks and returns sums; the loop divides once, by global counts.
+"""The interface of an objective: it owns its networks and returns sums; the training loop divides by global counts.
 
-rows(...)  CPU half, numpy: numbers -> Batch          build(...)  device half: Batch -> {term: summed loss}
+rows(...)  on the CPU, numpy: row numbers -> Batch     build(...)  networks, on the device: Batch -> {term: summed loss}
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ from ordsmed.nn.model import TASK_CLASSES, Model, ModelSettings, TokenHead, own_
 from ordsmed.text.tokenizer import Tokenizer
 
 SIGNS = {"start": "[CLS]", "stop": "[SEP]", "mask": "[MASK]", "pad": "[PAD]", "unknown": "[UNK]"}
-# what a network of an objective is made of
+# roles of the modules of a network
 ROLES = ("model", "head", "pair", "detect", "top", *TASK_CLASSES, "joint", "projection")
-WHILE_LEARNING = ("ahead.",)  # weights that nothing needs but their own training: others begin without them
+WHILE_LEARNING = ("ahead.",)  # prefixes of weights used only in training; a model folder may not have them
 LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, int]
-RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # methods that had another name
+RENAMED = {"judge": "validate", "told": "describe", "heed": "update_settings"}  # old name of a method -> new name
 
 
 @dataclass(frozen=True)
 class Network:
-    """One network of an objective with its heads: what is exported as a folder, and filled from one."""
+    """One network of an objective with its heads; it is exported to and loaded from one folder."""
 
     settings: ModelSettings
-    modules: dict[str, nn.Module]  # by their roles
+    modules: dict[str, nn.Module]  # by role
     labels: tuple[str, ...] = ()  # of a task: the names of the classes or tags
-    number: bool = False  # of a task: a number is told, not a class
+    number: bool = False  # of a task: the head predicts a number, not a class
 
     def tensors(self) -> dict[str, Any]:
-        """Its tensors by `role.name`, each once."""
+        """Return the tensors by `role.name`; a shared tensor is returned once."""
         return own_tensors(nn.ModuleDict(self.modules))
 
 
 class Objective(nn.Module):
-    """What is learned: the networks, and the loss as a sum of weighted terms.
+    """A training objective: its networks, and a loss that is a weighted sum of terms.
 
     `weights`, `count(batch)` and `forward(batch)` have the same keys, the terms. A term's loss is its sum over the
-    whole step divided by its count over the whole step; the loss is the sum of the terms by their weights.
+    complete step divided by its count over the complete step. The loss is the sum of the terms times their weights.
     """
 
-    model: Model  # the network that is kept: exported, fine-tuned, served
+    model: Model  # the main network, which is exported, fine-tuned and served
     model_settings: ModelSettings
     weights: dict[str, float]  # term -> its factor in the loss
-    state: dict[str, Tensor]  # what must survive a restart beside parameters; usually empty
-    one_way: bool = False  # are rows read from left to right by a network that can see both sides?
-    shifted: bool = False  # does it fill a gap from the state of the place before it?
-    guesses: str = ""  # the term whose loss compares with guessing words by frequency
+    state: dict[str, Tensor]  # tensors that a checkpoint needs next to parameters; usually empty
+    one_way: bool = False  # are rows read from left to right by a bidirectional network?
+    shifted: bool = False  # is a masked token predicted from the state of the position before it?
+    guesses: str = ""  # the term whose loss is compared with guessing tokens by frequency
     compares: bool = (
-        False  # does an example's loss depend on all others of the step? Then `view` and `compare` are asked
+        False  # does an example's loss depend on the others of the step? Then `view` and `compare` are called
     )
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Objective(nn.Module):
         self.state = {}
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
-        """The number of predictions of each term in a batch, computed without the network.
+        """Return the number of predictions of each term in a batch, computed without the network.
 
         Args:
             batch: the rows of one micro-batch, on the CPU.
@@ -88,7 +88,7 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The summed loss of each term in a batch.
+        """Return the summed loss of each term in a batch.
 
         Args:
             batch: the rows of one micro-batch, on the device.
@@ -99,13 +99,13 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Sums for validation, computed without a gradient; by default the losses alone.
+        """Return sums for validation, computed without gradients; by default only the losses.
 
         Args:
             batch: the rows of one micro-batch, on the device.
 
         Returns:
-            Term -> the summed loss, as `forward`; `<term>_right` -> the number of right predictions, where it is known.
+            Term -> the summed loss, as `forward`; `<term>_right` -> the number of right predictions, if it is known.
             Any other `<name>` -> a sum, together with `<name>_count`, the number that it is divided by.
         """
         losses: dict[str, Tensor] = self(batch)
@@ -114,7 +114,7 @@ class Objective(nn.Module):
     measures: tuple[str, ...] = ()  # the keys of `derived`
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """Measures that are computed from a validation's means, such as a perplexity.
+        """Return measures that are computed from a validation's means, such as a perplexity.
 
         Args:
             means: the keys of `validate` -> means over the validation; `validation` -> the weighted loss.
@@ -125,7 +125,7 @@ class Objective(nn.Module):
         return {}
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """The baseline: scores of guessing by token frequency.
+        """Return the scores of the baseline that guesses by token frequency.
 
         Args:
             means: the validation's means.
@@ -139,21 +139,21 @@ class Objective(nn.Module):
         return {**total, self.guesses: loss, f"{self.guesses}_right": right} if self.guesses else {}
 
     def flops(self, rows: int, length: int) -> float:
-        """FLOPs of one training step: 2 x multiply-adds, forward and backward (twice the forward pass).
+        """Return the FLOPs of one training step: 2 x multiply-adds, forward and backward (twice the forward pass).
 
         Args:
             rows: rows of the step.
             length: tokens of a row.
 
         Returns:
-            By default those of `model` and, if there is one, of `head` at every position.
+            By default the FLOPs of `model` and, if there is one, of `head` at every position.
         """
         settings = self.model_settings
         head = settings.head_flops(self.model.words.num_embeddings) if hasattr(self, "head") else 0.0
         return 3.0 * rows * length * float(settings.flops(length) + head)
 
     def begin(self, first: int, count: int) -> None:
-        """Prepare `state` for this process's rows; called when a phase begins.
+        """Prepare `state` for this process's rows; called at the start of each phase.
 
         Args:
             first: this process's first row of each step.
@@ -161,7 +161,7 @@ class Objective(nn.Module):
         """
 
     def take_settings(self, like: Objective) -> None:
-        """Be as an objective of the same networks is: settings of all its parts, weights of terms, rates of dropout."""
+        """Copy the settings of an objective with the same networks: modules, weights of terms, rates of dropout."""
         modules = dict(self.named_modules())
         for name, module in like.named_modules():
             if isinstance(module, Dropout):
@@ -171,11 +171,11 @@ class Objective(nn.Module):
         self.weights = dict(like.weights)
 
     def describe(self, device: str, precision: str) -> list[str]:
-        """Lines for the log on how it is computed on this device, such as a kernel that is used or not."""
+        """Return lines for the log on how the loss is computed on this device, such as which kernels are used."""
         return []
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
-        """Usage example for the model card.
+        """Return the usage example for the model card.
 
         Args:
             name: the model's folder.
@@ -187,41 +187,41 @@ class Objective(nn.Module):
         return filling(name, tokenizer.piece(tokenizer.mask) if tokenizer.mask is not None else SIGNS["mask"])
 
     def networks(self) -> dict[str, Network]:
-        """What is exported: "" -> the network that is kept, other names -> further networks (a generator)."""
+        """Return the networks: "" -> the main network, other names -> further networks (a generator)."""
         modules = dict(self.named_children())
         return {"": Network(self.model_settings, {role: modules[role] for role in ROLES if role in modules})}
 
     def exported(self) -> dict[str, Network]:
-        """Folder of an export -> its network; by default the same as `networks`, one folder each."""
+        """Return the folders of an export -> their networks; by default one folder for each of `networks`."""
         return self.networks()
 
 
 class Comparing:
-    """What an objective offers beside whose losses compare the examples of a whole step with one another."""
+    """The additional interface of an objective whose losses compare the examples of a complete step."""
 
     def view(self, batch: Batch) -> dict[str, Tensor]:
-        """What others of the step are compared with, of one that `compares`; computed without a gradient.
+        """Return what the other examples of the step are compared with, computed without gradients.
 
         Args:
             batch: the rows of one micro-batch, on the device.
 
         Returns:
-            Name -> a row an example, in 32 bits or more.
+            Name -> a tensor with a row per example, in 32 bits or more.
         """
         raise NotImplementedError
 
     def compare(self, views: dict[str, Tensor], micro_batches: Sequence[slice]) -> None:
-        """See the whole step; then `forward` is asked for each micro-batch of this process in turn.
+        """Receive the views of the complete step; then `forward` is called for each micro-batch of this process.
 
         Args:
-            views: of all examples of the step, over micro-batches and processes, in the order of their numbers.
-            micro_batches: which of them are those of each one of this process.
+            views: rows of all examples of the step, over micro-batches and processes, in the order of their numbers.
+            micro_batches: the rows of each micro-batch of this process.
         """
         raise NotImplementedError
 
 
 class CorruptedRows:
-    """Rows that are `plain` ones until something in them is hidden or replaced."""
+    """Base of rows that mask or replace tokens of the rows `plain`."""
 
     plain: PackedRows | LineRows | PairRows
 
@@ -233,13 +233,13 @@ class CorruptedRows:
 
 
 class CausalRows(StreamRows):
-    """Rows of running text and the same text one token on."""
+    """Rows of running text, with the same text shifted by one token as targets."""
 
     def __init__(
         self, stores: Sequence[Store], weights: Sequence[float], end: int, phase: Phase, *key: object,
         separate: bool = True, one_way: bool = False,
     ) -> None:  # fmt: skip
-        """`one_way`: the network could see both sides, so rows say that they are read from left to right."""
+        """`one_way`: the network is bidirectional, so batches say that their rows are read from left to right."""
         super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
         self.separate, self.one_way = separate, one_way
 
@@ -258,10 +258,10 @@ class CausalRows(StreamRows):
 
 
 class OneTerm(Objective):
-    """A network and its token head, and one term: the loss of predicted tokens."""
+    """An objective with a network, its token head, and one term: the loss of the predicted tokens."""
 
-    teacher: Teacher | None = None  # whose scores are learned too; a validation has the loss of the tokens alone
-    _teaching: tuple[OneTerm, ...] = ()  # its networks, in a tuple: they neither learn nor are saved
+    teacher: Teacher | None = None  # learn its scores too; validation uses the loss of the tokens only
+    _teaching: tuple[OneTerm, ...] = ()  # a tuple hides its networks from torch: they are not trained or saved
 
     def __init__(self, term: str, model: ModelSettings, vocabulary: int) -> None:
         super().__init__()
@@ -278,7 +278,7 @@ class OneTerm(Objective):
         return {self.term: self._loss(self._loss_inputs(batch), batch)}
 
     def _loss(self, inputs: tuple[Any, ...], batch: Batch) -> Tensor:
-        """That of the tokens, and of the distance to a teacher's scores, if there is one."""
+        """Return the loss of the tokens, mixed with the distance to the teacher's scores if there is a teacher."""
         if self.teacher is None:
             return token_loss(*inputs)
         with torch.no_grad():
@@ -286,17 +286,16 @@ class OneTerm(Objective):
         return taught_loss(self.teacher, inputs, teaching)
 
     def learn_from(self, networks: Objective, place: str) -> None:
-        """Let the teacher's networks teach; refused are those of another objective."""
+        """Freeze the networks of a teacher and learn from them; raise an error if their objective is another."""
         if not isinstance(networks, OneTerm) or networks.term != self.term:
             raise RecipeError(place, f"found a model of {type(networks).__name__}", f"one of {self.term}")
         self._teaching = (networks.requires_grad_(False).eval(),)
 
     def scored(self, length: int) -> int:
-        """How many tokens of a row of this length the head is asked about."""
+        """Return how many tokens of a row of this length the head scores."""
         return length
 
     def teaching_flops(self, rows: int, length: int) -> float:
-        """Of the teacher's forward pass in a step, if it is there."""
         cost = 0.0
         for network in self._teaching:
             settings = network.model_settings
@@ -308,7 +307,7 @@ class OneTerm(Objective):
         return {self.term: token_loss(*inputs), f"{self.term}_right": token_hits(*inputs)}
 
     def _loss_inputs(self, batch: Batch) -> tuple[Any, ...]:
-        """The arguments of `nn.loss.token_loss`."""
+        """Return the arguments of `nn.loss.token_loss`."""
         raise NotImplementedError
 
 
@@ -320,17 +319,17 @@ class Buildable(Protocol[O_co]):
     """Settings of an objective or a task."""
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> O_co:
-        """The networks, for these model settings."""
+        """Return the networks for these model settings."""
 
 
 def fresh(objective: ObjectiveSettings, model: ModelSettings, tokenizer: Tokenizer, seed: int) -> Objective:
-    """The networks of a recipe before their first step: the same for the same seed and version of torch."""
+    """Return the networks of a recipe before the first step, the same for the same seed and version of torch."""
     torch.manual_seed(chance.key("weights", seed) >> 1)
     return built(objective, model, tokenizer)
 
 
 def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) -> O:
-    """The networks of an objective or task; one that has not said all it must is refused."""
+    """Return the networks of an objective or task; raise an error if the class is incomplete."""
     objective, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
     if not isinstance(objective, Objective):
         problem = f"build() gives {with_article(type(objective).__name__)}"
@@ -338,7 +337,7 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
     kind = type(objective).__name__
     check_finished("objectives", type(objective), kind, place)
     for old, now in RENAMED.items():
-        if hasattr(objective, old):  # one of somebody's own, which nobody would call
+        if hasattr(objective, old):  # a user's class: the old method would never be called
             raise RecipeError(place, f"{kind} has `{old}`", f"`{now}`, as it is called now", page("objectives"))
     for name in ("model", "model_settings", "weights"):
         if getattr(objective, name, None) in (None, {}):
@@ -350,46 +349,46 @@ def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) ->
 
 
 class ObjectiveSettings(Protocol):
-    """What every file in objectives/ offers.
+    """The interface of the settings in each file of objectives/.
 
-    VERBS, where it says so, are the commands that ask its models about a text: fill, generate. CHANGES: the settings
-    that a phase may change, which the rows read, or the networks from `settings` as they go.
-    `unfinished`: the setting, if any, with which no run can end. COMPARABLE = False: validation losses of two steps
-    cannot be compared, because the task changes as the networks learn.
+    Optional class attributes: VERBS, the commands that apply its models to a text (fill, generate). CHANGES, the
+    settings that a phase may change; the rows read them, or the networks read them from `settings` during training.
+    `unfinished`, the name of a setting with which no run can end, or "". COMPARABLE = False: validation losses of two
+    steps cannot be compared, because the task changes as the networks learn.
     """
 
     def rows(
         self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
         stretch: Stretch = OVER,
     ) -> Rows:  # fmt: skip
-        """The rows of a phase, by their numbers.
+        """Return the rows of a phase, addressed by their numbers.
 
         Args:
             stores: tokenized corpora.
             weights: how often rows are drawn from each store, relative to each other.
             tokenizer: the stores' tokenizer.
             phase: length, packing and batch of the rows.
-            key: what their randomness is keyed by: pass it on to what draws.
-            stretch: which part of the run the phase is, for settings that change over the run.
+            key: the key of the random numbers; pass it on to everything that draws.
+            stretch: the part of the run that the phase covers, for settings that change over the run.
 
         Returns:
             An object with `len()`, `batch(numbers)` and `spans(numbers)`.
         """
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> Objective:
-        """The networks, with fresh weights.
+        """Return the networks, with fresh weights.
 
         Args:
             model: settings of the network, from the recipe's [model].
             tokenizer: its vocabulary and special tokens.
 
-        An objective with more networks than the model also offers `others(model)`, the settings of those; one whose
-        rows need signs `check_tokenizer(tokenizer)`, which refuses a tokenizer without them before anything is made.
+        An objective with further networks also offers `others(model)`, their settings. An objective whose rows need
+        special tokens offers `check_tokenizer(tokenizer)`, which raises an error early if one is missing.
         """
 
 
 def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
-    """Refuse a tokenizer without the special tokens that an objective puts into its rows; `by`: its name."""
+    """Raise an error if a special token that an objective needs is missing; `by` is the name of the objective."""
     for role in roles:
         if getattr(tokenizer, role) is None:
             wanted = f"{' '.join(SIGNS[r] for r in roles)}, as {by} needs"
@@ -397,7 +396,7 @@ def need(tokenizer: Tokenizer, *roles: str, by: str) -> None:
 
 
 def end_sign(tokenizer: Tokenizer, *, by: str) -> int:
-    """What stands between documents; refused is a tokenizer without one; `by`: the name of the objective."""
+    """Return the token between documents; raise an error if there is none. `by` is the name of the objective."""
     end = tokenizer.end if tokenizer.end is not None else tokenizer.stop
     if end is None:
         raise RecipeError("tokenizer", "has no end sign", f"<|endoftext|>, </s> or [SEP], as {by} needs")
@@ -405,14 +404,14 @@ def end_sign(tokenizer: Tokenizer, *, by: str) -> int:
 
 
 def at_positions(hidden: Tensor, batch: Batch) -> Tensor:
-    """The hidden states at the predicted positions, [B, T, D] -> [B * P, D]."""
+    """Return the hidden states at the predicted positions, [B, T, D] -> [B * P, D]."""
     assert batch.predicted_positions is not None
     first = torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]
     return hidden.flatten(0, 1).index_select(0, (batch.predicted_positions + first).flatten())
 
 
 def masked(head: TokenHead, hidden: Tensor, batch: Batch, vocabulary: int) -> LossInputs:
-    """The arguments of `nn.loss.token_loss`, of the predicted positions."""
+    """Return the arguments of `nn.loss.token_loss` for the predicted positions."""
     states = head.transform(at_positions(hidden, batch))
     return states, head.words.weight, head.bias, batch.targets, batch.weights, vocabulary
 
@@ -420,9 +419,9 @@ def masked(head: TokenHead, hidden: Tensor, batch: Batch, vocabulary: int) -> Lo
 def counted(
     head: TokenHead, hidden: Tensor, targets: Tensor, weights: Tensor, vocabulary: int, *, at: Tensor | None = None
 ) -> tuple[Any, ...]:
-    """The arguments of `nn.loss.token_loss`, of the positions with a weight alone, so that the head computes no others.
+    """Return the arguments of `nn.loss.token_loss` for the positions with a weight, so the head computes no others.
 
-    `at`: these positions, rows laid end to end, where the batch lists them.
+    `at`: these positions in the flattened batch, if the batch lists them.
     """
     at = torch.nonzero(weights.flatten() > 0).squeeze(1) if at is None else at
     states = head.transform(hidden.flatten(0, 1).index_select(0, at))
@@ -430,5 +429,5 @@ def counted(
 
 
 def predictions(batch: Batch) -> Tensor:
-    """The number of positions of a batch that are predicted: those with a weight."""
+    """Return the sum of the weights: the number of predicted positions, if all weights are 0 or 1."""
     return batch.weights.sum(dtype=torch.float64)

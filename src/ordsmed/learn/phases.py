@@ -1,6 +1,6 @@
-"""Phases: a curriculum as a list; at a phase's start rate and step begin anew, the optimizer's moments stay.
+"""Phases: a curriculum as a list. The rate and its schedule restart at each phase, the optimizer's moments stay.
 
-A phase may read other data, and change what leaves the weights as they are: masks, positions, dropout.
+A phase may read other data and change settings that leave the weights as they are: masking, positions, dropout.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ from ordsmed.learn.schedules import Schedule, factor
 MOST_ROWS = 2**60  # a run counts its rows in 64 bits
 EpochSteps = Literal["exact", "up", "down", "records", "whole"]
 S = TypeVar("S")
-CHANGED = ("data", "mix", "longer_than", "objective", "model", "rewarm", "freeze")  # what a phase may have of its own
-MOST_SIZES = 10_000  # of a batch that grows
-OF_NETWORK = ("theta", "local_theta", "rope_scaling", "dropout")  # what it may say without `model`
+CHANGED = ("data", "mix", "longer_than", "objective", "model", "rewarm", "freeze")  # what a phase may override
+MOST_SIZES = 10_000  # sizes of a growing batch
+OF_NETWORK = ("theta", "local_theta", "rope_scaling", "dropout")  # settings of `model` that a phase may set directly
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRamp:
-    """A batch that grows: each size for as many steps."""
-
     start: int
     """rows of the first steps; as many as `batch`: it does not grow"""
     over: float = 0.0
@@ -50,11 +48,10 @@ class BatchRamp:
             raise ValueError(f"over: found {self.over:g}; wanted steps, 0 or more, or a share of the phase below 1")
 
     def sizes(self, batch: int, steps: int) -> BatchSizes:
-        """Of a phase of so many steps."""
         return _sizes(batch, self.start, self.by or self.start, self.steps(batch, steps))
 
     def steps(self, batch: int, steps: int) -> int:
-        """Until the whole batch, in a phase of so many."""
+        """Return the number of steps before the batch has its full size, in a phase of `steps` steps."""
         smaller = (batch - self.start) // (self.by or self.start)
         return int(self.over) if self.over >= 1 else max(1, round((self.over or smaller / (smaller + 1)) * steps))
 
@@ -64,7 +61,7 @@ _sizes = functools.lru_cache(maxsize=64)(BatchSizes.of)
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One stretch of training under the same length, batch and rate."""
+    """A part of training with one row length, batch size and learning rate schedule."""
 
     steps: int = 0
     """number of updates; elsewhere max_steps, num_train_steps, train_iters"""
@@ -132,7 +129,6 @@ class Phase:
         self._check_changes()
 
     def _check_changes(self) -> None:
-        """Refuse what no phase can change so."""
         or_more(self, longer_than=0)
         if self.data is not None:
             listed(self.data, self.mix)
@@ -157,53 +153,53 @@ class Phase:
 
     @property
     def rows(self) -> int:
-        """Rows of the whole phase."""
         return self.rows_of(self.steps)[0]
 
     @property
     def sizes(self) -> BatchSizes | None:
-        """Of its batch, where that grows."""
         return self.batch_ramp.sizes(self.batch, self.steps) if self.batch_ramp else None
 
     def rows_of(self, step: int) -> tuple[int, int]:
-        """The first row of a step (0 is the first), and how many it has."""
+        """Return the first row of a step (0 is the first step) and the number of its rows."""
         return sizes.at(step) if (sizes := self.sizes) else (step * self.batch, self.batch)
 
     @property
     def ramp_steps(self) -> int:
-        """Until the whole batch; 0: it does not grow."""
+        """Return the number of steps before the batch has its full size; 0 if the batch does not grow."""
         return self.batch_ramp.steps(self.batch, self.steps) if self.batch_ramp else 0
 
     @property
     def whole_steps(self) -> float:
-        """As many steps of the whole batch would have its rows: what its cost goes by."""
+        """Return how many full batches the rows of the phase make; its cost is proportional to it."""
         return self.rows / self.batch
 
     @property
     def unit(self) -> int:
-        """Rows of which every step has a multiple, whatever its batch has grown to."""
+        """Return a number of rows that divides the batch of every step, also of a growing batch."""
         ramp = self.batch_ramp
         return math.gcd(ramp.start, ramp.by or ramp.start) if ramp else self.batch
 
     def with_fixed_ramp(self) -> Phase:
-        """The same whose batch grows by steps that are counted: another number of them changes none that is past."""
+        """Return this phase with its batch ramp fixed to a number of steps.
+
+        Changing the number of steps then does not change the batch sizes of past steps.
+        """
         if not self.batch_ramp:
             return self
         return replace(self, batch_ramp=replace(self.batch_ramp, over=float(self.ramp_steps)))
 
     def rate_at(self, step: int) -> float:
-        """The rate of a step of this phase (0 is its first)."""
         return self.rate * factor(self.schedule, step, self.steps, self.warmup)
 
     def freezes(self, name: str) -> bool:
-        """Does the weight of this name stay as it is?"""
         return any(re.search(pattern, name) for pattern in self.freeze)
 
 
 def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
-    """Settings with what a phase says otherwise; refused where weights would be others, or nothing would come of it.
+    """Return settings with the values that a phase changes; raise an error for a setting that no phase may change.
 
-    What may change a choice says itself (`CHANGES`); dropout of networks always may. `menu`: where `usual` is from.
+    A choice lists the settings that a phase may change in `CHANGES`; dropout of networks may always change. `menu` is
+    the menu of `usual`.
     """
     if not table:
         return usual
@@ -218,20 +214,22 @@ def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
     whole = {name: value for name, value in settings.plain(usual).items() if name != "kind"}
     try:
         return settings.decode(type(usual), {**whole, **table}, place)
-    except RecipeError as error:  # a key of a file stands behind a colon there
+    except RecipeError as error:  # decode() writes a key of a file after a colon
         key = error.place.removeprefix(f"{place}: ")
         raise RecipeError(f"{place}.{key}", error.found, error.wanted, error.remedy) from None
 
 
 def epoch_length(rule: EpochSteps, batch: int, examples: int, records: int) -> float:
-    """Steps of an epoch."""
     filled = -(-examples // batch)
     whole = {"up": filled, "whole": filled, "down": max(examples // batch, 1), "records": records / batch}
     return whole.get(rule, examples / batch)
 
 
 def steps_of_epochs(epochs: float, batch: int, examples: int, rule: EpochSteps = "exact", records: int = 0) -> int:
-    """Steps of so many epochs, 1 at least; but for `exact` and `whole` a last one that is not whole is left out."""
+    """Return the steps of `epochs` epochs, at least 1.
+
+    The rule `exact` rounds to the nearest step and `whole` rounds up; the others drop an incomplete last step.
+    """
     if rule == "exact":
         return max(1, round(epochs * examples / batch))
     steps = epoch_length(rule, batch, examples, records) * epochs
@@ -239,7 +237,7 @@ def steps_of_epochs(epochs: float, batch: int, examples: int, rule: EpochSteps =
 
 
 def steps_of_rows(phase: Phase, rows: float) -> int:
-    """Steps in which a phase has so many rows, about; 1 at least."""
+    """Return the number of steps, at least 1, in which a phase reads about `rows` rows."""
     if not phase.batch_ramp:
         return max(1, round(rows / phase.batch))
     low, high = 1, max(1, math.ceil(rows / phase.batch_ramp.start))
@@ -251,7 +249,7 @@ def steps_of_rows(phase: Phase, rows: float) -> int:
 
 
 def locate(phases: Sequence[Phase], step: int) -> tuple[int, int]:
-    """A step of the run (0 is the first) as (phase, step in it); past the end: (number of phases, 0)."""
+    """Return a step of the run (0 is the first) as (phase, step in it); past the end: (number of phases, 0)."""
     for index, phase in enumerate(phases):
         if step < phase.steps:
             return index, step
@@ -260,13 +258,12 @@ def locate(phases: Sequence[Phase], step: int) -> tuple[int, int]:
 
 
 def total(phases: Sequence[Phase]) -> int:
-    """Steps of all phases."""
     return sum(phase.steps for phase in phases)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Which part of a run a phase is: what settings that change over the run go by."""
+    """The part of a run that a phase covers, for settings that change over the run."""
 
     start: float
     """the share of the run's rows that are seen when it begins"""
@@ -279,14 +276,13 @@ class Stretch:
 
     @staticmethod
     def of(phases: Sequence[Phase], index: int) -> Stretch:
-        """The stretch that is one of a run's phases."""
         counts = [phase.rows for phase in phases]
         whole = sum(counts)
         return Stretch(sum(counts[:index]) / whole, sum(counts[: index + 1]) / whole, counts[index])
 
     def progress(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How much of the run is done when the rows with these running numbers come."""
+        """Return the share of the run that is done at the rows with these numbers."""
         return self.start + (self.end - self.start) * np.minimum(numbers / self.rows, 1.0)
 
 
-OVER = Stretch(1.0, 1.0, 1, validating=True)  # the end of a run: what validation goes by
+OVER = Stretch(1.0, 1.0, 1, validating=True)  # the end of a run, for validation

@@ -1,4 +1,4 @@
-"""Pool: the states of an example's tokens as one vector."""
+"""Pooling: one vector from the states of an example's tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pool = Literal["first", "last", "mean", "max"]
 
 
 def pooled(states: Tensor, batch: Batch, pool: Pool) -> Tensor:
-    """One state an example, [B, T, D] -> [E, D]; special tokens are tokens too."""
+    """Return one state per example, [B, T, D] -> [E, D]; special tokens are included."""
     assert batch.spans is not None
     begin, size = batch.spans.unbind(1)
     if pool in ("first", "last"):

@@ -1,15 +1,15 @@
-"""Sampling: words drawn by their probabilities with noise that is a pure function of row, place and word.
+"""Sampling: draw tokens by their probabilities, with noise that is a pure function of row, position and token.
 
-    argmax over words of (log share + Gumbel noise) is a draw by the shares (the Gumbel-max trick)
+    argmax over tokens of (log share + Gumbel noise) is a draw by the shares (the Gumbel-max trick)
 
-Such a draw moves only when two words are all but equal, so it is the same on every layout; an inverse CDF flips with a
-rounding. Noise for every word of a vocabulary would cost more than the scores, so a draw is made in two: one of blocks
-of BLOCK neighboring words, by the sums of their shares, then one within the block. Each place hashes a few hundred
-numbers of its own, so draws are exact, alone and together.
+Such a draw changes only if two tokens are almost tied, so it is the same on every parallel layout; an inverse CDF
+changes with a rounding error. Noise for every token of a vocabulary would cost more than the scores, so a draw has two
+steps: first a block of BLOCK neighboring tokens, by the sums of their shares, then a token of the block. Each position
+hashes a few hundred numbers, and its draw does not depend on the rest of the batch.
 
-    shares [n, V] -> sums [n, blocks] -> block [n] -> its shares [n, BLOCK] -> word [n]
+    shares [n, V] -> sums [n, blocks] -> block [n] -> its shares [n, BLOCK] -> token [n]
 
-Where the words are split over ranks, each adds up its own shares and looks at its own words of the block.
+If the vocabulary is split over ranks, each rank sums its own shares and looks at its own tokens of the block.
 """
 
 from __future__ import annotations
@@ -25,54 +25,52 @@ from torch import Tensor
 from ordsmed.base import chance
 
 BLOCK = 128
-_BLOCKS = 1 << 32  # counters of blocks begin here, those of words at 0
+_BLOCKS = 1 << 32  # noise of blocks is numbered from here, noise of tokens from 0
 _GOLDEN, _FIRST, _SECOND = (n - (1 << 64) for n in (chance.GOLDEN, chance.FIRST, chance.SECOND))
 
 
 def keys(key: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What the noise of each row is hashed from."""
     return chance.bits(key, numbers).view(np.int64)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How the words of so many slots are drawn; the loss calls it while it has their shares.
+    """A draw of one token for each of n slots; the loss calls it while it has the shares of the tokens.
 
-    Shares, [n, W], are exponentials of scores, less a number that is the same for all words of a slot; of the whole
-    vocabulary, or of W words from `first` on.
+    Shares, [n, W], are exponentials of scores minus a number that is the same for all tokens of a slot. They cover the
+    complete vocabulary, or the W tokens from `first` on.
     """
 
-    slot_keys: Tensor  # [rows * places], what the noise of each slot is hashed from
+    slot_keys: Tensor  # [rows * slots], from which the noise of each slot is hashed
     vocabulary: int
     temperature: float = 1.0
-    never_right: bool = False  # a draw is never the right word
+    never_right: bool = False  # never draw the target
 
     @staticmethod
     def of(
         row_keys: Tensor, slots: int, vocabulary: int, *, temperature: float = 1.0, never_right: bool = False
     ) -> Draw:
-        """Draws for the places of rows with these keys, [B]."""
         slot_keys = _hashed(row_keys[:, None], torch.arange(slots, device=row_keys.device))
         return Draw(slot_keys.flatten(), vocabulary, temperature, never_right)
 
     @property
     def plain(self) -> bool:
-        """Are words drawn by the very shares that the loss is made of?"""
+        """Return whether tokens are drawn by the same shares that the loss uses."""
         return self.temperature == 1.0 and not self.never_right
 
     def tempered(self, scores: Tensor, targets: Tensor, first: int = 0) -> Tensor:
-        """The scores that words are drawn by."""
+        """Return the scores that tokens are drawn by: divided by the temperature, -inf for a target to exclude."""
         tempered = scores / self.temperature
-        if self.never_right and scores.shape[1]:  # a rank may hold no word
+        if self.never_right and scores.shape[1]:  # a rank may hold no tokens
             here = (targets >= first) & (targets < first + scores.shape[1])
             at = (targets - first).clamp(0, scores.shape[1] - 1)[:, None]
             tempered.scatter_add_(1, at, torch.where(here, -torch.inf, 0.0)[:, None])
         return tempered
 
     def sums(self, shares: Tensor, first: int = 0) -> Tensor:
-        """The shares of each block added up, [n, blocks]; words that are not here count nothing."""
+        """Return the sum of the shares of each block, [n, blocks]; tokens of other ranks add nothing."""
         words = shares.shape[1]
-        lead = min(-first % BLOCK, words)  # up to where a block begins
+        lead = min(-first % BLOCK, words)  # tokens before the first complete block
         whole = (words - lead) // BLOCK * BLOCK
         parts = [shares[:, :lead], shares[:, lead + whole :]]
         begin, tail = (part.sum(1, keepdim=True) if part.shape[1] else part for part in parts)
@@ -85,12 +83,11 @@ class Draw:
         return torch.nn.functional.pad(sums, (before, blocks - before - sums.shape[1]))
 
     def block(self, sums: Tensor, slots: slice) -> Tensor:
-        """The block that each of some slots draws, [n]."""
         numbers = torch.arange(sums.shape[1], device=sums.device) + _BLOCKS
         return (sums.log() + gumbel(self.slot_keys[slots, None], numbers)).argmax(1)
 
     def word(self, shares: Tensor, block: Tensor, slots: slice, first: int = 0) -> tuple[Tensor, Tensor]:
-        """The word that each slot draws within its block: how high it stands (-inf: elsewhere), and its column."""
+        """Draw a token of each slot's block; return its log share plus noise (-inf: on another rank) and its column."""
         words = block[:, None] * BLOCK + torch.arange(BLOCK, device=shares.device)
         columns = words - first
         here = (columns >= 0) & (columns < shares.shape[1])
@@ -101,14 +98,14 @@ class Draw:
 
 
 def gumbel(slot_keys: Tensor, numbers: Tensor) -> Tensor:
-    """Gumbel noise hashed from keys and numbers, which are broadcast; 32 bits each."""
+    """Return Gumbel noise hashed from keys and numbers, which are broadcast; 32 bits each."""
     share = ((_hashed(slot_keys, numbers) >> 32) & 0xFFFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-32)
-    share.clamp_(max=1 - 2.0**-24)  # rounded to 1 it would be noise of -inf
-    return share.neg_().log1p_().neg_().log_().neg_()  # exponential noise is smallest, and exact, where share is small
+    share.clamp_(max=1 - 2.0**-24)  # a share rounded to 1 would give noise of -inf
+    return share.neg_().log1p_().neg_().log_().neg_()  # log1p is exact for small shares, which give the largest noise
 
 
 def _hashed(keys: Tensor, numbers: Tensor) -> Tensor:
-    """64 bits for each key and number: SplitMix64's finaliser, as in base/chance.py."""
+    """Return 64 bits for each key and number: SplitMix64's finalizer, as in base/chance.py."""
     bits = keys ^ (numbers * _GOLDEN + _GOLDEN)
     bits = (bits ^ ((bits >> 30) & 0x3FFFFFFFF)) * _FIRST
     bits = (bits ^ ((bits >> 27) & 0x1FFFFFFFFF)) * _SECOND
@@ -116,8 +113,10 @@ def _hashed(keys: Tensor, numbers: Tensor) -> Tensor:
 
 
 def candidates(key: int, count: int, vocabulary: int) -> tuple[NDArray[np.int64], int]:
-    """So many different words, the frequent ones likelier (log-uniform over a vocabulary in order of frequency), and
-    how many draws that took."""
+    """Draw `count` different tokens, log-uniform over a vocabulary that is sorted by decreasing frequency.
+
+    Return the tokens and the number of draws that they took.
+    """
     drawn = np.zeros(0, np.int64)
     while True:
         drawn = np.concatenate([drawn, _log_uniform(key, len(drawn), 2 * count, vocabulary)])
@@ -134,7 +133,7 @@ def _log_uniform(key: int, start: int, count: int, vocabulary: int) -> NDArray[n
 
 
 def log_expected(words: Tensor, tries: Tensor, vocabulary: int) -> Tensor:
-    """Log of how often each word is expected among candidates that took so many draws."""
-    words = words.double()  # of a rare word 1 is added to a number near it
+    """Return the log of how often each token is expected among candidates that took `tries` draws."""
+    words = words.double()  # in float32, 1 / (words + 1) of rare tokens would lose digits
     chance_of = torch.log1p(1 / (words + 1)) / math.log(vocabulary + 1)
     return torch.log(-torch.expm1(tries * torch.log1p(-chance_of))).float()

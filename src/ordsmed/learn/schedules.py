@@ -1,4 +1,4 @@
-"""Schedules: the rate's course over a phase, as free functions of the step."""
+"""Learning rate schedules: the rate over a phase, as free functions of the step."""
 
 import math
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-ROOT_UNIT = 10_000  # steps that a peak without a warm-up counts as, as transformers has it
+ROOT_UNIT = 10_000  # steps of warm-up that a schedule without one is computed with, as in transformers
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the rate does after its warm-up; `schedule = "cosine"` is short for `{ kind = "cosine" }`."""
+    """The learning rate after its warm-up; `schedule = "cosine"` is short for `{ kind = "cosine" }`."""
 
     kind: Literal["constant", "linear", "polynomial", "cosine", "restarts", "wsd", "inverse_sqrt"] = "linear"
     """constant; linear to `end`; (1 - t)^power; cosine: half a period, or `cycles` periods; restarts: `cycles` half
@@ -53,17 +53,16 @@ class Schedule:
             raise ValueError(f"cycles: found {self.cycles:g} with kind {self.kind}; wanted a cosine, or 0")
 
     def span(self, steps: int) -> int:
-        """Steps of the course in a phase of so many."""
         return self.over or steps
 
 
 def warmup_steps(warmup: float, steps: int) -> int:
-    """1 and more is steps, below 1 a share of the course's."""
+    """Return the steps of a warm-up: from 1 on `warmup` is a number of steps, below 1 a share of `steps`."""
     return int(warmup) if warmup >= 1 else round(warmup * steps)
 
 
 def factor(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
-    """The rate at a step (0 is the first) as a share of its peak: up in a line, then down as the schedule says."""
+    """Return the rate at a step (0 is the first) as a share of its peak: a linear warm-up, then the schedule."""
     steps = schedule.span(steps)
     rise = warmup_steps(warmup, steps)
     risen = min((step + 1) / rise, 1.0) if rise else 1.0
@@ -79,7 +78,7 @@ def factor(schedule: Schedule, step: int, steps: int, warmup: float) -> float:
 
 
 def _fall(schedule: Schedule, t: float) -> float:
-    """Return the share of the way from `end` to the peak that is left at the share `t` of the course."""
+    """Return the share of the way from `end` to the peak that is left after the share `t` of the schedule."""
     if schedule.kind == "constant":
         return 1.0
     if schedule.kind == "cosine":
@@ -102,7 +101,7 @@ def _cosine(schedule: Schedule, t: float) -> float:
 
 @dataclass(frozen=True)
 class Ramp:
-    """A share that changes over the run: `{ start = 0.3, end = 0.15 }`."""
+    """A share that changes linearly over the run: `{ start = 0.3, end = 0.15 }`."""
 
     start: float
     """at the run's first row"""
@@ -110,15 +109,13 @@ class Ramp:
     """at its last"""
 
     def at(self, progress: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Its value where so much of the run is done."""
         return self.start + (self.end - self.start) * progress
 
 
 def at(value: float | Ramp, progress: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A share, or what a ramp makes of it, for every row."""
+    """Return a share for every row: the constant, or the ramp's value at the row's progress."""
     return value.at(progress) if isinstance(value, Ramp) else np.full(len(progress), value)
 
 
 def ends(value: float | Ramp) -> tuple[float, float]:
-    """Its smallest and largest value."""
     return (min(value.start, value.end), max(value.start, value.end)) if isinstance(value, Ramp) else (value, value)

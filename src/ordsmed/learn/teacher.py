@@ -1,8 +1,8 @@
-"""Teacher: what another model says of the words that are predicted, learned beside the words themselves.
+"""Distillation: learn another model's scores of the predicted tokens in addition to the tokens.
 
-    loss = (1 - share) * -log p(word) + share * T² * KL(q || p),  q: softmax of the teacher's scores / T
+    loss = (1 - share) * -log p(token) + share * T² * KL(q || p),  q: softmax of the teacher's scores / T
 
-Hinton et al. 2015. Its scores are computed as the rows come, for masks are drawn anew every time a row is seen.
+Hinton et al. 2015. The teacher scores each batch during training, because masks are drawn again for every epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ordsmed.nn.loss import CHUNK_SCORES
 
-Layer = tuple[Tensor, Tensor | None]  # a table of words, and a bias
+Layer = tuple[Tensor, Tensor | None]  # output embeddings, and a bias
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Teacher:
     top: int = 0
     """its best words that are compared; 0: all"""
 
-    UNDIVIDED: ClassVar[str] = "a teacher, whose scores are of all words at once"  # why no layer may be split
+    UNDIVIDED: ClassVar[str] = "a teacher, whose scores are of all words at once"  # why tensor parallelism is refused
 
     def __post_init__(self) -> None:
         if not self.run:
@@ -47,8 +47,10 @@ class Teacher:
 
 
 def taught_loss(how: Teacher, student: tuple[Any, ...], teaching: tuple[Any, ...]) -> Tensor:
-    """The summed loss, from the arguments of `nn.loss.token_loss` of both; scores are made again going back where
-    there are many of them."""
+    """Return the summed loss, from the arguments of `nn.loss.token_loss` of the student and of the teacher.
+
+    Large tensors of scores are recomputed in the backward pass.
+    """
     states, table, bias, targets, weights, vocabulary = student
     at = torch.nonzero(weights.flatten() > 0).squeeze(1)
     rows = [

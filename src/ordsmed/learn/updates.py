@@ -1,4 +1,4 @@
-"""Updates: what our own optimizers share: whose turn it is, Adam's moments and direction, norms of whole tensors."""
+"""Shared parts of the optimizers: groups with gradients, Adam's moments and directions, norms of complete tensors."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch import Tensor
 from ordsmed.base.settings import as_toml
 from ordsmed.nn.shards import LocalParameter, sums
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names, so that checkpoints of both are one kind
+MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names, so that checkpoints of both optimizers have the same keys
 Groups = Sequence[dict[str, Any]]
 Correct = Literal["no", "yes", "outside"]
 Cautious = Literal["no", "decay", "updates"]
-LEAST_KEPT = 1e-3  # share of a tensor that a cautious update counts as kept, at least
+LEAST_KEPT = 1e-3  # least share of a tensor that a cautious update counts as kept
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The weights of a group that have a gradient, and what is kept of each: lists side by side."""
+    """The weights of a group that have a gradient, and the optimizer's state for each of them: parallel lists."""
 
     group: dict[str, Any]
     weights: list[Tensor]
     parts: list[LocalParameter]
     grads: list[Tensor]
-    steps: list[float]  # 1 at a weight's first
+    steps: list[float]  # 1 at a weight's first step
     kept: dict[str, list[Tensor]]
 
     @property
@@ -40,7 +40,6 @@ class Turn:
         return float(self.group["weight_decay"])
 
     def singles(self) -> Iterator[Turn]:
-        """The same for each weight by itself."""
         for n, (weight, part, grad, step) in enumerate(
             zip(self.weights, self.parts, self.grads, self.steps, strict=True)
         ):
@@ -49,14 +48,14 @@ class Turn:
 
 
 def with_decay(groups: Iterable[dict[str, Any]], decay: float) -> list[dict[str, Any]]:
-    """Copies of groups; the decayed ones have this weight decay, the others none."""
+    """Return copies of groups with the weight decay `decay`, or 0 for groups that are not decayed."""
     return [{**group, "weight_decay": decay if group["decayed"] else 0.0} for group in groups]
 
 
 def turns(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None = None) -> Iterator[Turn]:
-    """A turn for each group in which any weight has a gradient: the step is counted, what is not kept yet begins at 0.
+    """Yield a turn for each group in which any weight has a gradient; count its step and add missing state, as zeros.
 
-    All that is kept lies in `optimizer.state[weight]` as tensors; `step` on the CPU, where reading it waits for nobody.
+    The state is in `optimizer.state[weight]` as tensors. `step` is on the CPU, so reading it does not wait for the GPU.
     """
     for group in optimizer.param_groups if groups is None else groups:
         fed = [(w, p) for w, p in zip(group["params"], group["parts"], strict=True) if w.grad is not None]
@@ -69,7 +68,7 @@ def turns(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None =
 
 
 def move_moments(turn: Turn, betas: tuple[float | list[float], float | list[float]]) -> None:
-    """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g²; a beta for all weights or for each its own."""
+    """Compute m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g²; a beta is one number, or one for each weight."""
     first, second = (turn.kept[name] for name in MOMENTS)
     forget = [1 - b for b in betas[0]] if isinstance(betas[0], list) else 1 - betas[0]
     torch._foreach_lerp_(first, turn.grads, forget)
@@ -79,17 +78,17 @@ def move_moments(turn: Turn, betas: tuple[float | list[float], float | list[floa
 
 
 def quotients(turn: Turn, epsilon: float | list[float]) -> list[Tensor]:
-    """m / (√v + ε) of the moments as they are."""
+    """Return m / (√v + ε) of the moments without bias correction."""
     roots = torch._foreach_sqrt(turn.kept["exp_avg_sq"])
     torch._foreach_add_(roots, epsilon)
     return list(torch._foreach_div(turn.kept["exp_avg"], roots))
 
 
 def directions(turn: Turn, betas: tuple[float, float], epsilon: float, correct: Correct = "yes") -> list[Tensor]:
-    """Adam's direction of every weight, the moments moved first.
+    """Update the moments and return Adam's direction for every weight.
 
-    The moments are not corrected for beginning at 0 ("no"), or before epsilon is added ("yes", the paper's algorithm),
-    or after that ("outside", the paper's shorter form: epsilon counts for more in the first steps).
+    The bias correction `correct` is left out ("no"), done before epsilon is added ("yes", the paper's algorithm), or
+    after that ("outside", the paper's shorter form, in which epsilon has more effect in the first steps).
     """
     move_moments(turn, betas)
     if correct == "no":
@@ -101,14 +100,16 @@ def directions(turn: Turn, betas: tuple[float, float], epsilon: float, correct: 
 
 
 def corrections(turn: Turn, betas: tuple[float, float], epsilon: float) -> tuple[list[float], list[float]]:
-    """Of each weight, the epsilon and the factor by which moments as they are give the corrected direction."""
+    """Return an epsilon and a factor for each weight, with which uncorrected moments give the corrected direction."""
     roots = [math.sqrt(1 - betas[1] ** step) for step in turn.steps]
     return [epsilon * r for r in roots], [r / (1 - betas[0] ** step) for r, step in zip(roots, turn.steps, strict=True)]
 
 
 def walk(turn: Turn, along: list[Tensor], rate: float, *, length: float = 1.0, softly: bool = False) -> None:
-    """w -= rate (length direction + decay w); `softly`: w decays only where its direction leads towards 0 as well
-    (Chen et al. 2025, cautious weight decay)."""
+    """Compute w -= rate (length direction + decay w).
+
+    With `softly`, w decays only if its direction also leads toward 0 (cautious weight decay, Chen et al. 2025).
+    """
     if turn.decay and softly:
         towards = [weight * (weight * direction > 0) for weight, direction in zip(turn.weights, along, strict=True)]
         torch._foreach_sub_(turn.weights, towards, alpha=rate * turn.decay)
@@ -118,8 +119,10 @@ def walk(turn: Turn, along: list[Tensor], rate: float, *, length: float = 1.0, s
 
 
 def keep_agreeing(turn: Turn, along: list[Tensor]) -> None:
-    """Leave out of each direction what has not the gradient's sign, and lengthen the rest by as much as is left out
-    (Liang et al. 2024, cautious optimizers); the ranks speak one time."""
+    """Zero the entries of each direction whose sign differs from the gradient's, and lengthen the rest to compensate.
+
+    These are cautious optimizers (Liang et al. 2024). All tensors together need one all-reduce.
+    """
     kept = [direction * grad > 0 for direction, grad in zip(along, turn.grads, strict=True)]
     counts = sums(torch.stack([keep.sum(dtype=torch.float32) for keep in kept]), turn.parts)
     sizes = torch.tensor([max(1, part.size) for part in turn.parts], dtype=torch.float32)
@@ -128,29 +131,26 @@ def keep_agreeing(turn: Turn, along: list[Tensor]) -> None:
 
 
 def squares(tensors: list[Tensor], parts: list[LocalParameter]) -> Tensor:
-    """The squared norm of each tensor over all its boxes, [n]: the same numbers on every rank, by one all-reduce."""
+    """Return the squared norm of each complete tensor, [n], the same on every rank; needs one all-reduce."""
     return sums(torch.stack(torch._foreach_norm(tensors)).square(), parts)
 
 
 def scale(tensors: list[Tensor], factors: Tensor) -> None:
-    """Multiply each tensor by its own of n numbers, which stay on the device."""
+    """Multiply each of n tensors by its factor; the factors stay on the device."""
     torch._foreach_mul_(tensors, list(factors.unbind()))
 
 
 def check_betas(betas: tuple[float, float], name: str = "betas") -> None:
-    """Refuse what no exponential mean can forget by."""
     if not all(0 <= b < 1 for b in betas):
         raise ValueError(f"{name}: found {as_toml(betas)}; wanted two numbers from 0 to below 1")
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
-    """Refuse what would divide by 0, or by little else than itself."""
     if not 0 < epsilon < 1:
         raise ValueError(f"{name}: found {epsilon}; wanted a number above 0 and below 1")
 
 
 def check_share(name: str, share: float) -> None:
-    """Refuse decays and rates that are negative, endless or no number."""
     if not 0 <= share < float("inf"):
         raise ValueError(f"{name}: found {share}; wanted 0 or more")
 

@@ -1,9 +1,9 @@
-"""Top: what stands between a network and a task's head: the states of its layers, a mix of them, an LSTM over it.
+"""Layers between a network and a task's head: a mix of the network's layers, and an LSTM.
 
     batch -> read -> one layer or all, [B, T, D] -> mix -> an example a row, [E, L, D] -> LSTM -> as before, [B, T, W]
 
-B rows, T tokens a row, E examples in them, L tokens of the longest one, D width of the network's states, W of what
-leaves. With an ELMo under it this is Peters et al. 2018; with a Transformer it is there if asked for.
+B rows, T tokens per row, E examples in them, L tokens of the longest one, D width of the network's states, W width of
+the result. On an ELMo this is Peters et al. 2018; on a Transformer there are no such layers by default.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ordsmed.nn.dropout import Dropout
 from ordsmed.nn.mix import ScalarMix
 from ordsmed.nn.model import Block, Model, ModelSettings
 
-WIDEST, DEEPEST = 65_536, 100  # of the LSTM: more is a mistake, and would be made before memory is counted
+WIDEST, DEEPEST = 65_536, 100  # limits of the LSTM, which is built before memory is estimated
 
 
 @dataclass(frozen=True)
 class Top:
-    """What a task puts between the network and its head."""
+    """The layers that a task puts between the network and its head."""
 
     mix: bool | None = None
     """a learned mix of all layers in place of the last one; left out: for an ELMo alone"""
@@ -49,7 +49,7 @@ class Top:
             raise ValueError(f"dropout: found {self.dropout}; wanted 0 to below 1")
 
     def for_family(self, family: ModelSettings) -> Top:
-        """With what was left out filled in, for a network with these settings."""
+        """Return the settings with defaults filled in, for a network with these settings."""
         elmo = family.capabilities.state
         usual: dict[str, Any] = {"mix": elmo, "recurrent": 256 if elmo else 0, "dropout": 0.5 if elmo else 0.1}
         top = replace(self, **{name: value for name, value in usual.items() if getattr(self, name) is None})
@@ -61,16 +61,15 @@ class Top:
 
     @property
     def plain(self) -> bool:
-        """Of these, filled in: does the head stand on the network's last layer itself?"""
+        """Return whether the head reads the network's last layer directly; call it on the result of `for_family`."""
         assert None not in (self.mix, self.recurrent)
         return not self.mix and not self.recurrent
 
 
 class Upper(nn.Module):
-    """States of layers -> states for a head, laid out like the batch."""
+    """Layers that turn the states of a network's layers into states for a head, in the layout of the batch."""
 
     def __init__(self, settings: Top, family: ModelSettings) -> None:
-        """On a network with settings `family`."""
         super().__init__()
         settings = settings.for_family(family)
         self.mix = ScalarMix(family.layers + 1) if settings.mix else None
@@ -80,11 +79,10 @@ class Upper(nn.Module):
 
     @property
     def mixes(self) -> bool:
-        """Does it want every layer?"""
         return self.mix is not None
 
     def forward(self, layers: Sequence[Tensor], batch: Batch) -> Tensor:
-        """What `read` gives -> [B, T, W]."""
+        """Return states [B, T, W] from the layers that `read` returns."""
         states: Tensor = self.dropout(layers[-1] if self.mix is None else self.mix(layers))
         if self.recurrent is not None:
             states = self.recurrent(states, batch)
@@ -92,10 +90,10 @@ class Upper(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """LSTM layers that read each example both ways.
+    """LSTM layers that read each example in both directions.
 
-    Rows are padded at their ends, where it harms no direction, for each is an LSTM of its own. Torch's packed rows give
-    the same numbers, on a CPU five times slower where rows are long.
+    Rows are padded at their ends; each direction is a separate LSTM, so padding affects neither. Torch's packed rows
+    give the same numbers, but are five times slower on a CPU if rows are long.
     """
 
     def __init__(self, entering: int, settings: Top) -> None:
@@ -111,19 +109,19 @@ class Recurrent(nn.Module):
             fresh(lstm)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """[B, T, D] -> [B, T, W]; 0 where no example has a token."""
+        """Return states [B, T, W] from states [B, T, D]; 0 at positions outside any example."""
         begin, lengths, longest = batch.examples()
         step = torch.arange(longest, device=lengths.device)
         positions = begin + torch.minimum(step, lengths - 1)
         x = self._both_ways(picked(states, positions), lengths)
-        beyond = states.shape[0] * states.shape[1]  # one place more, at which nobody looks
-        positions = positions.masked_fill(step >= lengths, beyond)  # a list of the others would have to wait for a GPU
+        beyond = states.shape[0] * states.shape[1]  # one extra position, for padding; it is dropped
+        positions = positions.masked_fill(step >= lengths, beyond)  # a mask would synchronize the GPU
         flat = x.new_zeros(beyond + 1, self.width).index_copy(0, positions.flatten(), x.flatten(0, 1))
         rows: Tensor = flat[:-1].unflatten(0, states.shape[:2])
         return rows
 
     def _both_ways(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """[E, L, D] -> [E, L, W], in full precision: not every device has this kernel in 16 bits."""
+        """Return [E, L, W] from [E, L, D], in full precision: not every device has a 16-bit kernel for LSTMs."""
         examples, longest = x.shape[:2]
         begin = torch.arange(examples, device=lengths.device)[:, None] * longest
         turn = turned(begin, lengths, longest)
@@ -135,18 +133,20 @@ class Recurrent(nn.Module):
 
 
 def read(model: Model, family: ModelSettings, batch: Batch, *, every: bool, frozen: bool = False) -> list[Tensor]:
-    """States of the last layer alone or of all, embeddings first, [B, T, D] each; `frozen`: for no gradient."""
+    """Return the states of the last layer, or of all (`every`) with embeddings first, [B, T, D] each.
+
+    With `frozen`, they have no gradient.
+    """
     with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
         return (_read_elmo if family.capabilities.state else _read_blocks)(model, family, batch, every)
 
 
 def width(family: ModelSettings) -> int:
-    """Numbers a token of what `read` gives."""
     return int(family.width) * (2 if family.capabilities.state else 1)
 
 
 def fresh(lstm: nn.LSTM) -> None:
-    """Each gate's input by Glorot's rule, its recurrence orthogonal, biases 0 but the forget gate's, which is 1."""
+    """Initialize an LSTM: input weights by Glorot's rule, recurrent ones orthogonal, biases 0, the forget gate's 1."""
     for name, weight in lstm.named_parameters():
         for number, gate in enumerate(weight.chunk(4)):  # i f g o
             if name.startswith("bias"):
@@ -156,15 +156,15 @@ def fresh(lstm: nn.LSTM) -> None:
 
 
 def picked(states: Tensor, positions: Tensor) -> Tensor:
-    """What stands at these places of the rows laid end to end, [B, T, D] and [E, L] -> [E, L, D]."""
+    """Return the states at these positions of the flattened rows, [B, T, D] and [E, L] -> [E, L, D]."""
     words: Tensor = states.flatten(0, 1).index_select(0, positions.flatten()).unflatten(0, positions.shape)
     return words
 
 
 def turned(begin: Tensor, lengths: Tensor, longest: int) -> Tensor:
-    """The places of examples, [E, 1] each, read from the last token to the first, what follows as it is; [E, longest].
+    """Return the positions of examples that start at `begin` [E, 1], in reverse, [E, longest].
 
-    Turned twice they are as they were.
+    Padding keeps its positions. Reversing twice restores the order.
     """
     step = torch.arange(longest, device=lengths.device)
     return begin + torch.where(step < lengths, lengths - 1 - step, step)
@@ -178,7 +178,7 @@ def _read_blocks(model: Model, family: ModelSettings, batch: Batch, every: bool)
 
 
 def _read_elmo(model: Any, family: Any, batch: Batch, every: bool) -> list[Tensor]:
-    """Both directions side by side, in reading order, [B, T, 2P]; each example, alone in its row, is read anew."""
+    """Return the states of both directions, concatenated in reading order, [B, T, 2P]; each row is one new example."""
     assert batch.characters is not None
     assert batch.words is not None
     assert batch.spans is not None

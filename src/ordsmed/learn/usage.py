@@ -1,4 +1,4 @@
-"""How a model is used: what it is for, and code of others' libraries that asks it; for its card."""
+"""Usage of a model for its card: its purpose, and code of other libraries that uses it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 MASKED, BEGUN, TEXT = "This is a {mask}.", "Once upon", "This is a text."  # example texts in the code
-LONGEST = 90  # characters of an example of a task
+LONGEST = 90  # most characters of a task's example
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What an objective or a task says of its network to people who know nothing of ordsmed."""
+    """A description of a network for people who do not know ordsmed."""
 
     pipeline: str
     "as Hugging Face calls what it is for: fill-mask, text-classification..."
@@ -28,10 +28,10 @@ class Usage:
     "by which others find it, beside those of every card"
 
     def with_examples(self, examples: Mapping[str, str]) -> Usage:
-        """Return the same usage with other texts in its code, such as one in the model's language.
+        """Return the same usage with other texts in its code, such as a text in the model's language.
 
         Args:
-            examples: text that stands in the code -> text to write there.
+            examples: text in the code -> its replacement.
         """
         how = self.how
         for text, example in examples.items():
@@ -40,44 +40,41 @@ class Usage:
 
 
 def _inside(text: str) -> str:
-    """Return a text as it stands between quotes."""
+    """Return a text as it is written between the quotes of a string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def is_short(text: str) -> bool:
-    """Can a text be an example on a card? It has some words, and fits into a line."""
+    """Return whether a text can be an example on a card: it has at least three words and fits into a line."""
     return len(text.split()) >= 3 and len(text) <= LONGEST
 
 
 def in_python(name: str, code: str) -> str:
-    """Code that names a model's folder."""
+    """Return Markdown with Python code, introduced by what the model's folder is called in it."""
     return f"With `{name}` the path of this folder:\n\n{block(code)}"
 
 
 def block(code: str) -> str:
-    """Code in Markdown."""
     return f"```python\n{code.rstrip()}\n```"
 
 
 def pipeline(kind: str, name: str, more: str = "") -> str:
-    """Code that makes a pipeline of transformers of it, `ask`."""
+    """Return code that makes a pipeline of transformers, `ask`, from the model."""
     return f'from transformers import pipeline\n\nask = pipeline("{kind}", model={json.dumps(name)}{more})\n'
 
 
 def loaded(kind: str, name: str, more: str = "") -> str:
-    """Code that loads it, and its tokenizer, by one of transformers' classes."""
+    """Return code that loads the model and its tokenizer with a class of transformers."""
     quoted = json.dumps(name)
     return f"tokenizer = AutoTokenizer.from_pretrained({quoted})\nmodel = {kind}.from_pretrained({quoted}){more}\n"
 
 
 def generation(name: str) -> Usage:
-    """Of a network that goes on with texts."""
     call = f'pipeline("text-generation", model={json.dumps(name)})\nprint(ask("{BEGUN}", max_new_tokens=20))'
     return Usage("text-generation", "predicts the next token", _of_tokens(name, "AutoModelForCausalLM", call))
 
 
 def filling(name: str, mask: str) -> Usage:
-    """Of a network that fills gaps."""
     text = json.dumps(MASKED.format(mask=mask), ensure_ascii=False)
     call = f'pipeline("fill-mask", model={json.dumps(name)})\nprint(ask({text}))'
     does = "fills masked tokens, seeing both sides"

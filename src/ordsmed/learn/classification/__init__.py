@@ -1,1 +1,1 @@
-"""What the task classify is made of: its records, its features, its predictions."""
+"""Parts of the task classify: records, features and predictions."""

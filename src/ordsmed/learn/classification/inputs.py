@@ -1,4 +1,4 @@
-"""What a network reads of labeled texts: one text or two in a row of tokens (data/examples.py), and what is right."""
+"""Features of labeled texts: one text or two in a row of tokens (data/examples.py), and the labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,17 +14,19 @@ from ordsmed.data.features import Features
 from ordsmed.data.pieces import TextReader
 from ordsmed.learn.classification.records import LabeledFiles, Records
 
-UNKNOWN = -1  # in place of a label's number
+UNKNOWN = -1  # in place of the number of a label
 
 
 def features(settings: LabeledFiles, length: int, records: Records, reader: TextReader) -> Features:
-    """Examples of at most so many tokens."""
     columns = [column for column in (records.texts, records.seconds) if column]
     return replace(examples(columns, length, reader), labels=targets(settings, records))
 
 
 def targets(settings: LabeledFiles, records: Records) -> NDArray[Any] | None:
-    """What is right for each example, as the network learns it; -1, or no number, where it is not known."""
+    """Return the label of each example as the network learns it; None if no label is known.
+
+    A class is its number, -1 if it is unknown. A number is scaled to 0 to 1, NaN if it is unknown.
+    """
     if not records.known:
         return None
     if settings.number:
@@ -44,5 +46,5 @@ def targets(settings: LabeledFiles, records: Records) -> NDArray[Any] | None:
 
 
 def numbers(written: Sequence[str]) -> NDArray[np.float64]:
-    """Not a number where nothing is written."""
+    """Convert strings to numbers; an empty string is NaN."""
     return np.array([float(value or "nan") for value in written])

@@ -1,6 +1,6 @@
-"""Predicted labels and numbers: scored, written as people expect them, and read again, whoever made them.
+"""Predicted labels and numbers: score them, write them in usual formats, and read such files, also of other programs.
 
-records, predictions -> scores; predictions.tsv (line, predicted, gold, a probability a label); files for GLUE's board
+records, predictions -> scores; predictions.tsv (line, predicted, gold, a probability per label); files for GLUE's board
 """
 
 import contextlib
@@ -23,23 +23,20 @@ from ordsmed.text.labelled.tables import Table
 from ordsmed.text.read import lines
 
 OF_NUMBERS = ("pearson", "spearman", "squared_error")
-LOSSES = ("squared_error",)  # less is better, and no share of anything
-COLUMNS, GLUE_COLUMNS = ("line", "predicted", "gold"), ("index", "prediction")  # how files of predictions begin
-MENDED = 0.1  # the share of lines whose right answer may have been mended since they were predicted
+LOSSES = ("squared_error",)  # lower is better, and not a share
+COLUMNS, GLUE_COLUMNS = ("line", "predicted", "gold"), ("index", "prediction")  # first columns of files of predictions
+MENDED = 0.1  # largest share of lines whose right answer may have been corrected since
 
 
 @dataclass(frozen=True)
 class LabelPredictions:
-    """What is predicted for each record."""
-
     values: list[Any]  # labels or numbers
-    shares: NDArray[np.float32] | None = None  # [records, labels]  the probability of each, where it is known
+    shares: NDArray[np.float32] | None = None  # [records, labels]  probability of each label, if known
 
 
 def score(
     settings: LabeledFiles, metrics: Sequence[str], records: Records, predictions: LabelPredictions
 ) -> dict[str, float]:
-    """The official numbers, in per cent."""
     if not records.known:
         return {}
     if not settings.number:
@@ -50,7 +47,7 @@ def score(
 
 
 def check_f1(metrics: Sequence[str], labels: Sequence[str]) -> None:
-    """Refuse the F1 of one label where there are more than two."""
+    """Raise an error if the F1 of one label is used with more than two labels."""
     if "f1" in metrics and len(labels) != 2:
         raise RecipeError("task.metrics", f"f1 of {len(labels)} labels", "two", "use macro_f1")
 
@@ -58,7 +55,10 @@ def check_f1(metrics: Sequence[str], labels: Sequence[str]) -> None:
 def _numbered(
     settings: LabeledFiles, records: Records, predictions: LabelPredictions
 ) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
-    """Right and predicted where the right is known, as numbers; labels that are none of the task's come last."""
+    """Return the labels, and the right and predicted ones as numbers, for records with a known answer.
+
+    Labels that the task does not have come last. Of a task that predicts numbers there are no labels.
+    """
     right, predicted = [[column[n] for n in records.known] for column in (records.gold, predictions.values)]
     if settings.number:
         return [], numbers(right), np.array(predicted, np.float64)
@@ -70,7 +70,6 @@ def _numbered(
 def details(
     settings: LabeledFiles, records: Records, predictions: LabelPredictions
 ) -> list[tuple[str, list[str], list[list[Any]]]]:
-    """Tables for a person: scores by label, and what is predicted where which label is right."""
     if not records.known:
         return []
     labels, right, predicted = _numbered(settings, records, predictions)
@@ -87,7 +86,7 @@ def details(
 
 
 def write(settings: LabeledFiles, folder: Path, records: Records, predictions: LabelPredictions) -> list[Path]:
-    """A table of all, and of test splits of GLUE what its board takes."""
+    """Write a table of all predictions and, for test splits of GLUE, the files that its board accepts."""
     predicted = [f"{value:.9g}" for value in predictions.values] if settings.number else predictions.values
     columns = [records.locations, predicted, records.gold]
     labels: tuple[str, ...] = ()
@@ -106,7 +105,7 @@ def write(settings: LabeledFiles, folder: Path, records: Records, predictions: L
 
 
 def read(settings: LabeledFiles, path: Path, records: Records) -> LabelPredictions:
-    """Predictions from a file as `ordsmed` or GLUE write them, or with a label a line."""
+    """Read predictions that `ordsmed` wrote, a GLUE submission, or a file with a label per line."""
     rows = [line.split("\t") for line in lines(path, settings.errors)]
     while rows and rows[-1] == [""]:
         rows.pop()
@@ -125,7 +124,7 @@ def read(settings: LabeledFiles, path: Path, records: Records) -> LabelPredictio
 
 
 def _check_gold(settings: LabeledFiles, path: Path, rows: Sequence[Sequence[str]], records: Records) -> None:
-    """Refuse predictions that were made for other data: what was right there is not what is right here."""
+    """Raise an error if predictions were made for other data, because many right answers differ."""
     right = dict(zip(records.locations, records.gold, strict=True))
     pairs = [(row[0], settings.plain_label(row[2]), right.get(row[0], "")) for row in rows[1:] if len(row) > 2]
     known = [(place, then, now) for place, then, now in pairs if then and now]
@@ -146,8 +145,8 @@ def _is_same(then: str, now: str, *, number: bool) -> bool:
 
 
 def _decoded(settings: LabeledFiles, path: Path, written: Sequence[str], records: Records, last: int) -> list[Any]:
-    """Labels or numbers, one a record; `last` is the line of the last."""
-    # a number of -1 is one: only where it stands for what is right does it say that this is not known
+    """Return labels or numbers, one for each record; `last` is the line number of the last row."""
+    # a predicted number of -1 is valid; only a right answer of -1 means that it is unknown
     predicted = [*written] if settings.number else [settings.plain_label(label) for label in written]
     count = len(predicted) - predicted.count("")
     if count != len(records) or len(predicted) != len(records):

@@ -1,8 +1,8 @@
-"""Texts with their labels or numbers, as files hold them: tables of columns by name, and GLUE's and XNLI's files.
+"""Records of labeled texts, read from tables with named columns and from the files of GLUE and XNLI.
 
     settings of the files -> LabeledFiles.records(paths) -> Records(texts, seconds, gold)
 
-What files hold is plain text here; labels become numbers with the features.
+Records hold the text of the files; labels become numbers in the features.
 """
 
 import math
@@ -20,28 +20,24 @@ from ordsmed.text.labelled import glue, tables
 from ordsmed.text.labelled.tables import Column, Format, Table
 from ordsmed.text.read import Errors, files
 
-SCORED = ("dev", "validation", "valid", "test")  # what rows that are not to learn from are called; the first that is
-NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")  # as a file of labels writes one
-MANY_NUMBERS = 10  # different numbers with a fraction, from which on they are refused as classes
+SCORED = ("dev", "validation", "valid", "test")  # names of splits for evaluation; the first that a file has is used
+NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")  # a number in a file of labels
+MANY_NUMBERS = 10  # this many different numbers with fractions are refused as classes
 
 
 @dataclass(frozen=True)
 class Part:
-    """A file's rows."""
-
     path: Path
     lines: list[int]
-    split: str = ""  # of GLUE
-    indexes: Sequence[str] = ()  # by which GLUE knows the rows of a test split
+    split: str = ""  # GLUE's name of the split
+    indexes: Sequence[str] = ()  # GLUE's ids of the rows of a test split
 
 
 @dataclass(frozen=True)
 class Records:
-    """Texts with what is right for them, file after file."""
-
     texts: list[str]
-    seconds: list[str]  # where examples are pairs; else empty
-    gold: list[str]  # as the files write it; "" where it is not known
+    seconds: list[str]  # second texts of pairs, else empty
+    gold: list[str]  # as written in the files; "" if unknown
     parts: list[Part]
 
     def __len__(self) -> int:
@@ -49,17 +45,16 @@ class Records:
 
     @property
     def known(self) -> list[int]:
-        """The records whose right answer is known."""
+        """Return the numbers of the records whose right answer is known."""
         return [number for number, gold in enumerate(self.gold) if gold]
 
     @property
     def indexes(self) -> list[str]:
-        """GLUE's, of a test split; else none."""
         return [index for part in self.parts for index in part.indexes]
 
     @property
     def locations(self) -> list[str]:
-        """The line of each, with its file where there are several; without tabs and line ends."""
+        """Return the line of each record, with its file if there are several; without tabs and line ends."""
         if len(self.parts) == 1:
             return [f"{line}" for line in self.parts[0].lines]
         named = ((str(part.path).translate(dict.fromkeys(map(ord, "\t\r\n"), " ")), part) for part in self.parts)
@@ -68,7 +63,7 @@ class Records:
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledFiles(Files):
-    """Files of labeled texts, and how they are read: the first part of the settings."""
+    """Settings for files of labeled texts, the first part of a task's settings."""
 
     name: str = ""
     """a task of GLUE (cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli), or xnli: `train` and `dev` are its files,
@@ -111,7 +106,7 @@ class LabeledFiles(Files):
             raise ValueError("unordered: found without `second`; wanted pairs")
 
     def _adopt(self, task: glue.GlueTask) -> None:
-        """What GLUE says of a task by name."""
+        """Set what GLUE defines for a task; raise an error for settings that contradict it."""
         if (self.text, self.second, self.label, self.split) != ("text", None, "label", None):
             raise ValueError("name: found with columns; wanted none of them, for those of GLUE are known")
         if self.labels not in ((), task.labels):
@@ -123,17 +118,14 @@ class LabeledFiles(Files):
 
     @property
     def benchmark(self) -> glue.GlueTask | None:
-        """What is known of the task that `name` names."""
         return glue.named(self.name) if self.name else None
 
     @property
     def pairs(self) -> bool:
-        """Are examples pairs of texts?"""
         return "second" in self.benchmark.columns if self.benchmark else self.second is not None
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The numbers that the network learns as 0 and 1."""
         assert self.scale is not None, "the training data say the scale: complete() comes first"
         return self.scale
 
@@ -184,7 +176,7 @@ class LabeledFiles(Files):
         return Records([*texts], [*seconds], [""] * len(texts), [])
 
     def _files(self, paths: Sequence[str], learning: bool) -> list[Path]:
-        """Of GLUE a folder means its file to learn from, or to be evaluated by."""
+        """Return the files of `paths`; a folder of GLUE is replaced by its training file or its evaluation file."""
         task, split = self.benchmark, "train" if learning else "dev"
         if not task:
             return files(paths)
@@ -199,7 +191,7 @@ class LabeledFiles(Files):
         return chosen
 
     def _table(self, path: Path, learning: bool) -> tuple[Table, str]:
-        """What a file holds, and which split of GLUE that is."""
+        """Read a file; return its rows, and its split of GLUE ("" for other files)."""
         if self.benchmark:
             table, split = glue.read(self.benchmark, path, self.errors, self.format, self.language)
         else:
@@ -223,7 +215,7 @@ class LabeledFiles(Files):
         return table, split
 
     def _columns(self, path: Path, learning: bool) -> Table:
-        """The columns of a file of one's own; where nothing is learned the labels may be missing."""
+        """Read the columns of a user's file; labels may be missing if they are not used for training."""
         roles = {"text": self.text, "second": self.second, "label": self.label, "split": self.split}
         columns = {role: column for role, column in roles.items() if column is not None}
         how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
@@ -237,12 +229,11 @@ class LabeledFiles(Files):
             raise tables.NoColumn(error.place, error.found, error.wanted, remedy) from None
 
     def plain_label(self, label: str) -> str:
-        """A label as it is known: in GLUE some have other names too."""
+        """Return the usual name of a label: some labels of GLUE have several names."""
         label = " ".join(label.split())
         return self.benchmark.plain(label) if self.benchmark else label
 
     def _learnable(self, table: Table) -> Table:
-        """The rows whose label is one to learn."""
         gold = table.columns["label"]
         rows = [row for row, label in enumerate(gold) if (label in self.labels if self.labels else label)]
         if not rows:
@@ -256,12 +247,10 @@ class LabeledFiles(Files):
 
 
 def _fetched(task: glue.GlueTask) -> str:
-    """Where `ordsmed fetch` puts the files of a task that has a name."""
     return read.FETCHED + task.fetched
 
 
 def _score_column(table: Table) -> str:
-    """What the rows are called that are not to learn from."""
     values = set(table.columns["split"])
     column = next((name for name in SCORED if name in values), None)
     if column is None:
@@ -270,7 +259,7 @@ def _score_column(table: Table) -> str:
 
 
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Each once, as numbers where all are, else by their characters."""
+    """Return the different labels, sorted as numbers if all are numbers, otherwise by their characters."""
     different = sorted(set(labels) - {""})
     try:
         return tuple(sorted(different, key=float))
@@ -279,7 +268,7 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
-    """Refuse labels of training data that mean the same (1, 1.0 and true), or that are numbers to be predicted.
+    """Raise an error for training labels that mean the same (1, 1.0 and true), or are numbers to be predicted.
 
     Labels with fractions that mostly occur once are not classes. A few of them may be, and are reported.
     """

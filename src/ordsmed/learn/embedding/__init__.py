@@ -1,1 +1,1 @@
-"""What the task pairs is made of: its records, its features, what is compared with what, its predictions."""
+"""Parts of the task pairs: records, features, losses and predictions."""

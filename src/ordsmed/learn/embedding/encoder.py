@@ -1,9 +1,9 @@
-"""Networks that learn from pairs: the vector of a text, and the loss of a whole step.
+"""Networks that learn from pairs: the vector of a text, and the loss of a complete step.
 
     batch -> states [B, T, D] -> pool -> vectors [E, D], not normalized -> losses of all texts of the step
 
-In one micro-batch that is the usual way. A larger step is seen first (`view`, `compare`), which gives the gradient of
-every vector; each micro-batch then pulls its own vectors along that gradient.
+A step of one micro-batch computes this loss directly. A larger step first computes all vectors (`view`) and the
+gradient of each (`compare`); each micro-batch then computes its vectors again and backpropagates their gradients.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TERM = "pairs"
 
 
 class PairComparing(Task, Comparing):
-    """A network whose texts are compared over a whole step, by what `scores` calls vectors: [E, D], or [E, L, W]."""
+    """A network whose texts are compared over a complete step, by the `vectors` of `scores`: [E, D], or [E, L, W]."""
 
     def __init__(self, model: ModelSettings, vocabulary: int, comparison: Comparison) -> None:
         super().__init__(Top(mix=False, recurrent=0), model, vocabulary)
         self.comparison, self.weights = comparison, {TERM: 1.0}
-        self.seen: deque[tuple[Tensor, Tensor]] = deque()  # of each micro-batch to come: gradient and loss
+        self.seen: deque[tuple[Tensor, Tensor]] = deque()  # gradient and loss of each remaining micro-batch
 
     def count(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.labels is not None
@@ -46,7 +46,6 @@ class PairComparing(Task, Comparing):
         return {**self.scores(batch), "labels": batch.labels}
 
     def step_losses(self, views: dict[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Some anchors' numbers and losses, part after part."""
         return losses(self.comparison, views["vectors"], views["labels"])
 
     def compare(self, views: dict[str, Tensor], micro_batches: Sequence[slice]) -> None:
@@ -68,17 +67,15 @@ class PairComparing(Task, Comparing):
             return {TERM: torch.stack([lost.sum() for _, lost in self.step_losses(views)]).sum()}
         gradient, lost = self.seen.popleft()
         vectors = scores["vectors"]
-        pull = (vectors * gradient[:, : vectors.shape[1]]).sum()  # of tokens there are as many as in the longest text
+        pull = (vectors * gradient[:, : vectors.shape[1]]).sum()  # a micro-batch has fewer tokens per text
         return {TERM: lost + pull - pull.detach()}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Texts as they come, so no loss: `Files.losses` tells it when all are known."""
+        """Return the answers without a loss: `Files.losses` computes it from all texts."""
         return self.answers(self.scores(batch), batch)
 
 
 class PairEncoder(PairComparing, Embedding):
-    """A network and how its tokens become the vector of a text."""
-
     def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
         super().__init__(model, vocabulary, comparison)
         self.vectors, self.vector_width = vectors, width(model)
@@ -98,7 +95,7 @@ class PairEncoder(PairComparing, Embedding):
         return self.usage_as(does, (), "SentenceTransformer", name)
 
     def usage_as(self, does: str, tags: tuple[str, ...], opened_by: str, name: str) -> Usage:
-        """With the class of sentence-transformers that opens it."""
+        """Return the usage, with the class of sentence-transformers that opens an export."""
         code = (
             f"import ordsmed\n\nmodel = ordsmed.open({name!r})\n"
             'question = model.embed("What is old?", of="sentences", prompt="query").vectors\n'

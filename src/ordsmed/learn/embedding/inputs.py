@@ -1,9 +1,9 @@
-"""What a network reads of pairs: every different text once, and batches of whole records.
+"""Features of pairs: every different text once, and batches of complete records.
 
-    record 7: anchor 3, positive 19, negative 4  ->  texts 3, 19, 4 in rows, with what each of them is in `labels`
+    record 7: anchor 3, positive 19, negative 4  ->  texts 3, 19, 4 in rows, with the role of each in `labels`
 
-Where there are several data sets, all records of a step are of one of them: texts of other sets are told apart by their
-kind alone, and teach nothing as negatives. Sets take turns so that at any step each has had its proportion.
+If there are several data sets, all records of a step are from one of them: texts of other sets are too different to be
+useful negatives. The sets take turns, so that at any step each has had its proportion.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from ordsmed.learn.embedding.records import PairRecords
 
 Loss = Literal["infonce", "cosent", "cosine_mse", "margin_mse", "kl"]
 OF_SCORES: tuple[Loss, ...] = ("cosent", "cosine_mse", "margin_mse", "kl")
-BY_SIMILARITY: tuple[Loss, ...] = ("cosent", "cosine_mse")  # the score is that of a pair alone
-ANCHOR, POSITIVE, NEGATIVE = 0, 1, 2  # what a text of a batch is: the first number of its label
-COLUMNS = ("first", "members", "scores", "sets")  # of features: the records' own
+BY_SIMILARITY: tuple[Loss, ...] = ("cosent", "cosine_mse")  # the score is of a pair, so negatives are not read
+ANCHOR, POSITIVE, NEGATIVE = 0, 1, 2  # role of a text in a batch: the first number of its label
+COLUMNS = ("first", "members", "scores", "sets")  # fields of the records that features keep
 
 
 def features(records: PairRecords, reader: TextReader, length: int, query: str, passage: str) -> Features:
-    """Each text behind its prompt, of at most so many tokens."""
     prompts = [query] * records.queries + [passage] * (len(records.texts) - records.queries)
     texts = [prompt + text for prompt, text in zip(prompts, records.texts, strict=True)]
     more = {name: getattr(records, name) for name in COLUMNS}
@@ -43,7 +42,7 @@ def features(records: PairRecords, reader: TextReader, length: int, query: str, 
 
 
 def check_scores(records: PairRecords, loss: str) -> None:
-    """Refuse records that a loss of scores cannot learn from; what it does not read is told."""
+    """Raise an error for records that a loss of scores cannot learn from; report negatives that it does not read."""
     gold = records.gold
     absent, largest = np.isnan(gold), int(np.abs(np.nan_to_num(gold)).argmax())
     lacks = np.diff(records.first) < 3
@@ -66,7 +65,7 @@ def check_scores(records: PairRecords, loss: str) -> None:
 
 
 class RecordRows(ExampleRows):
-    """Batches of records by running numbers; each step's are of one data set."""
+    """Batches of records by running numbers; the records of a step are all from one data set."""
 
     def __init__(
         self, features: Features, packing: Packing, *key: object, batch: int, proportions: Sequence[float] = ()
@@ -91,7 +90,7 @@ class RecordRows(ExampleRows):
         return dataclasses.replace(batch, labels=torch.from_numpy(np.column_stack([labels, steps])))
 
     def labels(self, records: Ints) -> tuple[Ints, NDArray[np.float64]]:
-        """The texts of some records, and of each what it is, which text, and its score."""
+        """Return the texts of some records and, for each text, its role, its number and its score."""
         sizes = self.first[records + 1] - self.first[records]
         inside = run(sizes)
         at = np.repeat(self.first[records], sizes) + inside
@@ -99,7 +98,6 @@ class RecordRows(ExampleRows):
         return texts, np.stack([np.minimum(inside, NEGATIVE), texts, self.scores[at]], 1)
 
     def spans(self, numbers: Ints) -> list[Span]:
-        """Which records these are, and how many tokens their texts have."""
         chosen = self._chosen(numbers)
         sizes = np.add.reduceat(self.features.sizes[self.members], self.first[:-1])[chosen]
         return [Span(int(n), 0, int(e), 0, int(size)) for n, e, size in zip(numbers, chosen, sizes, strict=True)]
@@ -116,8 +114,6 @@ class RecordRows(ExampleRows):
 
 
 class Turns:
-    """Which data set a step is of, and how many steps before were of that one."""
-
     def __init__(self, sizes: Ints, batch: int, proportions: Sequence[float]) -> None:
         self.batch = batch
         shares: NDArray[np.float64] = np.asarray(proportions or sizes, np.float64)
@@ -129,7 +125,7 @@ class Turns:
         self.known: list[tuple[int, int]] = []
 
     def of(self, step: int) -> tuple[int, int]:
-        """The set that is furthest behind its proportion."""
+        """Return the data set of a step, the furthest below its proportion, and its number of earlier steps."""
         while len(self.known) <= step:
             which = int(np.argmax(self.shares * (len(self.known) + 1) - self.counts))
             self.known.append((which, int(self.counts[which])))

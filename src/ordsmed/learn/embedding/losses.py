@@ -1,13 +1,13 @@
-"""Losses over the vectors of a whole step: which of its texts belong together.
+"""Losses over the vectors of a complete step, by which of its texts belong together.
 
-    vectors [E, D], labels [E, 3] (what it is, which text, its score)  ->  a loss for each anchor [N]
+    vectors [E, D], labels [E, 3] (role, number of the text, score)  ->  a loss for each anchor [N]
 
-Of texts with a vector a token, [E, L, W], similarities are those of learn/embedding/maxsim.py.
-Of a step of training labels have a fourth number, that of the step, by which `flops` grows.
+Texts with a vector per token, [E, L, W], are compared as in learn/embedding/maxsim.py. In training, labels have a
+fourth number, that of the step, by which `flops` grows.
 
-Every loss is that of sentence-transformers of this name, as a sum over anchors: infonce is its
-MultipleNegativesRankingLoss (symmetric: MultipleNegativesSymmetricRankingLoss), cosent its CoSENTLoss, cosine_mse its
-CosineSimilarityLoss, margin_mse its MarginMSELoss, kl its DistillKLDivLoss; with `flops` they are its SpladeLoss.
+Every loss is that of sentence-transformers, as a sum over anchors: infonce is MultipleNegativesRankingLoss (symmetric:
+MultipleNegativesSymmetricRankingLoss), cosent is CoSENTLoss, cosine_mse is CosineSimilarityLoss, margin_mse is
+MarginMSELoss, kl is DistillKLDivLoss; with `flops` they are SpladeLoss.
 """
 
 from __future__ import annotations
@@ -23,33 +23,31 @@ from torch.nn import functional as F
 from ordsmed.learn.embedding.inputs import ANCHOR, NEGATIVE, POSITIVE, Loss
 from ordsmed.learn.embedding.maxsim import maxsim, maxsim_pairs
 
-AT_ONCE = 1 << 24  # similarities held at a time
+AT_ONCE = 1 << 24  # most similarities in memory
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How vectors are compared and what is learned from it."""
-
     loss: Loss
     temperature: float
     normalize: bool
     symmetric: bool = False
-    margin: float | None = None  # a negative that is more like the anchor than the positive by this much is none
-    widths: tuple[int, ...] = ()  # of the front of each vector; none: all of it
-    flops: tuple[float, ...] = ()  # how much the work of a search counts, of anchors and of candidates; none: nothing
-    flops_warmup: int = 0  # steps in which that grows to it
+    margin: float | None = None  # ignore a negative more similar than the positive by this
+    widths: tuple[int, ...] = ()  # of prefixes of each vector; empty: the complete vector
+    flops: tuple[float, ...] = ()  # weight of the FLOPS regularizer, of anchors and of candidates; empty: off
+    flops_warmup: int = 0  # steps over which this weight grows
 
 
 @dataclass(frozen=True)
 class StepTexts:
-    """The texts of a step by what they are: places among all."""
+    """The texts of a step by their roles, as positions among all texts."""
 
     labels: Tensor  # [E, 3] or [E, 4]
     anchors: Tensor  # [N]
     positives: Tensor  # [N]
     candidates: Tensor  # [M]  positives, then negatives
-    owners: Tensor  # [M]  the anchor that each belongs to
-    tokens: int = 1  # of the longest text, where each has a vector
+    owners: Tensor  # [M]  the number of the anchor of each
+    tokens: int = 1  # of the longest text, if each token has a vector
 
     @staticmethod
     def of(labels: Tensor, tokens: int) -> StepTexts:
@@ -60,7 +58,6 @@ class StepTexts:
         return StepTexts(labels, anchors, positives, candidates, owners, tokens)
 
     def text(self, at: Tensor) -> Tensor:
-        """Which text stands there."""
         return self.labels[at, 1]
 
     def score(self, at: Tensor) -> Tensor:
@@ -68,9 +65,9 @@ class StepTexts:
 
 
 def losses(how: Comparison, vectors: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Some anchors' numbers and the loss of each, part after part, so that not all similarities are held at once.
+    """Yield the numbers of some anchors and their losses, part after part, to limit the similarities in memory.
 
-    With several widths the loss is the sum of what each gives, as sentence-transformers' MatryoshkaLoss sums it.
+    With several widths the loss is the sum over widths, as in sentence-transformers' MatryoshkaLoss.
     """
     group = StepTexts.of(labels, vectors.shape[1] if vectors.ndim > 2 else 1)
     for part in chain(LOSSES[how.loss](how, group), _flops(how, group) if how.flops else ()):
@@ -93,14 +90,12 @@ def _at_width(vectors: Tensor, width: int, how: Comparison) -> Tensor:
 
 @dataclass(frozen=True)
 class LossPart:
-    """The loss of some anchors, from the vectors of all texts."""
-
     anchors: Tensor
     loss: Callable[[Tensor], Tensor]
 
 
 def _flops(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """The work of a search: of each word the square of its mean weight; each anchor bears an equal share."""
+    """Yield the FLOPS regularizer, the sum of the squared mean weights of all tokens, as the loss of every anchor."""
     grown = group.labels[:, 3].max() / how.flops_warmup if how.flops_warmup and group.labels.shape[1] > 3 else 1.0
     share = min(float(grown), 1.0) ** 2
 
@@ -113,7 +108,7 @@ def _flops(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """Of all candidates of the step the anchor's own positive is the right one."""
+    """Yield the cross-entropy of each anchor's own positive among all candidates of the step."""
     for some in _some(len(group.anchors), len(group.candidates) * group.tokens, group.anchors.device):
 
         def loss(vectors: Tensor, some: Tensor = some) -> Tensor:
@@ -124,7 +119,7 @@ def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _ranked(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
-    """How likely each positive is among all candidates; what may well be right beside it does not count."""
+    """Return the cross-entropy of each positive among all candidates, except other candidates that may be right."""
     anchors, positives = group.anchors[some], group.positives[some]
     similar = _similar(vectors, anchors, group.candidates)
     right = similar.gather(1, some[:, None])
@@ -142,7 +137,7 @@ def _is_positive(group: StepTexts) -> Tensor:
 
 
 def _found(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
-    """The other way round: how likely each anchor is among all, for its positive."""
+    """Return the cross-entropy of each anchor among all anchors, given its positive."""
     similar = _similar(vectors, group.anchors, group.positives[some]).T
     same = group.text(group.anchors[some])[:, None] == group.text(group.anchors)
     of_same = group.text(group.positives[some])[:, None] == group.text(group.positives)
@@ -154,7 +149,7 @@ def _found(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> 
 
 
 def _cosent(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """Every two pairs in their order: one logarithm over all pairs of pairs; each anchor bears an equal share."""
+    """Yield one log-sum-exp over all pairs of records with different scores, as the loss of every anchor."""
 
     def loss(vectors: Tensor) -> Tensor:
         similar, wanted = _pairwise(group, vectors) / how.temperature, group.score(group.positives)
@@ -166,7 +161,6 @@ def _cosent(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _cosine_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """The score is the cosine."""
     yield LossPart(_all(group), lambda vectors: (_pairwise(group, vectors) - group.score(group.positives)).square())
 
 
@@ -175,29 +169,28 @@ def _pairwise(group: StepTexts, vectors: Tensor) -> Tensor:
 
 
 def _own(group: StepTexts, vectors: Tensor) -> Tensor:
-    """How alike each candidate and its own anchor are, [M]."""
+    """Return the similarity of each candidate and its own anchor, [M]."""
     return _similar_pairs(vectors, group.anchors[group.owners], group.candidates)
 
 
 def _similar(vectors: Tensor, anchors: Tensor, texts: Tensor) -> Tensor:
-    """How alike each of some anchors is to each of some texts."""
     return maxsim(vectors[anchors], vectors[texts]) if vectors.ndim > 2 else vectors[anchors] @ vectors[texts].T
 
 
 def _similar_pairs(vectors: Tensor, anchors: Tensor, texts: Tensor) -> Tensor:
-    """How alike each anchor is to the text at its place."""
+    """Return the similarity of each anchor and the text at the same index."""
     pairs = vectors[anchors], vectors[texts]
     return maxsim_pairs(*pairs) if vectors.ndim > 2 else (pairs[0] * pairs[1]).sum(-1)
 
 
 def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """By how much the positive is better than each negative, as a teacher's scores say."""
+    """Yield the squared error of the margins between positive and negatives; the targets are a teacher's margins."""
 
     def loss(vectors: Tensor) -> Tensor:
         count, similar, wanted = len(group.anchors), _own(group, vectors), group.score(group.candidates)
         owners = group.owners[count:]
         margins = similar[:count][owners] - similar[count:]
-        margin = wanted[count:].isnan()  # one number for a triple is the margin itself
+        margin = wanted[count:].isnan()  # a single score of a record is the margin itself
         right = torch.where(margin, wanted[:count][owners], wanted[:count][owners] - wanted[count:])
         of_each = torch.bincount(owners, minlength=count).clamp(min=1)
         return similar.new_zeros(count).index_add(0, owners, (margins - right).square()) / of_each
@@ -206,7 +199,7 @@ def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _kl(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
-    """A teacher's scores of the positive and the negatives, as shares; ours shall be the same shares."""
+    """Yield KL(teacher || model) of the distributions over the positive and the negatives of each anchor."""
 
     def loss(vectors: Tensor) -> Tensor:
         student = _log_shares(group, _own(group, vectors) / how.temperature)
@@ -218,7 +211,7 @@ def _kl(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
 
 
 def _log_shares(group: StepTexts, values: Tensor) -> Tensor:
-    """The logarithm of each candidate's share among those of its anchor."""
+    """Return the log-softmax of each candidate's value among the candidates of its anchor."""
     count = len(group.anchors)
     most = values.new_full((count,), -torch.inf).scatter_reduce(0, group.owners, values.detach(), "amax")
     lower = values - most[group.owners]
@@ -239,6 +232,6 @@ def _all(group: StepTexts) -> Tensor:
 
 
 def _some(count: int, candidates: int, device: torch.device) -> list[Tensor]:
-    """So many anchors' numbers, in parts."""
+    """Return the numbers of `count` anchors, in parts with at most AT_ONCE similarities."""
     size = max(1, AT_ONCE // max(candidates, 1))
     return [torch.arange(begin, min(begin + size, count), device=device) for begin in range(0, count, size)]

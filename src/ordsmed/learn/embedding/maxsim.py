@@ -1,9 +1,9 @@
-"""MaxSim: how much of a question is found in a text: of each of its tokens the nearest of the text's, summed.
+"""MaxSim: the sum, over the tokens of a question, of the similarity to the nearest token of a text.
 
-    questions [Q, A, W], texts [M, B, W]  ->  scores [Q, M]          a row of zeros stands for no token
+    questions [Q, A, W], texts [M, B, W]  ->  scores [Q, M]          a row of zeros is padding
 
-It is the score of ColBERT (Khattab and Zaharia 2020). Some texts are compared at a time, so that not all products of
-tokens are held at once; a gradient needs but the place of each best one.
+It is the score of ColBERT (Khattab and Zaharia 2020). A few texts are compared at a time, to limit the products of
+tokens in memory; the gradient needs only the position of each maximum.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from torch import Tensor
 from ordsmed.data.pieces import Ints
 from ordsmed.data.windows import run
 
-AT_ONCE = 1 << 24  # products of tokens held at a time
-NUMBERS = 1 << 22  # of texts that are read at a time
+AT_ONCE = 1 << 24  # most products of tokens in memory
+NUMBERS = 1 << 22  # most numbers of texts that are read at a time
 
 
 @dataclass(frozen=True)
 class TokenRows:
-    """The vectors of texts' tokens, end to end."""
-
     vectors: NDArray[Any]  # [N, W], in 16 or 32 bits
     starts: Ints  # [texts + 1]
 
@@ -35,7 +33,7 @@ class TokenRows:
         return len(self.starts) - 1
 
     def padded(self, texts: Ints) -> Tensor:
-        """Of some texts [M, B, W] in 32 bits, zeros behind them."""
+        """Return the vectors of some texts, [M, B, W] in 32 bits, padded with zeros."""
         sizes = self.starts[texts + 1] - self.starts[texts]
         rows = np.zeros((len(texts), max(int(sizes.max(initial=1)), 1), self.vectors.shape[1]), np.float32)
         inside, place = run(sizes), np.repeat(np.arange(len(texts)), sizes)
@@ -44,17 +42,16 @@ class TokenRows:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest text."""
         return int(np.diff(self.starts).max(initial=1))
 
     def blocks(self, numbers: int = 0) -> list[tuple[int, int]]:
-        """From which text to which; as many as have so many numbers, or the usual number."""
+        """Return the first text and the end of blocks of texts that have about `numbers` numbers."""
         size = max(1, (numbers or NUMBERS) // (self.longest * self.vectors.shape[1]))
         return [(begin, min(begin + size, len(self))) for begin in range(0, len(self), size)]
 
 
 def maxsim_with_all(questions: Tensor, texts: TokenRows) -> Tensor:
-    """Of some questions with every text, [Q, texts]."""
+    """Return the scores of some questions and every text, [Q, texts]."""
     together = max(1, AT_ONCE // (questions.shape[1] * max(NUMBERS // texts.vectors.shape[1], texts.longest)))
     scores = [
         torch.cat([maxsim_of_block(some, texts, *block) for some in questions.split(together)])
@@ -64,7 +61,7 @@ def maxsim_with_all(questions: Tensor, texts: TokenRows) -> Tensor:
 
 
 def maxsim_of_block(questions: Tensor, texts: TokenRows, first: int, last: int) -> Tensor:
-    """Of some questions with texts one behind the other, without a gradient: nothing is padded, so it is faster."""
+    """Return the scores of questions and consecutive texts, without a gradient; faster, because nothing is padded."""
     starts = texts.starts[first : last + 1] - texts.starts[first]
     rows = torch.from_numpy(texts.vectors[texts.starts[first] : texts.starts[last]]).float()
     products = questions.flatten(0, 1) @ rows.T
@@ -78,27 +75,27 @@ def maxsim_of_block(questions: Tensor, texts: TokenRows, first: int, last: int) 
 
 
 def maxsim(questions: Tensor, texts: Tensor) -> Tensor:
-    """Of every question with every text."""
+    """Return the score of every question and every text, [Q, M]."""
     questions, texts = trimmed(questions), trimmed(texts)
     size = max(1, AT_ONCE // max(questions.shape[0] * questions.shape[1] * texts.shape[1], 1))
     return torch.cat([_every(questions, part) for part in texts.split(size)], 1)
 
 
 def maxsim_pairs(questions: Tensor, texts: Tensor) -> Tensor:
-    """Of each question with the text at its place, [N]."""
+    """Return the score of each question and the text at the same index, [N]."""
     questions, texts = trimmed(questions), trimmed(texts)
     size = max(1, AT_ONCE // max(questions.shape[1] * texts.shape[1], 1))
     return torch.cat([_paired(*parts) for parts in zip(questions.split(size), texts.split(size), strict=True)])
 
 
 def trimmed(vectors: Tensor) -> Tensor:
-    """Without what stands behind the last token of all."""
+    """Remove the positions after the last token of all texts."""
     counted = is_token(vectors).any(0).nonzero()
     return vectors[:, : int(counted[-1]) + 1 if len(counted) else 1]
 
 
 def is_token(vectors: Tensor) -> Tensor:
-    """Is it a token's vector?"""
+    """Return whether each vector is a token's: padding is zeros."""
     return vectors.detach().any(-1)
 
 
@@ -114,5 +111,4 @@ def _paired(questions: Tensor, texts: Tensor) -> Tensor:
 
 
 def _best(products: Tensor, counted: Tensor) -> Tensor:
-    """Over the tokens of texts that count."""
     return products.masked_fill(~counted, -math.inf).max(-1).values

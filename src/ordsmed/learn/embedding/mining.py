@@ -1,8 +1,8 @@
-"""Hard negatives for pairs: texts of the files that are like what an anchor asks for, but do not belong to it.
+"""Hard negatives for pairs: texts of the files that are similar to an anchor, but do not belong to it.
 
-    BM25: what shares the anchor's words           the model itself: what it takes for near, of some ranks
+    BM25: texts that share the anchor's words           the model itself: texts with near vectors, in a range of ranks
 
-Those of the model are chosen anew while it learns, as [K, 2]: a record, and a text of it that is no right one.
+Those of the model are chosen again during training, as [K, 2]: a record, and the number of a wrong text.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from ordsmed.data.windows import run
 from ordsmed.learn.embedding.records import PairRecords
 from ordsmed.text.bm25 import Bm25, top
 
-AT_ONCE = 1 << 24  # similarities held at a time
+AT_ONCE = 1 << 24  # most similarities in memory
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mining:
-    """Hard negatives that the model in training finds itself."""
-
     count: int = 0
     """so many more for each pair; 0: none; elsewhere num_negatives"""
     every: int | Literal["epoch"] = 0
@@ -52,12 +50,12 @@ class Mining:
             raise ValueError("count: missing; wanted how many negatives are searched for, such as 4")
 
     def steps(self, epoch: float) -> int:
-        """After how many steps they are searched for anew; 0: never."""
+        """Return the number of steps between two searches, given the steps of an epoch; 0: search only once."""
         return max(1, round(epoch)) if self.every == "epoch" else self.every
 
 
 def with_negatives(records: PairRecords, count: int) -> PairRecords:
-    """Each record with at most so many more negatives: what BM25 finds first for its anchor among all texts."""
+    """Return the records, each with up to `count` more negatives, the best wrong texts by BM25."""
     ranking = Bm25.of(records.texts[records.queries :])
     right = records.right()
     wrong_ones: dict[int, Ints] = {}
@@ -76,7 +74,7 @@ def with_negatives(records: PairRecords, count: int) -> PairRecords:
 
 
 def found_by(vectors: Floats, records: PairRecords, how: Mining, *key: object) -> Ints:
-    """What vectors of all texts take for near each anchor, but is not right: [K, 2], a record and a text; told."""
+    """Return wrong texts whose vectors are near each anchor's, as [K, 2], a record and a text; report their number."""
     anchors, positives, passages = records.anchors, records.positives, vectors[records.queries :]
     right, near, added = records.right(), 0, []
     size = max(1, AT_ONCE // max(len(passages), 1))
@@ -99,7 +97,6 @@ def found_by(vectors: Floats, records: PairRecords, how: Mining, *key: object) -
 
 
 def _drawn(best: Ints, count: int, key: int) -> Ints:
-    """Some of them, in their order."""
     if len(best) <= count:
         return best
     return best[np.sort(np.argsort(chance.unit(key, np.arange(len(best))))[:count])]
@@ -116,7 +113,7 @@ def _tell(records: PairRecords, added: Sequence[Ints], how: Mining, near: int) -
 
 
 def pairs_of(added: Sequence[Ints]) -> Ints:
-    """Texts of each record in turn -> [K, 2]: the record, and the text."""
+    """Convert the texts of each record in turn to [K, 2]: the record, and the text."""
     record = np.repeat(np.arange(len(added)), [len(texts) for texts in added])
     return np.stack([record, np.concatenate([np.zeros(0, np.int64), *added])], 1)
 
@@ -124,7 +121,7 @@ def pairs_of(added: Sequence[Ints]) -> Ints:
 def with_added(
     first: Ints, members: Ints, scores: NDArray[np.float64], added: Ints
 ) -> tuple[Ints, Ints, NDArray[np.float64]]:
-    """First, members and scores of records with more negatives behind those that they have."""
+    """Return `first`, `members` and `scores` of records, with the negatives `added` after the members they have."""
     known, more = np.diff(first), np.bincount(added[:, 0], minlength=len(first) - 1)
     begins = np.concatenate([[0], np.cumsum(known + more)])
     every = np.empty(int(begins[-1]), np.int64)

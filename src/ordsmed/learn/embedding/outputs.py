@@ -1,6 +1,6 @@
-"""How alike the texts of pairs are: ranks and similarities, scored, written and read again.
+"""Similarities of text pairs: scored, written and read again.
 
-vectors -> of each record the cosine (or product) of its pair, and the rank of its positive among all texts of the files
+vectors -> for each record the cosine (or product) of its pair, and the rank of its positive among all texts
 """
 
 from __future__ import annotations
@@ -24,29 +24,26 @@ from ordsmed.learn.score.labels import pearson, spearman
 from ordsmed.learn.task import Arrays
 from ordsmed.text.read import lines
 
-AT_ONCE = 1 << 24  # similarities held at a time
+AT_ONCE = 1 << 24  # most similarities in memory
 COLUMNS = ("line", "similarity", "rank", "score")
-BEST = 10  # mrr and ndcg look at so many
-PAIRS = 64  # of texts with a vector a token that are compared at once
+BEST = 10  # ranks that mrr and recall count
+PAIRS = 64  # pairs of texts with token vectors, compared at a time
 Vectors = NDArray[np.float32] | TokenRows
 
 
 @dataclass(frozen=True)
 class PairPredictions:
-    """What is said of each record."""
-
     similar: NDArray[np.float64]  # of its anchor and its positive
-    rank: NDArray[np.int64]  # of the positive among all that may be found, without others that are right; 1 is the best
+    rank: NDArray[np.int64]  # of the positive, not counting other right texts; 1 is the best
     shares: None = None
 
     @property
     def values(self) -> list[float]:
-        """What is said of two texts that are asked about."""
         return [float(score) for score in self.similar]
 
 
 def predictions(records: PairRecords, vectors: Vectors) -> PairPredictions:
-    """From the vector of every text, or from those of its tokens."""
+    """Return the predictions from the vector of every text, or from the vectors of its tokens."""
     anchors, positives, passages = records.anchors, records.positives, _behind(vectors, records.queries)
     similar = _pairwise(vectors, anchors, positives)
     rank = np.empty(len(records), np.int64)
@@ -64,12 +61,10 @@ def predictions(records: PairRecords, vectors: Vectors) -> PairPredictions:
 
 
 def _behind(vectors: Vectors, first: int) -> Vectors:
-    """Of the texts from this number on."""
     return TokenRows(vectors.vectors, vectors.starts[first:]) if isinstance(vectors, TokenRows) else vectors[first:]
 
 
 def _pairwise(vectors: Vectors, anchors: Ints, texts: Ints) -> NDArray[np.float64]:
-    """How alike each anchor and the text at its place are."""
     if isinstance(vectors, TokenRows):
         parts = [np.arange(begin, min(begin + PAIRS, len(anchors))) for begin in range(0, len(anchors), PAIRS)]
         sums = [maxsim_pairs(vectors.padded(anchors[some]), vectors.padded(texts[some])) for some in parts]
@@ -78,7 +73,7 @@ def _pairwise(vectors: Vectors, anchors: Ints, texts: Ints) -> NDArray[np.float6
 
 
 def _with_all(vectors: Vectors, anchors: Ints, passages: Vectors) -> NDArray[np.float32]:
-    """How alike some anchors are to every passage; those that are asked with twice are compared once."""
+    """Return the similarity of some anchors and every passage; an anchor with token vectors is compared only once."""
     if isinstance(vectors, TokenRows):
         assert isinstance(passages, TokenRows)
         different, inverse = np.unique(anchors, return_inverse=True)
@@ -88,7 +83,7 @@ def _with_all(vectors: Vectors, anchors: Ints, passages: Vectors) -> NDArray[np.
 
 
 def reranked(records: PairRecords, scores: NDArray[np.float32]) -> PairPredictions:
-    """From the score of every candidate, record after record: ranks are those among a record's own candidates."""
+    """Return the predictions from the score of every candidate; ranks are among the candidates of a record."""
     sizes = np.diff(records.first) - 1
     starts = np.cumsum(sizes) - sizes
     similar = scores[starts].astype(np.float64)
@@ -97,13 +92,13 @@ def reranked(records: PairRecords, scores: NDArray[np.float32]) -> PairPredictio
 
 
 def shuffled(records: PairRecords) -> PairPredictions:
-    """Of who knows nothing: all alike, and positives at every place of their candidates equally often."""
+    """Return a baseline: equal similarities, and all ranks among the candidates of a record equally often."""
     count = len(records)
     return PairPredictions(np.zeros(count), 1 + np.arange(count) % (np.diff(records.first) - 1))
 
 
 def score(records: PairRecords, predicted: PairPredictions, *, by_scores: bool) -> dict[str, float]:
-    """In per cent: how well similarities follow the scores, or how far in front the positives stand."""
+    """Return scores in per cent: correlation of similarities and gold scores, or measures of the positives' ranks."""
     if by_scores:
         known = ~np.isnan(records.gold)
         if not known.any():
@@ -119,12 +114,11 @@ def score(records: PairRecords, predicted: PairPredictions, *, by_scores: bool) 
 
 
 def count_scored(records: PairRecords, *, by_scores: bool) -> int:
-    """Return how many records `score` counts."""
     return int((~np.isnan(records.gold)).sum()) if by_scores else len(records)
 
 
 def guesses(records: PairRecords) -> PairPredictions:
-    """Of who knows nothing: all alike, and positives at every place equally often."""
+    """Return a baseline: equal similarities, and all ranks among all passages equally often."""
     passages, count = len(records.texts) - records.queries, len(records)
     return PairPredictions(np.zeros(count), 1 + np.arange(count) * passages // count)
 
@@ -138,7 +132,6 @@ def write(folder: Path, records: PairRecords, predicted: PairPredictions) -> lis
 
 
 def read(path: Path, records: PairRecords) -> PairPredictions:
-    """What `write` wrote of the same records."""
     rows = [line.split("\t") for line in lines(path) if line]
     if tuple(rows[:1][0] if rows else ()) != COLUMNS:
         raise DataError(path, "another first line", "the columns " + ", ".join(COLUMNS))
@@ -154,14 +147,13 @@ def read(path: Path, records: PairRecords) -> PairPredictions:
 
 
 def details(records: PairRecords, predicted: PairPredictions) -> list[tuple[str, list[str], list[list[object]]]]:
-    """How many positives stand how far in front."""
     limits = [1, 3, BEST, 100]
     rows: list[list[object]] = [[f"first {limit}", 100 * float((predicted.rank <= limit).mean())] for limit in limits]
     return [("where positives stand", ["among the", "share"], rows)]
 
 
 class PairFiles:
-    """Of a task over pairs: its predictions written, read again and told in detail; nothing is chosen on dev files."""
+    """Base of tasks over pairs: files and tables of predictions; nothing is chosen on dev files."""
 
     def fitted(self, records: PairRecords, features: Features, answers: Arrays) -> Self:
         return self

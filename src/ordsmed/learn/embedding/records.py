@@ -1,9 +1,9 @@
-"""Pairs of texts of some files, each different text once, and which of them belong together.
+"""Records of text pairs from files: each different text once, and which of them belong together.
 
     files -> PairRecords(texts, first, members, scores)      record r: members[first[r] : first[r + 1]]
 
-The first member of a record is its anchor, the second the positive, all others negatives. A text that is both asked
-with and found stands twice, because each may have a prompt of its own.
+The first member of a record is its anchor, the second the positive, all others negatives. A text that is both an anchor
+and a positive or negative is stored twice, because each role may have its own prompt.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from ordsmed.text.labelled.tables import Format
 
 @dataclass(frozen=True)
 class PairRecords:
-    """Records of files, file after file."""
-
-    texts: list[str]  # each once, those that are asked with before those that are found
-    queries: int  # how many of them are asked with
+    texts: list[str]  # each once: anchors (queries) before passages
+    queries: int  # number of anchors among them
     first: Ints  # [R + 1]
     members: Ints
-    scores: NDArray[np.float64]  # of each member but anchors; not a number where none is told
+    scores: NDArray[np.float64]  # of each member; NaN for anchors and unknown scores
     files: list[Path]
     sets: Ints  # [files + 1]  the first record of each
     lines: list[int]  # [R]
@@ -40,31 +38,27 @@ class PairRecords:
 
     @property
     def anchors(self) -> Ints:
-        """The text that each record asks with."""
         return self.members[self.first[:-1]]
 
     @property
     def positives(self) -> Ints:
-        """The text that belongs to it."""
         return self.members[self.first[:-1] + 1]
 
     @property
     def gold(self) -> NDArray[np.float64]:
-        """The score of each record: that of its positive."""
+        """Return the score of each record, which is the score of its positive."""
         return self.scores[self.first[:-1] + 1]
 
     @property
     def scored(self) -> bool:
-        """Is a score told of every record?"""
         return not bool(np.isnan(self.gold).any())
 
     @property
     def negatives(self) -> int:
-        """How many are given, of all records."""
         return len(self.members) - 2 * len(self)
 
     def right(self) -> dict[int, list[int]]:
-        """Of each anchor all that belongs to it, numbered from the first text that is found."""
+        """Return all positives of each anchor, numbered from the first passage."""
         right: dict[int, list[int]] = {}
         for anchor, positive in zip(self.anchors.tolist(), self.positives.tolist(), strict=True):
             right.setdefault(anchor, []).append(positive - self.queries)
@@ -72,31 +66,26 @@ class PairRecords:
 
     @property
     def locations(self) -> list[str]:
-        """The line of each, with its file where there are several."""
         if len(self.files) == 1:
             return [f"{line}" for line in self.lines]
         names = np.repeat(np.array([str(path) for path in self.files], object), np.diff(self.sets))
         return [f"{name}:{line}" for name, line in zip(names, self.lines, strict=True)]
 
     def place(self, record: int) -> str:
-        """File and line of a record, for a complaint."""
         return f"{self.files[int(np.searchsorted(self.sets, record, 'right')) - 1]}:{self.lines[record]}"
 
 
 def read_records(paths: Sequence[str], format: Format | None, errors: read.Errors, *, header: bool) -> PairRecords:
-    """What files hold, in the form that settings of a task say."""
     files = read.files(paths)
     return records_of(files, [read_pairs(path, format=format, header=header, errors=errors) for path in files])
 
 
 def records_of_pairs(texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
-    """Of pairs that are asked about."""
     pairs = [PairRow(n, text, second) for n, (text, second) in enumerate(zip(texts, seconds, strict=True), 1)]
     return records_of([Path("texts")], [pairs])
 
 
 def records_of(files: Sequence[Path], read: Sequence[Sequence[PairRow]]) -> PairRecords:
-    """What files hold, as records."""
     pairs = list(chain.from_iterable(read))
     queries = {text: number for number, text in enumerate(dict.fromkeys(pair.anchor for pair in pairs))}
     found_texts = dict.fromkeys(chain.from_iterable((pair.positive, *pair.negatives) for pair in pairs))

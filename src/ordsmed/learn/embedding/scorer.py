@@ -1,4 +1,4 @@
-"""A cross-encoder: a question and a text read together, and one score of the two.
+"""A cross-encoder: it reads a question and a text together and returns one score.
 
 [CLS] What falls ? [SEP] Rain falls . [SEP]  ->  state of the first token  ->  head  ->  0.97
 """
@@ -30,8 +30,6 @@ TERM = "scores"
 
 
 class PairScorer(Task, Reranking):
-    """A network with a head of one output."""
-
     number = True
 
     def __init__(self, model: ModelSettings, vocabulary: int, top: Top, loss: ScoreLoss) -> None:
@@ -68,7 +66,10 @@ class PairScorer(Task, Reranking):
 
 
 def pair_features(records: PairRecords, reader: TextReader, length: int) -> Features:
-    """The anchor of each record with each of its candidates; right is the score, else 1 for positives, 0 for others."""
+    """Return the anchor of each record with each of its candidates.
+
+    The label is the score, or without a score 1 for positives and 0 for negatives.
+    """
     starts = records.first[:-1]
     candidates = np.delete(np.arange(len(records.members)), starts)
     record = np.repeat(np.arange(len(records)), np.diff(records.first) - 1)

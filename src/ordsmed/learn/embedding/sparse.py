@@ -1,9 +1,9 @@
-"""Sparse vectors of texts: a weight for each piece of the vocabulary, most of them 0 (SPLADE).
+"""Sparse vectors of texts: a weight for each token of the vocabulary, most of them 0 (SPLADE).
 
     batch -> states [B, T, D] -> masked-LM head [B, T, V] -> largest of each text [E, V] -> log(1 + relu) -> vectors
 
-The head is the one of the pretrained model, which says what else could stand there: so a text is found by words that
-it does not have. Vectors are compared by their product, as BM25 compares counts of words.
+The head is that of the pretrained model and predicts which other tokens fit a position, so a text can be found by
+words that it does not contain. Vectors are compared by their dot product, as BM25 compares counts of words.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from ordsmed.text.tokenizer import Tokenizer
 
 
 class SparsePairEncoder(PairEncoder):
-    """A network whose masked-LM head says which words a text is about."""
-
     def __init__(self, model: ModelSettings, vocabulary: int, vectors: TextVectors, comparison: Comparison) -> None:
         super().__init__(model, vocabulary, vectors, comparison)
         self.head, self.vector_width = model.token_head(self.model), vocabulary
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """Of a text the largest score of each piece: the logarithm grows with it, so is taken of that one alone."""
+        """Return log(1 + relu) of the largest score of each vocabulary token.
+
+        The logarithm is monotonic, so it is computed after the maximum.
+        """
         largest = pooled(self.head(self.states(batch)), batch, "max").float()
         return {"vectors": largest.relu().log1p()}
 

@@ -1,8 +1,8 @@
-"""Vectors of tokens: texts are compared token by token (late interaction, ColBERT), and what of them is compared.
+"""Vectors of tokens: texts are compared token by token (late interaction, ColBERT).
 
-    batch -> states [B, T, D] -> projection -> vectors [E, L, W], zeros behind a text's end -> MaxSim of all texts
+    batch -> states [B, T, D] -> projection -> vectors [E, L, W], zeros after a text's end -> MaxSim of all texts
 
-Of a question all tokens count, [MASK]s that it is filled up with too; of a text all, or all but punctuation.
+All tokens of a question count, also the [MASK]s that pad it; of a text all tokens count, or all but punctuation.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ from ordsmed.nn.heads import in_turn
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
-COUNTS = 1  # the mark of a token that gets a vector, where some get none
+COUNTS = 1  # mark of a token that has a vector, if other tokens have none
 
 
 class TokenPairEncoder(PairComparing, LateInteraction):
-    """A network and a projection of the states of its tokens."""
-
     end_to_end = ("vectors",)
 
     number = True
@@ -76,13 +74,13 @@ class TokenPairEncoder(PairComparing, LateInteraction):
 
 
 def punctuation(tokenizer: Tokenizer) -> dict[str, int]:
-    """Signs of ASCII that are one token, and which."""
+    """Return the ASCII punctuation characters that are one token -> the number of the token."""
     ids = {sign: tokenizer.pipeline.token_to_id(sign) for sign in string.punctuation}
     return {sign: number for sign, number in ids.items() if number is not None}
 
 
 def pair_features(records: PairRecords, reader: TextReader, how: TokenVectors) -> Features:
-    """Anchors, then all other texts; those that were cut are told."""
+    """Return the features of anchors, then of all other texts; report how many texts were truncated."""
     queries, cut_queries = token_features(records.texts[: records.queries], "query", reader, how)
     passages, cut_passages = token_features(records.texts[records.queries :], "passage", reader, how)
     if count := int(cut_queries.sum()) + int(cut_passages.sum()):
@@ -95,7 +93,7 @@ def pair_features(records: PairRecords, reader: TextReader, how: TokenVectors) -
 def token_features(
     texts: Sequence[str], group: str, reader: TextReader, how: TokenVectors
 ) -> tuple[Features, NDArray[np.bool_]]:
-    """Texts of a group behind their prompt, and which of them were cut."""
+    """Return the features of texts with the prompt of their group, and which texts were truncated."""
     is_query, before = group == "query", how.prompts.get(group, "")
     length = how.query_length if is_query else how.length
     features, cut = cut_examples([[before + text for text in texts]], length, reader)
@@ -108,7 +106,7 @@ def token_features(
 
 
 def _filled(features: Features, how: TokenVectors) -> Features:
-    """Each example with so many tokens, or more."""
+    """Pad each example to at least `how.expand` tokens."""
     sizes = features.sizes
     starts = np.concatenate([[0], np.cumsum(np.maximum(sizes, how.expand))])
     if starts[-1] == features.starts[-1]:
@@ -123,7 +121,6 @@ def _filled(features: Features, how: TokenVectors) -> Features:
 
 
 def joined(first: Features, second: Features) -> Features:
-    """Examples behind other examples."""
     starts = np.concatenate([first.starts, first.starts[-1] + second.starts[1:]])
     columns: dict[str, Any] = {
         name: None if getattr(first, name) is None else np.concatenate([getattr(first, name), getattr(second, name)])

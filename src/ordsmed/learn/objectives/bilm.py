@@ -87,13 +87,13 @@ class BiLm(Choice):
 
 
 class BiRows(CarriedRows):
-    """Windows of streams with the words that stand for all others, the same for all rows of a step."""
+    """Windows of streams, with the candidates of a sampled softmax, which are the same for all rows of a step."""
 
     def __init__(self, settings: BiLm, *inputs: Any, whole: bool, **how: Any) -> None:
         super().__init__(*inputs, whole=whole, **how)
         self.samples = 0 if whole else settings.samples
         self.key = chance.key("candidates", *inputs[3:])
-        self._last: tuple[int, Tensor, Tensor] | None = None  # the words of the window that was asked for last
+        self._last: tuple[int, Tensor, Tensor] | None = None  # the candidates of the last window
 
     def batch(self, numbers: Ints) -> Batch:
         batch = super().batch(numbers)
@@ -103,7 +103,6 @@ class BiRows(CarriedRows):
         return replace(batch, candidates=words, tries=tries)
 
     def drawn(self, window: int) -> tuple[Tensor, Tensor]:
-        """The words that stand for all others in a window, and how many draws they took."""
         if self._last is None or self._last[0] != window:
             words, tries = candidates(chance.key(self.key, window), self.samples, self.special.vocabulary)
             self._last = (window, torch.from_numpy(words), torch.tensor(tries))
@@ -111,8 +110,6 @@ class BiRows(CarriedRows):
 
 
 class BothDirections(Objective):
-    """A network that reads in both directions, and one table of scores for both."""
-
     model: Any
     guesses = "validation"
     measures = ("perplexity", *(f"perplexity_{way}" for way in WAYS))
@@ -120,18 +117,18 @@ class BothDirections(Objective):
     def __init__(self, settings: BiLm, model: CarryingSettings, vocabulary: int) -> None:
         super().__init__()
         self.settings, self.model_settings, self.vocabulary = settings, model, vocabulary
-        self.elmo = model  # which tells more than other families do
+        self.elmo = model  # which has more methods than other families
         self.model = model.build(vocabulary)
         if settings.head:
             self.head = model.word_head(vocabulary)
         self.dropout_ahead, self.dropout_back = Dropout(model.dropout), Dropout(model.dropout)
         self.weights, self.state = {way: 0.5 for way in WAYS}, {}
-        self.first = 0  # of this process's streams
-        self.heard: tuple[Tensor, Tensor] | None = None  # the states of a validation's streams
+        self.first = 0  # first of this process's streams
+        self.heard: tuple[Tensor, Tensor] | None = None  # states of the streams of a validation
         number_layers(self)
 
     def begin(self, first: int, count: int) -> None:
-        """So many streams, from this one on, are read by this process from now on; all of them begin."""
+        """Reset the states of this process's streams: `count` of them, from number `first` on."""
         self.first = first
         h, c = self.model.silence(count)
         self.state = {"h": h, "c": c}
@@ -146,7 +143,7 @@ class BothDirections(Objective):
         hidden, h, c = self._read(batch, self.state["h"][streams], self.state["c"][streams])
         self.state["h"][streams], self.state["c"][streams] = h.detach(), c.detach()
         losses = self._losses(batch, hidden) if batch.candidates is None else self._sampled(batch, hidden)
-        more = self.settings.scale - 1  # the loss keeps its value
+        more = self.settings.scale - 1  # scales the gradient; the loss keeps its value
         return {way: loss + more * (loss - loss.detach()) for way, loss in zip(WAYS, losses, strict=True)}
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
@@ -163,13 +160,12 @@ class BothDirections(Objective):
         return sums
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """Perplexities as the reference tells them: of each direction, and of their mean loss."""
+        """Return perplexities as the reference reports them: of each direction, and of the mean loss."""
         losses = {"perplexity": sum(means[way] for way in WAYS) / 2}
         losses |= {f"perplexity_{way}": means[way] for way in WAYS}
-        return {name: math.exp(min(loss, 100.0)) for name, loss in losses.items()}  # e^1000 is no number
+        return {name: math.exp(min(loss, 100.0)) for name, loss in losses.items()}  # e^1000 would overflow
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """The same in both directions."""
         scores = {"validation": loss, **dict.fromkeys(WAYS, loss), **{f"{way}_right": right for way in WAYS}}
         return scores | dict.fromkeys(self.measures, math.exp(min(loss, 100.0)))
 
@@ -198,12 +194,11 @@ class BothDirections(Objective):
         return {"": Network(self.model_settings, modules)}
 
     def describe(self, device: str, precision: str) -> list[str]:
-        """Which cell and which softmax are used, for a person."""
         scored = f"{self.settings.samples:,} sampled words" if self.settings.samples else "all words"
         return [f"{self.elmo.describe(device, precision)}; softmax over {scored}"]
 
     def _read(self, batch: Batch, h: Tensor, c: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        """The last layer's states of both directions, [B, T, P] each; streams that begin have heard nothing."""
+        """Return the last layer's states of both directions, [B, T, P] each; new streams start from a zero state."""
         assert batch.characters is not None
         assert batch.words is not None
         begins = (batch.positions[:, 0] == 0)[:, None, None, None]
@@ -223,7 +218,7 @@ class BothDirections(Objective):
         return [(states.contiguous(), words, bias, targets, weights) for states, targets, weights in halves]
 
     def _sampled(self, batch: Batch, hidden: list[Tensor]) -> list[Tensor]:
-        """Losses over the target and the candidates; all rows of the table are looked up at once."""
+        """Return losses over the target and the candidates, with one look-up of all rows of the table."""
         assert batch.candidates is not None
         assert batch.tries is not None
         sizes = [half.numel() for half in batch.targets.chunk(2, 1)]

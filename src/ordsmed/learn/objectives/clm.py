@@ -55,7 +55,7 @@ class Clm(Choice):
 
     @property
     def undivided(self) -> str:
-        """Why tensor parallelism cannot be had; empty: it can."""
+        """Return why tensor parallelism is impossible; "" if it is possible."""
         return Teacher.UNDIVIDED if self.teacher else "heads of further tokens (`ahead`)" if self.ahead > 1 else ""
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -74,8 +74,6 @@ class Clm(Choice):
 
 
 class NextTokens(OneTerm):
-    """A network and its token head, asked about every place."""
-
     def __init__(self, settings: Clm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("clm", model, vocabulary)
         self.settings, self.teacher = settings, settings.teacher
@@ -84,11 +82,10 @@ class NextTokens(OneTerm):
 
     @property
     def head_width(self) -> int:
-        """Numbers of a hidden state."""
         return int(self.model_settings.width)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """With heads of further tokens their weighted losses too; a validation has that of the next token alone."""
+        """Add the weighted losses of the heads for further tokens; a validation has only the loss of the next token."""
         if self.settings.ahead == 1:
             return super().forward(batch)
         hidden = self._hidden(batch)
@@ -96,12 +93,12 @@ class NextTokens(OneTerm):
         for by, further in enumerate(self.ahead, 1):
             if self.settings.ahead_weight:
                 total = total + self.settings.ahead_weight * self._loss_ahead(further(hidden), batch, by)
-            else:  # gradients of 0: on every rank all weights have one
+            else:  # gradients of 0, because all weights need a gradient on every rank
                 total = total + sum((0.0 * weight.sum() for weight in further.parameters()), torch.zeros(()))
         return {self.term: total}
 
     def _loss_ahead(self, hidden: Tensor, batch: Batch, by: int) -> Tensor:
-        """Of the tokens that come so many behind the next one, in the same document."""
+        """Return the loss of the tokens `by` positions after the next one, in the same document."""
         states, table, bias, targets, weights, vocabulary = self._inputs_of(hidden, batch)
         within = weights[:, by:]
         if batch.documents is not None:
@@ -128,7 +125,7 @@ class NextTokens(OneTerm):
 
 
 class Further(nn.Module):
-    """The state from which a further token is guessed by the head of the next one; at first that of the next one."""
+    """Layers that turn a state into one that predicts a further token with the same head; initially the identity."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

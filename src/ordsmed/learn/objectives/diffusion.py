@@ -67,14 +67,12 @@ class Diffusion(Choice):
 
 @dataclass(frozen=True)
 class HiddenRows(CorruptedRows):
-    """Rows with masks drawn by their number, every row with a share of its own."""
-
     plain: PackedRows
     mask: int
     key: int
 
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers, masked; the weights of a row sum to its tokens."""
+        """Return the rows with these running numbers, masked; the weights of a row sum to its tokens."""
         rows = self.plain.assembled(numbers)
         words = rows.inner.sum(1)
         amount = np.minimum((shares(self.key, numbers) * words).astype(np.int64) + 1, words)
@@ -90,26 +88,24 @@ class HiddenRows(CorruptedRows):
 
 
 def shares(key: int, numbers: Ints) -> NDArray[np.float64]:
-    """The share of each row, in [0, 1): those of rows that follow each other lie evenly, however they are batched.
+    """Return the share of masks of each row, in [0, 1), evenly spread over consecutive rows.
 
-    So every batch, and every rank's part of it, has small, middle and large ones; MDLM draws one from each of as many
-    strata as a batch has rows. From row to row they step by the golden ratio's fraction.
+    From row to row the share moves by the fraction of the golden ratio. So every batch, and every rank's part of it,
+    has small, middle and large shares. MDLM instead draws one share from each of as many strata as a batch has rows.
     """
     turned = numbers.astype(np.uint64) * np.uint64(chance.GOLDEN) + np.uint64(key)
     return np.asarray((turned >> np.uint64(11)) * (1.0 / (1 << 53)), np.float64)
 
 
 class HiddenTokens(OneTerm):
-    """A network and its token head, which sees only what is hidden."""
-
     measures = ("perplexity_bound",)
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """No model that writes token by token as this one would has a higher perplexity."""
+        """Return an upper bound of the perplexity of writing the text token by token with this model."""
         return {"perplexity_bound": math.exp(min(means["diffusion"], 100.0))}
 
     def flops(self, rows: int, length: int) -> float:
-        """Half of all tokens are hidden."""
+        """Return the FLOPs of a step in which half of all tokens are masked, as on average."""
         head = (length + 1) / 2 * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (length * self.model_settings.flops(length) + head)
 

@@ -33,7 +33,7 @@ from ordsmed.nn.loss import token_hits, token_loss
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 
-DIRECTION = 11  # a use of chance, beside those of learn/masking.py
+DIRECTION = 11  # a use of `chance` that learn/masking.py does not have
 
 RIGHT = {
     "masked_right": "guesses hidden words (or pieces of words)",
@@ -86,8 +86,6 @@ class Hybrid(Choice):
 
 
 class HybridRows(StreamRows):
-    """Rows of running text, some with masks drawn by their number."""
-
     def __init__(
         self, settings: Hybrid, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch,
@@ -100,13 +98,12 @@ class HybridRows(StreamRows):
         self.slots = masking.slots(schedules.ends(settings.hide)[1], phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers, each read one way or the other."""
         rows, how, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
         ratio = schedules.at(how.masked, progress)
-        if self.stretch.validating:  # as many rows either way, unless the model only ever reads one
+        if self.stretch.validating:  # half of the rows each way, unless the model only reads one way
             ratio[ratio * (1 - ratio) > 0] = 0.5
         masked = chance.unit(self.key, DIRECTION, numbers) < ratio
-        # a token is hidden only where the place before it is of the same document: from there it is guessed
+        # mask only tokens that follow a token of the same document, from which they are predicted
         documents = rows.documents
         inside = np.zeros_like(rows.inner)
         inside[:, 1:-1] = rows.inner[:, 1:-1] & (documents[:, 1:-1] == documents[:, :-2]) & (documents[:, 1:-1] > 0)
@@ -130,7 +127,7 @@ class HybridRows(StreamRows):
 
 
 class BothWays(OneTerm):
-    """A network and its token head, asked about the place behind each that counts."""
+    """A network and its token head, which predicts each token from the state of the position before it."""
 
     one_way = shifted = True
 
@@ -139,7 +136,6 @@ class BothWays(OneTerm):
         self.settings = settings
 
     def validate(self, batch: Batch) -> dict[str, Tensor]:
-        """Both ways together, and each by itself."""
         assert batch.causal is not None
         hidden = self._hidden(batch)
         sums = {"hybrid": token_loss(*self._counted(batch, batch.weights, hidden))}
@@ -150,13 +146,12 @@ class BothWays(OneTerm):
         return sums
 
     def flops(self, rows: int, length: int) -> float:
-        """Rows of both ways in their mean share over the run; of a masked one few words are scored."""
+        """Return the FLOPs with the mean shares over the run; in masked rows only the masked tokens are scored."""
         masked, hide = (sum(schedules.ends(value)) / 2 for value in (self.settings.masked, self.settings.hide))
         scored = length * (1 - masked + masked * hide) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:
-        """Both ways of reading: what comes next is asked as of any causal model, gaps are asked of the place before."""
         does = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
         causal = self.model_settings.capabilities.causal
         call = pipeline("text-generation", name if causal else f"{name}/causal")
@@ -172,7 +167,7 @@ class BothWays(OneTerm):
         return Usage("text-generation", does, how + _filled_by_others(name, tokenizer), {"causal": inner})
 
     def exported(self) -> dict[str, Network]:
-        """Where a network is kept as one that sees both sides, beside it one that goes on with texts."""
+        """Return, for a network that is kept as a bidirectional one, a causal folder next to it."""
         networks = self.networks()
         if not self.model_settings.capabilities.causal:
             networks["causal"] = replace(networks[""], settings=replace(self.model_settings, causal=True))
@@ -193,7 +188,6 @@ class BothWays(OneTerm):
 
 
 def _filled_by_others(name: str, tokenizer: Tokenizer) -> str:
-    """How a class of transformers fills its gaps."""
     end = tokenizer.piece(tokenizer.end if tokenizer.end is not None else tokenizer.stop or 0)
     mask = tokenizer.piece(tokenizer.mask or 0)
     text = json.dumps(end + MASKED.format(mask=mask) + end, ensure_ascii=False)

@@ -89,12 +89,12 @@ class Mlm(Choice):
 
     @property
     def undivided(self) -> str:
-        """Why tensor parallelism cannot be had; empty: it can."""
+        """Return why tensor parallelism is impossible; "" if it is possible."""
         return Teacher.UNDIVIDED if self.teacher else ""
 
     @property
     def unfinished(self) -> str:
-        """The setting with which a run cannot end; empty: it can end so."""
+        """Return the name of the setting with which a run cannot end; "" if it can."""
         return "causal" if self.causal else ""
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -118,8 +118,6 @@ class Mlm(Choice):
 
 
 class MaskedRows(CorruptedRows):
-    """Rows with masks drawn by their number."""
-
     def __init__(
         self, settings: Mlm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object, stretch: Stretch = OVER,
@@ -154,7 +152,7 @@ class MaskedRows(CorruptedRows):
         )  # fmt: skip
 
     def _chosen(self, rows: Assembled, numbers: Ints) -> tuple[Ints, NDArray[np.float32], Ints | None]:
-        """Places to predict, their weights, and whose chance decides what is shown there."""
+        """Return the predicted positions, their weights, and the positions that decide how each is replaced."""
         how, drawn = self.settings, (self.slots, self.key, numbers)
         real = rows.documents > 0 if how.signs or how.over == "row" else rows.inner
         allowed = real if how.signs else rows.inner
@@ -172,7 +170,7 @@ class MaskedRows(CorruptedRows):
 
 
 class MaskedTokens(OneTerm):
-    """A network and its token head, which sees only the places it is asked about; in a causal phase all of them."""
+    """A network and its token head, which scores only the predicted positions; in a causal phase all of them."""
 
     def __init__(self, settings: Mlm, model: ModelSettings, vocabulary: int) -> None:
         super().__init__("mlm", model, vocabulary)

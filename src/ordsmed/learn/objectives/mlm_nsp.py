@@ -72,7 +72,6 @@ class MlmNsp(Choice):
             raise ValueError(f"short: found {self.short}; wanted a share from 0 to 1")
 
     def slots(self, length: int) -> int:
-        """Places of a row for what is hidden."""
         return self.most or masking.slots(self.hide, length)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -94,8 +93,6 @@ class MlmNsp(Choice):
 
 
 class MaskedPairRows(CorruptedRows):
-    """Pairs of segments with masks drawn by the number of the row."""
-
     def __init__(
         self, settings: MlmNsp, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
         *key: object,
@@ -135,7 +132,7 @@ class MaskedPairRows(CorruptedRows):
         )  # fmt: skip
 
     def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
-        """These rows as BERT's create_pretraining_data has them."""
+        """Return these rows with the columns of BERT's create_pretraining_data."""
         batch = self.batch(numbers)
         assert batch.predicted_positions is not None
         assert batch.types is not None
@@ -150,7 +147,6 @@ class MaskedPairRows(CorruptedRows):
         return {name: tensor.numpy() for name, tensor in table.items()}
 
     def _as_given(self, rows: Assembled, numbers: Ints) -> Batch:
-        """With the masks that the records have."""
         assert isinstance(self.plain, GivenRows)
         positions, shown = self.plain.masks(numbers)
         row, slot = np.nonzero(positions)
@@ -164,7 +160,7 @@ class MaskedPairRows(CorruptedRows):
 
 
 class MaskedPairs(Objective):
-    """A network, its token head, which sees only the places it is asked about, and its head for pairs."""
+    """A network, its token head, which scores only the predicted positions, and its head for pairs."""
 
     def __init__(self, settings: MlmNsp, model: PairSettings, vocabulary: int) -> None:
         super().__init__()
@@ -190,7 +186,6 @@ class MaskedPairs(Objective):
         return {"mlm": token_loss(*inputs), "pair": _pair_loss(scores, batch), **right, **apart}
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """Of pairs: that which is more frequent, always."""
         scores = super().guessing(means, loss, right)
         return scores | (share_guessed("pair", means["apart"]) if "apart" in means else {})
 
@@ -201,7 +196,6 @@ class MaskedPairs(Objective):
         return 3.0 * rows * (body + head + pair)
 
     def _loss_inputs(self, batch: Batch) -> tuple[LossInputs, Tensor]:
-        """What the token loss is made of, and the scores of the pairs."""
         hidden = self.model(batch.tokens, batch.positions, batch.texts(self.model), batch.types)
         return masked(self.head, hidden, batch, self.vocabulary), self.pair(hidden)
 

@@ -36,14 +36,14 @@ from ordsmed.nn.loss import token_hits, token_loss_and_draws
 from ordsmed.nn.model import DetectingSettings
 from ordsmed.text.tokenizer import Tokenizer
 
-SHOWN = 0.15  # of the chosen places the generator sees as they are; the others as [MASK] (ELECTRA's code)
+SHOWN = 0.15  # share of the chosen positions that stay unmasked for the generator (ELECTRA's code)
 
 RIGHT = {"detect_right": "tells words that were put in from those of the text"}
 
 
 @dataclass(frozen=True)
 class Generator:
-    """The size of the network that makes fakes."""
+    """The size of the generator, which draws replacements."""
 
     width: int = 0
     """hidden size of the generator; 0: a quarter of the model's"""
@@ -100,11 +100,11 @@ class Rtd(Choice):
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted a share, 0 to 1")
 
     def slots(self, length: int) -> int:
-        """Places of a row that can be predicted: ELECTRA's `max_predictions_per_seq`."""
+        """Return the number of prediction slots of a row, ELECTRA's `max_predictions_per_seq`."""
         return max(1, int((self.hide + 0.005) * length))
 
     def others(self, model: DetectingSettings) -> dict[str, Any]:
-        """The settings of the networks beside the model's, by their names."""
+        """Return the settings of the networks in addition to the model's, by their names."""
         self._need_head(model)
         if model.types < 2:
             raise RecipeError("model.types", f"found {model.types}", "2 or more: examples have two segments")
@@ -139,7 +139,7 @@ class Rtd(Choice):
         return Replaced(self, model, tokenizer.vocabulary)
 
     def alone(self, model: DetectingSettings, tokenizer: Tokenizer) -> Detector:
-        """The network that is kept, without its generator: to use, not to train."""
+        """Return the main network without its generator: for use, not for training."""
         self._need_head(model)
         return Detector(model, tokenizer.vocabulary)
 
@@ -150,7 +150,7 @@ class Rtd(Choice):
 
 
 class ReplacedRows(CorruptedRows):
-    """Rows with places for the generator to fill: packed rows, or ELECTRA's examples of two segments (pack = false)."""
+    """Rows with masks for the generator: packed rows, or ELECTRA's examples of two segments (pack = false)."""
 
     def __init__(
         self, settings: Rtd, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
@@ -179,7 +179,6 @@ class ReplacedRows(CorruptedRows):
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        """The rows with these running numbers, masked for the generator."""
         rows, how = self.plain.assembled(numbers), self.settings
         amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
         choose = masking.choose_again if how.reference_duplicates else masking.choose
@@ -195,15 +194,13 @@ class ReplacedRows(CorruptedRows):
         )  # fmt: skip
 
     def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
-        """These rows as ELECTRA's build_pretraining_dataset has them: its code masks while it learns."""
+        """Return these rows with the columns of ELECTRA's build_pretraining_dataset, without masks."""
         rows = self.plain.assembled(numbers)
         types = np.zeros_like(rows.tokens) if rows.types is None else rows.types
         return {"input_ids": rows.tokens, "input_mask": (rows.documents > 0).astype(np.int64), "segment_ids": types}
 
 
 class Detector(Objective):
-    """A network and its head that tells fake tokens."""
-
     def __init__(self, model: DetectingSettings, vocabulary: int) -> None:
         super().__init__()
         self.model_settings, self.vocabulary = model, vocabulary
@@ -223,8 +220,6 @@ class Detector(Objective):
 
 
 class Replaced(Detector):
-    """Generator and detector."""
-
     def __init__(self, settings: Rtd, model: DetectingSettings, vocabulary: int) -> None:
         smaller = settings.others(model)
         super().__init__(model, vocabulary)
@@ -271,12 +266,11 @@ class Replaced(Detector):
     measures = ("balanced",)
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
-        """`balanced`: the mean of the shares of fakes and of real tokens that are told right; 0.5 is worth nothing."""
+        """Return `balanced`: the mean of the accuracies on replaced and on original tokens; 0.5 is chance."""
         both = [means[name] for name in ("fake_right", "real_right") if name in means]
         return {"balanced": sum(both) / 2} if len(both) == 2 else {}
 
     def guessing(self, means: dict[str, float], loss: float, right: float) -> dict[str, float]:
-        """Of fakes: that none is one, always."""
         scores = super().guessing(means, loss, right)
         of_fakes = share_guessed("detect", means["original"]) | {"balanced": 0.5} if "original" in means else {}
         return scores | of_fakes
@@ -289,7 +283,7 @@ class Replaced(Detector):
         return float(3 * rows * (detector + generator + slots * self.generator_settings.head_flops(self.vocabulary)))
 
     def _guess(self, batch: Batch) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
-        """The generator's loss, the words it draws, [B, P], and what it was asked."""
+        """Return the generator's loss, the tokens it draws, [B, P], and the arguments of its loss."""
         assert batch.keys is not None
         hidden = self.generator(batch.tokens, batch.positions, batch.texts(self.generator), batch.types)
         inputs = masked(self.head, hidden, batch, self.vocabulary)
@@ -299,7 +293,7 @@ class Replaced(Detector):
         return loss, drawn, inputs
 
     def _detect(self, batch: Batch, drawn: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of every token, and which are fake: those that are not what stood there."""
+        """Return scores of every token, and which tokens differ from the original ones."""
         real = put(batch.tokens, batch.predicted_positions, batch.weights, batch.targets)
         mixed = self.settings.reference_duplicates
         shown = (mixed_in if mixed else put)(real, batch.predicted_positions, batch.weights, drawn)
@@ -308,13 +302,16 @@ class Replaced(Detector):
 
 
 def put(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
-    """Tokens with words at the places that count; what is put to place 0, where no text stands, is let fall."""
+    """Write `words` into `tokens` at the predicted positions.
+
+    Unused slots point to position 0, which keeps its token.
+    """
     assert positions is not None
     return torch.cat([tokens[:, :1], tokens.scatter(1, positions * (weights > 0), words)[:, 1:]], 1)
 
 
 def mixed_in(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: Tensor) -> Tensor:
-    """The same, where a place may come twice: the mean of its words' numbers, rounded down, as the reference's code."""
+    """Write like `put`, but mix repeated positions: the mean of their token ids, rounded down, as ELECTRA's code."""
     assert positions is not None
     at, counted = positions * (weights > 0), (weights > 0).long()
     sums = torch.zeros_like(tokens).scatter_add(1, at, words * counted)
@@ -324,7 +321,7 @@ def mixed_in(tokens: Tensor, positions: Tensor | None, weights: Tensor, words: T
 
 
 def _real(batch: Batch) -> Tensor:
-    """Which tokens are no padding; special ones are judged as well."""
+    """Return which tokens are not padding; special tokens are scored too."""
     return torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
 
 

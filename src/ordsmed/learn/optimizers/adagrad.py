@@ -11,7 +11,7 @@ from ordsmed.learn import updates
 from ordsmed.nn.kernels import switch
 from ordsmed.nn.shards import is_sharded
 
-LARGE = 1 << 20  # numbers from which a tensor is worth a kernel of its own
+LARGE = 1 << 20  # least size of a tensor for which the kernel is used
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Adagrad(Choice):
 
 
 class AdagradOptimizer(torch.optim.Adagrad):
-    """torch's; large tables by a kernel of ours where those run."""
+    """The optimizer of torch, with a Triton kernel for large tables if Triton is available."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         every = [(weight, weight.grad, group) for group in self.param_groups for weight in group["params"]]
         large = [(weight, gradient, group) for weight, gradient, group in every if self._by_kernel(weight)]
         for weight, gradient, group in large:
-            from ordsmed.nn.kernels import adaptive_step  # Triton's: where it is switched on it is there
+            from ordsmed.nn.kernels import adaptive_step  # needs Triton, which is installed if the switch is on
 
             state = self.state[weight]
             state["step"] += 1

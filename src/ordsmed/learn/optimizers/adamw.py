@@ -43,7 +43,10 @@ class AdamW(Choice):
 
 
 class Flavoured(torch.optim.Optimizer):
-    """w -= rate (c m / (√v + ε) + decay w): c is 1 (bert) or √(1 - b2^t) / (1 - b1^t) (keras); torch's, if cautious."""
+    """AdamW: w -= rate (c m / (√v + ε) + decay w), with a factor c for the bias correction.
+
+    For bert c is 1, for keras √(1 - b2^t) / (1 - b1^t); torch corrects both moments, for cautious updates.
+    """
 
     def __init__(self, groups: list[dict[str, Any]], how: AdamW) -> None:
         super().__init__(groups, {"lr": 0.0})

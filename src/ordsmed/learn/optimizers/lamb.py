@@ -47,7 +47,7 @@ class Lamb(Choice):
 
 
 class LambOptimizer(torch.optim.Optimizer):
-    """u = m̂ / (√v̂ + ε) + decay w; w -= rate |w| / |u| u."""
+    """The update w -= rate |w| / |u| u, with u = m̂ / (√v̂ + ε) + decay w."""
 
     def __init__(self, groups: list[dict[str, Any]], how: Lamb) -> None:
         super().__init__(groups, {"lr": 0.0})
@@ -70,12 +70,12 @@ class LambOptimizer(torch.optim.Optimizer):
         return along
 
     def _by_kernels(self, ready: list[Turn]) -> bool:
-        """The same by kernels of ours, if these tensors are theirs."""
-        from ordsmed.nn.kernels.proportional_step import Step, fits  # Triton's: where it is switched on it is there
+        """Run the step with Triton kernels, if all tensors fit them; return whether it was run."""
+        from ordsmed.nn.kernels.proportional_step import Step, fits  # needs Triton
 
         firsts, seconds = updates.MOMENTS
         tensors = [(turn.weights, turn.grads, turn.kept[firsts], turn.kept[seconds]) for turn in ready]
-        sharded = any(part.groups for turn in ready for part in turn.parts)  # norms are then agreed on between ranks
+        sharded = any(part.groups for turn in ready for part in turn.parts)  # their norms need a reduction over ranks
         if sharded or not all(fits([*itertools.chain(*lists)]) for lists in tensors):
             return False
         for turn, lists in zip(ready, tensors, strict=True):
@@ -87,18 +87,18 @@ class LambOptimizer(torch.optim.Optimizer):
         return True
 
     def _ratios(self, tall: Tensor, long: Tensor) -> Tensor:
-        """By how much directions of these lengths are scaled, for weights of these norms."""
+        """Return the factors `tall` / `long`, norms of weights over norms of directions; 1 if either is 0."""
         if self.how.clamp:
             tall = tall.clamp(*self.how.clamp)
         return torch.where((tall > 0) & (long > 0), tall / long, 1.0)
 
     def _adapts(self, turn: Turn) -> bool:
         if self.how.adapt == "decayed":
-            return self.how.decay != 0 and turn.group["decayed"]  # a schedule's 0 is no such choice
+            return self.how.decay != 0 and turn.group["decayed"]  # only a decay of 0 in the recipe turns this off
         return self.how.adapt == "all" or turn.group["kind"] != "vector"
 
     def _adapt(self, updated: list[tuple[Turn, list[Tensor]]]) -> None:
-        """Scale the directions of all groups at once: the ranks speak one time a step."""
+        """Scale the directions of all groups together, with one all-reduce per step."""
         weights = [weight for turn, _ in updated for weight in turn.weights]
         along = [direction for _, some in updated for direction in some]
         parts = [part for turn, _ in updated for part in turn.parts]

@@ -15,7 +15,7 @@ from ordsmed.base.say import many
 from ordsmed.learn import updates
 from ordsmed.nn import shards
 
-FIRST = 0.85  # what a momentum that warms up begins at, as modded-nanogpt's
+FIRST = 0.85  # the momentum at the start of its warm-up, as in modded-nanogpt
 QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's: steepest at 0, so that small singular values grow in few steps
 
 
@@ -75,7 +75,7 @@ class Muon(Choice):
         updates.check_epsilon(self.rest_epsilon, "rest_epsilon")
 
     def head_of(self, name: str) -> int:
-        """The size of a head of a matrix that holds queries, keys and values; 0: it is one matrix."""
+        """Return the head size of a matrix that holds queries, keys and values; 0 for any other matrix."""
         return next((size for pattern, size in self.qkv.items() if re.search(pattern, name)), 0)
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
@@ -94,7 +94,7 @@ class Muon(Choice):
 
 
 class MuonOptimizer(torch.optim.Optimizer):
-    """w -= rate (adjusted orthogonal(g + momentum) + decay w)."""
+    """The update w -= rate (adjusted orthogonal(g + momentum) + decay w) for matrices, and AdamW for all others."""
 
     def __init__(self, groups: list[dict[str, Any]], how: Muon) -> None:
         super().__init__(groups, {"lr": 0.0})
@@ -106,7 +106,7 @@ class MuonOptimizer(torch.optim.Optimizer):
         matrices = [g for g in self.param_groups if g["kind"] == "matrix"]
         rest = [g for g in self.param_groups if g["kind"] != "matrix"]
         for turn in updates.turns(self, *self._kept, groups=matrices):
-            # one matrix at a time needs less memory; what asks all ranks for norms asks them once for all
+            # one matrix at a time needs less memory; steps that reduce norms over ranks take all together
             for lot in [turn] if how.neurons or how.cautious == "updates" else turn.singles():
                 along = [self._along(single) for single in lot.singles()]
                 if how.neurons:
@@ -128,23 +128,26 @@ class MuonOptimizer(torch.optim.Optimizer):
         return ["momentum_buffer", *(["row_squares"] if self.how.neurons else [])]
 
     def _along(self, single: updates.Turn) -> Tensor:
-        """What lies here of one matrix's orthogonal update."""
+        """Return this rank's part of one matrix's orthogonal update."""
         how, [part], [grad] = self.how, single.parts, single.grads
         [mean] = single.kept["momentum_buffer"]
         momentum = how.momentum
         if single.steps[0] <= how.momentum_warmup:
             momentum = FIRST + (how.momentum - FIRST) * (single.steps[0] - 1) / how.momentum_warmup
         mean.lerp_(grad, 1 - momentum)
-        ahead = grad.lerp(mean, momentum).bfloat16()  # here: half as much to gather, and the same bits
+        ahead = grad.lerp(mean, momentum).bfloat16()  # cast before gathering: half the traffic, the same bits
         whole = shards.gathered(part, ahead)
         update = self._orthogonal(whole.flatten(1), how.head_of(part.name))
-        if how.neurons:  # kept as large as the matrix, so that it is split and saved as that is
+        if how.neurons:  # as large as the matrix, so that it is sharded and saved like the matrix
             means = update.float().square().mean(1, keepdim=True).expand_as(update).reshape(whole.shape)
             single.kept["row_squares"][0].lerp_(shards.cut(part, means), 1 - how.neurons)
         return shards.cut(part, update.reshape(whole.shape))
 
     def _orthogonal(self, matrix: Tensor, head: int) -> Tensor:
-        """`head`: the matrix holds queries, keys and values, [heads, 3, head] rows."""
+        """Return the orthogonal matrix; if `head` is set, separately for queries, keys and values.
+
+        Such a matrix has [heads, 3, head] rows.
+        """
         if not head:
             return orthogonal(matrix, self.how.steps)
         thirds = matrix.unflatten(0, (-1, 3, head)).transpose(0, 1).flatten(1, 2)
@@ -153,7 +156,7 @@ class MuonOptimizer(torch.optim.Optimizer):
         return whole
 
     def _evened(self, lot: updates.Turn, along: list[Tensor]) -> list[Tensor]:
-        """Rows of updates divided by the roots of their mean squares, each matrix by what keeps its norm."""
+        """Divide rows of updates by the roots of their mean squares, and keep the norm of each matrix."""
         along = [direction.float() for direction in along]
         roots = torch._foreach_sqrt(lot.kept["row_squares"])
         torch._foreach_add_(roots, 1e-8)
@@ -164,7 +167,7 @@ class MuonOptimizer(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor, steps: int) -> Tensor:
-    """Newton-Schulz: the matrix with its singular values brought near 1 (0.7 to 1.2), in bf16."""
+    """Return the matrix with singular values near 1 (0.7 to 1.2), by Newton-Schulz steps in bf16."""
     a, b, c = QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
@@ -176,6 +179,6 @@ def orthogonal(matrix: Tensor, steps: int) -> Tensor:
 
 
 def adjustment(matrix: Tensor, how: str, *, parts: int = 1) -> float:
-    """What a matrix's rate is multiplied by, for its shape, or that of one of its parts."""
+    """Return the factor of a matrix's learning rate, for the shape of the matrix or of one of its parts."""
     rows, columns = len(matrix) // parts, math.prod(matrix.shape[1:])
     return math.sqrt(max(1, rows / columns)) if how == "original" else 0.2 * math.sqrt(max(rows, columns))

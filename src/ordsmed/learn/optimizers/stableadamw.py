@@ -35,7 +35,10 @@ class StableAdamW(Choice):
 
 
 class StableAdamWOptimizer(torch.optim.Optimizer):
-    """r = rate / max(1, √mean(g² / max(v, ε²))); w -= r (m / (√v + ε) + decay w), both betas debiased."""
+    """The update w -= r (m / (√v + ε) + decay w), with r = rate / max(1, √mean(g² / max(v, ε²))).
+
+    Both betas are `debiased`.
+    """
 
     def __init__(self, groups: list[dict[str, Any]], how: StableAdamW) -> None:
         super().__init__(groups, {"lr": 0.0})
@@ -57,7 +60,7 @@ class StableAdamWOptimizer(torch.optim.Optimizer):
                 torch._foreach_sub_(turn.weights, along)
 
     def _slower(self, turns: list[Turn]) -> Tensor:
-        """1 / max(1, RMS) of every weight of all groups, [n]: the ranks speak one time a step."""
+        """Return 1 / max(1, RMS) of every weight of all groups, [n]; needs one all-reduce per step."""
         surprise = [tensor for turn in turns for tensor in self._surprise(turn)]
         parts = [part for turn in turns for part in turn.parts]
         counts = torch.tensor([max(1, part.size) for part in parts], dtype=torch.float32)
@@ -65,12 +68,11 @@ class StableAdamWOptimizer(torch.optim.Optimizer):
         return 1 / means.sqrt().clamp_min(1)
 
     def _surprise(self, turn: Turn) -> list[Tensor]:
-        """g / √max(v, ε²)"""
         floor = torch._foreach_clamp_min(turn.kept["exp_avg_sq"], self.how.epsilon**2)
         torch._foreach_sqrt_(floor)
         return list(torch._foreach_div(turn.grads, floor))
 
 
 def debiased(beta: float, step: float) -> float:
-    """The beta whose mean is, from the first step on, that of what was seen: the bias correction, folded in."""
+    """Return the beta with which the moving average needs no bias correction at this step."""
     return float(beta * (1 - beta ** (step - 1)) / (1 - beta**step))

@@ -1,1 +1,1 @@
-"""What the task squad is made of: its records, its features, its predictions."""
+"""Parts of the task squad: records, features and predictions."""

@@ -1,6 +1,6 @@
-"""What a network reads of questions: windows of their contexts, with the tokens of the right answers.
+"""Features of questions: windows of their contexts, with the tokens of the right answers.
 
-question, context -> windows of [CLS] question [SEP] context [SEP]; of each: start, end, is there no answer
+question, context -> windows of [CLS] question [SEP] context [SEP]; labels of each: start, end, is there no answer
 """
 
 import dataclasses
@@ -18,13 +18,16 @@ from ordsmed.data.windows import Ints, run
 from ordsmed.learn.question_answering.records import QuestionRecords
 from ordsmed.text.labelled.questions import Answer, placed, shortened
 
-NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: there is none; there is one, but no token holds it
+NO_ANSWER, LOST = -1, -2  # in place of an answer's tokens: the question has none, or no token holds it
 
 
 def features(
     records: QuestionRecords, reader: TextReader, limits: Limits, *, lowercase: bool, impossible_windows: bool
 ) -> Features:
-    """Windows of all questions; `impossible_windows`: one without the answer counts as a question that has none."""
+    """Return the windows of all questions.
+
+    With `impossible_windows`, a window that does not contain the answer is labeled as having no answer.
+    """
     contexts, questions = _pieces(records, reader, lowercase)
     sizes = np.diff(contexts.starts)[records.about]
     cut = windows(np.diff(questions.starts), sizes, limits, reader.frame.joint(two=True))
@@ -70,12 +73,15 @@ def _say_cuts(cut: QuestionWindows, limits: Limits) -> None:
 
 
 def lowered(text: str) -> str:
-    """In lower case, every character in its place: only İ has a longer one."""
+    """Return a text in lower case with the same length: only İ would become longer."""
     return text.replace("İ", "I").lower()
 
 
 def _pieces(records: QuestionRecords, reader: TextReader, lowercase: bool) -> tuple[TextPieces, TextPieces]:
-    """Contexts and questions. Without special tokens a token must come first that is not the context's."""
+    """Return the tokens of contexts and questions.
+
+    An empty question becomes "?": without special tokens, a token outside the context must come first.
+    """
     contexts, questions = records.contexts, [question.question or "?" for question in records.questions]
     if lowercase and not reader.tokenizer.lowercase:
         contexts, questions = (list(map(lowered, texts)) for texts in (contexts, questions))
@@ -83,7 +89,7 @@ def _pieces(records: QuestionRecords, reader: TextReader, lowercase: bool) -> tu
 
 
 def _labels(cut: QuestionWindows, begins: Ints, first: Ints, last: Ints, impossible_windows: bool) -> Ints:
-    """Start, end and whether there is no answer, [W, 3]; -1 where what is right is not known."""
+    """Return start, end, and whether there is no answer, [W, 3]; -1 if no token holds the answer."""
     start, end = cut.answers(first, last)
     inside, none, lost = start >= 0, (first == NO_ANSWER)[cut.question], (first == LOST)[cut.question]
     labels = np.stack([start + begins, end + begins, np.zeros_like(start)], 1)
@@ -99,14 +105,14 @@ def _say_counts(lines: Sequence[str]) -> None:
 
 
 def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints, Ints]:
-    """The first and the last token of each question's answer, [Q] tokens of its context."""
+    """Return the first and the last token of each question's answer, [Q], counted in its context."""
     tokens = np.full((2, len(records)), NO_ANSWER, np.int64)
     lost, inexact = [], []
     for number, (question, about) in enumerate(zip(records.questions, records.about.tolist(), strict=True)):
         if not question.answers:
             continue
         here = contexts.of(about)
-        # of the first answer that stands in the context
+        # use the first answer that occurs in the context
         present = (placed(answer, question.context)[0] for answer in question.answers)
         answer = next((answer for answer in present if answer), Answer("", 0))
         first, last, exact = answer_tokens(
@@ -123,7 +129,6 @@ def _right_tokens(records: QuestionRecords, contexts: TextPieces) -> tuple[Ints,
 
 
 def _marks(starts: Ints, begins: Ints, cut: QuestionWindows) -> NDArray[np.int32]:
-    """0 at the context's tokens."""
     marks = np.full(int(starts[-1]), NOT_ASKED, np.int32)
     sizes = cut.last - cut.first + 1
     marks[np.repeat(starts[:-1] + begins, sizes) + run(sizes)] = 0

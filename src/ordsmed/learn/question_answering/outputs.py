@@ -1,4 +1,4 @@
-"""Predicted answers: decoded from scores, read from files of anybody's, and in tables."""
+"""Predicted answers: decoded from scores, read from files, and summarized in tables."""
 
 import math
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from ordsmed.learn.score import squad as official
 from ordsmed.learn.score.answers import Answered, Candidates, Decoding, Passage
 from ordsmed.learn.task import Arrays
 
-BLOCK = 256  # windows decoded at a time, for memory
+BLOCK = 256  # windows decoded at a time, to limit memory
 BEAMS = ("start_log_probs", "start_index", "end_log_probs", "end_index", "unanswerable")
 
 
 def decoded(
     records: QuestionRecords, features: Features, answers: Arrays, decoding: Decoding, *, joint: bool
 ) -> list[Answered]:
-    """The best answers of each question; `joint`: from beams, else from a score of a start and of an end a token."""
+    """Return the best answers of each question; `joint`: from beams, else from start and end scores of all tokens."""
     more = features.more
     cut = QuestionWindows(**{f.name: more.get(f.name, 0) for f in fields(QuestionWindows)})  # type: ignore[arg-type]
     blocks = [np.arange(at, min(at + BLOCK, len(cut))) for at in range(0, len(cut), BLOCK)]
@@ -52,7 +52,7 @@ def _candidates(
 
 
 def read(path: Path, *, refuse: bool) -> list[Answered]:
-    """Of 2.0 with the null odds of a null_odds.json next to it."""
+    """Read predictions; of SQuAD 2.0 also the null odds, if there is a null_odds.json in the same folder."""
     texts, odds_path = official.read_predictions(path), path.with_name("null_odds.json")
     odds = official.read_null_odds(odds_path) if refuse and odds_path.is_file() else {}
     if odds and texts.keys() <= odds.keys():
@@ -64,12 +64,10 @@ def read(path: Path, *, refuse: bool) -> list[Answered]:
 
 
 def only_text(name: str, text: str, null_odds: float | None = None) -> Answered:
-    """An answer of somebody's to a question, of which nothing more is known."""
     return Answered(name, text, (-1, -1), math.nan, null_odds, [])
 
 
 def score(version: str, records: QuestionRecords, predictions: Sequence[Answered]) -> dict[str, float]:
-    """SQuAD's official numbers."""
     if not records.known:
         return {}
     odds = {answer.id: answer.null_odds for answer in predictions if answer.null_odds is not None}
@@ -77,7 +75,6 @@ def score(version: str, records: QuestionRecords, predictions: Sequence[Answered
 
 
 def details(records: QuestionRecords, predictions: Sequence[Answered]) -> list[tuple[str, list[str], list[list[Any]]]]:
-    """Scores by kind of question."""
     if not records.known:
         return []
     tables = official.details(records.questions, _texts(predictions))
@@ -89,7 +86,7 @@ def details(records: QuestionRecords, predictions: Sequence[Answered]) -> list[t
 
 
 def best_threshold(records: QuestionRecords, predictions: Sequence[Answered]) -> float:
-    """The null odds above which there is no answer, where F1 is best."""
+    """Return the threshold of null odds with the best F1; above it a question gets no answer."""
     texts = {answer.id: next((span.text for span in answer.n_best if span.text), "") for answer in predictions}
     odds = {answer.id: answer.null_odds or 0.0 for answer in predictions}
     return official.fitted_threshold(records.questions, texts, odds)

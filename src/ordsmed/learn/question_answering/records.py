@@ -1,4 +1,4 @@
-"""Questions about texts, each different text once."""
+"""Records of questions about texts; each different text is stored once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from ordsmed.text.read import Errors
 
 @dataclass(frozen=True)
 class QuestionRecords:
-    """Questions, and the different contexts that they are about."""
-
     questions: list[Question]
     contexts: list[str]
     about: Ints  # [Q]  the number of each question's context
@@ -29,19 +27,17 @@ class QuestionRecords:
 
     @staticmethod
     def of(questions: Sequence[Question], *, learning: bool = False) -> QuestionRecords:
-        """Each context once."""
         numbers: dict[str, int] = {}
         about = [numbers.setdefault(question.context, len(numbers)) for question in questions]
         return QuestionRecords(list(questions), list(numbers), np.asarray(about, np.int64), learning)
 
     @property
     def known(self) -> bool:
-        """Are the right answers known?"""
         return any(question.answers or question.impossible for question in self.questions)
 
 
 def read(paths: Sequence[str], errors: Errors, *, refuse: bool, learning: bool) -> QuestionRecords:
-    """The questions of files; to learn from, those without an answer only where a task may `refuse` to answer."""
+    """Read the questions of files; for training, drop unanswered ones unless the task may `refuse` to answer."""
     questions, _ = files.read(paths, repair=learning, errors=errors)
     if learning and not refuse:
         answered = [question for question in questions if question.answers]

@@ -1,10 +1,10 @@
-"""From scores to answers: the best spans of each window, the best texts of each question, and the files of both.
+"""Answers from scores: the best spans of each window, the best texts of each question, and the files of both.
 
     scores [W, T] -- independent --+
                                    +--> Candidates [W, N] -- pool --> an Answered a question -- write --> three files
     beams [W, K, K] ----- beams ---+
 
-W windows of T places, of which the first is the sign that stands for "no answer"; K starts of a beam, K ends for each.
+W windows of T positions, of which the first is the special token for "no answer"; K starts of a beam, K ends for each.
 """
 
 import json
@@ -23,18 +23,16 @@ from ordsmed.base.files import write_text
 from ordsmed.text.edges import whole
 
 Ints = NDArray[np.int64]
-Floats = NDArray[Any]  # of any width: sums are made in float64
+Floats = NDArray[Any]  # of any precision: sums are computed in float64
 Flags = NDArray[np.bool_]
 
-SPARE = 4  # candidates kept a window for each place of the n-best list: spans of one text leave gaps
-CERTAIN = 1e30  # null odds where there is nothing to answer with: above any threshold, and still JSON
-BLOCK = 256  # windows at a time, for memory
+SPARE = 4  # candidates per window and entry of the n-best list: spans with equal texts are merged
+CERTAIN = 1e30  # null odds if there is no candidate: above any threshold, and valid JSON
+BLOCK = 256  # windows at a time, to limit memory
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How answers are chosen."""
-
     n_best: int = 20
     """different texts kept a question"""
     longest: int = 30
@@ -58,32 +56,30 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Spans of W windows, N each, the best first; the start of an unused slot is scored -inf."""
+    """Spans of W windows, N each, the best first; the start of an unused slot has the score -inf."""
 
-    start: Ints  # [W, N]  places of the row
+    start: Ints  # [W, N]  positions in the row
     end: Ints  # [W, N]
     start_score: Floats  # [W, N]
     end_score: Floats  # [W, N]
-    null_start: Floats  # [W]  scores of no answer; of a joint head how sure it is of that, and 0
+    null_start: Floats  # [W]  scores of no answer; of a joint head its logit, and 0
     null_end: Floats  # [W]
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A question's context with the characters of its tokens."""
-
     id: str
     context: str
     left: Ints  # first character of each token
-    right: Ints  # one past its last
+    right: Ints  # end of its last character
 
 
 @dataclass(frozen=True)
 class AnswerSpan:
-    """A possible answer; "" from -1 to -1 is none."""
+    """A possible answer; no answer is the text "" from -1 to -1."""
 
     text: str
-    start: int  # characters of the context
+    start: int  # in characters of the context
     end: int
     probability: float  # among those in the list
     score: float
@@ -93,23 +89,21 @@ class AnswerSpan:
 
 @dataclass(frozen=True)
 class Answered:
-    """What was chosen for a question, and from what."""
-
     id: str
     text: str
     span: tuple[int, int]
     probability: float
-    null_odds: float | None  # None where every question has an answer
+    null_odds: float | None  # None if every question has an answer
     n_best: list[AnswerSpan]
 
 
 def independent(
     start_scores: Floats, end_scores: Floats, may_start: Flags, may_end: Flags, decoding: Decoding
 ) -> Candidates:
-    """Candidates of a head that scores starts and ends apart, all [W, T].
+    """Return candidates of a head that scores starts and ends independently, all [W, T].
 
-    `tops` takes the best of the scores as they are and then drops what may not be: give masked scores to have the best
-    of those that may.
+    The search `tops` takes the best of all scores and then drops positions that are not allowed. Pass masked scores to
+    get the best of the allowed positions.
     """
     _sound(start_scores, end_scores)
     pairs = _all_pairs if decoding.search == "all" else _top_pairs
@@ -121,9 +115,9 @@ def beams(
     start_log_probs: Floats, start_index: Ints, end_log_probs: Floats, end_index: Ints,
     may_start: Flags, may_end: Flags, decoding: Decoding, unanswerable: Floats | None = None,
 ) -> Candidates:  # fmt: skip
-    """Candidates of a joint head's beams: starts [W, K], for each of them ends [W, K, K].
+    """Return candidates of a joint head's beams: starts [W, K], for each of them ends [W, K, K].
 
-    `unanswerable` [W] is the logit of "no answer", which only questions that all have one can do without.
+    `unanswerable` [W] is the logit of "no answer"; it may be left out only if every question has an answer.
     """
     assert unanswerable is not None or not decoding.refuse
     none = np.zeros(len(start_index))
@@ -134,7 +128,6 @@ def beams(
 
 
 def joined(parts: Sequence[Candidates]) -> Candidates:
-    """The candidates of many batches, which were found with the same settings."""
     return Candidates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Candidates)))
 
 
@@ -142,10 +135,10 @@ def pool(
     passages: Sequence[Passage], question: Ints, shift: Ints, candidates: Candidates, decoding: Decoding,
     *, joint: bool = False,
 ) -> list[Answered]:  # fmt: skip
-    """An answer for each passage's question from the candidates of its windows, which come in any order.
+    """Return an answer for each passage's question from the candidates of its windows, which may be in any order.
 
-    `question` [W] is whose window it is (-1: nobody's), `shift` [W] what makes of a place of the row a token of the
-    context.
+    `question` [W] is the number of each window's passage (-1: none). Adding `shift` [W] to a position of the row gives
+    the token of the context.
     """
     order = np.argsort(question, kind="stable")
     bounds = np.searchsorted(question[order], np.arange(len(passages) + 1))
@@ -156,7 +149,7 @@ def pool(
 
 
 def write(folder: Path, answered: Sequence[Answered]) -> list[Path]:
-    """predictions.json, nbest_predictions.json and, where questions may have no answer, null_odds.json."""
+    """Write predictions.json, nbest_predictions.json and, if questions may have no answer, null_odds.json."""
     files: dict[str, dict[str, Any]] = {
         "predictions": {answer.id: answer.text for answer in answered},
         "nbest_predictions": {answer.id: [_entry(span) for span in answer.n_best] for answer in answered},
@@ -169,11 +162,14 @@ def write(folder: Path, answered: Sequence[Answered]) -> list[Path]:
 
 
 Pairs = tuple[Ints, Ints, Floats, Floats]  # starts, ends and the scores of both, [B, N]
-_Span = tuple[str, int, int, float, float]  # text, its characters, scores of start and end
+_Span = tuple[str, int, int, float, float]  # text, start and end in characters, scores of start and end
 
 
 def _all_pairs(start: Floats, end: Floats, may_start: Flags, may_end: Flags, decoding: Decoding) -> Pairs:
-    """The best of all pairs: they begin with one of the starts whose best pair is best."""
+    """Return the best of all pairs.
+
+    Only the starts with the best single pairs are expanded, because no other start can have one of the best pairs.
+    """
     start, end = _masked(start, may_start), _masked(end, may_end)
     longest, count = min(decoding.longest, end.shape[1]), SPARE * decoding.n_best
     band = sliding_window_view(_wider(end, end.shape[1] + longest - 1, -np.inf), longest, axis=1)
@@ -183,7 +179,6 @@ def _all_pairs(start: Floats, end: Floats, may_start: Flags, may_end: Flags, dec
 
 
 def _top_pairs(start: Floats, end: Floats, may_start: Flags, may_end: Flags, decoding: Decoding) -> Pairs:
-    """The best pairs of the best starts and the best ends."""
     starts, ends = _top(start, decoding.n_best), _top(end, decoding.n_best)
     wide = (*starts.shape, ends.shape[1])
     end_scores, ends = (np.broadcast_to(of_ends[:, None], wide) for of_ends in (_at(end, ends), ends))
@@ -194,7 +189,6 @@ def _beam_pairs(
     start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints,
     may_start: Flags, may_end: Flags, decoding: Decoding,
 ) -> Pairs:  # fmt: skip
-    """The best pairs of these starts, each with its ends."""
     behind = ends - starts[:, :, None]
     flat = ends.reshape(len(ends), ends.shape[1] * ends.shape[2])
     fits = _at(may_end, flat).reshape(ends.shape) & (behind >= 0) & (behind < decoding.longest)
@@ -203,7 +197,7 @@ def _beam_pairs(
 
 
 def _best(start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints, count: int) -> Pairs:
-    """So many of the pairs, filled up with unused slots."""
+    """Return the `count` best pairs, padded with unused slots."""
     rows, _, beam = ends.shape
     scores = (start_scores[:, :, None] + end_scores).reshape(rows, -1)
     top = _top(scores, count)
@@ -219,14 +213,14 @@ def _best(start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints, co
 
 
 def _wider(values: NDArray[Any], width: int, empty: float) -> NDArray[Any]:
-    """With more columns; np.pad takes ten times as long for a few."""
+    """Add columns; np.pad takes ten times as long for a few."""
     wide = np.full((len(values), width), empty, values.dtype)
     wide[:, : values.shape[1]] = values
     return wide
 
 
 def _top(scores: Floats, count: int) -> Ints:
-    """Where the highest scores of each row stand, the best first, of equal ones the first."""
+    """Return the positions of the highest scores of each row, the best first; ties go to the first position."""
     rows, width = scores.shape
     count = min(count, width)
     least = np.partition(scores, width - count, axis=1)[:, width - count, None]
@@ -245,13 +239,12 @@ def _masked(scores: Floats, may: Flags) -> Floats:
 
 
 def _null_score(scores: Floats) -> Floats:
-    """As JSON can hold it: a head may have masked the sign."""
+    """Clip scores to what JSON can hold: a head may have masked the special token."""
     clipped: np.ndarray = np.clip(scores.astype(float), -CERTAIN, CERTAIN)
     return clipped
 
 
 def _blockwise(pairs: Callable[..., Pairs], decoding: Decoding, *arrays: NDArray[Any]) -> Pairs:
-    """The pairs of a few windows at a time; of none, where there are none."""
     begins = range(0, max(len(arrays[0]), 1), BLOCK)
     parts = [pairs(*(array[at : at + BLOCK] for array in arrays), decoding=decoding) for at in begins]
     starts, ends, start_scores, end_scores = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -292,13 +285,13 @@ def _answered(
 
 
 def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, decoding: Decoding) -> list[_Span]:
-    """The best spans of different texts, from all windows of a question."""
+    """Return the best spans with different texts, from all windows of a question."""
     score = candidates.start_score[rows] + candidates.end_score[rows]
     order = np.argsort(-score, axis=None, kind="stable")[: np.isfinite(score).sum()]
     first, last = (
         (positions[rows] + shift[rows, None]).ravel()[order] for positions in (candidates.start, candidates.end)
     )
-    solid = passage.right > passage.left  # a token without characters may claim any place
+    solid = passage.right > passage.left  # a token without characters may have any offsets
     columns = (
         passage.left[first],
         passage.right[last],
@@ -322,9 +315,9 @@ def _spans(passage: Passage, rows: Ints, shift: Ints, candidates: Candidates, de
 
 
 def _null(spans: list[_Span], rows: Ints, candidates: Candidates, joint: bool) -> tuple[_Span, float]:
-    """No answer as one more of the list, and its odds.
+    """Return "no answer" as an entry of the list, and its odds.
 
-    A joint head's logit z compares with none of its log-probabilities; scored as z + log sum exp(spans) its
+    A joint head's logit z is not comparable with its log-probabilities. Scored as z + log sum exp(spans), its
     probability in the list is the head's own, sigmoid(z).
     """
     start, end = 0.0, 0.0
@@ -346,6 +339,6 @@ def _score(span: _Span) -> float:
 
 
 def _entry(span: AnswerSpan) -> dict[str, Any]:
-    """By the names of Google's and NVIDIA's codes, which call the log-probabilities of a joint head logits as well."""
+    """Use the keys of Google's and NVIDIA's code, which call the log-probabilities of a joint head logits too."""
     return {"text": span.text, "probability": span.probability, "start_logit": span.start_score,
             "end_logit": span.end_score}  # fmt: skip

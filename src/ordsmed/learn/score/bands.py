@@ -1,4 +1,4 @@
-"""Bands over seeds: courses of several runs cut into the same stretches of steps, and what the runs do in each."""
+"""Bands over seeds: the curves of several runs cut into the same ranges of steps, with statistics of each range."""
 
 import math
 from collections import defaultdict
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from ordsmed.learn.score.seeds import OverSeeds, is_number, over_seeds
 
-STRETCHES = 160  # of a band, at most
+STRETCHES = 160  # most ranges of a band
 
-Course = Sequence[tuple[float, float]]  # steps with what was measured at each
+Course = Sequence[tuple[float, float]]  # steps with the value measured at each
 
 
 @dataclass(frozen=True)
 class BandPoint:
-    """A stretch of steps: where it lies, and the runs' means within it."""
+    """A range of steps: its mean step, and statistics of the runs' means in it."""
 
     step: float
     over: OverSeeds
 
 
 def bands(curves: Sequence[Course], most: int = STRETCHES) -> list[BandPoint]:
-    """One for each of at most so many stretches in which anything was measured; what is no number is left out."""
+    """Return at most `most` ranges of steps, those with measurements; values that are not finite are left out."""
     steps = [step for curve in curves for step, value in curve if is_number(value)]
     if not steps:
         return []

@@ -1,9 +1,8 @@
-"""Scores of labels and numbers: accuracy, F1, Matthews, Pearson, Spearman, with what a guess without a model gets.
+"""Scores of labels and numbers: accuracy, F1, Matthews, Pearson, Spearman, and baselines without a model.
 
     gold, predicted  ->  scored(("accuracy", "f1"), gold, predicted)  ->  {"accuracy": 0.91, "f1": 0.93}
 
-Labels are their numbers, from 0. Every score is a number: where one is not defined (no class but one is there, a
-prediction that never changes) it is 0, for nothing was told apart.
+Labels are their numbers, from 0. A score that is not defined is 0, as for a single class or constant predictions.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,41 +14,37 @@ from numpy.typing import ArrayLike, NDArray
 
 from ordsmed.base.errors import RunError
 
-POSITIVE = 1  # the class that binary F1 is of
+POSITIVE = 1  # the class of binary F1
 
 
 @dataclass(frozen=True)
 class ClassScore:
-    """How one class was told from the others."""
-
     label: str
     precision: float
     recall: float
     f1: float
-    support: int  # how often it is right
-    predicted: dict[str, int]  # what was said where it is right
+    support: int  # number of its examples
+    predicted: dict[str, int]  # predictions for its examples, by label
 
 
 def accuracy(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """The share of right answers."""
     right, guess = _alike(gold, predicted)
     return float((right == guess).mean())
 
 
 def f1(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Harmonic mean of precision and recall of the positive class, 2 TP / (2 TP + FP + FN)."""
+    """Return the F1 of the positive class, 2 TP / (2 TP + FP + FN)."""
     right, guess = _alike(gold, predicted)
     return _class_f1(right == POSITIVE, guess == POSITIVE)
 
 
 def macro_f1(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """The mean F1 of the classes that are right or are said anywhere."""
+    """Return the mean F1 of all classes that are right or predicted anywhere."""
     right, guess = _alike(gold, predicted)
     return float(np.mean([_class_f1(right == label, guess == label) for label in np.union1d(right, guess)]))
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Matthews' correlation, for any number of classes (Gorodkin 2004)."""
     right, guess = _alike(gold, predicted)
     classes = np.union1d(right, guess)
     of_right = np.array([(right == label).sum() for label in classes], np.float64)
@@ -61,7 +56,6 @@ def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Linear correlation."""
     right, guess = _finite(gold, predicted)
     if np.ptp(right) == 0 or np.ptp(guess) == 0:
         return 0.0
@@ -69,13 +63,12 @@ def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Linear correlation of ranks; equal values share their mean rank."""
+    """Return the linear correlation of ranks; equal values share their mean rank."""
     right, guess = _finite(gold, predicted)
     return pearson(_ranks(right), _ranks(guess))
 
 
 def squared_error(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """The mean squared difference: lower is better."""
     right, guess = _finite(gold, predicted)
     return float(np.square(right - guess).mean())
 
@@ -86,24 +79,23 @@ METRICS: dict[str, Callable[[ArrayLike, ArrayLike], float]] = {
 
 
 def scored(names: Sequence[str], gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
-    """Metrics by name."""
     return {name: METRICS[name](gold, predicted) for name in names}
 
 
 def report(labels: Sequence[str], gold: ArrayLike, predicted: ArrayLike) -> list[ClassScore]:
-    """A line for each class, in the order of the labels; where nothing is to count, its share is 0."""
+    """Return the scores of each class, in the order of the labels; 0 for a share of nothing."""
     counts = np.zeros((len(labels), len(labels)), np.int64)
     np.add.at(counts, _alike(gold, predicted), 1)
     return [_class_score(number, labels, counts) for number in range(len(labels))]
 
 
 def majority(train: ArrayLike, gold: ArrayLike) -> NDArray[np.int64]:
-    """The class that training has most often (of equals the first), said of every row."""
+    """Return the most frequent class of the training data for every row (of equally frequent ones the first)."""
     return np.full(len(np.asarray(gold)), np.bincount(np.asarray(train, np.int64)).argmax(), np.int64)
 
 
 def mean_guess(train: ArrayLike, gold: ArrayLike) -> NDArray[np.float64]:
-    """The mean of training, said of every row: what least squares says without a look at the text."""
+    """Return the mean of the training data for every row, the best constant by squared error."""
     return np.full(len(np.asarray(gold)), np.asarray(train, np.float64).mean())
 
 
@@ -138,7 +130,7 @@ def _class_score(number: int, labels: Sequence[str], counts: NDArray[np.int64]) 
 
 def _direction(values: NDArray[np.float64]) -> NDArray[np.float64]:
     centred = values - values.mean()
-    centred /= np.abs(centred).max()  # squares of tiny numbers would be nothing
+    centred /= np.abs(centred).max()  # squares of tiny numbers would underflow
     unit: np.ndarray[Any, np.dtype[np.float64]] = centred / np.linalg.norm(centred)
     return unit
 

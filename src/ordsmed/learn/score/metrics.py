@@ -1,4 +1,4 @@
-"""Metrics: numbers from sums, as free functions."""
+"""Metrics that are computed from sums, as free functions."""
 
 import math
 
@@ -7,22 +7,20 @@ from numpy.typing import NDArray
 
 
 def unigram_cross_entropy(counts: NDArray[np.int64], targets: NDArray[np.int64]) -> float:
-    """Mean -log p of the targets under how often each token stood in training, one added to every count."""
+    """Return the mean -log p of the targets by token frequency in training, with one added to every count."""
     p = (counts + 1.0) / (counts.sum() + len(counts))
     return float(-np.log(p[targets]).mean())
 
 
 def share_guessed(term: str, share: float) -> dict[str, float]:
-    """Loss and right answers of who says of two things how often they are (`share`, and the rest)."""
+    """Return loss and accuracy of guessing between two classes by their frequencies, `share` and the rest."""
     parts = [p for p in (share, 1 - share) if p > 0]
     return {term: -sum(p * math.log(p) for p in parts), f"{term}_right": max(share, 1 - share)}
 
 
 def in_words(name: str, value: float) -> str:
-    """A measure for a person: perplexities are numbers, all others shares."""
     return f"{value:,.2f}" if "perplexity" in name else f"{value:.1%}"
 
 
 def below(value: float, reference: float) -> float:
-    """By which share a value is below a reference."""
     return 1 - value / reference

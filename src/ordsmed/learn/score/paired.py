@@ -1,10 +1,10 @@
-"""Two models on the same examples: mean differences whose errors know of kinds of examples, and exact tests of pairs.
+"""Two models on the same examples: mean differences with clustered errors, and exact tests of pairs.
 
     values, weights, groups  ->  clustered(...)  ->  mean 1.3, error 0.4, of 67 groups
-    right of one alone 41, of the other alone 22  ->  sign_test(41, 22)  ->  p 0.022
+    only the first right 41, only the second right 22  ->  sign_test(41, 22)  ->  p 0.022
 
-Examples of one kind (a paradigm of BLiMP) are right and wrong together, so that many of them tell less than as many of
-different kinds: errors are those of sums over kinds (Liang and Zeger 1986, with G / (G - 1)).
+Examples of one kind (a paradigm of BLiMP) are correlated, so they are less informative than examples of different
+kinds. Errors are therefore computed from sums over kinds (Liang and Zeger 1986, with G / (G - 1)).
 """
 
 import math
@@ -14,31 +14,29 @@ from dataclasses import dataclass
 
 from ordsmed.learn.score.seeds import LEVEL, student_t, within_t
 
-MANY = 1_000  # degrees of freedom from which on Student's t is the normal distribution to three digits
+MANY = 1_000  # degrees of freedom from which Student's t equals the normal distribution to three digits
 
 
 @dataclass(frozen=True)
 class Clustered:
-    """A mean, and how sure it is."""
-
     mean: float
-    error: float  # standard error; NaN: there is but one group
+    error: float  # standard error; NaN for a single group
     groups: int
 
     @property
     def interval(self) -> tuple[float, float]:
-        """In which the mean lies in 95 of 100 such samples of groups, by Student's t."""
+        """Return the 95 % confidence interval of the mean, by Student's t."""
         reach = self.error * student_t(LEVEL, self._freedom) if self.groups > 1 else math.nan
         return self.mean - reach, self.mean + reach
 
     @property
     def p(self) -> float:
-        """How often chance alone leaves a mean as far from 0."""
+        """Return the probability of a mean at least this far from 0 by chance."""
         if self.groups < 2:
             return math.nan
         if self.error == 0:
             return 1.0 if self.mean == 0 else 0.0
-        return max(0.0, 1 - within_t(abs(self.mean) / self.error, self._freedom))  # rounding may leave less than none
+        return max(0.0, 1 - within_t(abs(self.mean) / self.error, self._freedom))  # rounding may give a number below 0
 
     @property
     def _freedom(self) -> int:
@@ -46,7 +44,7 @@ class Clustered:
 
 
 def clustered(values: Sequence[float], weights: Sequence[float], groups: Sequence[str]) -> Clustered:
-    """The sum of values over that of weights; a group "" is an example by itself."""
+    """Return the sum of values over the sum of weights; an example with the group "" is a group by itself."""
     total = math.fsum(weights)
     mean = math.fsum(values) / total
     sums: dict[object, list[float]] = defaultdict(list)
@@ -59,16 +57,16 @@ def clustered(values: Sequence[float], weights: Sequence[float], groups: Sequenc
 
 
 def sign_test(more: int, less: int) -> float:
-    """How often a fair coin is as uneven, thrown for each pair that is not even (McNemar's exact test)."""
+    """Return McNemar's exact p: the probability that a fair coin, thrown more + less times, is this uneven."""
     count, ways, chances = more + less, 1, 1
-    for n in range(min(more, less)):  # each number of ways from the one before: all by themselves take for ever
+    for n in range(min(more, less)):  # update the binomial coefficient: computing each by itself is too slow
         ways = ways * (count - n) // (n + 1)
         chances += ways
     return float(min(1.0, 2 * chances / 2**count))
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Of several tests: how often chance alone leaves one or more of them as uneven (Holm 1979)."""
+    """Return the p-values of several tests, adjusted so that together they are as strict as one (Holm 1979)."""
     order = sorted(range(len(chances)), key=lambda n: chances[n])
     result, least = [1.0] * len(chances), 0.0
     for rank, number in enumerate(order):

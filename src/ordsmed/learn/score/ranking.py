@@ -1,9 +1,9 @@
-"""Rankings: how far in front what is relevant stands, question by question, counted as trec_eval counts it.
+"""Rankings: how far in front relevant passages are, question by question, counted as trec_eval counts it.
 
-grades of what a search ranked, best first; grades of all that is judged  ->  nDCG@10, MRR@10, recall@100, MAP
+grades of a search's results, best first; grades of all judgments  ->  nDCG@10, MRR@10, recall@100, MAP
 
-A grade above 0 is relevant; one that is not judged has 0. The gain of a grade is the grade (not 2^grade - 1), and a
-question without anything relevant scores 0 and counts. trec_eval ranks equal scores by their ids, the last id first.
+A grade above 0 is relevant; a passage without a judgment has 0. The gain of a grade is the grade (not 2^grade - 1), and
+a question without relevant passages scores 0 and counts. trec_eval ranks equal scores by their ids, the last id first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIRST, MANY = 10, 100
 
 
 def measures(ranked: ArrayLike, grades: Sequence[int]) -> list[float]:
-    """Each of MEASURES, from 0 to 1, of one question; `grades`: of all passages that were judged for it."""
+    """Return each of MEASURES, from 0 to 1, for one question; `grades` are of all passages that have a judgment."""
     gains = np.maximum(np.asarray(ranked, np.float64), 0)
     best = np.sort(np.maximum(np.asarray(grades, np.float64), 0))[::-1]
     at, count = np.flatnonzero(gains) + 1, np.count_nonzero(best)
@@ -31,13 +31,12 @@ def measures(ranked: ArrayLike, grades: Sequence[int]) -> list[float]:
 
 
 def _dcg(gains: np.ndarray) -> float:
-    """Discounted cumulative gain of the first."""
     first = gains[:FIRST]
     return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
 
 
 def by_chance(passages: int, grades: Sequence[int], depth: int) -> list[float]:
-    """Each of MEASURES as passages in any order get it on average, ranked to a depth."""
+    """Return the expectation of each of MEASURES for passages in random order, ranked to a depth."""
     gains = np.sort(np.maximum(np.asarray(grades, np.float64), 0))[::-1]
     count, at = np.count_nonzero(gains), np.arange(1, min(depth, passages) + 1)
     if not count:

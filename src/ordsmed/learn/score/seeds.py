@@ -2,8 +2,8 @@
 
     {1: 8.72, 2: 8.69, ...}  ->  over_seeds(values)  ->  mean 8.70, deviation 0.0158, interval [8.680, 8.720]
 
-Values are of few runs and are taken as drawn from a normal distribution, as Student's t does. Sums are exact, so the
-order of the seeds changes no bit. What is no number is for the caller to leave out, and to say so.
+Values are from few runs and are assumed to be drawn from a normal distribution, as for Student's t. Sums are exact, so
+the order of the seeds changes no bit. The caller leaves out values that are not numbers, and reports that.
 """
 
 import math
@@ -11,41 +11,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95  # of intervals
-FEWEST = 2  # runs that have a deviation
-SAME_WAY = 3  # seeds that differ in one direction, from which on more of them are suggested
-MOST_SEEDS = 100  # that are suggested
-ENDLESS = 1e30  # a value of so much is as good as infinite
+FEWEST = 2  # fewest runs with a deviation
+SAME_WAY = 3  # from this many seeds with differences of one sign, more seeds are suggested
+MOST_SEEDS = 100  # most seeds that are suggested
+ENDLESS = 1e30  # values from here on count as infinite
 
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """What several runs scored, in a few numbers."""
-
     count: int
     mean: float
-    deviation: float | None  # of the sample (n - 1); None: of one run there is none
+    deviation: float | None  # of the sample (n - 1); None for a single run
     least: float
     most: float
-    interval: tuple[float, float] | None  # in which the mean of all seeds lies, in 95 of 100 such samples
+    interval: tuple[float, float] | None  # 95 % confidence interval of the mean over all seeds
 
 
 @dataclass(frozen=True)
 class PairedSeeds:
-    """The second of two recipes less the first, seed by seed."""
+    """The differences between two recipes, second minus first, seed by seed."""
 
     differences: dict[int, float]
     over: OverSeeds
 
     @property
     def differs(self) -> bool:
-        """Is there a difference? No: the interval holds 0, or one seed leaves no interval."""
+        """Return whether the interval of the differences excludes 0; a single seed has no interval."""
         return self.over.interval is not None and not self.over.interval[0] <= 0 <= self.over.interval[1]
 
     @property
     def wanting(self) -> int:
-        """Return how many more seeds would show a difference like these, which all have one sign; 0: none would help.
+        """Return how many more seeds would show a difference, if all differences have one sign; 0: none would help.
 
-        Further seeds are taken to have the mean and the deviation of those that there are.
+        The further seeds are assumed to have the mean and the deviation of the present ones.
         """
         over, one_way = self.over, self.over.least > 0 or self.over.most < 0
         if self.differs or not one_way or over.deviation is None or over.count < SAME_WAY:
@@ -57,7 +55,7 @@ class PairedSeeds:
 
 
 def over_seeds(values: Sequence[float], level: float = LEVEL) -> OverSeeds:
-    """Mean, sample deviation and interval of one or more values; NaN where one of them is no number."""
+    """Return mean, sample deviation and interval of at least one value; NaN if one of them is not a number."""
     if not values:
         raise ValueError("values: found none; wanted one at least")
     if not all(map(is_number, values)):
@@ -71,28 +69,27 @@ def over_seeds(values: Sequence[float], level: float = LEVEL) -> OverSeeds:
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float], level: float = LEVEL) -> PairedSeeds:
-    """Two recipes compared by the seeds that both have."""
     differences = {seed: second[seed] - first[seed] for seed in sorted(first.keys() & second.keys())}
     return PairedSeeds(differences, over_seeds(list(differences.values()), level))
 
 
 def student_t(level: float, freedom: int) -> float:
-    """Within plus or minus so much lies this share of Student's t of so many degrees of freedom."""
+    """Return the t for which Student's distribution has the probability `level` between -t and t."""
     if not 0 <= level < 1 or freedom < 1:
         raise ValueError(f"level, freedom: found {level:g} and {freedom}; wanted 0 to below 1, and 1 or more")
-    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
+    low, high = 0.0, math.pi / 2  # limits of the angle whose tangent is t / sqrt(freedom)
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if _share_within(middle, freedom) < level else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
 
 
 def within_t(t: float, freedom: int) -> float:
-    """The share of Student's t of so many degrees of freedom that lies within plus or minus t."""
+    """Return the probability between -t and t of Student's distribution with `freedom` degrees of freedom."""
     return _share_within(math.atan(t / math.sqrt(freedom)), freedom)
 
 
 def _share_within(angle: float, freedom: int) -> float:
-    """The distribution as a finite sum (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    """Compute the distribution as a finite sum (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
     square = math.cos(angle) ** 2
     odd = freedom % 2
     term = total = math.cos(angle) * (freedom > 1) if odd else 1.0
@@ -103,5 +100,5 @@ def _share_within(angle: float, freedom: int) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Is it one, finite, and not so large that it is as good as infinite?"""
+    """Return whether a value is a finite number that is not as large as infinite in practice."""
     return isinstance(value, int | float) and abs(value) < ENDLESS

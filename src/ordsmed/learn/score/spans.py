@@ -1,9 +1,9 @@
-"""Spans: what tags such as B-PER I-PER O mark, read as the usual scorer (conlleval) does, and how well they are found.
+"""Spans that tags such as B-PER I-PER O mark, read as the usual scorer (conlleval) reads them, and their scores.
 
     B-PER I-PER O    B-PER E-PER O    B-PER L-PER O    I-PER I-PER O    ->    (PER, 0, 1): type, first and last word
 
-The letters are B (begin), I (inside), E or L (end), S or U (single). A tag that is I, E or L goes on with the span
-before it if that has its type and no end yet, and begins one otherwise: so what no scheme allows is read all the same.
+The prefixes are B (begin), I (inside), E or L (end), S or U (single). A tag with I, E or L continues the span before it
+if that has the same type and has not ended, and otherwise begins a span. So tags that no scheme allows can be read.
 """
 
 import re
@@ -15,19 +15,22 @@ from typing import Any, Literal
 
 Scheme = Literal["IOB1", "IOB2", "IOBES", "BILOU"]
 LETTERS: dict[Scheme, str] = {"IOB2": "BIIB", "IOB1": "IIII", "IOBES": "BIES", "BILOU": "BILU"}  # first ... single
-UNTYPED = "_"  # the type of a tag that is a letter alone
+UNTYPED = "_"  # the type of a tag that is only a prefix
 _TAG = re.compile(r"([BIESLU])(?:-(.+))?")
 
 
 def is_spans(labels: Iterable[str]) -> bool:
-    """Do labels look like O beside B-PER and the like, or beside letters alone?"""
+    """Return whether labels are O and tags such as B-PER, or O and prefixes without a type."""
     tags = set(labels) - {"O"}
     typed = {"-" in label for label in tags}
     return len(typed) == 1 and all(_TAG.fullmatch(label) for label in tags)
 
 
 def spans(tags: Iterable[str], strict: Scheme | None = None) -> list[tuple[str, int, int]]:
-    """Type, first and last word of each span; `strict`: only those written as a scheme demands, as seqeval tells."""
+    """Return type, first and last word of each span.
+
+    `strict`: only spans that are written exactly as in this scheme, as in seqeval.
+    """
     if strict == "IOB1":
         return _iob1([_apart(tag) for tag in tags])
     if strict:
@@ -50,7 +53,7 @@ def spans(tags: Iterable[str], strict: Scheme | None = None) -> list[tuple[str, 
 
 
 def _iob1(tags: Sequence[tuple[str, str]]) -> list[tuple[str, int, int]]:
-    """A span begins with I; with B only right behind another of its type, to tell the two apart."""
+    """Return the spans of IOB1 tags: a span begins with I, or with B directly after a span of the same type."""
     result, at, before = [], 0, ("O", UNTYPED)
     while at < len(tags):
         first, (letter, kind) = at, tags[at]
@@ -66,7 +69,7 @@ def _iob1(tags: Sequence[tuple[str, str]]) -> list[tuple[str, int, int]]:
 
 
 def converted(tags: Sequence[str], scheme: Scheme) -> list[str]:
-    """The same spans as a scheme writes them; so malformed sequences are mended."""
+    """Return tags of the same spans in a scheme; malformed sequences become well-formed."""
     begin, inside, end, single = tuple(LETTERS[scheme])
     written, before = ["O"] * len(tags), ("", -2)
     for kind, first, last in spans(tags):
@@ -79,7 +82,7 @@ def converted(tags: Sequence[str], scheme: Scheme) -> list[str]:
 
 
 def scheme(sentences: Sequence[Sequence[str]]) -> Scheme:
-    """The first that writes just these tags; if none does, the one that has their letters."""
+    """Return the first scheme that writes these tags exactly, or else the one that has their prefixes."""
     for name in LETTERS:
         if all(converted(tags, name) == list(tags) for tags in sentences):
             return name
@@ -90,7 +93,7 @@ def scheme(sentences: Sequence[Sequence[str]]) -> Scheme:
 def span_f1(
     gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]], strict: Scheme | None = None
 ) -> dict[str, Any]:
-    """Precision, recall and F1 of all spans, and of each type under `types`; words without a gold tag count as O."""
+    """Return precision, recall and F1 of all spans, and of each type under `types`; a missing gold tag counts as O."""
     right, guessed, wanted = Counter[str](), Counter[str](), Counter[str]()
     for true, tags in zip(gold, predicted, strict=True):
         golden = spans((tag or "O" for tag in true), strict)
@@ -103,7 +106,6 @@ def span_f1(
 
 
 def by_tag(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
-    """Precision, recall and F1 of each tag, over words with a gold tag."""
     pairs = [(t, p) for true, tags in zip(gold, predicted, strict=True) for t, p in zip(true, tags, strict=True) if t]
     wanted, guessed = Counter(t for t, _ in pairs), Counter(p for _, p in pairs)
     right = Counter(t for t, p in pairs if t == p)
@@ -111,14 +113,12 @@ def by_tag(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[st
 
 
 def accuracy(gold: Sequence[Sequence[str | None]], predicted: Sequence[Sequence[str]]) -> float:
-    """The share of words with a gold tag whose tag is right."""
     known = [t == p for true, tags in zip(gold, predicted, strict=True) for t, p in zip(true, tags, strict=True) if t]
     return sum(known) / max(1, len(known))
 
 
 @cache
 def _apart(tag: str) -> tuple[str, str]:
-    """Letter and type, with E and S for L and U."""
     if tag == "O":
         return "O", UNTYPED
     if not (match := _TAG.fullmatch(tag)):

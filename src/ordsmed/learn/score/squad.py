@@ -1,4 +1,4 @@
-"""The official scores of answers: what the scripts of SQuAD 1.1 and 2.0 print, and the same by kinds of questions.
+"""The official scores of SQuAD 1.1 and 2.0, as their scripts compute them, and the same by kinds of questions.
 
     gold and predicted text -> lower case, no ASCII punctuation, no a/an/the, single spaces -> words
     exact: the same words      f1: 2PR/(P+R) of the words they share, each as often as both have it
@@ -30,9 +30,9 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 def scored(
     version: str, questions: Sequence[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float] | None
 ) -> dict[str, float]:
-    """The scores of a version, both with exact_match and f1; of 2.0 beside its own names.
+    """Return the scores of a version, with exact_match and f1 for both versions; 2.0 also has other names.
 
-    Predictions count as they stand; null odds, which they were made by, tell the best_ scores.
+    Predictions are scored as they are; null odds, from which they were made, only give the best_ scores.
     """
     if version == "1.1":
         return score_v1(questions, predictions)
@@ -41,7 +41,7 @@ def scored(
 
 
 def score_v1(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
-    """The scores of SQuAD 1.1 in percent: exact_match and f1 over all questions."""
+    """Return the scores of SQuAD 1.1 in percent: exact_match and f1 over all questions."""
     _tell(questions, predictions, "counted as wrong")
     if bare := [question.id for question in questions if not question.answers]:
         problem = f"{many(len(bare), 'question')} without an answer ({shortened(bare)})"
@@ -58,10 +58,10 @@ def score_v2(
     null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """The scores of SQuAD 2.0 in percent, over all, HasAns_ and NoAns_; with null odds also the best_ and where.
+    """Return the scores of SQuAD 2.0 in percent, over all, HasAns_ and NoAns_; with null odds also best_ scores.
 
-    A prediction whose null odds are above the threshold counts as none. The script breaks off at a missing
-    prediction where it divides into HasAns_ and NoAns_; here these parts leave it out as the whole does.
+    A prediction whose null odds are above the threshold counts as no answer. The script fails at a missing prediction
+    when it computes HasAns_ and NoAns_; here these parts leave it out, as the total does.
     """
     _tell(questions, predictions, "left out")
     exact, f1 = raw_scores(questions, predictions)
@@ -86,7 +86,7 @@ def score_v2(
 def raw_scores(
     questions: Iterable[Question], predictions: Mapping[str, str]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Exact and F1 of every prediction by id, as SQuAD 2.0 has them: no answer is right where none is wanted."""
+    """Return exact and F1 of every prediction by id, as in SQuAD 2.0; without gold answers, "" is right."""
     exact, f1 = {}, {}
     for question in questions:
         if question.id in predictions:
@@ -103,10 +103,10 @@ def best_threshold(
     raw: Mapping[str, float],
     predictions: Mapping[str, str],
 ) -> tuple[float, float]:
-    """The best score in percent, and the threshold for it: null odds above it mean no answer.
+    """Return the best score in percent, and its threshold: null odds above it mean no answer.
 
-    As the script sweeps: from answering nothing (threshold 0, whatever the odds) on, one question more at a time by
-    rising odds, those of equal odds in the order of `null_odds`; of equal scores the first counts.
+    The sweep is that of the script. It starts with no answers (threshold 0, whatever the odds) and adds one question at
+    a time by rising odds, in the order of `null_odds` for equal odds. Of equal scores the first counts.
     """
     score = best = float(sum(not has_answer for has_answer in answered.values()))
     threshold = 0.0
@@ -121,9 +121,9 @@ def best_threshold(
 def fitted_threshold(
     questions: Iterable[Question], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> float:
-    """Where to refuse for the best F1, given what would be answered otherwise; those of equal odds go together.
+    """Return the threshold of null odds with the best F1; questions with equal odds stay together.
 
-    It stands half-way to the next odds, so that a last bit of rounding turns no question over.
+    It is half-way to the next odds, so that rounding errors change no answer.
     """
     questions = list(questions)
     _, f1 = raw_scores(questions, predictions)
@@ -141,17 +141,17 @@ def fitted_threshold(
 
 
 def written(name: str, value: object, form: str = ".4g") -> str:
-    """A score for a person; a threshold in full, for a rounded one may refuse other questions."""
+    """Format a score; a threshold is written in full, because a rounded one may give other answers."""
     return f"{value:{form}}" if isinstance(value, float) and not name.endswith("thresh") else f"{value}"
 
 
 def words(text: str) -> list[str]:
-    """What is compared of an answer."""
+    """Return the normalized words of an answer, which are compared."""
     return _ARTICLES.sub(" ", text.lower().translate(_DROPPED)).split()
 
 
 def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, dict[str, dict[str, float]]]:
-    """Exact, F1 (percent) and total by length and word of the question, and by kind of answer; missing is wrong."""
+    """Return exact, F1 (percent) and total by kind of question and of answer; missing predictions are wrong."""
     exact, f1 = raw_scores(questions, predictions)
     tables: dict[str, dict[str, dict[str, float]]] = {}
     for title, (kinds, kind_of) in GROUPS.items():
@@ -167,12 +167,10 @@ def details(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Answers by id, as predictions.json holds them."""
     return _by_id(path, str, PREDICTIONS)
 
 
 def read_null_odds(path: Path) -> dict[str, float]:
-    """Odds by id that a question has no answer, as null_odds.json holds them."""
     return {name: float(number) for name, number in _by_id(path, (int, float), NULL_ODDS).items()}
 
 
@@ -186,8 +184,8 @@ def _overlap(gold: list[str], guess: list[str]) -> float:
 
 def _percent(scores: Iterable[float], count: int) -> float:
     total = 0.0
-    for score in scores:  # not sum(): from Python 3.12 on it mends what is lost by rounding, and the scripts' numbers
-        total += score  # were made without
+    for score in scores:  # not sum(): since Python 3.12 it compensates rounding errors, which
+        total += score  # the scripts' numbers include
     return 100.0 * total / count
 
 
@@ -225,7 +223,7 @@ def _described(value: object) -> str:
 
 
 LENGTHS = ("1 to 5 words", "6 to 10 words", "11 to 15 words", "16 to 20 words", "more than 20 words")
-QUESTION_WORDS = {  # English, and Norwegian in both its standards
+QUESTION_WORDS = {  # English, and Norwegian in both written standards
     "how many": "how many|how much|hvor mange|hvor mye|kor mange|kor mykje",
     "who": "who|whom|whose|hvem|kven",
     "what": "what|hva|kva",
@@ -252,16 +250,15 @@ def _length(question: Question) -> str:
 
 
 def _asked(question: Question) -> str:
-    """By the first question word, wherever it stands."""
     match = _ASKED.search(question.question)
     return list(QUESTION_WORDS)[match.lastindex - 1] if match and match.lastindex else "other"
 
 
 def _answer_kind(question: Question) -> str:
-    """By the first gold text; numbers in letters are phrases.
+    """Return the kind of the first gold text; spelled-out numbers are phrases.
 
-    A date ends in a year, or has a month beside a number; a number begins with a digit; a name begins in upper case,
-    as all its words of more than three letters do.
+    A date ends in a year, or has a month next to a number. A number begins with a digit. A name begins in upper case,
+    as do all its words of more than three characters.
     """
     if not question.answers:
         return "no answer"

@@ -1,1 +1,1 @@
-"""What the task tag is made of: its tags, its features, its predictions."""
+"""Parts of the task tag: tags, features and predictions."""

@@ -1,8 +1,7 @@
-"""What a network reads of sentences: their tokens, in windows where they are long, with the token of each word.
+"""Features of sentences: their tokens, in windows if they are long, with the token of each word.
 
-A word's tag is learned and predicted at its first piece; by a network that sees only what comes before, at its last. A
-sentence that is too long is read in windows that overlap, and each word is looked at in the window where it has the
-most context.
+A word's tag is learned and predicted at its first token, or at its last token by a causal network. A long sentence is
+read in windows that overlap, and each word is predicted in the window in which it has the most context.
 """
 
 from collections import Counter
@@ -22,14 +21,14 @@ from ordsmed.learn.score import spans
 from ordsmed.learn.tagging.tags import OTHER_COLUMN, check_spans, in_scheme
 from ordsmed.text.labelled.conll import TaggedSentences
 
-AT_ONCE = 1 << 20  # tokens of windows whose best is looked for
+AT_ONCE = 1 << 20  # tokens of windows that are compared at a time
 
 
 def features(
     records: TaggedSentences, reader: TextReader, length: int, stride: int | None,
     labels: Sequence[str], scheme: spans.Scheme | None,
 ) -> Features:  # fmt: skip
-    """Sentences in rows of at most `length` tokens; without a stride, windows share half of their tokens."""
+    """Return sentences in rows of at most `length` tokens; without a stride, windows share half of their tokens."""
     cut = _cut(records.words, reader)
     special = reader.frame.joint(two=False)
     stride = stride or max(1, (length - special) // 2)
@@ -51,7 +50,7 @@ def features(
 
 
 def _codes(records: TaggedSentences, labels: Sequence[str], scheme: spans.Scheme | None) -> NDArray[np.int32]:
-    """The number of each word's label; those that are not there, or not to be learned, are not predicted."""
+    """Return the number of each word's label; NOT_ASKED for words without a tag or with a tag that is not learned."""
     if spans.is_spans(labels):
         check_spans(records, records.tags)
     known = {label: number for number, label in enumerate(labels)}
@@ -75,20 +74,23 @@ def _codes(records: TaggedSentences, labels: Sequence[str], scheme: spans.Scheme
 
 @dataclass(frozen=True)
 class _Cut:
-    """Sentences in pieces, laid end to end; every word has one."""
+    """The tokens of sentences, end to end; every word has a token."""
 
     starts: Ints  # [S + 1]
     ids: Ints
-    words: Ints  # [W]  the piece of each word that its tag is predicted at
+    words: Ints  # [W]  the token of each word at which its tag is predicted
 
 
 def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
-    """A piece belongs to the first word of which it covers a character; a word without one gets the unknown token."""
+    """Assign tokens to words: a token belongs to the first word of which it covers a character.
+
+    A word without a token gets the unknown token.
+    """
     cuts = reader.pieces([" ".join(words) for words in sentences])
     sizes = np.fromiter(map(len, chain.from_iterable(sentences)), np.int64)
-    ends = np.cumsum(sizes + 1) - 1  # of all text, a blank behind every word
+    ends = np.cumsum(sizes + 1) - 1  # ends of words in the joined text, with a space after each
     begins = ends - sizes
-    after = np.cumsum(np.fromiter(map(len, sentences), np.int64))  # one behind the last word of each sentence
+    after = np.cumsum(np.fromiter(map(len, sentences), np.int64))  # the end of each sentence, in words
     first = np.concatenate([[0], after])
     counts = np.diff(cuts.starts)
     before = np.repeat(begins[first[:-1]], counts)
@@ -98,13 +100,16 @@ def _cut(sentences: Sequence[Sequence[str]], reader: TextReader) -> _Cut:
     owner = np.maximum.accumulate(np.minimum(owner, np.repeat(after - 1, counts)))
     covers = np.flatnonzero(np.maximum(left, begins[owner]) < np.minimum(right, ends[owner]))
     words = np.full(len(sizes), -1, np.int64)
-    covers = covers if reader.causal else covers[::-1]  # of several pieces of a word the one put last stays
+    covers = covers if reader.causal else covers[::-1]  # of several tokens of a word, the last assignment remains
     words[owner[covers]] = covers
     return _with_unknown(_Cut(cuts.starts, cuts.ids, words), owner, first, list(chain.from_iterable(sentences)), reader)
 
 
 def _with_unknown(cut: _Cut, owner: Ints, first: Ints, spelled: list[str], reader: TextReader) -> _Cut:
-    """A piece for each word that has none; `first` is the first word of each sentence, `owner` the word of a piece."""
+    """Insert the unknown token for each word that has no token.
+
+    `first` is the first word of each sentence, `owner` the word of each token.
+    """
     bare = np.flatnonzero(cut.words < 0)
     if not len(bare):
         return cut
@@ -126,7 +131,7 @@ def _unknown(word: str, reader: TextReader) -> int:
 
 
 def _best_windows(cut: QuestionWindows, starts: Ints) -> Ints:
-    """For each piece of all sentences, in which window it has the most context."""
+    """Return, for each token of all sentences, the window in which it has the most context."""
     counts = np.bincount(cut.question, minlength=len(starts) - 1)
     best = np.repeat(np.cumsum(counts) - counts, np.diff(starts))
     several = np.flatnonzero(counts[cut.question] > 1)

@@ -1,4 +1,4 @@
-"""Predicted tags: scored, written into files like those that were read, and read from such files again."""
+"""Predicted tags: scored, written into copies of the files that were read, and read from such files again."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -25,16 +25,14 @@ RATES = ("f1", "precision", "recall")
 
 @dataclass(frozen=True)
 class TagPredictions:
-    """What is predicted for each word."""
-
     tags: list[list[str]]  # by sentence
-    probability: NDArray[np.float32] | None = None  # of each of those tags, end to end, where it is known
+    probability: NDArray[np.float32] | None = None  # of each of these tags, end to end, if known
 
 
 def score(
     records: TaggedSentences, predictions: TagPredictions, file_scheme: spans.Scheme | None, *, of_spans: bool
 ) -> dict[str, float]:
-    """Of spans how many are right, whatever their scheme and (strict) in it; else how many words."""
+    """Return scores in per cent: lenient and strict (in the files' scheme) F1 of spans, or accuracy and F1 of tags."""
     gold, predicted = records.tags, predictions.tags
     if not any(tag is not None for tag in chain.from_iterable(gold)):
         return {}
@@ -51,7 +49,7 @@ def score(
 
 
 def guesses(train: TaggedSentences, records: TaggedSentences) -> TagPredictions:
-    """Each word's most frequent tag; that of all words for those that were not met."""
+    """Return a baseline: each word's most frequent tag, or the most frequent tag of all for unseen words."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for word, tag in zip(chain.from_iterable(train.words), chain.from_iterable(train.tags), strict=True):
         if tag is not None:
@@ -62,7 +60,7 @@ def guesses(train: TaggedSentences, records: TaggedSentences) -> TagPredictions:
 
 
 def write(folder: Path, records: TaggedSentences, predictions: TagPredictions, *, of_spans: bool) -> list[Path]:
-    """The files that were read with predictions in place of tags; a table with what is right, where that is known."""
+    """Write the files that were read with predictions in place of tags, and a table with right tags, if known."""
     names = {TABLE}
     written = []
     for source, text in zip(records.sources, conll.texts(records, predictions.tags), strict=True):
@@ -77,7 +75,7 @@ def write(folder: Path, records: TaggedSentences, predictions: TagPredictions, *
 def read(
     path: Path, records: TaggedSentences, column: str | int, word: int, errors: Errors, *, of_spans: bool
 ) -> TagPredictions:
-    """From a file like those that `write` made, or from the last column of any other with the same words."""
+    """Read predictions from a file of `write`, or from the last column of any file with the same words."""
     sentences = conll.read(str(path), -1, tagged=False, errors=errors)
     if sentences.sources[0].width != records.sources[0].width:
         column, word = -1, 1
@@ -97,7 +95,6 @@ def read(
 def details(
     records: TaggedSentences, predictions: TagPredictions, *, of_spans: bool
 ) -> list[tuple[str, list[str], list[list[Any]]]]:
-    """Scores by type of span, or by tag."""
     gold, predicted = records.tags, predictions.tags
     kind = "type" if of_spans else "tag"
     rates_of = spans.span_f1(gold, predicted)["types"] if of_spans else spans.by_tag(gold, predicted)
@@ -110,7 +107,7 @@ def details(
 
 
 def _free_name(path: Path, taken: set[str]) -> str:
-    """The name of a file, unpacked, that no other has."""
+    """Return the name of a file without its compression suffix, with a number if the name is taken."""
     plain = path.name.removesuffix(path.suffix) if path.suffix in (".gz", ".bz2", ".xz", ".zst") else path.name
     name = next(n for n in chain([plain], (f"{k}-{plain}" for k in range(2, len(taken) + 3))) if n not in taken)
     taken.add(name)
@@ -118,7 +115,7 @@ def _free_name(path: Path, taken: set[str]) -> str:
 
 
 def _table(records: TaggedSentences, predictions: TagPredictions, *, of_spans: bool) -> Iterator[str]:
-    """Lines as conlleval reads them: word, probability, right, predicted; no span is there where none is known."""
+    """Yield lines in conlleval's format: word, probability, right and predicted tag; O O for unknown spans."""
     shares: Iterable[str] = repeat("")
     if predictions.probability is not None:
         shares = (f" {share:.4f}" for share in predictions.probability.tolist())
@@ -132,12 +129,12 @@ def _table(records: TaggedSentences, predictions: TagPredictions, *, of_spans: b
 
 
 def _unbroken(word: str) -> str:
-    """Without blanks, in a file whose columns they separate."""
+    """Replace spaces, because they separate the columns of the file."""
     return "_".join(word.split()) or "_"
 
 
 def _check_words(sentences: TaggedSentences, records: TaggedSentences) -> None:
-    """Refuse predictions for other words than these; in a file whose columns blanks separate, words have none."""
+    """Raise an error for predictions of other words; `_unbroken` words count as equal."""
     for number, (predicted, words) in enumerate(zip(sentences.words, records.words, strict=False)):
         if predicted == words or predicted == list(map(_unbroken, words)):
             continue

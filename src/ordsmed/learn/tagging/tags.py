@@ -1,4 +1,4 @@
-"""Tags of words: whether they mark spans, in which scheme, and where the first is that is in the way."""
+"""Tags of words: whether they mark spans, in which scheme, and where an unexpected tag is."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -12,12 +12,10 @@ Tags = Sequence[str | None]
 
 
 def is_span(tag: str) -> bool:
-    """Does it mark a span?"""
     return tag == "O" or spans.is_spans([tag])
 
 
 def check_spans(records: TaggedSentences, tags: Sequence[Tags]) -> None:
-    """Refuse tags that mark no spans where the others do."""
     odd = {tag for tag in set(chain.from_iterable(tags)) if tag is not None and not is_span(tag)}
     if odd:
         place, tag = first_of(odd, records, tags)
@@ -25,7 +23,6 @@ def check_spans(records: TaggedSentences, tags: Sequence[Tags]) -> None:
 
 
 def first_of(odd: set[str], records: TaggedSentences, tags: Sequence[Tags]) -> tuple[str, str]:
-    """Where the first of these tags is, and which it is."""
     for number, sentence in enumerate(tags):
         for at, tag in enumerate(sentence):
             if tag in odd:
@@ -34,7 +31,7 @@ def first_of(odd: set[str], records: TaggedSentences, tags: Sequence[Tags]) -> t
 
 
 def in_scheme(tags: Tags, scheme: spans.Scheme | None) -> Tags:
-    """Spans as a scheme writes them; words without a tag stay so."""
+    """Return span tags rewritten in a scheme; words without a tag keep None."""
     if not scheme or not any(tag not in ("O", None) for tag in tags):
         return tags
     converted = spans.converted([tag or "O" for tag in tags], scheme)
@@ -42,5 +39,4 @@ def in_scheme(tags: Tags, scheme: spans.Scheme | None) -> Tags:
 
 
 def scheme_of(tags: Sequence[Tags]) -> spans.Scheme:
-    """How spans are written."""
     return spans.scheme([[tag or "O" for tag in sentence] for sentence in tags])

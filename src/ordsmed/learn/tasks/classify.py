@@ -29,7 +29,7 @@ from ordsmed.learn.classification import inputs, outputs
 from ordsmed.learn.classification.inputs import UNKNOWN, numbers
 from ordsmed.learn.classification.outputs import LOSSES, OF_NUMBERS, LabelPredictions, check_f1
 from ordsmed.learn.classification.records import LabeledFiles, Records, check_written_labels, sorted_labels
-from ordsmed.learn.classification.records import Part as Part  # those who derive from Classify import it from here
+from ordsmed.learn.classification.records import Part as Part  # subclasses of Classify import it from here
 from ordsmed.learn.classification.word_counts import counted_classes
 from ordsmed.learn.kept import UNIT, told_scale
 from ordsmed.learn.pool import Pool, pooled
@@ -171,8 +171,6 @@ class Classify(LabeledFiles, Choice):
 
 
 class Classifier(Task):
-    """A network, what may stand on it, and a head over one state an example."""
-
     def __init__(self, settings: Classify, model: ModelSettings, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
         assert settings.labels or settings.number, "the training data say the labels: complete() comes first"

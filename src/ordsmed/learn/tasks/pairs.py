@@ -42,15 +42,15 @@ from ordsmed.text.labelled.tables import Format
 from ordsmed.text.tokenizer import Tokenizer
 
 SPECIAL = 2  # tokens around a text
-TEMPERATURE = 0.05  # where a loss is not of shares; sentence-transformers says scale = 20
+TEMPERATURE = 0.05  # default of most losses; in sentence-transformers scale = 20
 SIMILARITY = ("normalize", "similarity", "temperature", "flops", "flops_warmup", "symmetric", "margin", "widths")
 COMPARED_BY = ("head", "loss", "pool", *SIMILARITY, "proportions", "token_width")
 OF_TOKENS = ("token_width", "query_length", "expand", "skip_punctuation")
 TOKEN_WIDTH = 128  # as ColBERT has it
-FLOPS = (5e-5, 3e-5)  # of sparse vectors; what sentence-transformers' examples take
+FLOPS = (5e-5, 3e-5)  # of sparse vectors, as in the examples of sentence-transformers
 COSINES = "task.normalize=true and dense ones: its scores are cosines"
-SHORTEST = 1e-12  # what torch divides a vector by that is none
-COMPARED = 64  # pairs of the dev files that are each other's negatives in their loss
+SHORTEST = 1e-12  # least length that a vector is divided by, as in torch
+COMPARED = 64  # batch size of the loss of dev files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,12 +144,11 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
     @property
     def unit(self) -> bool:
-        """Are vectors of length 1?"""
+        """Return whether vectors have length 1."""
         return self.head != "sparse" if self.normalize is None else self.normalize
 
     @property
     def by_cosine(self) -> bool:
-        """Are vectors compared by their cosine?"""
         return self.unit or self.similarity == "cosine"
 
     @property
@@ -167,7 +166,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
     @property
     def pairs(self) -> bool:
-        """Is a model asked about two texts? Of those without a vector the score of both is what can be asked for."""
+        """Return whether the model scores two texts, because it has no single vector for a text."""
         return self.head == "multi-vector"
 
     @property
@@ -175,7 +174,6 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return "classify" if self.pairs else ""
 
     def about(self, texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
-        """Records of pairs that are asked about."""
         return records_of_pairs(texts, seconds)
 
     def complete(self, records: PairRecords) -> TextPairs:
@@ -212,7 +210,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return replace(features, more={**more, "first": first, "members": members, "scores": scores})
 
     def token_vectors(self, tokenizer: Tokenizer) -> TokenVectors:
-        """How tokens get vectors, with this tokenizer."""
+        """Return how tokens get vectors with this tokenizer; raise an error for settings that it cannot serve."""
         prompts, query_length = {"query": self.query, "passage": self.passage}, self.query_length or self.length
         skipped = tuple(tokens.punctuation(tokenizer).values()) if self.skip_punctuation else ()
         if self.skip_punctuation and (tokenizer.whole_words or not skipped):
@@ -247,7 +245,6 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
     @property
     def comparison(self) -> Comparison:
-        """How vectors are compared in a step."""
         loss = self.loss or "infonce"
         usual = 1.0 if loss == "kl" or self.head != "dense" else TEMPERATURE
         temperature = usual if self.temperature is None else self.temperature
@@ -265,7 +262,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return outputs.count_scored(records, by_scores=self.record == "spearman")
 
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
-        """Of the dev files in batches of their own, in their order."""
+        """Return the mean loss of dev files, in batches of COMPARED records, in their order."""
         rows = inputs.RecordRows(features, Packing(0), batch=COMPARED)
         if self.loss in OF_SCORES and np.isnan(rows.scores[rows.first[:-1] + 1]).any():
             return {}
@@ -281,7 +278,7 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
         return outputs.guesses(records)
 
     def _compared(self, features: Features, answers: Arrays) -> outputs.Vectors:
-        """Of texts as their products compare them, or of their tokens."""
+        """Return vectors whose products are the similarities, or the vectors of tokens."""
         if "vector" not in answers:
             return TokenRows(answers["vectors"], features.starts)
         return self._vectors_of(answers)
@@ -295,7 +292,6 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
 
 
 def _check_head(task: TextPairs) -> None:
-    """Refuse settings of one kind of vectors with another."""
     dense_only = {name: getattr(task, name) is not None for name in ("pool", "normalize", "similarity")}
     if task.head == "sparse":
         dense_only |= {"normalize": task.normalize is True, "widths": bool(task.widths)}

@@ -57,7 +57,7 @@ class Rerank(Files, PairFiles, Choice):
     NARROW_SHARE: ClassVar[float] = 0.3
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "loss")
     LATER: ClassVar[tuple[str, ...]] = ("train", "dev", "mine", "format", "header", "errors", "length")
-    pairs: ClassVar[bool] = True  # it is asked about two texts
+    pairs: ClassVar[bool] = True  # it scores two texts
 
     def __post_init__(self) -> None:
         or_more(self, length=1, mine=0)
@@ -76,7 +76,6 @@ class Rerank(Files, PairFiles, Choice):
         return records
 
     def about(self, texts: Sequence[str], seconds: Sequence[str]) -> PairRecords:
-        """Records of pairs that are asked about."""
         return records_of_pairs(texts, seconds)
 
     def complete(self, records: PairRecords) -> Rerank:

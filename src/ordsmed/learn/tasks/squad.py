@@ -126,7 +126,6 @@ class Squad(Files, Choice):
         return {} if role == "span" else None
 
     def synthetic(self, sizes: Ints, words: Callable[[int], str]) -> str:
-        """SQuAD's form; the answer is a context's first word."""
         questions = []
         for number, size in enumerate(np.maximum(sizes, 5).tolist()):
             question = min(SYNTHETIC_QUESTION, (size - SPECIAL) // 2)
@@ -137,7 +136,6 @@ class Squad(Files, Choice):
 
     @property
     def refuse(self) -> bool:
-        """May a question have no answer?"""
         return self.version == "2.0"
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> QuestionRecords:
@@ -149,7 +147,6 @@ class Squad(Files, Choice):
         return records
 
     def card_examples(self, records: QuestionRecords) -> dict[str, str]:
-        """Return replacements for the example texts of the model card: the question about the shortest context."""
         shortest = min(records.questions, key=lambda question: len(question.context), default=None)
         return {QUESTION: shortest.question, CONTEXT: shortest.context} if shortest else {}
 
@@ -176,7 +173,7 @@ class Squad(Files, Choice):
         return (Joint if self.head == "joint" else Independent)(self, model, tokenizer.vocabulary)
 
     def predictions(self, records: QuestionRecords, features: Features, answers: Arrays) -> list[Answered]:
-        """While it learns, a threshold "dev" is the best for these records, which then are the dev files'."""
+        """Return the answers; a threshold "dev" is fitted to these records, which in training are the dev files."""
         return self.fitted(records, features, answers)._decoded(records, features, answers)
 
     def score(self, records: QuestionRecords, predictions: Sequence[Answered]) -> dict[str, float]:
@@ -197,7 +194,7 @@ class Squad(Files, Choice):
         return outputs.decoded(records, features, answers, decoding, joint=self.head == "joint")
 
     def guesses(self, train: QuestionRecords, records: QuestionRecords) -> list[Answered]:
-        """That no question has an answer."""
+        """Return the baseline that no question has an answer."""
         return [outputs.only_text(question.id, "") for question in records.questions]
 
     def write(self, folder: Path, records: QuestionRecords, predictions: Sequence[Answered]) -> list[Path]:
@@ -213,7 +210,7 @@ class Squad(Files, Choice):
 
 
 class Independent(Task):
-    """Two scores a token: does the answer start there, does it end there?"""
+    """A head with two scores per token: the answer starts here, the answer ends here."""
 
     span: nn.Module
     by_token = ("start", "end")
@@ -238,7 +235,7 @@ class Independent(Task):
         return scores
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Squad) -> Usage:
-        """Without a pipeline, which transformers has no more: the best part of a context that is not too long."""
+        """Return usage without a pipeline, which transformers no longer has, for a context of one window."""
         texts = "question.lower(), context.lower()" if learned.lowercase else "question, context"
         threshold = 0.0 if learned.threshold == "dev" else learned.threshold
         none = f"scores[0, 0] - best.max() > {threshold}"
@@ -266,7 +263,7 @@ print({answer})
 
 
 class Joint(Task):
-    """Starts, then ends given a start, and whether there is an answer."""
+    """A head that scores starts, then ends given a start, and whether there is an answer."""
 
     def __init__(self, settings: Squad, model: ModelSettings, vocabulary: int) -> None:
         super().__init__(settings.top, model, vocabulary)
@@ -306,20 +303,20 @@ class Joint(Task):
 
 
 def _with_answer(batch: Batch) -> Tensor:
-    """Of which examples it is known what is right, [E]."""
+    """Return which examples have a known label, [E]."""
     if batch.labels is None:
         return torch.zeros_like(batch.numbers, dtype=torch.bool)
     return batch.labels[:, 0] >= 0
 
 
 def _allowed(batch: Batch) -> Tensor:
-    """Tokens that may be chosen, [E, L]: the context's, and the first."""
+    """Return which tokens may be chosen, [E, L]: tokens of the context, and the first token."""
     allowed = by_example(batch.weights, batch) > 0
     allowed[:, 0] = True
     return allowed
 
 
 def _span_loss(start: Tensor, end: Tensor, labels: Tensor) -> Tensor:
-    """Half of the cross-entropies of starts and of ends, summed."""
+    """Return half of the summed cross-entropies of starts and ends."""
     both = torch.cat([start, end]), torch.cat([labels[:, 0], labels[:, 1]])
     return F.cross_entropy(*both, ignore_index=-1, reduction="sum") / 2

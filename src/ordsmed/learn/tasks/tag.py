@@ -100,7 +100,6 @@ class Tag(Files, Choice):
 
     @property
     def of_spans(self) -> bool:
-        """Do the labels mark spans?"""
         return spans.is_spans(self.labels)
 
     def records(self, paths: Sequence[str], *, learning: bool = False) -> TaggedSentences:
@@ -111,7 +110,6 @@ class Tag(Files, Choice):
         return sentences.to_learn() if learning else sentences
 
     def card_examples(self, records: TaggedSentences) -> dict[str, str]:
-        """Return replacements for the example text of the model card (`usage`): a short sentence of the records."""
         text = next(filter(is_short, map(" ".join, records.words)), SENTENCE)
         return {SENTENCE: text}
 
@@ -142,7 +140,7 @@ class Tag(Files, Choice):
         return replace(self, labels=labels, file_scheme=file_scheme, class_weights=weights)
 
     def _note_odd(self, records: TaggedSentences) -> None:
-        """Not all tags mark spans: say so where some look as if they did."""
+        """Report a tag that marks no span if other tags do; raise an error if `scheme` needs spans."""
         tags = {tag for tag in chain.from_iterable(records.tags) if tag is not None}
         odd = {tag for tag in tags if not is_span(tag)} or {tag for tag in tags - {"O"} if "-" not in tag} or tags
         place, tag = first_of(odd, records, records.tags)
@@ -195,7 +193,7 @@ class Tag(Files, Choice):
 
 
 class Tagger(Task):
-    """A network that scores every tag for every token; its tag is read at a word's first token."""
+    """A network that scores every tag at every token; a word's tag is read at its first token."""
 
     by_marks, by_token = True, ("tag", "probability")
 
@@ -229,7 +227,6 @@ class Tagger(Task):
         return Usage(kind, does, in_python(name, code))
 
     def _counts(self, batch: Batch) -> Tensor:
-        """How much each token counts, [B, T]."""
         if self.label_weights is None:
             return batch.weights
         return batch.weights * self.label_weights.on(batch.targets.device)[batch.targets]
