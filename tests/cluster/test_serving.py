@@ -101,7 +101,7 @@ def test_wrong_flags_are_refused_before_a_job_is_written(
         (["--precision", "bf17"], "--precision: found bf17; wanted fp32 or bf16 or fp16 or int8; did you mean `bf16`?"),
         (["--device", "gpu"], "--device: found gpu; wanted auto, cpu or cuda"),
         (["--index", "x=small"], "--index x=small: is not an index, but "),
-        (["--token-file", "short"], "short: holds no token; wanted 8 or more"),
+        (["--token-file", "short"], "short: has no token; wanted 8 or more"),
     ):
         with pytest.raises(SystemExit):
             main(

@@ -76,7 +76,7 @@ async def sentence_vectors(
 def refuse_blank(served: ServedModel, texts: Sequence[str]) -> None:
     """Refuse texts without tokens: their vectors would be meaningless."""
     if blank := blank_texts(served.model.trained, texts):
-        raise Refusal("invalid", f"text {blank[0] + 1} holds nothing that the model reads", "a text", place="input")
+        raise Refusal("invalid", f"text {blank[0] + 1} has no token that the model can read", "a text", place="input")
 
 
 def is_sparse(served: ServedModel) -> bool:
