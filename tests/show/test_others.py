@@ -68,7 +68,7 @@ def test_a_published_name_and_one_that_leads_nowhere(tmp_path: Path) -> None:
         f"  found at {tmp_path / 'bert/vocab.txt'}",
         "  tokenizer: wordpiece, 40 pieces",
     ]
-    with pytest.raises(RecipeError, match=r"nobody: is neither a recipe nor a folder; models.toml does not lead"):
+    with pytest.raises(RecipeError, match=r"nobody: is neither a recipe nor a folder; models.toml has no such name"):
         show("google/nobody")
     with pytest.raises(RecipeError, match=r"did you mean `\w*/?tiny"):
         show("tiny/brt")

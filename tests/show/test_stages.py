@@ -35,7 +35,7 @@ def test_stages_say_how_far_they_are(folder: Path) -> None:
     assert stages._progress(folder / "data") == f"tokens {data['train']['tokens']:,}"
     course = state.lines(folder / "model")[1]
     assert stages._progress(folder / "model") == f"{course}, loss {loss:.4f} on held-out text (guessing {guess:.4f})"
-    assert stages._progress(folder / "dense") == "not begun"
+    assert stages._progress(folder / "dense") == "not started"
     Run(folder / "data").set(state="running")
     assert stages._progress(folder / "data") == f"running, tokens {data['train']['tokens']:,}"
 
@@ -47,7 +47,7 @@ def test_the_request_the_stages_and_what_comes_next(folder: Path) -> None:
     assert not any(line.startswith("  kind") for line in lines), "what was not asked for is not shown"
     named = [line.split()[0] for line in lines if line.split()[0] in (*stages.STAGES, *stages.OTHERS)]
     assert named == ["corpus", "data", "model", "dense"]
-    assert "it goes on with" in lines[-2] + lines[-1]
+    assert "to continue:" in lines[-2] + lines[-1]
     assert "ordsmed make texts out" in lines[-1]
     Run(folder).set(state="done")
     (folder / "report.html").touch()
