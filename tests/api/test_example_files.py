@@ -51,7 +51,10 @@ def test_a_dict_of_lists_is_a_file_of_the_run(learn: Any) -> None:
     before, status = run.scores, Run(run.folder).status
     assert learn("classify", train=dict(CLASSES), task={"dev": CLASSES}).scores == before
     assert (ordsmed.finetune("run").scores, Run(run.folder).status) == (before, status)
-    with pytest.raises(ordsmed.RecipeError, match="run: is a run, but examples are given; leave them out: a run resumes with its own data"):
+    with pytest.raises(
+        ordsmed.RecipeError,
+        match="run: is a run, but examples are given; leave them out: a run resumes with its own data",
+    ):
         ordsmed.finetune("run", train=CLASSES)
     other = {**CLASSES, "text": ["w5"] * 16}
     with pytest.raises(ordsmed.RecipeError, match="holds a run of another recipe or other data"):

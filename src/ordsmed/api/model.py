@@ -131,7 +131,9 @@ class OpenModel:
         return filled[0] if isinstance(texts, str) else filled
 
     def fill_all(self, text: str, *, together: int = 1) -> str:
-        """Return a text with all masks filled, `together` per pass, those first that the model is surest of.
+        """Return a text with all masks filled.
+
+        Each pass of the model fills `together` masks: those whose best token has the highest probability.
 
         model.fill_all("the [MASK] of the [MASK]")
         """

@@ -156,7 +156,7 @@ def whole(least: int, most: int = 10**15) -> Callable[[str], int]:
 
 
 def seeds(text: str) -> tuple[int, ...]:
-    """Parse different integers, such as 1..5 or 1,2,7 or both."""
+    """Parse seeds without repetition: a range such as 1..5, a list such as 1,2,7, or a list with ranges: 1..5,7."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dots, last = (end.strip() for end in part.partition(".."))

@@ -12,7 +12,7 @@ def at_least(settings: object, wanted: str = "at least {}", **least: float) -> N
 
 
 def or_more(settings: object, **least: float) -> None:
-    """Do the same as `at_least`, with other words in the error."""
+    """Do the same as `at_least`, but write "0 or more" in the error instead of "at least 0"."""
     at_least(settings, "{} or more", **least)
 
 

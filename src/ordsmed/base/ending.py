@@ -30,7 +30,10 @@ class Ended(KeyboardInterrupt):
 
 
 class Stopped(Exception):
-    """A run was stopped, saved first and printed how to resume. `by` is the signal's number, 0: a planned stop."""
+    """Raised when a run stops early, after it has saved its state.
+
+    `by` is the number of the signal that stopped it; 0 means a planned stop.
+    """
 
     def __init__(self, step: int, by: int) -> None:
         self.step, self.by = step, by

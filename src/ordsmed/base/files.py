@@ -110,7 +110,7 @@ def loads(text: str | bytes) -> Any:
 
 
 def _within(digits: str) -> int:
-    """Parse an integer in the range of a float."""
+    """Parse an integer, and raise a ValueError if it is too large for a float."""
     if abs(whole := int(digits)) >= LARGEST:
         raise ValueError(f"a number of {len(digits)} digits")
     return whole

@@ -12,7 +12,8 @@ from types import ModuleType
 
 from ordsmed.base.errors import RecipeError, nearest
 
-WANTED: dict[str, tuple[str, ...]] = {  # the interface of each menu: methods with their arguments, and other names
+# what every choice of a menu must define: methods, written with their arguments, and other attributes
+WANTED: dict[str, tuple[str, ...]] = {
     "corpora": ("documents()", "stamp()", "size()"),
     "cleaners": ("clean(text, meta)",),
     "tokenizers": ("train(texts)", "load()"),

@@ -88,7 +88,7 @@ class Ranks:
 
     @property
     def tensor_rank(self) -> int:
-        """Return its rank among those that share every layer."""
+        """Return the index of this rank in its tensor-parallel group: the ranks among which every layer is split."""
         return self.rank % self.shape[2]
 
     @property

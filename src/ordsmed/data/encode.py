@@ -45,7 +45,7 @@ BLOCK = 2_000_000  # bytes of lines in a block
 EVERY = 5.0  # seconds between checkpoints; a killed run loses no more
 VERSION = 2  # of the checkpoints
 KEPT = "encode.kept"
-EARLY = 20_000_000  # tokens after which too many unknown ones stop the run early
+EARLY = 20_000_000  # number of tokens after which encoding is stopped if the share of unknown tokens is too high
 SHARE = 8_000_000  # bytes of corpus per process
 
 
@@ -303,7 +303,7 @@ class PartLines:
 @dataclass(frozen=True)
 class EncodedLines:
     ids: Ids
-    strangers: list[str]  # words outside a vocabulary of words; ids from its size on index this list
+    strangers: list[str]  # words outside the vocabulary of whole words; id (vocabulary size + n) is strangers[n]
     lengths: Ints
     sequences: Ints
     words: Ints  # number of words in each sequence

@@ -165,7 +165,10 @@ class Blend:
         return int(sum(self.sizes))
 
     def counted(self, numbers: Ints) -> tuple[Ints, Ints]:
-        """Return the source of each number, and the number of earlier rows of that source over all epochs."""
+        """Return for each row number the source of that row, and the number of earlier rows from the same source.
+
+        Row numbers continue through all epochs.
+        """
         if len(self.sizes) == 1:
             return np.zeros_like(numbers), numbers
         block, inside = numbers // len(self.pattern), numbers % len(self.pattern)

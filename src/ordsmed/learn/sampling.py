@@ -55,7 +55,7 @@ class Draw:
 
     @property
     def plain(self) -> bool:
-        """Return whether tokens are drawn by the same shares that the loss uses."""
+        """Return whether tokens are drawn with the loss's own probabilities: no temperature, no target excluded."""
         return self.temperature == 1.0 and not self.never_right
 
     def tempered(self, scores: Tensor, targets: Tensor, first: int = 0) -> Tensor:
@@ -68,7 +68,11 @@ class Draw:
         return tempered
 
     def sums(self, shares: Tensor, first: int = 0) -> Tensor:
-        """Return the sum of the shares of each block, [n, blocks]; tokens of other ranks add nothing."""
+        """Return the sum of the tokens' shares in each block of BLOCK neighboring tokens, [n, blocks].
+
+        A share is a probability, possibly not normalized. `shares` holds only the tokens of this rank, of which the
+        first is token number `first`; the tokens of other ranks count as 0.
+        """
         words = shares.shape[1]
         lead = min(-first % BLOCK, words)  # tokens before the first complete block
         whole = (words - lead) // BLOCK * BLOCK

@@ -106,9 +106,10 @@ def corrections(turn: Turn, betas: tuple[float, float], epsilon: float) -> tuple
 
 
 def walk(turn: Turn, along: list[Tensor], rate: float, *, length: float = 1.0, softly: bool = False) -> None:
-    """Compute w -= rate (length direction + decay w).
+    """Update the weights in place: w -= rate * (length * direction + decay * w). `along` holds the directions.
 
-    With `softly`, w decays only if its direction also leads toward 0 (cautious weight decay, Chen et al. 2025).
+    With `softly`, an entry of w decays only if the direction also moves it toward 0 (cautious weight decay, Chen et al.
+    2025).
     """
     if turn.decay and softly:
         towards = [weight * (weight * direction > 0) for weight, direction in zip(turn.weights, along, strict=True)]

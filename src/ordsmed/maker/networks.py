@@ -48,7 +48,7 @@ class FamilyPlan:
     ladder: list[Table] = field(default_factory=list)
     rate: float = 1.0
     length: int = 0
-    reads: int = 1  # positions, as a multiple of the row length in training
+    reads: int = 1  # the longest row that the network can read, as a multiple of the row length in training
 
 
 @functools.cache

@@ -31,7 +31,7 @@ from ordsmed.text import language
 
 OF_CPU, OF_GPU = 0.75, 0.35  # share of a device's measured peak that small networks reach in training
 BF16_GAIN = 0.35  # share of the gain of 16-bit products that steps gain
-TRIALS = 3  # most networks that are timed
+TRIALS = 3  # maximum number of networks whose training steps are timed
 SEARCHING = 0.45  # share of the time for building a search engine from a language model
 CLOSING, CLOSING_SECONDS = (0.03, 25.0)  # for examples, scores and export: share of the time, least seconds
 PREPARING, PREPARING_SECONDS = 0.2, 8.0  # most share of the time for the corpus; least seconds

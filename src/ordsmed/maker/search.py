@@ -52,7 +52,8 @@ BY = {  # kind of search, and whether the cross-encoder reranks
 ASKED = 8  # preferred words of an example question
 SHOWN, HITS = 3, 2  # example questions, and passages shown for each
 SURE, LEAST = 0.6, 0.2  # share of the time for epochs, without starts and checks; least epochs
-DENSE, ENDING = 0.6, 20.0  # share of the time for dense vectors; least seconds for test, index and exports
+# share of the training time for dense vectors (the cross-encoder has the rest); least seconds for test, index, exports
+DENSE, ENDING = 0.6, 20.0
 
 
 def write_training_pairs(folder: Path) -> None:

@@ -90,7 +90,7 @@ class InputTexts:
 
 @dataclass(frozen=True)
 class TextSurvey:
-    """Figures of all texts, estimated from a sample."""
+    """Statistics of all input texts, estimated from a sample."""
 
     characters: float
     words: float

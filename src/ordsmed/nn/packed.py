@@ -31,7 +31,11 @@ class PackedLayer:
         self.packed: Tensor | None = None
 
     def __call__(self, x: Tensor, post: str = "none", how: str = "") -> Tensor:
-        """Map [..., in] to [..., out]; `post` and `how`: a fused activation in oneDNN's names."""
+        """Apply the layer to x [..., in]; return [..., out].
+
+        `post` and `how` are oneDNN's name and algorithm of an activation to fuse into the product, such as "gelu" and
+        "tanh". With `post="none"`, no activation is applied.
+        """
         if self.packed is None:
             self.packed = self._pack()
         flat = x.reshape(-1, x.shape[-1])

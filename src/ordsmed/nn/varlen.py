@@ -93,7 +93,9 @@ def bounds(documents: Tensor) -> Tensor | None:
 
 
 def why_not(device: torch.device, dtype: torch.dtype, head: int, card: Accelerator | None = None) -> str:
-    """Return why these kernels cannot run, as the continuation of "want"; empty if they can.
+    """Return the first requirement of these kernels that is not met; empty if they can run.
+
+    The text is a phrase to follow "these kernels want", such as "a GPU (here: cpu)".
 
     `head`: size of a head; `card`: the GPU of a planned job, instead of this machine's.
     """

@@ -44,7 +44,7 @@ HUNG = 60  # seconds without a tick after which a worker is killed
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker process, with its view of itself and the others."""
+    """A worker process: its number, and access to the shared memory with its own row and those of the other workers."""
 
     shared: SharedMemory
     number: int
@@ -140,7 +140,7 @@ class Child:
     pid: int = 0
     began: float = 0.0
     due: float = 0.0  # time of the next start
-    wait: float = 0.0  # seconds of the last delay
+    wait: float = 0.0  # seconds between its end and `due`; doubled each time it ends soon after its start
     ticked: int = 0  # its last tick, and (`seen`) when the parent saw it change
     seen: float = 0.0
 

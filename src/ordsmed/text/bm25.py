@@ -131,7 +131,10 @@ def words_of(text: str) -> list[str]:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Match a letter of a script without spaces, or a run of other letters, with marks (not in `\\w`)."""
+    """Return the pattern of a word: one letter of a script without spaces, or a run of other letters and digits.
+
+    A word includes its combining marks, which `\\w` does not match.
+    """
     marks = "".join(chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M")
     alone = "".join("-".join(chr(int(end, 16)) for end in part.split("-")) for part in UNSPACED.split())
     return re.compile(rf"[{alone}][{marks}]*|(?:[^\W_{alone}]|[{marks}])+")

@@ -201,7 +201,10 @@ class Writer:
         return next((number for number in numbers if number is not None), None)
 
     def spell(self, surface: Surface, *, capitals: bool = False) -> list[int]:
-        """Return the pieces that write a surface, or none. `capitals`: the shortest of three spellings by case."""
+        """Return the tokens of this tokenizer that together write the surface; an empty list if no tokens do.
+
+        With `capitals`, try the text as it is, capitalized, and in upper case, and return the fewest tokens.
+        """
         if surface.text.startswith(b"\0"):
             return []
         try:

@@ -65,11 +65,13 @@ class TensorPiece:
     split: frozenset[str] = frozenset()  # mesh dimensions over which it is split
 
     def share(self, number: int, writers: int, ranks: Ranks) -> tuple[frozenset[str], int, int]:
-        """Return the mesh dimensions that split the tensor, the number of copies that share the writing, and the
-        writer.
+        """Return what determines the rank that writes this tensor; `number` is the tensor's index in the checkpoint.
 
-        `number` is the tensor's index in the checkpoint. All scalars are written to one file, because every rank reads
-        them.
+        Returns:
+            The mesh dimensions that split the tensor.
+            The number of copies of the tensor that take turns as the writer; 1 for a scalar, so that all scalars are
+            in one file, because every rank reads them.
+            The number of the copy, among these, that writes this tensor.
         """
         sharing = min(_copies(self.split, ranks)[0], writers) if self.box.shape else 1
         return self.split, sharing, number % sharing

@@ -125,7 +125,10 @@ def check(kind: type[P], request: Request) -> P:
 
 
 def check_effort(kind: type[Plan], request: Request) -> None:
-    """Raise the errors of a new run, including absurd numbers of passes. Making must be switched off."""
+    """Raise the errors that starting a new run would raise, including an absurd time or number of passes over the text.
+
+    Call it within `run.nothing_made()`, so that missing inputs are not made.
+    """
     _weighed(check(kind, request), request, here=False)
 
 
@@ -353,7 +356,8 @@ def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
             return act(plan)
         except loop.Overfull as full:
             step, micros = full.step, full.micros
-        let_go(plan.ranks)  # the memory of the failed attempt is freed with its error, which ends above
+        # not within `except`: until that block ends, the error refers to the tensors of the failed attempt
+        let_go(plan.ranks)
         say(f"{folder}: no memory was left at step {step}: goes on with layout.micro={list(micros)}")
         plan = plan.by(dataclasses.replace(plan.recipe, layout=dataclasses.replace(plan.recipe.layout, micro=micros)))
 
@@ -425,7 +429,7 @@ def _ready(
         raise RecipeError(folder, found_now, "those which it began with", "put those back, or begin a new run")
     start = int(last[1]["step"]) if last else 0
     plan = plan.by(in_force(recipe, status.get("plans", []), start))
-    if not last:  # a resumed run verified its data when it started
+    if not last:  # verify the data of a new run; for a resumed run this was done at its first start
         first_alone(ranks, plan.verify)
     job = plan.build(gone_on=last[1] if last else None)
     job.state.left_out, job.state.ends = list(status.get("left_out", [])), list(status.get("ends", []))

@@ -123,7 +123,10 @@ class Trials(RunGroup[Trial]):
         return self.folder
 
     def rehearse(self, *, anew: bool = False) -> list[str]:
-        """Return what `perform` would do, as lines, and raise its errors. Making must be switched off."""
+        """Return lines that describe what `perform` would do; raise the errors that it would raise at its start.
+
+        Call it within `run.nothing_made()`, so that missing inputs are not made.
+        """
         run.check_free(self.folder)
         with contextlib.suppress(run.NotMade):  # missing data have no fingerprint yet
             self.check_folder(anew=anew)

@@ -205,7 +205,7 @@ def embed(
 
 
 def _of_long(trained: Trained, form: Form) -> str:
-    """Return a description of how long lines are read."""
+    """Return the end of the message "N lines are longer than ...": the limit, and how the model reads such lines."""
     if form.pool == LEARNED:
         return f"the {trained.learned.length:,} tokens that the model was trained to read: truncated"
     whole = form.of == "words" or form.pool == "words"

@@ -66,7 +66,8 @@ def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
 
 def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: FetchOptions) -> None:
     """Write a body after the first `start` bytes of the file."""
-    packed = file.path.lower().endswith((".gz", ".tgz"))  # some servers send the suffix as Content-Encoding
+    # some servers send Content-Encoding: gzip with a .gz file; it must be stored as it is, not unpacked
+    packed = file.path.lower().endswith((".gz", ".tgz"))
     coded = not packed and reply.headers.get("Content-Encoding", "identity").lower() != "identity"
     length = reply.headers.get("Content-Length", "")
     total = start + int(length) if length.isdecimal() and not coded else file.size or 0
@@ -75,7 +76,7 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Fetch
     limit = file.size if file.size is not None else file.longest
     with files.survive_disk(part), part.open("ab" if start else "wb") as written:
         if not start:
-            # record the origin of the bytes; without a tag the download cannot be resumed
+            # store the address and the version (ETag or Last-Modified); without a version no download can be resumed
             tag = None if coded else _tag(reply)
             if tag:
                 files.write_json(_facts_path(part), {"url": url, "tag": tag})

@@ -80,7 +80,10 @@ class Outcomes:
         return int(row["tries"]) if may_pass else None
 
     def find(self, urls: list[str]) -> tuple[Any, Any]:
-        """Return a slot for each address, and for empty slots the index in `reasons`."""
+        """Return the position of each address's page, as SLOT, and an index in `reasons` for each address.
+
+        The index is the reason for a missing page. It has a meaning only where the length in SLOT is 0.
+        """
         numbers = np.array([number(url) for url in urls], np.uint64)
         rows = self.rows[np.searchsorted(self.rows["number"], numbers)]
         rows[rows["number"] != numbers] = 0

@@ -134,7 +134,10 @@ def _with_start(tokenizer: Tokenizer, sign: str, *, behind: bool = False) -> Any
 
 
 def _typed(text_reader: TextReader) -> Any:
-    """Return a pipeline without token types (RoBERTa's) changed to mark the second text, for a network with types."""
+    """Return a copy of the tokenizer's pipeline that gives the second text of a pair token type 1.
+
+    It is used if the network has token types, but the original pipeline (RoBERTa's) gives type 0 to both texts.
+    """
     from tokenizers import Tokenizer as Pipeline
     from tokenizers import processors
 

@@ -27,7 +27,7 @@ DIGITS = 4  # decimals of a score
 
 
 class DocumentScorer(Protocol):
-    """The interface of the menu `judges`."""
+    """The interface of every choice in the menu `judges`: a trained model that scores documents."""
 
     @property
     def rises(self) -> bool:

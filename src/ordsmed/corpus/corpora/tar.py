@@ -232,7 +232,7 @@ def _zip_members(file: IO[bytes]) -> Iterator[Member]:
 
 @contextlib.contextmanager
 def _named_errors(place: object) -> Iterator[None]:
-    """Turn exceptions of broken archives and packed members into DataError."""
+    """Raise a DataError in place of the exceptions that a missing file or a damaged archive or member causes."""
     try:
         yield
     except FileNotFoundError:

@@ -30,7 +30,7 @@ class PairRecords:
     members: Ints
     scores: NDArray[np.float64]  # of each member; NaN for anchors and unknown scores
     files: list[Path]
-    sets: Ints  # [files + 1]  the first record of each
+    sets: Ints  # [files + 1]  the first record of each file; last = number of records
     lines: list[int]  # [R]
 
     def __len__(self) -> int:

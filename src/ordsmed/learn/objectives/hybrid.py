@@ -100,7 +100,7 @@ class HybridRows(StreamRows):
     def batch(self, numbers: Ints) -> Batch:
         rows, how, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
         ratio = schedules.at(how.masked, progress)
-        if self.stretch.validating:  # half of the rows each way, unless the model only reads one way
+        if self.stretch.validating:  # half of the rows masked, half causal, unless the ratio is 0 or 1
             ratio[ratio * (1 - ratio) > 0] = 0.5
         masked = chance.unit(self.key, DIRECTION, numbers) < ratio
         # mask only tokens that follow a token of the same document, from which they are predicted

@@ -73,7 +73,10 @@ def _say_cuts(cut: QuestionWindows, limits: Limits) -> None:
 
 
 def lowered(text: str) -> str:
-    """Return a text in lower case with the same length: only İ would become longer."""
+    """Return a text in lower case, with every character at its old position.
+
+    İ is replaced by i, because it is the only character whose lower case in Python has two code points.
+    """
     return text.replace("İ", "I").lower()
 
 

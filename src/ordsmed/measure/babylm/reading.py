@@ -61,9 +61,10 @@ class Gain:
 
 
 def words(path: Path) -> Iterator[Word]:
-    """Yield the rows of the table.
+    """Yield the words in `path`, a table with the columns of reading_data.csv.
 
-    The context of a first word is the text `None`, because BabyLM's program writes missing text so.
+    The first word of a text has no context in the table. Its context becomes the text "None", because BabyLM's program
+    converts missing texts to it.
     """
     for place, row in records(path):
         if missing := [name for name in (*TEXTS, *NUMBERS) if name not in row]:

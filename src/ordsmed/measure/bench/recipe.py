@@ -190,4 +190,4 @@ class Bench:
                 raise ValueError(f"{name}: found {as_toml(getattr(self, name))}; wanted numbers, clients 1 or more")
 
     def stamp(self) -> object:
-        """Return nothing: a measurement is never reused."""
+        """Return None: a benchmark is always measured again, so the versions of its inputs need not be identified."""

@@ -60,7 +60,7 @@ REQUESTS: dict[str, Callable[[str, int], dict[str, Any]]] = {  # method -> reque
 
 @dataclass(frozen=True)
 class LoadResult:
-    seconds: float  # duration of the cell
+    seconds: float  # time from the first request to the last answer
     latencies: list[float] = field(default_factory=list)  # seconds of each successful request
     statuses: dict[str, int] = field(default_factory=dict)  # counts of other results
 
@@ -73,7 +73,10 @@ class LoadResult:
 
 
 def measure_serving(name: str, recipe: Bench, *, json_line: bool) -> list[str]:
-    """Measure every length and number of clients; store the table and return its lines."""
+    """Measure latency and throughput for every combination of text length and number of clients.
+
+    Store the table, unless the recipe's `keep` is empty. Return it as lines to print, or as one line of JSON.
+    """
     rows = []
     with _server(recipe) as url:
         facts = _facts(url)

@@ -44,7 +44,7 @@ class Result:
     records: list[Record]
     precision: str = "fp32"
     seen: dict[str, int] = field(default_factory=dict)  # tokens and, if known, words of training up to this step
-    cutting: str = ""  # hash of how its tokenizer splits texts
+    cutting: str = ""  # hash that is equal for models whose tokenizers split all texts the same way
 
     def plain(self) -> dict[str, Any]:
         """Return the dictionary that is stored: scores first, then how they were obtained."""

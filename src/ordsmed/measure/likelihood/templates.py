@@ -36,7 +36,7 @@ def rendered(template: Template, row: Row, place: str) -> object:
 
 
 def text(template: str | None, row: Row, place: str) -> str:
-    """Render a template to a text; an empty one for no template."""
+    """Return the text that a template gives for a row, or an empty text if the template is None."""
     result = rendered(template or "", row, place)
     if not isinstance(result, str):
         raise DataError(place, f"`{template}` is {_short(repr(result))}", "a text")

@@ -38,7 +38,10 @@ def of(trained: Trained) -> list[str]:
 
 
 def scorer(trained: Trained, way: str = "", prefers: Sequence[str] = ()) -> Scorer:
-    """Return the scorer of a model for `way`; without one, for the first of `prefers` it offers, or its default."""
+    """Return an object that scores texts with the model in the way `way`.
+
+    If `way` is empty, the first way in `prefers` that the model offers is used, or else the model's default way.
+    """
     offered = of(trained)
     if way and way not in ALL:
         raise RecipeError("way", f"found {way}", " or ".join(ALL), meant(way, ALL))

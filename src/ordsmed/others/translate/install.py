@@ -32,7 +32,11 @@ exec python -m {words} "$@"
 
 
 def install(code: str, folder: str) -> list[str]:
-    """Write the programs, and return lines about them. Raise an error before writing if a different file exists."""
+    """Write into `folder` programs and scripts that call ordsmed, named as in the other toolkit `code` (megatron, ...).
+
+    Return lines that describe the written files. Raise an error, before anything is written, if one of the files exists
+    with other content.
+    """
     place, known = Path(folder), programs(code)
     written = {
         place / path: (SHELL if program.name.endswith(".sh") else PYTHON).format(

@@ -50,7 +50,7 @@ class PlotAxis:
     marks: list[tuple[float, str]] = field(default_factory=list)
 
     def place(self, value: float) -> float:
-        """Return the position of a value in the square, from 0 to SIDE."""
+        """Return the horizontal coordinate of a value in the plot: `low` is at 0, `high` at SIDE."""
         if self.logarithmic:
             return SIDE * math.log10(value / self.low) / (math.log10(self.high / self.low) or 1.0)
         return SIDE * (value - self.low) / ((self.high - self.low) or 1.0)
@@ -169,7 +169,8 @@ def plot(
 ) -> str:  # fmt: skip
     """Return the figure; `phases`: starts of phases; `bands`: show them whole; `guessing`: level of guessing."""
     low, high = reach([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
-    guessing = guessing if guessing is not None and low <= guessing <= high else None  # it may be cut off
+    # `reach` ignores outliers, so the level of guessing may be outside of the figure: then it is not drawn
+    guessing = guessing if guessing is not None and low <= guessing <= high else None
 
     def y(value: float) -> float:
         return SIDE * (high - value) / (high - low)

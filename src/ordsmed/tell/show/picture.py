@@ -66,7 +66,10 @@ def svg(training: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]
 
 
 def _range(levels: Sequence[float], least: float = 0.0) -> tuple[float, float]:
-    """Return the lowest level and the level that 99.5 % do not exceed."""
+    """Return the limits of a chart's vertical axis: the lowest value and the 99.5th percentile, to cut off outliers.
+
+    The limits differ by at least `least` times the lowest value, and by at least 0.001.
+    """
     ordered = sorted(levels)
     low = ordered[0]
     return low, max(ordered[int(len(ordered) * 0.995)], low + max(1e-3, least * abs(low)))

@@ -134,7 +134,11 @@ class TaskData:
         return time.perf_counter() - began if self.dev is not None else 0.0
 
     def check(self, score: str) -> None:
-        """Raise if the dev files have no answers, or if the score does not exist, as far as a baseline shows it."""
+        """Raise an error if the dev files have no answers, or if the task has no `score` of which more is better.
+
+        The names of the scores are found by scoring the predictions of the task's baseline. If the task has no
+        baseline, only missing answers are found.
+        """
         if self.dev is None:
             return
         guessed = self.task.guesses(self.train.records, self.dev.records)

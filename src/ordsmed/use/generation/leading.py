@@ -41,7 +41,7 @@ def end(network: WritingNetwork) -> None:
 
 
 def follow(network: WritingNetwork) -> None:
-    """Compute every prompt that rank 0 sends, until it sends no more."""
+    """Take part in generating a text for each prompt that rank 0 sends, until rank 0 signals the end."""
     with _held_back():
         while (request := first_alone(network.ranks, _nothing)) is not None:
             prompt, how, sample = request

@@ -22,7 +22,8 @@ from ordsmed.base.say import say
 from ordsmed.use.index.nearest import Best, nearest
 
 NAME = "vectors.faiss"
-MANY = 500_000  # passages from which on cells are used: they need less memory and time to build than a graph
+# From this number of passages on, the index has cells (IVF), which need less memory and time to build than a graph.
+MANY = 500_000
 LINKS = 32  # links per passage in the graph
 BLOCK = 1 << 14  # vectors added at once
 LEARNED = 64  # training vectors per cell

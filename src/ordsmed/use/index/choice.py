@@ -88,8 +88,8 @@ class SearchChoice:
 class SearchTrial:
     """Rankings of passages by vectors and by words, for questions whose right document is known."""
 
-    dense: Sequence[Ranking]  # by vectors; empty if there are none
-    words: Sequence[Ranking]  # by words; empty if there are none
+    dense: Sequence[Ranking]  # ranking by vectors for each question; empty if the index has no vectors
+    words: Sequence[Ranking]  # ranking by words for each question; empty if the index has no words
     wanted: Sequence[int]  # number of each question's right document
     documents: NDArray[np.int64] | None = None  # document of each passage; None: each passage is its own document
 

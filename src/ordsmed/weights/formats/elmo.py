@@ -172,7 +172,10 @@ def _trained(path: Path) -> tuple[Path, Path]:
 
 
 def _checkpoint(path: Path) -> tuple[weights.Tensors, set[str]]:
-    """Return a checkpoint's variables by the HDF5 names, without optimizer state, and their number types."""
+    """Return the variables of a TensorFlow checkpoint as float32, without optimizer state, and their original dtypes.
+
+    The variables are named as in the HDF5 file that bilm-tf writes.
+    """
     source = bundle.opened(path)
     names = {
         name: _dumped(name) for name in source.shapes() if name.startswith("lm/") and not google.SLOTS.search(name)

@@ -266,7 +266,10 @@ def _parts(path: Path) -> list[list[RankFile]]:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a tensor without wrappers and enclosing tables, as Megatron named it in 2020."""
+    """Return the name that a tensor had in Megatron in 2020.
+
+    The prefixes of wrapper modules and of enclosing dictionaries are removed. Names of Megatron Core are translated.
+    """
     name = re.sub(r"^(module\.|model\.)+", "", name)
     name = re.sub(r"^language_model\.", "", name)
     name = re.sub(r"^embedding\.", "", name)
