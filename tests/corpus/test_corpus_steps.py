@@ -430,7 +430,7 @@ def test_what_code_of_others_raises_is_one_line(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "lab_of_tests" / "step.py").write_text(head + "    def clean(self, text, meta): return text + 1\n")
     (tmp_path / "a.txt").write_text("One.")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(DataError, match=r"lab_of_tests\.feed: documents: ValueError: broken feed; mend"):
+    with pytest.raises(DataError, match=r"lab_of_tests\.feed: documents: ValueError: broken feed; fix"):
         obtain(Corpus, recipe(tmp_path, "a", '[source]\nkind = "lab_of_tests.feed"\n'))
     text = f'clean = ["lab_of_tests.step"]\n[source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n'
     with pytest.raises(DataError, match=r"lab_of_tests.step: .*a\.txt:1: TypeError: "):

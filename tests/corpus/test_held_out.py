@@ -175,7 +175,7 @@ def test_saved_and_sent_it_is_the_same(tmp_path: Path) -> None:
     assert len(pickle.dumps(found)) < 1000
 
 
-@pytest.mark.parametrize(("kind", "said"), [("cut", "cut off"), ("other", "other numbers"), ("gone", "no such file")])
+@pytest.mark.parametrize(("kind", "said"), [("cut", "truncated"), ("other", "other numbers"), ("gone", "no such file")])
 def test_a_damaged_file_is_named(kind: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "held.npy"
     held(tmp_path, "a.txt", LONG).save(path)

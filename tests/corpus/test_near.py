@@ -425,8 +425,8 @@ def damaged(kind: str, path: Path, rows: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("cut", "cut off"),
-        ("empty", "cut off"),
+        ("cut", "truncated"),
+        ("empty", "truncated"),
         ("gone", "no such file"),
         ("swapped", "(2, 128) '>u4'; wanted 2 signatures of 128 '<u4'"),
         ("shape", "(2, 64) '<u4'"),

@@ -214,7 +214,7 @@ def test_a_line_that_is_no_document_is_named_by_its_number(place: Path, monkeypa
     path = place / "novels/train/00001.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:5], b"nonsense\n", *lines[6:]]))
-    with pytest.raises(DataError, match=r"novels/train/00001\.jsonl:6: .*; wanted one document a line"):
+    with pytest.raises(DataError, match=r"novels/train/00001\.jsonl:6: .*; wanted one document per line"):
         obtained(corpus="novels", tokenizer="pieces.toml", out="x", processes=1)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.files import write_text
@@ -83,7 +83,7 @@ def test_what_is_only_shown_is_held_against_what_there_may_be(
             asked.append((make, here))
             return self
 
-    monkeypatch.setattr(plans, "planned", lambda layout, count: SimpleNamespace(world=count))
+    monkeypatch.setattr(plans, "planned", lambda layout, count: Ranks(torch.device("cpu"), world=count))
     assert Planned.read(recipe, ["seed=5"], devices=devices).recipe.seed == 5
     assert asked == [(2, None, False), (False, False)]
     Path("run").mkdir()

@@ -121,10 +121,10 @@ def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["bench", "bert-mini", "tokens=1000000000000000"], "tokens: found 1,000,000,000,000,000, which take"),
-        (["bench", "windows", "sentences=1000000000000000"], "sentences: found 1,000,000,000,000,000, which take"),
+        (["bench", "bert-mini", "tokens=1000000000000000"], "tokens: found 1,000,000,000,000,000, which need"),
+        (["bench", "windows", "sentences=1000000000000000"], "sentences: found 1,000,000,000,000,000, which need"),
         (["bench", "bert-mini", "batch=1000000000000"], "batch: found "),
-        (["bench", "bert-mini", "vocabulary=1000000000000"], "vocabulary: found 1,000,000,000,000, which take"),
+        (["bench", "bert-mini", "vocabulary=1000000000000"], "vocabulary: found 1,000,000,000,000, which need"),
     ],
 )
 def test_absurd_measurements(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:

@@ -127,7 +127,7 @@ class TrainingTexts:
         self.folder, self.files, self.sample = folder, parts(folder, "train"), sample
         self.bytes = sum(path.stat().st_size for path in self.files)
         if not self.bytes:
-            raise DataError(folder, "holds no training documents", "train/00000.jsonl, ...", "make the corpus again")
+            raise DataError(folder, "has no training documents", "train/00000.jsonl, ...", "make the corpus again")
         self.step = max(1, self.bytes // sample) if sample else 1  # a character has at least one byte
 
     def __iter__(self) -> Iterator[str]:
