@@ -396,7 +396,7 @@ def test_a_folder_of_the_users_is_not_taken(recipe: Recipe, tmp_path: Path) -> N
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
     for anew in (False, True):
-        with pytest.raises(RecipeError, match="no `ordsmed` command made"):
+        with pytest.raises(RecipeError, match="were not made by `ordsmed`"):
             pretrain(str(recipe()), [f'out="{mine}"'], anew=anew)
     assert (mine / "thesis.txt").exists()
 
