@@ -329,6 +329,7 @@ def pretending() -> Iterator[None]:
     """What asks the driver is answered, and weights are not drawn."""
     torch.cuda.is_available = lambda: True
     torch.cuda.get_device_capability = lambda *_: (9, 0)  # type: ignore[assignment]
+    torch.cuda.get_device_name = lambda *_: "a GPU"  # type: ignore[assignment]
     torch.cuda.is_bf16_supported = lambda *_, **__: True  # type: ignore[assignment]
     torch.nn.init.trunc_normal_ = lambda weight, **_: weight  # type: ignore[assignment]
     with warnings.catch_warnings():

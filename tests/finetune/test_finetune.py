@@ -685,7 +685,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         finetune(str(first))
     for column in cache.glob("squad-dev-*/ids.npy"):
         column.write_bytes(column.read_bytes()[:-8])
-    with pytest.raises(DataError, match=r"squad-dev-.*/ids\.npy: cut off.*delete the folder"):
+    with pytest.raises(DataError, match=r"squad-dev-.*/ids\.npy: truncated.*delete the folder"):
         finetune(recipe("damaged", "squad", **said))
 
 
