@@ -95,7 +95,7 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
             t.numel() * t.element_size()
             for kind in (checkpoint._weights(job.objective, job.ranks, job.parallel.rows),
                          checkpoint._moments(job.optimizer, job.parts, job.ranks, job.parallel.rows))
-            for t in saving.writer._copied(kind)[0].values()
+            for t in saving.writer._copied(kind, set())[0].values()
         )  # fmt: skip
     del job
     return found_out
