@@ -88,7 +88,7 @@ def test_a_version_becomes_the_default_and_goes_back(prefix: Path, capsys: pytes
         status, out, err = said(capsys, "--default", version, *at)
         assert (status, err) == (0, [])
         assert out[0] == "1 case"
-        assert out[1].startswith(f"{prefix}/default is {identity} now")
+        assert out[1].startswith(f"{prefix}/default is now {identity}")
         assert Path(out[2].removeprefix("validated: "), "report.json").is_file()
         assert leads(prefix) == f"ordsmed-{identity}"
     status, out, _ = said(capsys, "--list", *at)
@@ -191,7 +191,7 @@ def test_what_is_validated_is_not_this_code(prefix: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("words", "status", "message"), [
     (["--list"], 2, "install: --list without --prefix; wanted `ordsmed install --list --prefix FOLDER`"),
-    (["--list", "--prefix", "soft", "--site", "saga"], 2, "install: --site beside --list; wanted one of them"),
+    (["--list", "--prefix", "soft", "--site", "saga"], 2, "install: --site with --list; wanted one of them"),
     (["--default", "0.3", "--rollback", "--prefix", "soft"], 2, "--rollback: not allowed with argument --default"),
     (["--default", "0.9", "--prefix", "soft"], 1, f"--default: found 0.9; there are: {OLD}, {NEW}, {CHANGED}"),
     (["--default", "0.3", "--prefix", "soft"], 1, f"found 0.3, of which there are 2; wanted {NEW} or {CHANGED}"),
