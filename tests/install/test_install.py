@@ -23,10 +23,10 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.identity import identity
 from ordsmed.base.launch import site
 from ordsmed.cli import main
-from ordsmed.cli.verbs import install
 from ordsmed.machines.doctor.host import within
 from ordsmed.machines.install import bundle, containers, easybuild, lock, make, shell
 from ordsmed.machines.install.plan import FLAVORS, NVIDIA, InstallWish, decide
+from ordsmed.machines.verbs import install
 
 ROOT = Path(__file__).parents[2]
 PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]

@@ -12,9 +12,9 @@ from ordsmed.base import run, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.run import Run
-from ordsmed.cli.verbs import as_
 from ordsmed.learn.phases import Phase
 from ordsmed.machines.cluster import submit
+from ordsmed.others.verbs import as_
 from ordsmed.tell.stability import stability
 from ordsmed.tell.stability.stability import StudyOptions
 from ordsmed.train import pace

@@ -11,8 +11,8 @@ import pytest
 
 from ordsmed.base.ending import Stopped
 from ordsmed.cli import main
-from ordsmed.cli.verbs import as_
 from ordsmed.others.translate.follow import NewLines, followed
+from ordsmed.others.verbs import as_
 
 
 def test_lines_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,10 @@ import pytest
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import place_of
 from ordsmed.cli import main
-from ordsmed.cli.verbs import as_
 from ordsmed.others.dialects import google
 from ordsmed.others.translate.program import Call, Table
 from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
+from ordsmed.others.verbs import as_
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
