@@ -39,7 +39,7 @@ class Plan(abc.ABC):
     folder: Path | None = None  # the folder of the run, which may not exist
     # both are None if the initial model does not exist; then nothing is printed about them
     network: ModelSettings = None  # type: ignore[assignment]
-    tokenizer: Tokenizer = None  # the tokenizer of the data, or a placeholder
+    tokenizer: Tokenizer = None  # type: ignore[assignment]  # the tokenizer of the data, or a placeholder
     data: TrainingData | None = None  # the data; None: they do not exist or were not read
     notes: tuple[str, ...] = ()  # existing and missing inputs, and settings filled in
     changed: str = ""  # changes to the layout of a resumed run
