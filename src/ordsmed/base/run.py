@@ -146,8 +146,12 @@ class Run:
         except (Exception, KeyboardInterrupt) as error:
             stopped = isinstance(error, KeyboardInterrupt)
             reason = {} if stopped else {"why": str(error) or type(error).__name__}
+            facts = {"state": "stopped" if stopped else "failed", **reason}
             with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
-                self.set(state="stopped" if stopped else "failed", **reason)
+                try:
+                    self.set(**facts)
+                except RuntimeError:  # torch raises the death of a worker process wherever this process is, once
+                    self.set(**facts)
             raise
 
     def check_place(self) -> None:
