@@ -47,7 +47,7 @@ def connected() -> None:
 
 
 def nothing_done() -> None:
-    """Note that this command ends before anything was done, so that no one is told to resume it."""
+    """Record that this command ends before it did anything, so that no command to resume it is printed."""
     global _nothing_done
     _nothing_done = True
 
@@ -108,7 +108,7 @@ def side_by_side() -> list[str]:
 def stopped(verb: str, words: Sequence[str], after: str = "") -> str:
     """Return the lines to print after a stop. `after` says whether the verb resumes or starts again."""
     if after == GOES_ON and not _nothing_done:
-        again = [word for word in words if word != "--anew"]  # it would start from the beginning
+        again = [word for word in words if word != "--anew"]  # with --anew the command would start from the beginning
         lines = command_lines(
             "stopped; finished work is kept, resume with", command(*verb.split(), *again, *side_by_side())
         )

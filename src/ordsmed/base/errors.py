@@ -60,7 +60,7 @@ NO_PROCESS = (os.strerror(errno.EAGAIN), "can't start new thread")  # what a fai
 
 
 def lost_process(error: BaseException) -> Lost | None:
-    """Return `error` as one line if a process that makes rows was killed, or none could be started; else None."""
+    """Return a `Lost` if `error` says that a data worker was killed or that no process could be started; else None."""
     words = str(error).strip()
     if isinstance(error, RuntimeError) and (dead := re.search(DEAD_WORKER, words)):
         remedy = "give the run more memory or fewer `layout.workers`; the same command goes on from the last checkpoint"
@@ -76,7 +76,7 @@ def lost_process(error: BaseException) -> Lost | None:
 
 @contextlib.contextmanager
 def lost_processes() -> Iterator[None]:
-    """Raise the death of a process that this one started, and a limit of processes, as `Lost`."""
+    """Convert errors about a killed child process, or about a limit of processes, to `Lost`."""
     try:
         yield
     except (OSError, RuntimeError) as error:

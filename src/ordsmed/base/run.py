@@ -150,7 +150,7 @@ class Run:
             with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
                 try:
                     self.set(**facts)
-                except RuntimeError:  # torch raises the death of a worker process wherever this process is, once
+                except RuntimeError:  # torch's handler of SIGCHLD raises in whatever line runs when a worker dies
                     self.set(**facts)
             raise
 
@@ -436,7 +436,7 @@ def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], a
     with locked(folder, anew=anew):
         run = Run(folder)
         if run.status and not fits(run, recipe):
-            if finished(folder, verb) and not anew:  # an unfinished folder with another recipe may be emptied
+            if finished(folder, verb) and not anew:  # an unfinished folder of another recipe is emptied below
                 raise misfit(folder, recipe, name, overrides)
             files.set_aside(folder, stay=STEPS) if anew else clear(folder)
         elif anew and run.status:

@@ -25,7 +25,7 @@ ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A GPU as kernels and precisions ask for it: of this machine, or of a site that a job is planned for."""
+    """The properties of a GPU that decide on kernels and precisions; of this machine, or of a site in a plan."""
 
     name: str
     capability: tuple[int, int]  # as torch reports it; of AMD's GPUs the first two digits of gfx90a
@@ -33,7 +33,7 @@ class Accelerator:
 
 
 def card_of(device: torch.device) -> Accelerator | None:
-    """Return the GPU of this machine behind `device`; None for a CPU, or where torch sees no GPU."""
+    """Return the GPU of this machine behind `device`; None for a CPU, or if torch sees no GPU."""
     import torch
 
     if device.type != "cuda" or not torch.cuda.is_available():
