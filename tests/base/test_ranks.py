@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -144,6 +144,7 @@ class Board:
 
     def __init__(self) -> None:
         self.kept: dict[str, str] = {}
+        self.awaited: list[list[str]] = []
 
     def set(self, key: str, value: str) -> None:
         self.kept[key] = value
@@ -152,6 +153,7 @@ class Board:
         return self.kept[key].encode()
 
     def wait(self, keys: list[str], patience: object) -> None:
+        self.awaited.append(keys)
         if not all(key in self.kept for key in keys):
             raise RuntimeError("Connection reset by peer\nmore of it")
 
@@ -190,6 +192,9 @@ def test_what_the_first_complains_of_is_told_once(two: tuple[Ranks, Ranks], kind
         first_alone(two[1], act)
     assert str(heard.value) == str(told.value) == "here: found that; wanted this; do so"
     assert (told.value.echo, heard.value.echo) == (False, True)
+    board = cast(Board, two[0].store)
+    assert board.awaited[-2:] == [["agreed/1/1"], ["agreed/1"]]  # rank 0 waits for rank 1 before it ends the store
+    assert "agreed/1/1" in board.kept
 
 
 def test_a_fault_of_the_first_ends_the_others_too(two: tuple[Ranks, Ranks]) -> None:

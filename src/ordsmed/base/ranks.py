@@ -43,6 +43,7 @@ MEETING = 60.0  # least seconds that processes have to find each other
 ASKED = 5_000  # most requests per second to the store, of all ranks together, while they meet
 NAMED = 8  # most ranks or machines to name in a message
 LEAVE = timedelta(seconds=30)  # time for all ranks to leave the store
+HEARD = timedelta(seconds=10)  # time for all ranks to read an error of rank 0
 AGES = timedelta(days=7)  # work of rank 0 alone may take as long as making a corpus
 GO_ON = "start the same command again to resume from the last checkpoint"
 ABSENT = "check their machines and logs, exclude lost ones (`--exclude`), start again"
@@ -442,10 +443,12 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
         except BaseException as error:
             named = error if isinstance(error, OrdsmedError) else errors.lost_process(error)
             failed = named or RunError("rank 0", _line(error))
-            answer = {"error": [type(failed).__name__, *failed.__reduce__()[1]]}
+            ranks.store.set(key, json.dumps({"error": [type(failed).__name__, *failed.__reduce__()[1]]}))
+            if isinstance(error, Exception):  # the store ends with rank 0: the others would report a lost rank instead
+                with contextlib.suppress(RuntimeError):
+                    ranks.store.wait([f"{key}/{rank}" for rank in range(1, ranks.world)], HEARD)
             raise
-        finally:
-            ranks.store.set(key, json.dumps(answer))
+        ranks.store.set(key, json.dumps(answer))
         return answer["is"]
     try:
         ranks.store.wait([key], AGES)
@@ -454,6 +457,8 @@ def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
         remedy = "its own error is above or in log.txt"
         raise Lost("rank 0", f"is gone: {_line(error)}", "", remedy) from None
     if "error" in answer:
+        with contextlib.suppress(RuntimeError):
+            ranks.store.set(f"{key}/{ranks.rank}", "")
         kind, *parts = answer["error"]
         complaint = getattr(errors, kind)(*parts)
         complaint.echo = True
