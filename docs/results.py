@@ -95,18 +95,32 @@ def _kept(lines: list[Measurement]) -> Iterator[str]:
     ours = [line for line in lines if line.software == "ordsmed"]
     for device, processes, threads in dict.fromkeys((one.device, one.processes, one.threads) for one in ours):
         yield from _paragraph(f"{device}, processes x threads: {processes} x {threads}")
-        yield from _lines([
-            ["bench", "precision", "length, batch", "a second", "slowest to fastest", "next to it", "date"],
-            *(_measured(one, lines) for one in ours
-              if (one.device, one.processes, one.threads) == (device, processes, threads)),
-        ])  # fmt: skip
+        yield from _lines(
+            [
+                ["bench", "precision", "length, batch", "a second", "slowest to fastest", "next to it", "date"],
+                *(
+                    _measured(one, lines)
+                    for one in ours
+                    if (one.device, one.processes, one.threads) == (device, processes, threads)
+                ),
+            ]
+        )
 
 
 def _measured(ours: Measurement, lines: list[Measurement]) -> list[str]:
-    ends = (ours.sequences_per_second * ours.step_seconds / seconds
-            for seconds in (ours.step_seconds_most, ours.step_seconds_least))  # fmt: skip
-    return [ours.bench, ours.precision, f"{ours.length}, {ours.batch}", rate(ours.sequences_per_second),
-            " to ".join(map(rate, ends)), "; ".join(_beside(ours, lines)) or "-", ours.date[:10]]  # fmt: skip
+    ends = (
+        ours.sequences_per_second * ours.step_seconds / seconds
+        for seconds in (ours.step_seconds_most, ours.step_seconds_least)
+    )
+    return [
+        ours.bench,
+        ours.precision,
+        f"{ours.length}, {ours.batch}",
+        rate(ours.sequences_per_second),
+        " to ".join(map(rate, ends)),
+        "; ".join(_beside(ours, lines)) or "-",
+        ours.date[:10],
+    ]
 
 
 def _beside(ours: Measurement, lines: list[Measurement]) -> Iterator[str]:
@@ -122,12 +136,24 @@ def _rates() -> Iterator[str]:
     for own in tomllib.loads(RATES.read_text(encoding="utf-8")).values():
         yield "### Sequences a second\n"
         yield from _paragraph(own["source"])
-        yield from _lines([
-            ["what", "length", "batch", "device", "devices", "precision", "sequences a second", "milliseconds"],
-            *([names[each["measure"]], str(each["length"]), _cell(each.get("batch")), each["device"],
-               str(each["devices"]), "mixed" if each["mixed"] else "TF32 or FP32", _cell(each["sequences_per_second"]),
-               _latencies(each)] for each in own["figure"]),
-        ])  # fmt: skip
+        yield from _lines(
+            [
+                ["what", "length", "batch", "device", "devices", "precision", "sequences a second", "milliseconds"],
+                *(
+                    [
+                        names[each["measure"]],
+                        str(each["length"]),
+                        _cell(each.get("batch")),
+                        each["device"],
+                        str(each["devices"]),
+                        "mixed" if each["mixed"] else "TF32 or FP32",
+                        _cell(each["sequences_per_second"]),
+                        _latencies(each),
+                    ]
+                    for each in own["figure"]
+                ),
+            ]
+        )
 
 
 def reported_times() -> str:

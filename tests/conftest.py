@@ -308,13 +308,13 @@ kind = "$objective"
 steps = 8
 length = 32
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 warmup = 2
 [[phase]]
 steps = 4
 length = 64
 batch = 4
-rate = 5e-4
+learning_rate = 5e-4
 """
 
 
@@ -327,9 +327,12 @@ def nursery() -> Iterator[Callable[..., Any]]:
     kit = Path(__file__).parent / "kit"
     path = os.pathsep.join([str(kit), str(kit.parent), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
-        [sys.executable, kit / "nursery.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, kit / "nursery.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
-    ) as process:  # fmt: skip
+    ) as process:
         assert process.stdin
         assert process.stdout
 
@@ -362,7 +365,15 @@ def recipe(store: Path, tmp_path: Path) -> Callable[..., Path]:
         lines += ["[layout]", 'device = "cpu"', "threads = 1", 'precision = "fp32"']
         lines += ["[model]", f'kind = "{kind}"', "width = 32", "layers = 2", "heads = 2", "positions = 64"]
         lines += ["[objective]", f'kind = "{objective}"']
-        lines += ["[[phase]]", f"steps = {steps}", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2", extra]
+        lines += [
+            "[[phase]]",
+            f"steps = {steps}",
+            "length = 32",
+            "batch = 8",
+            "learning_rate = 2e-3",
+            "warmup = 2",
+            extra,
+        ]
         path = tmp_path / f"{name}.toml"
         path.write_text("\n".join(lines) + "\n")
         return path

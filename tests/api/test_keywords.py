@@ -25,7 +25,7 @@ objective = "mlm"
 steps = 500
 length = 32
 batch = 8
-rate = 1e-3
+learning_rate = 1e-3
 warmup = 50
 """
 
@@ -44,21 +44,18 @@ def changed(name: str, overrides: tuple[str, ...] = (), **keywords: Any) -> Any:
 
 
 def test_settings_of_the_one_phase_are_those_of_the_recipe(one: str) -> None:
-    recipe = changed(one, steps=100, rate=2e-5, seed=3)
-    assert [(p.steps, p.rate, p.length, p.warmup) for p in recipe.phase] == [(100, 2e-5, 32, 10)]
+    recipe = changed(one, steps=100, learning_rate=2e-5, seed=3)
+    assert [(p.steps, p.learning_rate, p.length, p.warmup) for p in recipe.phase] == [(100, 2e-5, 32, 10)]
     assert recipe.seed == 3
     assert (
         recipe
-        == run.load(PretrainingPlan.recipes, one, ["phase.steps=100", "phase.rate=2e-5", "phase.warmup=10", "seed=3"])[
-            0
-        ]
+        == run.load(
+            PretrainingPlan.recipes, one, ["phase.steps=100", "phase.learning_rate=2e-5", "phase.warmup=10", "seed=3"]
+        )[0]
     )
     assert changed(one, steps=100, warmup=7).phase[0].warmup == 7
-    bound = ("phase.steps=0", "phase.epochs=3", "phase.warmup=0", "phase.most_steps=9")
-    assert (changed(one, bound, epochs=2).phase[0].most_steps, changed(one, bound, steps=2).phase[0].most_steps) == (
-        9,
-        0,
-    )
+    bound = ("phase.steps=0", "phase.epochs=3", "phase.warmup=0", "phase.max_steps=9")
+    assert (changed(one, bound, epochs=2).phase[0].max_steps, changed(one, bound, steps=2).phase[0].max_steps) == (9, 0)
     assert changed(one, ("phase.schedule.over=1000",), steps=100).phase[0].schedule.over == 200, "so does its course"
     cut = changed(one, ("phase.schedule.over=5000", "phase.warmup=1000"), steps=100).phase[0]
     assert (cut.warmup, cut.schedule.over) == (200, 1000), "a warm-up may be longer than the phase that cuts it off"
@@ -90,7 +87,7 @@ def test_steps_of_several_phases_are_those_of_all_together() -> None:
 
 
 def test_no_phase_of_many_is_left_without_a_step(tmp_path: Path) -> None:
-    phases = ",".join(f"{{length=32,batch=8,steps={steps},rate=1e-3}}" for steps in (40, 40, 1, 1, 1))
+    phases = ",".join(f"{{length=32,batch=8,steps={steps},learning_rate=1e-3}}" for steps in (40, 40, 1, 1, 1))
     (tmp_path / "five.toml").write_text(f'like = "tiny/bert"\nphase = [{phases}]\n')
     for count in range(5, 90):
         steps = [phase.steps for phase in changed(str(tmp_path / "five.toml"), steps=count).phase]
@@ -108,11 +105,11 @@ def test_a_phase_of_another_type_is_refused_by_its_place(tmp_path: Path, key: st
 
 def test_a_setting_of_one_phase_among_several_is_to_say_which() -> None:
     with pytest.raises(RecipeError, match=r'rate: found with 2 phases; wanted \{"phase\[1\].rate": \.\.\.\} for one'):
-        changed("tiny/bert", rate=1e-3)
-    assert [p.rate for p in changed("tiny/bert", **{"phase.rate": 0.5}).phase] == [0.5, 0.5]
-    assert [p.rate for p in changed("tiny/bert", **{"phase[2].rate": 0.5}).phase] == [2e-3, 0.5]
-    assert [p.rate for p in changed("tiny/bert", phase={"rate": 0.5}).phase] == [0.5, 0.5]
-    assert changed("tiny/bert", ("phase[1].rate=0.25",)).phase[0].rate == 0.25
+        changed("tiny/bert", learning_rate=1e-3)
+    assert [p.learning_rate for p in changed("tiny/bert", **{"phase.learning_rate": 0.5}).phase] == [0.5, 0.5]
+    assert [p.learning_rate for p in changed("tiny/bert", **{"phase[2].learning_rate": 0.5}).phase] == [2e-3, 0.5]
+    assert [p.learning_rate for p in changed("tiny/bert", phase={"learning_rate": 0.5}).phase] == [0.5, 0.5]
+    assert changed("tiny/bert", ("phase[1].learning_rate=0.25",)).phase[0].learning_rate == 0.25
     with pytest.raises(RecipeError, match=r"steps: found with 2 phases"):
         changed("tiny/bert", ("phase.steps=0", "phase.epochs=1"), steps=9)
 
@@ -121,7 +118,7 @@ def test_tables_change_what_they_say_alone_unless_they_name_a_kind(one: str) -> 
     assert (changed(one, model={"width": 32}).model.width, changed(one, model={"width": 32}).model.layers) == (32, 2)
     assert changed(one, model={"kind": "bert", "width": 32, "heads": 2}).model.layers != 2
     assert changed(one, model=bert.Bert(width=48, layers=3, heads=3)).model == bert.Bert(48, 3, 3)
-    assert changed(one, objective={"hide": 0.3}).objective.hide == 0.3
+    assert changed(one, objective={"mask_prob": 0.3}).objective.mask_prob == 0.3
     assert changed(one, layout={"threads": 2}, **{"layout.micro": 4}).layout.threads == 2
     assert changed(one, data={"a/b": 0.5, "c": 0.5}).data == {"a/b": 0.5, "c": 0.5}, "names are the user's: as a whole"
 
@@ -156,11 +153,11 @@ def test_unknown_settings_lead_to_what_was_meant(one: str) -> None:
 
 
 def test_what_a_fine_tuning_says_of_steps_is_its_own() -> None:
-    keywords = {"steps": 7, "rate": 1e-4, "task": {"length": 32}, "grid": {"rate": [1e-4, 1e-3]}}
+    keywords = {"steps": 7, "learning_rate": 1e-4, "task": {"length": 32}, "grid": {"learning_rate": [1e-4, 1e-3]}}
     words = words_of(FinetuningPlan.recipes, "tiny/words", (), keywords)
     recipe = run.load(FinetuningPlan.recipes, "tiny/words", words)[0]
-    assert (recipe.steps, recipe.rate, recipe.task.length) == (7, 1e-4, 32)
-    assert (recipe.task.train, recipe.grid) == ("lessons/words-train.conll", {"rate": [1e-4, 1e-3]})
+    assert (recipe.steps, recipe.learning_rate, recipe.task.length) == (7, 1e-4, 32)
+    assert (recipe.task.train, recipe.grid) == ("lessons/words-train.conll", {"learning_rate": [1e-4, 1e-3]})
 
 
 def test_another_thread_is_told_to_leave_it_to_the_first(one: str) -> None:

@@ -127,8 +127,9 @@ def test_classify_is_what_predict_writes(tasks: dict[str, Path], data: Path, tmp
         return
     assert [each.label for each in said] == [row[1] for row in written[1:]]
     assert [[f"{share:.9g}" for share in each.probabilities.values()] for each in said] == [r[3:] for r in written[1:]]
-    assert all(each.probability == each.probabilities[each.label or ""] == max(each.probabilities.values())
-               for each in said)  # fmt: skip
+    assert all(
+        each.probability == each.probabilities[each.label or ""] == max(each.probabilities.values()) for each in said
+    )
     assert opened(tasks[name]).classify(texts[0]).label == said[0].label
 
 

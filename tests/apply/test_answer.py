@@ -111,7 +111,10 @@ def test_every_form_of_questions_is_answered_alike(run, tmp_path):
             assert [one["id"] for one in found] == (["2", "4", "6"] if name == "columns.tsv" else ["q0", "q1", "q2"])
             for one, other in zip(found, wanted, strict=True):
                 assert (one["answer"], one["from"], one["question"]) == (
-                    other["answer"], other["from"], other["question"])  # fmt: skip
+                    other["answer"],
+                    other["from"],
+                    other["question"],
+                )
 
 
 def test_columns_of_standard_input_are_answered_as_they_come(run):
@@ -139,8 +142,15 @@ def test_a_conversation(run, tmp_path, capsys, monkeypatch):
         assert context[one["from"] : one["to"]] == one["answer"] != ""
     told = capsys.readouterr().err.splitlines()
     assert [line.partition("?")[0] for line in told] == [
-        "context", "question", "question", "question", "context", "story.txt: 10 words", "question", "question",
-    ]  # fmt: skip
+        "context",
+        "question",
+        "question",
+        "question",
+        "context",
+        "story.txt: 10 words",
+        "question",
+        "question",
+    ]
 
 
 def test_what_a_person_is_told(run, capsys, monkeypatch):
@@ -194,8 +204,11 @@ def test_the_text_around_is_cut_between_words(at):
 
 
 def test_a_folder_of_questions(run, tmp_path):
-    for name, text in (("b.tsv", "what ?\tit rains .\n"), ("a.tsv", "when ?\tit rains .\nwho ?\tit rains .\n"),
-                       ("c.json", '[{"id": 1, "question": "why ?", "context": "it rains ."}]')):  # fmt: skip
+    for name, text in (
+        ("b.tsv", "what ?\tit rains .\n"),
+        ("a.tsv", "when ?\tit rains .\nwho ?\tit rains .\n"),
+        ("c.json", '[{"id": 1, "question": "why ?", "context": "it rains ."}]'),
+    ):
         (tmp_path / "asked" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "asked" / name).write_text(text)
     found = said(run, file=str(tmp_path / "asked"))
@@ -285,8 +298,11 @@ def test_a_threshold_is_rounded_for_people_and_whole_in_scores(run):
     """Taken from scores or JSON it refuses just the same questions."""
     odd = -2.3456789012345678
     asked = open_task(run, [f"task.threshold={odd}"], device="cpu")
-    [line] = [x for x in verb.answer_lines(run, ("what ?", TEXT), io.BytesIO(), [f"task.threshold={odd}"], device="cpu")
-              if "threshold" in x]  # fmt: skip
+    [line] = [
+        x
+        for x in verb.answer_lines(run, ("what ?", TEXT), io.BytesIO(), [f"task.threshold={odd}"], device="cpu")
+        if "threshold" in x
+    ]
     assert line.rpartition("threshold ")[2] == "-2.34568)"
     assert (
         said(run, "what ?", TEXT, overrides=[f"task.threshold={odd}"])[0]["threshold"]

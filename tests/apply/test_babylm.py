@@ -74,8 +74,11 @@ def test_revisions_are_found_by_name_and_score_as_here(run: Path, tmp_path: Path
     assert {path.parent.name for path in out.glob("*/config.json")} == labels
     assert {path.parent.name for path in out.glob("causal/*/config.json")} == labels
     (tmp_path / "pairs.jsonl").write_text(json.dumps({"good": TEXT, "bad": "w1"}) + "\n")
-    steps = {json.loads(p.read_text())["reached"][0]: int(p.parent.name[5:])
-             for p in run.glob("checkpoints/*/state.json") if json.loads(p.read_text())["reached"]}  # fmt: skip
+    steps = {
+        json.loads(p.read_text())["reached"][0]: int(p.parent.name[5:])
+        for p in run.glob("checkpoints/*/state.json")
+        if json.loads(p.read_text())["reached"]
+    }
     sums = []
     for revision, step in {**steps, "main": None}.items():
         for name, way in (("mine", "masked"), ("mine-causal", "causal")):
@@ -121,17 +124,17 @@ def test_a_run_is_asked_at_its_revisions(run: Path, tmp_path: Path) -> None:
     found = {}
     for way in ("masked", "causal"):
         probe = [BabyLmSuite((str(folder),), way=way)]
-        [result] = found[way] = evaluate([str(run)], probe, means=Means(most_unknown=1.0))
+        [result] = found[way] = evaluate([str(run)], probe, means=Means(max_unknown=1.0))
         assert result.finding.facts["aoa"] == 0.0
         assert "AoA over 2 revisions: 0 words with both ages known" in result.finding.how
         revisions = [json.loads(path.read_text()) for path in (run / "scores").glob("babylm-*.json")]
         own = [row for row in revisions if row["settings"]["part"] == "aoa" and row["way"] == way]
         assert sorted(row["seen"]["words"] >= 500 for row in own) == [True, True]
         assert all(isinstance(row["aoa_surprisal"], float) for row in own)
-        [again] = evaluate([str(run)], probe, means=Means(most_unknown=1.0))
+        [again] = evaluate([str(run)], probe, means=Means(max_unknown=1.0))
         assert again.plain() == result.plain()
     assert found["masked"][0].records != found["causal"][0].records
-    [early] = evaluate([str(run)], [BabyLmSuite((str(folder),))], step=0, means=Means(most_unknown=1.0))
+    [early] = evaluate([str(run)], [BabyLmSuite((str(folder),))], step=0, means=Means(max_unknown=1.0))
     assert "aoa" not in early.finding.facts
 
 

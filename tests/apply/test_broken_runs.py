@@ -42,9 +42,12 @@ def run(tmp_path):
     files.write_text(folder / "weights/settings.toml", settings.write({"model": model, "objective": mlm.Mlm()}))
     tokenizer.save(folder / "weights/tokenizer")
     files.write_text(folder / "recipe.toml", RECIPE)
-    for name, facts in (("status", {"verb": "pretrain", "state": "done", "step": 2}), ("environment", {"ordsmed": "0"}),
-                        ("scores", {"step": 2, "validation": 5.0, "mlm": 5.0, "unigram": 5.1}),
-                        ("data", {"store": {"title": "Mine"}})):  # fmt: skip
+    for name, facts in (
+        ("status", {"verb": "pretrain", "state": "done", "step": 2}),
+        ("environment", {"ordsmed": "0"}),
+        ("scores", {"step": 2, "validation": 5.0, "mlm": 5.0, "unigram": 5.1}),
+        ("data", {"store": {"title": "Mine"}}),
+    ):
         files.write_json(folder / f"{name}.json", facts)
     return folder
 
@@ -69,8 +72,11 @@ def test_a_runs_json_that_is_damaged_is_named(run, tmp_path, name):
 
 def test_what_no_run_wrote_is_told_with_where_it_may_stand(run, tmp_path):
     assert "status.json: step: found 'x'" in change(run, "status", "step", "x", lambda: said_of(open_model, run))
-    for name, key, value in (("data", "store", {"title": "x", "train": {"documents": "many"}}), ("data", "store", 7),
-                             ("scores", "guessing", "much")):  # fmt: skip
+    for name, key, value in (
+        ("data", "store", {"title": "x", "train": {"documents": "many"}}),
+        ("data", "store", 7),
+        ("scores", "guessing", "much"),
+    ):
         told = change(run, name, key, value, lambda: said_of(export, run, tmp_path / "out"))
         assert f"{run}: data.json, scores.json or metrics.jsonl hold what no run wrote" in told
         assert "put them away" in told
@@ -107,7 +113,7 @@ def test_weights_of_a_run_that_are_no_numbers_are_refused(run):
         ("layers = 1", "layers = 1000000000", "tells of 1000000000 layers"),
         ("[model]", "[modle]", r"has no \[model\]"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_its_weights_cannot_have_are_refused_before_anything_is_made(run, was, now, said):
     path = run / "weights/settings.toml"
     path.write_text(path.read_text().replace(was, now))
@@ -129,12 +135,16 @@ def test_a_tokenizers_files_that_are_damaged_are_named(run):
 @pytest.mark.parametrize(
     ("table", "key", "value", "said"),
     [
-        ("lstm", "dim", 10**12, "dim: found 1000.*wanted what fits"), ("lstm", "n_layers", 10**9, "n_layers: found"),
-        ("lstm", "projection_dim", 2.5, "width: found 2.5"), ("lstm", "dim", None, "cells: found"),
-        ("char_cnn", "filters", [[1, 10**20]], "filters: found"), ("char_cnn", "filters", "x", "filters: found 'x'"),
-        ("char_cnn", "embedding", [1], r"no `char_cnn\.embedding\.dim`"), ("char_cnn", "n_highway", -1, "highways"),
+        ("lstm", "dim", 10**12, "dim: found 1000.*wanted what fits"),
+        ("lstm", "n_layers", 10**9, "n_layers: found"),
+        ("lstm", "projection_dim", 2.5, "width: found 2.5"),
+        ("lstm", "dim", None, "cells: found"),
+        ("char_cnn", "filters", [[1, 10**20]], "filters: found"),
+        ("char_cnn", "filters", "x", "filters: found 'x'"),
+        ("char_cnn", "embedding", [1], r"no `char_cnn\.embedding\.dim`"),
+        ("char_cnn", "n_highway", -1, "highways"),
     ],
-)  # fmt: skip
+)
 def test_options_of_an_elmo_that_cannot_be_are_named(tmp_path, table, key, value, said):
     asked = elmo_files.options()
     folder = elmo_files.write(tmp_path / "theirs", asked, elmo_files.arrays(asked))

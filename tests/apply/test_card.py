@@ -39,7 +39,7 @@ objective = "{objective}"
 steps = 2
 length = 32
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 pack = false
 """
 
@@ -54,9 +54,14 @@ def trained(folder: Path, tokenizer: Tokenizer, learned: Any, model: Any, scores
     """A run of two steps that left these scores."""
     (folder / "scores.json").write_text(json.dumps({"step": 2, **scores}))
     recipe = {
-        "data": {"/secret/place/store": 1.0}, "init": "/secret/place/start", "out": "/secret/run", "seed": 3,
-        "layout": {"device": "cpu", "threads": 7, "replicate": 4}, "objective": {"kind": "x"}, "phase": [{"steps": 2}],
-    }  # fmt: skip
+        "data": {"/secret/place/store": 1.0},
+        "init": "/secret/place/start",
+        "out": "/secret/run",
+        "seed": 3,
+        "layout": {"device": "cpu", "threads": 7, "replicate": 4},
+        "objective": {"kind": "x"},
+        "phase": [{"steps": 2}],
+    }
     (folder / "data.json").write_text(json.dumps({"/secret/place/store": {"title": "Mine", "licence": "CC0-1.0"}}))
     return Trained(learned.build(model, tokenizer).eval(), tokenizer, model, folder, recipe, 2, learned)
 
@@ -69,22 +74,43 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_a_pair_is_compared_with_pairs_and_a_token_with_tokens(tmp_path, tokenizer):
-    scores = {"validation": 7.5, "mlm": 6.0, "pair": 0.7, "mlm_right": 0.2, "pair_right": 0.55, "apart": 0.4,
-              "loss": 7.9, "unigram": 6.5, "guessing": {"mlm": 6.5, "mlm_right": 0.08}}  # fmt: skip
+    scores = {
+        "validation": 7.5,
+        "mlm": 6.0,
+        "pair": 0.7,
+        "mlm_right": 0.2,
+        "pair_right": 0.55,
+        "apart": 0.4,
+        "loss": 7.9,
+        "unigram": 6.5,
+        "guessing": {"mlm": 6.5, "mlm_right": 0.08},
+    }
     found = trained(tmp_path, tokenizer, mlm_nsp.MlmNsp(), bert.Bert(**SMALL), scores)
     entropy = -(0.4 * math.log(0.4) + 0.6 * math.log(0.6))
     assert rows(card.write(found, "x")) == {
         "mlm: loss (nats a prediction)": ["6.0000", "6.5000"],
         "pair: loss (nats a prediction)": ["0.7000", f"{entropy:.4f}"],
-        "mlm: right": ["20.0%", "8.0%"], "pair: right": ["55.0%", "60.0%"],
-        "weighted sum of these losses": ["7.5000", ""], "training loss, last step": ["7.9000", ""],
-    }  # fmt: skip
+        "mlm: right": ["20.0%", "8.0%"],
+        "pair: right": ["55.0%", "60.0%"],
+        "weighted sum of these losses": ["7.5000", ""],
+        "training loss, last step": ["7.9000", ""],
+    }
 
 
 def test_fakes_are_compared_with_there_being_none(tmp_path, tokenizer):
-    scores = {"validation": 20.0, "guess": 6.0, "detect": 0.3, "guess_right": 0.1, "detect_right": 0.9,
-              "fake_right": 0.2, "real_right": 0.95, "original": 0.875,
-              "balanced": 0.575, "unigram": 6.5, "loss": 21.0}  # fmt: skip
+    scores = {
+        "validation": 20.0,
+        "guess": 6.0,
+        "detect": 0.3,
+        "guess_right": 0.1,
+        "detect_right": 0.9,
+        "fake_right": 0.2,
+        "real_right": 0.95,
+        "original": 0.875,
+        "balanced": 0.575,
+        "unigram": 6.5,
+        "loss": 21.0,
+    }
     model = electra.Electra(**SMALL, embedding=16)
     told = rows(card.write(trained(tmp_path, tokenizer, rtd.Rtd(), model, scores), "x"))
     assert told["detect: right"] == ["90.0%", "87.5%"]
@@ -171,7 +197,10 @@ def section(text: str, name: str) -> list[str]:
 def test_a_run_in_words(tmp_path, tokenizer):
     """Sources with their shares, how far it came, what it saw until then, and by whom it was made."""
     made = trained(tmp_path, tokenizer, mlm.Mlm(), bert.Bert(**SMALL), {})
-    phases = [{"steps": 600, "length": 32, "epochs": 2.0}, {"steps": 600, "rate": 0.5, "schedule": {"kind": "cosine"}}]
+    phases = [
+        {"steps": 600, "length": 32, "epochs": 2.0},
+        {"steps": 600, "learning_rate": 0.5, "schedule": {"kind": "cosine"}},
+    ]
     recipe = {**made.recipe, "data": {"a/one|two": 3.0, "b": 1.0}, "phase": phases, "objective": "mlm"}
     made = dataclasses.replace(made, recipe=recipe, step=1000)
     held = {"train": {"documents": 1, "tokens": 2000}, "validation": {"documents": 2, "tokens": 1}}
@@ -192,9 +221,11 @@ def test_a_run_in_words(tmp_path, tokenizer):
         "| Mine | nb | not said | 25% | none | none |",
     ]
     assert section(text, "Settings")[-4:] == [
-        "| phase | steps | length | rate | schedule |", "| --- | --- | --- | --- | --- |", "| 1 | 600 | 32 |  |  |",
+        "| phase | steps | length | rate | schedule |",
+        "| --- | --- | --- | --- | --- |",
+        "| 1 | 600 | 32 |  |  |",
         "| 2 | 600 |  | 0.5 | kind cosine |",
-    ]  # fmt: skip
+    ]
     assert "| objective |  |" in section(text, "Settings")
     assert section(text, "Training") == [
         "1,000 of 1,200 steps (the run is not finished), 3,000 tokens seen, 1 hour; started from the weights of "
@@ -256,26 +287,50 @@ NUMBER = {"number": True, "scale": (1.0, 5.0)}
 @pytest.mark.parametrize(
     ("task", "what", "code"),
     [
-        (classify.Classify(labels=("a", "b"), length=20), "tells the class of a text: `a`, `b`.",
-         'print(ask("Rain falls.", truncation=True, max_length=20))\n'),
-        (classify.Classify(labels=("a", "b"), second="other", length=20), "tells the class of two texts: `a`, `b`.",
-         'print(ask({"text": "Rain falls.", "text_pair": "It is wet."}, truncation=True, max_length=20))\n'),
-        (classify.Classify(**NUMBER), "tells a number of a text, from 1 to 5.",
-         'print(ask("Rain falls.", truncation=True, max_length=128))\n'),
-        (tag.Tag(labels=("O", "B-X", "I-X")), "tells the tag of each word: `O`, `B-X`, `I-X`.",
-         'model="x", aggregation_strategy="first")\n'),
+        (
+            classify.Classify(labels=("a", "b"), length=20),
+            "tells the class of a text: `a`, `b`.",
+            'print(ask("Rain falls.", truncation=True, max_length=20))\n',
+        ),
+        (
+            classify.Classify(labels=("a", "b"), second="other", length=20),
+            "tells the class of two texts: `a`, `b`.",
+            'print(ask({"text": "Rain falls.", "text_pair": "It is wet."}, truncation=True, max_length=20))\n',
+        ),
+        (
+            classify.Classify(**NUMBER),
+            "tells a number of a text, from 1 to 5.",
+            'print(ask("Rain falls.", truncation=True, max_length=128))\n',
+        ),
+        (
+            tag.Tag(labels=("O", "B-X", "I-X")),
+            "tells the tag of each word: `O`, `B-X`, `I-X`.",
+            'model="x", aggregation_strategy="first")\n',
+        ),
         (tag.Tag(labels=("NOUN", "VERB")), "tells the tag of each word: `NOUN`, `VERB`.", 'model="x")\n'),
         (squad.Squad(), "answers a question by a part of a text.", "print(context[places[start][0]"),
-        (squad.Squad(version="2.0", threshold=0.5, lowercase=True, longest_answer=9),
-         "answers a question by a part of a text, or says that it holds no answer.",
-         'print("no answer" if scores[0, 0] - best.max() > 0.5 else context['),
+        (
+            squad.Squad(version="2.0", threshold=0.5, lowercase=True, longest_answer=9),
+            "answers a question by a part of a text, or says that it holds no answer.",
+            'print("no answer" if scores[0, 0] - best.max() > 0.5 else context[',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_task_in_words(tmp_path, tokenizer, task, what, code):
     """What it tells, in how its code asks it, and its scores beside guessing's."""
     task = dataclasses.replace(task, train="/data/train.tsv", dev=("/data/dev.tsv", "b.tsv"))
-    recipe = {"init": "start", "epochs": 3.0, "steps": 0, "batch": 8, "rate": 1e-3, "examples": 100, "seed": 0,
-              "freeze": True, "optimizer": {"kind": "adamw", "decay": 0.1}, "task": {"kind": "x"}}  # fmt: skip
+    recipe = {
+        "init": "start",
+        "epochs": 3.0,
+        "steps": 0,
+        "batch": 8,
+        "learning_rate": 1e-3,
+        "examples": 100,
+        "seed": 0,
+        "freeze": True,
+        "optimizer": {"kind": "adamw", "decay": 0.1},
+        "task": {"kind": "x"},
+    }
     model = bert.Bert(**{**SMALL, "positions": 512})
     found = Trained(task.build(model, tokenizer).eval(), tokenizer, model, tmp_path, recipe, 38, task)
     files = {"split": "dev", "records": 1000, "examples": 1200, "tokens": 9, "longest": 4}

@@ -62,8 +62,14 @@ def theirs_of(family, words):
 
     torch.manual_seed(sum(map(ord, family)))
     signs = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-    shape = {"vocab_size": words, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2,
-             "intermediate_size": 32, "max_position_embeddings": LONGEST}  # fmt: skip
+    shape = {
+        "vocab_size": words,
+        "hidden_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": LONGEST,
+    }
     if family == BERT:
         return shaken(t.BertForMaskedLM(t.BertConfig(**shape)))
     if family == ROBERTA:
@@ -161,10 +167,12 @@ def test_layers_are_chosen_and_mixed(folders, family, tmp_path):
     mix.write_text(json.dumps({"weights": [0.0, 1.0, -1.0, 0.5], "gamma": 2.0}))
     shares = np.exp([0.0, 1.0, -1.0, 0.5])
     cases = {
-        "top": ({}, lambda x: x[-1]), "one": ({"layers": "-4"}, lambda x: x[0]),
-        "some": ({"layers": "0,-1,2"}, lambda x: x[[0, 3, 2]]), "mean": ({"layers": "mean"}, lambda x: x.mean(0)),
+        "top": ({}, lambda x: x[-1]),
+        "one": ({"layers": "-4"}, lambda x: x[0]),
+        "some": ({"layers": "0,-1,2"}, lambda x: x[[0, 3, 2]]),
+        "mean": ({"layers": "mean"}, lambda x: x.mean(0)),
         "mix": ({"mix": str(mix)}, lambda x: 2 * np.tensordot(shares / shares.sum(), x, 1)),
-    }  # fmt: skip
+    }
     for name, (form, wanted) in cases.items():
         for one, other in zip(written(folders[family], TEXTS, tmp_path / f"{name}.h5", **form), every, strict=True):
             assert one.shape == wanted(other).shape
@@ -221,8 +229,11 @@ def test_pieces_find_their_words_through_white_space_of_every_kind():
     found = WordShares.of(line, [(0, 1), (1, 3), (4, 5), (5, 6), (6, 6), (7, 8), (8, 9), (9, 10)], "mean")
     assert found.words == ["a", "bc", "d"]
     assert list(zip(found.piece, found.word, found.share, strict=True)) == [
-        (1, 0, 1), (2, 1, 0.5), (3, 1, 0.5), (7, 2, 1),
-    ]  # fmt: skip
+        (1, 0, 1),
+        (2, 1, 0.5),
+        (3, 1, 0.5),
+        (7, 2, 1),
+    ]
 
 
 def test_a_piece_over_two_words_counts_for_both():
@@ -257,8 +268,10 @@ def test_a_word_without_a_piece_is_zeros_and_told(folders, tmp_path, capsys):
 
 
 def test_words_without_a_piece_are_not_in_a_mean(folders, tmp_path):
-    two, three = (written(folders[BERT], [line], tmp_path / f"{n}.npy", of="sentences")
-                  for n, line in enumerate(("the gate", "the \u200b gate")))  # fmt: skip
+    two, three = (
+        written(folders[BERT], [line], tmp_path / f"{n}.npy", of="sentences")
+        for n, line in enumerate(("the gate", "the \u200b gate"))
+    )
     assert np.allclose(two, three, atol=1e-6)
 
 

@@ -23,8 +23,14 @@ from ordsmed.weights.trained import Trained, open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 WORDS = 60
-SHAPE = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 40, "num_hidden_layers": 2,
-         "max_position_embeddings": 30, "type_vocab_size": 2}  # fmt: skip
+SHAPE = {
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 30,
+    "type_vocab_size": 2,
+}
 PAIRS = ("Bert", "MegatronBert")
 
 
@@ -72,8 +78,10 @@ def test_heads_are_known_by_their_tensors_whatever_class_is_named(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": ["BertForMaskedLM"]}))
     same_there(model, export(tmp_path / "hub", tmp_path / "out"))
     held = weights.read(tmp_path / "hub" / "model.safetensors")  # as the first ones were saved
-    old = {k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
-           for k, v in held.items()}  # fmt: skip
+    old = {
+        k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
+        for k, v in held.items()
+    }
     (tmp_path / "hub" / "model.safetensors").unlink()
     torch.save(old, tmp_path / "hub" / "pytorch_model.bin")
     same_there(model, export(tmp_path / "hub", tmp_path / "old"))
@@ -81,9 +89,12 @@ def test_heads_are_known_by_their_tensors_whatever_class_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("BertForMaskedLM", "bert.pooler.dense"), ("MegatronBertForMaskedLM", "bert.pooler.dense"),
-     ("RobertaForMaskedLM", "roberta.pooler.dense")],
-)  # fmt: skip
+    [
+        ("BertForMaskedLM", "bert.pooler.dense"),
+        ("MegatronBertForMaskedLM", "bert.pooler.dense"),
+        ("RobertaForMaskedLM", "roberta.pooler.dense"),
+    ],
+)
 def test_a_pooler_that_nobody_asks_is_told(tmp_path, capsys, name, said):
     theirs(tmp_path / "hub", name, **({"pad_token_id": 1} if name.startswith("Roberta") else {}))
     path = tmp_path / "hub" / "model.safetensors"
@@ -120,9 +131,14 @@ def test_an_import_with_two_heads_begins_what_asks_for_one(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     "name",
-    ["BertModel", "ElectraModel", *(f"{stem}ForNextSentencePrediction" for stem in PAIRS), "BertForMultipleChoice",
-     "ElectraForMultipleChoice"],
-)  # fmt: skip
+    [
+        "BertModel",
+        "ElectraModel",
+        *(f"{stem}ForNextSentencePrediction" for stem in PAIRS),
+        "BertForMultipleChoice",
+        "ElectraForMultipleChoice",
+    ],
+)
 def test_a_network_without_a_head_is_no_model_to_write_but_one_to_embed_with(tmp_path, name):
     model = theirs(tmp_path / "hub", name)
     for asked in (export, take_over):

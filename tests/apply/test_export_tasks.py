@@ -286,7 +286,7 @@ init = "{init}"
 out = "{out}"
 epochs = 2.0
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 checks = 1
 features = ""
 layout = {{ device = "cpu" }}
@@ -345,10 +345,12 @@ def test_the_cards_code_runs_and_says_what_we_say(case, tmp_path, monkeypatch, c
     from huggingface_hub import ModelCard
 
     task: Any = {
-        "pair": TASKS["classify"][0], "number": classify.Classify(number=True, scale=(1.0, 5.0), length=40),
-        "tag": TASKS["tag"][0], "squad-1.1": squad.Squad(length=60),
+        "pair": TASKS["classify"][0],
+        "number": classify.Classify(number=True, scale=(1.0, 5.0), length=40),
+        "tag": TASKS["tag"][0],
+        "squad-1.1": squad.Squad(length=60),
         "squad-2.0": squad.Squad(version="2.0", threshold=-1e9, lowercase=True, length=60),
-    }[case]  # fmt: skip
+    }[case]
     own = learned(tmp_path / "own", "gpt2" if case == "number" else "bert", task)
     out = export(own, tmp_path / "out")
     code = re.search(r"```python\n(.*?)```", (out / "README.md").read_text(), re.S)[1]

@@ -119,7 +119,7 @@ def test_what_was_there_is_less_likely() -> None:
         ({"together": 0}, "--together: found 0; wanted 1 or more"),
         ({"order": "left"}, "--order: found left; wanted certain or chance"),
     ],
-)  # fmt: skip
+)
 def test_ways_that_cannot_be(how: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError) as error:
         SamplingOptions(**how)
@@ -328,9 +328,14 @@ def test_the_sign_behind_texts_ends_what_is_written(tmp_path: Path, monkeypatch:
 
 def test_without_a_sign_a_text_is_needed() -> None:
     bare: Any = SimpleNamespace(
-        separator=None, mask=None, vocabulary=33, rewrites=False, special=(), encode=lambda text: [9] * len(text),
+        separator=None,
+        mask=None,
+        vocabulary=33,
+        rewrites=False,
+        special=(),
+        encode=lambda text: [9] * len(text),
         decode=lambda ids: "x" * len(ids),
-    )  # fmt: skip
+    )
     made = replace(model_of("gpt2"), tokenizer=bare)
     with pytest.raises(RecipeError, match="'': has no token to continue from; wanted a text"):
         generate(made, "", SamplingOptions())

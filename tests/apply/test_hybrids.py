@@ -42,7 +42,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def model_of(family: str, tokenizer: Tokenizer, folder: Path) -> Trained:
     torch.manual_seed(5)
-    learned = hybrid.Hybrid(hide=0.3)
+    learned = hybrid.Hybrid(mask_prob=0.3)
     objective = shaken(learned.build(FAMILIES[family], tokenizer))
     return Trained(objective, tokenizer, FAMILIES[family], folder, learned=learned)
 
@@ -144,9 +144,19 @@ def test_a_task_sees_both_sides(family: str, inner: str, tmp_path: Path, monkeyp
     trained = model_of(family, Tokenizer.load(data / "vocab.txt"), tmp_path / "run")
     (tmp_path / "hub").mkdir()
     huggingface.HuggingFace().write(trained, tmp_path / "hub")
-    words = [f"init={tmp_path / 'hub' / inner}", "steps=3", "batch=8", "rate=1e-3", "features=", "layout.threads=1",
-             "task.kind=tag", f"task.train={data}/train.conll", "task.length=24", 'layout.device="cpu"',
-             f"out={tmp_path / 'tagged'}"]  # fmt: skip
+    words = [
+        f"init={tmp_path / 'hub' / inner}",
+        "steps=3",
+        "batch=8",
+        "learning_rate=1e-3",
+        "features=",
+        "layout.threads=1",
+        "task.kind=tag",
+        f"task.train={data}/train.conll",
+        "task.length=24",
+        'layout.device="cpu"',
+        f"out={tmp_path / 'tagged'}",
+    ]
     (tmp_path / "recipe.toml").write_text("[task]\nkind = 'tag'\n")
     tagged = open_model(finetune(str(tmp_path / "recipe.toml"), words))
     assert not tagged.causal

@@ -33,7 +33,7 @@ samples = 4
 steps = 2
 length = 5
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 """
 
 
@@ -87,7 +87,7 @@ def test_what_cannot_be_taken_over(theirs, tmp_path, monkeypatch):
     assert "ordsmed recipes" not in str(error.value)
     changes = r"`phase\.rate=1`: changes no setting of the model, .*; wanted model\.key=value, objective\.key=value or"
     with pytest.raises(RecipeError, match=changes):
-        take_over(theirs, tmp_path / "ours", ["phase.rate=1"])
+        take_over(theirs, tmp_path / "ours", ["phase.learning_rate=1"])
     with pytest.raises(RecipeError, match=r"did you mean `model\.dropout`"):
         take_over(theirs, tmp_path / "ours", ["model.dropuot=0"])
     take_over(theirs, tmp_path / "ours")

@@ -71,13 +71,24 @@ def hits_of(index: OpenIndex, kind: str, where: tuple[str, ...] = (), k: int = 8
 @pytest.mark.parametrize(
     ("condition", "value", "fits"),
     [
-        ("year>=1990", 1990, True), ("year>1990", "1990", False), ("year=1990", 1990.0, True),
-        ("year<1e4", 9_999, True), ("lang=no", "no", True), ("lang!=no", ["en", "no"], False),
-        ("lang!=no", None, True), ("lang=no", None, False), ("tags=a", ["b", "a"], True),
-        ("day>=2024-02-01", "2024-10-01", True), ("free=true", True, True), ("free=1", True, False),
-        ("year>x", 5, False), ("name=", "", True), ("title = a = b", "a = b", True), ("by=x", {"x": 1}, False),
+        ("year>=1990", 1990, True),
+        ("year>1990", "1990", False),
+        ("year=1990", 1990.0, True),
+        ("year<1e4", 9_999, True),
+        ("lang=no", "no", True),
+        ("lang!=no", ["en", "no"], False),
+        ("lang!=no", None, True),
+        ("lang=no", None, False),
+        ("tags=a", ["b", "a"], True),
+        ("day>=2024-02-01", "2024-10-01", True),
+        ("free=true", True, True),
+        ("free=1", True, False),
+        ("year>x", 5, False),
+        ("name=", "", True),
+        ("title = a = b", "a = b", True),
+        ("by=x", {"x": 1}, False),
     ],
-)  # fmt: skip
+)
 def test_conditions(condition: str, value: object, fits: bool) -> None:
     assert Condition.of(condition).fits(value) is fits
 
@@ -136,8 +147,9 @@ def test_an_updated_index_is_searched_as_one_made_again(name: str, place: Path, 
     found = hits_of(before, before.recipe.kind)
     index = ordsmed.update_index(tmp_path / "index", written(tmp_path / "new.jsonl", new), gone, model=model)
     weight = None if name == "of-words" else 0.5
-    again = ordsmed.index(model or None, written(tmp_path / "all.jsonl", wanted), tmp_path / "again", length=18,
-                          weight=weight)  # fmt: skip
+    again = ordsmed.index(
+        model or None, written(tmp_path / "all.jsonl", wanted), tmp_path / "again", length=18, weight=weight
+    )
     assert (len(index), index.facts["documents"]) == (len(again), len(wanted))
     for kind in KINDS if index.recipe.kind == "both" else ("words",):
         assert hits_of(index, kind) == hits_of(again, kind)

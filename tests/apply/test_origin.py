@@ -94,10 +94,12 @@ def test_a_step_of_what_is_no_run_is_refused_by_who_asked(places: dict[str, Path
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("nothing", "no such folder"), ("texts.txt", "is a file"), ("encode-bert", "is the folder of a `encode`"),
+        ("nothing", "no such folder"),
+        ("texts.txt", "is a file"),
+        ("encode-bert", "is the folder of a `encode`"),
         (".", "is neither a run nor a model of a known format"),
     ],
-)  # fmt: skip
+)
 def test_what_holds_no_model_is_refused_by_its_name_or_by_the_setting_that_named_it(
     tiny_run: Any, name: str, what: str
 ) -> None:
@@ -127,13 +129,13 @@ def test_weights_go_only_under_the_tokenizer_they_learned_with(tiny_run: Any, pl
 
 
 @pytest.mark.parametrize(
-    ("step", "theta", "hide"),
+    ("step", "theta", "mask_prob"),
     [(0, 2e4, 0.3), (4, 2e4, 0.3), (5, 2e4, 0.4), (7, 2e4, 0.4), (8, 8e4, 0.3), (10, 8e4, 0.3), (99, 8e4, 0.3)],
 )
-def test_a_network_is_as_the_phase_of_a_step_has_it(step: int, theta: float, hide: float, tmp_path: Path) -> None:
+def test_a_network_is_as_the_phase_of_a_step_has_it(step: int, theta: float, mask_prob: float, tmp_path: Path) -> None:
     """What a phase changed of the network stays so; what it changed of the objective ends with it."""
-    usual = Networks(objective=mlm.Mlm(hide=0.3), model=modern.ModernBert(width=16, layers=1, heads=2))
-    first, second = {"steps": 4, "model": {"theta": 2e4}}, {"steps": 3, "objective": {"hide": 0.4}}
+    usual = Networks(objective=mlm.Mlm(mask_prob=0.3), model=modern.ModernBert(width=16, layers=1, heads=2))
+    first, second = {"steps": 4, "model": {"theta": 2e4}}, {"steps": 3, "objective": {"mask_prob": 0.4}}
     recipe = {"phase": [first, second, {"steps": 3, "model": {"theta": 8e4}}]}
     found = Origin("run", tmp_path, FolderKind.PRETRAINING)._in_phase(usual, recipe, step)
-    assert (found.model.theta, found.objective.hide) == (theta, hide)
+    assert (found.model.theta, found.objective.mask_prob) == (theta, mask_prob)

@@ -89,8 +89,10 @@ def test_nothing_is_scored_unasked_or_unknown(
     assert len(predict(model, [str(silent)], tmp_path / "b", scores=True, device="cpu").lines) == 1
     assert f"{silent}: no labels, so nothing is scored" in capsys.readouterr().err
     assert not (tmp_path / "b" / "scores.json").exists()
-    shares = [[row.split("\t")[3:] for row in (tmp_path / name / "predictions.tsv").read_text().splitlines()[1:]]
-              for name in "ab"]  # fmt: skip
+    shares = [
+        [row.split("\t")[3:] for row in (tmp_path / name / "predictions.tsv").read_text().splitlines()[1:]]
+        for name in "ab"
+    ]
     assert shares[0] == shares[1]
     with pytest.raises(RecipeError, match=r"silent.tsv: has no labels; wanted labeled files; `ordsmed pred"):
         evaluate(model, [str(silent)], device="cpu")
@@ -131,9 +133,13 @@ def test_a_task_is_opened_with_what_may_change(model: Path, data: Path, tmp_path
         (model, {"overrides": ["task.lenght=3"]}, "`task.lenght=3`: unknown setting; wanted one of train, dev, "),
         (model, {"precision": "bf61"}, "--precision: found bf61; wanted fp32 or bf16 or fp16 or int8; did you "),
         (model, {"verb": "answer"}, f"{model}: was fine-tuned for classify; wanted squad"),
-        (pretrained, {}, f"{pretrained}: has no task head; wanted a fine-tuned model; fine-tune it with `ordsmed "
-         "finetune`; or evaluate any language model with --probe NAME FILE"),
-    ):  # fmt: skip
+        (
+            pretrained,
+            {},
+            f"{pretrained}: has no task head; wanted a fine-tuned model; fine-tune it with `ordsmed "
+            "finetune`; or evaluate any language model with --probe NAME FILE",
+        ),
+    ):
         with pytest.raises(RecipeError) as error:
             open_task(path, **how, device="cpu")  # type: ignore[arg-type]
         assert str(error.value).startswith(said)

@@ -12,9 +12,16 @@ from ordsmed.base.errors import DataError
 from ordsmed.weights import probed
 
 WHOLE: dict[str, Any] = {
-    "accuracy": 0.5, "probe": "pairs", "way": "causal", "files": ["a/w.txt", "b.txt"], "key": "k", "model": "x/m",
-    "step": 1000, "errors": {"accuracy": 0.1}, "guessing": {"accuracy": None},
-}  # fmt: skip
+    "accuracy": 0.5,
+    "probe": "pairs",
+    "way": "causal",
+    "files": ["a/w.txt", "b.txt"],
+    "key": "k",
+    "model": "x/m",
+    "step": 1000,
+    "errors": {"accuracy": 0.1},
+    "guessing": {"accuracy": None},
+}
 TOLD = "pairs (causal) of w.txt and 1 more at step 1,000: accuracy 0.5 ± 0.1"
 
 
@@ -37,11 +44,20 @@ def test_results_of_one_probe_are_told_apart_by_their_settings(tmp_path: Path) -
 @pytest.mark.parametrize(
     "damage",
     [
-        {"files": []}, {"files": None}, {"files": [1]}, {"files": {"a": 1}}, {"model": 1}, {"step": "x"},
-        {"errors": None}, {"errors": {"accuracy": "x"}}, {"guessing": []}, {"probe": None}, {"precision": []},
+        {"files": []},
+        {"files": None},
+        {"files": [1]},
+        {"files": {"a": 1}},
+        {"model": 1},
+        {"step": "x"},
+        {"errors": None},
+        {"errors": {"accuracy": "x"}},
+        {"guessing": []},
+        {"probe": None},
+        {"precision": []},
         {"settings": []},
     ],
-)  # fmt: skip
+)
 def test_a_damaged_result_is_told_and_costs_the_others_nothing(
     tmp_path: Path, damage: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

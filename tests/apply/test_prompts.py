@@ -68,8 +68,13 @@ def test_texts_as_lines_and_as_json() -> None:
     text = Generated("one", " two\n three", 1, 3, "stop")
     assert as_line(text, Prompt("one")) == "one two  three"
     assert json.loads(as_json(text, Prompt("one", {"id": 7, "tokens": "x"}))) == {
-        "id": 7, "prompt": "one", "continuation": " two\n three", "sample": 1, "tokens": 3, "ended": "stop",
-    }  # fmt: skip
+        "id": 7,
+        "prompt": "one",
+        "continuation": " two\n three",
+        "sample": 1,
+        "tokens": 3,
+        "ended": "stop",
+    }
 
 
 def test_a_file_of_texts_is_whole_or_absent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -373,9 +373,12 @@ def test_simple_elmo_reads_the_same_vectors(tmp_path: Path) -> None:
     elmo_files.ElmoFormat().write(trained, tmp_path / "out")
     asked = [python, "-c", ASK, str(tmp_path / "out"), json.dumps(TEXTS[:2]), str(tmp_path / "vectors.json")]
     made_ = subprocess.run(
-        asked, env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": ""}, capture_output=True, text=True,
+        asked,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert made_.returncode == 0, made_.stderr[-2000:]
     found = np.asarray(json.loads((tmp_path / "vectors.json").read_text()))
     for number, one in enumerate(embedded(trained, TEXTS[:2], Form(layers="all"))):

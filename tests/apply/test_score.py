@@ -94,8 +94,10 @@ def test_a_folder_of_predictions_is_refused_with_its_files(tmp_path: Path) -> No
 
 def test_null_odds_of_other_questions_are_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, said, odds = (tmp_path / f"{name}.json" for name in ("data", "said", "null_odds"))
-    data.write_text('[{"id": "q", "question": "Who?", "context": "Ann sees.", '
-                    '"answers": [{"text": "Ann", "answer_start": 0}], "is_impossible": false}]')  # fmt: skip
+    data.write_text(
+        '[{"id": "q", "question": "Who?", "context": "Ann sees.", '
+        '"answers": [{"text": "Ann", "answer_start": 0}], "is_impossible": false}]'
+    )
     said.write_text('{"q": "Ann"}')
     odds.write_text('{"q": -1.0}')
     assert score("squad-2.0", [str(data)], said)["best_f1"] == 100

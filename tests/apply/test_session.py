@@ -51,8 +51,18 @@ def test_texts_follow_prompts(asked: list[Any], capsys: pytest.CaptureFixture[st
     """An empty one too; each has a seed of its own."""
     run(["once", "", "//set"], seed=3)
     assert [(prompt, how.seed) for prompt, how, _ in asked] == [("once", 3), ("", 4), ("/set", 5)]
-    assert capsys.readouterr().out.splitlines()[1:] == ["> once", "once ok", "(note)", "> ", " ok", "(note)",
-                                                      "> //set", "/set ok", "(note)", ""]  # fmt: skip
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "> once",
+        "once ok",
+        "(note)",
+        "> ",
+        " ok",
+        "(note)",
+        "> //set",
+        "/set ok",
+        "(note)",
+        "",
+    ]
 
 
 def test_a_word_of_the_callers_ends_the_session(asked: list[Any]) -> None:
@@ -78,14 +88,23 @@ def test_ctrl_c_ends_the_text_and_not_the_session(asked: list[Any], capsys: pyte
 @pytest.mark.parametrize(
     ("line", "changed"),
     [
-        ("/temperature 0.5", {"temperature": 0.5}), ("/greedy", {"temperature": 0.0}), ("/tokens 7", {"tokens": 7}),
-        ("/best 4", {"best": 4}), ("/top-k 5", {"best": 5}), ("/share 0.4", {"share": 0.4}),
-        ("/top-p 0.3", {"share": 0.3}), ("/typical-p 0.2", {"typical": 0.2}),
-        ("/repetition-penalty 1.2", {"penalty": 1.2}), ("/seed 9", {"seed": 9}),
-        ("/samples 2", {"samples": 2}), ("/stop æ ", {"stop": ("æ",)}), ("/stop \\n", {"stop": ("\n",)}),
-        ("/together 3", {"together": 3}), ("/order chance", {"order": "chance"}),
+        ("/temperature 0.5", {"temperature": 0.5}),
+        ("/greedy", {"temperature": 0.0}),
+        ("/tokens 7", {"tokens": 7}),
+        ("/best 4", {"best": 4}),
+        ("/top-k 5", {"best": 5}),
+        ("/share 0.4", {"share": 0.4}),
+        ("/top-p 0.3", {"share": 0.3}),
+        ("/typical-p 0.2", {"typical": 0.2}),
+        ("/repetition-penalty 1.2", {"penalty": 1.2}),
+        ("/seed 9", {"seed": 9}),
+        ("/samples 2", {"samples": 2}),
+        ("/stop æ ", {"stop": ("æ",)}),
+        ("/stop \\n", {"stop": ("\n",)}),
+        ("/together 3", {"together": 3}),
+        ("/order chance", {"order": "chance"}),
     ],
-)  # fmt: skip
+)
 def test_settings_change_between_prompts(
     asked: list[Any], capsys: pytest.CaptureFixture[str], line: str, changed: dict[str, Any]
 ) -> None:

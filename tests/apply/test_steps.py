@@ -45,9 +45,10 @@ def recipe(store: Path, tmp_path: Path) -> Write:
     return write
 
 
-BERT, ELECTRA = ('kind = "bert"', 'kind = "mlm"'), (
-    'kind = "electra"\nembedding = 16', 'kind = "rtd"\ngenerator = { width = 16 }'
-)  # fmt: skip
+BERT, ELECTRA = (
+    ('kind = "bert"', 'kind = "mlm"'),
+    ('kind = "electra"\nembedding = 16', 'kind = "rtd"\ngenerator = { width = 16 }'),
+)
 
 
 def guesses(folder: Path | str) -> Filled:

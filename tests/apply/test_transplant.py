@@ -35,7 +35,8 @@ FAMILIES: dict[str, tuple[Any, Any, set[str]]] = {
     "megatron": (megatron_bert.MegatronBert(**SIZE), mlm_nsp.MlmNsp(), {TABLE, BIAS}),
     "electra": (electra.Electra(**SIZE, embedding=8), rtd.Rtd(generator=SMALLER), {TABLE, BIAS}),
     "electra, apart": (
-        electra.Electra(**SIZE, embedding=8), rtd.Rtd(generator=SMALLER, share="none"),
+        electra.Electra(**SIZE, embedding=8),
+        rtd.Rtd(generator=SMALLER, share="none"),
         {TABLE, BIAS, "generator.words.weight"},
     ),
     "modern": (MODERN, mlm.Mlm(), {TABLE, BIAS}),
@@ -44,7 +45,7 @@ FAMILIES: dict[str, tuple[Any, Any, set[str]]] = {
     "gpt2": (gpt2.Gpt2(**SIZE), clm.Clm(), {TABLE}),
     "gpt2, untied": (gpt2.Gpt2(**SIZE, tied=False), clm.Clm(), {TABLE, "head.words.weight"}),
     "gpt2, hybrid": (gpt2.Gpt2(**SIZE), hybrid.Hybrid(), {TABLE}),
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass
@@ -228,8 +229,11 @@ def test_a_folder_of_hugging_faces(tmp_path: Path, new: Tokenizer) -> None:
     before = {name: tensor.detach().clone() for name, tensor in own_tensors(ours).items()}
     rows, held = 5, weights.read(place / "model.safetensors")
     assert (theirs.tokenizer.vocabulary + rows) % 8 == 0
-    padded = {name: torch.cat([tensor, torch.full((rows, *tensor.shape[1:]), 9.0)]) for name, tensor in held.items()
-              if len(tensor) == theirs.tokenizer.vocabulary}  # fmt: skip
+    padded = {
+        name: torch.cat([tensor, torch.full((rows, *tensor.shape[1:]), 9.0)])
+        for name, tensor in held.items()
+        if len(tensor) == theirs.tokenizer.vocabulary
+    }
     weights.write(place / "model.safetensors", held | padded)
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps(config | {"vocab_size": theirs.tokenizer.vocabulary + rows}))

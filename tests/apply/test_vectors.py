@@ -30,8 +30,9 @@ def test_what_is_renamed_stands_on_the_disk_before(tmp_path: Path, synced: list[
         assert not target.exists()
     own = [told for told in synced if str(tmp_path) in told[1]]
     assert own == [("sync", str(beside)), ("rename", str(target)), ("sync", str(target.parent))] or own == [
-        ("sync", str(beside)), ("sync", str(target.parent))
-    ]  # fmt: skip
+        ("sync", str(beside)),
+        ("sync", str(target.parent)),
+    ]
     assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 
@@ -56,9 +57,10 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     for name, even, said in (
         ("v.txt", True, "ends in .txt; wanted one of .h5 .hdf5 .npz .npy .parquet"),
         ("v", True, "has no ending; wanted"),
-        ("v.npy", False, "needs entries of one shape"), ("folder.npz", True, "is a folder; wanted a file to write"),
+        ("v.npy", False, "needs entries of one shape"),
+        ("folder.npz", True, "is a folder; wanted a file to write"),
         ("stands.npz", True, "already exists; wanted a new file; name another, or add --anew"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(RecipeError, match=said):
             vectors.check(tmp_path / name, even=even, anew=False)
     vectors.check(tmp_path / "stands.npz", even=False, anew=True)
@@ -112,8 +114,12 @@ def test_the_plain_script_s_cell_by_hand() -> None:
     assert h.item() == 3.0
     assert made.flatten().tolist() == [3.0] * 5
     assert (made.requires_grad, h.requires_grad, c.requires_grad) == (True, False, False)
-    soft = {"enter": torch.zeros(4, 1), "carry": torch.zeros(4, 1), "bias": torch.tensor([0.0, 0.5, 1.0, 2.0]),
-            "project": torch.full((1, 1), 0.5)}  # fmt: skip
+    soft = {
+        "enter": torch.zeros(4, 1),
+        "carry": torch.zeros(4, 1),
+        "bias": torch.tensor([0.0, 0.5, 1.0, 2.0]),
+        "project": torch.full((1, 1), 0.5),
+    }
     made, h, c = script._layer(soft, torch.ones(1, 1, 1), torch.zeros(1, 1), torch.full((1, 1), 2.0))
     forget, come, new, out = (torch.sigmoid(torch.tensor(v)) for v in (1.5, 0.0, 0.0, 2.0))
     wanted = forget * 2 + come * torch.tanh(torch.tensor(1.0))

@@ -33,11 +33,20 @@ MORE = "see `ordsmed help act`"
 
 
 def test_flags_stand_anywhere() -> None:
-    for words in (["a", "x=1", "y=2", "--count", "5", "-s"], ["--count=5", "a", "-s", "x=1", "y=2"],
-                  ["a", "-s", "x=1", "--count", "5", "y=2"]):  # fmt: skip
+    for words in (
+        ["a", "x=1", "y=2", "--count", "5", "-s"],
+        ["--count=5", "a", "-s", "x=1", "y=2"],
+        ["a", "-s", "x=1", "--count", "5", "y=2"],
+    ):
         asked = parser().read(words)
-        assert vars(asked) == {"name": "a", "more": ["x=1", "y=2"], "switch": True, "count": 5, "way": None,
-                               "verb": "act"}  # fmt: skip
+        assert vars(asked) == {
+            "name": "a",
+            "more": ["x=1", "y=2"],
+            "switch": True,
+            "count": 5,
+            "way": None,
+            "verb": "act",
+        }
     asked = parser().read(["a"])
     assert (asked.more, asked.switch, asked.count) == ([], False, 3)
 
@@ -130,22 +139,39 @@ def test_numbers() -> None:
             number(text)
 
 
-@pytest.mark.parametrize(("text", "wanted"), [
-    ("1..5", (1, 2, 3, 4, 5)), ("1,2,7", (1, 2, 7)), ("7, 1..3", (7, 1, 2, 3)), ("0", (0,)), ("3..3", (3,)),
-    ("1..1000", tuple(range(1, 1001))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1..5", (1, 2, 3, 4, 5)),
+        ("1,2,7", (1, 2, 7)),
+        ("7, 1..3", (7, 1, 2, 3)),
+        ("0", (0,)),
+        ("3..3", (3,)),
+        ("1..1000", tuple(range(1, 1001))),
+    ],
+)
 def test_seeds_are_written_in_two_ways(text: str, wanted: tuple[int, ...]) -> None:
     assert arguments.seeds(text) == wanted
 
 
-@pytest.mark.parametrize(("text", "complaint"), [
-    ("", "found nothing; wanted seeds such as 1..5 or 1,2,7"), ("5..1", "seeds such as"), ("1,,2", "seeds such as"),
-    ("-1", "seeds such as"),
-    ("1.5", "seeds such as"), ("a..b", "seeds such as"), ("1..", "seeds such as"), ("1...3", "seeds such as"),
-    ("٣", "seeds such as"),
-    ("1,1", "wanted different seeds"), ("1..3,2", "wanted different seeds"),
-    ("1..100000", "wanted at most 1,000 seeds"), ("1..1001", "wanted at most 1,000 seeds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "found nothing; wanted seeds such as 1..5 or 1,2,7"),
+        ("5..1", "seeds such as"),
+        ("1,,2", "seeds such as"),
+        ("-1", "seeds such as"),
+        ("1.5", "seeds such as"),
+        ("a..b", "seeds such as"),
+        ("1..", "seeds such as"),
+        ("1...3", "seeds such as"),
+        ("٣", "seeds such as"),
+        ("1,1", "wanted different seeds"),
+        ("1..3,2", "wanted different seeds"),
+        ("1..100000", "wanted at most 1,000 seeds"),
+        ("1..1001", "wanted at most 1,000 seeds"),
+    ],
+)
 def test_seeds_that_are_none(text: str, complaint: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         arguments.seeds(text)

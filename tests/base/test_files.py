@@ -88,10 +88,14 @@ def test_whole_characters_and_long_numbers_are_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "lines"),
     [
-        (b"", []), (b"\n", [""]), (b"a", ["a"]), (b"a\n\nb\r\n", ["a", "", "b"]), (b"a\n\n", ["a", ""]),
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n\nb\r\n", ["a", "", "b"]),
+        (b"a\n\n", ["a", ""]),
         ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
     ],
-)  # fmt: skip
+)
 def test_lines_end_where_a_file_s_lines_do(tmp_path: Path, data: bytes, lines: list[str]) -> None:
     (tmp_path / "a").write_bytes(data)
     assert files.lines_of(tmp_path / "a") == lines
@@ -280,8 +284,10 @@ def test_what_is_renamed_stands_on_the_disk_before(tmp_path: Path, synced: list[
     with files.making(tmp_path / "b") as beside:
         (beside / "inner").write_text("x")
     assert [(what, Path(path).name.removeprefix(".")[:1]) for what, path in synced[:-1]] == [
-        ("sync", "a"), ("rename", "a"), ("rename", "b"),
-    ]  # fmt: skip
+        ("sync", "a"),
+        ("rename", "a"),
+        ("rename", "b"),
+    ]
     assert synced[-1] == ("sync", str(tmp_path))
 
 
@@ -338,8 +344,10 @@ def test_a_folder_is_made_beside_its_own_name(tmp_path: Path, monkeypatch: pytes
     assert files.named(Path(name)).name in ("inner", tmp_path.name)
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("/some/where", "/some/where"), ("some/where", "~/.cache"),
-                                               ("", "~/.cache"), (None, "~/.cache")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("/some/where", "/some/where"), ("some/where", "~/.cache"), ("", "~/.cache"), (None, "~/.cache")],
+)
 def test_the_cache_of_a_user_is_where_the_standard_says(
     monkeypatch: pytest.MonkeyPatch, given: str | None, wanted: str
 ) -> None:

@@ -55,8 +55,12 @@ def test_what_is_no_folder(tmp_path: Path) -> None:
 
 def test_models_are_opened_from_these() -> None:
     assert [kind.name for kind in FolderKind if kind.model] == [
-        "PRETRAINING", "FINETUNING", "TRIALS", "IMPORT", "HUGGING_FACE",
-    ]  # fmt: skip
+        "PRETRAINING",
+        "FINETUNING",
+        "TRIALS",
+        "IMPORT",
+        "HUGGING_FACE",
+    ]
 
 
 def test_a_damaged_status_is_told_and_not_passed_over(tmp_path: Path) -> None:
@@ -65,9 +69,19 @@ def test_a_damaged_status_is_told_and_not_passed_over(tmp_path: Path) -> None:
         kind_of_folder(tmp_path)
 
 
-@pytest.mark.parametrize("facts", [{"verb": 3}, {"stood_in": [1]}, {"folder": None}, {"layouts": 1.5}, {"layouts": [0]},
-                                   {"layouts": [{"processes": "x"}]}, {"layouts": [{"processes": -1}]},
-                                   {"layouts": [{"processes": 0}]}])  # fmt: skip
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"verb": 3},
+        {"stood_in": [1]},
+        {"folder": None},
+        {"layouts": 1.5},
+        {"layouts": [0]},
+        {"layouts": [{"processes": "x"}]},
+        {"layouts": [{"processes": -1}]},
+        {"layouts": [{"processes": 0}]},
+    ],
+)
 def test_a_status_that_is_damaged_is_named(facts: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(json.dumps({"verb": "pretrain", **facts}))
     with pytest.raises(DataError, match=rf"status\.json: {next(iter(facts))}: found .*the file is damaged"):

@@ -173,10 +173,14 @@ print(HF_HUB_CACHE == str(hub._hub_cache()), HF_HUB_CACHE)
 @pytest.mark.parametrize(
     "env",
     [
-        {}, {"XDG_CACHE_HOME": "/x/cache"}, {"HF_HOME": "~/hf"}, {"HF_HOME": "$HOME/hf", "XDG_CACHE_HOME": "/x"},
-        {"HF_HUB_CACHE": "/x/hub", "HF_HOME": "/y"}, {"HUGGINGFACE_HUB_CACHE": "/x/old"},
+        {},
+        {"XDG_CACHE_HOME": "/x/cache"},
+        {"HF_HOME": "~/hf"},
+        {"HF_HOME": "$HOME/hf", "XDG_CACHE_HOME": "/x"},
+        {"HF_HUB_CACHE": "/x/hub", "HF_HOME": "/y"},
+        {"HUGGINGFACE_HUB_CACHE": "/x/old"},
     ],
-)  # fmt: skip
+)
 def test_the_cache_is_where_huggingface_hub_has_it(env: dict[str, str]) -> None:
     usual = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE_", "XDG_"))}
     done = subprocess.run([sys.executable, "-c", HUB], env={**usual, **env}, capture_output=True, text=True, check=True)

@@ -124,13 +124,16 @@ def touched(folder: Path) -> None:
     (folder / "base/.data.toml.swp").write_text("of an editor")
 
 
-@pytest.mark.parametrize(("change", "is_same"), [
-    (touched, True),
-    (lambda folder: (folder / "base/data.toml").write_text("a = 2\n"), False),
-    (lambda folder: (folder / "base/data.toml").rename(folder / "base/date.toml"), False),
-    (lambda folder: (folder / "base/empty.py").touch(), False),
-    (lambda folder: (folder / "base/data.toml").rename(folder / "data.toml"), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "is_same"),
+    [
+        (touched, True),
+        (lambda folder: (folder / "base/data.toml").write_text("a = 2\n"), False),
+        (lambda folder: (folder / "base/data.toml").rename(folder / "base/date.toml"), False),
+        (lambda folder: (folder / "base/empty.py").touch(), False),
+        (lambda folder: (folder / "base/data.toml").rename(folder / "data.toml"), False),
+    ],
+)
 def test_a_digest_is_of_names_and_contents(tmp_path: Path, change: Callable[[Path], Any], is_same: bool) -> None:
     before = digest_of(package(tmp_path / "1"))
     folder = package(tmp_path / "2")

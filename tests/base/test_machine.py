@@ -38,12 +38,14 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 @pytest.mark.parametrize(
     ("env", "hip", "wanted"),
     [
-        ({}, None, "expandable_segments:True"), ({}, "6.4", None),
+        ({}, None, "expandable_segments:True"),
+        ({}, "6.4", None),
         ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}, None, "max_split_size_mb:64"),
-        ({"PYTORCH_CUDA_ALLOC_CONF": ""}, None, ""), ({"PYTORCH_ALLOC_CONF": "backend:native"}, None, None),
+        ({"PYTORCH_CUDA_ALLOC_CONF": ""}, None, ""),
+        ({"PYTORCH_ALLOC_CONF": "backend:native"}, None, None),
         ({"PYTORCH_HIP_ALLOC_CONF": "x"}, None, None),
     ],
-)  # fmt: skip
+)
 def test_segments_grow_unless_a_user_says_how_memory_is_held(
     monkeypatch: pytest.MonkeyPatch, env: dict[str, str], hip: str | None, wanted: str | None
 ) -> None:
@@ -60,13 +62,24 @@ def test_segments_grow_unless_a_user_says_how_memory_is_held(
 @pytest.mark.parametrize(
     ("count", "asked", "place", "device"),
     [
-        (0, "auto", (), "cpu"), (0, "cpu", (), "cpu"), (2, "cpu", (), "cpu"), (1, "auto", (), "cuda:0"),
-        (1, "cuda", (), "cuda:0"), (1, "cuda:0", (), "cuda:0"), (2, "auto", (), "cuda:0"), (2, "cuda", (), "cuda:0"),
-        (2, "cuda:1", (), "cuda:1"), (2, "auto", (1, 2, 2), "cuda:1"), (2, "cuda", (0, 2, 2), "cuda:0"),
-        (2, "cuda", (1, 2, 4), "cuda:1"), (1, "cuda", (0, 1, 4), "cuda:0"), (2, "cuda", (1, 1, 1), "cuda:1"),
-        (0, "auto", (1, 2, 2), "cpu"), (1, "cpu", (1, 2, 2), "cpu"),
+        (0, "auto", (), "cpu"),
+        (0, "cpu", (), "cpu"),
+        (2, "cpu", (), "cpu"),
+        (1, "auto", (), "cuda:0"),
+        (1, "cuda", (), "cuda:0"),
+        (1, "cuda:0", (), "cuda:0"),
+        (2, "auto", (), "cuda:0"),
+        (2, "cuda", (), "cuda:0"),
+        (2, "cuda:1", (), "cuda:1"),
+        (2, "auto", (1, 2, 2), "cuda:1"),
+        (2, "cuda", (0, 2, 2), "cuda:0"),
+        (2, "cuda", (1, 2, 4), "cuda:1"),
+        (1, "cuda", (0, 1, 4), "cuda:0"),
+        (2, "cuda", (1, 1, 1), "cuda:1"),
+        (0, "auto", (1, 2, 2), "cpu"),
+        (1, "cpu", (1, 2, 2), "cpu"),
     ],
-)  # fmt: skip
+)
 def test_a_device_has_its_number(
     gpus: Callable[[int], None], count: int, asked: str, place: tuple[int, ...], device: str
 ) -> None:
@@ -81,12 +94,16 @@ def test_a_device_has_its_number(
         (0, "cuda:1", (), "layout.device: found cuda:1, but torch sees no GPU; name `cpu` or `auto`"),
         (1, "cuda:1", (), "layout.device: found cuda:1; wanted cuda:0"),
         (3, "cuda:7", (), "layout.device: found cuda:7; wanted cuda:0 to cuda:2"),
-        (2, "cuda:1", (0, 2, 2),
-         "layout.device: found cuda:1 for 2 processes; wanted cuda, which gives each process its own GPU"),
+        (
+            2,
+            "cuda:1",
+            (0, 2, 2),
+            "layout.device: found cuda:1 for 2 processes; wanted cuda, which gives each process its own GPU",
+        ),
         (1, "gpu", (), "layout.device: found gpu; wanted auto, cpu or cuda"),
         (1, "cuda:x", (), "layout.device: found cuda:x; wanted auto, cpu or cuda"),
     ],
-)  # fmt: skip
+)
 def test_a_device_that_is_not_there(
     gpus: Callable[[int], None], count: int, asked: str, place: tuple[int, ...], said: str
 ) -> None:
@@ -115,11 +132,20 @@ def test_gpus_that_are_hidden_are_named_as_such(gpus: Callable[[int], None], mon
 @pytest.mark.parametrize(
     ("capability", "codes", "runs"),
     [
-        ("8.0", "sm_80", True), ("8.6", "sm_80", True), ("8.0", "sm_86", False), ("9.0", "sm_80", False),
-        ("9.0", "compute_80", True), ("7.0", "compute_80", False), ("9.0", "sm_90a", True), ("9.1", "sm_90a", False),
-        ("12.0", "sm_120", True), ("10.0", "sm_120", False), ("gfx90a", "gfx90a", True), ("gfx942", "gfx90a", False),
+        ("8.0", "sm_80", True),
+        ("8.6", "sm_80", True),
+        ("8.0", "sm_86", False),
+        ("9.0", "sm_80", False),
+        ("9.0", "compute_80", True),
+        ("7.0", "compute_80", False),
+        ("9.0", "sm_90a", True),
+        ("9.1", "sm_90a", False),
+        ("12.0", "sm_120", True),
+        ("10.0", "sm_120", False),
+        ("gfx90a", "gfx90a", True),
+        ("gfx942", "gfx90a", False),
     ],
-)  # fmt: skip
+)
 def test_code_for_a_gpu(capability: str, codes: str, runs: bool) -> None:
     assert has_code(capability, (codes,)) is runs
 
@@ -146,9 +172,12 @@ def test_a_gpu_that_torch_was_not_built_for(
 
 @pytest.mark.parametrize(("maker", "hidden"), [("NVIDIA", False), ("NVIDIA", True), ("none", False)])
 def test_gpus_that_torch_does_not_see_are_told_of_once(
-    gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], maker: str,
+    gpus: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    maker: str,
     hidden: bool,
-) -> None:  # fmt: skip
+) -> None:
     gpus(0)
     devices._warn_of_unused_gpus.cache_clear()
     monkeypatch.setattr(devices, "gpus_of", lambda root: maker)
@@ -187,10 +216,16 @@ def test_threads_are_the_cores_shared_by_the_ranks(eight: Path) -> None:
 
 @pytest.mark.parametrize(
     ("env", "count"),
-    [({"OMP_NUM_THREADS": "1"}, 1), ({"OMP_NUM_THREADS": "3,2"}, 3), ({"MKL_NUM_THREADS": "2"}, 2),
-     ({"OMP_NUM_THREADS": "6", "MKL_NUM_THREADS": "4"}, 4), ({"OMP_NUM_THREADS": "64"}, 8),
-     ({"OMP_NUM_THREADS": ""}, 8), ({"OMP_NUM_THREADS": " 2 "}, 2)],
-)  # fmt: skip
+    [
+        ({"OMP_NUM_THREADS": "1"}, 1),
+        ({"OMP_NUM_THREADS": "3,2"}, 3),
+        ({"MKL_NUM_THREADS": "2"}, 2),
+        ({"OMP_NUM_THREADS": "6", "MKL_NUM_THREADS": "4"}, 4),
+        ({"OMP_NUM_THREADS": "64"}, 8),
+        ({"OMP_NUM_THREADS": ""}, 8),
+        ({"OMP_NUM_THREADS": " 2 "}, 2),
+    ],
+)
 def test_threads_follow_the_environment(
     eight: Path, monkeypatch: pytest.MonkeyPatch, env: dict[str, str], count: int
 ) -> None:
@@ -224,15 +259,27 @@ def test_threads_that_cannot_be(eight: Path, asked: int) -> None:
         ({"sys__fs__cgroup__cpu_dot_max": "50000 100000"}, 1),
         ({"sys__fs__cgroup__cpu_dot_max": "9900000 100000"}, 8),
         ({"sys__fs__cgroup__cpu_dot_max": "nonsense"}, 8),
-        ({"proc__self__cgroup": "0::/a/b", "sys__fs__cgroup__a__b__cpu_dot_max": "600000 100000",
-          "sys__fs__cgroup__a__cpu_dot_max": "250000 100000"}, 2),
+        (
+            {
+                "proc__self__cgroup": "0::/a/b",
+                "sys__fs__cgroup__a__b__cpu_dot_max": "600000 100000",
+                "sys__fs__cgroup__a__cpu_dot_max": "250000 100000",
+            },
+            2,
+        ),
         ({"proc__self__cgroup": "0::/a/b", "sys__fs__cgroup__cpu_dot_max": "400000 100000"}, 4),  # a container's own
-        ({"proc__self__cgroup": "4:cpu,cpuacct:/x\n0::/", "sys__fs__cgroup__cpu__x__cpu_dot_cfs_quota_us": "500000",
-          "sys__fs__cgroup__cpu__x__cpu_dot_cfs_period_us": "100000",
-          "sys__fs__cgroup__cpu__cpu_dot_cfs_quota_us": "-1", "sys__fs__cgroup__cpu__cpu_dot_cfs_period_us": "100000"},
-         5),
+        (
+            {
+                "proc__self__cgroup": "4:cpu,cpuacct:/x\n0::/",
+                "sys__fs__cgroup__cpu__x__cpu_dot_cfs_quota_us": "500000",
+                "sys__fs__cgroup__cpu__x__cpu_dot_cfs_period_us": "100000",
+                "sys__fs__cgroup__cpu__cpu_dot_cfs_quota_us": "-1",
+                "sys__fs__cgroup__cpu__cpu_dot_cfs_period_us": "100000",
+            },
+            5,
+        ),
     ],
-)  # fmt: skip
+)
 def test_threads_follow_the_cgroup(eight: Path, said: dict[str, str], cores: int) -> None:
     put(eight, **said)
     assert host.cores() == cores
@@ -275,12 +322,19 @@ def test_memory_is_the_least_of_what_limits_it(eight: Path) -> None:
     assert memory.memory_limit() is None
     put(eight, proc__meminfo="MemTotal:        4096 kB\nMemFree: 1 kB")
     assert memory.memory_limit() == 4 << 20
-    put(eight, proc__self__cgroup="0::/a", sys__fs__cgroup__a__memory_dot_max="max",
-        sys__fs__cgroup__memory_dot_max="3000000")  # fmt: skip
+    put(
+        eight,
+        proc__self__cgroup="0::/a",
+        sys__fs__cgroup__a__memory_dot_max="max",
+        sys__fs__cgroup__memory_dot_max="3000000",
+    )
     assert memory.memory_limit() == 3_000_000
-    put(eight, proc__self__cgroup="3:memory:/m\n0::/",
+    put(
+        eight,
+        proc__self__cgroup="3:memory:/m\n0::/",
         sys__fs__cgroup__memory__m__memory_dot_limit_in_bytes="2000000",
-        sys__fs__cgroup__memory__memory_dot_limit_in_bytes="9223372036854771712")  # fmt: skip
+        sys__fs__cgroup__memory__memory_dot_limit_in_bytes="9223372036854771712",
+    )
     assert memory.memory_limit() == 2_000_000
 
 
@@ -316,9 +370,15 @@ def test_memory_is_kept_on_large_pages() -> None:
 
 @pytest.mark.parametrize(
     ("strict", "limit", "linux", "share"),
-    [("0", -1, "5.2.0", 0.5), ("1", -1, "6.18.44-fc", 0.5), ("2", -1, "6.1", 0), ("0", 1 << 40, "6.1", 0),
-     ("0", -1, "4.18.0-553.el8_10.x86_64", 0), ("0", -1, "5.1.9", 0)],
-)  # fmt: skip
+    [
+        ("0", -1, "5.2.0", 0.5),
+        ("1", -1, "6.18.44-fc", 0.5),
+        ("2", -1, "6.1", 0),
+        ("0", 1 << 40, "6.1", 0),
+        ("0", -1, "4.18.0-553.el8_10.x86_64", 0),
+        ("0", -1, "5.1.9", 0),
+    ],
+)
 def test_addresses_are_taken_where_they_cost_nothing(
     eight: Path, monkeypatch: pytest.MonkeyPatch, strict: str, limit: int, linux: str, share: float
 ) -> None:
@@ -487,11 +547,17 @@ def test_speeds_that_make_no_sense_are_not_taken(monkeypatch: pytest.MonkeyPatch
         ("00000000", 0, 2, 4, None),
         ("", 0, 2, 4, None),  # nothing is told
     ],
-)  # fmt: skip
+)
 def test_processes_stay_on_sockets(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    packages: str, local: int, world: int, count: int, cores: set[int] | None,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    packages: str,
+    local: int,
+    world: int,
+    count: int,
+    cores: set[int] | None,
+) -> None:
     bound: list[set[int]] = []
     monkeypatch.setattr(host, "ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))

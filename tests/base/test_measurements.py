@@ -44,10 +44,14 @@ def test_what_another_version_says_beside_it(tmp_path: Path) -> None:
         measurements.read(path)
 
 
-@pytest.mark.parametrize(("line", "why"), [
-    ("{", ":1: is not a measurement; wanted a table"), ("[1]", ":1: is not a measurement"),
-    ("\x00", ":1: is not a measurement"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", ":1: is not a measurement; wanted a table"),
+        ("[1]", ":1: is not a measurement"),
+        ("\x00", ":1: is not a measurement"),
+    ],
+)
 def test_a_line_that_is_none(tmp_path: Path, line: str, why: str) -> None:
     path = tmp_path / "measurements.jsonl"
     path.write_text(line + "\n")

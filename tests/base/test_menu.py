@@ -150,7 +150,7 @@ def test_tables_within_settings_follow_from_annotations(lab: str, tmp_path: Path
 def test_tables_of_a_menu_name_the_kinds_that_have_them() -> None:
     found = {one.key: one for one in menu.nested("ordsmed.train.pretrain.recipe", "Pretraining")}
     assert found["objective.generator"].kinds == ("rtd",)
-    assert found["objective.hide"].kinds == ("hybrid", "mlm")
+    assert found["objective.mask_prob"].kinds == ("hybrid", "mlm")
     assert found["phase.schedule"].kinds == ()
     assert {one.key: one.kinds for one in menu.nested("ordsmed.train.finetune.recipe", "Finetuning")}["task.top"] == ()
 

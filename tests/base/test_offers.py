@@ -33,12 +33,18 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("x = (\n", "'(' was never closed ({file}, line 1)", "correct that line"),
         ("\nraise SyntaxError('odd')\n", "SyntaxError: odd ({file}, line 2)", "correct that line"),
         ("raise ValueError('a\\nb')\n", "ValueError: a b ({file}, line 1)", "correct that line"),
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module' ({file}, line 1)",
-         "correct or install that module"),
-        ("raise ModuleNotFoundError('x')\n", "ModuleNotFoundError: x ({file}, line 1)",
-         "correct or install that module"),
+        (
+            "import no_such_module\n",
+            "ModuleNotFoundError: No module named 'no_such_module' ({file}, line 1)",
+            "correct or install that module",
+        ),
+        (
+            "raise ModuleNotFoundError('x')\n",
+            "ModuleNotFoundError: x ({file}, line 1)",
+            "correct or install that module",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_in_a_file_is_told_with_its_line(lab: Path, text: str, said: str, remedy: str) -> None:
     (lab / "thing.py").write_text(text)
     with pytest.raises(RecipeError) as error:
@@ -54,10 +60,13 @@ def test_a_file_that_python_does_not_find(lab: Path, monkeypatch: pytest.MonkeyP
     Path("mine/thing.py").write_text("")
     (lab / "shouting.py").write_text("")
     (lab / "poems.py").write_text("")
-    for kind, remedy in (("mine.thing", "`export PYTHONPATH=$PWD`"), ("mine.other", "put the folder above it"),
-                         ("lab_of_offers.shoutin", "`lab_of_offers` is found; did you mean `shouting`?"),
-                         ("lab_of_offers.xyz", "`lab_of_offers` is found; there are: poems, shouting"),
-                         ("lab_of_offers.poems.more", "put the folder above it on PYTHONPATH")):  # fmt: skip
+    for kind, remedy in (
+        ("mine.thing", "`export PYTHONPATH=$PWD`"),
+        ("mine.other", "put the folder above it"),
+        ("lab_of_offers.shoutin", "`lab_of_offers` is found; did you mean `shouting`?"),
+        ("lab_of_offers.xyz", "`lab_of_offers` is found; there are: poems, shouting"),
+        ("lab_of_offers.poems.more", "put the folder above it on PYTHONPATH"),
+    ):
         with pytest.raises(RecipeError, match="wanted a module that Python finds; ") as error:
             offers.imported(kind, "here")
         assert error.value.remedy.startswith(remedy)

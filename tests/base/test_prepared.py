@@ -79,9 +79,13 @@ def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     asked: dict[str, Any] = {}
 
     def store(address: str, port: int, world: int, keeps: bool, patience: timedelta, **_: Any) -> str:
-        asked.update(patience=patience, env={n: os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK")},
-                     where=f"{address}:{port}", named=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
-                     keeps=keeps)  # fmt: skip
+        asked.update(
+            patience=patience,
+            env={n: os.environ[n] for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK")},
+            where=f"{address}:{port}",
+            named=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
+            keeps=keeps,
+        )
         return "store"
 
     def group(backend: str, **how: Any) -> None:
@@ -276,7 +280,7 @@ def test_workers_of_a_scheduler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) 
 
 
 def test_more_processes_than_a_machine_bears(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ordsmed.base.workers.most_processes", lambda: 3)
+    monkeypatch.setattr("ordsmed.base.workers.max_processes", lambda: 3)
     with (
         pytest.raises(RecipeError, match="processes: found 4; wanted at most 3 on this machine; leave it out"),
         worker_pool(4),

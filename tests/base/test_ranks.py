@@ -27,18 +27,31 @@ from ordsmed.base.ranks import (
 )
 from ordsmed.cli import main
 
-TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
-            "MASTER_ADDR": "big7", "MASTER_PORT": "1234"}  # fmt: skip
-MPIRUN = {f"OMPI_COMM_WORLD_{k}": v for k, v in
-          {"RANK": "2", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}.items()}  # fmt: skip
-SRUN = {"SLURM_STEP_NUM_TASKS": "11", "SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_NODEID": "2",
-        "SLURM_STEP_TASKS_PER_NODE": "4(x2),3", "SLURM_STEP_NODELIST": "gpu[003-010,015]",
-        "SLURM_JOB_ID": "1234567"}  # fmt: skip
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "big7",
+    "MASTER_PORT": "1234",
+}
+MPIRUN = {
+    f"OMPI_COMM_WORLD_{k}": v for k, v in {"RANK": "2", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}.items()
+}
+SRUN = {
+    "SLURM_STEP_NUM_TASKS": "11",
+    "SLURM_PROCID": "9",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2),3",
+    "SLURM_STEP_NODELIST": "gpu[003-010,015]",
+    "SLURM_JOB_ID": "1234567",
+}
 
 
-@pytest.mark.parametrize(("told", "counts"), [
-    ("4", [4]), ("4(x3)", [4, 4, 4]), ("4(x2),3", [4, 4, 3]), ("1,12(x2),7", [1, 12, 12, 7]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("told", "counts"), [("4", [4]), ("4(x3)", [4, 4, 4]), ("4(x2),3", [4, 4, 3]), ("1,12(x2),7", [1, 12, 12, 7])]
+)
 def test_how_many_processes_slurm_puts_on_each_machine(told: str, counts: list[int]) -> None:
     assert ranks._per_node(told) == counts
 
@@ -78,26 +91,45 @@ def test_srun_on_several_machines() -> None:
 
 
 def test_srun_on_one_machine() -> None:
-    here = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2",
-            "SLURM_JOB_ID": "8", "SLURM_STEP_NODELIST": "gpu3"}  # fmt: skip
+    here = {
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_PROCID": "1",
+        "SLURM_LOCALID": "1",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURM_JOB_ID": "8",
+        "SLURM_STEP_NODELIST": "gpu3",
+    }
     assert place_of(here) == Place(1, 2, 1, 2, "127.0.0.1", 20_008)
 
 
 def test_a_batch_script_without_srun_is_one_process() -> None:
     """What sbatch sets is about the job, not about this process."""
-    job = {"SLURM_JOB_ID": "8", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NNODES": "2",
-           "SLURM_JOB_NODELIST": "gpu[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}  # fmt: skip
+    job = {
+        "SLURM_JOB_ID": "8",
+        "SLURM_NTASKS": "4",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_NODELIST": "gpu[1-2]",
+        "SLURM_TASKS_PER_NODE": "2(x2)",
+    }
     assert place_of(job).world == 1
 
 
 @pytest.mark.parametrize(
     ("nodes", "first"),
     [
-        ("gpu[003-010,015]", "gpu003"), ("gpu[7,9-12],big1", "gpu7"), ("gpu3", "gpu3"), ("a,b[1-2]", "a"),
-        ("big1,gpu[1-2]", "big1"), ("node-12[08-09]", "node-1208"), ("rack[2-3]n[01-16]", "rack2n01"),
-        ("n[1-2]-ib", "n1-ib"), ("", "127.0.0.1"),
+        ("gpu[003-010,015]", "gpu003"),
+        ("gpu[7,9-12],big1", "gpu7"),
+        ("gpu3", "gpu3"),
+        ("a,b[1-2]", "a"),
+        ("big1,gpu[1-2]", "big1"),
+        ("node-12[08-09]", "node-1208"),
+        ("rack[2-3]n[01-16]", "rack2n01"),
+        ("n[1-2]-ib", "n1-ib"),
+        ("", "127.0.0.1"),
     ],
-)  # fmt: skip
+)
 def test_the_first_machine_of_a_list(nodes: str, first: str) -> None:
     assert first_node(nodes) == first
 
@@ -255,8 +287,9 @@ def test_who_came_is_told_by_the_first_who_did_not() -> None:
     for thread in threads:
         thread.join(240)
     assert {rank: (absent.ranks, absent.echo) for rank, absent in heard.items()} == {
-        0: ([1, 3], False), 2: ([1, 3], True),
-    }  # fmt: skip
+        0: ([1, 3], False),
+        2: ([1, 3], True),
+    }
 
 
 def test_a_rank_that_is_no_number_ends_the_command_in_one_line(
@@ -321,10 +354,15 @@ def test_every_group_waits_as_long_as_the_recipe_says(
         ranks.disconnect(own)
 
 
-@pytest.mark.parametrize(("rank", "well", "wanted"), [
-    (0, True, ["wait left/1 left/2", "end"]), (0, False, ["end"]), (2, True, ["left/2", "end"]),
-    (2, False, ["left/2", "end"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rank", "well", "wanted"),
+    [
+        (0, True, ["wait left/1 left/2", "end"]),
+        (0, False, ["end"]),
+        (2, True, ["left/2", "end"]),
+        (2, False, ["left/2", "end"]),
+    ],
+)
 def test_the_first_leaves_last(monkeypatch: pytest.MonkeyPatch, rank: int, well: bool, wanted: list[str]) -> None:
     """It keeps the store; where something went wrong nobody is waited for, and each may speak again."""
     import torch.distributed as dist

@@ -243,14 +243,26 @@ def variables(rank: str) -> dict[str, str]:
     return {} if rank == "alone" else {"RANK": rank.replace("other", "0"), "WORLD_SIZE": "2", "MASTER_PORT": port}
 
 
-@pytest.mark.parametrize(("holder", "waiter", "is_told"), [
-    ("1", "0", False), ("0", "1", False), ("other", "0", True), ("alone", "0", True), ("other", "1", False),
-    ("0", "alone", True), ("alone", "alone", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("holder", "waiter", "is_told"),
+    [
+        ("1", "0", False),
+        ("0", "1", False),
+        ("other", "0", True),
+        ("alone", "0", True),
+        ("other", "1", False),
+        ("0", "alone", True),
+        ("alone", "alone", True),
+    ],
+)
 def test_processes_of_one_command_are_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], holder: str, waiter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    holder: str,
+    waiter: str,
     is_told: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Who waits for a process that was started with it says nothing; of another command the first one says it."""
     monkeypatch.setattr(run, "LOOK", 0.01)
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
@@ -500,8 +512,7 @@ def test_a_recipe_laid_over_another() -> None:
     """Tables key by key, lists as a whole; a table of another kind stands alone, one that names no kind keeps it."""
     below = {"steps": 1, "list": [1, 2], "model": {"kind": "bert", "width": 8, "inner": {"a": 1}}, "own": {"x": 1}}
     over = run.lay_over(below, {"list": [3], "model": {"inner": {"b": 2}}, "own": 5})
-    assert over == {"steps": 1, "list": [3], "own": 5,
-                    "model": {"kind": "bert", "width": 8, "inner": {"a": 1, "b": 2}}}  # fmt: skip
+    assert over == {"steps": 1, "list": [3], "own": 5, "model": {"kind": "bert", "width": 8, "inner": {"a": 1, "b": 2}}}
     assert run.lay_over(below, {"model": {"kind": "bert", "width": 9}})["model"] == {**below["model"], "width": 9}
     assert run.lay_over(below, {"model": {"kind": "gpt2"}})["model"] == {"kind": "gpt2"}
     assert run.lay_over(below, {"own": {"kind": "new"}})["own"] == {"kind": "new"}

@@ -35,11 +35,28 @@ from ordsmed.base.say import (
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0 s"), (-3, "0 s"), (59.9, "59 s"), (60, "1 min"), (61, "1 min 1 s"), (250, "4 min 10 s"),
-     (3599, "59 min 59 s"), (3600, "1 h"), (3659, "1 h"), (18_120, "5 h 2 min"),
-     (345_600, "4 d"), (349_199, "4 d"), (349_200, "4 d 1 h"), (86_399, "23 h 59 min"), (273_600, "3 d 4 h"),
-     (86_399_999, "999 d 23 h"), (86_400_000, "2.74 years"), (618_894_000, "19.6 years"), (3.2e11, "10,140 years")],
-)  # fmt: skip
+    [
+        (0, "0 s"),
+        (-3, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (61, "1 min 1 s"),
+        (250, "4 min 10 s"),
+        (3599, "59 min 59 s"),
+        (3600, "1 h"),
+        (3659, "1 h"),
+        (18_120, "5 h 2 min"),
+        (345_600, "4 d"),
+        (349_199, "4 d"),
+        (349_200, "4 d 1 h"),
+        (86_399, "23 h 59 min"),
+        (273_600, "3 d 4 h"),
+        (86_399_999, "999 d 23 h"),
+        (86_400_000, "2.74 years"),
+        (618_894_000, "19.6 years"),
+        (3.2e11, "10,140 years"),
+    ],
+)
 def test_duration(number: float, text: str) -> None:
     assert duration(number) == text
 
@@ -125,40 +142,74 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 bytes"), (1, "1 byte"), (282, "282 bytes"), (999.4, "999 bytes"), (999.6, "1 kB"),
-     (312_000, "312 kB"), (999_400, "999 kB"), (999_999, "1 MB"), (1e6, "1 MB"), (1.75e9, "1.75 GB"),
-     (999e9, "999 GB"), (1e12, "1 TB"), (2e12, "2 TB"), (999.9e12, "1,000 TB"), (4_160_003e12, "4,160,003 TB")],
-)  # fmt: skip
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (282, "282 bytes"),
+        (999.4, "999 bytes"),
+        (999.6, "1 kB"),
+        (312_000, "312 kB"),
+        (999_400, "999 kB"),
+        (999_999, "1 MB"),
+        (1e6, "1 MB"),
+        (1.75e9, "1.75 GB"),
+        (999e9, "999 GB"),
+        (1e12, "1 TB"),
+        (2e12, "2 TB"),
+        (999.9e12, "1,000 TB"),
+        (4_160_003e12, "4,160,003 TB"),
+    ],
+)
 def test_sizes(count: float, text: str) -> None:
     assert size(count) == text
 
 
 @pytest.mark.parametrize(
     ("count", "noun", "text"),
-    [(1, "document", "1 document"), (0, "document", "0 documents"), (7163, "process", "7,163 processes"),
-     (1.0, "epoch", "1 epoch"), (2.5, "epoch", "2.5 epochs"), (1.0004, "pass", "1 pass"),
-     (172_000.0, "hour", "172,000 hours"),
-     (2, "entry", "2 entries"), (2, "day", "2 days")],
-)  # fmt: skip
+    [
+        (1, "document", "1 document"),
+        (0, "document", "0 documents"),
+        (7163, "process", "7,163 processes"),
+        (1.0, "epoch", "1 epoch"),
+        (2.5, "epoch", "2.5 epochs"),
+        (1.0004, "pass", "1 pass"),
+        (172_000.0, "hour", "172,000 hours"),
+        (2, "entry", "2 entries"),
+        (2, "day", "2 days"),
+    ],
+)
 def test_one_is_one(count: float, noun: str, text: str) -> None:
     assert many(count, noun) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 FLOP"), (160, "160 FLOP"), (999.9, "1 kFLOP"), (1.46e10, "14.6 GFLOP"), (999.9e9, "1 TFLOP"),
-     (3.14e23, "314 ZFLOP"), (3.14e25, "31,400 ZFLOP")],
-)  # fmt: skip
+    [
+        (0, "0 FLOP"),
+        (160, "160 FLOP"),
+        (999.9, "1 kFLOP"),
+        (1.46e10, "14.6 GFLOP"),
+        (999.9e9, "1 TFLOP"),
+        (3.14e23, "314 ZFLOP"),
+        (3.14e25, "31,400 ZFLOP"),
+    ],
+)
 def test_operations(count: float, text: str) -> None:
     assert operations(count) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [({"kind": "adamw", "betas": [0.9, 0.98], "slow": False}, "adamw (betas 0.9 0.98, slow false)"),
-     ({"kind": "sgd"}, "sgd"), ({"train": 3, "test": {"a": 1}}, "train 3, test a 1"), (None, "-"), ([], "none"),
-     ("Ja", "Ja"), (True, "true")],
-)  # fmt: skip
+    [
+        ({"kind": "adamw", "betas": [0.9, 0.98], "slow": False}, "adamw (betas 0.9 0.98, slow false)"),
+        ({"kind": "sgd"}, "sgd"),
+        ({"train": 3, "test": {"a": 1}}, "train 3, test a 1"),
+        (None, "-"),
+        ([], "none"),
+        ("Ja", "Ja"),
+        (True, "true"),
+    ],
+)
 def test_in_words(value: object, text: str) -> None:
     assert in_words(value) == text
 

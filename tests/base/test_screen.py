@@ -39,13 +39,18 @@ def test_a_table_goes_on_under_its_last_column() -> None:
     assert rows[0] == "  fill          a model's best guesses"
     assert fitted(rows[1], 40) == ["  corpus stats  documents, sentences and", "                words of a corpus"]
     assert fitted("  a name that is longer than half of it  text and more text", 40) == [
-        "  a name that is longer than half of it", "      text and more text"]  # fmt: skip
+        "  a name that is longer than half of it",
+        "      text and more text",
+    ]
 
 
 def test_numbers_end_below_each_other() -> None:
     rows = [("label", "F1", "examples"), ("ORG", "9.50", "3"), ("PERSON", "100.00", "12")]
-    assert table(rows, numbers=True) == ["  label       F1  examples", "  ORG       9.50         3",
-                                         "  PERSON  100.00        12"]  # fmt: skip
+    assert table(rows, numbers=True) == [
+        "  label       F1  examples",
+        "  ORG       9.50         3",
+        "  PERSON  100.00        12",
+    ]
     assert table([]) == []
 
 
@@ -53,7 +58,11 @@ def test_a_table_in_markdown() -> None:
     rows = [("a|b", 1), ("c", None)]
     assert markdown(["name", "n"], rows) == ["| name | n |", "| --- | --- |", "| a\\|b | 1 |", "| c | None |"]
     assert markdown(["name", "n"], rows, padded=True) == [
-        "| name | n    |", "| ---- | ---- |", "| a\\|b | 1    |", "| c    | None |"]  # fmt: skip
+        "| name | n    |",
+        "| ---- | ---- |",
+        "| a\\|b | 1    |",
+        "| c    | None |",
+    ]
 
 
 class Terminal(io.StringIO):
@@ -82,8 +91,15 @@ def test_rows_of_a_markdown_table_are_whole_on_a_narrow_screen() -> None:
         "|      | for it        |   |",
         "end",
     ]
-    assert list(fitted_lines(lines, 16)) == ["see below", "name: a\\|b", "    why: much", "    too long for", "    it",
-                                             "    : 1", "end"]  # fmt: skip
+    assert list(fitted_lines(lines, 16)) == [
+        "see below",
+        "name: a\\|b",
+        "    why: much",
+        "    too long for",
+        "    it",
+        "    : 1",
+        "end",
+    ]
 
 
 def test_what_only_begins_like_a_table_stays_as_it_is() -> None:

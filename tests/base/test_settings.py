@@ -41,12 +41,12 @@ kind = "mlm"
 steps = 10
 length = 128
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 [[phase]]
 steps = 5
 length = 256
 batch = 2
-rate = 1e-4
+learning_rate = 1e-4
 schedule = "cosine"
 """
 
@@ -85,13 +85,16 @@ def test_a_good_one() -> None:
         (["phase[1].steps=many"], "r.toml: phase[1].steps: found 'many'; wanted a whole number"),
         (["phase[1].steps=1.5"], "r.toml: phase[1].steps: found 1.5; wanted a whole number"),
         (["phase[1].steps=true"], "r.toml: phase[1].steps: found true; wanted a whole number"),
-        (["phase[1].rate=fast"], "r.toml: phase[1].rate: found 'fast'; wanted a number"),
-        (["phase.rate=[true]"], "r.toml: phase[1].rate: found [true]; wanted a number"),
+        (["phase[1].learning_rate=fast"], "r.toml: phase[1].learning_rate: found 'fast'; wanted a number"),
+        (["phase.learning_rate=[true]"], "r.toml: phase[1].learning_rate: found [true]; wanted a number"),
         (["layout.compile=1"], "r.toml: layout.compile: found 1; wanted true or false"),
         (["out=3"], "r.toml: out: found 3; wanted a text"),
         (["data={a='x'}"], 'r.toml: data: found { a = "x" }; wanted a text or a list of texts or a table of numbers'),
         (["optimizer.betas=[1]"], "r.toml: optimizer.betas: found [1]; wanted a list of two numbers"),
-        (["objective.hide=much"], "r.toml: objective.hide: found 'much'; wanted a number or a table of start, end"),
+        (
+            ["objective.mask_prob=much"],
+            "r.toml: objective.mask_prob: found 'much'; wanted a number or a table of start, end",
+        ),
         (
             ["revisions=pwers"],
             "r.toml: revisions: found 'pwers'; wanted a whole number or a list of whole numbers or po",
@@ -111,9 +114,9 @@ def test_a_good_one() -> None:
         (["model.kind=no.such.lab"], "r.toml: model.kind: `no.such.lab`: No module named 'no'; wanted a module"),
         (["model.kind=json.decoder"], "r.toml: model.kind: `json.decoder` has no such class"),
         (["model=3"], "r.toml: model.kind: missing; wanted one of: " + ", ".join(menu.entries("models"))),
-        (["objective={hide=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
+        (["objective={mask_prob=0.2}"], "r.toml: objective.kind: missing; wanted one of: "),
         (['model={kind="bert", heads=5, width=64}'], "r.toml: model.heads: found 5; wanted a divisor of the width 64"),
-        (["phase[2].rate=nan"], "r.toml: phase[2].rate: found nan; wanted a finite number above 0"),
+        (["phase[2].learning_rate=nan"], "r.toml: phase[2].learning_rate: found nan; wanted a finite number above 0"),
         (["keep=0"], "r.toml: keep: found 0; wanted 1 or more"),
     ],
 )
@@ -129,8 +132,8 @@ def test_one_line_with_key_and_remedy(words: list[str], said: str) -> None:
         ("revisions=pwers", "powers"),
         ('layout.exact=["embedings"]', "embeddings"),
         ("objective.kind=mln", "mlm"),
-        ("hide=0.3", "objective.hide"),  # a key of one other table leads there
-        ("rate=1", "phase.rate` or `group.rate"),  # of several, to those the recipe has first
+        ("mask_prob=0.3", "objective.mask_prob"),  # a key of one other table leads there
+        ("learning_rate=1", "phase.learning_rate` or `group.rate"),  # of several, to those the recipe has first
         ("lenght=3", "phase.length"),
         ("precison=fp16", "layout.precision"),
         ("phase.tensor=2", "layout.tensor"),
@@ -144,8 +147,8 @@ def test_what_was_meant_is_named(word: str, near: str) -> None:
 
 def test_one_phase_has_one_number() -> None:
     one = GOOD[: GOOD.rindex("[[phase]]")]
-    said = "`phase.0.rate=1`: found phase.0; wanted phase[1]; did you mean `phase[1].rate`?"
-    assert complaint("phase.0.rate=1", text=one) == said
+    said = "`phase.0.learning_rate=1`: found phase.0; wanted phase[1]; did you mean `phase[1].learning_rate`?"
+    assert complaint("phase.0.learning_rate=1", text=one) == said
 
 
 def test_a_setting_of_a_task_is_known_by_its_kind() -> None:
@@ -201,7 +204,7 @@ def test_a_size_stands_for_its_numbers_and_others_win(family: Any) -> None:
 
 def test_overrides_reach_everywhere() -> None:
     words = [
-        "phase[2].rate=5e-5",
+        "phase[2].learning_rate=5e-5",
         "phase.batch=8",
         "layout.threads=2",
         "optimizer=adamw",
@@ -210,16 +213,16 @@ def test_overrides_reach_everywhere() -> None:
     ]
     recipe = decoded(*words, "out=a=b")
     assert recipe.optimizer == adamw.AdamW(decay=0.1)
-    assert [p.rate for p in recipe.phase] == [1e-3, 5e-5]
+    assert [p.learning_rate for p in recipe.phase] == [1e-3, 5e-5]
     assert [p.batch for p in recipe.phase] == [8, 8]
     assert recipe.layout == Layout(threads=2)
     assert (recipe.data, recipe.out) == ("nb", "a=b")
     assert decoded("optimizer={kind='adamw', decay=0.5}").optimizer == adamw.AdamW(decay=0.5)
-    assert decoded("phase[1]={steps=1, length=8, batch=1, rate=1}").phase[0] == Phase(
-        steps=1, length=8, batch=1, rate=1.0
+    assert decoded("phase[1]={steps=1, length=8, batch=1, learning_rate=1}").phase[0] == Phase(
+        steps=1, length=8, batch=1, learning_rate=1.0
     )
-    assert decoded("phase=[{steps=1, length=8, batch=1, rate=1}]").phase == (
-        Phase(steps=1, length=8, batch=1, rate=1.0),
+    assert decoded("phase=[{steps=1, length=8, batch=1, learning_rate=1}]").phase == (
+        Phase(steps=1, length=8, batch=1, learning_rate=1.0),
     )
     assert decoded("data={a=1, b=0.5}").data_of(0) == {"a": 1.0, "b": 0.5}
     assert decoded("data.a=3", text=GOOD.replace('data = "somewhere"', "")).data_of(0) == {"a": 3.0}
@@ -229,29 +232,32 @@ def test_overrides_reach_everywhere() -> None:
     ("word", "said"),
     [
         (
-            "phase[0].rate=1",
-            "`phase[0].rate=1`: found phase[0]; wanted phase[1] to phase[2]; did you mean `phase[1].rate`?",
+            "phase[0].learning_rate=1",
+            "`phase[0].learning_rate=1`: found phase[0]; wanted phase[1] to phase[2]; did you mean `phase[1].learning_rate`?",  # noqa: E501
         ),
         (
-            "phase[3].rate=1",
-            "`phase[3].rate=1`: found phase[3]; wanted phase[1] to phase[2]; did you mean `phase[2].rate`?",
+            "phase[3].learning_rate=1",
+            "`phase[3].learning_rate=1`: found phase[3]; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",  # noqa: E501
         ),
-        ("phase[x].rate=1", "`phase[x].rate=1`: found phase[x]; wanted phase[1] to phase[2]"),
+        ("phase[x].learning_rate=1", "`phase[x].learning_rate=1`: found phase[x]; wanted phase[1] to phase[2]"),
         (
             "phase[1.rate=1",
-            "`phase[1.rate=1`: found phase[1; wanted phase[1] to phase[2]; did you mean `phase[1].rate`?",
+            "`phase[1.rate=1`: found phase[1; wanted phase[1] to phase[2]; did you mean `phase[1].learning_rate`?",
         ),
         ("phase[]=1", "`phase[]=1`: found phase[]; wanted phase[1] to phase[2]"),
         ("model[1].width=64", "`model[1].width=64`: found model[1]; wanted `model` without a number: it is not a list"),
         (
-            "phase.0.rate=1",
-            "`phase.0.rate=1`: found phase.0; wanted phase[1] to phase[2]; did you mean `phase[1].rate`?",
+            "phase.0.learning_rate=1",
+            "`phase.0.learning_rate=1`: found phase.0; wanted phase[1] to phase[2]; did you mean `phase[1].learning_rate`?",  # noqa: E501
         ),
         (
-            "phase.2.rate=1",
-            "`phase.2.rate=1`: found phase.2; wanted phase[1] to phase[2]; did you mean `phase[2].rate`?",
+            "phase.2.learning_rate=1",
+            "`phase.2.learning_rate=1`: found phase.2; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",  # noqa: E501
         ),
-        ("phase2.rate=1", "`phase2.rate=1`: found phase2; wanted phase[1] to phase[2]; did you mean `phase[2].rate`?"),
+        (
+            "phase2.rate=1",
+            "`phase2.rate=1`: found phase2; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",
+        ),
         ("phase.9=1", "`phase.9=1`: found phase.9; wanted phase[1] to phase[2]; did you mean `phase[2]`?"),
         ("phase.steps", "`phase.steps`: not an override; wanted key.path=value"),
         ("=3", "`=3`: not an override; wanted key.path=value"),
@@ -282,10 +288,10 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
 
 # every refusal of a __post_init__: (class, a good table, changes, the key that is named)
 REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
-    (Phase, PHASE := {"steps": 4, "length": 8, "batch": 2, "rate": 1.0}, {"steps": 0}, "steps"),
+    (Phase, PHASE := {"steps": 4, "length": 8, "batch": 2, "learning_rate": 1.0}, {"steps": 0}, "steps"),
     (Phase, PHASE, {"length": 0}, "length"),
     (Phase, PHASE, {"batch": -1}, "batch"),
-    (Phase, PHASE, {"rate": 0.0}, "rate"),
+    (Phase, PHASE, {"learning_rate": 0.0}, "rate"),
     (Phase, PHASE, {"rate": math.inf}, "rate"),
     (Phase, PHASE, {"warmup": 5}, "warmup"),
     (Phase, PHASE, {"warmup": -0.1}, "warmup"),
@@ -293,8 +299,8 @@ REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (Schedule, {}, {"end": -0.1}, "end"),
     (Schedule, {}, {"decay": 0.0}, "decay"),
     (Schedule, {}, {"power": -1.0}, "power"),
-    (mlm.Mlm, {}, {"hide": 0.0}, "hide"),
-    (mlm.Mlm, {}, {"hide": 1.0}, "hide"),
+    (mlm.Mlm, {}, {"mask_prob": 0.0}, "mask_prob"),
+    (mlm.Mlm, {}, {"mask_prob": 1.0}, "mask_prob"),
     (mlm.Mlm, {}, {"keep": 0.6, "swap": 0.6}, "keep"),
     (mlm.Mlm, {}, {"swap": -0.1}, "keep"),
     (adamw.AdamW, {}, {"betas": [0.9, 1.0]}, "betas"),
@@ -355,7 +361,7 @@ models = st.one_of(
     st.builds(gpt2.Gpt2, width=st.sampled_from([64, 128]), layers=st.integers(1, 48), deep=st.booleans()),
 )
 objectives = st.one_of(
-    st.builds(mlm.Mlm, hide=st.floats(0.01, 0.99), unit=st.sampled_from(["token", "word"])),
+    st.builds(mlm.Mlm, mask_prob=st.floats(0.01, 0.99), unit=st.sampled_from(["token", "word"])),
     st.builds(clm.Clm, separate=st.booleans()),
 )
 pretrainings = st.builds(
@@ -424,8 +430,8 @@ def test_other_shapes(table: dict[str, Any], check: Callable[[Outer], bool]) -> 
 
 
 def test_lists_that_are_none() -> None:
-    assert complaint("phase=[]", "phase.rate=1").startswith(
-        "r.toml: phase: found { kind = [], rate = 1 }; wanted one or"
+    assert complaint("phase=[]", "phase.learning_rate=1").startswith(
+        "r.toml: phase: found { kind = [], learning_rate = 1 }; wanted one or"
     )
     with pytest.raises(RecipeError, match=r"^`K9\[1.a=2`: found K9\[1; wanted K9\[1\] to K9\[1\]$"):
         settings.override({"K9": [{"a": 1}]}, ["K9[1.a=2"])
@@ -549,23 +555,35 @@ class Holder:
     model: Annotated[Any, Menu("models")] = field(default_factory=bert.Bert)
 
 
-@pytest.mark.parametrize(("recipe", "kept"), [
-    (Holder(1), {"must": 1}),
-    (Holder(1, "y", Held(b=(3,))), {"must": 1, "name": "y", "inner": {"b": [3]}}),
-    (Holder(1, maybe=Held()), {"must": 1, "maybe": {}}),
-    (Holder(1, many=(Held(), Held(2))), {"must": 1, "many": [{}, {"a": 2}]}),
-    (Holder(1, model=gpt2.Gpt2()), {"must": 1, "model": {"kind": "gpt2"}}),
-    (Holder(1, model=bert.Bert(layers=3)), {"must": 1, "model": {"kind": "bert", "layers": 3}}),
-    (Holder(1, model=bert.Bert(width=64, heads=2, inner=256)), {"must": 1, "model": {"kind": "bert", "width": 64,
-                                                                                          "heads": 2}}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "kept"),
+    [
+        (Holder(1), {"must": 1}),
+        (Holder(1, "y", Held(b=(3,))), {"must": 1, "name": "y", "inner": {"b": [3]}}),
+        (Holder(1, maybe=Held()), {"must": 1, "maybe": {}}),
+        (Holder(1, many=(Held(), Held(2))), {"must": 1, "many": [{}, {"a": 2}]}),
+        (Holder(1, model=gpt2.Gpt2()), {"must": 1, "model": {"kind": "gpt2"}}),
+        (Holder(1, model=bert.Bert(layers=3)), {"must": 1, "model": {"kind": "bert", "layers": 3}}),
+        (
+            Holder(1, model=bert.Bert(width=64, heads=2, inner=256)),
+            {"must": 1, "model": {"kind": "bert", "width": 64, "heads": 2}},
+        ),
+    ],
+)
 def test_what_is_at_its_default_is_left_out(recipe: Holder, kept: dict[str, Any]) -> None:
     assert settings.changed(recipe) == kept
 
 
 def test_lines_for_a_person_are_the_table() -> None:
-    table = {"a": ["x[", "b,\n"], "b": [[1, 2], []], "c": True, "d": [{"x": 1, "s": {"k": 1e-6}}, {}],
-             "w/x": {"é": "\""}, "m": [1, {"a": 2}], "e": {}}  # fmt: skip
+    table = {
+        "a": ["x[", "b,\n"],
+        "b": [[1, 2], []],
+        "c": True,
+        "d": [{"x": 1, "s": {"k": 1e-6}}, {}],
+        "w/x": {"é": '"'},
+        "m": [1, {"a": 2}],
+        "e": {},
+    }
     told = settings.lines(table)
     assert tomllib.loads("\n".join(told)) == table
     assert told[:4] == ['a = ["x[", "b,\\n"]', "b = [[1, 2], []]", "c = true", "m = [1, { a = 2 }]"]

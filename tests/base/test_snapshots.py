@@ -25,8 +25,9 @@ def test_names() -> None:
     assert path_of(Path("a"), 500) == Path("a/step-000000500")
     assert snapshots.file_of("model", 0, 1) == "model.safetensors"
     assert [snapshots.file_of("model", rank, 2) for rank in (0, 1)] == [
-        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-    ]  # fmt: skip
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ]
     assert {snapshots.kind_of(snapshots.file_of(kind, rank, 2)) for kind in KINDS for rank in (0, 1)} == set(KINDS)
     assert [snapshots.kind_of(f"{kind}.safetensors") for kind in KINDS] == list(KINDS)
 

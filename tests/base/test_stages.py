@@ -18,9 +18,16 @@ from ordsmed.cli import main
 from ordsmed.weights.origin import Origin
 
 REQUEST = {
-    "texts": ["my texts", "b"], "out": "my model", "hours": 0.5, "purpose": "search", "kind": "bert", "start": "",
-    "devices": 0, "site": "", "title": "It's mine",
-}  # fmt: skip
+    "texts": ["my texts", "b"],
+    "out": "my model",
+    "hours": 0.5,
+    "purpose": "search",
+    "kind": "bert",
+    "start": "",
+    "devices": 0,
+    "site": "",
+    "title": "It's mine",
+}
 
 
 @pytest.fixture
@@ -61,7 +68,7 @@ def test_verbs_take_the_folder_as_the_model(made: Path, capsys: pytest.CaptureFi
         ["fill", "my model", text],
         ["generate", "my model", "The", "--tokens", "2"],
         ["surprisal", "my model", "the river"],
-        ["evaluate", "my model", "--probe", "pseudo_perplexity", "texts.txt", "--most-unknown", "1"],
+        ["evaluate", "my model", "--probe", "pseudo_perplexity", "texts.txt", "--max-unknown", "1"],
         ["embed", "my model", "texts.txt", "vectors.npz", "--of", "sentences"],
         ["export", "my model", "exported"],
         ["index", "my model", "my model", "indexed"],

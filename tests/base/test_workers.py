@@ -55,7 +55,7 @@ def test_an_error_is_that_of_the_task(processes: int) -> None:
 
 
 def test_as_many_processes_as_a_machine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "most_processes", lambda: 2)
+    monkeypatch.setattr(workers, "max_processes", lambda: 2)
     with worker_pool(2) as spread:
         assert list(spread(operator.mul, [(2, 3)])) == [6]
     with pytest.raises(RecipeError, match="processes: found 3; wanted at most 2 on this machine"), worker_pool(3):
@@ -102,10 +102,15 @@ if __name__ == "__main__":
 def test_who_is_stopped_with_its_workers_says_nothing_else() -> None:
     """They are not said to be killed, and multiprocessing's helper leaves no stack either."""
     begun = {
-        number: subprocess.Popen([sys.executable, "-c", GROUP], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 text=True, start_new_session=True)
+        number: subprocess.Popen(
+            [sys.executable, "-c", GROUP],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         for number in TO_STOP
-    }  # fmt: skip
+    }
     for number, process in begun.items():
         assert process.stdout
         assert process.stdout.readline() == "under way\n"

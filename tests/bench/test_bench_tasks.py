@@ -24,8 +24,16 @@ from ordsmed.nn.kernels import switch
 from ordsmed.nn.models import bert
 from ordsmed.train.mesh.layout import Layout
 
-SMALL = ["model.size=tiny", "model.width=32", "model.layers=1", "model.heads=2", "model.inner=64", "vocabulary=300",
-         "layout.device=cpu", "layout.threads=1"]  # fmt: skip
+SMALL = [
+    "model.size=tiny",
+    "model.width=32",
+    "model.layers=1",
+    "model.heads=2",
+    "model.inner=64",
+    "vocabulary=300",
+    "layout.device=cpu",
+    "layout.threads=1",
+]
 MILLISECONDS = [40, 10, 30, 20, 50, 60, 70, 80, 90, 100, 900, 800]  # as they came
 
 
@@ -86,8 +94,9 @@ def test_a_task_s_own_files() -> None:
     Path("vocab.txt").write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tea", "is", "warm", "no", "today"])
     )
-    found = measured("finetune-sst2", "batch=4", "steps=1", "task.length=16", "task.train=own.tsv",
-                     "tokenizer=vocab.txt")  # fmt: skip
+    found = measured(
+        "finetune-sst2", "batch=4", "steps=1", "task.length=16", "task.train=own.tsv", "tokenizer=vocab.txt"
+    )
     assert (found["examples_made_up"], found["tokens_an_example"]) == (False, 5)
     assert found["ratio_of_places"] == pytest.approx(4 * 16 / 20, rel=0.21)
 
@@ -139,8 +148,9 @@ def test_made_up_examples_are_no_longer_than_the_task_s() -> None:
 
 
 def test_a_part_of_the_examples() -> None:
-    features = Features(np.array([0, 2, 5, 6]), np.arange(6, dtype=np.int32), marks=-np.arange(6, dtype=np.int32),
-                        labels=np.arange(3))  # fmt: skip
+    features = Features(
+        np.array([0, 2, 5, 6]), np.arange(6, dtype=np.int32), marks=-np.arange(6, dtype=np.int32), labels=np.arange(3)
+    )
     found = bench_tasks.part(features, np.array([2, 0]))
     assert (found.starts.tolist(), found.ids.tolist(), found.marks.tolist()) == ([0, 1, 3], [5, 0, 1], [-5, 0, -1])
     assert found.labels is None
@@ -165,12 +175,13 @@ def test_what_estimates_are_made_from(monkeypatch: pytest.MonkeyPatch, measure: 
     monkeypatch.setattr(bench_tasks, "measured_peak", lambda *_: 1e5)
     recipe = SimpleNamespace(measure=measure, task=squad.Squad())
     job: Any = SimpleNamespace(
-        ranks=Ranks(torch.device("cpu")), phases=[SimpleNamespace(length=32)],
+        ranks=Ranks(torch.device("cpu")),
+        phases=[SimpleNamespace(length=32)],
         tokenizer=SimpleNamespace(vocabulary=300),
         recipe=SimpleNamespace(layout=Layout(), model=bert.Bert(), optimizer=adamw.AdamW()),
         objective=SimpleNamespace(flops=lambda rows, length: 300.0 * rows * length, parameters=list),
         share=lambda index: SimpleNamespace(micro=2),
-    )  # fmt: skip
+    )
     told = bench_tasks._measurement(recipe, job, 4, [1.0, 3.0, 2.0], 60.0, "padded")
     assert (told.flops_per_second, told.share_of_peak) == (flops, flops / 1e5)
     assert (told.sequences_per_second, told.tokens_per_second) == (2, 30)

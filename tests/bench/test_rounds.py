@@ -91,9 +91,15 @@ def test_rows_that_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def event(name: str, *, cpu: float = 0, cuda: float = 0, shapes: Any = (), parent: Any = None) -> Any:
-    return SimpleNamespace(name=name, self_cpu_time_total=cpu, self_device_time_total=cuda, input_shapes=shapes,
-                           cpu_parent=parent, device_type=torch.autograd.DeviceType.CPU,
-                           is_user_annotation=False)  # fmt: skip
+    return SimpleNamespace(
+        name=name,
+        self_cpu_time_total=cpu,
+        self_device_time_total=cuda,
+        input_shapes=shapes,
+        cpu_parent=parent,
+        device_type=torch.autograd.DeviceType.CPU,
+        is_user_annotation=False,
+    )
 
 
 WIDE = Wide({30_522})
@@ -102,22 +108,29 @@ STEP = event("Optimizer.step#AdamW.step")
 MATH = event("aten::_scaled_dot_product_attention_math")
 
 
-@pytest.mark.parametrize(("one", "kind"), [
-    (event("aten::addmm", shapes=[[768], [64, 768], [768, 768]]), "products"),
-    (event("aten::mm", shapes=[[64, 768], [768, 30_592]]), "head"),
-    (event("aten::_log_softmax", shapes=[[64, 30_522]]), "head"),
-    (event("aten::mm", shapes=[[64, 768], [768, 30_650]]), "products"),
-    (event("aten::embedding", shapes=[[30_522, 768], [64]]), "other"),
-    (event("aten::index_select", shapes=[[30_522, 768], [64]]), "other"),
-    (event("aten::mm", shapes=[[64, 512], [512, 8_192]], parent=DRAWN), "head"),
-    (event("aten::mm", shapes=[[64, 512], [512, 8_192]]), "products"),
-    (event("aten::mul", parent=event("_SampledLossBackward")), "head"),
-    (event("aten::_fused_adamw_", shapes=[[[30_522, 768], [768]]]), "optimizer"),
-    (event("aten::mul", parent=STEP), "optimizer"), (event("aten::_foreach_norm"), "optimizer"),
-    (event("aten::_foreach_copy_"), "other"), (event("aten::_fused_sdp_choice", parent=MATH), "attention"),
-    (event("aten::bmm", parent=event("aten::matmul", parent=MATH)), "attention"), (event("aten::bmm"), "attention"),
-    (event("aten::_scaled_dot_product_flash_attention_for_cpu_backward"), "attention"), (event("aten::gelu"), "other"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("one", "kind"),
+    [
+        (event("aten::addmm", shapes=[[768], [64, 768], [768, 768]]), "products"),
+        (event("aten::mm", shapes=[[64, 768], [768, 30_592]]), "head"),
+        (event("aten::_log_softmax", shapes=[[64, 30_522]]), "head"),
+        (event("aten::mm", shapes=[[64, 768], [768, 30_650]]), "products"),
+        (event("aten::embedding", shapes=[[30_522, 768], [64]]), "other"),
+        (event("aten::index_select", shapes=[[30_522, 768], [64]]), "other"),
+        (event("aten::mm", shapes=[[64, 512], [512, 8_192]], parent=DRAWN), "head"),
+        (event("aten::mm", shapes=[[64, 512], [512, 8_192]]), "products"),
+        (event("aten::mul", parent=event("_SampledLossBackward")), "head"),
+        (event("aten::_fused_adamw_", shapes=[[[30_522, 768], [768]]]), "optimizer"),
+        (event("aten::mul", parent=STEP), "optimizer"),
+        (event("aten::_foreach_norm"), "optimizer"),
+        (event("aten::_foreach_copy_"), "other"),
+        (event("aten::_fused_sdp_choice", parent=MATH), "attention"),
+        (event("aten::bmm", parent=event("aten::matmul", parent=MATH)), "attention"),
+        (event("aten::bmm"), "attention"),
+        (event("aten::_scaled_dot_product_flash_attention_for_cpu_backward"), "attention"),
+        (event("aten::gelu"), "other"),
+    ],
+)
 def test_every_operation_has_a_kind(one: Any, kind: str) -> None:
     assert kind_of(one, WIDE, attends=True) == kind
 

@@ -28,8 +28,13 @@ def rate(sequences: float, **changes: Any) -> Measurement:
     """So many rows a second."""
     batch = changes.get("batch", 16)
     seconds = batch / sequences
-    return measurement(sequences_per_second=sequences, step_seconds=seconds, step_seconds_least=seconds / 2,
-                       step_seconds_most=seconds * 2, **changes)  # fmt: skip
+    return measurement(
+        sequences_per_second=sequences,
+        step_seconds=seconds,
+        step_seconds_least=seconds / 2,
+        step_seconds_most=seconds * 2,
+        **changes,
+    )
 
 
 LIKE_THEIRS = {"family": "electra", "width": 768, "layers": 12}
@@ -45,41 +50,61 @@ def cells(name: str, *words: str) -> list[tuple[str, ...]]:
 def test_every_combination_is_a_cell() -> None:
     axes = "table={lengths=[64, 128], precisions=['fp32', 'bf16'], compile=[true], layouts=['1x2x1'], devices=[2]}"
     assert cells("bert-mini", axes, "batch=3") == [
-        (f"length={length}", f"layout.precision={precision}", "layout.compile=true", "layout.replicate=1",
-         "layout.shard=2", "layout.tensor=1", "devices=2", "batch=6")
-        for length in (64, 128) for precision in ("fp32", "bf16")
-    ]  # fmt: skip
+        (
+            f"length={length}",
+            f"layout.precision={precision}",
+            "layout.compile=true",
+            "layout.replicate=1",
+            "layout.shard=2",
+            "layout.tensor=1",
+            "devices=2",
+            "batch=6",
+        )
+        for length in (64, 128)
+        for precision in ("fp32", "bf16")
+    ]
     assert cells("bert-mini", "table={}") == [()]
 
 
 def test_weak_scaling_gives_each_device_its_rows_and_strong_shares_them() -> None:
     axes = "table={batches=[4, 8], devices=[1, 4]}"
     assert cells("bert-mini", axes) == [
-        ("batch=4", "devices=1"), ("devices=4", "batch=16"), ("batch=8", "devices=1"), ("devices=4", "batch=32"),
-    ]  # fmt: skip
+        ("batch=4", "devices=1"),
+        ("devices=4", "batch=16"),
+        ("batch=8", "devices=1"),
+        ("devices=4", "batch=32"),
+    ]
     assert cells("bert-mini", axes, "table.scaling=strong")[1] == ("batch=4", "devices=4")
 
 
 def test_nvidias_benchmark_has_its_arithmetic() -> None:
     """88 amp xla 8 true 2 12 4 base: rows at a time x accumulation x GPUs."""
     words = [set(cell) for cell in cells("electra-nvidia")]
-    assert words == [{"length=128", "layout.micro=88", "devices=8", f"batch={88 * 2 * 8}"},
-                     {"length=512", "layout.micro=12", "devices=8", f"batch={12 * 4 * 8}"}]  # fmt: skip
+    assert words == [
+        {"length=128", "layout.micro=88", "devices=8", f"batch={88 * 2 * 8}"},
+        {"length=512", "layout.micro=12", "devices=8", f"batch={12 * 4 * 8}"},
+    ]
     assert [set(cell) for cell in cells("squad-train-nvidia")] == [{"devices=8", f"batch={16 * 8}"}]
     assert cells("squad-eval-nvidia") == [()]
 
 
-@pytest.mark.parametrize(("words", "why"), [
-    (["table={precisions=['fp8']}"], r"layout\.precision: found 'fp8'; wanted one of fp32, tf32"),
-    (["table={devices=[0]}"], r"table\.devices: found 0; wanted 1 or more"),
-    (["table={layouts=['2x2']}"], r"table\.layouts: found 2x2; wanted replicate x shard x tensor"),
-    (["table={layouts=['0x1x1']}"], r"table\.layouts: found 0x1x1; wanted replicate x shard x tensor"),
-    (["table={layouts=['1x2x1'], devices=[1, 4]}"], r"layouts: found 1x2x1 with devices \[1, 4\]; wanted 2 among them"),
-    (["table={train=[[128, -5]]}"], r"table\.train: found \[\[128, -5\]\]; wanted pairs of a length and rows"),
-    (["table={cells=[]}"], r"table\.cells: found none; wanted one or more"),
-    (["table={published='ours'}"], r"table\.published: found ours; wanted one of nvidia-electra"),
-    (["table={cells=[['lenght=3']]}"], r"lenght: unknown setting; did you mean `length`"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["table={precisions=['fp8']}"], r"layout\.precision: found 'fp8'; wanted one of fp32, tf32"),
+        (["table={devices=[0]}"], r"table\.devices: found 0; wanted 1 or more"),
+        (["table={layouts=['2x2']}"], r"table\.layouts: found 2x2; wanted replicate x shard x tensor"),
+        (["table={layouts=['0x1x1']}"], r"table\.layouts: found 0x1x1; wanted replicate x shard x tensor"),
+        (
+            ["table={layouts=['1x2x1'], devices=[1, 4]}"],
+            r"layouts: found 1x2x1 with devices \[1, 4\]; wanted 2 among them",
+        ),
+        (["table={train=[[128, -5]]}"], r"table\.train: found \[\[128, -5\]\]; wanted pairs of a length and rows"),
+        (["table={cells=[]}"], r"table\.cells: found none; wanted one or more"),
+        (["table={published='ours'}"], r"table\.published: found ours; wanted one of nvidia-electra"),
+        (["table={cells=[['lenght=3']]}"], r"lenght: unknown setting; did you mean `length`"),
+    ],
+)
 def test_a_cell_that_cannot_be_is_refused_before_any_is_measured(
     words: list[str], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,14 +113,17 @@ def test_a_cell_that_cannot_be_is_refused_before_any_is_measured(
         bench("bert-mini", words)
 
 
-@pytest.mark.parametrize(("words", "why"), [
-    (["table={}"], "table: found one with measure loader; wanted training, finetune, predict"),
-    (["profile=2"], "profile: found 2 with measure loader; wanted training"),
-    (["profile=-1"], "profile: found -1; wanted 0 or more"),
-    (["beside=transformers"], "beside: found transformers with measure loader"),
-    (["rounds=0"], "rounds: found 0; wanted 1 or more"),
-    (["devices=2"], "devices: found 2 with measure loader"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["table={}"], "table: found one with measure loader; wanted training, finetune, predict"),
+        (["profile=2"], "profile: found 2 with measure loader; wanted training"),
+        (["profile=-1"], "profile: found -1; wanted 0 or more"),
+        (["beside=transformers"], "beside: found transformers with measure loader"),
+        (["rounds=0"], "rounds: found 0; wanted 1 or more"),
+        (["devices=2"], "devices: found 2 with measure loader"),
+    ],
+)
 def test_what_only_trainings_have(words: list[str], why: str) -> None:
     with pytest.raises(RecipeError, match=why):
         bench("loader", words)
@@ -117,12 +145,17 @@ def test_speed_up_is_beside_as_large_batches_where_those_were_measured() -> None
     whole = [rate(100, batch=8), rate(200, batch=16)]
     assert table.speed_up(rate(400, batch=16, precision="bf16"), whole) == 2.0
     assert table.speed_up(rate(400, batch=32, precision="bf16"), whole) == 2.0  # the fastest of others
-    assert table.speed_up(rate(400, measure="predict", batch=32, precision="bf16"),
-                          [rate(100, measure="predict", batch=8)]) is None  # fmt: skip
+    assert (
+        table.speed_up(
+            rate(400, measure="predict", batch=32, precision="bf16"), [rate(100, measure="predict", batch=8)]
+        )
+        is None
+    )
 
 
-@pytest.mark.parametrize("change", [{"dropout": 0.0}, {"width": 768}, {"optimizer": "lamb"}, {"recompute": True},
-                                    {"parameters": 5}])  # fmt: skip
+@pytest.mark.parametrize(
+    "change", [{"dropout": 0.0}, {"width": 768}, {"optimizer": "lamb"}, {"recompute": True}, {"parameters": 5}]
+)
 def test_what_does_other_work_is_not_compared(change: dict[str, Any]) -> None:
     other = rate(10, **change)
     assert table.speed_up(rate(20, precision="bf16"), [other]) is None
@@ -144,8 +177,15 @@ def test_settings_that_no_column_tells_stand_in_their_own() -> None:
     assert [row.get("settings") for row in rows] == ["model.size=small dropout=0.0", None]
 
 
-@pytest.mark.parametrize(("facts", "ratio"), [({"ratio": 1.5}, 1.5), ({"ratio": 1.5, "median_ratio": 1.25}, 1.25),
-                                              ({"batch_16": {"ratio": 3.0}}, 3.0), ({}, 2.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("facts", "ratio"),
+    [
+        ({"ratio": 1.5}, 1.5),
+        ({"ratio": 1.5, "median_ratio": 1.25}, 1.25),
+        ({"batch_16": {"ratio": 3.0}}, 3.0),
+        ({}, 2.0),
+    ],
+)
 def test_a_ratio_is_the_median_of_pairs_as_its_measurement_tells_it(facts: dict[str, Any], ratio: float) -> None:
     both = (rate(10), rate(5, software="padded"))
     full = {name: {"latency_ms": {}} | each for name, each in facts.items() if isinstance(each, dict)}
@@ -164,8 +204,9 @@ def test_what_was_measured_beside_stands_beside_its_own_batch() -> None:
     ]
     rows = table.summary("some", Axes(), [CellResult((), tuple(measured))])["rows"]
     assert [(row["batch"], row["sequences_per_second"], row["padded"], row["ratio"]) for row in rows] == [
-        (4, 10, 5, 2.0), (8, 16, 4, 4.0)
-    ]  # fmt: skip
+        (4, 10, 5, 2.0),
+        (8, 16, 4, 4.0),
+    ]
 
 
 def test_layouts_say_how_many_processes_they_need() -> None:
@@ -184,14 +225,27 @@ def test_weak_scaling_is_the_rate_of_n_over_that_of_one_with_as_many_rows_each()
     assert table.scaling(eight, [rate(955, batch=88)], "weak") is None
 
 
-@pytest.mark.parametrize(("length", "whole", "mixed", "scalings", "speed_ups"), [
-    (128, {1: 116, 8: 920}, {1: 444, 8: 3475}, {8: (7.93, 7.83)}, (3.83, 3.77)),
-    (512, {1: 24, 8: 190}, {1: 84, 8: 656}, {8: (7.92, 7.81)}, (3.50, 3.45)),
-    (128, {1: 128, 8: 1011, 16: 2018}, {1: 500, 8: 3916, 16: 7773}, {8: (7.9, 7.83), 16: (15.77, 15.55)},
-     (3.91, 3.87, 3.85)),
-    (512, {1: 27, 8: 213, 16: 426}, {1: 96, 8: 754, 16: 1506}, {8: (7.89, 7.85), 16: (15.78, 15.69)},
-     (3.55, 3.54, 3.54)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("length", "whole", "mixed", "scalings", "speed_ups"),
+    [
+        (128, {1: 116, 8: 920}, {1: 444, 8: 3475}, {8: (7.93, 7.83)}, (3.83, 3.77)),
+        (512, {1: 24, 8: 190}, {1: 84, 8: 656}, {8: (7.92, 7.81)}, (3.50, 3.45)),
+        (
+            128,
+            {1: 128, 8: 1011, 16: 2018},
+            {1: 500, 8: 3916, 16: 7773},
+            {8: (7.9, 7.83), 16: (15.77, 15.55)},
+            (3.91, 3.87, 3.85),
+        ),
+        (
+            512,
+            {1: 27, 8: 213, 16: 426},
+            {1: 96, 8: 754, 16: 1506},
+            {8: (7.89, 7.85), 16: (15.78, 15.69)},
+            (3.55, 3.54, 3.54),
+        ),
+    ],
+)
 def test_nvidia_s_columns_come_out_of_its_rates(
     length: int,
     whole: dict[int, int],
@@ -200,8 +254,11 @@ def test_nvidia_s_columns_come_out_of_its_rates(
     speed_ups: tuple[float, ...],
 ) -> None:
     """Of a DGX-1 and a DGX-2: weak scaling in fp32 and mixed, and how many times as fast mixed precision is."""
-    rows = [rate(rates[count], precision=precision, length=length, batch=16 * count, processes=count)
-            for precision, rates in (("fp32", whole), ("fp16", mixed)) for count in rates]  # fmt: skip
+    rows = [
+        rate(rates[count], precision=precision, length=length, batch=16 * count, processes=count)
+        for precision, rates in (("fp32", whole), ("fp16", mixed))
+        for count in rates
+    ]
     summary = table.summary("x", table.Axes(), [table.CellResult((), (row,)) for row in rows])
     found = {(row["precision"], row["devices"]): row for row in summary["rows"]}
     for (count, both), faster in zip({1: (1.0, 1.0), **scalings}.items(), speed_ups, strict=True):
@@ -212,14 +269,20 @@ def test_nvidia_s_columns_come_out_of_its_rates(
 
 def test_hours_need_every_length_and_take_the_fastest_batch() -> None:
     """Rows over rates: 3,600 rows at 1 a second and 7,200 at 4 are 1.5 hours; at twice the rates half of that."""
-    ours = [rate(0.25, length=512, precision="fp32"), rate(1, length=512, precision="fp32"),
-            rate(0.5, length=512, precision="fp32"),
-            rate(4, length=128, precision="fp32"), rate(8, length=128, precision="fp16"),
-            rate(2, length=512, precision="fp16"), rate(99, length=128, precision="bf16")]  # fmt: skip
+    ours = [
+        rate(0.25, length=512, precision="fp32"),
+        rate(1, length=512, precision="fp32"),
+        rate(0.5, length=512, precision="fp32"),
+        rate(4, length=128, precision="fp32"),
+        rate(8, length=128, precision="fp16"),
+        rate(2, length=512, precision="fp16"),
+        rate(99, length=128, precision="bf16"),
+    ]
     found = table.hours_by_way(ours, ((512, 3600), (128, 7200)))
     assert [(row["precision"], row["hours"], row["speed_up"]) for row in found] == [
-        ("fp32", 1.5, None), ("fp16", 0.75, 2.0)
-    ]  # fmt: skip
+        ("fp32", 1.5, None),
+        ("fp16", 0.75, 2.0),
+    ]
 
 
 def test_strong_scaling_is_of_the_same_rows() -> None:
@@ -232,9 +295,13 @@ def test_strong_scaling_is_of_the_same_rows() -> None:
 def test_time_to_train_is_rows_over_rates_of_all_lengths() -> None:
     """NVIDIA's, of one DGX A100: 10,000 steps of 67,584 rows at 128, then 930 of 27,648 at 512."""
     eight = {"processes": 8, "device": "A100"}
-    ours = [rate(7512, precision="bf16", **eight), rate(1347, precision="bf16", length=512, **eight),
-            rate(4202, precision="tf32", **eight), rate(716, precision="tf32", length=512, **eight),
-            rate(9000, precision="fp16", **eight)]  # fmt: skip
+    ours = [
+        rate(7512, precision="bf16", **eight),
+        rate(1347, precision="bf16", length=512, **eight),
+        rate(4202, precision="tf32", **eight),
+        rate(716, precision="tf32", length=512, **eight),
+        rate(9000, precision="fp16", **eight),
+    ]
     found = table.hours_by_way(ours, ((128, 675_840_000), (512, 25_712_640)))
     hours = {line["precision"]: (line["hours"], line["speed_up"]) for line in found}
     assert hours == {"bf16": (30.29, 1.8), "tf32": (54.65, None)}  # theirs: 30.47 and 54.84, 1.8
@@ -263,8 +330,10 @@ def test_rows_say_what_their_measurements_say() -> None:
 
 
 def test_latencies_stand_in_both_ways() -> None:
-    facts = {"batch_16": {"latency_ms": {"mean": 3}},
-             "batch_16_padded": {"nvidia_latency_ms": {"mean": 5}, "nvidia_examples_per_second": 7}}  # fmt: skip
+    facts = {
+        "batch_16": {"latency_ms": {"mean": 3}},
+        "batch_16_padded": {"nvidia_latency_ms": {"mean": 5}, "nvidia_examples_per_second": 7},
+    }
     asked = rate(10, measure="predict", length=384)
     [row] = table.summary("some", Axes(), [CellResult((), (asked, rate(5, software="padded")), facts)])["rows"]
     assert row["latency_ms"] == {"mean": 3}
@@ -275,8 +344,10 @@ def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     ours = rate(600, **LIKE_THEIRS, precision="bf16", device="NVIDIA A100-SXM4-40GB", processes=1)
     figures = published.beside("nvidia-electra", ours)
     assert [(each["device"], each["sequences_per_second"], each["other_hardware"]) for each in figures] == [
-        ("A100", 955, False), ("V100 16 GB", 444, True), ("V100 32 GB", 500, True),
-    ]  # fmt: skip
+        ("A100", 955, False),
+        ("V100 16 GB", 444, True),
+        ("V100 32 GB", 500, True),
+    ]
     lines = table.markdown(table.summary("x", Axes(published="nvidia-electra"), [CellResult((), (ours,))]))
     assert "1 A100: 955; 1 V100 16 GB: 444 (other hardware); 1 V100 32 GB: 500 (other hardware)" in lines[4]
     assert lines[-1].startswith("Published: NVIDIA, DeepLearningExamples")
@@ -285,16 +356,24 @@ def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     asked = rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=256, precision="fp16", device="T4")
     t4 = next(each for each in published.beside("nvidia-electra", asked) if each["device"] == "T4")
     assert (t4["sequences_per_second"], t4["latency_ms"], t4["other_hardware"]) == (
-        169, [1451.396, 1445.07, 1447.654, 1450.141], False,
-    )  # fmt: skip
+        169,
+        [1451.396, 1445.07, 1447.654, 1450.141],
+        False,
+    )
     assert published.beside("nvidia-electra", rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=3)) == []
     assert published.beside("nvidia-electra", rate(600, **LIKE_THEIRS | {"width": 256})) == []  # of electra-small
 
 
-@pytest.mark.parametrize(("device", "same"), [
-    ("Tesla V100-SXM2-16GB", ["V100 16 GB"]), ("Tesla V100-SXM3-32GB", ["V100 32 GB"]),
-    ("NVIDIA A100-SXM4-80GB", ["A100"]), ("NVIDIA A1000", []), ("Some CPU", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "same"),
+    [
+        ("Tesla V100-SXM2-16GB", ["V100 16 GB"]),
+        ("Tesla V100-SXM3-32GB", ["V100 32 GB"]),
+        ("NVIDIA A100-SXM4-80GB", ["A100"]),
+        ("NVIDIA A1000", []),
+        ("Some CPU", []),
+    ],
+)
 def test_hardware_is_the_same_where_chip_and_memory_are(device: str, same: list[str]) -> None:
     figures = published.beside("nvidia-electra", rate(1, **LIKE_THEIRS, precision="fp16", device=device))
     assert [each["device"] for each in figures if not each["other_hardware"]] == same
@@ -381,15 +460,21 @@ def test_what_another_command_has_measured_is_measured_again(change: str, monkey
     assert [row["sequences_per_second"] for row in found["rows"]] == [2, 3]
 
 
-@pytest.mark.parametrize(("code", "why"), [
-    ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or a user killed it"),
-    ("raise SystemExit(137)", "ended by SIGKILL: the system ran out of memory, or a user killed it"),
-    ("import sys; print('a\\nbert: no memory is left\\n', file=sys.stderr); sys.exit(2)", "bert: no memory is left"),
-    ("import sys; print('ordsmed: bert-mini: no memory', file=sys.stderr); sys.exit(2)", "no memory"),
-    ("import sys; print('x\\nordsmed: one\\nordsmed: its 2 processes', file=sys.stderr); sys.exit(1)", "one"),
-    ("raise SystemExit(3)", "ended with status 3"),
-    ("print('{}')", "wrote no measurement"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL: the system ran out of memory, or a user killed it"),
+        ("raise SystemExit(137)", "ended by SIGKILL: the system ran out of memory, or a user killed it"),
+        (
+            "import sys; print('a\\nbert: no memory is left\\n', file=sys.stderr); sys.exit(2)",
+            "bert: no memory is left",
+        ),
+        ("import sys; print('ordsmed: bert-mini: no memory', file=sys.stderr); sys.exit(2)", "no memory"),
+        ("import sys; print('x\\nordsmed: one\\nordsmed: its 2 processes', file=sys.stderr); sys.exit(1)", "one"),
+        ("raise SystemExit(3)", "ended with status 3"),
+        ("print('{}')", "wrote no measurement"),
+    ],
+)
 def test_why_a_cell_failed(monkeypatch: pytest.MonkeyPatch, code: str, why: str) -> None:
     real = table.subprocess.run
     monkeypatch.setattr(table.subprocess, "run", lambda *_, **more: real([sys.executable, "-c", code], **more))
@@ -409,8 +494,19 @@ def test_no_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         bench("bert-mini")
 
 
-SMALL = ["model.width=32", "model.layers=1", "model.heads=2", "model.inner=64", "vocabulary=300", "tokens=5000",
-         "length=16", "batch=4", "steps=4", "layout.device=cpu", "layout.threads=1"]  # fmt: skip
+SMALL = [
+    "model.width=32",
+    "model.layers=1",
+    "model.heads=2",
+    "model.inner=64",
+    "vocabulary=300",
+    "tokens=5000",
+    "length=16",
+    "batch=4",
+    "steps=4",
+    "layout.device=cpu",
+    "layout.threads=1",
+]
 
 
 @pytest.mark.long

@@ -105,8 +105,10 @@ def test_a_probe_of_choices_scores_both_endings(tmp_path: Path) -> None:
     examples = list(probe.examples(scorer))
     records = [probe.record(example, scorer.scores(list(example.items))) for example in examples]
     assert [[ending for _, ending in question.choices] for question in probe.questions()] == [
-        ["\nthe cat sat", "\nthe newt swam"], ["\nthe newt swam", "\non a mat"], ["\non a mat", "\nthe cat sat"],
-    ]  # fmt: skip
+        ["\nthe cat sat", "\nthe newt swam"],
+        ["\nthe newt swam", "\non a mat"],
+        ["\non a mat", "\nthe cat sat"],
+    ]
     right = [probe.as_line(record)["accuracy"] for record in records]
     finding = probe.finding(records)
     assert (finding.facts["accuracy"], finding.guessing["accuracy"]) == (pytest.approx(100 * sum(right) / 3), 50)
@@ -114,7 +116,7 @@ def test_a_probe_of_choices_scores_both_endings(tmp_path: Path) -> None:
 
 def test_an_objective_of_the_page_is_learned_alone(capsys: pytest.CaptureFixture[str]) -> None:
     write_poems()
-    phase = "phase=[{steps=2,length=32,batch=8,rate=1e-3}]"
+    phase = "phase=[{steps=2,length=32,batch=8,learning_rate=1e-3}]"
     run("pretrain", "my_lab/every.toml", "data=my_lab/encode.toml", "model.size=tiny", phase)
     assert "step 2: validation loss " in capsys.readouterr().err
     run("fill", "work/pretrain/every", "The [MASK] sings.")
@@ -233,9 +235,10 @@ def test_the_verb_of_the_page_counts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == f"2 {tmp_path / 'a.txt'}\n2 in all\n"
 
 
-@pytest.mark.parametrize(("answer", "gpus", "state"), [
-    ("cc (Debian) 12\nmore", "none", "ok"), (None, "none", "absent"), (None, "NVIDIA", "warning"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "gpus", "state"),
+    [("cc (Debian) 12\nmore", "none", "ok"), (None, "none", "absent"), (None, "NVIDIA", "warning")],
+)
 def test_the_check_of_the_page_says_what_it_finds(answer: str | None, gpus: str, state: str) -> None:
     module = house("machines/doctor/software.py")
     host: Any = SimpleNamespace(ask=lambda words: answer if words == ["cc", "--version"] else "", gpus=gpus)

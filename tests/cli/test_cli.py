@@ -106,14 +106,25 @@ LAYOUT = {"layout": ("ordsmed.train.mesh.layout", "Layout")}
 SCHEDULE = ("ordsmed.learn.schedules", "Schedule")
 MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.guard", "Guard"), **LAYOUT}
 TABLES = {  # verb -> tables within its recipe's settings, which help tells of
-    "corpus": {"near": ("ordsmed.corpus.near", "Near"), "held_out": ("ordsmed.corpus.held_out", "Decontaminate"),
-               "given": ("ordsmed.corpus.pipeline", "GivenSplits")},
-    "pretrain": {"phase": ("ordsmed.learn.phases", "Phase"), "phase.schedule": SCHEDULE, **MORE,
-                 "objective.generator (rtd)": ("ordsmed.learn.objectives.rtd", "Generator")},
-    "finetune": {"schedule": SCHEDULE, "adapters": ("ordsmed.nn.adapters", "Adapters"), **MORE,
-                 "task.top": ("ordsmed.learn.upper_layers", "Top")},
+    "corpus": {
+        "near": ("ordsmed.corpus.near", "Near"),
+        "held_out": ("ordsmed.corpus.held_out", "Decontaminate"),
+        "given": ("ordsmed.corpus.pipeline", "GivenSplits"),
+    },
+    "pretrain": {
+        "phase": ("ordsmed.learn.phases", "Phase"),
+        "phase.schedule": SCHEDULE,
+        **MORE,
+        "objective.generator (rtd)": ("ordsmed.learn.objectives.rtd", "Generator"),
+    },
+    "finetune": {
+        "schedule": SCHEDULE,
+        "adapters": ("ordsmed.nn.adapters", "Adapters"),
+        **MORE,
+        "task.top": ("ordsmed.learn.upper_layers", "Top"),
+    },
     "bench": LAYOUT,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("verb", verbs.names())
@@ -139,7 +150,7 @@ def test_menus(ordsmed: Any) -> None:
         for kind in menu.entries(name):
             assert re.search(rf"^  {kind} ", told.out, re.M)
     told = ordsmed("menus", "objectives").out
-    assert "      hide (float | table, 0.15)\n          share of a row's tokens that are predicted" in told
+    assert "      mask_prob (float | table, 0.15)\n          share of a row's tokens that are predicted" in told
     assert "      unit ('token' | 'word' | 'span', 'token')\n" in told
     for kind in menu.entries("objectives"):
         for line in menu.lines(f"ordsmed.learn.objectives.{kind}"):
@@ -239,7 +250,10 @@ def test_a_mistake_is_one_line(ordsmed: Any, words: list[str], said: str) -> Non
         (["pretrain", "r", "--anew=1"], "--anew: found 1; wanted no value"),
         (["pretrain", "r", "--dead", "3h"], "pretrain: --dead: no such flag; did you mean `--deadline`?"),
         (["pretrain", "r", "--batch", "3"], "pretrain: --batch: no such flag; a setting is written `phase.batch=...`"),
-        (["pretrain", "r", "--lr", "3"], "pretrain: --lr: no such flag; a setting is written `phase.rate=...`"),
+        (
+            ["pretrain", "r", "--lr", "3"],
+            "pretrain: --lr: no such flag; a setting is written `phase.learning_rate=...`",
+        ),
         (
             ["pretrain", "r", "--batch-size", "3"],
             "pretrain: --batch-size: no such flag; a setting is written `phase.batch=...`",
@@ -495,10 +509,35 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")
 
 
-GOES_ON = {"as", "make", "quickstart", "fetch", "corpus", "tokenizer", "encode", "pretrain", "finetune", "evaluate",
-           "stability", "bench", "index", "speedrun"}  # fmt: skip
-BEGINS_AGAIN = {"corpus addresses", "corpus judge", "corpus pairs", "corpus shards", "corpus presplit", "corpus split",
-                "encode records", "predict", "embed", "import", "export"}  # fmt: skip
+GOES_ON = {
+    "as",
+    "make",
+    "quickstart",
+    "fetch",
+    "corpus",
+    "tokenizer",
+    "encode",
+    "pretrain",
+    "finetune",
+    "evaluate",
+    "stability",
+    "bench",
+    "index",
+    "speedrun",
+}
+BEGINS_AGAIN = {
+    "corpus addresses",
+    "corpus judge",
+    "corpus pairs",
+    "corpus shards",
+    "corpus presplit",
+    "corpus split",
+    "encode records",
+    "predict",
+    "embed",
+    "import",
+    "export",
+}
 
 
 def test_what_is_left_of_a_verb_that_is_stopped() -> None:

@@ -142,9 +142,15 @@ def test_zsh_completes(scripts: Path, home: Path, line: str, offered: list[str])
     assert sorted(called("zsh", "-f", "-c", ZSH, "-", f"{scripts}/completion.zsh", *line.split())) == offered
 
 
-@pytest.mark.parametrize(("line", "offered"), [*TYPED, *((line, [path]) for line, path in IN_FILES),
-                                               ("ordsmed pretrain tiny/bert out=wo", ["out=work/"]),
-                                               ("ordsmed pretrain --layout=au", ["--layout=auto"])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        *TYPED,
+        *((line, [path]) for line, path in IN_FILES),
+        ("ordsmed pretrain tiny/bert out=wo", ["out=work/"]),
+        ("ordsmed pretrain --layout=au", ["--layout=auto"]),
+    ],
+)
 def test_fish_completes(scripts: Path, home: Path, line: str, offered: list[str]) -> None:
     script = f"source {shlex.quote(f'{scripts}/completion.fish')}; complete -C {shlex.quote(line)}"
     found = [one.split("\t")[0] for one in called("fish", "--no-config", "-c", script)]

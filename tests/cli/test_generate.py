@@ -48,8 +48,25 @@ def test_names_that_people_know(says: Any, tiny_run: Any) -> None:
     wanted = open_model(tiny_run.gpt2, device="cpu").generate(
         "the old", tokens=9, temperature=0.7, best=20, share=0.9, penalty=1.2, stop=(".",), seed=5, samples=2
     )
-    told = says("the old", "--tokens", "9", "--temperature", ".7", "--top-k", "20", "--top-p", ".9", "--stop", ".",
-                "--repetition-penalty", "1.2", "--seed", "5", "--samples", "2")  # fmt: skip
+    told = says(
+        "the old",
+        "--tokens",
+        "9",
+        "--temperature",
+        ".7",
+        "--top-k",
+        "20",
+        "--top-p",
+        ".9",
+        "--stop",
+        ".",
+        "--repetition-penalty",
+        "1.2",
+        "--seed",
+        "5",
+        "--samples",
+        "2",
+    )
     assert told == (0, "".join(f"{text.text}\n" for text in wanted), "")
 
 
@@ -75,8 +92,13 @@ def test_files_in_and_out(says: Any, tiny_run: Any, tmp_path: Path) -> None:
     assert [record["prompt"] + record["continuation"] for record in records] == [text.text for text in texts]
     assert plain[1] == "".join(f"{text.text}\n" for text in texts)
     assert [(record.get("id"), record["sample"]) for record in records] == [
-        (1, 0), (1, 1), (None, 0), (None, 1), (3, 0), (3, 1),
-    ]  # fmt: skip
+        (1, 0),
+        (1, 1),
+        (None, 0),
+        (None, 1),
+        (3, 0),
+        (3, 1),
+    ]
     assert says("--file", str(tmp_path / "p.jsonl"), "--out", str(tmp_path / "o.jsonl"), *how) == (0, "", "")
     assert (tmp_path / "o.jsonl").read_text() == lines
     assert says("--file", str(tmp_path / "p.txt"), "--out", str(tmp_path / "o.txt"), *how)[0] == 0

@@ -71,12 +71,26 @@ def test_what_is_nowhere_is_not_here() -> None:
 
 
 FOUND = {
-    "EMA": "`average", "lora": "`adapters", "mixtures": "`data =", "grid search": "`grid", "optuna": "missing",
-    "distillation": "`objective.teacher", "packing": "`phase.pack", "mfu": "`share_of_peak", "resume": "same command",
-    "gradient accumulation": "`layout.micro", "hub": "`init", "warmup": "`phase.warmup", "FSDP": "`layout.shard",
-    "tensor parallel": "`layout.tensor", "mixed-precision": "`layout.precision", "max_grad_norm": "`clip`",
-    "early stopping": "`patience", "checkpoint averaging": "`average", "label smoothing": "missing",
-}  # fmt: skip
+    "EMA": "`average",
+    "lora": "`adapters",
+    "mixtures": "`data =",
+    "grid search": "`grid",
+    "optuna": "missing",
+    "distillation": "`objective.teacher",
+    "packing": "`phase.pack",
+    "mfu": "`share_of_peak",
+    "resume": "same command",
+    "gradient accumulation": "`layout.micro",
+    "hub": "`init",
+    "warmup": "`phase.warmup",
+    "FSDP": "`layout.shard",
+    "tensor parallel": "`layout.tensor",
+    "mixed-precision": "`layout.precision",
+    "max_grad_norm": "`clip`",
+    "early stopping": "`patience",
+    "checkpoint averaging": "`average",
+    "label smoothing": "missing",
+}
 
 
 @pytest.mark.parametrize(("text", "there"), FOUND.items())

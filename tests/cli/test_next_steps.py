@@ -38,12 +38,21 @@ def test_a_corpus_is_counted_cut_and_encoded(tiny_run: Any, elsewhere: Path) -> 
     counted, learned, encoded = words_of(corpus)
     main(learned)
     assert words_of(Path("work/tokenizer/corpus-wordpiece")) == [
-        ["encode", "folder-wordpiece", f"corpus={corpus}", "tokenizer=work/tokenizer/corpus-wordpiece",
-         "out=work/encode/corpus-wordpiece"]]  # fmt: skip
+        [
+            "encode",
+            "folder-wordpiece",
+            f"corpus={corpus}",
+            "tokenizer=work/tokenizer/corpus-wordpiece",
+            "out=work/encode/corpus-wordpiece",
+        ]
+    ]
     main(encoded)
     assert words_of(Path("work/encode/corpus-wordpiece"))[0] == [
-        "pretrain", "tiny/bert", "data=work/encode/corpus-wordpiece", "out=work/pretrain/corpus-wordpiece"
-    ]  # fmt: skip
+        "pretrain",
+        "tiny/bert",
+        "data=work/encode/corpus-wordpiece",
+        "out=work/pretrain/corpus-wordpiece",
+    ]
     assert counted == ["corpus", "stats", str(corpus)]
 
 

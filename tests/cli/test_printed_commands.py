@@ -32,7 +32,7 @@ validation_rows = 8
 layout = {{ device = "cpu", precision = "fp32" }}
 model = {{ kind = "bert", width = 64, layers = 1, heads = 1, positions = 64 }}
 objective = {{ kind = "mlm" }}
-phase = [{{ steps = 4, length = 32, batch = 4, rate = 1e-3 }}]
+phase = [{{ steps = 4, length = 32, batch = 4, learning_rate = 1e-3 }}]
 """
 FINETUNE = """
 init = "my model"
@@ -127,7 +127,7 @@ def given_to_a_shell(folder: Path, command: str) -> None:
         (("import", "an export", "imported"), "show"),
         (("encode", "folder-wordpiece", "corpus=my model", "tokenizer=my model", "out=ids"), "pretrain recipes"),
     ],
-)  # fmt: skip
+)
 def test_what_a_run_prints_works(
     words: tuple[str, ...], verbs: str, printed: Callable[..., list[str]], folder: Path
 ) -> None:

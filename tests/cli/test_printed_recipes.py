@@ -44,7 +44,11 @@ def test_recipes_are_listed_by_what_they_are_for(capsys: pytest.CaptureFixture[s
     heads = [line.partition(":")[0] for line in everything.splitlines() if line[:1].isalpha()]
     assert heads[0] == "tiny"
     assert [head for head in heads if head in ("corpus", "encode", "pretrain", "bench")] == [
-        "corpus", "encode", "pretrain", "bench"]  # fmt: skip
+        "corpus",
+        "encode",
+        "pretrain",
+        "bench",
+    ]
     assert set(heads) == {name.split("/")[0] for name in names}
     words = [line.split()[0] for line in everything.splitlines() if line.startswith("  ")]
     assert {"tiny/bert", "electra-small"} <= set(words), "as a verb takes them"

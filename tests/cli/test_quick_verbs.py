@@ -18,9 +18,24 @@ finally:
 """
 
 
-@pytest.mark.parametrize("line", ["--help", "help", "help pretrain", "help EMA", "--version", "recipes", "recipes tiny",
-                                  "recipes tiny/bert", "sites", "menus", "menus objectives", "completion bash",
-                                  "survey"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help",
+        "help",
+        "help pretrain",
+        "help EMA",
+        "--version",
+        "recipes",
+        "recipes tiny",
+        "recipes tiny/bert",
+        "sites",
+        "menus",
+        "menus objectives",
+        "completion bash",
+        "survey",
+    ],
+)
 def test_nothing_slow_is_imported(line: str) -> None:
     command = [sys.executable, "-c", ASK.format(slow=SLOW), *line.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -91,13 +91,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     file = str(data / "dev.json")
     return {
         **{verb: [verb, str(folder / f"{verb}.toml")] for verb in ("pretrain", "finetune")},
-        "evaluate": ["evaluate", run, file], "predict": ["predict", run, file, str(folder / "out")],
+        "evaluate": ["evaluate", run, file],
+        "predict": ["predict", run, file, str(folder / "out")],
         "answer": ["answer", run, "what ?", "It is wet."],
         "embed": ["embed", run, str(folder / "lines.txt"), str(folder / "v.npz")],
         "bench": ["bench", "bert-base", *NETWORK, "tokens=2000", "vocabulary=99"],
-        "overhead": ["bench", "overhead"], "task": ["bench", "finetune", *NETWORK],
+        "overhead": ["bench", "overhead"],
+        "task": ["bench", "finetune", *NETWORK],
         "elmo": ["bench", "elmo-small"],
-    }  # fmt: skip
+    }
 
 
 TRAIN = ("pretrain", "finetune")
@@ -113,10 +115,15 @@ def device(words: list[str], verb: str, asked: str) -> list[str]:
 @pytest.mark.parametrize(
     ("count", "asked", "taken"),
     [
-        (0, "auto", "cpu"), (1, "auto", "cuda:0"), (2, "auto", "cuda:0"), (1, "cuda", "cuda:0"), (2, "cuda", "cuda:0"),
-        (2, "cuda:1", "cuda:1"), (2, "cpu", "cpu"),
+        (0, "auto", "cpu"),
+        (1, "auto", "cuda:0"),
+        (2, "auto", "cuda:0"),
+        (1, "cuda", "cuda:0"),
+        (2, "cuda", "cuda:0"),
+        (2, "cuda:1", "cuda:1"),
+        (2, "cpu", "cpu"),
     ],
-)  # fmt: skip
+)
 def test_every_verb_takes_its_device(
     gpus: Callable[[int], None], made: dict[str, list[str]], verb: str, count: int, asked: str, taken: str
 ) -> None:
@@ -130,13 +137,19 @@ def test_every_verb_takes_its_device(
     ("count", "asked", "said"),
     [
         (0, "cuda", "found cuda, but torch sees no GPU; name `cpu` or `auto`"),
-        (1, "cuda:1", "found cuda:1; wanted cuda:0"), (1, "gpu", "found gpu; wanted auto, cpu or cuda"),
+        (1, "cuda:1", "found cuda:1; wanted cuda:0"),
+        (1, "gpu", "found gpu; wanted auto, cpu or cuda"),
     ],
-)  # fmt: skip
+)
 def test_a_device_that_is_not_there_is_one_line(
-    gpus: Callable[[int], None], made: dict[str, list[str]], capsys: pytest.CaptureFixture[str], verb: str, count: int,
-    asked: str, said: str,
-) -> None:  # fmt: skip
+    gpus: Callable[[int], None],
+    made: dict[str, list[str]],
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
+    count: int,
+    asked: str,
+    said: str,
+) -> None:
     gpus(count)
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(device(made[verb], verb, asked))
@@ -148,9 +161,14 @@ def test_a_device_that_is_not_there_is_one_line(
 @pytest.mark.parametrize("verb", TRAIN)
 @pytest.mark.parametrize(("local", "count", "taken"), [(0, 2, "cuda:0"), (1, 2, "cuda:1"), (1, 0, "cpu")])
 def test_each_of_two_processes_takes_its_own(
-    gpus: Callable[[int], None], made: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch, verb: str, local: int,
-    count: int, taken: str,
-) -> None:  # fmt: skip
+    gpus: Callable[[int], None],
+    made: dict[str, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    local: int,
+    count: int,
+    taken: str,
+) -> None:
     gpus(count)
     for name, value in (("RANK", local), ("WORLD_SIZE", 2), ("LOCAL_RANK", local), ("LOCAL_WORLD_SIZE", 2)):
         monkeypatch.setenv(name, str(value))
@@ -161,9 +179,13 @@ def test_each_of_two_processes_takes_its_own(
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("more", [[], ["--devices", "2"], ["layout.device=auto"]])
 def test_a_dry_run_takes_no_device(
-    gpus: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    count: int, more: list[str],
-) -> None:  # fmt: skip
+    gpus: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+    more: list[str],
+) -> None:
     gpus(count)
     monkeypatch.chdir(tmp_path)
     cli.main(["pretrain", "tiny/bert", "--dry-run", *more])

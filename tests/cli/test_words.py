@@ -29,8 +29,15 @@ PREDICTED = Predicted(Path("out"), {}, LINES)
 ASKED = {"step": None, "device": "auto", "threads": None, "precision": "fp32"}
 ASKED_ALL = {"step": 3, "device": "cpu", "threads": 2, "precision": "bf16"}
 ASK = ["--step", "3", "--device", "cpu", "--threads", "2", "--precision", "bf16"]
-FETCHED = {"out": "work/fetch", "mirror": None, "allow_missing": False, "private": False, "timeout": 20.0,
-           "slowest": 1000, "attempts": 3}  # fmt: skip
+FETCHED = {
+    "out": "work/fetch",
+    "mirror": None,
+    "allow_missing": False,
+    "private": False,
+    "timeout": 20.0,
+    "slowest": 1000,
+    "attempts": 3,
+}
 PLAIN = {"anew": False, "title": "", "language": "", "licence": None, "to": None, "overrides": []}
 SHARED = {"train": 256, "test": 0, "fraction": 0.1, "splits": "train", "anew": False}
 ANSWERED = {"file": "", "best": 3, "as_json": False}
@@ -59,80 +66,193 @@ REHEARSED = (None, ["the plan"])
 HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("fetch", "web.fetch_tables.listing", LINES, (), {}),
     ("fetch a b", "web.fetch.fetch", LINES, (["a", "b"],), FETCHED),
-    ("fetch a --out o --mirror m --allow-missing --private --timeout 1.5 --slowest 7 --attempts 9",
-     "web.fetch.fetch", LINES, (["a"],),
-     {"out": "o", "mirror": "m", "allow_missing": True, "private": True, "timeout": 1.5, "slowest": 7, "attempts": 9}),
+    (
+        "fetch a --out o --mirror m --allow-missing --private --timeout 1.5 --slowest 7 --attempts 9",
+        "web.fetch.fetch",
+        LINES,
+        (["a"],),
+        {
+            "out": "o",
+            "mirror": "m",
+            "allow_missing": True,
+            "private": True,
+            "timeout": 1.5,
+            "slowest": 7,
+            "attempts": 9,
+        },
+    ),
     ("corpus r seed=1 --part 1/2", "corpus.pipeline.partly", LINES, ("r", ["seed=1"]), {"part": "1/2", "until": None}),
     ("corpus r --until read", "corpus.pipeline.partly", LINES, ("r", []), {"part": None, "until": "read"}),
     ("corpus stats f", "tell.show.stats.stats", LINES, ("f",), {"tokenizer": None, "wide": 0}),
     ("corpus stats f --tokenizer t", "tell.show.stats.stats", LINES, ("f",), {"tokenizer": "t", "wide": 0}),
     ("corpus shards a b out", "corpus.shards.shards", LINES, (["a", "b"], "out"), SHARED),
-    ("corpus shards a out --train 3 --test 2 --fraction 0.5 --splits all --anew", "corpus.shards.shards", LINES,
-     (["a"], "out"), {"train": 3, "test": 2, "fraction": 0.5, "splits": "all", "anew": True}),
+    (
+        "corpus shards a out --train 3 --test 2 --fraction 0.5 --splits all --anew",
+        "corpus.shards.shards",
+        LINES,
+        (["a"], "out"),
+        {"train": 3, "test": 2, "fraction": 0.5, "splits": "all", "anew": True},
+    ),
     ("corpus presplit a out", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": False}),
-    ("corpus split a b out --dev 0.1 --seed 3", "corpus.loose.split", LINES, (["a", "b"], "out"),
-     {"dev": 0.1, "test": 0.0, "seed": 3, "anew": False}),
+    (
+        "corpus split a b out --dev 0.1 --seed 3",
+        "corpus.loose.split",
+        LINES,
+        (["a", "b"], "out"),
+        {"dev": 0.1, "test": 0.0, "seed": 3, "anew": False},
+    ),
     ("corpus pairs a out", "corpus.pairs.write_pairs", LINES, (["a"], "out", Pairing()), {"anew": False}),
-    ("corpus pairs a b out --kinds cloze=2 title --length 90 --shortest 4 --most 8 --near 0 --against t u --split test"
-     " --seed 3 --anew", "corpus.pairs.write_pairs", LINES,
-     (["a", "b"], "out", Pairing({"cloze": 2.0, "title": 1.0}, 90, 4, 8, 0.0, ("t", "u"), "test", 3)), {"anew": True}),
+    (
+        "corpus pairs a b out --kinds cloze=2 title --length 90 --min-words 4 --max-pairs 8 --near 0 --against t u --split test"
+        " --seed 3 --anew",
+        "corpus.pairs.write_pairs",
+        LINES,
+        (["a", "b"], "out", Pairing({"cloze": 2.0, "title": 1.0}, 90, 4, 8, 0.0, ("t", "u"), "test", 3)),
+        {"anew": True},
+    ),
     ("corpus presplit a out --anew", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": True}),
-    ("corpus addresses a b out", "web.urls.write_list", LINES, (["a", "b"], "out", Rules()),
-     {"private": False, "anew": False}),
-    ("corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
-     "web.urls.write_list", LINES, (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
-     {"private": True, "anew": True}),
-    ("evaluate r", "use.predict.evaluate", BOTH, (None, [], []), {"most_unknown": 0.1}),
-    ("evaluate r f task.length=9 g=1", "use.predict.evaluate", BOTH, (None, ["f", "g=1"], ["task.length=9"]),
-     {"most_unknown": 0.1}),
-    ("predict r f task.a=1 g out", "use.predict.predict", PREDICTED, (None, ["f", "g"], "out", ["task.a=1"]),
-     {"anew": False, "scores": False}),
-    ("predict r f out --anew --scores", "use.predict.predict", PREDICTED, (None, ["f"], "out", []),
-     {"anew": True, "scores": True}),
+    (
+        "corpus addresses a b out",
+        "web.urls.write_list",
+        LINES,
+        (["a", "b"], "out", Rules()),
+        {"private": False, "anew": False},
+    ),
+    (
+        "corpus addresses a out --score 5 --over-18 --blacklist usual --pattern x --pattern y --private --anew",
+        "web.urls.write_list",
+        LINES,
+        (["a"], "out", Rules(5, True, ["usual"], ["x", "y"])),
+        {"private": True, "anew": True},
+    ),
+    ("evaluate r", "use.predict.evaluate", BOTH, (None, [], []), {"max_unknown": 0.1}),
+    (
+        "evaluate r f task.length=9 g=1",
+        "use.predict.evaluate",
+        BOTH,
+        (None, ["f", "g=1"], ["task.length=9"]),
+        {"max_unknown": 0.1},
+    ),
+    (
+        "predict r f task.a=1 g out",
+        "use.predict.predict",
+        PREDICTED,
+        (None, ["f", "g"], "out", ["task.a=1"]),
+        {"anew": False, "scores": False},
+    ),
+    (
+        "predict r f out --anew --scores",
+        "use.predict.predict",
+        PREDICTED,
+        (None, ["f"], "out", []),
+        {"anew": True, "scores": True},
+    ),
     ("answer r q task.a=1 c", "use.answer.answer_lines", LINES, (None, ["q", "c"], STDIN, ["task.a=1"]), ANSWERED),
-    ("answer r --file f --best 7 --json", "use.answer.answer_lines", LINES, (None, [], STDIN, []),
-     {"file": "f", "best": 7, "as_json": True}),
+    (
+        "answer r --file f --best 7 --json",
+        "use.answer.answer_lines",
+        LINES,
+        (None, [], STDIN, []),
+        {"file": "f", "best": 7, "as_json": True},
+    ),
     ("score rte a task.x=1 b p", "use.score.score", {"made": 1}, ("rte", ["a", "b"], "p", ["task.x=1"]), {}),
     ("fill r t", "api.model.open", Asked(best=5), ("r",), {**ASKED, "device": "cpu"}),
-    ("fill r t u --best 2 --step 0 --threads 3 --precision int8", "api.model.open", Asked(best=2), ("r",),
-     {"step": 0, "device": "cpu", "threads": 3, "precision": "int8"}),
+    (
+        "fill r t u --best 2 --step 0 --threads 3 --precision int8",
+        "api.model.open",
+        Asked(best=2),
+        ("r",),
+        {"step": 0, "device": "cpu", "threads": 3, "precision": "int8"},
+    ),
     ("embed r in o.h5", "use.embed.embed", "made", (None, "in", "o.h5", Form()), {"anew": False}),
-    ("embed r - o.h5 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
-     "--batch 3 --carry --cut", "use.embed.embed", "made",
-     (None, STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "", "float16", 3, True, True)),
-     {"anew": True}),
-    ("embed r in o.h5 --mix m.json", "use.embed.embed", "made", (None, "in", "o.h5", Form(mix="m.json")),
-     {"anew": False}),
+    (
+        "embed r - o.h5 --anew --of sentences --layers 0,-1 --pieces first --pool first --dtype float16 "
+        "--batch 3 --carry --cut",
+        "use.embed.embed",
+        "made",
+        (None, STDIN, "o.h5", Form("sentences", "0,-1", "", "first", "first", "", "float16", 3, True, True)),
+        {"anew": True},
+    ),
+    (
+        "embed r in o.h5 --mix m.json",
+        "use.embed.embed",
+        "made",
+        (None, "in", "o.h5", Form(mix="m.json")),
+        {"anew": False},
+    ),
     ("import a b", "weights.importing.take_over", LINES, ("a", "b", []), {"anew": False}),
     ("import a b model.x=1 --anew", "weights.importing.take_over", LINES, ("a", "b", ["model.x=1"]), {"anew": True}),
     ("export r o", "api.making.export", Asked(), ("r", "o"), {"step": None, **PLAIN}),
-    ("export r o --step 7 --anew --licence MIT --to f --set a=1 --set b=2", "api.making.export", Asked(),
-     ("r", "o"), {"step": 7, **PLAIN, "anew": True, "licence": "MIT", "to": "f", "overrides": ["a=1", "b=2"]}),
-    ("export r o --step all --licence MIT", "api.making.export", Asked(), ("r", "o"),
-     {"step": "all", **PLAIN, "licence": "MIT"}),
-    ("show r", "tell.show.show.show", LINES, ("r", []),
-     {"site": "", "devices": 0, "own_settings": False, "defaults": False}),
-    ("show r a=1 b=2 --settings --site s --devices 3", "tell.show.show.show", LINES, ("r", ["a=1", "b=2"]),
-     {"site": "s", "devices": 3, "own_settings": True, "defaults": False}),
-    ("show r --all", "tell.show.show.show", LINES, ("r", []),
-     {"site": "", "devices": 0, "own_settings": False, "defaults": True}),
+    (
+        "export r o --step 7 --anew --licence MIT --to f --set a=1 --set b=2",
+        "api.making.export",
+        Asked(),
+        ("r", "o"),
+        {"step": 7, **PLAIN, "anew": True, "licence": "MIT", "to": "f", "overrides": ["a=1", "b=2"]},
+    ),
+    (
+        "export r o --step all --licence MIT",
+        "api.making.export",
+        Asked(),
+        ("r", "o"),
+        {"step": "all", **PLAIN, "licence": "MIT"},
+    ),
+    (
+        "show r",
+        "tell.show.show.show",
+        LINES,
+        ("r", []),
+        {"site": "", "devices": 0, "own_settings": False, "defaults": False},
+    ),
+    (
+        "show r a=1 b=2 --settings --site s --devices 3",
+        "tell.show.show.show",
+        LINES,
+        ("r", ["a=1", "b=2"]),
+        {"site": "s", "devices": 3, "own_settings": True, "defaults": False},
+    ),
+    (
+        "show r --all",
+        "tell.show.show.show",
+        LINES,
+        ("r", []),
+        {"site": "", "devices": 0, "own_settings": False, "defaults": True},
+    ),
     ("show r s a=1", "tell.show.show.difference", LINES, ("r", "s", ["a=1"]), {}),
     ("show r --step 4", "tell.show.show.documents", LINES, ("r", 4), {}),
     ("show r a=1 --layout", "tell.show.show.layout", LINES, ("r", ["a=1"]), {"layout": "", "site": "", "devices": 0}),
-    ("show r --layout 1x2x1 --devices 2 --site s", "tell.show.show.layout", LINES, ("r", []),
-     {"layout": "1x2x1", "site": "s", "devices": 2}),
-    ("pretrain r a=1 --dry-run", "train.pretrain.pretrain.rehearse", REHEARSED, ("r", ["a=1"]),
-     {"devices": 0, "deadline": None, "anew": False, "layout": "", "site": ""}),
-    ("pretrain r --dry-run --anew --deadline 2m --layout auto", "train.pretrain.pretrain.rehearse",
-     REHEARSED, ("r", []),
-     {"devices": 0, "deadline": 120.0, "anew": True, "layout": "auto", "site": ""}),
-    ("finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3 --part 1/2",
-     "train.finetune.finetune.rehearse", REHEARSED, ("r", ["layout.threads=3"]),
-     {"devices": 2, "deadline": None, "anew": False, "layout": "1x2x1", "site": "s", "part": "1/2"}),
+    (
+        "show r --layout 1x2x1 --devices 2 --site s",
+        "tell.show.show.layout",
+        LINES,
+        ("r", []),
+        {"layout": "1x2x1", "site": "s", "devices": 2},
+    ),
+    (
+        "pretrain r a=1 --dry-run",
+        "train.pretrain.pretrain.rehearse",
+        REHEARSED,
+        ("r", ["a=1"]),
+        {"devices": 0, "deadline": None, "anew": False, "layout": "", "site": ""},
+    ),
+    (
+        "pretrain r --dry-run --anew --deadline 2m --layout auto",
+        "train.pretrain.pretrain.rehearse",
+        REHEARSED,
+        ("r", []),
+        {"devices": 0, "deadline": 120.0, "anew": True, "layout": "auto", "site": ""},
+    ),
+    (
+        "finetune r --dry-run --devices 2 --layout 1x2x1 --site s --threads 3 --part 1/2",
+        "train.finetune.finetune.rehearse",
+        REHEARSED,
+        ("r", ["layout.threads=3"]),
+        {"devices": 2, "deadline": None, "anew": False, "layout": "1x2x1", "site": "s", "part": "1/2"},
+    ),
     ("bench r a=1", "measure.bench.bench.bench", LINES, ("r", ["a=1"]), {"json_line": False, "left": ANY}),
     ("bench r --json", "measure.bench.bench.bench", LINES, ("r", []), {"json_line": True, "left": ANY}),
     ("quickstart", "maker.make.make", Asked(), ("stdlib", "work/quickstart"), {"hours": 0.05}),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -157,9 +277,14 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(("words", "deed", "answers", "args", "how"), HANDED, ids=[case[0] for case in HANDED])
 def test_what_a_deed_is_given(
-    given: Any, capsys: pytest.CaptureFixture[str], words: str, deed: str, answers: Any, args: tuple[Any, ...],
+    given: Any,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    deed: str,
+    answers: Any,
+    args: tuple[Any, ...],
     how: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     given("api.model.open", OpenModel(None))  # type: ignore[arg-type]
     given("use.embed.prepared", None)
     calls = given(deed, answers)
@@ -175,8 +300,13 @@ def test_what_a_deed_is_given(
 @pytest.mark.parametrize("words", ["evaluate r f", "predict r f out", "answer r q c", "embed r in o.h5"])
 def test_how_a_model_is_opened(given: Any, words: str) -> None:
     opened = given("api.model.open", OpenModel(None))  # type: ignore[arg-type]
-    for deed, answers in (("predict.evaluate", BOTH), ("predict.predict", PREDICTED), ("answer.answer_lines", LINES),
-                          ("embed.embed", "made"), ("embed.prepared", None)):  # fmt: skip
+    for deed, answers in (
+        ("predict.evaluate", BOTH),
+        ("predict.predict", PREDICTED),
+        ("answer.answer_lines", LINES),
+        ("embed.embed", "made"),
+        ("embed.prepared", None),
+    ):
         given(f"apply.{deed}", answers)
     cli.main(words.split())
     cli.main([*words.split(), *ASK])
@@ -387,13 +517,23 @@ def test_words_without_a_flag_and_its_number() -> None:
 
 
 LEAST = {
-    "corpus shards a o --train": 1, "corpus shards a o --test": 0, "pretrain r --restarts": 0,
+    "corpus shards a o --train": 1,
+    "corpus shards a o --test": 0,
+    "pretrain r --restarts": 0,
     "pretrain r --devices": 1,
-    "show r --devices": 1, "fill r --step": 0, "fill r --best": 1, "evaluate r --step": 0, "answer r --best": 1,
-    "generate r --tokens": 1, "generate r --samples": 1, "generate r --seed": 0, "embed r i o --batch": 1,
+    "show r --devices": 1,
+    "fill r --step": 0,
+    "fill r --best": 1,
+    "evaluate r --step": 0,
+    "answer r --best": 1,
+    "generate r --tokens": 1,
+    "generate r --samples": 1,
+    "generate r --seed": 0,
+    "embed r i o --batch": 1,
     "show r --step": 1,
-    "fill r --threads": 1, "export r o --step": 0,
-}  # fmt: skip
+    "fill r --threads": 1,
+    "export r o --step": 0,
+}
 
 
 @pytest.mark.parametrize("words", LEAST)

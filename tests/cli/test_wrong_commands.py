@@ -85,7 +85,14 @@ def test_words_of_other_tools_lead_to_what_exists() -> None:
 
 
 def test_what_is_wrong_with_a_remedy_is_found() -> None:
-    for text in ("`ordsmed traim x`", "`ordsmed make TEXTS OUT --lang no`", "add --nothing", "`model.hiden=3`",
-                 "`ordsmed pretrain tiny/bert phase.lr=1`", "did you mean `--anew`?", "`ordsmed export RUN`",
-                 "`ordsmed finetune glue task.nme=rte`"):  # fmt: skip
+    for text in (
+        "`ordsmed traim x`",
+        "`ordsmed make TEXTS OUT --lang no`",
+        "add --nothing",
+        "`model.hiden=3`",
+        "`ordsmed pretrain tiny/bert phase.lr=1`",
+        "did you mean `--anew`?",
+        "`ordsmed export RUN`",
+        "`ordsmed finetune glue task.nme=rte`",
+    ):
         assert list(remedies.faults("make", text)), text

@@ -29,9 +29,17 @@ class Cluster:
         place = site.find(str(folder / "site.toml"))
         self.record = folder / "a.tries"
         self.job = slurm.BatchJob(
-            words=("pretrain", "x"), place=place, title="x", folder=folder, log=folder / "log", hours=24, nodes=nodes,
-            record=self.record, saves=folder, **job,
-        )  # fmt: skip
+            words=("pretrain", "x"),
+            place=place,
+            title="x",
+            folder=folder,
+            log=folder / "log",
+            hours=24,
+            nodes=nodes,
+            record=self.record,
+            saves=folder,
+            **job,
+        )
         self.command(
             "srun",
             """case "$*" in *" -c "*) exit ;; esac  # what is imported is asked first
@@ -62,9 +70,11 @@ esac""",
         path = self.folder / "job.sh"
         path.write_text(slurm.script(self.job))
         more = {
-            "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": self.nodes,
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_NODELIST": self.nodes,
             **environment,
-        }  # fmt: skip
+        }
         with (self.folder / "log").open("ab") as log:
             done = subprocess.run(["bash", path], env=os.environ | more, stdout=log, stderr=log, check=False)
         return done.returncode
@@ -83,10 +93,14 @@ esac""",
 @pytest.mark.parametrize(
     ("status", "line"),
     [
-        (137, KILLED), (75, NAMED), (75, f"{KILLED}\n{ECHO}"), (139, KILLED), (253, KILLED),
+        (137, KILLED),
+        (75, NAMED),
+        (75, f"{KILLED}\n{ECHO}"),
+        (139, KILLED),
+        (253, KILLED),
         (137, f"{KILLED}\nsrun: First task exited 120s ago\nsrun: error: n1: task 0: Killed"),
     ],
-)  # fmt: skip
+)
 def test_what_was_lost_is_sent_in_again_without_its_node(tmp_path: Path, status: int, line: str) -> None:
     cluster = Cluster(tmp_path)
     assert cluster.run((status, line)) == status
@@ -98,10 +112,16 @@ def test_what_was_lost_is_sent_in_again_without_its_node(tmp_path: Path, status:
 @pytest.mark.parametrize(
     ("status", "line"),
     [
-        (1, EXITED), (2, "ordsmed: submit: no such flag"), (75, EXITED), (137, f"{EXITED}\n{KILLED}"), (143, EXITED),
-        (130, ""), (127, "python: not found"), (75, f"{EXITED}\nsrun: First task exited 120s ago\n{KILLED}"),
+        (1, EXITED),
+        (2, "ordsmed: submit: no such flag"),
+        (75, EXITED),
+        (137, f"{EXITED}\n{KILLED}"),
+        (143, EXITED),
+        (130, ""),
+        (127, "python: not found"),
+        (75, f"{EXITED}\nsrun: First task exited 120s ago\n{KILLED}"),
     ],
-)  # fmt: skip
+)
 def test_an_error_of_its_own_ends_the_job(tmp_path: Path, status: int, line: str) -> None:
     cluster = Cluster(tmp_path, spares=1)
     assert cluster.run((status, line)) == status

@@ -43,11 +43,28 @@ def likeness(**changes: Any) -> measurements.Measurement:
     """Of tiny/bert on this machine."""
     own = here()
     speed = changes.get("flops_per_second", 5e9)
-    same = {"family": "bert", "task": "mlm", "optimizer": "adamw", "device": devices.name_of(torch.device("cpu")),
-            "kind": "cpu", "precision": "fp32", "software": "ordsmed", "measure": "training", "processes": 1,
-            "threads": own_threads(), "batch": 64, "length": 32, "flops_per_second": 5e9, "step_seconds": 1.0,
-            "step_seconds_least": 1.0, "step_seconds_most": 1.0, "recompute": False, "compile": False,
-            "tokens_per_second": speed * own.tokens / work_of()[1], "energy": None}  # fmt: skip
+    same = {
+        "family": "bert",
+        "task": "mlm",
+        "optimizer": "adamw",
+        "device": devices.name_of(torch.device("cpu")),
+        "kind": "cpu",
+        "precision": "fp32",
+        "software": "ordsmed",
+        "measure": "training",
+        "processes": 1,
+        "threads": own_threads(),
+        "batch": 64,
+        "length": 32,
+        "flops_per_second": 5e9,
+        "step_seconds": 1.0,
+        "step_seconds_least": 1.0,
+        "step_seconds_most": 1.0,
+        "recompute": False,
+        "compile": False,
+        "tokens_per_second": speed * own.tokens / work_of()[1],
+        "energy": None,
+    }
     return measurement(**{**same, **changes})
 
 
@@ -127,8 +144,14 @@ def test_what_differs_makes_it_less_sure(folder: Path, changes: dict[str, Any], 
 
 
 def test_the_nearest_measurement_is_taken(folder: Path) -> None:
-    measurements.add(folder / "m.jsonl", [likeness(family="gpt2", flops_per_second=1e9, tokens_per_second=1e4),
-                                          likeness(), likeness(length=128, flops_per_second=2e9)])  # fmt: skip
+    measurements.add(
+        folder / "m.jsonl",
+        [
+            likeness(family="gpt2", flops_per_second=1e9, tokens_per_second=1e4),
+            likeness(),
+            likeness(length=128, flops_per_second=2e9),
+        ],
+    )
     assert here(file=folder / "m.jsonl").speed.flops.likely == 5e9
 
 
@@ -209,8 +232,15 @@ def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(machinery, "_steps_of", spy)
     monkeypatch.setattr(machinery, "LONG", 0.0)
-    words = (f"data={make_store(folder / 'data')}", "model.width=32", "model.layers=1", "model.heads=2",
-             "phase.steps=40", "phase.warmup=0", "phase.batch=4")  # fmt: skip
+    words = (
+        f"data={make_store(folder / 'data')}",
+        "model.width=32",
+        "model.layers=1",
+        "model.heads=2",
+        "phase.steps=40",
+        "phase.warmup=0",
+        "phase.batch=4",
+    )
     found = here(*words, measure=True)
     assert [(start, len(steps)) for start, steps in timed] == [(0, machinery.TIMED), (40, machinery.TIMED)]
     assert all(second > 0 for _, steps in timed for second in steps)
@@ -329,9 +359,10 @@ def test_it_is_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str
 def test_times_that_were_reported_lie_in_our_range() -> None:
     """NVIDIA's and Megatron's do; what is far off is so for reasons that their sources do not tell."""
     outside = {
-        claim.code for claim in survey.claims()
+        claim.code
+        for claim in survey.claims()
         if (ours := claims.estimated(claim)) and not ours.least <= claim.hours[0] <= ours.most
-    }  # fmt: skip
+    }
     assert outside == {"huggingface-bert", "google-electra"}
 
 
@@ -355,8 +386,14 @@ def test_a_range_turns_round() -> None:
 
 
 def test_gpus_by_what_torch_calls_them() -> None:
-    names = {"NVIDIA A100-SXM4-80GB": "A100-80", "NVIDIA A100-SXM4-40GB": "A100", "Tesla V100-SXM2-32GB": "V100-32",
-             "NVIDIA GH200 480GB": "GH200", "AMD Instinct MI250X": "MI250X", "NVIDIA RTX 3090": ""}  # fmt: skip
+    names = {
+        "NVIDIA A100-SXM4-80GB": "A100-80",
+        "NVIDIA A100-SXM4-40GB": "A100",
+        "Tesla V100-SXM2-32GB": "V100-32",
+        "NVIDIA GH200 480GB": "GH200",
+        "AMD Instinct MI250X": "MI250X",
+        "NVIDIA RTX 3090": "",
+    }
     assert {device: gpus.named(device) for device in names} == names
 
 

@@ -48,7 +48,7 @@ def sbatch(place: str, folder: Path, *words: str | Path) -> str:
 def wish_of(place: str, **more: object) -> Wish:
     part = find(place).partition
     gpus = 0 if part.gpu == "none" else part.gpus or 1
-    return Wish(site=place, account="x", gpus=gpus, nodes=part.least_nodes or 1, time="10m", **more)  # type: ignore[arg-type]
+    return Wish(site=place, account="x", gpus=gpus, nodes=part.min_nodes or 1, time="10m", **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if find(place).site.state == "retired"])
@@ -61,7 +61,7 @@ def test_nothing_is_sent_to_a_machine_that_is_no_more(place: str) -> None:
 def test_its_slurm_takes_what_is_trained_and_made(name: str, folder: Path) -> None:
     """A training on the usual partition, a corpus on that without GPUs."""
     place = find(name)
-    nodes = place.partition.least_nodes or 1
+    nodes = place.partition.min_nodes or 1
     wish = Wish(name, account="x", gpus=place.partition.gpus, nodes=nodes, time="10m")
     scripts = [prepare("tiny/bert", [], wish).path]
     if place.site.without_gpus:
@@ -87,7 +87,7 @@ def test_its_slurm_takes_run_sub(place: str, folder: Path) -> None:
     work = decide(InstallWish(place, "docker", image="nvcr.io/x:1", prefix=str(folder / "soft")))
     (folder / "run.sub").write_text(make.WRITERS["docker"](work)["run.sub"])
     is_bash(folder / "run.sub")
-    nodes = find(place).partition.least_nodes or 1
+    nodes = find(place).partition.min_nodes or 1
     assert sbatch(place, folder, "--account=x", f"--nodes={nodes}", "--time=00:10:00", folder / "run.sub") == ""
 
 
@@ -102,12 +102,19 @@ def test_the_stand_in_refuses_as_slurm_does(folder: Path) -> None:
     fine = ("--partition=accel", "--account=x", "--gpus=4", "--mem-per-gpu=91G", "--time=1-00:00:00")
     assert refused("saga:accel", *fine) == ""
     for change, complaint in (
-        ("--partition=excel", "Invalid partition name"), ("--account=y", "Invalid account"),
-        ("--gpus=5", "node configuration"), ("--mem-per-gpu=92G", "Memory specification can not"),
-        ("--time=15-00:00:00", "time limit is invalid"), ("--qos=devil", "Invalid qos"),
-        ("--constraint=fast", "Invalid feature"), ("--nodes=8", "Node count"), ("--cpus-per-task=25", "CPU count"),
-        ("--mem=10G", "mutually exclusive"), ("--gres=gpu:v100:1", "generic resource"), ("--gpu=4", "unrecognized"),
-    ):  # fmt: skip
+        ("--partition=excel", "Invalid partition name"),
+        ("--account=y", "Invalid account"),
+        ("--gpus=5", "node configuration"),
+        ("--mem-per-gpu=92G", "Memory specification can not"),
+        ("--time=15-00:00:00", "time limit is invalid"),
+        ("--qos=devil", "Invalid qos"),
+        ("--constraint=fast", "Invalid feature"),
+        ("--nodes=8", "Node count"),
+        ("--cpus-per-task=25", "CPU count"),
+        ("--mem=10G", "mutually exclusive"),
+        ("--gres=gpu:v100:1", "generic resource"),
+        ("--gpu=4", "unrecognized"),
+    ):
         assert complaint in refused("saga:accel", *fine, change), change
     assert "must specify how much memory" in refused("saga:accel", *fine[:3])
     assert "Invalid account" in refused("saga:accel", "--partition=accel", "--mem=1G")

@@ -60,7 +60,7 @@ callbacks = ["slow_steps"]
 layout = {{ device = "cpu", threads = 1, precision = "fp32" }}
 model = {{ kind = "bert", width = 32, layers = 1, heads = 2, positions = 32 }}
 objective = {{ kind = "mlm" }}
-phase = [{{ steps = {STEPS}, length = 32, batch = 8, rate = 2e-3, warmup = 2 }}]
+phase = [{{ steps = {STEPS}, length = 32, batch = 8, learning_rate = 2e-3, warmup = 2 }}]
 """)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

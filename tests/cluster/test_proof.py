@@ -137,12 +137,23 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize(("wish", "message"), [
-    ({"site": "contained.toml", "overlay": "y.sqsh"},
-     "--overlay: found y.sqsh, and there is no such file; `ordsmed install --site contained.toml --by overlay --yes`"),
-    ({"site": "here.toml", "overlay": "here.toml"}, "--overlay: found one, and here.toml has no container; wanted an"),
-    ({"site": "contained.toml", "overlay": "here.toml", "enroot": True}, "--overlay: found one with --enroot; wanted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (
+            {"site": "contained.toml", "overlay": "y.sqsh"},
+            "--overlay: found y.sqsh, and there is no such file; `ordsmed install --site contained.toml --by overlay --yes`",
+        ),
+        (
+            {"site": "here.toml", "overlay": "here.toml"},
+            "--overlay: found one, and here.toml has no container; wanted an",
+        ),
+        (
+            {"site": "contained.toml", "overlay": "here.toml", "enroot": True},
+            "--overlay: found one with --enroot; wanted",
+        ),
+    ],
+)
 @pytest.mark.usefixtures("run")
 def test_overlays_that_cannot_be(wish: dict[str, str], message: str) -> None:
     with pytest.raises(RecipeError) as refused:

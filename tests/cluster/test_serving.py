@@ -39,9 +39,17 @@ def test_the_script_serves_to_who_knows_the_token(folder: Path, capsys: pytest.C
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     command = next(line for line in script.splitlines() if "srun --kill" in line)
     assert shlex.split(command)[-10:] == [
-        "ordsmed", "serve", str(folder / "small"), f"de={folder / 'small'}", "--host", "0.0.0.0", "--port", "0",
-        "--token-file", str(token),
-    ]  # fmt: skip
+        "ordsmed",
+        "serve",
+        str(folder / "small"),
+        f"de={folder / 'small'}",
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "0",
+        "--token-file",
+        str(token),
+    ]
     assert {"--nodes=1", "--ntasks-per-node=1", "--time=04:00:00", "--signal=TERM@60", "--no-requeue"} <= {
         line.split("  #")[0].removeprefix("#SBATCH ") for line in script.splitlines()
     }

@@ -74,8 +74,17 @@ def directives(script: str) -> list[str]:
 def test_a_script_says_all_that_the_site_asks_for() -> None:
     """Saga counts the GPUs of a job, and swaps its modules for the processors of A100."""
     script = text(site="saga:a100", nodes=2, account="nn1", time="3h")
-    assert {"--partition=a100", "--nodes=2", "--ntasks-per-node=4", "--gpus=8", "--cpus-per-task=8", "--time=03:00:00",
-            "--account=nn1", "--requeue", "--signal=TERM@300"} <= set(directives(script))  # fmt: skip
+    assert {
+        "--partition=a100",
+        "--nodes=2",
+        "--ntasks-per-node=4",
+        "--gpus=8",
+        "--cpus-per-task=8",
+        "--time=03:00:00",
+        "--account=nn1",
+        "--requeue",
+        "--signal=TERM@300",
+    } <= set(directives(script))
     assert "module --force swap StdEnv Zen2Env" in script
     assert 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"' in script
     assert "ordsmed pretrain tiny/bert --site saga:a100" in script
@@ -85,14 +94,26 @@ def test_each_part_of_the_site_has_its_line(cluster: str, folder: Path) -> None:
     script = text(site=cluster, nodes=4, tasks=2, quality="devel", time="90m", save=30)
     lines = script.splitlines()
     assert directives(script) == [
-        "--job-name=pretrain-tiny-bert", "--partition=main", "--nodes=4", "--ntasks-per-node=2", "--cpus-per-task=4",
-        "--time=01:30:00", "--qos=devel", "--exclusive", "--signal=TERM@30", "--requeue", "--open-mode=append",
+        "--job-name=pretrain-tiny-bert",
+        "--partition=main",
+        "--nodes=4",
+        "--ntasks-per-node=2",
+        "--cpus-per-task=4",
+        "--time=01:30:00",
+        "--qos=devel",
+        "--exclusive",
+        "--signal=TERM@30",
+        "--requeue",
+        "--open-mode=append",
         f"--output={folder / submit.JOBS}/pretrain-tiny-bert-1-%j.log",
-    ]  # fmt: skip
+    ]
     begin = lines.index(f"cd {folder} || exit 1")
     assert lines[begin + 1 : begin + 5] == [
-        "module purge", "module use /here", "module load torch/2", "export MASTER_ADDR='n 1'",
-    ]  # fmt: skip
+        "module purge",
+        "module use /here",
+        "module load torch/2",
+        "export MASTER_ADDR='n 1'",
+    ]
     srun = lines[lines.index("run() {") + 1].strip()
     assert srun.startswith("srun --kill-on-bad-exit=0 --wait=120 ")
     assert srun.endswith(f" -m ordsmed pretrain tiny/bert --site {folder}/here.toml")
@@ -141,9 +162,10 @@ def test_nvidia_s_run_on_48_machines_as_the_docs_have_it(folder: Path) -> None:
     assert "10,000 steps of 67,584 rows x 128 tokens; batch = micro 176 x accumulation 1 x devices 384" in plan
     assert "930 steps of 27,648 rows x 512 tokens; batch = micro 24 x accumulation 3 x devices 384" in plan
     run = read("pretrain/electra-base-lamb")[0]
-    assert [(phase.rate, phase.warmup, phase.schedule.power) for phase in run.phase] == [
-        (6e-3, 2000, 0.5), (4e-3, 200, 0.5),
-    ]  # fmt: skip
+    assert [(phase.learning_rate, phase.warmup, phase.schedule.power) for phase in run.phase] == [
+        (6e-3, 2000, 0.5),
+        (4e-3, 200, 0.5),
+    ]
     assert (run.optimizer.betas, run.optimizer.adapt) == ((0.878, 0.974), "matrices")
 
 
@@ -164,7 +186,7 @@ def trials_of(folder: Path, *more: str) -> tuple[str, ...]:
     (folder / "recipe.toml").write_text("""
 tokenizer = "vocab.txt"
 seeds = [1, 2]
-grid = { rate = [1e-4, 1e-3] }
+grid = { learning_rate = [1e-4, 1e-3] }
 [model]
 kind = "bert"
 [task]
@@ -202,9 +224,12 @@ def test_a_job_that_saves_nothing_is_not_sent_in_for_ever(cluster: str, sbatch: 
     for name in ("module",):
         sbatch(name, "true")
     sbatch("scontrol", '[ "$1" = show ] || echo "$@" >> again')
-    sbatch("srun", f'case $* in *import*) echo "ordsmed 1, code {identity().digest}"; exit ;; esac\n'
-           '[ -z "$SAVES" ] || { mkdir -p "of run/checkpoints/$SAVES"; touch "of run/checkpoints/$SAVES/x"; }\n'
-           'touch "of run/log.txt"; exit ${ENDS:-143}')  # fmt: skip
+    sbatch(
+        "srun",
+        f'case $* in *import*) echo "ordsmed 1, code {identity().digest}"; exit ;; esac\n'
+        '[ -z "$SAVES" ] || { mkdir -p "of run/checkpoints/$SAVES"; touch "of run/checkpoints/$SAVES/x"; }\n'
+        'touch "of run/log.txt"; exit ${ENDS:-143}',
+    )
     (folder / "of run").mkdir()
 
     def sent_again(count: str, saves: str = "", ends: str = "143") -> bool:
@@ -356,8 +381,9 @@ def test_a_job_is_handed_in_and_told_of(
     main(["submit", "--status", "--json"])
     jobs = json.loads(capsys.readouterr().out)
     assert [(job["job"], job["state"], job["title"]) for job in jobs] == [
-        ("41", "RUNNING", "pretrain-tiny-bert"), ("42", "COMPLETED", "pretrain-tiny-bert"),
-    ]  # fmt: skip
+        ("41", "RUNNING", "pretrain-tiny-bert"),
+        ("42", "COMPLETED", "pretrain-tiny-bert"),
+    ]
     main(["submit", "--status"])
     assert "41   RUNNING    pretrain-tiny-bert" in capsys.readouterr().out
 
@@ -473,9 +499,10 @@ def test_a_state_is_its_first_word(sbatch: Any) -> None:
     """Slurm's accounts tell by whom a job was cancelled; one that waits tells why, where it does."""
     sbatch("squeue", 'printf "41|PENDING|Priority\\n45|PENDING|None\\n"')
     sbatch("sacct", 'printf "42|CANCELLED by 1000\\n43|TIMEOUT\\n"')
-    assert slurm.states(["41", "42", "43", "44", "45"]) == ({
-        "41": "PENDING (Priority)", "42": "CANCELLED", "43": "TIMEOUT", "45": "PENDING",
-    }, "")  # fmt: skip
+    assert slurm.states(["41", "42", "43", "44", "45"]) == (
+        {"41": "PENDING (Priority)", "42": "CANCELLED", "43": "TIMEOUT", "45": "PENDING"},
+        "",
+    )
     assert {"CANCELLED", "TIMEOUT"} <= set(slurm.OVER)
 
 
@@ -563,6 +590,11 @@ def test_modules_of_the_user_s_are_found_in_the_job(
     assert f" --bind {folder}/jobs --bind '{lab}' x.sif " in text(*words, site=place, container="x.sif")
     mounts = f"--container-mounts={folder}/jobs:{folder}/jobs,'{lab}':'{lab}' "
     assert mounts in text(*words, site=place, container="x", enroot=True)
-    made = subprocess.run(["bash", "-c", f'{line}\necho "$PYTHONPATH"'], env={"PYTHONPATH": "a:b"}, text=True,
-                          capture_output=True, check=True).stdout  # fmt: skip
+    made = subprocess.run(
+        ["bash", "-c", f'{line}\necho "$PYTHONPATH"'],
+        env={"PYTHONPATH": "a:b"},
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout
     assert made == f"{lab}:a:b\n"

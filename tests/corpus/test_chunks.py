@@ -142,7 +142,11 @@ def test_an_entry_counts_words_characters_and_bytes() -> None:
 
 def test_of_two_cleaners_of_a_kind_the_second_has_a_number() -> None:
     assert Work(clean=(length.Length(), length.Length(), length.Length())).names() == [
-        "length", "length 2", "length 3", "tidy"]  # fmt: skip
+        "length",
+        "length 2",
+        "length 3",
+        "tidy",
+    ]
 
 
 def test_large_bundles_are_read_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,12 +264,21 @@ def test_another_reading_has_a_folder_of_its_own(tmp_path: Path) -> None:
 
     plain, signed = name([source]), name([source], near=Near())
     others = [
-        name([CorpusSource(Plain(["b"]))]), name([source, source]), name([CorpusSource(Plain(["a"]), "test")]),
-        name([source], seed=1), name([source], clean=(length.Length(),)), name([source], normalise="none"),
-        name([source], shortest=2), name([source], sentences="lines"), name([source], held_out="x/one.npy"),
-        name([source], held_out="x/two.npy"), signed, name([source], near=Near(shingle=5)),
-        name([source], near=Near(permutations=64)), name([source], near=Near(seed=1)),
-    ]  # fmt: skip
+        name([CorpusSource(Plain(["b"]))]),
+        name([source, source]),
+        name([CorpusSource(Plain(["a"]), "test")]),
+        name([source], seed=1),
+        name([source], clean=(length.Length(),)),
+        name([source], normalise="none"),
+        name([source], shortest=2),
+        name([source], sentences="lines"),
+        name([source], held_out="x/one.npy"),
+        name([source], held_out="x/two.npy"),
+        signed,
+        name([source], near=Near(shingle=5)),
+        name([source], near=Near(permutations=64)),
+        name([source], near=Near(seed=1)),
+    ]
     assert len({plain, *others}) == 15
     assert name([source], near=Near(threshold=0.9, keep="first")) == signed
     assert name([source], held_out="elsewhere/one.npy") == name([source], held_out="x/one.npy")

@@ -92,7 +92,7 @@ def test_the_same_bits_whoever_works(sources: Path, tmp_path: Path, monkeypatch:
     assert bits(obtain(Corpus, three)) == bits(alone)
 
 
-@pytest.mark.parametrize("more", ["", "most_words = 30000\n"])
+@pytest.mark.parametrize("more", ["", "max_words = 30000\n"])
 def test_the_same_bits_on_two_processes_and_on_an_engine(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
 ) -> None:
@@ -204,7 +204,7 @@ obtain(pipeline.Corpus, sys.argv[1], ["processes=1"])
 
 def test_slow_cleaning_goes_on_within_a_chunk(sources: Path, tmp_path: Path) -> None:
     """Killed over and over after 50 documents, of which a chunk has 228, it comes to its end with the same bits."""
-    text = SETTINGS.replace('["punctuation"]', '["punctuation", {{kind = "length", least_words = 200}}]')
+    text = SETTINGS.replace('["punctuation"]', '["punctuation", {{kind = "length", min_words = 200}}]')
     (tmp_path / "held.txt").write_text(" ".join(invented(1, seed=ord("b"), words=300)[0].split()[40:60]))
     text = text.format(sources) + f'[held_out]\npaths = "{tmp_path}/held.txt"\n'
     alone = obtain(Corpus, recipe(tmp_path, "one", text), ["processes=1"])
@@ -369,7 +369,7 @@ def test_a_second_process_waits_and_finds_it_made(sources: Path, tmp_path: Path)
         (["processes=0"], "processes: found 0"),
         (["validation=0.5", "test=0.5"], "validation: found 0.5 and test 0.5"),
     ],
-)  # fmt: skip
+)
 def test_bad_settings_are_one_line(tmp_path: Path, words: list[str], said: str) -> None:
     name = recipe(tmp_path, "a", f'[source]\nkind = "text"\npath = "{tmp_path}"\n')
     with pytest.raises(OrdsmedError) as caught:
@@ -379,7 +379,7 @@ def test_bad_settings_are_one_line(tmp_path: Path, words: list[str], said: str) 
 
 def test_two_steps_of_a_kind_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\n".join(["word " * n for n in (2, 3, 10, 30, 31, 32)]))
-    text = f"""clean = [{{kind = "length", least_words = 5}}, {{kind = "length", most_words = 20}}]
+    text = f"""clean = [{{kind = "length", min_words = 5}}, {{kind = "length", max_words = 20}}]
     [source]\nkind = "text"\npath = "{tmp_path}/a.txt"\n"""
     status = Run(obtain(Corpus, recipe(tmp_path, "a", text))).status
     assert status["dropped"] == {"length": 2, "length 2": 3, "duplicates": 0}

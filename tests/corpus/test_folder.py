@@ -62,7 +62,7 @@ VERBS: dict[str, Callable[[Path], object]] = {
     "against": lambda place: obtain(
         Corpus, recipe(place, "d", f'against = ["{place}/c"]\n[source]\nkind = "text"\npath = "{place}/a.txt"\n')
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -115,8 +115,11 @@ def test_parts_are_begun_where_they_would_be_too_long(tmp_path: Path) -> None:
     made = written(tmp_path, lines)
     parts_made = {path.name: path.read_bytes() for path in (tmp_path / "train").iterdir()}
     assert parts_made == {
-        "00000.jsonl": lines[0] + lines[1], "00001.jsonl": lines[2], "00002.jsonl": lines[3], "00003.jsonl": lines[4],
-    }  # fmt: skip
+        "00000.jsonl": lines[0] + lines[1],
+        "00001.jsonl": lines[2],
+        "00002.jsonl": lines[3],
+        "00003.jsonl": lines[4],
+    }
     assert made.parts == {"00000.jsonl": 2, "00001.jsonl": 1, "00002.jsonl": 1, "00003.jsonl": 1}
     assert made.checksums == {name: f"{zlib.crc32(data):08x}" for name, data in parts_made.items()}
     count = made.count
@@ -166,9 +169,12 @@ def test_where_a_document_of_a_number_stands(tmp_path: Path) -> None:
     assert names == ["00000.jsonl", "00001.jsonl"]
     places = [origin(tmp_path, "train", n).removeprefix(f"{tmp_path}/train/") for n in range(5)]
     assert places == [
-        "00000.jsonl:1, id a:0", "00000.jsonl:2, id a:1", "00001.jsonl:1, id a:2", "00001.jsonl:2",
+        "00000.jsonl:1, id a:0",
+        "00000.jsonl:2, id a:1",
+        "00001.jsonl:1, id a:2",
+        "00001.jsonl:2",
         "00001.jsonl:3, id a:4",
-    ]  # fmt: skip
+    ]
     with pytest.raises(DataError, match="has no train document of that number"):
         origin(tmp_path, "train", 5)
 

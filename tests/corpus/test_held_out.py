@@ -85,8 +85,8 @@ def test_ideographs_are_words(tmp_path: Path) -> None:
     [
         ("a.json", json.dumps({"data": [{"paragraphs": [{"context": LONG, "qas": [{"question": SHORT, "id": 7}]}]}]})),
         ("b.json", json.dumps([LONG, [SHORT]], ensure_ascii=True, indent=1)),
-        ("c.json", f'{json.dumps({"a": LONG})}\n{json.dumps({"a": SHORT})}\n'),
-        ("a.jsonl", f'{json.dumps({"a": [None, 1.5, LONG]})}\n\n{json.dumps(SHORT)}'),
+        ("c.json", f"{json.dumps({'a': LONG})}\n{json.dumps({'a': SHORT})}\n"),
+        ("a.jsonl", f"{json.dumps({'a': [None, 1.5, LONG]})}\n\n{json.dumps(SHORT)}"),
         ("a.tsv", f'id\t{LONG}\t1\n"\t{SHORT}'),
         ("a.csv", f'x,"{LONG}"\r\n"{SHORT.replace("copper ", "copper" + chr(10))}",3\n'),
         ("a.conllu", f"# sent_id = 1\n# text = {LONG}\n1\tThe\tthe\tDET\t_\n\n# text = {SHORT}\n1\tNine"),
@@ -94,7 +94,7 @@ def test_ideographs_are_words(tmp_path: Path) -> None:
         ("b.conllu", "\n\n".join("\n".join(f"1\t{w}" + "\t_" * 8 for w in t.split()) for t in (LONG, SHORT))),
         ("README", f"{LONG}\n\n{SHORT}\n"),
     ],
-)  # fmt: skip
+)
 def test_files_of_any_usual_form(name: str, text: str, tmp_path: Path) -> None:
     found = held(tmp_path, name, text)
     assert (found.entries, found.short) == (2, 0)

@@ -162,7 +162,15 @@ def test_positives_against_random(tmp_path: Path, lab: Path, capsys: pytest.Capt
     """A text file of good ones, JSON lines of any; at most so many of each."""
     good = tmp_path / "good.txt"
     good.write_text("\n\n".join(text("prose", n) for n in range(120)))
-    words = [f"good={good}", f"random={lab / 'new.jsonl'}", str(tmp_path / "judge"), "--most", "90", "--bits", "10"]
+    words = [
+        f"good={good}",
+        f"random={lab / 'new.jsonl'}",
+        str(tmp_path / "judge"),
+        "--max-documents",
+        "90",
+        "--bits",
+        "10",
+    ]
     ordsmed(["corpus", "judge", *words])
     assert '{ kind = "judge", run = ' in capsys.readouterr().out
     assert Run(tmp_path / "judge").status["documents"] == {"good": 90, "random": 90}
@@ -194,7 +202,7 @@ def test_a_share_of_the_corpus_is_kept(cleaned: Any, lab: Path, best: float) -> 
 def test_a_sample_sees_what_the_steps_before_leave(lab: Path, tmp_path: Path) -> None:
     """And a run that goes on takes the threshold that was found."""
     source = menu.load("corpora", "jsonl")(str(lab / "new.jsonl"))
-    length = menu.load("cleaners", "length")(least_characters=10_000)
+    length = menu.load("cleaners", "length")(min_characters=10_000)
     corpus = Corpus(source, clean=(length, Judge(str(lab / "classes"), "prose", best=0.5)), keep_steps=True)
     with pytest.raises(DataError, match="none of 200 documents is left"):
         corpus.perform(Run(tmp_path))

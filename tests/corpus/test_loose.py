@@ -69,8 +69,11 @@ def test_lines_that_hold_no_text(tmp_path: Path, text: str, wanted: str) -> None
 def test_splits_that_cannot_be(tmp_path: Path) -> None:
     source = tmp_path / "train.json"
     source.write_text('{"text": "x"}\n{"text": "y"}\n{"text": "z"}\n')
-    for how, wanted in (({"dev": 1.5}, "shares that leave"), ({"dev": 0.6, "test": 0.3}, "more than are held out"),
-                        ({}, "is one of the files that are read")):  # fmt: skip
+    for how, wanted in (
+        ({"dev": 1.5}, "shares that leave"),
+        ({"dev": 0.6, "test": 0.3}, "more than are held out"),
+        ({}, "is one of the files that are read"),
+    ):
         with pytest.raises(OrdsmedError, match=wanted):
             loose.split([str(source)], str(tmp_path), **how, anew=True)
     with pytest.raises(RecipeError, match="is one of the files that are read"):

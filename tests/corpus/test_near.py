@@ -467,8 +467,15 @@ def test_bytes_that_agree_by_chance_are_no_similarity(monkeypatch: pytest.Monkey
 
 
 def test_settings_reach_to_their_bounds() -> None:
-    for fine in ({"threshold": 1.0}, {"shingle": 1}, {"shingle": 1000}, {"permutations": 16}, {"permutations": 4096},
-                 {"seed": 0}, {"seed": 2**63}):  # fmt: skip
+    for fine in (
+        {"threshold": 1.0},
+        {"shingle": 1},
+        {"shingle": 1000},
+        {"permutations": 16},
+        {"permutations": 4096},
+        {"seed": 0},
+        {"seed": 2**63},
+    ):
         Near(**fine)  # type: ignore[arg-type]
     for wrong in ({"shingle": 1001}, {"permutations": 15}, {"permutations": 4097}, {"seed": 2**63 + 1}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}: found"):

@@ -152,7 +152,7 @@ def test_pairs_of_a_corpus(village: str, tmp_path: Path) -> None:
     assert [pair for pair in pairs if pair in lines(tmp_path / "d.jsonl")] == lines(tmp_path / "d.jsonl")
     assert len(lines(tmp_path / "d.jsonl")) == 7
     assert lines(tmp_path / "d.jsonl") != pairs[:7]
-    assert fewer[-1] == "left out: 23 pairs over --most"
+    assert fewer[-1] == "left out: 23 pairs over --max-pairs"
     with pytest.raises(RecipeError, match="exists"):
         write_pairs([village], str(tmp_path / "d.jsonl"), Pairing())
     write_pairs([village], str(tmp_path / "d.jsonl"), Pairing(most=3), anew=True)
@@ -182,9 +182,10 @@ def test_two_files_line_by_line(tmp_path: Path) -> None:
     assert lines(tmp_path / "out.jsonl") == [
         {"anchor": english, "positive": norwegian, "document": f"en.txt:{line}", "source": "translation"}
         for english, norwegian, line in (
-            ("One newt swims.", "En salamander svømmer.", 1), ("Two newts swim.", "To salamandere svømmer.", 3),
+            ("One newt swims.", "En salamander svømmer.", 1),
+            ("Two newts swim.", "To salamandere svømmer.", 3),
         )
-    ]  # fmt: skip
+    ]
     assert told[-1] == "left out: 1 line with an empty side, 1 pair with a repeated anchor"
     with pytest.raises(RecipeError, match="--length: found with two files"):
         write_pairs(sources, str(tmp_path / "b.jsonl"), Pairing(length=99))

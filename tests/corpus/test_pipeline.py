@@ -218,8 +218,9 @@ def test_bad_recipes_are_one_line(tmp_path: Path, word: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("apart", "wanted"), [("blank", ["One.", "Two.\nThree.", "Four."]),
-                                             ("file", ["One.\nTwo.\nThree.", "Four."])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("apart", "wanted"), [("blank", ["One.", "Two.\nThree.", "Four."]), ("file", ["One.\nTwo.\nThree.", "Four."])]
+)
 def test_what_a_document_of_a_text_is(tmp_path: Path, apart: Literal["blank", "file"], wanted: list[str]) -> None:
     (tmp_path / "a.txt").write_text("One.\n\nTwo.\nThree.\n\n")
     (tmp_path / "b.txt").write_text("Four.")
@@ -329,9 +330,16 @@ def test_settings_reach_to_their_bounds() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "processes", "wanted"),
-    [([0], None, 1), ([999_999], None, 1), ([2_999_999], None, 2), ([10**6, 2 * 10**6], None, 3), ([10**9], None, 8),
-     ([10**9], 3, 3), ([0], 3, 3)],
-)  # fmt: skip
+    [
+        ([0], None, 1),
+        ([999_999], None, 1),
+        ([2_999_999], None, 2),
+        ([10**6, 2 * 10**6], None, 3),
+        ([10**9], None, 8),
+        ([10**9], 3, 3),
+        ([0], 3, 3),
+    ],
+)
 def test_a_small_corpus_has_few_processes(
     monkeypatch: pytest.MonkeyPatch, sizes: list[int], processes: int | None, wanted: int
 ) -> None:
@@ -379,8 +387,12 @@ def test_what_is_given_stands_where_it_was_given_for_and_first(tmp_path: Path) -
         "test": ["Held two.", "Text 6."],
     }
     assert [(s["purpose"], s["read"], s["documents"]) for s in facts["sources"]] == [
-        ("validation", 2, 2), ("test", 2, 2), ("against", 2, 2), ("", 4, 4), ("", 6, 6)
-    ]  # fmt: skip
+        ("validation", 2, 2),
+        ("test", 2, 2),
+        ("against", 2, 2),
+        ("", 4, 4),
+        ("", 6, 6),
+    ]
     assert (facts["read"], facts["dropped"]) == (14, {"duplicates": 5})
     assert [s.prepared for s in (first, second, given.validation, given.test)] == [["once"]] * 4
 
@@ -436,8 +448,10 @@ def plain_recipe(tmp_path: Path) -> str:
 def test_a_corpus_is_made_step_by_step(plain_recipe: str, tmp_path: Path) -> None:
     told = partly(plain_recipe, [], part=None, until="read")
     assert told == [
-        f"{tmp_path}/out: 1 chunk with 8 documents are finished", "next:", f"    ordsmed corpus {plain_recipe}"
-    ]  # fmt: skip
+        f"{tmp_path}/out: 1 chunk with 8 documents are finished",
+        "next:",
+        f"    ordsmed corpus {plain_recipe}",
+    ]
     steps = tmp_path / "out" / "steps"
     assert not list(steps.glob("match-*"))
     assert Run(tmp_path / "out").status["state"] == "running"
@@ -447,8 +461,11 @@ def test_a_corpus_is_made_step_by_step(plain_recipe: str, tmp_path: Path) -> Non
     seen: list[dict[Path, int]] = []
     tidied = Corpus.tidy
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Corpus, "tidy", lambda self, place: (
-            seen.append({path: path.stat().st_mtime_ns for path in made}), tidied(self, place)))  # fmt: skip
+        patch.setattr(
+            Corpus,
+            "tidy",
+            lambda self, place: (seen.append({path: path.stat().st_mtime_ns for path in made}), tidied(self, place)),
+        )
         folder = obtain(Corpus, plain_recipe)
     assert seen == [made], "what stood was made again"
     assert [d.text for d in read(folder, "train")] == ["Text a.", "Text of all.", "Text b.", "Text c.", "Text d."]
@@ -475,7 +492,7 @@ def test_parts_are_read_side_by_side_and_other_steps_alone(
     told = [partly(plain_recipe, [], part=f"{n}/3", until=None)[0] for n in (2, 1, 3)]
     assert [line.partition(": ")[2] for line in told] == [
         f"{n} chunks with {2 * n} documents are finished" for n in (2, 3, 4)
-    ]  # fmt: skip
+    ]
     partly(plain_recipe, [], part=None, until="match")
     assert free == [True, True, True, False]
 
@@ -526,22 +543,22 @@ def test_what_one_source_alone_has_goes(tmp_path: Path) -> None:
 
 def test_a_sample_hangs_on_the_texts_alone(make: Any) -> None:
     """On no order of files; a smaller one is the beginning of a larger; what is left out is counted."""
-    folder, facts = make(TEXTS, validation=0.1, most_words=600)
+    folder, facts = make(TEXTS, validation=0.1, max_words=600)
     found = {split: [document.text for document in read(folder, split)] for split in SPLITS}
     assert 590 < facts["train"]["words"] <= 600
     assert 40 < facts["validation"]["words"] <= 60
     left = 300 - sum(map(len, found.values()))
     assert facts["beyond"] == {"documents": left, "words": 10 * left}
-    assert facts["left_out"]["beyond most_words"] == left
-    folder, _ = make(TEXTS[::-1], validation=0.1, most_words=600)
+    assert facts["left_out"]["beyond max_words"] == left
+    folder, _ = make(TEXTS[::-1], validation=0.1, max_words=600)
     assert {split: [document.text for document in read(folder, split)] for split in SPLITS} == found
-    folder, _ = make(TEXTS, validation=0.1, most_words=200)
+    folder, _ = make(TEXTS, validation=0.1, max_words=200)
     fewer = {split: [document.text for document in read(folder, split)] for split in SPLITS}
     assert all(fewer[split] == found[split][: len(fewer[split])] for split in SPLITS)
     assert found["train"] != sorted(found["train"])
-    folder, facts = make(TEXTS, validation=0.1, most_words=10**6)
+    folder, facts = make(TEXTS, validation=0.1, max_words=10**6)
     assert facts["beyond"]["documents"] == 0
-    assert "beyond most_words" not in facts["left_out"]
+    assert "beyond max_words" not in facts["left_out"]
     assert sum(len(read(folder, split)) for split in SPLITS) == 300
 
 
@@ -553,7 +570,7 @@ def test_how_many_sources_have_a_document_stays_with_it(tmp_path: Path) -> None:
         folder = tmp_path / f"{into}{words}"
         folder.mkdir()
         splits = pipeline.GivenSplits(validation=Given(["And another alone."]))
-        corpus = Corpus(tuple(map(Given, crawls)), near=Near(into=into), given=splits, shard=1, most_words=words)
+        corpus = Corpus(tuple(map(Given, crawls)), near=Near(into=into), given=splits, shard=1, max_words=words)
         for _ in range(2):
             corpus.perform(Run(folder))
             for part in sorted((folder / "train").iterdir())[1:]:

@@ -56,8 +56,11 @@ def test_what_is_written() -> None:
     document = Document(text, rules(text), "a:1", {"url": "u", "id": 7})
     assert record(document) == {
         "text": "One.\nTwo.\n三。\n四。\nFive",
-        "id": "a:1", "url": "u", "meta": {"id": 7}, "between": {"\n": [2, 4]},
-    }  # fmt: skip
+        "id": "a:1",
+        "url": "u",
+        "meta": {"id": 7},
+        "between": {"\n": [2, 4]},
+    }
     plain = Document("One. Two. 三。四。", [4, 9, 12, 14])
     assert record(plain) == {"text": "One.\nTwo.\n三。\n四。", "id": ""}
 
@@ -168,10 +171,11 @@ def test_what_is_told_and_pushed_to_the_disk(tmp_path: Path, synced: list[tuple[
     folder = write(tmp_path / "corpus", made)
     before = len(synced)
     assert presplit(str(folder), str(tmp_path / "out")) == [
-        f"{tmp_path}/out/train.jsonl: 1 document", f"{tmp_path}/out/test.jsonl: 2 documents",
+        f"{tmp_path}/out/train.jsonl: 1 document",
+        f"{tmp_path}/out/test.jsonl: 2 documents",
         "no documents in the corpus's validation",
         "to read it: source.kind=jsonl source.id_key=id sentences=presplit",
-    ]  # fmt: skip
+    ]
     pushed = [Path(path).name for what, path in synced[before:] if what == "sync"]
     assert {"train.jsonl", "test.jsonl"} <= set(pushed)
     assert len((tmp_path / "out" / "test.jsonl").read_text().splitlines()) == 2

@@ -55,7 +55,10 @@ GOPHER = {
     "pairs": GOOD + " buy now" * 40,
     "triples": GOOD + " buy it now" * 40,
     "fours": GOOD + " buy it right now" * 40,
-    **{name: f"{GOOD} {prose(1, 3)}" for name in ("fives", "sixes", "sevens", "eights", "nines", "tens")},
+    **{
+        name: f"{GOOD} {prose(1, 3)}"
+        for name in ("dup_5gram", "dup_6gram", "dup_7gram", "dup_8gram", "dup_9gram", "dup_10gram")
+    },
 }
 FINEWEB = {
     "ended lines": GOOD.replace(".", ""),
@@ -189,7 +192,14 @@ def plainly(text: str, size: int) -> dict[str, float]:
     for rule, n in {"pairs": 2, "triples": 3, "fours": 4}.items():
         run, count = Counter(" ".join(parts[at : at + n]) for at in range(len(parts) - n + 1)).most_common(1)[0]
         found[rule] = len(run) * count / size
-    for rule, n in {"fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10}.items():
+    for rule, n in {
+        "dup_5gram": 5,
+        "dup_6gram": 6,
+        "dup_7gram": 7,
+        "dup_8gram": 8,
+        "dup_9gram": 9,
+        "dup_10gram": 10,
+    }.items():
         seen, characters, at = set[str](), 0, 0
         while at <= len(parts) - n:
             run = " ".join(parts[at : at + n])

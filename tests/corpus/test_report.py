@@ -45,9 +45,16 @@ def facts(tmp_path: Path) -> dict[str, Any]:
     ]
     against = Facts(read=7, documents=7, left_out=Counter({"other": 9}), steps=[[7, 7, 7, 7, 7]] * 2)
     gone = Counter({"redirects": 5, "empty": 5, "ratios: digits": 4, "ratios: lost": 6, "late": 6})
-    one = Facts(1000, 800, 3, 0, gone,
-                [[990, 20, 10, 1000, 400], [980, 1, 0, 400, 400]], Counter({"utf-16": 2}),
-                ["a:1: 'some words'"])  # fmt: skip
+    one = Facts(
+        1000,
+        800,
+        3,
+        0,
+        gone,
+        [[990, 20, 10, 1000, 400], [980, 1, 0, 400, 400]],
+        Counter({"utf-16": 2}),
+        ["a:1: 'some words'"],
+    )
     more = Facts(
         600, 500, 2, 4, Counter({"empty": 1}), [[590, 0, 0, 600, 600], [590, 0, 0, 600, 600]], Counter(cp1252=1)
     )
@@ -63,20 +70,28 @@ def facts(tmp_path: Path) -> dict[str, Any]:
 
 def test_facts_of_a_corpus(facts: dict[str, Any]) -> None:
     assert facts["train"] == {
-        "documents": 1200, "sentences": 3400, "words": 500_000, "characters": 2_500_000, "bytes": 2_600_000,
-        "parts": {"00000.jsonl": 1200}, "checksums": {"00000.jsonl": "abc"},
-    }  # fmt: skip
+        "documents": 1200,
+        "sentences": 3400,
+        "words": 500_000,
+        "characters": 2_500_000,
+        "bytes": 2_600_000,
+        "parts": {"00000.jsonl": 1200},
+        "checksums": {"00000.jsonl": "abc"},
+    }
     assert (facts["read"], facts["replaced"], facts["cut"]) == (1600, 5, 4)
     assert list(facts["left_out"].items()) == [("empty", 6), ("late", 6), ("redirects", 5)]
     assert [(s["name"], s["documents"], s["changed"], s["dropped"]) for s in facts["steps"]] == [
-        ("ratios", 1580, 20, 10), ("tidy", 1570, 1, 0)
-    ]  # fmt: skip
+        ("ratios", 1580, 20, 10),
+        ("tidy", 1570, 1, 0),
+    ]
     assert [(s["characters_before"], s["characters_after"]) for s in facts["steps"]] == [(1600, 1000), (1000, 1000)]
     assert [list(s["reasons"].items()) for s in facts["steps"]] == [[("lost", 6), ("digits", 4)], []]
     assert facts["dropped"] == {"ratios": 10, "duplicates": 11, "near": 2}
     assert [(s["purpose"], s["licence"], s["bytes"], s["read"], s["documents"]) for s in facts["sources"]] == [
-        ("against", "no licence of ours", 0, 7, 7), ("", "CC0", 2_000_000, 1000, 800), ("test", None, 500, 600, 500)
-    ]  # fmt: skip
+        ("against", "no licence of ours", 0, 7, 7),
+        ("", "CC0", 2_000_000, 1000, 800),
+        ("test", None, 500, 600, 500),
+    ]
     assert facts["held_out"] == ["a:1: 'some words'"]
     assert facts["encodings"] == {"utf-16": 2, "cp1252": 1}
 
@@ -94,10 +109,16 @@ def test_the_page_of_a_corpus(facts: dict[str, Any], tmp_path: Path) -> None:
         "| ratios | 1,580 | 20 | 10 | 37.50% | lost 6, digits 4 |",
         "| tidy | 1,570 | 1 | 0 | 0.00% |  |",
         "Files that are not in UTF-8: 1 in cp1252, 2 in utf-16.",
-        "| ratios | 10 |", "| duplicates | 11 |", "| near | 2 |", "| empty | 6 |",
-        "| sequences of invalid UTF-8 replaced | 5 |", "| lines or documents cut | 4 |",
-        "- 1,234 like a:7: a:8 (0.76), b|9 (1.00)", "  > Some words", "- a:1: 'some words'",
-    ):  # fmt: skip
+        "| ratios | 10 |",
+        "| duplicates | 11 |",
+        "| near | 2 |",
+        "| empty | 6 |",
+        "| sequences of invalid UTF-8 replaced | 5 |",
+        "| lines or documents cut | 4 |",
+        "- 1,234 like a:7: a:8 (0.76), b|9 (1.00)",
+        "  > Some words",
+        "- a:1: 'some words'",
+    ):
         assert line in lines, line
     assert not [line for line in lines if line.startswith("| test | 0")]
     table = lines[lines.index("| kind | for | license | size | documents | published size |") + 2 :][:3]

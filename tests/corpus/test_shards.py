@@ -105,8 +105,9 @@ def test_the_manifest_tells_of_files_and_sources(corpora: list[str], tmp_path: P
     shards(corpora, str(tmp_path / "out"), train=3, test=0)
     told = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [(s["folder"], s["fingerprint"], s["documents"]) for s in told["sources"]] == [
-        (corpora[0], "a", 300), (corpora[1], "b", 60)
-    ]  # fmt: skip
+        (corpora[0], "a", 300),
+        (corpora[1], "b", 60),
+    ]
     for name, documents in held(tmp_path / "out").items():
         size = (tmp_path / "out" / name).stat().st_size
         counts = {"documents": len(documents), "sentences": sum(map(len, documents)), "bytes": size}
@@ -143,8 +144,10 @@ def test_many_files_need_few_handles(tmp_path: Path) -> None:
 
 def test_read_again_as_lines_they_are_the_same_sentences(tmp_path: Path) -> None:
     odd = [
-        Document("One.\nwith a break. Two.", [18, 23]), Document("一。二！", [2, 4]), Document("a\u2028b\r\nc d", [8]),
-    ]  # fmt: skip
+        Document("One.\nwith a break. Two.", [18, 23]),
+        Document("一。二！", [2, 4]),
+        Document("a\u2028b\r\nc d", [8]),
+    ]
     shards([corpus(tmp_path, "odd", iter(odd))], str(tmp_path / "out"), train=1, test=0)
     found = list(text.TextFiles(str(tmp_path / "out" / "train-*.txt")).documents())
     cut = [[s.strip() for s in Document(d.text, by_lines(d.text)).sentences()] for d in found]

@@ -53,8 +53,11 @@ def test_long_documents_become_parts_of_whole_lines(tmp_path: Path) -> None:
     lines = [f"line {n} of a long document" for n in range(100)]
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n\nshort")
     [source] = settings.decode(Corpus, {"source": {"kind": "text", "path": str(tmp_path / "a.txt")}}, "test").sources
-    parts = [document for bundle in sources.CorpusSource(source, longest=500).bundles()
-             for document in sources.CorpusSource(source, longest=500).read(bundle)]  # fmt: skip
+    parts = [
+        document
+        for bundle in sources.CorpusSource(source, longest=500).bundles()
+        for document in sources.CorpusSource(source, longest=500).read(bundle)
+    ]
     assert "\n".join(part.text for part in parts).split("\n") == [*lines, "short"]
     assert all(len(part.text) <= 500 for part in parts)
     assert len({part.id for part in parts}) == len(parts) > 4

@@ -37,9 +37,14 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(
-    *stores: Store, weights: tuple[float, ...] = (1.0,), length: int = 7, batch: int = 4, together: bool = False,
-    whole: bool = False, seed: int = 0,
-) -> CarriedRows:  # fmt: skip
+    *stores: Store,
+    weights: tuple[float, ...] = (1.0,),
+    length: int = 7,
+    batch: int = 4,
+    together: bool = False,
+    whole: bool = False,
+    seed: int = 0,
+) -> CarriedRows:
     return CarriedRows(stores, weights, SIGNS, seed, length=length, batch=batch, together=together, whole=whole)
 
 

@@ -373,7 +373,7 @@ def test_a_store_is_held_against_its_checksums(place: Path) -> None:
 
 def test_figures_and_what_is_said(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus(place / "few", {"train": [["Blåbær ran.", " the ☃."], ["newts ran"], ["the"]], "validation": [["☃"]]})
-    found = obtained(corpus="few", tokenizer="pieces.toml", most_unknown=1)
+    found = obtained(corpus="few", tokenizer="pieces.toml", max_unknown=1)
     store = found.train
     unknown = sum(found.tokenizer.piece(n) == "[UNK]" for n in store.tokens.tolist())
     size = len("Blåbær ran. the ☃.newts ranthe".encode())
@@ -381,10 +381,13 @@ def test_figures_and_what_is_said(place: Path, capsys: pytest.CaptureFixture[str
     assert unknown > 0
     assert all(n / store.token_count != round(n / store.token_count, 4) for n in (size, stored)), "digits are lost"
     assert found.facts["train"] == {
-        "documents": 3, "sequences": 4, "tokens": len(store.tokens),
+        "documents": 3,
+        "sequences": 4,
+        "tokens": len(store.tokens),
         "bytes_a_token": round(size / len(store.tokens), 4),
-        "stored_a_token": round(stored / store.token_count, 4), "unknown": round(unknown / store.token_count, 6),
-    }  # fmt: skip
+        "stored_a_token": round(stored / store.token_count, 4),
+        "unknown": round(unknown / store.token_count, 6),
+    }
     said = " ".join(capsys.readouterr().err.split())
     each = f"{size / store.token_count:.2f} bytes of text a token, {unknown / store.token_count:.3%} unknown"
     assert f"train: 3 documents, 4 sequences, {store.token_count} tokens, {each}" in said
@@ -492,7 +495,7 @@ def test_a_recipe_of_anybodys_texts_learns_from_the_corpus_of_the_store(
         corpus="work/corpus/rus",
         tokenizer="work/tokenizer/folder-wordpiece-eng",
         out="work/encode/named",
-        most_unknown=1,
+        max_unknown=1,
     )
     assert named.tokenizer.fingerprint == Tokenizer.load(Path("work/tokenizer/folder-wordpiece-eng")).fingerprint
     with pytest.raises(OrdsmedError, match=r"folder-wordpiece-rus: was made from another recipe; .*make it again with"):
@@ -515,23 +518,23 @@ def test_a_corpus_that_the_tokenizer_does_not_know_is_refused(
 ) -> None:
     corpus(place / "rus", {"train": [["the newts ran"], ["тритоны бежали"]]})
     strange = {"corpus": "rus", "tokenizer": "pieces.toml", "out": "store"}
-    with pytest.raises(DataError, match=r"rus: train: 40\.0% .* \(тритоны, бежали\); .* `most_unknown=0\.4` allows it"):
+    with pytest.raises(DataError, match=r"rus: train: 40\.0% .* \(тритоны, бежали\); .* `max_unknown=0\.4` allows it"):
         obtained(**strange)
     monkeypatch.setattr(encode, "EARLY", 0)
     with pytest.raises(DataError, match=r"rus: train: 40\.0%"):
         obtained(**strange | {"out": "other"})
     assert not Path("other/train.idx").exists(), "it is not encoded to the end"
     made = Path("store/train.idx").stat().st_mtime_ns
-    store = obtained(**strange, most_unknown=0.4)
+    store = obtained(**strange, max_unknown=0.4)
     assert Path("store/train.idx").stat().st_mtime_ns == made, "what stands is not encoded again"
     assert store.facts["train"]["unknown"] == 0.4
     said = " ".join(capsys.readouterr().err.split())
     assert "rus: train: 40.0% of its tokens are unknown to the tokenizer (тритоны, бежали); a tokenizer" in said
     store.check_unknown(0.1)  # it was let pass
     assert "store: 40.0% of its tokens are unknown" in " ".join(capsys.readouterr().err.split())
-    recipe = (store.folder / "recipe.toml").read_text().replace("most_unknown = 0.4", "")
+    recipe = (store.folder / "recipe.toml").read_text().replace("max_unknown = 0.4", "")
     (store.folder / "recipe.toml").write_text(recipe)
-    with pytest.raises(DataError, match=r"store: 40\.0% .* `most_unknown=0\.4` allows it"):
+    with pytest.raises(DataError, match=r"store: 40\.0% .* `max_unknown=0\.4` allows it"):
         store.check_unknown(0.1)
     corpus(place / "held-out", {"train": made_up(30), "validation": [["тритоны бежали"]]})
     assert obtained(corpus="held-out", tokenizer="pieces.toml", out="third").facts["validation"]["unknown"] == 1

@@ -26,9 +26,12 @@ def of_sizes(sizes: list[int]) -> Features:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     ids = np.arange(100, 100 + starts[-1], dtype=np.int32)
     return Features(
-        starts, ids, types=(ids % 2).astype(np.uint8), marks=(ids % 3 - 1).astype(np.int32),
+        starts,
+        ids,
+        types=(ids % 2).astype(np.uint8),
+        marks=(ids % 3 - 1).astype(np.int32),
         labels=np.arange(len(sizes)) * 10,
-    )  # fmt: skip
+    )
 
 
 def check(batch: Batch, features: Features, chosen: np.ndarray) -> None:

@@ -191,8 +191,10 @@ def place(tmp_path: Path) -> Path:
 def test_words_beyond_the_vocabulary_have_numbers_of_their_own(place: Path) -> None:
     found = encoded(place)
     assert spelled(found.train) == [
-        ["The", "newts,", "<S>", "ran."], ["blåbær", "ran"], ["the", "e\u0301te\u0301", "the", "x" * 50],
-    ]  # fmt: skip
+        ["The", "newts,", "<S>", "ran."],
+        ["blåbær", "ran"],
+        ["the", "e\u0301te\u0301", "the", "x" * 50],
+    ]
     assert found.train.tokens.tolist() == [5, 6, 7, 8, 4, 9, 3, 10, 3, 11]
     assert found.validation is not None
     assert found.validation.tokens.tolist() == [3, 9, 12, 13], "a word that reads <UNK> is none"

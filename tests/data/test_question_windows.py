@@ -71,8 +71,10 @@ def theirs(question: int, context: int, length: int, stride: int) -> list[tuple[
     )
     tokenizer.enable_truncation(length, stride=stride, strategy="only_second")
     row = tokenizer.encode(" ".join("q" * question), " ".join(f"t{n}" for n in range(context)))
-    own = [[id - 2 for id, part in zip(one.ids, one.sequence_ids, strict=True) if part == 1]
-           for one in (row, *row.overflowing)]  # fmt: skip
+    own = [
+        [id - 2 for id, part in zip(one.ids, one.sequence_ids, strict=True) if part == 1]
+        for one in (row, *row.overflowing)
+    ]
     return [(tokens[0], tokens[-1]) for tokens in own]
 
 

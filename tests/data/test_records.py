@@ -19,7 +19,7 @@ from ordsmed.learn.phases import Phase
 from ordsmed.use.records import write_records
 
 KINDS = {"bert": {**TEXT, **MASKS}, "electra": TEXT}
-PHASE = Phase(steps=1, length=24, batch=4, rate=1e-3, pack=False)
+PHASE = Phase(steps=1, length=24, batch=4, learning_rate=1e-3, pack=False)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def written(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two files of BERT's examples, and one of ELECTRA's, packed."""
     out = tmp_path_factory.mktemp("records")
-    write_records(str(store), out / "bert", "mlm_nsp", ["hide=0.2"], length=24, parts=2, seed=5)
+    write_records(str(store), out / "bert", "mlm_nsp", ["mask_prob=0.2"], length=24, parts=2, seed=5)
     write_records(str(store), out / "electra", "rtd", length=24, packed=True)
     return out
 
@@ -54,7 +54,7 @@ def test_written_rows_are_those_of_a_training(store: Path, written: Path) -> Non
     """Of one epoch, file by file, and back as they stand: places, targets, weights, labels, types."""
     own = table(written / "bert", "bert")
     source = Encoded(store)
-    rows = mlm_nsp.MlmNsp(hide=0.2).rows([source.train], [1.0], source.tokenizer, PHASE, "records", 5)
+    rows = mlm_nsp.MlmNsp(mask_prob=0.2).rows([source.train], [1.0], source.tokenizer, PHASE, "records", 5)
     order = np.concatenate([np.arange(part, len(rows), 2) for part in range(2)])
     batch = rows.batch(order)
     assert batch.predicted_positions is not None
@@ -128,7 +128,9 @@ def test_their_text_is_a_store_like_any_other(store: Path, written: Path, tmp_pa
     """Other rows may be made of it; what was masked stands there again."""
     data = encoded(f"{written}/bert/*.tfrecord*", store, tmp_path / "out")
     assert not np.isin(data.train.tokens, [data.tokenizer.mask, data.tokenizer.start, data.tokenizer.stop]).any()
-    rows = mlm.Mlm().rows([data.train], [1.0], data.tokenizer, Phase(steps=1, length=24, batch=4, rate=1e-3), 0)
+    rows = mlm.Mlm().rows(
+        [data.train], [1.0], data.tokenizer, Phase(steps=1, length=24, batch=4, learning_rate=1e-3), 0
+    )
     assert rows.batch(np.arange(4)).tokens.shape == (4, 24)
     data.check()
     place = data.folder / "train.given.bin"
@@ -146,7 +148,7 @@ def test_the_real_sample_is_read_whole(shared_data: Path, tmp_path: Path) -> Non
     recipe.write_text(f'records = "{sample}"\ntokenizer = "{words}"\nout = "{tmp_path / "out"}"\n')
     data = Encoded(run.obtain(Encoding, str(recipe)))
     assert (data.train.document_count, data.train.row_length) == (60, 128)
-    phase = Phase(steps=1, length=128, batch=4, rate=1e-3, pack=False)
+    phase = Phase(steps=1, length=128, batch=4, learning_rate=1e-3, pack=False)
     rows = mlm_nsp.MlmNsp(examples="masked").rows([data.train], [1.0], data.tokenizer, phase, 0)
     [block] = records.read(sample)
     order = rows.plain.blend.place(np.arange(60))[1]
@@ -183,17 +185,19 @@ def test_rows_that_are_not_there_are_refused(store: Path, written: Path, tmp_pat
     with pytest.raises(RecipeError, match=r"objective\.examples: .* was encoded from text; wanted records"):
         mlm_nsp.MlmNsp(examples="given").rows([text.train], [1.0], text.tokenizer, PHASE, 0)
     found = encoded(f"{written}/bert/*.tfrecord*", store, tmp_path / "other")
-    short = Phase(steps=1, length=20, batch=4, rate=1e-3, pack=False)
+    short = Phase(steps=1, length=20, batch=4, learning_rate=1e-3, pack=False)
     with pytest.raises(RecipeError, match=r"phase\.length: found 20, but the rows of .* have 24 tokens"):
         mlm_nsp.MlmNsp(examples="given").rows([found.train], [1.0], found.tokenizer, short, 0)
     with pytest.raises(RecipeError, match="pack: found true with examples as they are given"):
         rtd.Rtd(examples="given").rows(
-            [found.train], [1.0], found.tokenizer, Phase(steps=1, length=24, batch=4, rate=1e-3), 0
+            [found.train], [1.0], found.tokenizer, Phase(steps=1, length=24, batch=4, learning_rate=1e-3), 0
         )
     with pytest.raises(RecipeError, match="found clm, which has no TFRecord format; wanted mlm_nsp or rtd"):
         write_records(str(store), tmp_path / "clm", "clm", length=24)
-    for settings, told in (({}, "corpus: missing; wanted a corpus, or `records`"),
-                           ({"corpus": "a", "records": "b"}, "corpus: found a beside records")):  # fmt: skip
+    for settings, told in (
+        ({}, "corpus: missing; wanted a corpus, or `records`"),
+        ({"corpus": "a", "records": "b"}, "corpus: found a beside records"),
+    ):
         with pytest.raises(ValueError, match=told):
             Encoding(tokenizer="t", **settings)
 

@@ -27,9 +27,13 @@ def packed(
 ) -> PackedRows:
     frame = Frame(length, CLS, SEP, PAD)
     return PackedRows(
-        found, weights or [1.0] * len(found), frame,
-        lambda s: windows(s.document_starts, s.starts, room=length - 2, joint=2, pack=pack, sentences=sentences), 7, 0,
-    )  # fmt: skip
+        found,
+        weights or [1.0] * len(found),
+        frame,
+        lambda s: windows(s.document_starts, s.starts, room=length - 2, joint=2, pack=pack, sentences=sentences),
+        7,
+        0,
+    )
 
 
 def test_assemble_by_hand() -> None:

@@ -41,8 +41,10 @@ def test_what_is_measured(tmp_path: Path, own: Tokenizer, capsys: pytest.Capture
     said = " ".join(capsys.readouterr().err.split())
     assert said == "1.17 pieces a word, 3.14 bytes a piece, 14.286% unknown (on the corpus's validation documents)"
     assert measure(own, corpus(tmp_path / "d", train=["the x"])) == {
-        "fertility": 1.0, "bytes_a_piece": 2.5, "unknown": 0.5,
-    }  # fmt: skip
+        "fertility": 1.0,
+        "bytes_a_piece": 2.5,
+        "unknown": 0.5,
+    }
     assert "(on the corpus's train documents)" in capsys.readouterr().err
     gpt2 = bytebpe.ByteBpe(size=257).train(["a"])
     assert measure(gpt2, place)["unknown"] == 0.0
@@ -198,8 +200,15 @@ def test_a_vocabulary_is_extended_for_a_corpus(
     monkeypatch.chdir(tmp_path)
     asked, _ = run.load(TokenizerTraining, "extend", words)
     assert (asked.tokenizer.size, asked.tokenizer.pieces) == (len(VOCABULARY) + 2000, 2000)
-    folder = run.obtain(TokenizerTraining, recipe(tmp_path, "t", corpus=str(place), tokenizer={
-        "kind": "extended", "base": str(tmp_path / "theirs"), "pieces": 7, "least": 6}))  # fmt: skip
+    folder = run.obtain(
+        TokenizerTraining,
+        recipe(
+            tmp_path,
+            "t",
+            corpus=str(place),
+            tokenizer={"kind": "extended", "base": str(tmp_path / "theirs"), "pieces": 7, "least": 6},
+        ),
+    )
     larger = read_tokenizer(str(folder))
     assert larger.listed().split() == [*VOCABULARY, "##e", "##n", "##t", "##w", "thenewts"]
     told = capsys.readouterr().err

@@ -39,11 +39,11 @@ def test_a_little_is_told_and_much_refused(capsys: pytest.CaptureFixture[str]) -
     assert said(11).startswith("texts: 1.1% of its tokens are unknown to the tokenizer; a tokenizer that was learned")
     assert said(100).startswith("texts: 10.0% of its tokens")
     assert said(300, most=0.3).startswith("texts: 30.0%")
-    wanted = r"texts: 28\.1% of its tokens .*; wanted at most 10%; take a tokenizer .*; `most_unknown=0\.29` allows it"
+    wanted = r"texts: 28\.1% of its tokens .*; wanted at most 10%; take a tokenizer .*; `max_unknown=0\.29` allows it"
     with pytest.raises(DataError, match=wanted):
         said(281)
-    with pytest.raises(DataError, match=r"`--most-unknown 1` allows it"):
-        UnknownTokens(10, 10).check("texts", 0.1, "--most-unknown ")
+    with pytest.raises(DataError, match=r"`--max-unknown 1` allows it"):
+        UnknownTokens(10, 10).check("texts", 0.1, "--max-unknown ")
 
 
 def test_the_most_frequent_are_shown(pieces: Tokenizer) -> None:
@@ -67,7 +67,7 @@ def test_bytes_leave_nothing_unknown_and_of_whole_words_strangers_are_expected()
 
 def test_a_share_is_one() -> None:
     for right in (0, 0.5, 1):
-        check_share("most_unknown", right)
+        check_share("max_unknown", right)
     for wrong in (-0.1, 10, float("nan")):
-        with pytest.raises(ValueError, match=f"most_unknown: found {wrong:g}; wanted a share of all tokens, 0 to 1"):
-            check_share("most_unknown", wrong)
+        with pytest.raises(ValueError, match=f"max_unknown: found {wrong:g}; wanted a share of all tokens, 0 to 1"):
+            check_share("max_unknown", wrong)

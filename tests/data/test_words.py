@@ -16,9 +16,22 @@ from ordsmed.text.tokenizers import bytebpe, wordpiece
 from ordsmed.text.tokenizers import words as whole_words
 
 TEXTS = [
-    "The newts ran, and the newts won: 42 of them!", "", " two  blanks ", "\n", " ", "\nline\n\n ends \n", "a\tb  c",
-    "don't we'll", "\n one", "x" * 120, "é 你好 \x85 a", "[MASK] <|endoftext|> <S>", "ran the", "tab\there", "  \n",
-]  # fmt: skip
+    "The newts ran, and the newts won: 42 of them!",
+    "",
+    " two  blanks ",
+    "\n",
+    " ",
+    "\nline\n\n ends \n",
+    "a\tb  c",
+    "don't we'll",
+    "\n one",
+    "x" * 120,
+    "é 你好 \x85 a",
+    "[MASK] <|endoftext|> <S>",
+    "ran the",
+    "tab\there",
+    "  \n",
+]
 
 
 @functools.cache

@@ -54,7 +54,7 @@ KEYS: dict[str, tuple[Any, dict[str, Any]]] = {  # of --options
     "unroll_steps": (10, {PHASE + "length": 10, P + "objective.scale": 10.0}),
     "n_negative_samples_batch": (64, {P + "objective.samples": 64}),
     "sample_softmax": (False, {P + "objective.samples": 0}),
-    "learning_rate": (0.1, {PHASE + "rate": 0.1}),
+    "learning_rate": (0.1, {PHASE + "learning_rate": 0.1}),
 }
 UIO = ["--epochs", "3"]  # a flag that only simple_elmo_training has
 TRAINING: dict[str, tuple[list[str], list[str], dict[str, Any]]] = {  # beside which
@@ -72,10 +72,14 @@ RESTARTING: dict[str, tuple[list[str], dict[str, Any]]] = {  # of a checkpoint w
     "--n_epochs": (["3"], {PHASE + "steps": 3 * 50}),
 }
 TINY: dict[str, Any] = {  # options of a network that learns in a second
-    "char_cnn": {"filters": [[1, 4], [2, 4]], "embedding": {"dim": 4}, "n_highway": 1,
-                 "max_characters_per_token": 10}, "lstm": {"dim": 16, "projection_dim": 8},
-    "batch_size": 4, "n_epochs": 2, "n_negative_samples_batch": 16, "unroll_steps": 5, "all_clip_norm_val": 10.0,
-}  # fmt: skip
+    "char_cnn": {"filters": [[1, 4], [2, 4]], "embedding": {"dim": 4}, "n_highway": 1, "max_characters_per_token": 10},
+    "lstm": {"dim": 16, "projection_dim": 8},
+    "batch_size": 4,
+    "n_epochs": 2,
+    "n_negative_samples_batch": 16,
+    "unroll_steps": 5,
+    "all_clip_norm_val": 10.0,
+}
 
 
 def options(**keys: Any) -> list[str]:
@@ -110,16 +114,42 @@ def test_a_flag_of_training_arrives(flag: str) -> None:
 def test_what_is_left_out_is_as_in_the_scripts() -> None:
     filters = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
     wanted = {
-        C + "source.path": "t/*", C + "sentences": "lines", C + "duplicates": "keep", C + "validation": 0.0,
-        C + "normalise": "none", T + "kind": "words", T + "split": "spaces", T + "file": "v",
-        MODEL + "width": 512, MODEL + "cells": 4096, MODEL + "layers": 2, MODEL + "highways": 2,
-        MODEL + "filters": filters, MODEL + "letter": 16, MODEL + "longest_word": 50, MODEL + "activation": "relu",
-        MODEL + "cell_clip": 3.0, MODEL + "projection_clip": 3.0, MODEL + "residual": True, MODEL + "dropout": 0.1,
-        P + "objective.samples": 8192, P + "objective.scale": 20.0, P + "objective.together": False,
-        P + "optimizer.kind": "adagrad", P + "optimizer.initial": 1.0, P + "clip": 10.0, P + "save": 1250,
-        P + "keep": 2, P + "log": 100, P + "out": "o", PHASE + "epochs": 10.0, PHASE + "length": 20,
-        PHASE + "batch": 3 * 128, PHASE + "rate": 0.2, PHASE + "schedule.kind": "constant",
-    }  # fmt: skip
+        C + "source.path": "t/*",
+        C + "sentences": "lines",
+        C + "duplicates": "keep",
+        C + "validation": 0.0,
+        C + "normalise": "none",
+        T + "kind": "words",
+        T + "split": "spaces",
+        T + "file": "v",
+        MODEL + "width": 512,
+        MODEL + "cells": 4096,
+        MODEL + "layers": 2,
+        MODEL + "highways": 2,
+        MODEL + "filters": filters,
+        MODEL + "letter": 16,
+        MODEL + "longest_word": 50,
+        MODEL + "activation": "relu",
+        MODEL + "cell_clip": 3.0,
+        MODEL + "projection_clip": 3.0,
+        MODEL + "residual": True,
+        MODEL + "dropout": 0.1,
+        P + "objective.samples": 8192,
+        P + "objective.scale": 20.0,
+        P + "objective.together": False,
+        P + "optimizer.kind": "adagrad",
+        P + "optimizer.initial": 1.0,
+        P + "clip": 10.0,
+        P + "save": 1250,
+        P + "keep": 2,
+        P + "log": 100,
+        P + "out": "o",
+        PHASE + "epochs": 10.0,
+        PHASE + "length": 20,
+        PHASE + "batch": 3 * 128,
+        PHASE + "learning_rate": 0.2,
+        PHASE + "schedule.kind": "constant",
+    }
     got = resolved(CODE, "train_elmo.py", *LEAST)
     assert {key: got[key] for key in wanted} == wanted
     other = {MODEL + "cells": 2048, P + "objective.samples": 4096, PHASE + "batch": 2 * 192, PHASE + "epochs": 3.0}
@@ -163,13 +193,16 @@ def test_options_of_a_file(tmp_path: Path) -> None:
         ("dump_weights.py", ["--save_dir", "none", "--outfile="], "--outfile: found nothing; wanted a file's name"),
         ("vocabulary.py", ["0"], "found 0 words; wanted 1 or more"),
         ("vocabulary.py", ["3", "a.b=1"], "a.b=1: has no recipe to go to; wanted flags alone"),
-        *((f"usage_{kind}.py", [], "wanted `ordsmed embed MODEL TEXTS OUT.h5`")
-          for kind in ("cached", "character", "token")),
+        *(
+            (f"usage_{kind}.py", [], "wanted `ordsmed embed MODEL TEXTS OUT.h5`")
+            for kind in ("cached", "character", "token")
+        ),
         ("testchar.py", [], "wanted `ordsmed embed MODEL TEXTS OUT.h5`"),
     ],
-)  # fmt: skip
-def test_wrong_words(name: str, words: list[str], complaint: str, tmp_path: Path,
-                     monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+)
+def test_wrong_words(
+    name: str, words: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=re.escape(complaint)):
         called(CODE, name, *words)
@@ -184,9 +217,15 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORDSMED_CACHE", str(tmp_path / "cache"))
     asked = elmo_files.options(n_characters=261) | {
-        "bidirectional": True, "dropout": 0.2, "all_clip_norm_val": 4.0, "n_epochs": 2, "n_train_tokens": 1000,
-        "batch_size": 4, "unroll_steps": 5, "n_negative_samples_batch": 2,
-    }  # fmt: skip
+        "bidirectional": True,
+        "dropout": 0.2,
+        "all_clip_norm_val": 4.0,
+        "n_epochs": 2,
+        "n_train_tokens": 1000,
+        "batch_size": 4,
+        "unroll_steps": 5,
+        "n_negative_samples_batch": 2,
+    }
     folder = elmo_files.checkpoint(tmp_path / "o", asked, elmo_files.arrays(asked), 5)
     (tmp_path / "v").write_text("\n".join([*SIGNS, "the", "newts", ""]))
     (tmp_path / "t").mkdir()
@@ -203,11 +242,22 @@ def test_a_flag_of_a_restart_arrives(flag: str, theirs: Path) -> None:
 def test_a_restart_has_the_options_of_the_checkpoint(theirs: Path) -> None:
     got = resolved(CODE, "restart.py", *LEAST)
     wanted = {
-        P + "init": "o", P + "out": "o-restart-1", MODEL + "cells": 12, MODEL + "width": 5, MODEL + "letter": 4,
-        MODEL + "filters": [[1, 3], [2, 4], [4, 2]], MODEL + "dropout": 0.2, MODEL + "cell_clip": 0.5, P + "clip": 4.0,
-        PHASE + "batch": 4, PHASE + "length": 5, PHASE + "steps": 2 * 50, P + "objective.samples": 2,
-        P + "objective.scale": 5.0, PHASE + "rate": 0.2,
-    }  # fmt: skip
+        P + "init": "o",
+        P + "out": "o-restart-1",
+        MODEL + "cells": 12,
+        MODEL + "width": 5,
+        MODEL + "letter": 4,
+        MODEL + "filters": [[1, 3], [2, 4], [4, 2]],
+        MODEL + "dropout": 0.2,
+        MODEL + "cell_clip": 0.5,
+        P + "clip": 4.0,
+        PHASE + "batch": 4,
+        PHASE + "length": 5,
+        PHASE + "steps": 2 * 50,
+        P + "objective.samples": 2,
+        P + "objective.scale": 5.0,
+        PHASE + "learning_rate": 0.2,
+    }
     assert {key: got[key] for key in wanted} == wanted
     assert called(CODE, "restart.py", *LEAST, "--n_gpus", "2").devices == 2
     assert called(CODE, "restart.py", *LEAST, "--n_gpus", "2", world=2).devices == 0
@@ -262,8 +312,12 @@ def test_perplexity_and_weights_of_the_newest(theirs: Path) -> None:
 def test_the_perplexity_that_is_told_is_the_one_of_the_call(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the same texts another may stand there, of another window; and of other texts."""
     (theirs / "test").mkdir()
-    for name, perplexity, text, when in (("a", 3.5, "t/a", 10), ("b", 2.5, "t/a", 30), ("c", 4.5, "t/a", 20),
-                                         ("d", 1.5, "t/b", 40)):  # fmt: skip
+    for name, perplexity, text, when in (
+        ("a", 3.5, "t/a", 10),
+        ("b", 2.5, "t/a", 30),
+        ("c", 4.5, "t/a", 20),
+        ("d", 1.5, "t/b", 40),
+    ):
         path = theirs / "test" / f"perplexity-{name}.json"
         files.write_json(path, {"perplexity": perplexity, "files": [text]})
         os.utime(path, (when, when))
@@ -288,13 +342,18 @@ def begin(folder: Path, state: str) -> None:
 @pytest.mark.parametrize(
     ("words", "on"),
     [
-        ([], True), (["--n_epochs", "2"], True), (["--n_epochs", "3"], False), (["--n_gpus", "2"], True),
-        (["--batch_size", "4"], False), (["--batch_size", "4", "--n_gpus", "3"], True),
+        ([], True),
+        (["--n_epochs", "2"], True),
+        (["--n_epochs", "3"], False),
+        (["--n_gpus", "2"], True),
+        (["--batch_size", "4"], False),
+        (["--batch_size", "4", "--n_gpus", "3"], True),
         (["--n_epochs", "2", "--n_train_tokens", "2040"], True),
-        (["--n_epochs", "2", "--n_train_tokens", "9999"], False), (["--n_train_tokens", "2040"], False),
+        (["--n_epochs", "2", "--n_train_tokens", "9999"], False),
+        (["--n_train_tokens", "2040"], False),
         (["--train_prefix", "v"], False),
     ],
-)  # fmt: skip
+)
 def test_a_run_that_was_broken_off_goes_on_with_what_it_has(words: list[str], on: bool, theirs: Path) -> None:
     begin(theirs.with_name("b"), "running")
     call = called(CODE, "restart.py", *LEAST[:4], "--save_dir", "b", *words)
@@ -336,8 +395,14 @@ def test_programs_stand_where_either_code_has_them(tmp_path: Path) -> None:
     install.install(CODE, str(tmp_path))
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.py")}
     both = ("train_elmo", "restart", "run_test", "dump_weights")
-    assert names == {*(f"{folder}/{name}.py" for folder in ("bin", "bilm") for name in both), "vocabulary.py",
-                     "usage_cached.py", "usage_character.py", "usage_token.py", "testchar.py"}  # fmt: skip
+    assert names == {
+        *(f"{folder}/{name}.py" for folder in ("bin", "bilm") for name in both),
+        "vocabulary.py",
+        "usage_cached.py",
+        "usage_character.py",
+        "usage_token.py",
+        "testchar.py",
+    }
     assert (tmp_path / "bin/restart.py").read_text() == (tmp_path / "bilm/restart.py").read_text()
 
 
@@ -385,19 +450,29 @@ TEXTS = ["--train_prefix", "text/*", "--vocab_file", "vocab.txt"]
 
 
 @pytest.mark.long
-def test_from_texts_to_weights(place: Path, capsys: pytest.CaptureFixture[str],
-                               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_from_texts_to_weights(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The chain of their README: words, a training that is broken off and goes on, another, perplexity, HDF5."""
     shell(place, "cat text/* | python vocabulary.py 50 > vocab.txt")
     listed = Path("vocab.txt").read_text().splitlines()
     counts = Counter(" ".join(path.read_text() for path in sorted(place.glob("text/*"))).split())
     assert listed == [*SIGNS, *(word for word, _ in counts.most_common(50))]
-    shell(place, "python bin/train_elmo.py --train_prefix='text/*' --vocab_file vocab.txt --save_dir=whole "
-                 "--options options.json")  # fmt: skip
+    shell(
+        place,
+        "python bin/train_elmo.py --train_prefix='text/*' --vocab_file vocab.txt --save_dir=whole "
+        "--options options.json",
+    )
     kept = json.loads(Path("whole/options.json").read_text())
     assert (kept["n_tokens_vocab"], kept["char_cnn"]["n_characters"], kept["batch_size"]) == (53, 261, 4)
-    assert kept["lstm"] == {"dim": 16, "projection_dim": 8, "cell_clip": 3.0, "proj_clip": 3.0, "n_layers": 2,
-                            "use_skip_connections": True}  # fmt: skip
+    assert kept["lstm"] == {
+        "dim": 16,
+        "projection_dim": 8,
+        "cell_clip": 3.0,
+        "proj_clip": 3.0,
+        "n_layers": 2,
+        "use_skip_connections": True,
+    }
     update = loop.update
     monkeypatch.setattr(loop, "update", lambda *a, **k: update(*a, **k) if k["step"] < 8 else stop(k["step"]))
     with pytest.raises((loop.Stopped, SystemExit)):
@@ -424,12 +499,15 @@ def test_from_texts_to_weights(place: Path, capsys: pytest.CaptureFixture[str],
     assert {path.name for path in Path("out/weights-elmo").iterdir()} >= {"options.json", "vocab.txt", "model.hdf5"}
 
 
-def test_a_checkpoint_of_tensorflow_is_tested_and_gone_on_with(theirs: Path,
-                                                               capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_a_checkpoint_of_tensorflow_is_tested_and_gone_on_with(
+    theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its softmax too."""
     main(["as", CODE, "run_test.py", "--test_prefix", "t/a", *LEAST[2:]])
     assert re.search(r"FINISHED!  AVERAGE PERPLEXITY = \d+\.\d+\n\Z", capsys.readouterr().out)
-    main(["as", CODE, "restart.py", "--train_prefix", "t", *LEAST[2:], "phase[1].steps=1", "phase[1].rate=1e-9"])
+    main(
+        ["as", CODE, "restart.py", "--train_prefix", "t", *LEAST[2:], "phase[1].steps=1", "phase[1].learning_rate=1e-9"]
+    )
     lines = capsys.readouterr().err
     assert "the weights, not the optimizer's sums, of o" in lines
     assert "random weights" not in lines

@@ -22,16 +22,38 @@ from ordsmed.others.translate.program import Call, Flag, Program, find, names, p
 
 UNUSED = ": not used by this call"
 WORD = "word9"
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "type_vocab_size",
-         "vocab_size", "max_position_embeddings")  # fmt: skip
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "type_vocab_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
 MEANT: dict[str, Any] = {  # of what takes not any word
-    "--lr_decay_power": 3.0, "--size": 99_999, "n_train_tokens": 99_999, "--n_train_tokens": 99_999,
-    "model_size": "base", "--adam-betas": "(0.8,0.9)", "--lr": "0.125", "--update-freq": "[3]",
-    "--max-tokens": 4096, "--lr-scheduler": "fixed", "--activation-fn": "relu", "--arch": "roberta_large",
-    "--sample-break-mode": "eos", "--task_name": "rte", "--optim": "stable_adamw", "--lr_scheduler_type": "cosine",
-    "--language": "sw", "--train_language": "sw", "--vocab_file": "vocab.txt", "--ddp-backend": "fully_sharded",
+    "--lr_decay_power": 3.0,
+    "--size": 99_999,
+    "n_train_tokens": 99_999,
+    "--n_train_tokens": 99_999,
+    "model_size": "base",
+    "--adam-betas": "(0.8,0.9)",
+    "--lr": "0.125",
+    "--update-freq": "[3]",
+    "--max-tokens": 4096,
+    "--lr-scheduler": "fixed",
+    "--activation-fn": "relu",
+    "--arch": "roberta_large",
+    "--sample-break-mode": "eos",
+    "--task_name": "rte",
+    "--optim": "stable_adamw",
+    "--lr_scheduler_type": "cosine",
+    "--language": "sw",
+    "--train_language": "sw",
+    "--vocab_file": "vocab.txt",
+    "--ddp-backend": "fully_sharded",
     "--vocab-file": "c.txt",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -76,8 +98,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("dev", "test"):
         Path(f"x/XNLI-1.0/xnli.{name}.tsv").write_text("language\tgold_label\tsentence1\tsentence2\n")
     asked = elmo_files.options(n_characters=261) | {
-        "bidirectional": True, "n_epochs": 2, "n_train_tokens": 1000, "batch_size": 4, "unroll_steps": 5,
-    }  # fmt: skip
+        "bidirectional": True,
+        "n_epochs": 2,
+        "n_train_tokens": 1000,
+        "batch_size": 4,
+        "unroll_steps": 5,
+    }
     elmo_files.checkpoint(Path("elmo"), asked, elmo_files.arrays(asked), 5)
     Path("v").write_text("\n".join(["<S>", "</S>", "<UNK>", "the", "newts", ""]))
     Path("t").mkdir()
@@ -112,8 +138,22 @@ def said(program: Program, flag: Flag, least: list[str]) -> tuple[list[str], dic
 def shape(call: Call) -> str:
     """All that a call would do, but for what is done by functions."""
     notes = [note for note in call.notes if not note.endswith(UNUSED)]
-    return repr((call.verb, call.recipes, call.words, call.writes, call.environment, call.devices, call.gpus,
-                 call.kept, notes, len(call.before), len(call.after), [shape(one) for one in call.then]))  # fmt: skip
+    return repr(
+        (
+            call.verb,
+            call.recipes,
+            call.words,
+            call.writes,
+            call.environment,
+            call.devices,
+            call.gpus,
+            call.kept,
+            notes,
+            len(call.before),
+            len(call.after),
+            [shape(one) for one in call.then],
+        )
+    )
 
 
 def outcome(program: Program, flag: Flag, least: list[str], usual: str) -> str:

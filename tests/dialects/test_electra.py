@@ -24,32 +24,60 @@ P, E, F, C, T = "pretrain: ", "encode: ", "finetune: ", "corpus: ", "tokenizer: 
 SCHEDULE, GENERATOR = P + "phase[1].schedule", P + "objective.generator."
 RECORDS = "d/pretrain_tfrecords/pretrain_data.tfrecord*"
 KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of pretraining
-    "debug": ({"debug": True, "num_warmup_steps": 5}, {
-        P + "model.width": 144, P + "model.layers": 3, P + "model.inner": 576,
-        GENERATOR + "width": 36, GENERATOR + "layers": 3, P + "phase[1].steps": 20, P + "phase[1].batch": 8,
-        P + "phase[1].warmup": 5.0}),
+    "debug": (
+        {"debug": True, "num_warmup_steps": 5},
+        {
+            P + "model.width": 144,
+            P + "model.layers": 3,
+            P + "model.inner": 576,
+            GENERATOR + "width": 36,
+            GENERATOR + "layers": 3,
+            P + "phase[1].steps": 20,
+            P + "phase[1].batch": 8,
+            P + "phase[1].warmup": 5.0,
+        },
+    ),
     "gen_weight": ({"gen_weight": 2.0}, {P + "objective.guess_weight": 2.0}),
     "disc_weight": ({"disc_weight": 30}, {P + "objective.detect_weight": 30.0}),
-    "mask_prob": ({"mask_prob": 0.25}, {P + "objective.hide": 0.25}),
-    "learning_rate": ({"learning_rate": 2e-4}, {P + "phase[1].rate": 2e-4}),
+    "mask_prob": ({"mask_prob": 0.25}, {P + "objective.mask_prob": 0.25}),
+    "learning_rate": ({"learning_rate": 2e-4}, {P + "phase[1].learning_rate": 2e-4}),
     "lr_decay_power": ({"lr_decay_power": 0.5}, {SCHEDULE + ".kind": "polynomial", SCHEDULE + ".power": 0.5}),
     "weight_decay_rate": ({"weight_decay_rate": 0.1}, {P + "optimizer.decay": 0.1}),
     "num_warmup_steps": ({"num_warmup_steps": 7}, {P + "phase[1].warmup": 7.0}),
     "save_checkpoints_steps": ({"save_checkpoints_steps": 70}, {P + "save": 70}),
     "num_train_steps": ({"num_train_steps": 4e5}, {P + "phase[1].steps": 400_000}),
     "keep_checkpoint_max": ({"keep_checkpoint_max": None}, {P + "keep": 10**6}),
-    "model_size": ({"model_size": "large"}, {
-        P + "model.width": 1024, P + "model.layers": 24, P + "model.heads": 16, P + "model.inner": 4096,
-        P + "model.embedding": 1024, GENERATOR + "width": 256, GENERATOR + "layers": 24}),
+    "model_size": (
+        {"model_size": "large"},
+        {
+            P + "model.width": 1024,
+            P + "model.layers": 24,
+            P + "model.heads": 16,
+            P + "model.inner": 4096,
+            P + "model.embedding": 1024,
+            GENERATOR + "width": 256,
+            GENERATOR + "layers": 24,
+        },
+    ),
     "model_hparam_overrides": (
-        {"model_hparam_overrides": {"hidden_size": 128, "num_hidden_layers": 4, "hidden_dropout_prob": 0.2}}, {
-            P + "model.width": 128, P + "model.layers": 4, P + "model.heads": 2, P + "model.inner": 512,
-            P + "model.dropout": 0.2, GENERATOR + "width": 32, GENERATOR + "layers": 4}),
+        {"model_hparam_overrides": {"hidden_size": 128, "num_hidden_layers": 4, "hidden_dropout_prob": 0.2}},
+        {
+            P + "model.width": 128,
+            P + "model.layers": 4,
+            P + "model.heads": 2,
+            P + "model.inner": 512,
+            P + "model.dropout": 0.2,
+            GENERATOR + "width": 32,
+            GENERATOR + "layers": 4,
+        },
+    ),
     "embedding_size": ({"embedding_size": 64}, {P + "model.embedding": 64}),
     "do_lower_case": ({"do_lower_case": False}, {T + "lowercase": False}),
     "untied_generator_embeddings": ({"untied_generator_embeddings": True}, {P + "objective.share": "none"}),
-    "untied_generator": ({"untied_generator": False}, {
-        P + "objective.share": "all", GENERATOR + "width": 0, GENERATOR + "layers": 0}),
+    "untied_generator": (
+        {"untied_generator": False},
+        {P + "objective.share": "all", GENERATOR + "width": 0, GENERATOR + "layers": 0},
+    ),
     "generator_layers": ({"generator_layers": 0.55}, {GENERATOR + "layers": 7}),
     "generator_hidden_size": ({"generator_hidden_size": 0.4993}, {GENERATOR + "width": 128}),
     "disallow_correct": ({"disallow_correct": True}, {P + "objective.never_right": True}),
@@ -57,20 +85,23 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of pretraining
     "max_seq_length": ({"max_seq_length": 512}, {P + "phase[1].length": 512}),
     "train_batch_size": ({"train_batch_size": 256}, {P + "phase[1].batch": 256}),
     "do_eval": ({"do_eval": True}, {P + "validation_rows": 12800, E + "validation_records": RECORDS}),
-    "num_eval_steps": ({"do_eval": True, "num_eval_steps": 3}, {
-        P + "validation_rows": 384, E + "validation_records": RECORDS}),
-    "eval_batch_size": ({"do_eval": True, "eval_batch_size": 5}, {
-        P + "validation_rows": 500, E + "validation_records": RECORDS}),
+    "num_eval_steps": (
+        {"do_eval": True, "num_eval_steps": 3},
+        {P + "validation_rows": 384, E + "validation_records": RECORDS},
+    ),
+    "eval_batch_size": (
+        {"do_eval": True, "eval_batch_size": 5},
+        {P + "validation_rows": 500, E + "validation_records": RECORDS},
+    ),
     "pretrain_tfrecords": ({"pretrain_tfrecords": "r*"}, {E + "records": "r*"}),
     "vocab_file": ({"vocab_file": "v"}, {T + "file": "v"}),
     "model_dir": ({"model_dir": "o"}, {P + "out": "o"}),
-}  # fmt: skip
+}
 SST, SQUAD = {"task_names": ["sst"]}, {"task_names": ["squad"]}
 TASKS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {  # beside which, of fine-tuning
-    "num_trials": (SST, {"num_trials": 2}, {
-        F + "seeds": [1, 2], F + "out": "d/models/m/finetuning_models/sst_model"}),
-    "model_size": (SST, {"model_size": "large"}, {F + "rate": 5e-5, F + "layer_decay": 0.9}),
-    "learning_rate": (SST, {"learning_rate": 3e-4}, {F + "rate": 3e-4}),
+    "num_trials": (SST, {"num_trials": 2}, {F + "seeds": [1, 2], F + "out": "d/models/m/finetuning_models/sst_model"}),
+    "model_size": (SST, {"model_size": "large"}, {F + "learning_rate": 5e-5, F + "layer_decay": 0.9}),
+    "learning_rate": (SST, {"learning_rate": 3e-4}, {F + "learning_rate": 3e-4}),
     "weight_decay_rate": (SST, {"weight_decay_rate": 0.1}, {F + "optimizer.decay": 0.1}),
     "layerwise_lr_decay": (SST, {"layerwise_lr_decay": -1}, {F + "layer_decay": 1.0}),
     "num_train_epochs": (SST, {"num_train_epochs": 5}, {F + "epochs": 5.0}),
@@ -89,11 +120,14 @@ TASKS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {  # b
     "n_best_size": (SQUAD, {"n_best_size": 9}, {F + "task.n_best": 9}),
     "max_answer_length": (SQUAD, {"max_answer_length": 12}, {F + "task.longest_answer": 12}),
     "answerable_weight": (SQUAD, {"answerable_weight": 0.7}, {F + "task.answerable_weight": 0.7}),
-    "joint_prediction": (SQUAD, {"joint_prediction": False}, {
-        F + "task.head": "independent", F + "task.form": "nvidia", F + "task.beam": 5, F + "task.search": "tops"}),
+    "joint_prediction": (
+        SQUAD,
+        {"joint_prediction": False},
+        {F + "task.head": "independent", F + "task.form": "nvidia", F + "task.beam": 5, F + "task.search": "tops"},
+    ),
     "beam_size": (SQUAD, {"beam_size": 7}, {F + "task.beam": 7}),
     "qa_na_threshold": (SQUAD, {"qa_na_threshold": -1.5}, {F + "task.threshold": -1.5}),
-}  # fmt: skip
+}
 WRITTEN = {"results_txt", "qa_eval_file", "qa_preds_file", "qa_na_file"}  # by what comes after; below
 BUILD = ["--corpus-dir", "c", "--vocab-file", "v", "--output-dir", "o"]
 BUILDING: dict[str, tuple[list[str], dict[str, Any]]] = {
@@ -103,7 +137,7 @@ BUILDING: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--blanks-separate-docs": (["False"], {C + "source.apart": "file"}),
     "--no-lower-case": ([], {T + "lowercase": False}),
     "--no-strip-accents": ([], {T + "strip_accents": False}),
-}  # fmt: skip
+}
 
 
 def hparams(**keys: Any) -> list[str]:
@@ -155,8 +189,14 @@ def test_records_are_written_as_theirs() -> None:
 
 def test_archives_of_pages_become_records() -> None:
     got = resolved(CODE, "build_openwebtext_pretraining_dataset.py", "--data-dir", "d", "--no-lower-case")
-    wanted = {C + "source.kind": "tar", C + "source.path": "d/openwebtext", C + "source.cut": "member",
-              C + "sentences": "lines", T + "file": "d/vocab.txt", T + "lowercase": False}  # fmt: skip
+    wanted = {
+        C + "source.kind": "tar",
+        C + "source.path": "d/openwebtext",
+        C + "source.cut": "member",
+        C + "sentences": "lines",
+        T + "file": "d/vocab.txt",
+        T + "lowercase": False,
+    }
     assert {key: got[key] for key in wanted} == wanted
     assert called(CODE, "build_openwebtext_pretraining_dataset.py", "--data-dir", "d").words[1] == (
         "d/pretrain_tfrecords"
@@ -166,16 +206,36 @@ def test_archives_of_pages_become_records() -> None:
 def test_what_is_left_out_is_as_theirs() -> None:
     got = resolved(CODE, "run_pretraining.py", *LEAST)
     wanted = {
-        P + "model.width": 256, P + "model.layers": 12, P + "model.heads": 4, P + "model.inner": 1024,
-        P + "model.embedding": 128, GENERATOR + "width": 64, GENERATOR + "layers": 12, P + "objective.kind": "rtd",
-        P + "objective.examples": "given", P + "objective.detect_weight": 50.0, P + "objective.guess_weight": 1.0,
-        P + "objective.hide": 0.15, P + "objective.share": "embeddings", P + "optimizer.kind": "adamw",
-        P + "optimizer.flavour": "bert", P + "optimizer.decay": 0.01, P + "phase[1].rate": 5e-4,
-        P + "phase[1].steps": 1_000_000, P + "phase[1].warmup": 10_000.0, P + "phase[1].batch": 128,
-        P + "phase[1].length": 128, SCHEDULE + ".kind": "linear", SCHEDULE + ".since": "start", P + "keep": 5,
-        P + "save": 1000, P + "clip": 1.0, P + "out": "d/models/m", T + "file": "d/vocab.txt",
+        P + "model.width": 256,
+        P + "model.layers": 12,
+        P + "model.heads": 4,
+        P + "model.inner": 1024,
+        P + "model.embedding": 128,
+        GENERATOR + "width": 64,
+        GENERATOR + "layers": 12,
+        P + "objective.kind": "rtd",
+        P + "objective.examples": "given",
+        P + "objective.detect_weight": 50.0,
+        P + "objective.guess_weight": 1.0,
+        P + "objective.mask_prob": 0.15,
+        P + "objective.share": "embeddings",
+        P + "optimizer.kind": "adamw",
+        P + "optimizer.variant": "bert",
+        P + "optimizer.decay": 0.01,
+        P + "phase[1].learning_rate": 5e-4,
+        P + "phase[1].steps": 1_000_000,
+        P + "phase[1].warmup": 10_000.0,
+        P + "phase[1].batch": 128,
+        P + "phase[1].length": 128,
+        SCHEDULE + ".kind": "linear",
+        SCHEDULE + ".since": "start",
+        P + "keep": 5,
+        P + "save": 1000,
+        P + "clip": 1.0,
+        P + "out": "d/models/m",
+        T + "file": "d/vocab.txt",
         E + "records": "d/pretrain_tfrecords/pretrain_data.tfrecord*",
-    }  # fmt: skip
+    }
     assert {key: got[key] for key in wanted} == wanted
 
 
@@ -186,17 +246,30 @@ def test_what_is_left_out_is_as_theirs() -> None:
         ("sst", 3.0, 128, "tsv", {"kind": "classify", "name": "sst-2"}),
         ("rte", 10.0, 128, "tsv", {"name": "rte"}),
         ("sts", 10.0, 128, "tsv", {"name": "sts-b", "unordered": True}),
-        ("squad", 2.0, 512, "json", {"kind": "squad", "version": "2.0", "head": "joint", "form": "google", "beam": 20,
-                                     "threshold": -2.75, "answerable_weight": 0.5}),
+        (
+            "squad",
+            2.0,
+            512,
+            "json",
+            {
+                "kind": "squad",
+                "version": "2.0",
+                "head": "joint",
+                "form": "google",
+                "beam": 20,
+                "threshold": -2.75,
+                "answerable_weight": 0.5,
+            },
+        ),
         ("squadv1", 2.0, 512, "json", {"version": "1.1", "threshold": 0.0, "beam": 20}),
     ],
-)  # fmt: skip
+)
 def test_each_task_has_its_own_course(
     task: str, epochs: float, length: int, ending: str, wanted: dict[str, Any]
 ) -> None:
     got = resolved(CODE, "run_finetuning.py", *LEAST, *hparams(task_names=[task]))
     assert (got[F + "epochs"], got[F + "task.length"]) == (epochs, length)
-    assert (got[F + "rate"], got[F + "layer_decay"], got[F + "schedule.since"]) == (1e-4, 0.8, "start")
+    assert (got[F + "learning_rate"], got[F + "layer_decay"], got[F + "schedule.since"]) == (1e-4, 0.8, "start")
     assert (got[F + "init"], got[F + "out"]) == ("d/models/m", f"d/models/m/finetuning_models/{task}_model_1")
     assert got[F + "task.train"] == f"d/finetuning_data/{task}/train.{ending}"
     assert got[F + "task.dev"] == f"d/finetuning_data/{task}/dev.{ending}"
@@ -207,7 +280,7 @@ def test_a_warmup_that_is_longer_than_the_training_rises_as_far_as_it_gets() -> 
     """The rate at each step is theirs: peak x (1 - s / steps) x s / warmup."""
     call = called(CODE, "run_pretraining.py", *LEAST, *hparams(num_train_steps=100, learning_rate=0.5))
     (phase,) = call.recipes["pretrain"]["phase"]
-    assert (phase["rate"], phase["warmup"]) == (pytest.approx(0.5 * 100 / 10_000), 100)
+    assert (phase["learning_rate"], phase["warmup"]) == (pytest.approx(0.5 * 100 / 10_000), 100)
     assert any("10,000 steps of warm-up are not reached in 100" in note for note in call.notes)
 
 
@@ -293,7 +366,7 @@ def test_keys_have_rows_of_their_own() -> None:
         ("run_finetuning.py", [*LEAST, *hparams(write_test_outputs=True)], "`ordsmed predict MODEL FILE... OUT`"),
         ("build_pretraining_dataset.py", BUILD[:4], "no --output-dir"),
     ],
-)  # fmt: skip
+)
 def test_wrong_words(name: str, words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         called(CODE, name, *words)
@@ -318,9 +391,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         rows = [f"{lines[n]}\t{n % 2}" for n in range(count)]
         (data / "finetuning_data/sst" / f"{split}.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
         questions = [
-            {"id": f"{n}", "question": "what sat ?", "is_impossible": bool(n % 2),
-             "answers": [] if n % 2 else [{"text": "cat", "answer_start": 2}]} for n in range(count)
-        ]  # fmt: skip
+            {
+                "id": f"{n}",
+                "question": "what sat ?",
+                "is_impossible": bool(n % 2),
+                "answers": [] if n % 2 else [{"text": "cat", "answer_start": 2}],
+            }
+            for n in range(count)
+        ]
         paragraphs = [{"context": "a cat sat .", "qas": questions}]
         table = {"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
         (data / "finetuning_data/squad" / f"{split}.json").write_text(json.dumps(table))
@@ -370,8 +448,21 @@ def test_trials_are_told_in_their_order(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.long
 def test_from_texts_to_scores(folder: Path) -> None:
     """Records, three steps that go on, GLUE in two trials, SQuAD with a joint head; then of Google's checkpoint."""
-    main(["as", CODE, "build_pretraining_dataset.py", "--corpus-dir", "d/texts", "--vocab-file", "d/vocab.txt",
-          "--output-dir", "d/pretrain_tfrecords", "--max-seq-length", "24"])  # fmt: skip
+    main(
+        [
+            "as",
+            CODE,
+            "build_pretraining_dataset.py",
+            "--corpus-dir",
+            "d/texts",
+            "--vocab-file",
+            "d/vocab.txt",
+            "--output-dir",
+            "d/pretrain_tfrecords",
+            "--max-seq-length",
+            "24",
+        ]
+    )
     keys = {**NETWORK, "max_seq_length": 24, "train_batch_size": 4, "num_train_steps": 3, "generator_hidden_size": 0.5}
     pretrain = ["as", CODE, "run_pretraining.py", *LEAST, *hparams(**keys)]
     main(pretrain)

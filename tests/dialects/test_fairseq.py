@@ -22,12 +22,25 @@ from ordsmed.weights.trained import open_model
 
 CODE = "fairseq"
 TRAIN, PREPROCESS, HYDRA, BPE = (
-    "fairseq-train", "fairseq-preprocess", "fairseq-hydra-train", "multiprocessing_bpe_encoder.py")  # fmt: skip
+    "fairseq-train",
+    "fairseq-preprocess",
+    "fairseq-hydra-train",
+    "multiprocessing_bpe_encoder.py",
+)
 P, E, C = "pretrain: ", "encode: ", "corpus: "
 PHASE, SCHEDULE = P + "phase[1].", P + "phase[1].schedule."
-BASE = ["data-bin", "--task=masked_lm", "--criterion=masked_lm", "--arch=roberta_base", "--optimizer=adam",
-        "--lr-scheduler=polynomial_decay", "--lr=0.0005", "--max-update=100", "--batch-size=16",
-        "--tokens-per-sample=512"]  # fmt: skip
+BASE = [
+    "data-bin",
+    "--task=masked_lm",
+    "--criterion=masked_lm",
+    "--arch=roberta_base",
+    "--optimizer=adam",
+    "--lr-scheduler=polynomial_decay",
+    "--lr=0.0005",
+    "--max-update=100",
+    "--batch-size=16",
+    "--tokens-per-sample=512",
+]
 Table = dict[str, tuple[list[str], dict[str, Any]]]
 FLAGS: Table = {
     "data": ([], {}),
@@ -43,7 +56,7 @@ FLAGS: Table = {
     "--untie-weights-roberta": ([], {P + "model.tied": False}),
     "--sample-break-mode": (["complete_doc"], {P + "objective.cut": "doc_sentences", PHASE + "pack": False}),
     "--tokens-per-sample": (["128"], {PHASE + "length": 128}),
-    "--mask-prob": (["0.3"], {P + "objective.hide": 0.3}),
+    "--mask-prob": (["0.3"], {P + "objective.mask_prob": 0.3}),
     "--leave-unmasked-prob": (["0.2"], {P + "objective.keep": 0.2}),
     "--random-token-prob": (["0"], {P + "objective.swap": 0.0}),
     "--mask-whole-words": ([], {P + "objective.unit": "word"}),
@@ -57,7 +70,7 @@ FLAGS: Table = {
     "--batch-size-valid": (["2", "--max-valid-steps=5"], {P + "validation_rows": 10}),
     "--max-update": (["200"], {PHASE + "steps": 200}),
     "--clip-norm": (["2"], {P + "clip": 2.0}),
-    "--lr": (["1e-3"], {PHASE + "rate": 1e-3}),
+    "--lr": (["1e-3"], {PHASE + "learning_rate": 1e-3}),
     "--adam-betas": (["(0.9,0.98)"], {P + "optimizer.betas": [0.9, 0.98]}),
     "--adam-eps": (["1e-6"], {P + "optimizer.epsilon": 1e-6}),
     "--lr-scheduler": (["fixed"], {SCHEDULE + "kind": "constant"}),
@@ -81,10 +94,14 @@ FLAGS: Table = {
     "--memory-efficient-bf16": ([], {P + "layout.precision": "bf16"}),
     "--fp16-init-scale": (["4", "--fp16"], {P + "layout.precision": "fp16", P + "layout.scale": 4.0}),
     "--amp-init-scale": (["4", "--amp"], {P + "layout.precision": "fp16", P + "layout.scale": 4.0}),
-    "--fp16-scale-window": (["50", "--fp16"], {
-        P + "layout.precision": "fp16", P + "layout.scale": 128.0, P + "layout.scale_window": 50}),
-    "--amp-scale-window": (["50", "--amp"], {
-        P + "layout.precision": "fp16", P + "layout.scale": 128.0, P + "layout.scale_window": 50}),
+    "--fp16-scale-window": (
+        ["50", "--fp16"],
+        {P + "layout.precision": "fp16", P + "layout.scale": 128.0, P + "layout.scale_window": 50},
+    ),
+    "--amp-scale-window": (
+        ["50", "--amp"],
+        {P + "layout.precision": "fp16", P + "layout.scale": 128.0, P + "layout.scale_window": 50},
+    ),
     "--model-parallel-size": (["2"], {P + "layout.tensor": 2}),
     "--log-interval": (["5"], {P + "log": 5}),
     "--distributed-world-size": (["4"], {PHASE + "batch": 64}),
@@ -92,10 +109,16 @@ FLAGS: Table = {
     "--no-reshard-after-forward": (["--ddp-backend=fully_sharded"], {P + "layout.reshard": False}),
     "--checkpoint-activations": ([], {P + "layout.recompute": True}),
     "--offload-activations": ([], {P + "layout.recompute": True}),
-}  # fmt: skip
+}
 ELSEWHERE = {
-    "--warmup-init-lr", "--task", "--criterion", "--optimizer", "--weight-decay", "--max-epoch", "--reset-optimizer",
-}  # fmt: skip
+    "--warmup-init-lr",
+    "--task",
+    "--criterion",
+    "--optimizer",
+    "--weight-decay",
+    "--max-epoch",
+    "--reset-optimizer",
+}
 FIELDS = """
     aim_repo aim_run_hash all_gather_list_size amp amp_batch_retries amp_init_scale amp_scale_window azureml_logging
     batch_size batch_size_valid best_checkpoint_metric bf16 broadcast_buffers bucket_cap_mb checkpoint_shard_count
@@ -146,13 +169,33 @@ def test_a_flag_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_theirs_leaves_unsaid() -> None:
     got = resolved(CODE, TRAIN, *BASE)
     wanted = {
-        "model.kind": "roberta", "model.layers": 12, "model.width": 768, "model.types": 0, "model.positions": 512,
-        "model.dropout": 0.1, "objective.kind": "mlm", "objective.cut": "anywhere", "objective.over": "row",
-        "objective.rounding": "chance", "objective.signs": True, "objective.swap_from": "text", "seed": 1,
-        "phase[1].warmup": 0.0, "phase[1].schedule.kind": "polynomial", "phase[1].schedule.power": 1.0,
-        "optimizer.betas": [0.9, 0.999], "optimizer.epsilon": 1e-8, "optimizer.decay": 0.0, "clip": 0.0,
-        "out": "checkpoints", "data": "data-bin", "layout.precision": "fp32", "save": 500, "validate": 500, "log": 100,
-    }  # fmt: skip
+        "model.kind": "roberta",
+        "model.layers": 12,
+        "model.width": 768,
+        "model.types": 0,
+        "model.positions": 512,
+        "model.dropout": 0.1,
+        "objective.kind": "mlm",
+        "objective.cut": "anywhere",
+        "objective.over": "row",
+        "objective.rounding": "chance",
+        "objective.signs": True,
+        "objective.swap_from": "text",
+        "seed": 1,
+        "phase[1].warmup": 0.0,
+        "phase[1].schedule.kind": "polynomial",
+        "phase[1].schedule.power": 1.0,
+        "optimizer.betas": [0.9, 0.999],
+        "optimizer.epsilon": 1e-8,
+        "optimizer.decay": 0.0,
+        "clip": 0.0,
+        "out": "checkpoints",
+        "data": "data-bin",
+        "layout.precision": "fp32",
+        "save": 500,
+        "validate": 500,
+        "log": 100,
+    }
     assert {key: got[P + key] for key in wanted} == wanted
     assert got.get(P + "init") is None
 
@@ -176,7 +219,7 @@ def test_epochs_and_adagrad() -> None:
     words = [word for word in BASE if not word.startswith(("--max-update", "--optimizer"))]
     words += ["--max-epoch=3", "--optimizer=adagrad"]
     got = resolved(CODE, TRAIN, *words)
-    assert (got[PHASE + "epochs"], got[PHASE + "most_steps"], got[P + "optimizer.kind"]) == (3.0, 0, "adagrad")
+    assert (got[PHASE + "epochs"], got[PHASE + "max_steps"], got[P + "optimizer.kind"]) == (3.0, 0, "adagrad")
     assert got[SCHEDULE + "over"] == 0
     assert resolved(CODE, TRAIN, *words, "--total-num-update=50")[SCHEDULE + "over"] == 50
 
@@ -184,21 +227,29 @@ def test_epochs_and_adagrad() -> None:
 def test_what_comes_first_of_epochs_and_updates_is_the_end() -> None:
     """The course spans all updates, or as many as are said, whichever end comes."""
     got = resolved(CODE, TRAIN, *BASE, "--max-epoch=3")
-    wanted = {"steps": 0, "epochs": 3.0, "most_steps": 100, "schedule.over": 100}
+    wanted = {"steps": 0, "epochs": 3.0, "max_steps": 100, "schedule.over": 100}
     assert {key: got[PHASE + key] for key in wanted} == wanted
     assert resolved(CODE, TRAIN, *BASE, "--max-epoch=3", "--total-num-update=500")[SCHEDULE + "over"] == 500
     shards = resolved(CODE, TRAIN, "a:b", *BASE[1:], "--max-epoch=3")
-    assert (shards[PHASE + "epochs"], shards[PHASE + "most_steps"]) == (1.5, 100)
+    assert (shards[PHASE + "epochs"], shards[PHASE + "max_steps"]) == (1.5, 100)
 
 
 def test_what_a_course_does_not_read_is_said() -> None:
     for kind, warmup in (("fixed", 0.0), ("inverse_sqrt", 4000.0)):
-        words = [*BASE, f"--lr-scheduler={kind}", "--power=2", "--end-learning-rate=0", "--total-num-update=100",
-                 "--max-update=9000"]  # fmt: skip
+        words = [
+            *BASE,
+            f"--lr-scheduler={kind}",
+            "--power=2",
+            "--end-learning-rate=0",
+            "--total-num-update=100",
+            "--max-update=9000",
+        ]
         call = called(CODE, TRAIN, *words)
         found = {note for note in call.notes if "does nothing" in note}
-        assert found == {f"--{name}: does nothing for --lr-scheduler {kind}" for name in (
-            "power", "end-learning-rate", "total-num-update")}  # fmt: skip
+        assert found == {
+            f"--{name}: does nothing for --lr-scheduler {kind}"
+            for name in ("power", "end-learning-rate", "total-num-update")
+        }
         assert resolved(CODE, TRAIN, *words)[PHASE + "warmup"] == warmup
         assert resolved(CODE, TRAIN, *words, "--warmup-updates=30")[PHASE + "warmup"] == 30
 
@@ -256,10 +307,24 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_configuration_is_what_its_flags_are(configured: Path) -> None:
     words = ["-m", "--config-dir", ".", "--config-name", "base", "task.data=data-bin", "dataset.batch_size=8"]
-    flags = ["data-bin", "--fp16", "--log-interval=200", *BASE[1:3], "--sample-break-mode=complete", *BASE[3:8],
-             "--tokens-per-sample=512", "--batch-size=8", "--weight-decay=0.01", "--adam-betas=(0.9,0.98)",
-             "--adam-eps=1e-6", "--warmup-updates=10000", "--clip-norm=0", "--max-update=125000", "--update-freq=16",
-             "--max-positions=512"]  # fmt: skip
+    flags = [
+        "data-bin",
+        "--fp16",
+        "--log-interval=200",
+        *BASE[1:3],
+        "--sample-break-mode=complete",
+        *BASE[3:8],
+        "--tokens-per-sample=512",
+        "--batch-size=8",
+        "--weight-decay=0.01",
+        "--adam-betas=(0.9,0.98)",
+        "--adam-eps=1e-6",
+        "--warmup-updates=10000",
+        "--clip-norm=0",
+        "--max-update=125000",
+        "--update-freq=16",
+        "--max-positions=512",
+    ]
     by_file = called(CODE, HYDRA, *words, "hydra.run.dir=x")
     assert by_file.recipes == called(CODE, TRAIN, *flags).recipes
     assert by_file.recipes["pretrain"]["phase"][0]["batch"] == 128
@@ -292,13 +357,22 @@ SOURCE = ["--only-source", "--trainpref=t.raw", "--srcdict=gpt2_bpe/dict.txt"]
 @pytest.mark.usefixtures("many_cores")
 def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    got = resolved(CODE, PREPROCESS, *SOURCE, "--validpref=v.raw,w.raw", "--testpref=x.raw", "--destdir=d",
-                   "--workers=6")  # fmt: skip
+    got = resolved(
+        CODE, PREPROCESS, *SOURCE, "--validpref=v.raw,w.raw", "--testpref=x.raw", "--destdir=d", "--workers=6"
+    )
     wanted = {
-        C + "source.path": ["t.raw"], C + "given.validation.path": ["v.raw", "w.raw"], C + "given.test.path": ["x.raw"],
-        C + "sentences": "lines", C + "duplicates": "keep", C + "processes": 6, C + "validation": 0.0,
-        E + "tokenizer": "gpt2_bpe/dict.txt", E + "out": "d", E + "processes": 6, E + "sentences": True,
-    }  # fmt: skip
+        C + "source.path": ["t.raw"],
+        C + "given.validation.path": ["v.raw", "w.raw"],
+        C + "given.test.path": ["x.raw"],
+        C + "sentences": "lines",
+        C + "duplicates": "keep",
+        C + "processes": 6,
+        C + "validation": 0.0,
+        E + "tokenizer": "gpt2_bpe/dict.txt",
+        E + "out": "d",
+        E + "processes": 6,
+        E + "sentences": True,
+    }
     assert {key: got[key] for key in wanted} == wanted
     assert called(CODE, PREPROCESS, *SOURCE).words == ["--anew"]
 
@@ -316,7 +390,11 @@ def test_several_folders_and_a_sentence_a_row() -> None:
     """Folders joined by colons are read alike; an epoch of theirs is over one of them."""
     got = resolved(CODE, TRAIN, "a:b", *BASE[1:7], *BASE[8:], "--max-epoch=4", "--sample-break-mode=eos")
     assert [got[P + key] for key in ("data.a", "data.b", "objective.cut", "phase[1].epochs")] == [
-        1.0, 1.0, "one_sentence", 2.0]  # fmt: skip
+        1.0,
+        1.0,
+        "one_sentence",
+        2.0,
+    ]
     assert got[PHASE + "pack"] is False
 
 
@@ -337,8 +415,10 @@ def test_several_folders_and_a_sentence_a_row() -> None:
         (TRAIN, [*BASE, "--update-freq=4,8"], "--update-freq: found 4,8; wanted one value"),
         (TRAIN, [*BASE, "--update-freq=many"], "--update-freq: found many; wanted a whole number"),
         (TRAIN, [*BASE, "--warmup-init-lr=1e-7"], "--warmup-init-lr: found 1e-07; wanted 0"),
-        *((TRAIN, [*BASE, f"--ddp-backend={word}"], f"--ddp-backend: found {word}; wanted pytorch_ddp, legacy_ddp")
-          for word in ("slowmo", "fully_shardd")),
+        *(
+            (TRAIN, [*BASE, f"--ddp-backend={word}"], f"--ddp-backend: found {word}; wanted pytorch_ddp, legacy_ddp")
+            for word in ("slowmo", "fully_shardd")
+        ),
         (TRAIN, [*BASE, "--lr=low"], "--lr: found low; wanted a number"),
         (TRAIN, [*BASE, "--adam-betas=0.9"], "--adam-betas: found 0.9"),
         (TRAIN, [word for word in BASE if "update" not in word], "--max-update: missing, as is --max-epoch"),
@@ -357,7 +437,7 @@ def test_several_folders_and_a_sentence_a_row() -> None:
         (BPE, ["--encoder-json=e", "--vocab-bpe=v", "--inputs", "a", "b", "--outputs", "c"], "--inputs: found 2;"),
         (BPE, ["--encoder-json=e"], "no --vocab-bpe"),
     ],
-)  # fmt: skip
+)
 def test_wrong_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str], said: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ids.bpe").write_text("262 318 13\n\n50 7\n")
@@ -371,15 +451,28 @@ def test_programs_without_an_ending_are_installed(tmp_path: Path) -> None:
     assert names == {TRAIN, PREPROCESS, HYDRA, "examples/roberta/multiprocessing_bpe_encoder.py"}
     assert os.access(tmp_path / TRAIN, os.X_OK)
     done = subprocess.run(
-        [sys.executable, tmp_path / TRAIN, *BASE[:-1]], capture_output=True, text=True, cwd=tmp_path,
+        [sys.executable, tmp_path / TRAIN, *BASE[:-1]],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
         env={**os.environ, "ORDSMED_RECIPE": "1"},
-    )  # fmt: skip
+    )
     assert "ordsmed pretrain work/as/checkpoints/pretrain.toml" in done.stdout, done.stderr
 
 
-SMALL = ["--encoder-layers=1", "--encoder-embed-dim=16", "--encoder-ffn-embed-dim=32", "--encoder-attention-heads=2",
-         "--max-positions=32", "--tokens-per-sample=32", "--max-update=2", "--batch-size=2", "--cpu", "--save-dir=out",
-         "--sample-break-mode=complete"]  # fmt: skip
+SMALL = [
+    "--encoder-layers=1",
+    "--encoder-embed-dim=16",
+    "--encoder-ffn-embed-dim=32",
+    "--encoder-attention-heads=2",
+    "--max-positions=32",
+    "--tokens-per-sample=32",
+    "--max-update=2",
+    "--batch-size=2",
+    "--cpu",
+    "--save-dir=out",
+    "--sample-break-mode=complete",
+]
 
 
 @pytest.mark.long
@@ -390,8 +483,20 @@ def test_their_three_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "gpt2_bpe" / "dict.txt").write_text("".join(f"{n} 1\n" for n in [*range(9, 60), *range(9)]))
     (tmp_path / "t.raw").write_text("abc ab a\nb a cab\n\n" * 30)
     for _ in range(2):
-        main(["as", CODE, BPE, "--encoder-json=gpt2_bpe/encoder.json", "--vocab-bpe=gpt2_bpe/vocab.bpe", "--inputs",
-              "t.raw", "--outputs", "t.bpe", "--keep-empty"])  # fmt: skip
+        main(
+            [
+                "as",
+                CODE,
+                BPE,
+                "--encoder-json=gpt2_bpe/encoder.json",
+                "--vocab-bpe=gpt2_bpe/vocab.bpe",
+                "--inputs",
+                "t.raw",
+                "--outputs",
+                "t.bpe",
+                "--keep-empty",
+            ]
+        )
         main(["as", CODE, PREPROCESS, *SOURCE, "--trainpref=t.bpe", "--validpref=t.bpe", "--destdir=data-bin"])
     assert (tmp_path / "data-bin" / "dict.txt").read_text() == (tmp_path / "gpt2_bpe" / "dict.txt").read_text()
     main(["as", CODE, TRAIN, *BASE, *SMALL])
@@ -405,6 +510,16 @@ def test_their_three_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     weights = dict(back.objective.named_parameters())
     for name, weight in ours.objective.named_parameters():
         assert weight.equal(weights[name]), name
-    main(["as", CODE, TRAIN, *BASE, *SMALL[:-2], "--save-dir=more", "--restore-file=out/checkpoint_last.pt",
-          "--reset-optimizer"])  # fmt: skip
+    main(
+        [
+            "as",
+            CODE,
+            TRAIN,
+            *BASE,
+            *SMALL[:-2],
+            "--save-dir=more",
+            "--restore-file=out/checkpoint_last.pt",
+            "--reset-optimizer",
+        ]
+    )
     assert 'init = "out/weights"' in (tmp_path / "work/as/more/pretrain.toml").read_text()

@@ -22,10 +22,18 @@ from ordsmed.others.translate.program import find
 
 CODE = "google"
 CONFIG = {
-    "attention_probs_dropout_prob": 0.2, "hidden_act": "gelu", "hidden_dropout_prob": 0.3, "hidden_size": 32,
-    "initializer_range": 0.05, "intermediate_size": 48, "max_position_embeddings": 64, "num_attention_heads": 2,
-    "num_hidden_layers": 3, "type_vocab_size": 2, "vocab_size": 99,
-}  # fmt: skip
+    "attention_probs_dropout_prob": 0.2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.3,
+    "hidden_size": 32,
+    "initializer_range": 0.05,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 3,
+    "type_vocab_size": 2,
+    "vocab_size": 99,
+}
 P, E, F = "pretrain: ", "encode: ", "finetune: "
 
 
@@ -54,22 +62,33 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
         {P + "validation_rows": 32, E + "validation_records": ["a.tfrecord", "b*"]},
     ),
     "--train_batch_size": (["=8"], {P + "phase[1].batch": 8}),
-    "--learning_rate": (["=0.1"], {P + "phase[1].rate": 0.1}),
+    "--learning_rate": (["=0.1"], {P + "phase[1].learning_rate": 0.1}),
     "--num_train_steps": (["=20000"], {P + "phase[1].steps": 20_000}),
     "--num_warmup_steps": (["=7"], {P + "phase[1].warmup": 7.0}),
     "--save_checkpoints_steps": (["=70"], {P + "save": 70}),
 }
 CLASS_BASE = ["--do_train", "--task_name=MRPC", "--data_dir=d", "--init_checkpoint=i", "--output_dir=o"]
 CLASSES: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "--vocab_file": (["=v"], {"tokenizer: tokenizer.kind": "wordpiece", "tokenizer: tokenizer.file": "v",
-                              "tokenizer: tokenizer.lowercase": True}),
-    "--do_lower_case": (["=false", "--vocab_file=v"], {
-        "tokenizer: tokenizer.kind": "wordpiece", "tokenizer: tokenizer.file": "v",
-        "tokenizer: tokenizer.lowercase": False}),
+    "--vocab_file": (
+        ["=v"],
+        {
+            "tokenizer: tokenizer.kind": "wordpiece",
+            "tokenizer: tokenizer.file": "v",
+            "tokenizer: tokenizer.lowercase": True,
+        },
+    ),
+    "--do_lower_case": (
+        ["=false", "--vocab_file=v"],
+        {
+            "tokenizer: tokenizer.kind": "wordpiece",
+            "tokenizer: tokenizer.file": "v",
+            "tokenizer: tokenizer.lowercase": False,
+        },
+    ),
     "--init_checkpoint": (["=j"], {F + "init": "j"}),
     "--output_dir": (["=p"], {F + "out": "p"}),
     "--train_batch_size": (["=8"], {F + "batch": 8}),
-    "--learning_rate": (["=0.1"], {F + "rate": 0.1}),
+    "--learning_rate": (["=0.1"], {F + "learning_rate": 0.1}),
     "--num_train_epochs": (["=4"], {F + "epochs": 4.0}),
     "--warmup_proportion": (["=0.2"], {F + "warmup": 0.2}),
     "--save_checkpoints_steps": (["=70"], {F + "save": 70}),
@@ -77,7 +96,7 @@ CLASSES: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--task_name": (["=RTE"], {F + "task.name": "rte"}),
     "--max_seq_length": (["=64"], {F + "task.length": 64}),
     "--do_eval": ([], {F + "task.dev": "d/dev.tsv"}),
-}  # fmt: skip
+}
 QUESTION_BASE = ["--do_train", "--train_file=t.json", "--init_checkpoint=i", "--output_dir=o"]
 QUESTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--train_file": (["=u.json"], {F + "task.train": "u.json"}),
@@ -101,8 +120,18 @@ def test_the_network_of_a_configuration(folder: Path, theirs: str, ours: str) ->
     """Its gelu is the tanh form, as its published weights were trained with."""
     (folder / "bert_config.json").write_text(json.dumps(CONFIG | {"hidden_act": theirs, "pooler_fc_size": 768}))
     got = resolved(CODE, "run_pretraining.py", *BASE)
-    wanted = {"kind": "bert", "width": 32, "layers": 3, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.3,
-              "attention_dropout": 0.2, "initializer_std": 0.05, "activation": ours}  # fmt: skip
+    wanted = {
+        "kind": "bert",
+        "width": 32,
+        "layers": 3,
+        "heads": 2,
+        "inner": 48,
+        "positions": 64,
+        "dropout": 0.3,
+        "attention_dropout": 0.2,
+        "initializer_std": 0.05,
+        "activation": ours,
+    }
     assert {key: got[f"{P}model.{key}"] for key in wanted} == wanted
 
 
@@ -128,8 +157,15 @@ def test_a_flag_arrives(
     assert got == {key: pytest.approx(one) if isinstance(one, float) else one for key, one in wanted.items()}
 
 
-DEVICES = {"--use_tpu": "true", "--tpu_name": "x", "--tpu_zone": "x", "--gcp_project": "x", "--master": "x",
-           "--num_tpu_cores": "4", "--iterations_per_loop": "5"}  # fmt: skip
+DEVICES = {
+    "--use_tpu": "true",
+    "--tpu_name": "x",
+    "--tpu_zone": "x",
+    "--gcp_project": "x",
+    "--master": "x",
+    "--num_tpu_cores": "4",
+    "--iterations_per_loop": "5",
+}
 LEARNING = {"--bert_config_file": "c", "--predict_batch_size": "4", **DEVICES}
 IDLE = {  # of each program
     "run_pretraining.py": (BASE, {"--max_predictions_per_seq": "5", **DEVICES}),
@@ -151,10 +187,19 @@ def test_what_does_nothing_says_so(folder: Path, name: str) -> None:
 
 def test_the_network_is_that_of_the_config(folder: Path) -> None:
     got = resolved(CODE, "run_pretraining.py", *BASE)
-    wanted = {"kind": "bert", "width": 32, "layers": 3, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.3,
-              "attention_dropout": 0.2, "initializer_std": 0.05}  # fmt: skip
+    wanted = {
+        "kind": "bert",
+        "width": 32,
+        "layers": 3,
+        "heads": 2,
+        "inner": 48,
+        "positions": 64,
+        "dropout": 0.3,
+        "attention_dropout": 0.2,
+        "initializer_std": 0.05,
+    }
     assert {key: got[f"{P}model.{key}"] for key in wanted} == wanted
-    assert (got[P + "objective.examples"], got[P + "optimizer.flavour"]) == ("masked", "bert")
+    assert (got[P + "objective.examples"], got[P + "optimizer.variant"]) == ("masked", "bert")
     assert (got[P + "phase[1].schedule.since"], got[E + "tokenizer"]) == ("jump", "vocab.txt")
 
 
@@ -166,12 +211,18 @@ def test_records_of_a_folder_are_read_from_it(folder: Path) -> None:
 
 
 def test_records_are_made_of_texts(folder: Path) -> None:
-    words = ["--input_file=a.txt,b.txt", "--output_file=to/o,to/p", "--vocab_file=v", "--nodo_lower_case",
-             "--dupe_factor=5", "--do_whole_word_mask"]  # fmt: skip
+    words = [
+        "--input_file=a.txt,b.txt",
+        "--output_file=to/o,to/p",
+        "--vocab_file=v",
+        "--nodo_lower_case",
+        "--dupe_factor=5",
+        "--do_whole_word_mask",
+    ]
     call = called(CODE, "create_pretraining_data.py", *words)
     assert call.recipes["tokenizer"]["tokenizer"] == {"kind": "wordpiece", "file": "v", "lowercase": False}
     assert call.recipes["corpus"]["source"] == {"kind": "text", "path": ["a.txt", "b.txt"]}
-    how = "mlm_nsp hide=0.15 most=20 short=0.1 unit=word --length 128 --times 5 --seed 12345 --files 2 --anew"
+    how = "mlm_nsp mask_prob=0.15 most=20 short=0.1 unit=word --length 128 --times 5 --seed 12345 --files 2 --anew"
     own = perform.words(find(CODE, "create_pretraining_data.py"), call)
     assert own == ["encode", "records", "work/as/to-o/encode.toml", "work/as/to-o/records", *how.split()]
 
@@ -199,12 +250,18 @@ def test_records_may_lie_on_another_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 RECORD_FLAGS = {  # each with another value than theirs, and the words that it changes
-    "--max_seq_length": ("64", "--length 64"), "--max_predictions_per_seq": ("5", "most=5"),
-    "--masked_lm_prob": ("0.05", "hide=0.05"), "--short_seq_prob": ("0.2", "short=0.2"),
-    "--dupe_factor": ("3", "--times 3"), "--random_seed": ("7", "--seed 7"),
-    "--do_whole_word_mask": ("true", "unit=word"), "--do_lower_case": ("false", ""), "--input_file": ("b", ""),
-    "--output_file": ("x", "work/as/x/records"), "--vocab_file": ("w", ""),
-}  # fmt: skip
+    "--max_seq_length": ("64", "--length 64"),
+    "--max_predictions_per_seq": ("5", "most=5"),
+    "--masked_lm_prob": ("0.05", "mask_prob=0.05"),
+    "--short_seq_prob": ("0.2", "short=0.2"),
+    "--dupe_factor": ("3", "--times 3"),
+    "--random_seed": ("7", "--seed 7"),
+    "--do_whole_word_mask": ("true", "unit=word"),
+    "--do_lower_case": ("false", ""),
+    "--input_file": ("b", ""),
+    "--output_file": ("x", "work/as/x/records"),
+    "--vocab_file": ("w", ""),
+}
 
 
 @pytest.mark.parametrize("flag", RECORD_FLAGS)
@@ -222,7 +279,13 @@ def test_a_model_that_stands_predicts(folder: Path, tiny_run: Any) -> None:
     """That in --output_dir; where none is, the one of --init_checkpoint, a folder here."""
     least = [word for word in CLASS_BASE if word != "--do_train"]
     assert called(CODE, "run_classifier.py", *least, "--do_predict", "--max_seq_length=9").words == [
-        "i", "d/test.tsv", "o/predicted", "--anew", "task.length=9", 'task.name="mrpc"']  # fmt: skip
+        "i",
+        "d/test.tsv",
+        "o/predicted",
+        "--anew",
+        "task.length=9",
+        'task.name="mrpc"',
+    ]
     both = called(CODE, "run_classifier.py", *least, "--do_eval", "--do_predict", "--task_name=MNLI")
     how = ["task.length=128", 'task.name="mnli"']
     assert [one.words for one in (both, *both.then)] == [
@@ -251,21 +314,46 @@ def test_xnli_is_chinese(folder: Path) -> None:
         (folder / "d" / name).touch()
     got = resolved(CODE, "run_classifier.py", *words)
     assert [got[f"{F}task.{key}"] for key in ("train", "dev")] == [
-        "d/XNLI-MT-1.0/multinli/multinli.train.zh.tsv", "d/XNLI-1.0/xnli.dev.tsv"]  # fmt: skip
+        "d/XNLI-MT-1.0/multinli/multinli.train.zh.tsv",
+        "d/XNLI-1.0/xnli.dev.tsv",
+    ]
     asked = called(CODE, "run_classifier.py", *words[1:]).words
-    assert asked == ["i", "d/XNLI-1.0/xnli.dev.tsv", "o/judged", "--anew", "task.length=128", 'task.name="xnli"',
-                     'task.language="zh"', "--scores"]  # fmt: skip
+    assert asked == [
+        "i",
+        "d/XNLI-1.0/xnli.dev.tsv",
+        "o/judged",
+        "--anew",
+        "task.length=128",
+        'task.name="xnli"',
+        'task.language="zh"',
+        "--scores",
+    ]
 
 
 def test_a_model_that_stands_is_asked_as_the_flags_say() -> None:
     """So its second call of a SQuAD 2.0, with the threshold that the first one told; and settings behind the words."""
     squad = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
-    flags = ["--max_seq_length=96", "--doc_stride=32", "--max_query_length=16", "--n_best_size=5",
-             "--max_answer_length=12", "--version_2_with_negative", "--null_score_diff_threshold=-1.5"]  # fmt: skip
+    flags = [
+        "--max_seq_length=96",
+        "--doc_stride=32",
+        "--max_query_length=16",
+        "--n_best_size=5",
+        "--max_answer_length=12",
+        "--version_2_with_negative",
+        "--null_score_diff_threshold=-1.5",
+    ]
     said = called(CODE, "run_squad.py", *squad, *flags, "task.lowercase=true").words[4:]
-    assert said == ["task.length=96", "task.stride=32", "task.longest_question=16", "task.n_best=5",
-                    "task.longest_answer=12", "task.threshold=-1.5", 'task.version="2.0"', 'task.search="tops"',
-                    "task.lowercase=true"]  # fmt: skip
+    assert said == [
+        "task.length=96",
+        "task.stride=32",
+        "task.longest_question=16",
+        "task.n_best=5",
+        "task.longest_answer=12",
+        "task.threshold=-1.5",
+        'task.version="2.0"',
+        'task.search="tops"',
+        "task.lowercase=true",
+    ]
 
 
 def test_a_checkpoint_of_a_run_begins_another(folder: Path) -> None:
@@ -274,17 +362,21 @@ def test_a_checkpoint_of_a_run_begins_another(folder: Path) -> None:
     (folder / "out" / "status.json").write_text('{"verb": "pretrain", "step": 20}')
     got = changes(CODE, "run_pretraining.py", BASE, "--init_checkpoint=out/model.ckpt-20")
     assert got == {P + "init": "out/weights"}
-    for name, files in (("run_classifier.py", ["--task_name=CoLA", "--data_dir=d"]),
-                        ("run_squad.py", ["--train_file=t.json"])):  # fmt: skip
+    for name, files in (
+        ("run_classifier.py", ["--task_name=CoLA", "--data_dir=d"]),
+        ("run_squad.py", ["--train_file=t.json"]),
+    ):
         words = [*files, "--do_train", "--init_checkpoint=out/model.ckpt-20", "--output_dir=o"]
         assert resolved(CODE, name, *words)[F + "init"] == "out/weights"
 
 
 def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
     """By their names, shares of 1, sorted as theirs sorts them; classes in the order of their names."""
-    lines = [{"step": 3, "validation": 9.0, "mlm": 8.0, "mlm_right": 0.5, "pair": 1.0, "pair_right": 0.25},
-             {"step": 4, "validation": 3.0, "mlm": 2.5, "mlm_right": 0.5, "pair": 0.5, "pair_right": 0.75},
-             {"step": 5, "loss": 1.0}]  # fmt: skip
+    lines = [
+        {"step": 3, "validation": 9.0, "mlm": 8.0, "mlm_right": 0.5, "pair": 1.0, "pair_right": 0.25},
+        {"step": 4, "validation": 3.0, "mlm": 2.5, "mlm_right": 0.5, "pair": 0.5, "pair_right": 0.75},
+        {"step": 5, "loss": 1.0},
+    ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     leave_validation(tmp_path)
     assert (tmp_path / "eval_results.txt").read_text() == (
@@ -320,7 +412,7 @@ def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
         ("run_squad.py", QUESTION_BASE[1:], "--do_train: missing"),
         ("create_pretraining_data.py", [], "no --input_file"),
     ],
-)  # fmt: skip
+)
 def test_wrong_words(folder: Path, name: str, words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         called(CODE, name, *words)
@@ -350,13 +442,19 @@ def test_the_commands_of_their_readme(folder: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words]) + "\n")
     (folder / "bert_config.json").write_text(json.dumps(CONFIG | {"vocab_size": 6 + len(words)}))
     (folder / "s.txt").write_text("\n\n".join("\n".join(sentence(7) for _ in range(6)) for _ in range(40)) + "\n")
-    run("create_pretraining_data.py", "--input_file=./s.txt --output_file=tf/examples.tfrecord --vocab_file=vocab.txt "
+    run(
+        "create_pretraining_data.py",
+        "--input_file=./s.txt --output_file=tf/examples.tfrecord --vocab_file=vocab.txt "
         "--do_lower_case=True --max_seq_length=32 --max_predictions_per_seq=5 --masked_lm_prob=0.15 "
-        "--random_seed=12345 --dupe_factor=2")  # fmt: skip
+        "--random_seed=12345 --dupe_factor=2",
+    )
     assert sorted(os.listdir("tf")) == ["examples.tfrecord", "vocab.txt"]
-    run("run_pretraining.py", "--input_file=tf/examples*.tfrecord --output_dir=pre --do_train=True --do_eval=True "
+    run(
+        "run_pretraining.py",
+        "--input_file=tf/examples*.tfrecord --output_dir=pre --do_train=True --do_eval=True "
         "--bert_config_file=bert_config.json --train_batch_size=8 --max_seq_length=32 --max_predictions_per_seq=5 "
-        "--num_train_steps=4 --num_warmup_steps=1 --learning_rate=2e-5 --max_eval_steps=2")  # fmt: skip
+        "--num_train_steps=4 --num_warmup_steps=1 --learning_rate=2e-5 --max_eval_steps=2",
+    )
     assert (folder / "pre" / "eval_results.txt").read_text().startswith("global_step = 4\nloss = ")
     longer = called(CODE, "run_pretraining.py", *BASE[:2], "--input_file=tf/examples*.tfrecord", "--output_dir=other")
     with pytest.raises(UsageError, match=r"found 128; the records of tf/examples\.tfrecord have 32 tokens; wanted 32"):
@@ -368,21 +466,32 @@ def test_the_commands_of_their_readme(folder: Path) -> None:
         head = f"{label}\t#1 ID\t#2 ID\t#1 String\t#2 String"
         (folder / "MRPC" / f"{name}.tsv").write_text("\n".join([head, *rows]) + "\n")
     common = "--vocab_file=vocab.txt --bert_config_file=bert_config.json --num_train_epochs=1.0 --max_seq_length=32"
-    run("run_classifier.py", f"--task_name=MRPC --do_train=true --do_eval=true --do_predict=true {common} "
-        "--data_dir=MRPC --init_checkpoint=pre --train_batch_size=8 --output_dir=mrpc")  # fmt: skip
+    run(
+        "run_classifier.py",
+        f"--task_name=MRPC --do_train=true --do_eval=true --do_predict=true {common} "
+        "--data_dir=MRPC --init_checkpoint=pre --train_batch_size=8 --output_dir=mrpc",
+    )
     assert "global_step = 2\n" in (folder / "mrpc" / "eval_results.txt").read_text()
     results = (folder / "mrpc" / "test_results.tsv").read_text()
-    run("run_classifier.py", f"--task_name=MRPC --do_predict=true --data_dir=MRPC {common} "
-        "--init_checkpoint=mrpc/model.ckpt-343 --output_dir=more")  # fmt: skip
+    run(
+        "run_classifier.py",
+        f"--task_name=MRPC --do_predict=true --data_dir=MRPC {common} "
+        "--init_checkpoint=mrpc/model.ckpt-343 --output_dir=more",
+    )
     assert (folder / "more" / "test_results.tsv").read_text() == results
     assert results.count("\n") == 5
     context = sentence(12)
-    asked = [{"id": str(n), "question": sentence(3), "answers": [{"text": context.split()[0], "answer_start": 0}]}
-             for n in range(8)]  # fmt: skip
+    asked = [
+        {"id": str(n), "question": sentence(3), "answers": [{"text": context.split()[0], "answer_start": 0}]}
+        for n in range(8)
+    ]
     squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": asked}]}]}
     (folder / "squad.json").write_text(json.dumps(squad))
-    run("run_squad.py", f"--do_train=True --train_file=squad.json --do_predict=True {common} "
+    run(
+        "run_squad.py",
+        f"--do_train=True --train_file=squad.json --do_predict=True {common} "
         "--predict_file=squad.json --init_checkpoint=pre --train_batch_size=4 "
-        "--doc_stride=16 --max_query_length=8 --output_dir=squad/")  # fmt: skip
+        "--doc_stride=16 --max_query_length=8 --output_dir=squad/",
+    )
     assert set(json.loads((folder / "squad" / "predictions.json").read_text())) == set("01234567")
     assert (folder / "squad" / "nbest_predictions.json").is_file()

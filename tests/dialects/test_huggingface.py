@@ -42,10 +42,12 @@ UPDATES: Table = {
     "--auto_find_batch_size": ([], {}),
     "--num_train_epochs": (["1.5"], {PHASE + "epochs": 1.5}),
     "--max_steps": (["7"], {PHASE + "steps": 7}),
-    "--learning_rate": (["1e-3"], {PHASE + "rate": 1e-3}),
+    "--learning_rate": (["1e-3"], {PHASE + "learning_rate": 1e-3}),
     "--lr_scheduler_type": (["cosine"], {SCHEDULE + "kind": "cosine"}),
-    "--lr_scheduler_kwargs": (['{"power": 2.0, "lr_end": 1e-5}', "--lr_scheduler_type=polynomial"], {
-        SCHEDULE + "kind": "polynomial", SCHEDULE + "power": 2.0, SCHEDULE + "end": 0.2}),
+    "--lr_scheduler_kwargs": (
+        ['{"power": 2.0, "lr_end": 1e-5}', "--lr_scheduler_type=polynomial"],
+        {SCHEDULE + "kind": "polynomial", SCHEDULE + "power": 2.0, SCHEDULE + "end": 0.2},
+    ),
     "--warmup_steps": (["9"], {PHASE + "warmup": 9.0}),
     "--warmup_ratio": (["0.1"], {PHASE + "warmup": 0.1}),
     "--optim": (["stable_adamw"], {P + "optimizer.kind": "stableadamw", P + "optimizer.betas": [0.9, 0.999]}),
@@ -71,7 +73,7 @@ UPDATES: Table = {
     "--ddp_timeout": (["60"], {P + "layout.patience": 60.0}),
     "--tp_size": (["2"], {P + "layout.tensor": 2}),
     "--dataloader_num_workers": (["3"], {P + "layout.workers": 3}),
-}  # fmt: skip
+}
 JUDGED: Table = {
     "--eval_strategy": (["steps", "--eval_steps=20"], {P + "validate": 20}),
     "--eval_steps": (["20", "--evaluation_strategy=steps"], {P + "validate": 20}),
@@ -83,18 +85,19 @@ TEXTS: Table = {
     "--model_name_or_path": (["other"], {P + "init": "other", E + "tokenizer": "other"}),
     "--tokenizer_name": (["tok"], {E + "tokenizer": "tok"}),
     "--train_file": (["a.csv"], {C + "source.kind": "csv", C + "source.path": "a.csv", C + "source.text_key": "id"}),
-    "--validation_file": (["v.json"], {
-        FILE + "kind": "jsonl", FILE + "path": "v.json"}),
+    "--validation_file": (["v.json"], {FILE + "kind": "jsonl", FILE + "path": "v.json"}),
     "--validation_split_percentage": (["10"], {C + "validation": 0.1}),
     "--preprocessing_num_workers": (["2"], {C + "processes": 2, E + "processes": 2}),
     "--max_eval_samples": (["9"], {P + "validation_rows": 9}),
-}  # fmt: skip
+}
 MASKED: Table = {
-    **UPDATES, **JUDGED, **TEXTS,
+    **UPDATES,
+    **JUDGED,
+    **TEXTS,
     "--max_seq_length": (["32"], {PHASE + "length": 32}),
-    "--mlm_probability": (["0.2"], {P + "objective.hide": 0.2}),
+    "--mlm_probability": (["0.2"], {P + "objective.mask_prob": 0.2}),
     "--line_by_line": ([], {C + "source.apart": "line", PHASE + "pack": False}),
-}  # fmt: skip
+}
 OLD_BASE = ["--do_train", "--train_data_file=t.txt", "--model_name_or_path=bert", "--block_size=64", "--mlm"]
 OLD_TEXTS: Table = {
     "--train_data_file": (["a.csv"], {C + "source.path": "a.csv"}),  # a text, whatever its name ends with
@@ -102,41 +105,50 @@ OLD_TEXTS: Table = {
     "--eval_data_file": (["v.json", "--do_eval"], {FILE + "kind": "text", FILE + "path": "v.json"}),
     "--block_size": (["32"], {PHASE + "length": 32}),
     "--mlm": ([], {}),
-    "--mlm_probability": (["0.2"], {P + "objective.hide": 0.2}),
+    "--mlm_probability": (["0.2"], {P + "objective.mask_prob": 0.2}),
     "--whole_word_mask": ([], {P + "objective.unit": "word"}),
     "--line_by_line": ([], {C + "source.apart": "line", PHASE + "pack": False}),
     "--evaluate_during_training": (["--logging_steps=70"], {P + "validate": 70, P + "log": 70}),
-    "--model_name_or_path": TEXTS["--model_name_or_path"], "--tokenizer_name": TEXTS["--tokenizer_name"],
+    "--model_name_or_path": TEXTS["--model_name_or_path"],
+    "--tokenizer_name": TEXTS["--tokenizer_name"],
     "--model_type": (["roberta"], {}),  # the named one says it
-}  # fmt: skip
+}
 NETWORKS: Table = {
     "--model_type": (["roberta"], {P + "model.kind": "roberta", P + "model.types": 1}),
-    "--config_overrides": (["hidden_size=64,num_attention_heads=2,hidden_dropout_prob=0.2"], {
-        P + "model.width": 64, P + "model.heads": 2, P + "model.inner": 3072, P + "model.dropout": 0.2}),
-}  # fmt: skip
+    "--config_overrides": (
+        ["hidden_size=64,num_attention_heads=2,hidden_dropout_prob=0.2"],
+        {P + "model.width": 64, P + "model.heads": 2, P + "model.inner": 3072, P + "model.dropout": 0.2},
+    ),
+}
 CLASS_BASE = ["--do_train", "--train_file=two.csv", "--validation_file=two.csv", "--model_name_or_path=b"]
 QUESTION_BASE = ["--do_train", "--train_file=t.json", "--model_name_or_path=b"]
 LEARNED: Table = {
-    **{flag: (words, {key.replace(PHASE, F).replace(P, F): value for key, value in wanted.items()})
-       for flag, (words, wanted) in UPDATES.items()},
+    **{
+        flag: (words, {key.replace(PHASE, F).replace(P, F): value for key, value in wanted.items()})
+        for flag, (words, wanted) in UPDATES.items()
+    },
     "--model_name_or_path": (["other"], {F + "init": "other"}),
     "--tokenizer_name": (["tok"], {F + "tokenizer": "tok"}),
     "--save_strategy": (["epoch"], {}),  # 0: see below
     "--save_steps": (["50"], {F + "save": 50}),
-}  # fmt: skip
+}
 BEST = ["--do_eval", "--eval_strategy=epoch", "--load_best_model_at_end"]
 CLASSES: Table = {
     **LEARNED,
     "--max_seq_length": (["64"], {F + "task.length": 64}),
-    "--train_file": (["one.json"], {
-        F + "task.train": "one.json", F + "task.text": "body", F + "task.second": None, F + "task.format": "jsonl"}),
+    "--train_file": (
+        ["one.json"],
+        {F + "task.train": "one.json", F + "task.text": "body", F + "task.second": None, F + "task.format": "jsonl"},
+    ),
     "--validation_file": (["v.json", "--do_eval", "--eval_strategy=steps"], {F + "task.dev": "v.json"}),
     "--eval_strategy": (["epoch", "--do_eval"], {F + "task.dev": "two.csv"}),
     "--eval_steps": (["9", "--do_eval", "--eval_strategy=steps"], {F + "task.dev": "two.csv"}),
     "--load_best_model_at_end": (BEST[:2], {F + "task.dev": "two.csv"}),
-    "--metric_for_best_model": (["eval_matthews_correlation", *BEST], {
-        F + "task.dev": "two.csv", F + "best": "matthews"}),
-}  # fmt: skip
+    "--metric_for_best_model": (
+        ["eval_matthews_correlation", *BEST],
+        {F + "task.dev": "two.csv", F + "best": "matthews"},
+    ),
+}
 QUESTIONS: Table = {
     "--max_seq_length": (["96"], {F + "task.length": 96, F + "task.longest_question": 96}),
     "--doc_stride": (["32"], {F + "task.stride": 32}),
@@ -146,14 +158,27 @@ QUESTIONS: Table = {
     "--null_score_diff_threshold": (["-1.5"], {F + "task.threshold": -1.5}),
     "--train_file": (["u.json"], {F + "task.train": "u.json"}),
     "--validation_file": (["v.json", *BEST], {F + "task.dev": "v.json"}),
-    "--metric_for_best_model": (["exact_match", "--validation_file=v.json", *BEST], {
-        F + "task.dev": "v.json", F + "best": "exact"}),
-}  # fmt: skip
+    "--metric_for_best_model": (
+        ["exact_match", "--validation_file=v.json", *BEST],
+        {F + "task.dev": "v.json", F + "best": "exact"},
+    ),
+}
 ELSEWHERE = {  # tests of their own
-    "--do_train", "--do_eval", "--do_predict", "--overwrite_output_dir", "--resume_from_checkpoint", "--fsdp",
-    "--max_train_samples", "--max_eval_samples", "--max_predict_samples",
-    "--load_best_model_at_end", "--metric_for_best_model", "--config_name", "--dataset_name", "--dataset_config_name",
-}  # fmt: skip
+    "--do_train",
+    "--do_eval",
+    "--do_predict",
+    "--overwrite_output_dir",
+    "--resume_from_checkpoint",
+    "--fsdp",
+    "--max_train_samples",
+    "--max_eval_samples",
+    "--max_predict_samples",
+    "--load_best_model_at_end",
+    "--metric_for_best_model",
+    "--config_name",
+    "--dataset_name",
+    "--dataset_config_name",
+}
 
 
 @pytest.fixture
@@ -214,12 +239,29 @@ def test_no_field_of_the_trainer_is_swallowed() -> None:
 def test_what_theirs_leaves_unsaid(folder: Path) -> None:
     got = resolved(CODE, MLM, *BASE)
     wanted = {
-        "out": "trainer_output", "init": "bert", "seed": 42, "clip": 1.0, "save": 500, "validate": 0, "log": 500,
-        "phase[1].batch": 8, "phase[1].epochs": 3.0, "phase[1].rate": 5e-5, "phase[1].warmup": 0.0,
-        "phase[1].schedule.kind": "linear", "phase[1].pack": True, "optimizer.kind": "adamw",
-        "optimizer.betas": [0.9, 0.999], "optimizer.epsilon": 1e-8, "optimizer.decay": 0.0, "objective.kind": "mlm",
-        "objective.hide": 0.15, "objective.swap_from": "all", "layout.precision": "fp32", "layout.micro": 8,
-    }  # fmt: skip
+        "out": "trainer_output",
+        "init": "bert",
+        "seed": 42,
+        "clip": 1.0,
+        "save": 500,
+        "validate": 0,
+        "log": 500,
+        "phase[1].batch": 8,
+        "phase[1].epochs": 3.0,
+        "phase[1].learning_rate": 5e-5,
+        "phase[1].warmup": 0.0,
+        "phase[1].schedule.kind": "linear",
+        "phase[1].pack": True,
+        "optimizer.kind": "adamw",
+        "optimizer.betas": [0.9, 0.999],
+        "optimizer.epsilon": 1e-8,
+        "optimizer.decay": 0.0,
+        "objective.kind": "mlm",
+        "objective.mask_prob": 0.15,
+        "objective.swap_from": "all",
+        "layout.precision": "fp32",
+        "layout.micro": 8,
+    }
     assert {key: got[P + key] for key in wanted} == wanted
     assert (got[C + "validation"], got[C + "sentences"], got[C + "duplicates"]) == (0.05, "none", "keep")
     assert (got[E + "sentences"], got[P + "validation_rows"]) == (False, 10**9)
@@ -247,12 +289,15 @@ def test_rows_of_all_devices_and_memory_split_over_them(folder: Path) -> None:
         (["polynomial", "--learning_rate=1e-5"], {"kind": "polynomial", "power": 1.0, "end": 0.01}),
         (["cosine_with_min_lr", '--lr_scheduler_kwargs={"min_lr_rate": 0.1}'], {"kind": "cosine", "end": 0.1}),
         (
-            ["warmup_stable_decay", "--max_steps=100", '--lr_scheduler_kwargs={"num_decay_steps": 25, '
-             '"decay_type": "1-sqrt", "min_lr_ratio": 0.1}'],
+            [
+                "warmup_stable_decay",
+                "--max_steps=100",
+                '--lr_scheduler_kwargs={"num_decay_steps": 25, "decay_type": "1-sqrt", "min_lr_ratio": 0.1}',
+            ],
             {"kind": "wsd", "decay": 0.25, "shape": "sqrt", "end": 0.1},
         ),
     ],
-)  # fmt: skip
+)
 def test_courses_of_the_rate(folder: Path, words: list[str], wanted: dict[str, Any]) -> None:
     call = called(CODE, MLM, *BASE, "--lr_scheduler_type", *words)
     (phase,) = call.recipes["pretrain"]["phase"]
@@ -263,26 +308,43 @@ def test_courses_of_the_rate(folder: Path, words: list[str], wanted: dict[str, A
 @pytest.mark.parametrize(
     ("kind", "how"),
     [
-        ("linear", {}), ("constant", {}), ("constant_with_warmup", {}), ("polynomial", {}),
-        ("polynomial", {"power": 2.0, "lr_end": 1e-6}), ("inverse_sqrt", {}), ("inverse_sqrt", {"timescale": 5}),
-        *(("cosine", {"num_cycles": cycles}) for cycles in (0.25, 0.5, 1, 1.5, 3)), ("cosine", {}),
-        *(("cosine_with_restarts", {"num_cycles": cycles}) for cycles in (0.5, 1, 2, 3)), ("cosine_with_restarts", {}),
-        *(("cosine_with_min_lr", {**least, **cycles}) for least in ({"min_lr": 1e-5}, {"min_lr_rate": 0.2})
-          for cycles in ({}, {"num_cycles": 1})),
-        *(("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": shape, "min_lr_ratio": least})
-          for shape in ("linear", "1-sqrt", "cosine") for least in (0, 0.1)),
+        ("linear", {}),
+        ("constant", {}),
+        ("constant_with_warmup", {}),
+        ("polynomial", {}),
+        ("polynomial", {"power": 2.0, "lr_end": 1e-6}),
+        ("inverse_sqrt", {}),
+        ("inverse_sqrt", {"timescale": 5}),
+        *(("cosine", {"num_cycles": cycles}) for cycles in (0.25, 0.5, 1, 1.5, 3)),
+        ("cosine", {}),
+        *(("cosine_with_restarts", {"num_cycles": cycles}) for cycles in (0.5, 1, 2, 3)),
+        ("cosine_with_restarts", {}),
+        *(
+            ("cosine_with_min_lr", {**least, **cycles})
+            for least in ({"min_lr": 1e-5}, {"min_lr_rate": 0.2})
+            for cycles in ({}, {"num_cycles": 1})
+        ),
+        *(
+            ("warmup_stable_decay", {"num_decay_steps": 10, "decay_type": shape, "min_lr_ratio": least})
+            for shape in ("linear", "1-sqrt", "cosine")
+            for least in (0, 0.1)
+        ),
         ("warmup_stable_decay", {"num_decay_steps": 10, "num_cycles": 1}),
         ("warmup_stable_decay", {"num_decay_steps": 10, "num_stable_steps": 25, "warmup_type": "linear"}),
     ],
-)  # fmt: skip
+)
 @pytest.mark.filterwarnings("ignore:Both num_training_steps and num_stable_steps")
 def test_rates_are_theirs(folder: Path, kind: str, how: dict[str, Any]) -> None:
     """Step by step behind the warm-up; in it ours is a step ahead."""
     import torch
 
     theirs = pytest.importorskip("transformers.optimization")
-    words = [f"--lr_scheduler_type={kind}", f"--lr_scheduler_kwargs={json.dumps(how)}", "--max_steps=40",
-             "--warmup_steps=5"]  # fmt: skip
+    words = [
+        f"--lr_scheduler_type={kind}",
+        f"--lr_scheduler_kwargs={json.dumps(how)}",
+        "--max_steps=40",
+        "--warmup_steps=5",
+    ]
     recipe = called(CODE, MLM, *BASE, *words).recipes["pretrain"]
     phase = settings.decode(Phase, recipe["phase"][0], "phase")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=5e-5)
@@ -310,8 +372,14 @@ def test_the_old_program_of_language_models(folder: Path) -> None:
     assert call.recipes["pretrain"]["objective"] == {"kind": "clm", "separate": True}
     assert "--whole_word_mask: does nothing without --mlm" in call.notes
     first = resolved(CODE, OLDER, *OLD_BASE[:2], "--block_size=64", "--mlm", "--evaluate_during_training")
-    wanted = {PHASE + "batch": 4, PHASE + "epochs": 1.0, P + "save": 50, P + "log": 50, P + "validate": 50,
-              P + "init": "bert-base-cased"}  # fmt: skip
+    wanted = {
+        PHASE + "batch": 4,
+        PHASE + "epochs": 1.0,
+        P + "save": 50,
+        P + "log": 50,
+        P + "validate": 50,
+        P + "init": "bert-base-cased",
+    }
     assert {key: first[key] for key in wanted} == wanted
     assert called(CODE, OLDER, *OLD_BASE[:2], "--model_type=gpt2", "--model_name_or_path=gpt2").recipes
     with pytest.raises(UsageError, match="--model_type: found zzz; wanted bert, roberta"):
@@ -353,10 +421,20 @@ def test_a_tokenizer_says_how_long_blocks_may_be(folder: Path) -> None:
 
 def test_words_as_their_parser_reads_them(folder: Path) -> None:
     (folder / "words.json").write_text(
-        json.dumps({"train_file": "t.txt", "do_train": True, "model_name_or_path": "b", "max_steps": 5, "fp16": False,
-                    "report_to": ["none"], "lr_scheduler_kwargs": {"lr_end": 0.0}, "lr_scheduler_type": "polynomial",
-                    "tokenizer_name": None})
-    )  # fmt: skip
+        json.dumps(
+            {
+                "train_file": "t.txt",
+                "do_train": True,
+                "model_name_or_path": "b",
+                "max_steps": 5,
+                "fp16": False,
+                "report_to": ["none"],
+                "lr_scheduler_kwargs": {"lr_end": 0.0},
+                "lr_scheduler_type": "polynomial",
+                "tokenizer_name": None,
+            }
+        )
+    )
     got = resolved(CODE, MLM, "words.json", "--bf16", "y", "optimizer.decay=0.5")
     assert (got[PHASE + "steps"], got[P + "layout.precision"], got[P + "optimizer.decay"]) == (5, "bf16", 0.5)
     assert got[SCHEDULE + "end"] == 0.0
@@ -384,10 +462,25 @@ def test_files_are_looked_for_before_anything_is_learned(folder: Path) -> None:
 
 
 def test_networks_of_configurations(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps({
-        "model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": 64, "vocab_size": 9,
-        "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
-        "layer_norm_epsilon": 1e-5, "initializer_range": 0.02, "n_inner": None}))  # fmt: skip
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "model_type": "gpt2",
+                "n_embd": 32,
+                "n_layer": 3,
+                "n_head": 2,
+                "n_positions": 64,
+                "vocab_size": 9,
+                "activation_function": "gelu_new",
+                "resid_pdrop": 0.1,
+                "embd_pdrop": 0.1,
+                "attn_pdrop": 0.1,
+                "layer_norm_epsilon": 1e-5,
+                "initializer_range": 0.02,
+                "n_inner": None,
+            }
+        )
+    )
     (folder / "tok").mkdir()
     (folder / "tok" / "tokenizer_config.json").write_text('{"model_max_length": 48}')
     words = ["--do_train", "--train_file=t.txt", "--config_name=config.json", "--tokenizer_name=tok"]
@@ -459,10 +552,17 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         ([*BASE, "--optim=adamw"], "--optim: found adamw; wanted one of adamw_torch"),
         ([*BASE, "--lr_scheduler_type=greedy"], "found greedy; wanted one of linear"),
         ([*BASE, "--lr_scheduler_kwargs={x}"], "wanted JSON"),
-        *(([*BASE, f"--lr_scheduler_kwargs={text}", "--lr_scheduler_type=cosine"], wanted) for text, wanted in (
-            ("7", "wanted JSON of numbers"), ("[1]", "JSON of numbers"), ('{"num_cycles": "1"}', "JSON of numbers"),
-            ('{"num_cycles": 0}', "found num_cycles 0; wanted more than 0"), ('{"num_cycles": NaN}', "JSON of numbers"),
-            ('{"timescale": 7}', "leave timescale out"))),
+        *(
+            ([*BASE, f"--lr_scheduler_kwargs={text}", "--lr_scheduler_type=cosine"], wanted)
+            for text, wanted in (
+                ("7", "wanted JSON of numbers"),
+                ("[1]", "JSON of numbers"),
+                ('{"num_cycles": "1"}', "JSON of numbers"),
+                ('{"num_cycles": 0}', "found num_cycles 0; wanted more than 0"),
+                ('{"num_cycles": NaN}', "JSON of numbers"),
+                ('{"timescale": 7}', "leave timescale out"),
+            )
+        ),
         ([*BASE, "--lr_scheduler_kwargs", '{"power": 3}'], "leave power out"),
         ([*BASE, "--torch_compile_backend=eager"], "found eager; wanted inductor"),
         ([*BASE, "--torch_compile_mode=max-autotune"], "found max-autotune; wanted default"),
@@ -476,7 +576,7 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         ([*BASE, "--train_file=none.csv"], "none.csv: no such file"),
         ([*BASE, "--train_file=list.json"], "list.json:1: is no object"),
     ],
-)  # fmt: skip
+)
 def test_wrong_words(folder: Path, words: list[str], said: str) -> None:
     (folder / "list.json").write_text("[\n1]")
     with pytest.raises(UsageError, match=re.escape(said)):
@@ -502,18 +602,37 @@ def test_a_modern_bert_pools_as_its_config_says(folder: Path, said: str, pool: s
 def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     got = resolved(CODE, GLUE, *CLASS_BASE)
     wanted = {
-        "out": "trainer_output", "rate": 5e-5, "epochs": 3.0, "batch": 8, "warmup": 0.0, "layer_decay": 1.0,
-        "freeze": False, "save": 500, "task.kind": "classify", "task.text": "sentence1", "task.second": "sentence2",
-        "task.length": 128, "task.number": False, "optimizer.decay": 0.0,
-    }  # fmt: skip
+        "out": "trainer_output",
+        "learning_rate": 5e-5,
+        "epochs": 3.0,
+        "batch": 8,
+        "warmup": 0.0,
+        "layer_decay": 1.0,
+        "freeze": False,
+        "save": 500,
+        "task.kind": "classify",
+        "task.text": "sentence1",
+        "task.second": "sentence2",
+        "task.length": 128,
+        "task.number": False,
+        "optimizer.decay": 0.0,
+    }
     assert {key: got[F + key] for key in wanted} == wanted
     assert not got.get(F + "task.dev")
     assert F + "optimizer.kind" in got, "it says all that a family fills in, so the head reads what it always did"
     assert F + "task.pool" not in got
     assert resolved(CODE, GLUE, *CLASS_BASE, "--save_strategy=epoch")[F + "save"] == 0
     squad = resolved(CODE, QA, *QUESTION_BASE)
-    wanted = {"task.kind": "squad", "task.version": "1.1", "task.head": "independent", "task.search": "tops",
-              "task.length": 384, "task.stride": 128, "task.overlap": True, "task.longest_question": 384}  # fmt: skip
+    wanted = {
+        "task.kind": "squad",
+        "task.version": "1.1",
+        "task.head": "independent",
+        "task.search": "tops",
+        "task.length": 384,
+        "task.stride": 128,
+        "task.overlap": True,
+        "task.longest_question": 384,
+    }
     assert {key: squad[F + key] for key in wanted} == wanted
 
 
@@ -523,11 +642,13 @@ def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
         (["--eval_strategy=epoch", "--save_strategy=epoch"], {"validate": 1 / 3, "save": 1 / 3}),
         (["--eval_strategy=epoch", "--num_train_epochs=1"], {"validate": 0, "save": 500}),
         (["--eval_strategy=steps", "--eval_steps=0.1", "--save_steps=0.2"], {"validate": 0.1, "save": 0.2}),
-        (["--eval_strategy=steps", "--eval_steps=0.1", "--save_steps=0.2", "--logging_steps=0.05", "--max_steps=35"],
-         {"validate": 4, "save": 7, "log": 2}),
+        (
+            ["--eval_strategy=steps", "--eval_steps=0.1", "--save_steps=0.2", "--logging_steps=0.05", "--max_steps=35"],
+            {"validate": 4, "save": 7, "log": 2},
+        ),
         (["--eval_strategy=steps", "--save_steps=-1", "--logging_steps=7"], {"validate": 7, "save": 0, "log": 7}),
     ],
-)  # fmt: skip
+)
 def test_a_language_model_is_judged_and_saved(folder: Path, words: list[str], wanted: dict[str, float]) -> None:
     """At an epoch's end or at a share of all steps, which are counted once the texts are encoded."""
     got = resolved(CODE, MLM, *BASE, *words)
@@ -583,7 +704,10 @@ def test_scores_have_theirs_names_and_sizes(folder: Path) -> None:
     number = {"pearson": 50.0, "squared_error": 3.0, "validation": 0.12}
     assert told(number) == {"eval_pearson_mm": 0.5, "eval_mse_mm": 3.0, "eval_loss_mm": 3.0}
     assert told(number, "--task_name=stsb") == {
-        "eval_pearson_mm": 0.5, "eval_combined_score_mm": 0.5, "eval_loss_mm": 3.0}  # fmt: skip
+        "eval_pearson_mm": 0.5,
+        "eval_combined_score_mm": 0.5,
+        "eval_loss_mm": 3.0,
+    }
     assert told({"matthews": 50.0, "validation": 0.7}) == {"eval_matthews_correlation_mm": 0.5, "eval_loss_mm": 0.7}
     assert told({"accuracy": 80.0, "f1": 90.0}, "--task_name=MRPC")["eval_combined_score_mm"] == pytest.approx(0.85)
     assert "eval_combined_score_mm" not in told({"accuracy": 80.0, "f1": 90.0}, "--task_name=cola")
@@ -624,7 +748,7 @@ XNLI_BASE = ["--model_name_or_path=b", "--data_dir=x", "--language=de"]
 
 
 def test_recipes_that_a_run_refuses_are_not_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for flag, wanted in (("--learning_rate=nan", "rate: found nan"), ("--mlm_probability=1.5", "hide: found 1.5")):
+    for flag, wanted in (("--learning_rate=nan", "rate: found nan"), ("--mlm_probability=1.5", "mask_prob: found 1.5")):
         with pytest.raises(SystemExit):
             main(["as", CODE, MLM, *BASE, flag, "--recipe"])
         captured = capsys.readouterr()
@@ -642,8 +766,15 @@ def test_a_strategy_of_evaluation_turns_evaluation_on(folder: Path, words: list[
 def test_xnli_in_one_of_its_languages(entailed: Path) -> None:
     got = resolved(CODE, XNLI, *XNLI_BASE, "--do_train", "--do_eval", "--eval_strategy=epoch")
     train, dev = "x/XNLI-MT-1.0/multinli/multinli.train.de.tsv", "x/XNLI-1.0/xnli.dev.tsv"
-    wanted = {"task.name": "xnli", "task.language": "de", "task.length": 128, "task.train": train, "task.dev": dev,
-              "epochs": 3.0, "batch": 8}  # fmt: skip
+    wanted = {
+        "task.name": "xnli",
+        "task.language": "de",
+        "task.length": 128,
+        "task.train": train,
+        "task.dev": dev,
+        "epochs": 3.0,
+        "batch": 8,
+    }
     assert {key: got[F + key] for key in wanted} == wanted
     other = resolved(CODE, XNLI, *XNLI_BASE, "--do_train", "--train_language=en")
     assert (other[F + "task.train"], other[F + "task.language"]) == (train.replace("train.de", "train.en"), "de")
@@ -738,7 +869,7 @@ def test_rows_are_no_longer_than_the_model_takes(folder: Path) -> None:
         (QA, [*QUESTION_BASE, "--do_eval"], "--validation_file: missing"),
         (QA, [*QUESTION_BASE, "--train_file=t.csv"], "--train_file: found t.csv; wanted a .json file"),
     ],
-)  # fmt: skip
+)
 def test_wrong_words_of_a_fine_tuning(folder: Path, name: str, words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         called(CODE, name, *words)
@@ -755,8 +886,16 @@ def pieces(folder: Path) -> Path:
     return folder
 
 
-SMALL = ["--tokenizer_name=tok", "--train_file=t.txt", "--do_train", "--do_eval", "--max_steps=2", "--use_cpu",
-         "--per_device_train_batch_size=2", "--output_dir=out"]  # fmt: skip
+SMALL = [
+    "--tokenizer_name=tok",
+    "--train_file=t.txt",
+    "--do_train",
+    "--do_eval",
+    "--max_steps=2",
+    "--use_cpu",
+    "--per_device_train_batch_size=2",
+    "--output_dir=out",
+]
 
 
 def test_a_configuration_beside_a_model_says_its_network(folder: Path) -> None:
@@ -788,12 +927,22 @@ def test_a_model_that_is_asked_has_its_own_tokenizer(pieces: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words", "auto"),
     [
-        (MLM, ["--model_type=bert", "--max_seq_length=16", "--config_overrides=hidden_size=16,num_hidden_layers=1,"
-               "num_attention_heads=2,intermediate_size=32"], "AutoModelForMaskedLM"),
-        (CLM, ["--model_type=gpt2", "--block_size=16", "--config_overrides=n_embd=16,n_layer=1,n_head=2"],
-         "AutoModelForCausalLM"),
+        (
+            MLM,
+            [
+                "--model_type=bert",
+                "--max_seq_length=16",
+                "--config_overrides=hidden_size=16,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32",
+            ],
+            "AutoModelForMaskedLM",
+        ),
+        (
+            CLM,
+            ["--model_type=gpt2", "--block_size=16", "--config_overrides=n_embd=16,n_layer=1,n_head=2"],
+            "AutoModelForCausalLM",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[str], auto: str) -> None:
     main(["as", CODE, name, *SMALL, *words])
     out = pieces / "out"
@@ -802,12 +951,15 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
     assert whole["train_runtime"] > 0
     state = json.loads((out / "trainer_state.json").read_text())
     assert [(one["step"], "loss" in one, "eval_loss" in one) for one in state["log_history"]] == [
-        (2, True, False), (2, False, True)]  # fmt: skip
+        (2, True, False),
+        (2, False, True),
+    ]
     assert state["log_history"][1]["eval_loss"] == whole["eval_loss"]
     assert state["global_step"] == 2
     assert not (out / "ordsmed.json").exists(), "a run's folder is no export"
     assert whole == json.loads((out / "train_results.json").read_text()) | json.loads(
-        (out / "eval_results.json").read_text())  # fmt: skip
+        (out / "eval_results.json").read_text()
+    )
     again = [
         "as",
         CODE,
@@ -832,16 +984,32 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "words", "results"),
-    [(OLD, ["--mlm", "--do_eval", "--eval_data_file=t.txt", "--whole_word_mask"], "eval_results_lm.txt"),
-     (OLDER, ["--mlm", "--line_by_line"], "")],
-)  # fmt: skip
+    [
+        (OLD, ["--mlm", "--do_eval", "--eval_data_file=t.txt", "--whole_word_mask"], "eval_results_lm.txt"),
+        (OLDER, ["--mlm", "--line_by_line"], ""),
+    ],
+)
 def test_a_run_of_the_old_program(pieces: Path, name: str, words: list[str], results: str) -> None:
     """Judged only by a file that is named; its perplexity stands in the file of theirs."""
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=14, **sizes)).save_pretrained(pieces / "bert")
-    main(["as", CODE, name, "--model_name_or_path=bert", "--tokenizer_name=tok", "--train_data_file=t.txt",
-          "--do_train", "--max_steps=2", "--use_cpu", "--block_size=16", "--output_dir=out", *words])  # fmt: skip
+    main(
+        [
+            "as",
+            CODE,
+            name,
+            "--model_name_or_path=bert",
+            "--tokenizer_name=tok",
+            "--train_data_file=t.txt",
+            "--do_train",
+            "--max_steps=2",
+            "--use_cpu",
+            "--block_size=16",
+            "--output_dir=out",
+            *words,
+        ]
+    )
     whole = json.loads((pieces / "out" / "all_results.json").read_text())
     assert {path.name for path in (pieces / "out").glob("eval_results*.txt")} == ({results} if results else set())
     if results:
@@ -871,14 +1039,30 @@ def small(pieces: Path) -> Path:
     rows = [f"the {'cat' if n % 3 else 'mat'} sat,rain fell,{'yes' if n % 3 else 'no'}" for n in range(12)]
     (pieces / "two.csv").write_text("\n".join(["sentence1,sentence2,label", *rows, ""]))
     text = "the cat sat on a mat while rain fell"
-    asked = [{"id": f"q{n}", "context": text, "question": "on a", "title": "",
-              "answers": {"text": ["mat"], "answer_start": [text.index("mat")]}} for n in range(6)]  # fmt: skip
+    asked = [
+        {
+            "id": f"q{n}",
+            "context": text,
+            "question": "on a",
+            "title": "",
+            "answers": {"text": ["mat"], "answer_start": [text.index("mat")]},
+        }
+        for n in range(6)
+    ]
     (pieces / "t.json").write_text(json.dumps({"data": asked}))
     return pieces
 
 
-LEARNS = ["--model_name_or_path=bert", "--do_train", "--do_eval", "--do_predict", "--max_steps=2", "--use_cpu",
-          "--max_seq_length=32", "--output_dir=out"]  # fmt: skip
+LEARNS = [
+    "--model_name_or_path=bert",
+    "--do_train",
+    "--do_eval",
+    "--do_predict",
+    "--max_steps=2",
+    "--use_cpu",
+    "--max_seq_length=32",
+    "--output_dir=out",
+]
 
 
 @pytest.mark.long
@@ -895,8 +1079,18 @@ def test_classes_leave_what_theirs_leave(small: Path) -> None:
     model = transformers.AutoModelForSequenceClassification.from_pretrained(small / "out")
     assert model.config.id2label == {0: "no", 1: "yes"}
     again = [word for word in LEARNS if word not in ("--do_train", "--do_predict", "--model_name_or_path=bert")]
-    main(["as", CODE, GLUE, "--model_name_or_path=out", *again[:-1], "--output_dir=judged", "--train_file=two.csv",
-          "--validation_file=two.csv"])  # fmt: skip
+    main(
+        [
+            "as",
+            CODE,
+            GLUE,
+            "--model_name_or_path=out",
+            *again[:-1],
+            "--output_dir=judged",
+            "--train_file=two.csv",
+            "--validation_file=two.csv",
+        ]
+    )
     judged = json.loads((small / "judged" / "eval_results.json").read_text())
     assert judged["eval_accuracy"] == whole["eval_accuracy"]
     assert judged["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-5)
@@ -907,9 +1101,20 @@ def test_losses_of_numbers_are_in_the_unit_of_transformers(small: Path) -> None:
     """With a rate of nearly 0 all losses are those of the model that is left, in a whole batch."""
     rows = [f"the {'cat' if n % 3 else 'mat'} sat,rain fell,{n / 2 + 3}" for n in range(12)]
     (small / "n.csv").write_text("\n".join(["sentence1,sentence2,label", *rows, ""]))
-    main(["as", CODE, GLUE, *(word for word in LEARNS if word != "--do_predict"), "--learning_rate=1e-30",
-          "--per_device_train_batch_size=12", "--train_file=n.csv", "--validation_file=n.csv", "--logging_steps=1",
-          "--eval_strategy=epoch"])  # fmt: skip
+    main(
+        [
+            "as",
+            CODE,
+            GLUE,
+            *(word for word in LEARNS if word != "--do_predict"),
+            "--learning_rate=1e-30",
+            "--per_device_train_batch_size=12",
+            "--train_file=n.csv",
+            "--validation_file=n.csv",
+            "--logging_steps=1",
+            "--eval_strategy=epoch",
+        ]
+    )
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(small / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(small / "out")
@@ -937,9 +1142,22 @@ def test_xnli_leaves_what_theirs_leaves(small: Path, entailed: Path) -> None:
 @pytest.mark.long
 def test_the_best_check_stands_in_the_state(small: Path) -> None:
     """As transformers writes it: among the checks of the history, as a share, with a checkpoint that stands."""
-    main(["as", CODE, GLUE, *LEARNS[:3], "--num_train_epochs=3", *LEARNS[5:], "--eval_strategy=epoch",
-          "--load_best_model_at_end", "--metric_for_best_model=eval_macro_f1", "--save_total_limit=9",
-          "--train_file=two.csv", "--validation_file=two.csv"])  # fmt: skip
+    main(
+        [
+            "as",
+            CODE,
+            GLUE,
+            *LEARNS[:3],
+            "--num_train_epochs=3",
+            *LEARNS[5:],
+            "--eval_strategy=epoch",
+            "--load_best_model_at_end",
+            "--metric_for_best_model=eval_macro_f1",
+            "--save_total_limit=9",
+            "--train_file=two.csv",
+            "--validation_file=two.csv",
+        ]
+    )
     state = json.loads((small / "out" / "trainer_state.json").read_text())
     checks = [one for one in state["log_history"] if "eval_loss" in one]
     assert len(checks) == 3

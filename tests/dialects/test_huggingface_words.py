@@ -21,7 +21,7 @@ OBJECTS = [
     {"id": "0", "tokens": ["Newts", "swim"], "ner_tags": ["B-ANIMAL", "O"], "pos_tags": ["NOUN", "VERB"]},
     {"id": "1", "tokens": [], "ner_tags": [], "pos_tags": []},
     {"id": "2", "tokens": ["In", "New York"], "ner_tags": ["O", "B-PLACE"], "pos_tags": ["ADP", "PROPN"]},
-]  # fmt: skip
+]
 CONLL = "Newts\tB-ANIMAL\nswim\tO\n\nIn\tO\nNew York\tB-PLACE\n\n"
 
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--max_seq_length=64"], {F + "task.length": 64}),
         (["--validation_file=v.conll", "--do_eval", "--eval_strategy=epoch"], {F + "task.dev": "v.conll"}),
         (["--model_name_or_path=c", "--tokenizer_name=tok"], {F + "init": "c", F + "tokenizer": "tok"}),
-        (["--learning_rate=0.1", "--num_train_epochs=5"], {F + "rate": 0.1, F + "epochs": 5.0}),
+        (["--learning_rate=0.1", "--num_train_epochs=5"], {F + "learning_rate": 0.1, F + "epochs": 5.0}),
         (["--per_device_train_batch_size=4"], {F + "batch": 4, F + "layout.micro": 4}),
     ],
 )
@@ -52,7 +52,14 @@ def test_a_flag_arrives(folder: Path, words: list[str], wanted: dict[str, Any]) 
 
 def test_what_theirs_leaves_unsaid(folder: Path) -> None:
     got = resolved(CODE, NER, *BASE)
-    wanted = {"task.kind": "tag", "task.column": -1, "task.length": 512, "epochs": 3.0, "rate": 5e-5, "freeze": False}
+    wanted = {
+        "task.kind": "tag",
+        "task.column": -1,
+        "task.length": 512,
+        "epochs": 3.0,
+        "learning_rate": 5e-5,
+        "freeze": False,
+    }
     assert {key: got[F + key] for key in wanted} == wanted
     kinds = {flag.name for flag in find(CODE, NER).flags}
     assert {"--text_column_name", "--label_all_tokens", "--return_entity_level_metrics", "--deepspeed"} < kinds
@@ -157,12 +164,28 @@ def test_tags_leave_what_theirs_leave(tmp_path: Path, monkeypatch: pytest.Monkey
     transformers = pytest.importorskip("transformers")
     transformers.BertModel(transformers.BertConfig(vocab_size=11, **config)).save_pretrained(tmp_path / "bert")
     (tmp_path / "bert" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, ""]))
-    rows = [{"tokens": words[n % 3 :], "ner_tags": ["B-X" if w == "cat" else "O" for w in words[n % 3 :]]}
-            for n in range(12)]  # fmt: skip
+    rows = [
+        {"tokens": words[n % 3 :], "ner_tags": ["B-X" if w == "cat" else "O" for w in words[n % 3 :]]}
+        for n in range(12)
+    ]
     (tmp_path / "w.json").write_text("".join(json.dumps(one) + "\n" for one in rows))
-    main(["as", CODE, NER, "--model_name_or_path=bert", "--train_file=w.json", "--validation_file=w.json",
-          "--test_file=w.json", "--do_train", "--do_eval", "--do_predict", "--use_cpu", "--max_steps=4",
-          "--output_dir=out"])  # fmt: skip
+    main(
+        [
+            "as",
+            CODE,
+            NER,
+            "--model_name_or_path=bert",
+            "--train_file=w.json",
+            "--validation_file=w.json",
+            "--test_file=w.json",
+            "--do_train",
+            "--do_eval",
+            "--do_predict",
+            "--use_cpu",
+            "--max_steps=4",
+            "--output_dir=out",
+        ]
+    )
     whole = json.loads((tmp_path / "out" / "all_results.json").read_text())
     assert {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy", "predict_f1", "train_samples"} <= set(whole)
     assert not [name for name in whole if "strict" in name]

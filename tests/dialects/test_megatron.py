@@ -37,26 +37,46 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--attention-dropout": (["0.3"], {P + "model.attention_dropout": 0.3}),
     "--deep-init": ([], {P + "model.deep": True}),
     "--pretrained-bert": ([], {P + "init": "bert-large-uncased"}),
-    "--vocab-size": (["99", "--tokenizer-type", "SentencePieceTokenizer"], {
-        "tokenizer: tokenizer.kind": "sentencepiece", "tokenizer: tokenizer.model": "bpe",
-        "tokenizer: tokenizer.size": 99, "tokenizer: tokenizer.coverage": 1.0,
-    }),
+    "--vocab-size": (
+        ["99", "--tokenizer-type", "SentencePieceTokenizer"],
+        {
+            "tokenizer: tokenizer.kind": "sentencepiece",
+            "tokenizer: tokenizer.model": "bpe",
+            "tokenizer: tokenizer.size": 99,
+            "tokenizer: tokenizer.coverage": 1.0,
+        },
+    ),
     "--make-vocab-size-divisible-by": (["64"], {P + "layout.divisible": 64}),
     "--fp16": ([], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16"}),
-    "--fp32-embedding": (["--fp16"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16",
-                                      P + "layout.exact": ["embeddings"]}),
-    "--fp32-layernorm": (["--fp16"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16",
-                                      P + "layout.exact": ["norms"]}),
-    "--fp32-tokentypes": (["--fp16"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16",
-                                       P + "layout.exact": ["types"]}),
+    "--fp32-embedding": (
+        ["--fp16"],
+        {P + "layout.precision": "fp16", P + "layout.reduce": "fp16", P + "layout.exact": ["embeddings"]},
+    ),
+    "--fp32-layernorm": (
+        ["--fp16"],
+        {P + "layout.precision": "fp16", P + "layout.reduce": "fp16", P + "layout.exact": ["norms"]},
+    ),
+    "--fp32-tokentypes": (
+        ["--fp16"],
+        {P + "layout.precision": "fp16", P + "layout.reduce": "fp16", P + "layout.exact": ["types"]},
+    ),
     "--fp32-allreduce": (["--fp16"], {P + "layout.precision": "fp16"}),
-    "--loss-scale": (["128", "--fp16"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16",
-                                         P + "layout.scale": 128.0, P + "layout.scale_window": 0}),
-    "--loss-scale-window": (["50", "--fp16"], {P + "layout.precision": "fp16", P + "layout.reduce": "fp16",
-                                               P + "layout.scale_window": 50}),
+    "--loss-scale": (
+        ["128", "--fp16"],
+        {
+            P + "layout.precision": "fp16",
+            P + "layout.reduce": "fp16",
+            P + "layout.scale": 128.0,
+            P + "layout.scale_window": 0,
+        },
+    ),
+    "--loss-scale-window": (
+        ["50", "--fp16"],
+        {P + "layout.precision": "fp16", P + "layout.reduce": "fp16", P + "layout.scale_window": 50},
+    ),
     "--batch-size": (["6"], {P + "phase[1].batch": 6, P + "validation_rows": 600}),
     "--train-iters": (["500"], {P + "phase[1].steps": 500, P + "phase[1].warmup": 5}),
-    "--lr": (["0.5"], {P + "phase[1].rate": 0.5}),
+    "--lr": (["0.5"], {P + "phase[1].learning_rate": 0.5}),
     "--lr-decay-style": (["cosine"], {SCHEDULE + ".kind": "cosine", SCHEDULE + ".over": 1_010_000}),
     "--lr-decay-iters": (["2000000"], {P + "phase[1].warmup": 20_000, SCHEDULE + ".end": 0.51}),
     "--warmup": (["0.02"], {P + "phase[1].warmup": 20_000, SCHEDULE + ".end": 0.02}),
@@ -73,14 +93,23 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--eval-iters": (["3"], {P + "validation_rows": 12}),
     "--eval-batch-size": (["5"], {P + "validation_rows": 500}),
     "--eval-interval": (["70"], {P + "validate": 70}),
-    "--eval-text-key": (["body", "--valid-data", "v.json"], {
-        C + "given.validation.kind": "jsonl", C + "given.validation.path": "v.json",
-        C + "given.validation.text_key": "body"}),
+    "--eval-text-key": (
+        ["body", "--valid-data", "v.json"],
+        {
+            C + "given.validation.kind": "jsonl",
+            C + "given.validation.path": "v.json",
+            C + "given.validation.text_key": "body",
+        },
+    ),
     "--train-data": (["wikipedia"], {C + "source[1].path": "data/wikipedia/wikidump_lines.json"}),
-    "--valid-data": (["webtext"], {C + "given.validation.kind": "jsonl",
-                                   C + "given.validation.path": "data/webtext/data.json"}),
-    "--test-data": (["t.json"], {C + "given.test.kind": "jsonl", C + "given.test.text_key": "sentence",
-                                 C + "given.test.path": "t.json"}),
+    "--valid-data": (
+        ["webtext"],
+        {C + "given.validation.kind": "jsonl", C + "given.validation.path": "data/webtext/data.json"},
+    ),
+    "--test-data": (
+        ["t.json"],
+        {C + "given.test.kind": "jsonl", C + "given.test.text_key": "sentence", C + "given.test.path": "t.json"},
+    ),
     "--split": (["95,5"], {C + "split": "95,5"}),
     "--text-key": (["body"], {C + "source[1].text_key": "body"}),
     "--use-tfrecords": ([], {E + "records": ["a.json"], P + "objective.examples": "masked"}),
@@ -92,21 +121,48 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--tokenizer-path": (["vocab.txt"], {E + "tokenizer": "vocab.txt"}),
     "--num-workers": (["4"], {P + "layout.workers": 4}),
     "--DDP-impl": (["local"], {P + "layout.overlap": False}),
-}  # fmt: skip
+}
 IDLE = {
-    "--hysteresis": "7", "--min-scale": "2", "--checkpoint-num-layers": "3", "--no-save-optim": "",
-    "--no-save-rng": "", "--no-load-rng": "", "--resume-dataloader": "", "--distributed-backend": "gloo",
-    "--local_rank": "1", "--eval-seq-length": "64", "--eval-max-preds-per-seq": "5", "--lazy-loader": "",
-    "--loose-json": "", "--shuffle": "", "--delim": ";", "--overlapping-eval": "8", "--cloze-eval": "",
-    "--eval-hf": "", "--load-openai": "", "--temperature": "2", "--top_p": "0.5", "--top_k": "4",
+    "--hysteresis": "7",
+    "--min-scale": "2",
+    "--checkpoint-num-layers": "3",
+    "--no-save-optim": "",
+    "--no-save-rng": "",
+    "--no-load-rng": "",
+    "--resume-dataloader": "",
+    "--distributed-backend": "gloo",
+    "--local_rank": "1",
+    "--eval-seq-length": "64",
+    "--eval-max-preds-per-seq": "5",
+    "--lazy-loader": "",
+    "--loose-json": "",
+    "--shuffle": "",
+    "--delim": ";",
+    "--overlapping-eval": "8",
+    "--cloze-eval": "",
+    "--eval-hf": "",
+    "--load-openai": "",
+    "--temperature": "2",
+    "--top_p": "0.5",
+    "--top_k": "4",
     "--out-seq-length": "9",
-}  # fmt: skip
+}
 REFUSED = {
-    "--use-npy-data-loader": "", "--train-data-path": "x",
-    "--val-data-path": "x", "--test-data-path": "x", "--input-data-sizes-file": "x",
-}  # fmt: skip
-ELSEWHERE = {"--model-parallel-size", "--cache-dir", "--reset-position-ids", "--reset-attention-mask",
-             "USE_TORCH_DDP", "ORDSMED_EXPORT", "--exit-interval"}  # fmt: skip
+    "--use-npy-data-loader": "",
+    "--train-data-path": "x",
+    "--val-data-path": "x",
+    "--test-data-path": "x",
+    "--input-data-sizes-file": "x",
+}
+ELSEWHERE = {
+    "--model-parallel-size",
+    "--cache-dir",
+    "--reset-position-ids",
+    "--reset-attention-mask",
+    "USE_TORCH_DDP",
+    "ORDSMED_EXPORT",
+    "--exit-interval",
+}
 
 
 def test_every_flag_of_pretraining_is_in_a_table() -> None:
@@ -179,15 +235,17 @@ def test_a_scale_that_is_said_stays() -> None:
     assert [call.recipes["pretrain"]["layout"][key] for key in ("scale", "scale_window")] == [8.0, 0]
     assert "--loss-scale-window: does nothing beside --loss-scale, which stays" in call.notes
     assert called(CODE, "pretrain_bert.py", *words, "--loss-scale", "0").recipes["pretrain"]["layout"]["scale"] == 0
-    assert "--loss-scale: does nothing without --fp16" in called(
-        CODE, "pretrain_bert.py", *BASE, "--loss-scale", "8").notes  # fmt: skip
+    assert (
+        "--loss-scale: does nothing without --fp16"
+        in called(CODE, "pretrain_bert.py", *BASE, "--loss-scale", "8").notes
+    )
 
 
 def test_records_say_what_is_hidden() -> None:
     """There --max-preds-per-seq is how many places a record has."""
     call = called(CODE, "pretrain_bert.py", *BASE, "--use-tfrecords", "--max-preds-per-seq", "20")
     assert "--max-preds-per-seq: does nothing for TFRecords, which hold ids" in call.notes
-    assert call.recipes["pretrain"]["objective"]["hide"] == 0.15
+    assert call.recipes["pretrain"]["objective"]["mask_prob"] == 0.15
     assert "most" not in call.recipes["pretrain"]["objective"]
 
 
@@ -207,8 +265,19 @@ def test_a_run_that_is_loaded_alone_is_not_written_to() -> None:
 
 
 def test_what_theirs_does_by_code_is_told() -> None:
-    notes = called(CODE, "pretrain_bert.py", *BASE, "--lr-decay-style", "exponential", "--load", "none", "--save", "x",
-                   "--lazy-loader", "--loose-json").notes  # fmt: skip
+    notes = called(
+        CODE,
+        "pretrain_bert.py",
+        *BASE,
+        "--lr-decay-style",
+        "exponential",
+        "--load",
+        "none",
+        "--save",
+        "x",
+        "--lazy-loader",
+        "--loose-json",
+    ).notes
     assert "--lr-decay-style exponential: the rate stays, as in their code, which has no more of it" in notes
     assert "--load none: is not there; it begins anew, as theirs does" in notes
     assert any(note.startswith("--lazy-loader: not needed here") for note in notes)
@@ -248,9 +317,15 @@ def test_words_by_place_that_lack_tell_how_theirs_is_called() -> None:
 EVALUATIONS = {
     "": {"kind": "wikitext", "files": ["f"], "overlap": 32},
     "--cloze-eval": {"kind": "cloze", "files": ["f"], "key": "text"},
-    "--webtext-eval": {"kind": "perplexity", "files": ["f"], "key": "text", "overlap": 0, "batch": 16,
-                       "iterations": 5000},
-}  # fmt: skip
+    "--webtext-eval": {
+        "kind": "perplexity",
+        "files": ["f"],
+        "key": "text",
+        "overlap": 0,
+        "batch": 16,
+        "iterations": 5000,
+    },
+}
 
 
 @pytest.mark.parametrize("mode", EVALUATIONS)
@@ -262,11 +337,17 @@ def test_the_three_evaluations(mode: str) -> None:
 
 
 DIRECT_FLAGS: dict[str, tuple[str, Any]] = {  # a value, and what of the call is another by it
-    "--load": ("n", "models"), "--valid-data": ("g", "files"), "--cloze-eval": ("", "kind"),
-    "--seq-length": ("64", "window"), "--overlapping-eval": ("8", "overlap"), "--cache-dir": ("there", "environment"),
-    "--model-parallel-size": ("2", "words"), "--num-attention-heads": ("4", "models"), "--eval-hf": ("", ""),
+    "--load": ("n", "models"),
+    "--valid-data": ("g", "files"),
+    "--cloze-eval": ("", "kind"),
+    "--seq-length": ("64", "window"),
+    "--overlapping-eval": ("8", "overlap"),
+    "--cache-dir": ("there", "environment"),
+    "--model-parallel-size": ("2", "words"),
+    "--num-attention-heads": ("4", "models"),
+    "--eval-hf": ("", ""),
     "--load-openai": ("", ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("flag", DIRECT_FLAGS)
@@ -278,12 +359,23 @@ def test_a_flag_of_the_evaluation_itself_arrives(flag: str, tmp_path: Path, monk
     def laid(*words: str) -> dict[str, Any]:
         call = called(CODE, "evaluate_gpt2.py", "--load", "m", "--valid-data", "f", *words)
         (probe,) = call.recipes["evaluate"]["probe"]
-        return {**probe, "models": call.recipes["evaluate"]["models"], "environment": call.environment,
-                "words": (*call.words, call.devices)}  # fmt: skip
+        return {
+            **probe,
+            "models": call.recipes["evaluate"]["models"],
+            "environment": call.environment,
+            "words": (*call.words, call.devices),
+        }
 
     before, after = laid(), laid(flag, *value.split())
-    assert before == {"kind": "wikitext", "files": ["f"], "overlap": 32, "window": 512, "models": ["m"],
-                      "environment": {}, "words": (0,)}  # fmt: skip
+    assert before == {
+        "kind": "wikitext",
+        "files": ["f"],
+        "overlap": 32,
+        "window": 512,
+        "models": ["m"],
+        "environment": {},
+        "words": (0,),
+    }
     changed = {key for key in before | after if before.get(key) != after.get(key)}
     wanted = {"kind", "key", "overlap", "window"} if place == "kind" else {place} if place else set[str]()
     assert changed == wanted
@@ -292,7 +384,8 @@ def test_a_flag_of_the_evaluation_itself_arrives(flag: str, tmp_path: Path, monk
 def test_an_evaluation_itself_takes_what_its_one_parser_takes() -> None:
     program = find(CODE, "evaluate_gpt2.py")
     assert {flag.name for flag in program.flags} | {"--DDP-impl"} == {
-        name for name in (*FLAGS, *IDLE, *REFUSED, *ELSEWHERE) if name.startswith("--")}  # fmt: skip
+        name for name in (*FLAGS, *IDLE, *REFUSED, *ELSEWHERE) if name.startswith("--")
+    }
     call = called(CODE, program.name, "--eval-hf", "--valid-data", "f", "g", "--lr", "1", "--batch-size", "8")
     assert call.recipes["evaluate"]["models"] == ["gpt2"]
     assert [note.partition(":")[0] for note in call.notes] == ["--batch-size", "--lr", "--valid-data"]
@@ -309,14 +402,22 @@ def test_texts_are_drawn_where_neither_way_is_named_fully(words: str) -> None:
 
 
 EVALUATION_FLAGS: dict[str, tuple[str, Any]] = {  # a value, and what of the call is another by it
-    "--model-path": ("n", "models"), "--data-path": ("g", "files"), "--cloze-eval": ("", "kind"),
-    "--webtext-eval": ("", "kind"), "--eval-iters": ("7 --webtext-eval", "iterations"),
-    "--batch-size": ("3 --webtext-eval", "batch"), "--seq-length": ("64", "window"),
-    "--overlapping-eval": ("8", "overlap"), "--text-key": ("body --cloze-eval", "key"),
-    "--cache-dir": ("there", "environment"), "--model-parallel-size": ("2", "words"),
-    "--num-attention-heads": ("4", "models"), "--num-layers": ("3", ""), "--hidden-size": ("64", ""),
+    "--model-path": ("n", "models"),
+    "--data-path": ("g", "files"),
+    "--cloze-eval": ("", "kind"),
+    "--webtext-eval": ("", "kind"),
+    "--eval-iters": ("7 --webtext-eval", "iterations"),
+    "--batch-size": ("3 --webtext-eval", "batch"),
+    "--seq-length": ("64", "window"),
+    "--overlapping-eval": ("8", "overlap"),
+    "--text-key": ("body --cloze-eval", "key"),
+    "--cache-dir": ("there", "environment"),
+    "--model-parallel-size": ("2", "words"),
+    "--num-attention-heads": ("4", "models"),
+    "--num-layers": ("3", ""),
+    "--hidden-size": ("64", ""),
     "--load-openai": ("", ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("flag", EVALUATION_FLAGS)
@@ -332,8 +433,12 @@ def test_a_flag_of_an_evaluation_arrives(flag: str, tmp_path: Path, monkeypatch:
     def laid(words: list[str]) -> dict[str, Any]:
         call = called(CODE, "run_gpt2_eval.py", *least, *words)
         (probe,) = call.recipes["evaluate"]["probe"]
-        return {**probe, "models": call.recipes["evaluate"]["models"], "environment": call.environment,
-                "words": (*call.words, call.devices)}  # fmt: skip
+        return {
+            **probe,
+            "models": call.recipes["evaluate"]["models"],
+            "environment": call.environment,
+            "words": (*call.words, call.devices),
+        }
 
     before, after = laid(more), laid([*own, *more])
     changed = {key for key in before | after if before.get(key) != after.get(key)}
@@ -344,19 +449,40 @@ def test_a_flag_of_an_evaluation_arrives(flag: str, tmp_path: Path, monkeypatch:
 
 
 WRITING_FLAGS = {
-    "--load": ("n", "n"), "--temperature": ("0.5", "--temperature 0.5"), "--greedy": ("", "--greedy"),
-    "--top_k": ("4", "--top-k 4"), "--top_p": ("0.5", "--top-p 0.5"), "--out-seq-length": ("9", "--tokens 9"),
-    "--seed": ("3", "--seed 3"), "--fp16": ("", "--precision fp16"), "--model-parallel-size": ("2", "--devices 2"),
-    "--num-attention-heads": ("4", "work/as/taken/m-4-heads"), "--cache-dir": ("there", ""),
-}  # fmt: skip
+    "--load": ("n", "n"),
+    "--temperature": ("0.5", "--temperature 0.5"),
+    "--greedy": ("", "--greedy"),
+    "--top_k": ("4", "--top-k 4"),
+    "--top_p": ("0.5", "--top-p 0.5"),
+    "--out-seq-length": ("9", "--tokens 9"),
+    "--seed": ("3", "--seed 3"),
+    "--fp16": ("", "--precision fp16"),
+    "--model-parallel-size": ("2", "--devices 2"),
+    "--num-attention-heads": ("4", "work/as/taken/m-4-heads"),
+    "--cache-dir": ("there", ""),
+}
 WRITING_IDLE = {
-    "--recompute": "", "--num-layers": "2", "--hidden-size": "32", "--intermediate-size": "64",
-    "--max-position-embeddings": "32", "--layernorm-epsilon": "1e-6", "--vocab-size": "9",
-    "--make-vocab-size-divisible-by": "64", "--tokenizer-type": "GPT2BPETokenizer", "--tokenizer-model-type": "gpt2",
-    "--tokenizer-path": "x", "--seq-length": "32", "--batch-size": "2", "--hidden-dropout": "0",
-    "--attention-dropout": "0", "--fp32-embedding": "", "--fp32-layernorm": "", "--fp32-tokentypes": "",
-    "--distributed-backend": "gloo", "--local_rank": "0",
-}  # fmt: skip
+    "--recompute": "",
+    "--num-layers": "2",
+    "--hidden-size": "32",
+    "--intermediate-size": "64",
+    "--max-position-embeddings": "32",
+    "--layernorm-epsilon": "1e-6",
+    "--vocab-size": "9",
+    "--make-vocab-size-divisible-by": "64",
+    "--tokenizer-type": "GPT2BPETokenizer",
+    "--tokenizer-model-type": "gpt2",
+    "--tokenizer-path": "x",
+    "--seq-length": "32",
+    "--batch-size": "2",
+    "--hidden-dropout": "0",
+    "--attention-dropout": "0",
+    "--fp32-embedding": "",
+    "--fp32-layernorm": "",
+    "--fp32-tokentypes": "",
+    "--distributed-backend": "gloo",
+    "--local_rank": "0",
+}
 
 
 @pytest.mark.parametrize("flag", [*WRITING_FLAGS, *WRITING_IDLE])
@@ -375,10 +501,17 @@ def test_a_flag_of_texts_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.
 
 
 LEARNING = {  # which their one parser takes here too
-    flag: value for flag, value in {
-        **{flag: (words or [""])[0] for flag, (words, _) in FLAGS.items()}, **IDLE, **REFUSED,
-        "--exit-interval": "5", "--reset-position-ids": "", "--reset-attention-mask": ""}.items()
-    if flag not in (*WRITING_FLAGS, *WRITING_IDLE)}  # fmt: skip
+    flag: value
+    for flag, value in {
+        **{flag: (words or [""])[0] for flag, (words, _) in FLAGS.items()},
+        **IDLE,
+        **REFUSED,
+        "--exit-interval": "5",
+        "--reset-position-ids": "",
+        "--reset-attention-mask": "",
+    }.items()
+    if flag not in (*WRITING_FLAGS, *WRITING_IDLE)
+}
 
 
 def test_flags_of_trainings_do_nothing_where_texts_are_written() -> None:
@@ -388,13 +521,29 @@ def test_flags_of_trainings_do_nothing_where_texts_are_written() -> None:
     call = called(CODE, program.name, "--load", "m", *words)
     assert perform.words(program, call) == perform.words(program, called(CODE, program.name, "--load", "m"))
     (note,) = [one for one in call.notes if one.endswith("a training reads it")]
-    assert set(note.partition(":")[0].split(", ")) | {"--overlapping-eval", "--cloze-eval", "--eval-hf",
-                                                      "--load-openai"} == set(LEARNING)  # fmt: skip
+    assert set(note.partition(":")[0].split(", ")) | {
+        "--overlapping-eval",
+        "--cloze-eval",
+        "--eval-hf",
+        "--load-openai",
+    } == set(LEARNING)
 
 
 def test_texts_by_a_model_that_is_split() -> None:
-    call = called(CODE, "generate_samples.py", "--load", "m", "--top_k", "5", "--top_p", "0.9", "--out-seq-length", "7",
-                  "--model-parallel-size", "2")  # fmt: skip
+    call = called(
+        CODE,
+        "generate_samples.py",
+        "--load",
+        "m",
+        "--top_k",
+        "5",
+        "--top_p",
+        "0.9",
+        "--out-seq-length",
+        "7",
+        "--model-parallel-size",
+        "2",
+    )
     said = "m --tokens 7 --seed 1234 --until stop --temperature 1 --top-k 5 --top-p 0.9 --devices 2"
     assert perform.words(find("megatron", "generate_samples.py"), call) == ["generate", *said.split()]
 
@@ -496,10 +645,12 @@ def test_words_behind_a_launcher_and_variables_change_it(folder: Path) -> None:
         ({}, "--greedy --precision fp16"),
         ({"TOPK": "5"}, "--temperature 0.9 --top-k 5 --precision fp16"),
         ({"TOPP": "0.8", "TEMP": "1.5"}, "--temperature 1.5 --top-p 0.8 --precision fp16"),
-        ({"TOPK": "7", "TOPP": "0.8", "MPSIZE": "2", "CHECKPOINT_PATH": "m", "MAXSEQLEN": "64"},
-         "--temperature 0.9 --top-k 7 --top-p 0.8 --precision fp16 --devices 2"),
+        (
+            {"TOPK": "7", "TOPP": "0.8", "MPSIZE": "2", "CHECKPOINT_PATH": "m", "MAXSEQLEN": "64"},
+            "--temperature 0.9 --top-k 7 --top-p 0.8 --precision fp16 --devices 2",
+        ),
     ],
-)  # fmt: skip
+)
 def test_texts_by_the_variables_of_their_script(folder: Path, variables: dict[str, str], way: str) -> None:
     _, name, *words = words_of(folder, "bash scripts/generate_text.sh", **variables)
     got = perform.words(find(CODE, name), called(CODE, name, *words))
@@ -512,9 +663,15 @@ def test_what_their_bert_of_345m_becomes(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     got = resolved(CODE, "pretrain_bert.py", *BERT.replace("--fp32-embedding", "--fp32-em").split(), world=64)
     wanted = {
-        "out": "checkpoints/bert_345m", "phase[1].steps": 1_000_000, "phase[1].batch": 256, "phase[1].warmup": 9900,
-        "phase[1].rate": 1e-4, "objective.hide": 0.15, "layout.exact": ["embeddings"], "model.layers": 24,
-    }  # fmt: skip
+        "out": "checkpoints/bert_345m",
+        "phase[1].steps": 1_000_000,
+        "phase[1].batch": 256,
+        "phase[1].warmup": 9900,
+        "phase[1].learning_rate": 1e-4,
+        "objective.mask_prob": 0.15,
+        "layout.exact": ["embeddings"],
+        "model.layers": 24,
+    }
     assert {key: got[P + key] for key in wanted} == wanted
     assert got[E + "tokenizer"] == "bert-large-uncased"
 
@@ -528,19 +685,25 @@ def test_several_texts_are_held_out_together(tmp_path: Path, monkeypatch: pytest
         called(CODE, "pretrain_bert.py", *BASE, "--valid-data", "b.json", "wikipedia")
     names = "".join(f'[{name}]\nkind = "jsonl"\npath = "{name}.json"\n' for name in ("wikipedia", "mine"))
     (tmp_path / "corpora.toml").write_text(names)
-    corpus = called(CODE, "pretrain_bert.py", *BASE, "--train-data", "mine", "x.json", "--test-data", "wikipedia",
-                    "mine").recipes["corpus"]  # fmt: skip
-    assert corpus["source"] == [{"kind": "named", "names": "mine", "file": "corpora.toml"},
-                                {"kind": "jsonl", "path": "x.json", "text_key": "sentence"}]  # fmt: skip
+    corpus = called(
+        CODE, "pretrain_bert.py", *BASE, "--train-data", "mine", "x.json", "--test-data", "wikipedia", "mine"
+    ).recipes["corpus"]
+    assert corpus["source"] == [
+        {"kind": "named", "names": "mine", "file": "corpora.toml"},
+        {"kind": "jsonl", "path": "x.json", "text_key": "sentence"},
+    ]
     assert corpus["given"]["test"] == {"kind": "named", "names": ["wikipedia", "mine"], "file": "corpora.toml"}
 
 
 def test_how_copies_sum_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """USE_TORCH_DDP, a constant in their files, is a variable here."""
     program = find(CODE, "pretrain_bert.py")
-    for words, environment, wanted in (([], {}, None), ([], {"USE_TORCH_DDP": "0"}, False),
-                                       ([], {"USE_TORCH_DDP": "True"}, True),
-                                       (["--DDP-impl", "torch"], {"USE_TORCH_DDP": "0"}, True)):  # fmt: skip
+    for words, environment, wanted in (
+        ([], {}, None),
+        ([], {"USE_TORCH_DDP": "0"}, False),
+        ([], {"USE_TORCH_DDP": "True"}, True),
+        (["--DDP-impl", "torch"], {"USE_TORCH_DDP": "0"}, True),
+    ):
         call = program.translated(program.read([*BASE, *words], Place(), environment))
         assert call.recipes["pretrain"].get("layout", {}).get("overlap") == wanted
 
@@ -591,14 +754,23 @@ def test_lines_that_a_dashboard_reads(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("kind", "found", "line"),
     [
-        ("wikitext", {"perplexity": math.e**2, "adjusted_perplexity": math.e**3, "tokens": 31, "original_tokens": 21},
-         "results on wiki | avg loss: 2.0000E+00 | ppl: 7.3891E+00 | adjusted ppl: 2.0086E+01 | token ratio: 1.5 |"),
-        ("cloze", {"last_token": 25.0, "examples": 8}, "results on wiki | number correct: 2.0000E+00 | "
-         "total examples: 8.0000E+00 | avg accuracy: 2.5000E-01"),
-        ("perplexity", {"perplexity": math.e}, "loss at the end of training for test data | LM loss: 1.000000E+00 | "
-         "LM PPL: 2.718282E+00"),
+        (
+            "wikitext",
+            {"perplexity": math.e**2, "adjusted_perplexity": math.e**3, "tokens": 31, "original_tokens": 21},
+            "results on wiki | avg loss: 2.0000E+00 | ppl: 7.3891E+00 | adjusted ppl: 2.0086E+01 | token ratio: 1.5 |",
+        ),
+        (
+            "cloze",
+            {"last_token": 25.0, "examples": 8},
+            "results on wiki | number correct: 2.0000E+00 | total examples: 8.0000E+00 | avg accuracy: 2.5000E-01",
+        ),
+        (
+            "perplexity",
+            {"perplexity": math.e},
+            "loss at the end of training for test data | LM loss: 1.000000E+00 | LM PPL: 2.718282E+00",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_line_of_an_evaluation(kind: str, found: dict[str, Any], line: str) -> None:
     assert result_line(kind, found) == f" validation {line}"
 
@@ -641,7 +813,9 @@ def test_checkpoints_on_request(tiny_run: Any, tmp_path: Path) -> None:
     assert Origin.of(run).last() == int(step)
     assert not list(run.glob("*.part"))
     assert set(os.listdir(run)) - set(os.listdir(tiny_run.gpt2)) == {
-        f"iter_{int(step):07}", "latest_checkpointed_iteration.txt"}  # fmt: skip
+        f"iter_{int(step):07}",
+        "latest_checkpointed_iteration.txt",
+    }
 
 
 def test_a_run_stops_at_the_next_multiple(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -699,7 +873,11 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
     call = called(CODE, program.name, *pieces)
     perform.keep_beside(program, call)
     assert {name: path.parent.name == "s" for path in perform.recipes(program, call, ()) for name in [path.stem]} == {
-        "corpus": True, "tokenizer": True, "encode": False, "pretrain": True}  # fmt: skip
+        "corpus": True,
+        "tokenizer": True,
+        "encode": False,
+        "pretrain": True,
+    }
     assert [places("a", "a"), places("b", "a"), places("a", "b")] == [["s", "s"], [encoded, encoded], ["s", other]]
 
 
@@ -739,9 +917,10 @@ def test_a_checkpoint_whose_heads_the_command_line_tells(tmp_path: Path, monkeyp
     Path(file).touch()
     heads = ["--num-attention-heads", "4"]
     for load, target in (
-        ("a", "a-100-4-heads"), (file, "a-iter_0000100-mp_rank_00-model_optim_rng.pt-4-heads"),
+        ("a", "a-100-4-heads"),
+        (file, "a-iter_0000100-mp_rank_00-model_optim_rng.pt-4-heads"),
         (str(tmp_path / "a/iter_0000100"), f"{'-'.join(tmp_path.parts[1:])}-a-iter_0000100-4-heads"),
-    ):  # fmt: skip
+    ):
         place = f"work/as/taken/{target}"
         call = called(CODE, "pretrain_bert.py", *BASE, "--load", load, "--save", "x", *heads)
         assert (call.recipes["pretrain"]["init"], len(call.before)) == (place, 1)
@@ -783,7 +962,10 @@ def test_names_of_their_corpora_py(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     words = ["--train-data", "wikipedia", "openwebtext", "webtext"]
     sources = called(CODE, "pretrain_bert.py", *words).recipes["corpus"]["source"]
     assert [(one["path"], one["text_key"]) for one in sources] == [
-        ("/data/wiki.json", "body"), ("mine.jsonl", "sentence"), ("data/webtext/data.json", "text")]  # fmt: skip
+        ("/data/wiki.json", "body"),
+        ("mine.jsonl", "sentence"),
+        ("data/webtext/data.json", "text"),
+    ]
     with pytest.raises(UsageError, match="found unnamed"):
         called(CODE, "pretrain_bert.py", "--train-data", "unnamed")
     (tmp_path / "corpora.toml").write_text('[wikipedia]\nkind = "text"\npath = "w.txt"\n')

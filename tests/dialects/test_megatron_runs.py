@@ -44,8 +44,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "bin" / "python").chmod(0o755)
     draws = random.Random(1)
     for name, count in (("a", 80), ("b", 40), ("held", 9)):
-        texts = (" ".join(" ".join(draws.choices(TEXT.split(), k=8)).capitalize() + "." for _ in range(5))
-                 for _ in range(count))  # fmt: skip
+        texts = (
+            " ".join(" ".join(draws.choices(TEXT.split(), k=8)).capitalize() + "." for _ in range(5))
+            for _ in range(count)
+        )
         (folder / f"{name}.json").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     with pytest.MonkeyPatch.context() as patch:
@@ -78,10 +80,15 @@ def gpt2(place: Path, tiny_run: Any) -> str:
     """Trained by two processes that share every layer, by their launcher."""
     pieces = tiny_run.gpt2 / "weights" / "tokenizer"
     own = f"{TINY} --tokenizer-path {pieces} --cache-dir cache layout.precision=fp16 --train-data a.json b.json"
-    shell(place, f"bash scripts/pretrain_gpt2.sh {own} --save two --load two --model-parallel-size 2 --devices 2",
-          ORDSMED_EXPORT="1")  # fmt: skip
-    theirs(f"pretrain_gpt2.py {own} --save one --fp16 --lr 0.00015 --lr-decay-style cosine --tokenizer-type "
-           "GPT2BPETokenizer --checkpoint-activations")  # fmt: skip
+    shell(
+        place,
+        f"bash scripts/pretrain_gpt2.sh {own} --save two --load two --model-parallel-size 2 --devices 2",
+        ORDSMED_EXPORT="1",
+    )
+    theirs(
+        f"pretrain_gpt2.py {own} --save one --fp16 --lr 0.00015 --lr-decay-style cosine --tokenizer-type "
+        "GPT2BPETokenizer --checkpoint-activations"
+    )
     return "two"
 
 
@@ -137,8 +144,10 @@ def test_checkpoints_of_theirs_are_read(place: Path, gpt2: str) -> None:
     Path("wiki.test.tokens").write_text(" = Cat = \n\n The cat sat on a mat .\n")
     perplexities = []
     for model, results in ((gpt2, gpt2), ("theirs", "work/as/taken/theirs-6-2-heads")):
-        theirs(f"run_gpt2_eval.py --num-attention-heads 2 --model-path {model} --data-path wiki.test.tokens "
-               "--overlapping-eval 8")  # fmt: skip
+        theirs(
+            f"run_gpt2_eval.py --num-attention-heads 2 --model-path {model} --data-path wiki.test.tokens "
+            "--overlapping-eval 8"
+        )
         tables = [files.read_table(path) for path in Path(results, "scores").glob("wikitext-*.json")]
         (table,) = (table for table in tables if table["settings"]["overlap"] == 8)
         perplexities.append(table["perplexity"])
@@ -175,8 +184,10 @@ def test_a_bert_by_two_processes(place: Path) -> None:
     """Of texts with a sentence a line, as their script leaves them."""
     theirs("presplit_sentences_json.py a.json a_split.json")
     theirs("split_json.py --input_files a_split.json --output_dir parts --test_percent 0.1 0.05")
-    own = (f"{TINY} --tokenizer-path vocab.txt --presplit-sentences --train-data parts/train.json "
-           "--valid-data parts/dev.json --test-data parts/test.json")  # fmt: skip
+    own = (
+        f"{TINY} --tokenizer-path vocab.txt --presplit-sentences --train-data parts/train.json "
+        "--valid-data parts/dev.json --test-data parts/test.json"
+    )
     shell(place, f"python pretrain_bert.py {own} --save bert2 --model-parallel-size 2 --devices 2")
     theirs(f"pretrain_bert.py {own} --save bert1")
     assert losses("bert2") == pytest.approx(losses("bert1"), rel=1e-4)
@@ -188,10 +199,15 @@ def test_a_bert_of_tfrecords(place: Path, capsys: pytest.CaptureFixture[str]) ->
     """Made by Google's program, as their README does it; masks are those of the records."""
     texts = [json.loads(line)["text"].replace(". ", ".\n") for line in Path("a.json").read_text().splitlines()]
     Path("sentences.txt").write_text("\n\n".join(texts) + "\n")
-    theirs("create_pretraining_data.py --input_file=sentences.txt --output_file=1.tfrecord,2.tfrecord "
-           "--vocab_file=vocab.txt --max_seq_length=32 --max_predictions_per_seq=5", code="google")  # fmt: skip
-    theirs(f"pretrain_bert.py {TINY} --tokenizer-path vocab.txt --use-tfrecords --train-data 1.tfrecord "
-           "--valid-data 2.tfrecord --save of_records")  # fmt: skip
+    theirs(
+        "create_pretraining_data.py --input_file=sentences.txt --output_file=1.tfrecord,2.tfrecord "
+        "--vocab_file=vocab.txt --max_seq_length=32 --max_predictions_per_seq=5",
+        code="google",
+    )
+    theirs(
+        f"pretrain_bert.py {TINY} --tokenizer-path vocab.txt --use-tfrecords --train-data 1.tfrecord "
+        "--valid-data 2.tfrecord --save of_records"
+    )
     assert len(losses("of_records")) == 6
     assert "--text-key: does nothing for TFRecords" in capsys.readouterr().err
 

@@ -24,19 +24,21 @@ P, E = "pretrain: ", "encode: "
 SCHEDULE = P + "phase[1].schedule"
 FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--model_name": (["other"], {P + "out": "results/models/other"}),
-    "--model_size": (["large"], {
-        P + "model.layers": 24, P + "model.width": 1024, P + "objective.generator.width": 256}),
+    "--model_size": (
+        ["large"],
+        {P + "model.layers": 24, P + "model.width": 1024, P + "objective.generator.width": 256},
+    ),
     "--pretrain_tfrecords": (["b,c"], {E + "records": ["b", "c"]}),
     "--vocab_file": (["v.txt"], {E + "tokenizer": "v.txt"}),
     "--results_dir": (["elsewhere"], {P + "out": "elsewhere/models/m"}),
     "--max_seq_length": (["256"], {P + "phase[1].length": 256}),
-    "--mask_prob": (["0.2"], {P + "objective.hide": 0.2}),
+    "--mask_prob": (["0.2"], {P + "objective.mask_prob": 0.2}),
     "--disc_weight": (["30"], {P + "objective.detect_weight": 30.0}),
     "--gen_weight": (["2"], {P + "objective.guess_weight": 2.0}),
     "--generator_hidden_size": (["0.5"], {P + "objective.generator.width": 384}),
     "--train_batch_size": (["8"], {P + "phase[1].batch": 8, P + "layout.micro": 8}),
     "--gradient_accumulation_steps": (["3"], {P + "phase[1].batch": 384}),
-    "--learning_rate": (["0.1"], {P + "phase[1].rate": 0.1}),
+    "--learning_rate": (["0.1"], {P + "phase[1].learning_rate": 0.1}),
     "--num_train_steps": (["20_000".replace("_", "")], {P + "phase[1].steps": 20_000}),
     "--num_warmup_steps": (["5"], {P + "phase[1].warmup": 5.0}),
     "--lr_decay_power": (["2"], {SCHEDULE + ".power": 2.0}),
@@ -54,11 +56,13 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--save_checkpoints_steps": (["70"], {P + "save": 70}),
     "--keep_checkpoint_max": (["2"], {P + "keep": 2}),
     "--restore_checkpoint": (["some/run"], {P + "init": "some/run"}),
-    "--phase2": (["--restore_checkpoint", "latest"], {
-        P + "out": "results/models/m-phase2", P + "init": "results/models/m"}),
+    "--phase2": (
+        ["--restore_checkpoint", "latest"],
+        {P + "out": "results/models/m-phase2", P + "init": "results/models/m"},
+    ),
     "--load_weights": ([], {P + "init": "results/models/m/weights"}),
     "--weights_dir": (["w", "--load_weights"], {P + "init": "w"}),
-}  # fmt: skip
+}
 SQUAD_BASE = ["--do_train", "--train_file", "t.json", "--output_dir", "o"]
 F, T = "finetune: ", "tokenizer: tokenizer."
 SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
@@ -77,7 +81,7 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--version_2_with_negative": ([], {F + "task.version": "2.0", F + "out": "o/squad_v2.0"}),
     "--null_score_diff_threshold": (["-5.6"], {F + "task.threshold": -5.6}),
     "--train_batch_size": (["4"], {F + "batch": 4, F + "layout.micro": 4}),
-    "--learning_rate": (["3e-4"], {F + "rate": 3e-4}),
+    "--learning_rate": (["3e-4"], {F + "learning_rate": 3e-4}),
     "--num_train_epochs": (["2"], {F + "epochs": 2.0}),  # of whole steps
     "--max_steps": (["50"], {F + "steps": 50}),
     "--warmup_proportion": (["0.05"], {F + "warmup": 0.05}),
@@ -91,16 +95,28 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
     "--vocab_file": (["v"], {T + "kind": "wordpiece", T + "file": "v", T + "lowercase": False}),
     "--cache_dir": (["c"], {F + "features": "c"}),
     "--skip_cache": ([], {F + "features": ""}),
-}  # fmt: skip
+}
 
 
 def test_every_flag_is_in_a_table() -> None:
     """Or in a test of its own: what is done, and which files are left."""
     for name, table, elsewhere in (
         ("run_pretraining.py", FLAGS, {"--log_dir", "--json-summary", "--steps_this_run"}),
-        ("run_tf_squad.py", SQUAD, {"--do_train", "--do_predict", "--do_eval", "--joint_head", "--init_checkpoint",
-                                    "--json-summary", "--skip_checkpoint", "--ci"}),
-    ):  # fmt: skip
+        (
+            "run_tf_squad.py",
+            SQUAD,
+            {
+                "--do_train",
+                "--do_predict",
+                "--do_eval",
+                "--joint_head",
+                "--init_checkpoint",
+                "--json-summary",
+                "--skip_checkpoint",
+                "--ci",
+            },
+        ),
+    ):
         assert {flag.name for flag in find(CODE, name).flags if flag.goes} - elsewhere == set(table)
 
 
@@ -147,10 +163,16 @@ def test_a_training_begins_with_the_model_and_not_with_the_checkpoint_that_is_as
 # what get_generator_config of their modeling.py gives: share -> numbers a token of base and of large, then its heads
 GENERATORS = {
     "0.0841": (128, 2, 128, 2),
-    "0.125": (128, 2, 128, 2), "0.25": (192, 3, 256, 4), "0.3": (256, 4, 320, 5), "0.3333333": (256, 4, 384, 6),
-    "0.05": (64, 1, 64, 1), "0.5": (384, 6, 512, 8), "0.6667": (512, 8, 704, 11), "1": (768, 12, 1024, 16),
+    "0.125": (128, 2, 128, 2),
+    "0.25": (192, 3, 256, 4),
+    "0.3": (256, 4, 320, 5),
+    "0.3333333": (256, 4, 384, 6),
+    "0.05": (64, 1, 64, 1),
+    "0.5": (384, 6, 512, 8),
+    "0.6667": (512, 8, 704, 11),
+    "1": (768, 12, 1024, 16),
     "1.5": (1152, 18, 1536, 24),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("share", GENERATORS)
@@ -166,17 +188,29 @@ def test_a_generator_has_whole_heads(share: str) -> None:
 
 
 ASKED = {  # of a model that stands, where nothing is said
-    "beam": "4", "length": "384", "longest_answer": "30", "longest_question": "64", "lowercase": "false",
-    "n_best": "20", "stride": "128", "threshold": "0.0", "version": '"1.1"',
-}  # fmt: skip
+    "beam": "4",
+    "length": "384",
+    "longest_answer": "30",
+    "longest_question": "64",
+    "lowercase": "false",
+    "n_best": "20",
+    "stride": "128",
+    "threshold": "0.0",
+    "version": '"1.1"',
+}
 PREDICT = ["--do_predict", "--init_checkpoint", "r", "--predict_file", "d", "--output_dir", "o"]
 ASKED_BY: dict[str, tuple[list[str], dict[str, str]]] = {
-    "--max_seq_length": (["96"], {"length": "96"}), "--doc_stride": (["32"], {"stride": "32"}),
-    "--max_query_length": (["20"], {"longest_question": "20"}), "--n_best_size": (["9"], {"n_best": "9"}),
-    "--max_answer_length": (["12"], {"longest_answer": "12"}), "--beam_size": (["7"], {"beam": "7"}),
-    "--null_score_diff_threshold": (["-5.6"], {"threshold": "-5.6"}), "--do_lower_case": ([], {"lowercase": "true"}),
-    "--version_2_with_negative": ([], {"version": '"2.0"'}), "--joint_head": (["True"], {"head": '"joint"'}),
-}  # fmt: skip
+    "--max_seq_length": (["96"], {"length": "96"}),
+    "--doc_stride": (["32"], {"stride": "32"}),
+    "--max_query_length": (["20"], {"longest_question": "20"}),
+    "--n_best_size": (["9"], {"n_best": "9"}),
+    "--max_answer_length": (["12"], {"longest_answer": "12"}),
+    "--beam_size": (["7"], {"beam": "7"}),
+    "--null_score_diff_threshold": (["-5.6"], {"threshold": "-5.6"}),
+    "--do_lower_case": ([], {"lowercase": "true"}),
+    "--version_2_with_negative": ([], {"version": '"2.0"'}),
+    "--joint_head": (["True"], {"head": '"joint"'}),
+}
 
 
 def test_a_seed_without_training_is_noted() -> None:
@@ -212,16 +246,23 @@ def test_an_independent_head_is_asked_by_its_best_starts_and_ends() -> None:
 
 
 def test_one_question() -> None:
-    call = called(CODE, "run_inference.py", "--electra_model", "x", "--init_checkpoint", "r", "--question=Q?",
-                  "--context=C.")  # fmt: skip
+    call = called(
+        CODE, "run_inference.py", "--electra_model", "x", "--init_checkpoint", "r", "--question=Q?", "--context=C."
+    )
     own = perform.words(find(CODE, "run_inference.py"), call)
     assert [word for word in own if "task." not in word] == ["answer", "r", "Q?", "C."]
     assert asked(own) == QUESTION_USUAL
 
 
 def test_a_checkpoint_of_a_run_is_exported() -> None:
-    call = called(CODE, "postprocess_pretrained_ckpt.py", "--pretrained_checkpoint", "r/checkpoints/step-000000500",
-                  "--output_dir", "d")  # fmt: skip
+    call = called(
+        CODE,
+        "postprocess_pretrained_ckpt.py",
+        "--pretrained_checkpoint",
+        "r/checkpoints/step-000000500",
+        "--output_dir",
+        "d",
+    )
     assert (call.verb, call.words) == ("export", ["r", "d/discriminator", "--anew", "--step", "500"])
 
 
@@ -356,7 +397,11 @@ def test_a_training_begins_anew_by_a_word_or_for_a_whole_script() -> None:
         "other": called(CODE, "run_tf_squad.py", *words, "--do_predict", ORDSMED_ANEW="1"),
     }
     assert {name: call.words.count("--anew") for name, call in calls.items()} == {
-        "plain": 0, "word": 1, "script": 1, "other": 1}  # fmt: skip
+        "plain": 0,
+        "word": 1,
+        "script": 1,
+        "other": 1,
+    }
     with pytest.raises(UsageError, match="--anew: no such flag"):
         called(CODE, "run_inference.py", "--init_checkpoint", "r", "--anew")
 
@@ -436,14 +481,27 @@ def test_a_link_is_made_anew_where_it_led_elsewhere(tmp_path: Path) -> None:
 
 def test_what_their_programs_have_beside_their_flags() -> None:
     pretraining = resolved(CODE, "run_pretraining.py", *BASE)
-    wanted = {"phase[1].pack": False, "optimizer.epsilon": 1e-6, "optimizer.flavour": "keras", "validate": 0,
-              SCHEDULE.removeprefix(P) + ".kind": "polynomial", "objective.examples": "given"}  # fmt: skip
+    wanted = {
+        "phase[1].pack": False,
+        "optimizer.epsilon": 1e-6,
+        "optimizer.variant": "keras",
+        "validate": 0,
+        SCHEDULE.removeprefix(P) + ".kind": "polynomial",
+        "objective.examples": "given",
+    }
     assert {key: pretraining[P + key] for key in wanted} == wanted
     even = ["--num_train_steps", "7", "--num_warmup_steps", "7"]
     assert resolved(CODE, "run_pretraining.py", *BASE, *even)[P + "phase[1].warmup"] == 7
     squad = resolved(CODE, "run_tf_squad.py", *SQUAD_BASE)
-    wanted = {"optimizer.kind": "adamw", "optimizer.epsilon": 1e-6, "optimizer.flavour": "keras", "task.form": "nvidia",
-              "task.head": "joint", "epoch_steps": "down", "course": "epochs"}  # fmt: skip
+    wanted = {
+        "optimizer.kind": "adamw",
+        "optimizer.epsilon": 1e-6,
+        "optimizer.variant": "keras",
+        "task.form": "nvidia",
+        "task.head": "joint",
+        "epoch_steps": "down",
+        "course": "epochs",
+    }
     assert {key: squad[F + key] for key in wanted} == wanted
     for words in (["--load_weights", "--restore_checkpoint", "latest"], ["--load_weights", "--restore_checkpoint=x"]):
         with pytest.raises(UsageError, match="--load_weights: found with --restore_checkpoint"):

@@ -76,66 +76,137 @@ ONE_GPU = "google/electra-base-discriminator 2 16 4e-4 amp 8 1 1.1 data/squad re
 ASKED = {"predict": "results/squad_v1.1 data/download/squad/v1.1/dev-v1.1.json results/predictions --anew"}
 STEPS = ["download", "download", "text_formatting", "sharding", "create_tfrecord_files", "create_tfrecord_files"]
 QUESTIONS_OF = {  # what a model that stands is asked by, as their flags and what these leave out have it
-    "predict": {f"task.{one}" for one in (
-        'version="1.1"', "length=384", "stride=128", "longest_question=64", "n_best=20", "longest_answer=30", "beam=5",
-        "lowercase=false", "threshold=0.0", 'head="joint"')},
-    "answer": {f"task.{one}" for one in ('version="1.1"', "n_best=20", "longest_answer=30", "beam=4",
-                                         "threshold=0.0")},
-}  # fmt: skip
+    "predict": {
+        f"task.{one}"
+        for one in (
+            'version="1.1"',
+            "length=384",
+            "stride=128",
+            "longest_question=64",
+            "n_best=20",
+            "longest_answer=30",
+            "beam=5",
+            "lowercase=false",
+            "threshold=0.0",
+            'head="joint"',
+        )
+    },
+    "answer": {f"task.{one}" for one in ('version="1.1"', "n_best=20", "longest_answer=30", "beam=4", "threshold=0.0")},
+}
 # every command line of their documents -> of its calls: settings of the recipe, or our verb and its words
 S1: dict[str, list[dict[str, Any]]] = {
     "bash scripts/docker/build.sh": [{"install": "--by docker --site a100 --out scripts/docker/ordsmed --yes"}],
     "bash data/create_datasets_from_start.sh": [{"action": step} for step in STEPS],
     "bash data/create_datasets_from_start.sh wiki_only": [{"action": step} for step in STEPS],
     "bash data/create_datasets_from_start.sh wiki_books": [
-        {"action": step} for step in ("download", *STEPS[:3], "text_formatting", *STEPS[3:])],
+        {"action": step} for step in ("download", *STEPS[:3], "text_formatting", *STEPS[3:])
+    ],
     PRETRAIN: [PHASES, {P + "phase[1].steps": 930, P + "phase[1].batch": 27_648, P + "init": "results/models/base"}],
     f"{PRETRAIN} {CONFIG.format('pretrain', 'dgxa100_8gpu_amp')}": [PHASES, {P + "phase[1].batch": 27_648}],
     f"{PRETRAIN} {CONFIG.format('pretrain', 'dgx2_16gpu_amp')}": [PHASES, {P + "phase[1].batch": 27_648}],
     f"{PRETRAIN} {CONFIG.format('pretrain', 'dgx1_8gpu_amp')}": [PHASES, {P + "phase[1].batch": 27_648}],
     "checkpoints=results/base/checkpoints bash scripts/finetune_ckpts_on_squad.sh": [
         {"export": "results/base results/base/squad/ckpt-10000/discriminator --anew --step 10000"},
-        {F + "init": "results/base/squad/ckpt-10000/discriminator", F + "batch": 128, F + "epochs": 2.0,
-         F + "out": "results/base/squad/ckpt-10000/squad_v1.1"}],
-    SQUAD: [{F + "init": "google/electra-base-discriminator", F + "batch": 128, F + "rate": 4e-4, F + "epochs": 2.0,
-             F + "layout.precision": "fp16", F + "layout.compile": True, F + "task.head": "joint", F + "seed": 1,
-             F + "task.beam": 5, F + "warmup": 0.05, F + "layer_decay": 0.8, F + "out": "results/squad_v1.1",
-             F + "task.train": "data/download/squad/v1.1/train-v1.1.json"}],
-    f"{SQUAD} {CONFIG.format('squad', 'dgxa100_8gpu_amp')} train_eval": [{F + "batch": 256, F + "rate": 8e-4}],
-    f"{SQUAD} {CONFIG.format('squad', 'dgx2_16gpu_amp')} train_eval": [{F + "batch": 512, F + "rate": 1e-3}],
-    f"{SQUAD} {CONFIG.format('squad', 'dgx1_8gpu_amp')} train_eval": [{F + "batch": 128, F + "rate": 4e-4}],
+        {
+            F + "init": "results/base/squad/ckpt-10000/discriminator",
+            F + "batch": 128,
+            F + "epochs": 2.0,
+            F + "out": "results/base/squad/ckpt-10000/squad_v1.1",
+        },
+    ],
+    SQUAD: [
+        {
+            F + "init": "google/electra-base-discriminator",
+            F + "batch": 128,
+            F + "learning_rate": 4e-4,
+            F + "epochs": 2.0,
+            F + "layout.precision": "fp16",
+            F + "layout.compile": True,
+            F + "task.head": "joint",
+            F + "seed": 1,
+            F + "task.beam": 5,
+            F + "warmup": 0.05,
+            F + "layer_decay": 0.8,
+            F + "out": "results/squad_v1.1",
+            F + "task.train": "data/download/squad/v1.1/train-v1.1.json",
+        }
+    ],
+    f"{SQUAD} {CONFIG.format('squad', 'dgxa100_8gpu_amp')} train_eval": [{F + "batch": 256, F + "learning_rate": 8e-4}],
+    f"{SQUAD} {CONFIG.format('squad', 'dgx2_16gpu_amp')} train_eval": [{F + "batch": 512, F + "learning_rate": 1e-3}],
+    f"{SQUAD} {CONFIG.format('squad', 'dgx1_8gpu_amp')} train_eval": [{F + "batch": 128, F + "learning_rate": 4e-4}],
     f"{SQUAD} {ONE_GPU} None train": [{F + "task.train": "data/squad/train-v1.1.json", F + "task.dev": []}],
     f"{SQUAD} {ONE_GPU} None train_eval": [{F + "task.dev": "data/squad/dev-v1.1.json"}],
     f"{SQUAD} {ONE_GPU.replace('data/squad', 'data/download/squad/v1.1')} None eval": [
-        {"predict": ASKED["predict"] + " --scores --precision fp16"}],
+        {"predict": ASKED["predict"] + " --scores --precision fp16"}
+    ],
     f"{SQUAD} {ONE_GPU.replace('data/squad', 'data/download/squad/v1.1')} run/checkpoints/step-000000007 prediction": [
-        {"predict": ASKED["predict"].replace("results/squad_v1.1", "run") + " --step 7 --precision fp16"}],
+        {"predict": ASKED["predict"].replace("results/squad_v1.1", "run") + " --step 7 --precision fp16"}
+    ],
     f"{SQUAD} {CONFIG.format('squad', 'dgxa100_8gpu_amp')} eval": [
-        {"predict": ASKED["predict"].replace("results/squad_v1.1", "checkpoints/electra_base_qa_v2_False_epoch_2_ckpt")
-         + " --scores --precision fp16"}],
+        {
+            "predict": ASKED["predict"].replace(
+                "results/squad_v1.1", "checkpoints/electra_base_qa_v2_False_epoch_2_ckpt"
+            )
+            + " --scores --precision fp16"
+        }
+    ],
     "python run_inference.py --electra_model google/electra-base-discriminator --init_checkpoint run "
     '--question="What food does Harry like?" --context="My name is Harry. I love apples."': [
-        {"answer": "run|What food does Harry like?|My name is Harry. I love apples."}],
+        {"answer": "run|What food does Harry like?|My name is Harry. I love apples."}
+    ],
     "bash scripts/benchmark_pretraining.sh 88 amp xla 8 true 2 12 4 base": [
-        {B + "table.cells": [["length=128", "batch=176", "layout.micro=88"],
-                             ["length=512", "batch=48", "layout.micro=12"]],
-         B + "table.devices": [8], B + "steps": 10, B + "layout.precision": "fp16", B + "layout.compile": True,
-         B + "optimizer.kind": "lamb", B + "model.width": 768, B + "objective.generator.width": 256}],
+        {
+            B + "table.cells": [
+                ["length=128", "batch=176", "layout.micro=88"],
+                ["length=512", "batch=48", "layout.micro=12"],
+            ],
+            B + "table.devices": [8],
+            B + "steps": 10,
+            B + "layout.precision": "fp16",
+            B + "layout.compile": True,
+            B + "optimizer.kind": "lamb",
+            B + "model.width": 768,
+            B + "objective.generator.width": 256,
+        }
+    ],
     "bash scripts/benchmark_pretraining.sh 176 tf32 no_xla 2 false 48 24 144 large": [
-        {B + "table.cells": [["length=128", "batch=176", "layout.micro=176"],
-                             ["length=512", "batch=24", "layout.micro=24"]],
-         B + "table.devices": [2], B + "layout.precision": "tf32", B + "layout.compile": False,
-         B + "model.width": 1024}],
+        {
+            B + "table.cells": [
+                ["length=128", "batch=176", "layout.micro=176"],
+                ["length=512", "batch=24", "layout.micro=24"],
+            ],
+            B + "table.devices": [2],
+            B + "layout.precision": "tf32",
+            B + "layout.compile": False,
+            B + "model.width": 1024,
+        }
+    ],
     "bash scripts/benchmark_squad.sh train 8 16 16 fp32 2.0 data/squad results/ model cache": [
-        {B + "batch": 16, B + "steps": 200, B + "table.devices": [8], B + "layout.precision": "fp32",
-         B + "task.version": "2.0", B + "task.train": "data/squad/train-v2.0.json", B + "init": "model"}],
+        {
+            B + "batch": 16,
+            B + "steps": 200,
+            B + "table.devices": [8],
+            B + "layout.precision": "fp32",
+            B + "task.version": "2.0",
+            B + "task.train": "data/squad/train-v2.0.json",
+            B + "init": "model",
+        }
+    ],
     "bash scripts/benchmark_squad.sh train 8 16": [
-        {B + "measure": "finetune", B + "batch": 16, B + "steps": 200, B + "table.devices": [8],
-         B + "layout.precision": "fp16", B + "model.width": 768, B + "task.length": 384}],
+        {
+            B + "measure": "finetune",
+            B + "batch": 16,
+            B + "steps": 200,
+            B + "table.devices": [8],
+            B + "layout.precision": "fp16",
+            B + "model.width": 768,
+            B + "task.length": 384,
+        }
+    ],
     "bash scripts/benchmark_squad.sh eval 8 256": [
-        {B + "measure": "predict", B + "batches": [[256, 20]], B + "layout.precision": "fp16",
-         B + "model.width": 768}],
-}  # fmt: skip
+        {B + "measure": "predict", B + "batches": [[256, 20]], B + "layout.precision": "fp16", B + "model.width": 768}
+    ],
+}
 
 
 @pytest.mark.parametrize("command", S1)
@@ -170,13 +241,19 @@ def test_help_tells_where_each_flag_goes(capsys: pytest.CaptureFixture[str]) -> 
 
 
 MACHINES = {  # rows a GPU and passes of both phases, and GPUs
-    "dgxa100_8gpu_amp": (176, 48, 24, 144, 8), "dgxa100_8gpu_tf32": (88, 96, 12, 288, 8),
-    "dgx2_16gpu_amp": (176, 24, 24, 72, 16), "dgx2_16gpu_fp32": (88, 48, 12, 144, 16),
-    "dgx1_8gpu_amp": (88, 96, 12, 288, 8), "dgx1_8gpu_fp32": (40, 211, 6, 576, 8),
-    "dgxa100_1gpu_amp": (176, 384, 24, 1152, 1), "dgxa100_1gpu_tf32": (88, 768, 12, 2304, 1),
-    "dgx2_1gpu_amp": (176, 384, 24, 1152, 1), "dgx2_1gpu_fp32": (88, 768, 12, 2304, 1),
-    "dgx1_1gpu_amp": (88, 768, 12, 2304, 1), "dgx1_1gpu_fp32": (40, 1689, 6, 4608, 1),
-}  # fmt: skip
+    "dgxa100_8gpu_amp": (176, 48, 24, 144, 8),
+    "dgxa100_8gpu_tf32": (88, 96, 12, 288, 8),
+    "dgx2_16gpu_amp": (176, 24, 24, 72, 16),
+    "dgx2_16gpu_fp32": (88, 48, 12, 144, 16),
+    "dgx1_8gpu_amp": (88, 96, 12, 288, 8),
+    "dgx1_8gpu_fp32": (40, 211, 6, 576, 8),
+    "dgxa100_1gpu_amp": (176, 384, 24, 1152, 1),
+    "dgxa100_1gpu_tf32": (88, 768, 12, 2304, 1),
+    "dgx2_1gpu_amp": (176, 384, 24, 1152, 1),
+    "dgx2_1gpu_fp32": (88, 768, 12, 2304, 1),
+    "dgx1_1gpu_amp": (88, 768, 12, 2304, 1),
+    "dgx1_1gpu_fp32": (40, 1689, 6, 4608, 1),
+}
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -185,13 +262,19 @@ def test_their_machines_make_the_same_batches(folder: Path, name: str) -> None:
     batch1, passes1, batch2, passes2, gpus = MACHINES[name]
     calls = told(folder, f"{PRETRAIN} {CONFIG.format('pretrain', name)}")
     for words, batch, passes, steps, rows, rate, length in zip(
-        calls, (batch1, batch2), (passes1, passes2), (10_000, 930), (67_584, 27_648), (6e-3, 4e-3), (128, 512),
+        calls,
+        (batch1, batch2),
+        (passes1, passes2),
+        (10_000, 930),
+        (67_584, 27_648),
+        (6e-3, 4e-3),
+        (128, 512),
         strict=True,
-    ):  # fmt: skip
+    ):
         assert words[words.index("--devices") + 1] == str(gpus)
         got = meant(words)
         assert (got[P + "layout.micro"], got[P + "phase[1].steps"]) == (batch, steps)
-        assert (got[P + "phase[1].rate"], got[P + "phase[1].length"]) == (rate, length)
+        assert (got[P + "phase[1].learning_rate"], got[P + "phase[1].length"]) == (rate, length)
         assert got[P + "phase[1].batch"] == batch * passes * gpus == pytest.approx(rows, rel=1e-3)
         assert (got[P + "optimizer.kind"], got[P + "optimizer.adapt"]) == ("lamb", "matrices")
         assert (got[P + "seed"], got[P + "objective.generator.width"]) == (42, 256)
@@ -199,12 +282,20 @@ def test_their_machines_make_the_same_batches(folder: Path, name: str) -> None:
 
 
 SQUAD_MACHINES = {  # epochs, rows a GPU, rate, GPUs
-    "dgxa100_8gpu_amp": (2, 32, 8e-4, 8), "dgxa100_8gpu_tf32": (2, 32, 8e-4, 8), "dgx2_16gpu_amp": (2, 32, 1e-3, 16),
-    "dgx2_16gpu_fp32": (2, 32, 1e-3, 16), "dgx1_8gpu_amp": (2, 16, 4e-4, 8), "dgx1_8gpu_fp32": (2, 8, 3e-4, 8),
-    "dgx1_8gpu_amp_v2": (3, 16, 4e-4, 8), "dgxa100_1gpu_amp": (2, 32, 2e-4, 1), "dgxa100_1gpu_tf32": (2, 32, 2e-4, 1),
-    "dgx2_1gpu_amp": (2, 32, 2e-4, 1), "dgx2_1gpu_fp32": (2, 32, 2e-4, 1), "dgx1_1gpu_amp": (2, 16, 1e-4, 1),
+    "dgxa100_8gpu_amp": (2, 32, 8e-4, 8),
+    "dgxa100_8gpu_tf32": (2, 32, 8e-4, 8),
+    "dgx2_16gpu_amp": (2, 32, 1e-3, 16),
+    "dgx2_16gpu_fp32": (2, 32, 1e-3, 16),
+    "dgx1_8gpu_amp": (2, 16, 4e-4, 8),
+    "dgx1_8gpu_fp32": (2, 8, 3e-4, 8),
+    "dgx1_8gpu_amp_v2": (3, 16, 4e-4, 8),
+    "dgxa100_1gpu_amp": (2, 32, 2e-4, 1),
+    "dgxa100_1gpu_tf32": (2, 32, 2e-4, 1),
+    "dgx2_1gpu_amp": (2, 32, 2e-4, 1),
+    "dgx2_1gpu_fp32": (2, 32, 2e-4, 1),
+    "dgx1_1gpu_amp": (2, 16, 1e-4, 1),
     "dgx1_1gpu_fp32": (2, 8, 1e-4, 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SQUAD_MACHINES)
@@ -213,7 +304,7 @@ def test_their_machines_on_squad(folder: Path, name: str) -> None:
     version = "2.0" if name.endswith("v2") else "1.1"
     (words,) = told(folder, f"{SQUAD} {CONFIG.format('squad', name)} train_eval")
     got = meant(words)
-    assert (got[F + "epochs"], got[F + "batch"], got[F + "rate"]) == (epochs, rows * gpus, rate)
+    assert (got[F + "epochs"], got[F + "batch"], got[F + "learning_rate"]) == (epochs, rows * gpus, rate)
     assert (got[F + "layout.micro"], got[F + "task.version"], got[F + "task.beam"]) == (rows, version, 5)
     assert got[F + "init"] == "google/electra-base-discriminator"  # not what the training leaves
     assert got[F + "layout.precision"] == {"amp": "fp16"}.get(name.split("_")[2], name.rpartition("_")[2])
@@ -226,11 +317,26 @@ def test_words_by_place_as_their_document_has_them(folder: Path) -> None:
     first, second = told(folder, short)
     assert [first, second] == told(folder, long)
     got, other = meant(first), meant(second)
-    wanted = {"phase[1].batch": 48, "phase[1].rate": 1e-3, "phase[1].warmup": 20.0, "phase[1].steps": 100, "save": 50,
-              "layout.precision": "fp32", "layout.micro": 8, "seed": 12439}  # fmt: skip
+    wanted = {
+        "phase[1].batch": 48,
+        "phase[1].learning_rate": 1e-3,
+        "phase[1].warmup": 20.0,
+        "phase[1].steps": 100,
+        "save": 50,
+        "layout.precision": "fp32",
+        "layout.micro": 8,
+        "seed": 12439,
+    }
     assert {key: got[P + key] for key in wanted} == wanted
-    wanted = {"phase[1].batch": 40, "phase[1].rate": 2e-3, "phase[1].warmup": 10.0, "phase[1].steps": 40,
-              "layout.micro": 4, "init": "results/models/base", "out": "results/models/base-phase2"}  # fmt: skip
+    wanted = {
+        "phase[1].batch": 40,
+        "phase[1].learning_rate": 2e-3,
+        "phase[1].warmup": 10.0,
+        "phase[1].steps": 40,
+        "layout.micro": 4,
+        "init": "results/models/base",
+        "out": "results/models/base-phase2",
+    }
     assert {key: other[P + key] for key in wanted} == wanted
     tail = "4e-4 amp 8 1 2.0 data out ckpt"
     assert told(folder, f"{SQUAD} model 2 16 {tail} eval") == told(folder, f"{SQUAD} model 2 16 256 {tail} eval")
@@ -277,8 +383,11 @@ def test_wrong_words_of_a_script(folder: Path, command: str, said: str) -> None:
 
 def test_their_launcher_is_not_needed(folder: Path) -> None:
     """Words of theirs that call horovodrun start so many processes here; other machines are refused."""
-    ((*words,),) = told(folder, "bin/horovodrun -np 3 -H localhost:3 python run_tf_squad.py --do_train --output_dir o "
-                        "--train_file t --train_batch_size 4")  # fmt: skip
+    ((*words,),) = told(
+        folder,
+        "bin/horovodrun -np 3 -H localhost:3 python run_tf_squad.py --do_train --output_dir o "
+        "--train_file t --train_batch_size 4",
+    )
     assert words[-2:] == ["--devices", "3"]
     assert meant(words)[F + "batch"] == 12
     ((*words,),) = told(folder, "bin/horovodrun -np 1 python run_tf_squad.py --do_train")
@@ -309,14 +418,21 @@ def test_a_phase_on_48_machines(folder: Path) -> None:
     """Their example: as many rows as on one machine."""
     always = {"b1": "0.878", "b2": "0.974", "decay": "0.5", "skip_adaptive": "yes", "end_lr": "0.0"}
     for phase, batch, rate, passes, steps, warm, rows in (
-        ("1", "176", "6e-3", "1", "10000", "2000", 67_584), ("2", "24", "4e-3", "3", "930", "200", 27_648),
-    ):  # fmt: skip
-        own = {"PHASE": phase, "BATCHSIZE": batch, "LR": rate, "GRAD_ACCUM_STEPS": passes, "STEPS": steps,
-               "WARMUP": warm}  # fmt: skip
+        ("1", "176", "6e-3", "1", "10000", "2000", 67_584),
+        ("2", "24", "4e-3", "3", "930", "200", 27_648),
+    ):
+        own = {
+            "PHASE": phase,
+            "BATCHSIZE": batch,
+            "LR": rate,
+            "GRAD_ACCUM_STEPS": passes,
+            "STEPS": steps,
+            "WARMUP": warm,
+        }
         ((srun, *words),) = told(folder, "bash run.sub", **always, **own)
         got = meant(words, 384)
         assert srun == "srun"
-        assert (got[P + "phase[1].batch"], got[P + "phase[1].rate"]) == (rows, float(rate))
+        assert (got[P + "phase[1].batch"], got[P + "phase[1].learning_rate"]) == (rows, float(rate))
         assert (got[P + "phase[1].steps"], got[P + "phase[1].warmup"]) == (int(steps), float(warm))
         assert (got[P + "optimizer.betas"], got[P + "save"]) == ([0.878, 0.974], int(steps) // 10)
         assert bool(got.get(P + "init")) == (phase == "2")
@@ -340,37 +456,71 @@ ACTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "download --dataset squad": (["fetch squad --out w/download"], {}),
     "download --dataset mrpc": (["fetch glue --out w/download"], {}),
     "download --dataset books_wiki_en_corpus": (
-        ["fetch books --out w/download --allow-missing", "fetch wikipedia-en --out w/download"], {}),
+        ["fetch books --out w/download --allow-missing", "fetch wikipedia-en --out w/download"],
+        {},
+    ),
     "download --dataset all": (
-        ["fetch wikipedia-en --out w/download", "fetch books --out w/download --allow-missing",
-         "fetch squad --out w/download", "fetch glue --out w/download"], {}),
+        [
+            "fetch wikipedia-en --out w/download",
+            "fetch books --out w/download --allow-missing",
+            "fetch squad --out w/download",
+            "fetch glue --out w/download",
+        ],
+        {},
+    ),
     "text_formatting --dataset wikicorpus_en": (
         ["corpus work/as/w-formatted_one_article_per_line-wikicorpus_en/corpus.toml"],
-        {"corpus: source.kind": "wikipedia", "corpus: source.path": "w/download/wikicorpus_en",
-         "corpus: out": "w/formatted_one_article_per_line/wikicorpus_en"}),
+        {
+            "corpus: source.kind": "wikipedia",
+            "corpus: source.path": "w/download/wikicorpus_en",
+            "corpus: out": "w/formatted_one_article_per_line/wikicorpus_en",
+        },
+    ),
     "text_formatting --dataset wikicorpus_en --skip_wikiextractor 1": (
         ["corpus work/as/w-formatted_one_article_per_line-wikicorpus_en/corpus.toml"],
-        {"corpus: source.path": "w/extracted/wikicorpus_en"}),
+        {"corpus: source.path": "w/extracted/wikicorpus_en"},
+    ),
     "text_formatting --dataset bookscorpus": (
         ["corpus work/as/w-formatted_one_article_per_line-bookscorpus/corpus.toml"],
-        {"corpus: source.kind": "books", "corpus: source.path": "w/download/bookscorpus"}),
+        {"corpus: source.kind": "books", "corpus: source.path": "w/download/bookscorpus"},
+    ),
     f"sharding --dataset wikicorpus_en {NUMBERS}": (
-        [f"corpus shards w/formatted_one_article_per_line/wikicorpus_en {OUT}/shards --train 4 --test 3 "
-         "--fraction 0.2 --anew"], {}),
+        [
+            f"corpus shards w/formatted_one_article_per_line/wikicorpus_en {OUT}/shards --train 4 --test 3 "
+            "--fraction 0.2 --anew"
+        ],
+        {},
+    ),
     "sharding --dataset books_wiki_en_corpus": (
-        ["corpus shards w/formatted_one_article_per_line/bookscorpus w/formatted_one_article_per_line/wikicorpus_en "
-         "w/sharded_training_shards_2048_test_shards_2048_fraction_0.1/books_wiki_en_corpus/shards --train 2048 "
-         "--test 2048 --fraction 0.1 --anew"], {}),
+        [
+            "corpus shards w/formatted_one_article_per_line/bookscorpus w/formatted_one_article_per_line/wikicorpus_en "
+            "w/sharded_training_shards_2048_test_shards_2048_fraction_0.1/books_wiki_en_corpus/shards --train 2048 "
+            "--test 2048 --fraction 0.1 --anew"
+        ],
+        {},
+    ),
     f"sharding --dataset bookscorpus --input_files a,b {NUMBERS}": (
-        [f"corpus shards a b {OUT.replace('wikicorpus_en', 'bookscorpus')}/shards --train 4 --test 3 --fraction 0.2 "
-         "--anew"], {}),
+        [
+            f"corpus shards a b {OUT.replace('wikicorpus_en', 'bookscorpus')}/shards --train 4 --test 3 --fraction 0.2 "
+            "--anew"
+        ],
+        {},
+    ),
     f"create_tfrecord_files --dataset wikicorpus_en {NUMBERS} --max_seq_length 64 --vocab_file v --do_lower_case=1 "
     "--random_seed 7": (
-        [f"encode records {ENCODED}-train/encode.toml {RECORDS}/train rtd --length 64 --files 4 --seed 1314 --anew",
-         f"encode records {ENCODED}-test/encode.toml {RECORDS}/test rtd --length 64 --files 3 --seed 1314 --anew"],
-        {"corpus: source.path": f"{OUT}/train", "corpus: sentences": "lines", "encode: tokenizer": "v",
-         "encode: out": f"{OUT}/encoded_lower_case_1/train", "corpus: out": f"{OUT}/corpus/train"}),
-}  # fmt: skip
+        [
+            f"encode records {ENCODED}-train/encode.toml {RECORDS}/train rtd --length 64 --files 4 --seed 1314 --anew",
+            f"encode records {ENCODED}-test/encode.toml {RECORDS}/test rtd --length 64 --files 3 --seed 1314 --anew",
+        ],
+        {
+            "corpus: source.path": f"{OUT}/train",
+            "corpus: sentences": "lines",
+            "encode: tokenizer": "v",
+            "encode: out": f"{OUT}/encoded_lower_case_1/train",
+            "corpus: out": f"{OUT}/corpus/train",
+        },
+    ),
+}
 
 
 def test_records_of_two_lengths_are_of_one_store() -> None:
@@ -387,12 +537,19 @@ def test_records_of_two_lengths_are_of_one_store_in_a_case_of_their_own(tmp_path
     """Whose tokenizer is one as well, of both sides."""
     (tmp_path / "v.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nCat\n")
     program, words = find(CODE, "dataPrep.py"), ["--action", "create_tfrecord_files", *DATA, "--do_lower_case=1"]
-    calls = [called(CODE, program.name, *words, "--vocab_file", f"{tmp_path}/v.txt", "--max_seq_length", length)
-             for length in ("128", "512")]  # fmt: skip
+    calls = [
+        called(CODE, program.name, *words, "--vocab_file", f"{tmp_path}/v.txt", "--max_seq_length", length)
+        for length in ("128", "512")
+    ]
     short, long = (perform.recipes(program, call, ()) for call in calls)
     assert short == long
-    tokenizers = {path for call in calls for one in (call, *call.then) for path in perform.recipes(program, one, ())
-                  if path.name == "tokenizer.toml"}  # fmt: skip
+    tokenizers = {
+        path
+        for call in calls
+        for one in (call, *call.then)
+        for path in perform.recipes(program, one, ())
+        if path.name == "tokenizer.toml"
+    }
     assert len(tokenizers) == 1
 
 
@@ -454,8 +611,10 @@ def test_gpus_that_are_not_there_are_missed_at_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("RANK", raising=False)
     program = find(CODE, "benchmark_squad.sh")
     monkeypatch.setattr(host, "cores", lambda: 2)
-    for count, said in ((4, r"asks for 8 GPUs; this machine has 4 GPUs; wanted at most 4"),
-                        (0, r"asks for 8 GPUs; no GPU is here, and 2 cores; wanted at most 2")):  # fmt: skip
+    for count, said in (
+        (4, r"asks for 8 GPUs; this machine has 4 GPUs; wanted at most 4"),
+        (0, r"asks for 8 GPUs; no GPU is here, and 2 cores; wanted at most 2"),
+    ):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         with pytest.raises(RecipeError, match=said):
             perform.check_devices(program, 8)
@@ -479,15 +638,16 @@ def logged(path: Path) -> Iterator[tuple[Any, dict[str, Any], float]]:
     for line in path.read_text().splitlines():
         assert line.startswith("DLLL ")
         table = json.loads(line.removeprefix("DLLL "))
-        assert (table["type"], set(table)) == (
-            "LOG", {"timestamp", "datetime", "elapsedtime", "type", "step", "data"})  # fmt: skip
+        assert (table["type"], set(table)) == ("LOG", {"timestamp", "datetime", "elapsedtime", "type", "step", "data"})
         yield table["step"], table["data"], float(table["elapsedtime"])
 
 
 def a_run(folder: Path, steps: int, saved: Sequence[int], *, rows: int = 8) -> Path:
     """What the files tell of a run that was there: each step takes a tenth of a second more than the one before."""
-    lines = [{"step": n, "rows": rows, "seconds": n / 10, "loss": 10.0 - n, "guess": 2.0 * n, "detect": n / 4}
-             for n in range(1, steps + 1)]  # fmt: skip
+    lines = [
+        {"step": n, "rows": rows, "seconds": n / 10, "loss": 10.0 - n, "guess": 2.0 * n, "detect": n / 4}
+        for n in range(1, steps + 1)
+    ]
     folder.mkdir(parents=True)
     found = [json.dumps(line) for line in lines] + [json.dumps({"step": steps, "validation": 1.0})]
     (folder / "metrics.jsonl").write_text("\n".join(found) + "\n")
@@ -515,8 +675,12 @@ def test_what_a_pretraining_leaves(
     assert [step for step, _, _ in steps] == [[2], [4], [5], []]
     assert [seconds for *_, seconds in steps] == pytest.approx([0.3, 1.0, 1.5, 1.5])
     data = steps[1][1]  # of steps 3 and 4
-    assert data == {"train_perf": pytest.approx((8 / 0.3 + 8 / 0.4) / 2), "total_loss": 6.5, "masked_lm_loss": 7.0,
-                    "disc_loss": 0.875}  # fmt: skip
+    assert data == {
+        "train_perf": pytest.approx((8 / 0.3 + 8 / 0.4) / 2),
+        "total_loss": 6.5,
+        "masked_lm_loss": 7.0,
+        "disc_loss": 0.875,
+    }
     last = steps[-1][1]
     assert (last["final_loss"], last["training_sequences_per_second"]) == (5.0, pytest.approx(16.0))
     assert last["e2e_train_time"] == pytest.approx(1.5)
@@ -570,8 +734,20 @@ def test_what_a_fine_tuning_leaves(
     (run / "predictions").mkdir()
     for name in ("predictions", "nbest_predictions", "null_odds"):
         (run / f"predictions/{name}.json").write_text('{"q": 1}')
-    words = ["--do_train", "--do_predict", "--do_eval", "--data_dir", "d", "--output_dir", "out", "--num_train_epochs",
-             "2", "--log_freq", "2", "--version_2_with_negative"]  # fmt: skip
+    words = [
+        "--do_train",
+        "--do_predict",
+        "--do_eval",
+        "--data_dir",
+        "d",
+        "--output_dir",
+        "out",
+        "--num_train_epochs",
+        "2",
+        "--log_freq",
+        "2",
+        "--version_2_with_negative",
+    ]
     after("run_tf_squad.py", *words, "--seed", "5")
     assert json.loads(Path("out/predictions.json").read_text()) == {"q": 1}
     assert {path.name for path in Path("out").glob("*.json")} >= {"nbest_predictions.json", "null_odds.json"}
@@ -582,15 +758,25 @@ def test_what_a_fine_tuning_leaves(
         -1
     ] == "exact_match : 61.5 F1 : 70.25"
     assert lines[2][1] == {"step_loss": 7.0, "train_perf": pytest.approx((80 + 40 + 80 / 3) / 3)}
-    assert lines[6][1] == {"e2e_train_time": pytest.approx(2.1), "final_loss": 5.0,
-                           "training_sequences_per_second": pytest.approx((20 + 16 + 40 / 3) / 3)}  # fmt: skip
+    assert lines[6][1] == {
+        "e2e_train_time": pytest.approx(2.1),
+        "final_loss": 5.0,
+        "training_sequences_per_second": pytest.approx((20 + 16 + 40 / 3) / 3),
+    }
     assert lines[7][1] == {"exact_match": 61.5, "F1": 70.25}
     name = "electra_base_qa_v2_True_epoch_{}_ckpt"
     for number, step in ((1, 3), (2, 6)):
         own = Path("checkpoints") / name.format(number)
         assert own.resolve() == snapshots.path_of(tmp_path / run / "checkpoints", step)
-    call = called(CODE, "run_tf_squad.py", "--do_predict", "--init_checkpoint", f"checkpoints/{name.format(1)}",
-                  "--predict_file", "p")  # fmt: skip
+    call = called(
+        CODE,
+        "run_tf_squad.py",
+        "--do_predict",
+        "--init_checkpoint",
+        f"checkpoints/{name.format(1)}",
+        "--predict_file",
+        "p",
+    )
     assert call.words[:3] == [str(run), "p", f"{run}/predictions"]
     assert call.words[4:6] == ["--step", "3"]
     after("run_tf_squad.py", *words, "--json-summary", "s", "--max_steps", "6", "--ci")
@@ -619,12 +805,14 @@ def test_what_is_fetched_stands_by_version(tmp_path: Path, monkeypatch: pytest.M
     names = [f"{part}-v{version}" for part in ("train", "dev", "evaluate") for version in ("1.1", "2.0")]
     for name in names:
         (place / f"{name}.{'py' if name.startswith('e') else 'json'}").write_text(name)
-    call = called(CODE, "dataPrep.py", "--action", "download", "--dataset", "squad",
-                  DATA_PREP_WORKING_DIR=str(tmp_path))  # fmt: skip
+    call = called(
+        CODE, "dataPrep.py", "--action", "download", "--dataset", "squad", DATA_PREP_WORKING_DIR=str(tmp_path)
+    )
     for step in call.then[0].after:
         step()
-    again = called(CODE, "dataPrep.py", "--action", "download", "--dataset", "squad",
-                   DATA_PREP_WORKING_DIR=str(tmp_path))  # fmt: skip
+    again = called(
+        CODE, "dataPrep.py", "--action", "download", "--dataset", "squad", DATA_PREP_WORKING_DIR=str(tmp_path)
+    )
     assert (again.verb, again.then) == ("", [])
     assert again.notes == [f"{place}/v1.1: stands, and is not fetched again"]
     for name in names:
@@ -647,8 +835,9 @@ def test_records_of_another_length_are_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_new_shards_take_the_place_of_former_ones(tmp_path: Path) -> None:
     """And of what was encoded of them."""
-    call = called(CODE, "dataPrep.py", "--action", "sharding", "--dataset", "bookscorpus",
-                  DATA_PREP_WORKING_DIR=str(tmp_path))  # fmt: skip
+    call = called(
+        CODE, "dataPrep.py", "--action", "sharding", "--dataset", "bookscorpus", DATA_PREP_WORKING_DIR=str(tmp_path)
+    )
     out = Path(call.words[1]).parent
     for folder in ("corpus/train", "encoded_lower_case_0/test", "train", "shards"):
         (out / folder).mkdir(parents=True)
@@ -714,8 +903,12 @@ def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
     both = "books_wiki_en_corpus"
     text = done(workspace, step.format(both, "download"))
     assert text.count("stands, and is not fetched again") == 2
-    done(workspace, step.format("bookscorpus", "text_formatting"), step.format("wikicorpus_en", "text_formatting"),
-         step.format(both, "sharding"))  # fmt: skip
+    done(
+        workspace,
+        step.format("bookscorpus", "text_formatting"),
+        step.format("wikicorpus_en", "text_formatting"),
+        step.format(both, "sharding"),
+    )
     records = "create_tfrecord_files --max_seq_length {} --vocab_file=vocab/vocab.txt --do_lower_case=1"
     done(workspace, step.format(both, records.format(128)), step.format(both, records.format(512)))
     shards = workspace / f"data/sharded_training_shards_2_test_shards_1_fraction_0.1/{both}"
@@ -757,8 +950,11 @@ def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
     model = (
         "python run_inference.py --electra_model x --init_checkpoint checkpoints/electra_base_qa_v2_True_epoch_1_ckpt"
     )
-    text = done(workspace, f"{model} --question='w1 w2 ?' --context='w3 w4 w70 w71.'",
-                f"printf 'w3 w4 w70.\\n\\nw1 ?\\n\\n' | {model}")  # fmt: skip
+    text = done(
+        workspace,
+        f"{model} --question='w1 w2 ?' --context='w3 w4 w70 w71.'",
+        f"printf 'w3 w4 w70.\\n\\nw1 ?\\n\\n' | {model}",
+    )
     assert text.count("% (score") >= 2
 
 

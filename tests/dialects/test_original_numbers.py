@@ -39,8 +39,14 @@ def counted(recipe: Finetuning, examples: int, records: int = 0) -> tuple[int, f
 @pytest.mark.parametrize(("entries", "batch", "epochs", "warmup", "steps", "rise"), NUMBERS["google"]["steps"])
 def test_google_counts_entries(entries: int, batch: int, epochs: float, warmup: float, steps: int, rise: int) -> None:
     """Of questions, whose windows are more; theirs learns nothing where these fill no step."""
-    words = ["--do_train", "--init_checkpoint=i", "--output_dir=o", f"--train_batch_size={batch}",
-             f"--num_train_epochs={epochs}", f"--warmup_proportion={warmup}"]  # fmt: skip
+    words = [
+        "--do_train",
+        "--init_checkpoint=i",
+        "--output_dir=o",
+        f"--train_batch_size={batch}",
+        f"--num_train_epochs={epochs}",
+        f"--warmup_proportion={warmup}",
+    ]
     wanted = max(steps, 1), rise, max(steps, 1)
     squad = recipe_of("google", "run_squad.py", *words, "--train_file=t.json")
     assert counted(squad, 4 * entries, entries) == wanted
@@ -64,8 +70,14 @@ def test_nvidia_leaves_out_what_fills_no_step(
     windows: int, batch: int, world: int, epochs: int, warmup: float, course: int, rise: int, steps: int
 ) -> None:
     """Its course is that of all examples and a step more, however many steps are done."""
-    words = ["--do_train", "--train_file=t", "--output_dir=o", f"--train_batch_size={batch}",
-             f"--num_train_epochs={epochs}", f"--warmup_proportion={warmup}"]  # fmt: skip
+    words = [
+        "--do_train",
+        "--train_file=t",
+        "--output_dir=o",
+        f"--train_batch_size={batch}",
+        f"--num_train_epochs={epochs}",
+        f"--warmup_proportion={warmup}",
+    ]
     recipe = recipe_of("nvidia", "run_tf_squad.py", *words, world=world)
     assert counted(recipe, windows) == (steps, rise, course)
     few = recipe_of("nvidia", "run_tf_squad.py", *words, "--max_steps=2", world=world)
@@ -94,12 +106,26 @@ def test_rates_of_google(
     steps: int, rise: int, theirs: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "type_vocab_size",
-             "vocab_size", "max_position_embeddings")  # fmt: skip
+    sizes = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "type_vocab_size",
+        "vocab_size",
+        "max_position_embeddings",
+    )
     Path("c.json").write_text(json.dumps(dict.fromkeys(sizes, 8)))
     Path("vocab.txt").touch()
-    words = ["--bert_config_file=c.json", "--input_file=r", "--do_train", "--output_dir=s", f"--learning_rate={PEAK}",
-             f"--num_train_steps={steps}", f"--num_warmup_steps={rise}"]  # fmt: skip
+    words = [
+        "--bert_config_file=c.json",
+        "--input_file=r",
+        "--do_train",
+        "--output_dir=s",
+        f"--learning_rate={PEAK}",
+        f"--num_train_steps={steps}",
+        f"--num_warmup_steps={rise}",
+    ]
     compare(phase_of("google", *words), theirs, rise)
 
 
@@ -112,8 +138,15 @@ def test_rates_of_electra(steps: int, rise: float, power: float, theirs: list[fl
 
 @pytest.mark.parametrize(("steps", "rise", "power", "end", "theirs"), NUMBERS["nvidia"]["rates"])
 def test_rates_of_nvidia(steps: int, rise: int, power: float, end: float, theirs: list[float]) -> None:
-    words = ["--model_name=m", "--pretrain_tfrecords=a", f"--learning_rate={PEAK}", f"--num_train_steps={steps}",
-             f"--num_warmup_steps={rise}", f"--lr_decay_power={power}", f"--end_lr={end}"]  # fmt: skip
+    words = [
+        "--model_name=m",
+        "--pretrain_tfrecords=a",
+        f"--learning_rate={PEAK}",
+        f"--num_train_steps={steps}",
+        f"--num_warmup_steps={rise}",
+        f"--lr_decay_power={power}",
+        f"--end_lr={end}",
+    ]
     compare(phase_of("nvidia", *words), theirs, rise)
 
 

@@ -24,9 +24,18 @@ from ordsmed.train.finetune.recipe import Finetuning
 RATES = json.loads(Path(__file__).with_name("rates.json").read_text(encoding="utf-8"))
 LEAST = {
     "megatron": ["pretrain_bert.py", "--train-data", "a.json", "--lr", "1e-3"],
-    "fairseq": ["fairseq-train", "data", "--task=masked_lm", "--criterion=masked_lm", "--arch=roberta_base",
-                "--optimizer=adam", "--batch-size=1", "--tokens-per-sample=8", "--lr=1e-3"],
-}  # fmt: skip
+    "fairseq": [
+        "fairseq-train",
+        "data",
+        "--task=masked_lm",
+        "--criterion=masked_lm",
+        "--arch=roberta_base",
+        "--optimizer=adam",
+        "--batch-size=1",
+        "--tokens-per-sample=8",
+        "--lr=1e-3",
+    ],
+}
 COURSES = [(code, words, rates) for code, table in RATES.items() for words, rates in table.get("courses", ())]
 
 
@@ -39,8 +48,10 @@ def test_rates_are_theirs(
     call = called(code, *LEAST[code], *words.split())
     phase = settings.decode(Phase, call.recipes["pretrain"]["phase"][0], "phase")
     ours, rise = [phase.rate_at(step) for step in range(len(rates))], int(phase.warmup)
-    end = next((step for step, (now, after) in enumerate(itertools.pairwise(rates))
-                if step > rise and now == 0 != after), len(rates))  # fmt: skip
+    end = next(
+        (step for step, (now, after) in enumerate(itertools.pairwise(rates)) if step > rise and now == 0 != after),
+        len(rates),
+    )
     rates = [*rates[:end], *[0.0] * (len(rates) - end)]
     assert phase.steps == len(rates)
     assert ours[rise:] == pytest.approx(rates[rise:], rel=1e-5, abs=1e-9)
@@ -53,10 +64,13 @@ def test_rates_are_theirs(
 @pytest.mark.parametrize(
     ("most", "counts"),
     [
-        (None, [1, 2, 4, 8, 19, 20, 21, 45, 76, 77]), (20, [1, 2, 4, 8, 19, 20, 20, 20, 20, 20]),
-        (76, [1, 2, 4, 8, 19, 20, 21, 45, 76, 76]), (80, [1, 2, 4, 8, 19, 20, 21, 45, 76, 77]), (1, [1] * 10),
+        (None, [1, 2, 4, 8, 19, 20, 21, 45, 76, 77]),
+        (20, [1, 2, 4, 8, 19, 20, 20, 20, 20, 20]),
+        (76, [1, 2, 4, 8, 19, 20, 21, 45, 76, 76]),
+        (80, [1, 2, 4, 8, 19, 20, 21, 45, 76, 77]),
+        (1, [1] * 10),
     ],
-)  # fmt: skip
+)
 def test_megatron_hides_as_many_words_as_theirs(most: int | None, counts: list[int]) -> None:
     """create_masked_lm_predictions of abe36e2e5f, data_utils/datasets.py, asked for pairs of these lengths."""
     words = [] if most is None else ["--max-preds-per-seq", str(most)]
@@ -66,7 +80,7 @@ def test_megatron_hides_as_many_words_as_theirs(most: int | None, counts: list[i
     lengths = np.array([5, 10, 30, 50, 127, 133, 140, 300, 510, 512])
     row = np.arange(512) < lengths[:, None]
     inner = row & (np.arange(512) < lengths[:, None] - 3)
-    assert masking.amounts(inner, how.hide, how.slots(512), of=row).tolist() == counts
+    assert masking.amounts(inner, how.mask_prob, how.slots(512), of=row).tolist() == counts
 
 
 STEPS = RATES["transformers"]["steps"]
@@ -77,9 +91,15 @@ def test_transformers_counts_whole_steps_of_epochs(
     examples: int, rows: int, world: int, passes: int, epochs: float, warmup: float, steps: int, rise: int
 ) -> None:
     """The last step of each epoch is filled up here, and counted, as theirs is that has fewer rows."""
-    words = ["--do_train", "--train_file=t.json", "--model_name_or_path=b", f"--per_device_train_batch_size={rows}",
-             f"--gradient_accumulation_steps={passes}", f"--num_train_epochs={epochs}",
-             f"--warmup_ratio={warmup}"]  # fmt: skip
+    words = [
+        "--do_train",
+        "--train_file=t.json",
+        "--model_name_or_path=b",
+        f"--per_device_train_batch_size={rows}",
+        f"--gradient_accumulation_steps={passes}",
+        f"--num_train_epochs={epochs}",
+        f"--warmup_ratio={warmup}",
+    ]
     table = called("huggingface", "run_qa.py", *words, world=world).recipes["finetune"]
     recipe = settings.decode(Finetuning, {**table, "out": "o"}, "finetune")
     full = dataclasses.replace(recipe, examples=examples)

@@ -36,8 +36,13 @@ gpu = "A100"
 gpus = 4
 arch = "x86_64"
 """
-A100 = Torch("2.11.0+cu128", cuda="12.8", codes=("sm_70", "sm_80", "compute_90"), driver="12.9",
-             cards=(Card("NVIDIA A100-SXM4-40GB", "8.0", 39.4),))  # fmt: skip
+A100 = Torch(
+    "2.11.0+cu128",
+    cuda="12.8",
+    codes=("sm_70", "sm_80", "compute_90"),
+    driver="12.9",
+    cards=(Card("NVIDIA A100-SXM4-40GB", "8.0", 39.4),),
+)
 ACCOUNTS = "nn1234k\nnn9999k\n"
 
 
@@ -50,13 +55,30 @@ def sound(tmp_path: Path) -> Host:
     (tmp_path / "shared").mkdir()
     caches = {name: "/elsewhere/caches" for name in disks.CACHES}
     return dataclasses.replace(
-        this(find(str(file))), env={"MASTER_ADDR": "n1", **caches}, python="3.12.1", arch="x86_64", name="n1",
-        hostname="n1", user="me", home=Path("/my/home"), shared=tmp_path / "shared", torch=A100,
-        wanted={"Python": ">=3.11", "torch": ">=2.9,<3"}, gpus="NVIDIA", interfaces=("eth0", "hsn0", "lo"),
-        fabric="Ethernet", cores=8, bound=tuple(range(8)), available=8, temporary=tmp_path,
-        ask=lambda words: answers.get(words[0]), space=lambda path: (10**12, 10**13),
-        address=lambda name: "10.0.0.1", bind=lambda port: "", account="nn1234k",
-    )  # fmt: skip
+        this(find(str(file))),
+        env={"MASTER_ADDR": "n1", **caches},
+        python="3.12.1",
+        arch="x86_64",
+        name="n1",
+        hostname="n1",
+        user="me",
+        home=Path("/my/home"),
+        shared=tmp_path / "shared",
+        torch=A100,
+        wanted={"Python": ">=3.11", "torch": ">=2.9,<3"},
+        gpus="NVIDIA",
+        interfaces=("eth0", "hsn0", "lo"),
+        fabric="Ethernet",
+        cores=8,
+        bound=tuple(range(8)),
+        available=8,
+        temporary=tmp_path,
+        ask=lambda words: answers.get(words[0]),
+        space=lambda path: (10**12, 10**13),
+        address=lambda name: "10.0.0.1",
+        bind=lambda port: "",
+        account="nn1234k",
+    )
 
 
 def asked(check: Check, host: Host) -> Outcome:
@@ -101,8 +123,12 @@ BAD: list[tuple[Check, str, dict[str, Any], str]] = [
     (software.gpus, "error", {"torch": cards()}, "sees none of NVIDIA's GPUs; look at `nvidia-smi`"),
     (software.gpus, "error", {"torch": cards(), "env": {"CUDA_VISIBLE_DEVICES": ""}}, "unset CUDA_VISIBLE_DEVICES"),
     (software.gpus, "error", {"torch": cards(), "gpus": "none", "env": {"SLURM_JOB_ID": "7"}}, "no GPU here; ask Slu"),
-    (software.gpus, "error", {"torch": cards(("Tesla P100-PCIE-16GB", "6.0"))},
-     r"no code for Tesla P100-PCIE-16GB \(6.0\): it has sm_70 sm_80 compute_90; install a wheel of torch for cu126,"),
+    (
+        software.gpus,
+        "error",
+        {"torch": cards(("Tesla P100-PCIE-16GB", "6.0"))},
+        r"no code for Tesla P100-PCIE-16GB \(6.0\): it has sm_70 sm_80 compute_90; install a wheel of torch for cu126,",
+    ),
     (software.gpus, "warning", {"torch": cards(("NVIDIA A100", "8.0"), ("Tesla V100", "7.0"))}, "of several kinds"),
     (software.driver, "error", {"torch": cards(driver="11.4")}, "runs CUDA up to 11.4, torch was built with 12.8"),
     (software.driver, "error", {"torch": cards(driver="")}, "none answers, CUDA 12.8 needs one"),
@@ -116,33 +142,81 @@ BAD: list[tuple[Check, str, dict[str, Any], str]] = [
     (job.account, "error", {"account": ""}, "none named, which .* asks for; `--account nn1234k`"),
     (job.account, "error", {"account": "nn1234"}, "nn1234 is none of yours; did you mean `nn1234k`"),
     (job.account, "warning", {"ask": lambda words: None}, "nn1234k; Slurm's accounts tell nothing of it"),
-    (job.cores, "warning", {"cores": 1, "env": {"SLURM_CPUS_PER_TASK": "16"}},
-     "^1 for this process, 16 by its job: .*; `srun --cpus-per-task=16`, or `export SRUN_CPUS_PER_TASK=16`"),
-    (job.cores, "warning", {"cores": 15, "env": {"SLURM_JOB_CPUS_PER_NODE": "64(x2)", "SLURM_STEP_NUM_TASKS": "8",
-     "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"}},
-     "^15 for this process, 16 by its job"),
+    (
+        job.cores,
+        "warning",
+        {"cores": 1, "env": {"SLURM_CPUS_PER_TASK": "16"}},
+        "^1 for this process, 16 by its job: .*; `srun --cpus-per-task=16`, or `export SRUN_CPUS_PER_TASK=16`",
+    ),
+    (
+        job.cores,
+        "warning",
+        {
+            "cores": 15,
+            "env": {
+                "SLURM_JOB_CPUS_PER_NODE": "64(x2)",
+                "SLURM_STEP_NUM_TASKS": "8",
+                "SLURM_PROCID": "0",
+                "SLURM_LOCALID": "0",
+                "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+            },
+        },
+        "^15 for this process, 16 by its job",
+    ),
     (disks.room, "error", {"space": lambda path: (5 * 10**7, 10**9)}, "home .*: 50 MB free of 1 GB; free some space"),
-    (disks.room, "warning", {"space": lambda path: (5 * 10**8 if path.name == "home" else 10**12, 10**9)},
-     "home .*: 500 MB free of 1 GB; free some space"),
-    (disks.temporary, "error", {"temporary": Path("/no/such/place")},
-     "^temporary files /no/such/place: No such file or directory; free some space there, or `export TMPDIR=`"),
+    (
+        disks.room,
+        "warning",
+        {"space": lambda path: (5 * 10**8 if path.name == "home" else 10**12, 10**9)},
+        "home .*: 500 MB free of 1 GB; free some space",
+    ),
+    (
+        disks.temporary,
+        "error",
+        {"temporary": Path("/no/such/place")},
+        "^temporary files /no/such/place: No such file or directory; free some space there, or `export TMPDIR=`",
+    ),
     (disks.temporary, "warning", {"space": lambda path: (5 * 10**7, 10**9)}, "temporary files .*: 50 MB free; free"),
-    (job.cores, "warning", {"place": None, "env": {}, "bound": (3,), "available": 8},
-     "^bound to 1 core of 8, which are used in all; start it unbound"),
-    (job.cores, "warning", {"place": None, "bound": (3,), "available": 8, "env": {"RANK": "1", "WORLD_SIZE": "4"}},
-     "^bound to 1 core of 8, which are used by 4 processes; start it unbound .`mpirun --bind-to none`"),
+    (
+        job.cores,
+        "warning",
+        {"place": None, "env": {}, "bound": (3,), "available": 8},
+        "^bound to 1 core of 8, which are used in all; start it unbound",
+    ),
+    (
+        job.cores,
+        "warning",
+        {"place": None, "bound": (3,), "available": 8, "env": {"RANK": "1", "WORLD_SIZE": "4"}},
+        "^bound to 1 core of 8, which are used by 4 processes; start it unbound .`mpirun --bind-to none`",
+    ),
     (network.interfaces, "warning", {"interfaces": ("lo",)}, "^no network: processes of this machine alone can meet"),
-    (network.interfaces, "error", {"interfaces": ("lo",), "env": {"SLURM_JOB_NUM_NODES": "2"}},
-     "^n1 has no network, so other machines cannot be met; ask the site's people, or leave this machine out"),
+    (
+        network.interfaces,
+        "error",
+        {"interfaces": ("lo",), "env": {"SLURM_JOB_NUM_NODES": "2"}},
+        "^n1 has no network, so other machines cannot be met; ask the site's people, or leave this machine out",
+    ),
     (disks.quotas, "error", {"ask": lambda words: " /cluster 1200* 1000 1200 7d 5 50 60 -\n"}, "120% of the bytes"),
     (disks.quotas, "warning", {"ask": lambda words: " /cluster 12 1000 1200 7d 47 50 60 -\n"}, "94% of the files"),
-    (disks.caches, "warning", {"env": {}},
-     "^TRITON_CACHE_DIR, XDG_CACHE_HOME, APPTAINER_CACHEDIR lead into /my/home, .*XDG_CACHE_HOME=.*shared"),
+    (
+        disks.caches,
+        "warning",
+        {"env": {}},
+        "^TRITON_CACHE_DIR, XDG_CACHE_HOME, APPTAINER_CACHEDIR lead into /my/home, .*XDG_CACHE_HOME=.*shared",
+    ),
     (network.names, "error", {"address": lambda name: ""}, "nobody knows n1; have it written into DNS"),
-    (network.names, "error", {"env": {"MASTER_ADDR": "n7"}, "address": lambda name: "" if name == "n7" else "10.0.0.1"},
-     "nobody knows n7, where processes are to meet; set MASTER_ADDR"),
-    (network.names, "warning", {"env": {"SLURM_JOB_NUM_NODES": "2"}, "address": lambda name: "127.0.0.1"},
-     "127.0.0.1, which only one machine reaches"),
+    (
+        network.names,
+        "error",
+        {"env": {"MASTER_ADDR": "n7"}, "address": lambda name: "" if name == "n7" else "10.0.0.1"},
+        "nobody knows n7, where processes are to meet; set MASTER_ADDR",
+    ),
+    (
+        network.names,
+        "warning",
+        {"env": {"SLURM_JOB_NUM_NODES": "2"}, "address": lambda name: "127.0.0.1"},
+        "127.0.0.1, which only one machine reaches",
+    ),
     (network.port, "error", {"env": {"MASTER_PORT": "80"}, "bind": lambda port: f"{port} is taken"}, "80 is taken; "),
     (network.interfaces, "error", {"env": {"NCCL_SOCKET_IFNAME": "hsn,ib0"}}, "ib0 is not here; there are: eth0, hsn0"),
     (network.interfaces, "error", {"env": {"GLOO_SOCKET_IFNAME": "=hsn"}}, "hsn is not here"),
@@ -150,7 +224,7 @@ BAD: list[tuple[Check, str, dict[str, Any], str]] = [
     (network.collectives, "error", {"fabric": "Slingshot"}, "FI_MR_CACHE_MONITOR, .*: sums between nodes can come out"),
     (network.collectives, "warning", {"fabric": "Slingshot", "env": {"NCCL_PROTO": "^LL128"}}, "spares the worst"),
     (network.collectives, "error", {"fabric": "Slingshot", "env": {"NCCL_PROTO": "LL128"}}, "come out wrong in "),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("check", "state", "changes", "text"), BAD, ids=[f"{one[0].__name__}-{one[3]}" for one in BAD])
@@ -189,10 +263,14 @@ def test_what_a_site_says(check: Check, state: str, changes: dict[str, Any], tex
 
 @pytest.mark.parametrize(
     "env",
-    [{}, {"SLURM_CPUS_PER_TASK": "8"}, {"SLURM_CPUS_PER_TASK": "8", "SLURM_JOB_CPUS_PER_NODE": "64"},
-     {"SLURM_JOB_CPUS_PER_NODE": "16", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
-     {"SLURM_JOB_CPUS_PER_NODE": "8,4"}],
-)  # fmt: skip
+    [
+        {},
+        {"SLURM_CPUS_PER_TASK": "8"},
+        {"SLURM_CPUS_PER_TASK": "8", "SLURM_JOB_CPUS_PER_NODE": "64"},
+        {"SLURM_JOB_CPUS_PER_NODE": "16", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"},
+        {"SLURM_JOB_CPUS_PER_NODE": "8,4"},
+    ],
+)
 def test_a_process_that_has_the_cores_of_its_job(env: dict[str, str], sound: Host) -> None:
     one = asked(job.cores, dataclasses.replace(sound, env=env, cores=8))
     assert (one.state, one.words) == ("ok", "8 for this process")
@@ -213,8 +291,10 @@ def test_a_broken_safetensors_is_an_error(sound: Host, monkeypatch: pytest.Monke
 
 
 def test_a_module_is_the_remedy_where_a_site_has_one(sound: Host) -> None:
-    for changes, remedy in (({"modules": ("PyTorch/2.9",)}, "`module load PyTorch/2.9`"),
-                            ({"pip_torch": "forbidden"}, "not by pip there")):  # fmt: skip
+    for changes, remedy in (
+        ({"modules": ("PyTorch/2.9",)}, "`module load PyTorch/2.9`"),
+        ({"pip_torch": "forbidden"}, "not by pip there"),
+    ):
         one = asked(software.torch, dataclasses.replace(sound, torch=Torch(), place=site(sound, **changes)))
         assert remedy in one.remedy
 
@@ -273,11 +353,20 @@ def test_what_is_measured_here(sound: Host) -> None:
 @pytest.mark.parametrize(
     ("version", "wanted", "is_in"),
     [
-        ("2.11.0+cu128", ">=2.11", True), ("2.9.1", ">=2.11", False), ("2.10", ">=2.9,<3", True), ("3.0", "<3", False),
-        ("2.8.0", "==2.8.*", True), ("2.9.0", "==2.8.*", False), ("2.8", "==2.8.0", True), ("2.8.1", "!=2.8.1", False),
-        ("3.12.1", "~=3.11", True), ("4.0", "~=3.11", False), ("2.14.0a0+git", ">2.13", True), ("2.7", "<=2.7", True),
+        ("2.11.0+cu128", ">=2.11", True),
+        ("2.9.1", ">=2.11", False),
+        ("2.10", ">=2.9,<3", True),
+        ("3.0", "<3", False),
+        ("2.8.0", "==2.8.*", True),
+        ("2.9.0", "==2.8.*", False),
+        ("2.8", "==2.8.0", True),
+        ("2.8.1", "!=2.8.1", False),
+        ("3.12.1", "~=3.11", True),
+        ("4.0", "~=3.11", False),
+        ("2.14.0a0+git", ">2.13", True),
+        ("2.7", "<=2.7", True),
     ],
-)  # fmt: skip
+)
 def test_a_range_of_versions(version: str, wanted: str, is_in: bool) -> None:
     assert within(version, wanted) is is_in
 

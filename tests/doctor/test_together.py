@@ -217,8 +217,9 @@ def test_the_command_ends_with_1_on_an_error(
         main(["doctor", "--device", "cpu"])
     assert end.value.code == 1
     assert capsys.readouterr().out.splitlines() == [
-        "error    bad           here: is wrong; look at this place, then ask again", "0 ok, 0 warnings, 1 errors",
-    ]  # fmt: skip
+        "error    bad           here: is wrong; look at this place, then ask again",
+        "0 ok, 0 warnings, 1 errors",
+    ]
     monkeypatch.setattr(room.examine, "__defaults__", ((),))
     with pytest.raises(SystemExit) as end:
         main(["doctor", "--device", "cpu", "--json"])

@@ -92,8 +92,19 @@ def test_the_command_prints_one_table(
 ) -> None:
     """Writes it as JSON, and the scores of every pair under the names of the models."""
     models = models[::2]
-    words = ["evaluate", *models, "--probe", "minimal_pairs", *paradigms, "--out", str(tmp_path / "out"),
-             "--device", "cpu", "--threads", "1"]  # fmt: skip
+    words = [
+        "evaluate",
+        *models,
+        "--probe",
+        "minimal_pairs",
+        *paradigms,
+        "--out",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    ]
     main([*words, "--each", str(tmp_path / "each.jsonl")])
     out = capsys.readouterr().out
     [row] = [

@@ -49,8 +49,22 @@ def asked(model: Path, *files: Path, **how: Any) -> Any:
 def test_one_line_of_json(model: Path, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With both scores of every pair in a file, and the results beside the model."""
     each = tmp_path / "each.jsonl"
-    main(["evaluate", str(model), "--probe", "minimal_pairs", str(pairs), "--json", "--each", str(each),
-          "--device", "cpu", "--threads", "1"])  # fmt: skip
+    main(
+        [
+            "evaluate",
+            str(model),
+            "--probe",
+            "minimal_pairs",
+            str(pairs),
+            "--json",
+            "--each",
+            str(each),
+            "--device",
+            "cpu",
+            "--threads",
+            "1",
+        ]
+    )
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     found, rows = json.loads(out), [json.loads(line) for line in each.read_text().splitlines()]
@@ -123,9 +137,10 @@ def test_what_changes_a_score_changes_its_key(model: Path, pairs: Path, tmp_path
     assert asked(model, pairs).key == first.key
     assert asked(hub_folder("gpt2", tmp_path / "moved"), pairs).key == first.key, "where it stands is nothing"
     others = [
-        asked(model, pairs, per="token"), asked(hub_folder("gpt2", tmp_path / "b", seed=4), pairs),
+        asked(model, pairs, per="token"),
+        asked(hub_folder("gpt2", tmp_path / "b", seed=4), pairs),
         asked(hub_folder("bert", tmp_path / "c"), pairs),
-    ]  # fmt: skip
+    ]
     moved = asked(model, pairs.rename(tmp_path / "other.jsonl"))
     assert moved.probe.as_line(moved.records[0])["file"] == str(tmp_path / "other.jsonl"), "not where it stood before"
     assert moved.records[0][0] == "other"
@@ -135,9 +150,13 @@ def test_what_changes_a_score_changes_its_key(model: Path, pairs: Path, tmp_path
 
 
 def test_a_folder_that_may_only_be_read(
-    model: Path, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: Any,
+    model: Path,
+    pairs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read_only: Any,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """Results are put elsewhere, and where is said."""
     monkeypatch.chdir(tmp_path)
     read_only(model)
@@ -174,11 +193,15 @@ def test_nothing_is_left_of_what_is_refused(model: Path, pairs: Path, tmp_path: 
         (["--probe", "minimal_pairs", "x", "--each", "x/y/z"], "--each: x is not a folder; wanted a folder"),
         (["--probe", "minimal_pairs", "x", "--out", "x"], "--out: x is not a folder; wanted a folder"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_asked(
-    words: list[str], said: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    said: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     import re
 
     monkeypatch.chdir(tmp_path)
@@ -328,8 +351,8 @@ def test_texts_that_a_model_does_not_know_are_refused(
         main([*words, "--out", str(tmp_path / "out")])
     refused = " ".join(capsys.readouterr().err.split())
     assert "rus.txt: 100.0% of its tokens are unknown to the tokenizer (" in refused
-    assert refused.endswith("`--most-unknown 1` allows it")
-    main([*words, "--out", str(tmp_path / "out"), "--most-unknown", "1"])
+    assert refused.endswith("`--max-unknown 1` allows it")
+    main([*words, "--out", str(tmp_path / "out"), "--max-unknown", "1"])
     assert "100.0% of its tokens are unknown" in " ".join(capsys.readouterr().err.split())
 
 
@@ -372,8 +395,9 @@ class Longer(ChoiceProbe, Choice):
 """
 
 
-def test_a_probe_of_somebodys_own(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                  capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_a_probe_of_somebodys_own(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By the name of its module; what it lacks is one line."""
     (tmp_path / "a_lab").mkdir()
     (tmp_path / "a_lab" / "longer.py").write_text(OWN)
@@ -393,8 +417,18 @@ def test_runs_are_drawn_apart(tmp_path: Path) -> None:
     """Where results of several stand in one folder."""
     for model, value in (("a", 50.0), ("b", 75.0)):
         for step in (1, 2):
-            one = {"accuracy": value, "errors": {}, "guessing": {}, "model": model, "step": step, "files": ["x"],
-                   "probe": "minimal_pairs", "way": "causal", "settings": {}, "key": f"{model}{step}"}  # fmt: skip
+            one = {
+                "accuracy": value,
+                "errors": {},
+                "guessing": {},
+                "model": model,
+                "step": step,
+                "files": ["x"],
+                "probe": "minimal_pairs",
+                "way": "causal",
+                "settings": {},
+                "key": f"{model}{step}",
+            }
             (tmp_path / f"minimal_pairs-{model}{step}.json").write_text(json.dumps(one))
     (tmp_path / "minimal_pairs-c1.json").write_text(json.dumps({**one, "model": "c"}))
     (tmp_path / "minimal_pairs-c2.json").write_text(json.dumps({**one, "model": "c", "key": "other"}))

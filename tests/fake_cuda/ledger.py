@@ -15,12 +15,37 @@ from torch.utils._pytree import tree_leaves
 
 FREE = frozenset(  # views and rooms: no kernel runs
     {
-        "view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "select", "unsqueeze", "squeeze",
-        "as_strided", "alias", "detach", "split", "unbind", "split_with_sizes", "unfold", "_reshape_alias", "reshape",
-        "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "lift_fresh", "set_", "is_same_size",
-        "is_pinned", "device",
+        "view",
+        "_unsafe_view",
+        "t",
+        "transpose",
+        "permute",
+        "expand",
+        "slice",
+        "select",
+        "unsqueeze",
+        "squeeze",
+        "as_strided",
+        "alias",
+        "detach",
+        "split",
+        "unbind",
+        "split_with_sizes",
+        "unfold",
+        "_reshape_alias",
+        "reshape",
+        "empty",
+        "empty_like",
+        "new_empty",
+        "empty_strided",
+        "new_empty_strided",
+        "lift_fresh",
+        "set_",
+        "is_same_size",
+        "is_pinned",
+        "device",
     }
-)  # fmt: skip
+)
 LOOKED_UP = frozenset(
     {"embedding", "index", "index_select", "gather", "nll_loss_forward"}
 )  # which read as much as they write
@@ -30,10 +55,18 @@ WAITS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "equal"})
 COPIES = frozenset({"_to_copy", "copy_"})  # between host and device they wait, where they are not asked to go on
 PRODUCTS = frozenset(
     {
-        "mm", "addmm", "bmm", "baddbmm", "attention", "attention_backward", "_varlen_attn", "_varlen_attn_backward",
-        "_flash_attention_forward", "_flash_attention_backward",
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "attention",
+        "attention_backward",
+        "_varlen_attn",
+        "_varlen_attn_backward",
+        "_flash_attention_forward",
+        "_flash_attention_backward",
     }
-)  # fmt: skip
+)
 
 
 class Ledger(TorchDispatchMode):
@@ -78,11 +111,13 @@ class Ledger(TorchDispatchMode):
         """Launches, waits and gigabytes: of products and attention, and of all else."""
         products = sum(count for name, count in self.bytes.items() if name in PRODUCTS)
         return {
-            "launches": sum(self.launches.values()), "waits": self.waits, "products": products / 1e9,
+            "launches": sum(self.launches.values()),
+            "waits": self.waits,
+            "products": products / 1e9,
             "names": sorted(self.launches),
             "traffic": (sum(self.bytes.values()) - products) / 1e9,
             "most": [[name, self.launches[name], round(count / 1e9, 2)] for name, count in self.bytes.most_common(12)],
-        }  # fmt: skip
+        }
 
 
 def _crosses(tensors: list[Tensor]) -> bool:

@@ -78,24 +78,28 @@ CASES: dict[str, tuple[Any, Any]] = {
     "gpt2 hybrid": (hybrid.Hybrid(), gpt2.Gpt2(**SMALL)),
     "elmo bilm, exact": (bilm.BiLm(samples=64), elmo.Elmo(width=32, cells=64)),
     "elmo bilm, fused": (
-        bilm.BiLm(samples=64), elmo.Elmo(width=32, cells=64, lstm="fast", cell_clip=0.0, projection_clip=0.0),
+        bilm.BiLm(samples=64),
+        elmo.Elmo(width=32, cells=64, lstm="fast", cell_clip=0.0, projection_clip=0.0),
     ),
     "elmo bilm, all words": (bilm.BiLm(samples=0), elmo.Elmo(width=32, cells=64)),
-}  # fmt: skip
+}
 DIFFERENT = ("electra rtd", "megatron_bert mlm", "modern mlm", "gpt2 clm")
 TWO = ("a", "b")
 WEIGHTED = {"labels": TWO, "class_weights": {"a": 2.0}}
 TASKS: dict[str, Any] = {
-    "classify": classify.Classify(labels=TWO), "classify, weighted": classify.Classify(**WEIGHTED),
+    "classify": classify.Classify(labels=TWO),
+    "classify, weighted": classify.Classify(**WEIGHTED),
     "classify, mean": classify.Classify(labels=TWO, pool="mean"),
     "classify, max": classify.Classify(labels=TWO, pool="max"),
     "number": classify.Classify(number=True, scale=(0.0, 1.0)),
-    "tag": tag.Tag(labels=TWO), "tag, weighted": tag.Tag(**WEIGHTED),
+    "tag": tag.Tag(labels=TWO),
+    "tag, weighted": tag.Tag(**WEIGHTED),
     "tag, mixed": tag.Tag(labels=TWO, top=Top(mix=True)),
-    "tag, recurrent": tag.Tag(labels=TWO, top=Top(recurrent=8)), "squad": squad.Squad(),
+    "tag, recurrent": tag.Tag(labels=TWO, top=Top(recurrent=8)),
+    "squad": squad.Squad(),
     "squad, joint": squad.Squad(head="joint", version="2.0"),
     "squad, google": squad.Squad(head="joint", form="google", version="2.0"),
-}  # fmt: skip
+}
 TUNED: dict[str, tuple[Any, Any]] = {
     **{f"bert {name}": (task, bert.Bert(**SMALL)) for name, task in TASKS.items()},
     "electra squad": (TASKS["squad"], electra.Electra(**SMALL)),
@@ -107,18 +111,26 @@ TUNED: dict[str, tuple[Any, Any]] = {
     "elmo squad, joint": (TASKS["squad, joint"], elmo.Elmo(width=32, cells=64)),
 }
 OPTIMIZERS = {
-    "adamw": adamw.AdamW(), "adamw bert": adamw.AdamW(flavour="bert"), "lamb": lamb.Lamb(),
-    "muon": muon.Muon(), "stableadamw": stableadamw.StableAdamW(), "adagrad": adagrad.Adagrad(),
-}  # fmt: skip
+    "adamw": adamw.AdamW(),
+    "adamw bert": adamw.AdamW(variant="bert"),
+    "lamb": lamb.Lamb(),
+    "muon": muon.Muon(),
+    "stableadamw": stableadamw.StableAdamW(),
+    "adagrad": adagrad.Adagrad(),
+}
 REAL: dict[str, tuple[Any, Any, int, int, int, int]] = {  # objective, model, rows, length, places, vocabulary
     "electra-base at 128": (
-        rtd.Rtd(generator=rtd.Generator(width=256)), electra.Electra(**electra.Electra.SIZES["base"]),
-        512, 128, 19, 30_522,
+        rtd.Rtd(generator=rtd.Generator(width=256)),
+        electra.Electra(**electra.Electra.SIZES["base"]),
+        512,
+        128,
+        19,
+        30_522,
     ),
     "modern-base at 1024": (mlm.Mlm(), modern.ModernBert(**modern.ModernBert.SIZES["base"]), 64, 1024, 307, 50_368),
     "elmo, 128 x 20 words": (bilm.BiLm(samples=8_192), elmo.Elmo(), 128, 20, 0, 793_471),
     "gpt2-345m at 1024": (clm.Clm(), gpt2.Gpt2(**gpt2.Gpt2.SIZES["345M"]), 64, 1024, 1024, 50_257),
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass
@@ -142,9 +154,13 @@ def batch_for(objective: Any, rows: int = 4, length: int = 32, places: int = 5) 
     def ids(*shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=torch.int64)
 
-    made: dict[str, Any] = {"numbers": ids(rows), "tokens": ids(rows, length), "positions": ids(rows, length),
-                            "documents": torch.ones(rows, length, dtype=torch.int32),
-                            "bounds": torch.zeros(rows + 2, dtype=torch.int32)}  # fmt: skip
+    made: dict[str, Any] = {
+        "numbers": ids(rows),
+        "tokens": ids(rows, length),
+        "positions": ids(rows, length),
+        "documents": torch.ones(rows, length, dtype=torch.int32),
+        "bounds": torch.zeros(rows + 2, dtype=torch.int32),
+    }
     if kind == "bilm":
         length, different = (3, 20) if places else (length, 2_000)  # words of a row, and different ones of the batch
         letters = {
@@ -181,8 +197,12 @@ def examples_for(task: Any, family: Any) -> Batch:
     def ids(*shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=torch.int64)
 
-    made: dict[str, Any] = {"numbers": ids(4), "documents": torch.ones(rows, length, dtype=torch.int32),
-                            "spans": torch.tensor([begins, sizes]).T, "weights": torch.ones(rows, length)}  # fmt: skip
+    made: dict[str, Any] = {
+        "numbers": ids(4),
+        "documents": torch.ones(rows, length, dtype=torch.int32),
+        "spans": torch.tensor([begins, sizes]).T,
+        "weights": torch.ones(rows, length),
+    }
     made |= {name: ids(rows, length) for name in ("tokens", "positions", "targets")}
     if alone:
         made |= {"characters": torch.zeros(100, dtype=torch.uint8), "words": ids(21)}
@@ -206,17 +226,23 @@ def job_for(objective: Any, model: Any, layout: Layout, optimizer: Any, vocabula
     precision.keep_in_half(made, layout)
     ranks = Ranks(CUDA)
     spread = parallel.spread(made, layout, ranks)
-    phases = (Phase(steps=1, length=8, batch=1, rate=1e-3),)
+    phases = (Phase(steps=1, length=8, batch=1, learning_rate=1e-3),)
     recipe: Any = SimpleNamespace(
-        seed=1, clip=1.0, average=0.99, trouble=Guard(), layout=layout, phases=phases, decay_schedule="constant",
-    )  # fmt: skip
+        seed=1, clip=1.0, average=0.99, trouble=Guard(), layout=layout, phases=phases, decay_schedule="constant"
+    )
     return jobs.Job(recipe, ranks, None, made, optimizer.build(groups(made)), spread, Scaler.of(layout), "")  # type: ignore[arg-type]
 
 
 def step_of(
-    objective: Any, model: Any, how: str, optimizer: Any = OPTIMIZERS["adamw"], *, shape: tuple[int, ...] = (),
-    vocabulary: int = 1_000, validates: bool = True,
-) -> dict[str, Any]:  # fmt: skip
+    objective: Any,
+    model: Any,
+    how: str,
+    optimizer: Any = OPTIMIZERS["adamw"],
+    *,
+    shape: tuple[int, ...] = (),
+    vocabulary: int = 1_000,
+    validates: bool = True,
+) -> dict[str, Any]:
     """One step and a validation: types of what blocks give, gradients, launches, waits."""
     with FakeTensorMode():
         job = job_for(objective, model, LAYOUTS[how], optimizer, vocabulary)

@@ -24,16 +24,35 @@ from kit.once import once
 HERE = Path(__file__).parent
 FAMILIES = {
     "electra": ("rtd", "rtd, never right", "rtd, doubled", "rtd, nothing shared", "mlm"),
-    "bert": ("mlm", "mlm_nsp", "diffusion"), "roberta": ("mlm",), "megatron_bert": ("mlm", "mlm_nsp"),
-    "modern": ("mlm", "hybrid"), "gpt2": ("clm", "hybrid"), "elmo": ("bilm, exact", "bilm, fused", "bilm, all words"),
-}  # fmt: skip
+    "bert": ("mlm", "mlm_nsp", "diffusion"),
+    "roberta": ("mlm",),
+    "megatron_bert": ("mlm", "mlm_nsp"),
+    "modern": ("mlm", "hybrid"),
+    "gpt2": ("clm", "hybrid"),
+    "elmo": ("bilm, exact", "bilm, fused", "bilm, all words"),
+}
 CASES = [f"{family} {objective}" for family, objectives in FAMILIES.items() for objective in objectives]
 TASKS = {
-    "bert": ("classify", "classify, weighted", "classify, mean", "classify, max", "number", "tag", "tag, weighted",
-             "tag, mixed", "tag, recurrent", "squad", "squad, joint", "squad, google"),
-    "electra": ("squad",), "roberta": ("classify",), "gpt2": ("classify",), "modern": ("tag",),
+    "bert": (
+        "classify",
+        "classify, weighted",
+        "classify, mean",
+        "classify, max",
+        "number",
+        "tag",
+        "tag, weighted",
+        "tag, mixed",
+        "tag, recurrent",
+        "squad",
+        "squad, joint",
+        "squad, google",
+    ),
+    "electra": ("squad",),
+    "roberta": ("classify",),
+    "gpt2": ("classify",),
+    "modern": ("tag",),
     "elmo": ("classify", "tag", "squad, joint"),
-}  # fmt: skip
+}
 TUNED = [f"{family} {task}" for family, tasks in TASKS.items() for task in tasks]
 TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 JUDGED = {"hybrid": ["nonzero"] * 2, "bilm": ["_local_scalar_dense"]}  # where a validation waits: once a batch
@@ -57,9 +76,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
         library = once(tmp_path_factory, "hooks", build)
         paths = [str(HERE), str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
         done = subprocess.run(
-            [sys.executable, str(HERE / "steps.py"), library, what], capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=False,
-        )  # fmt: skip
+            [sys.executable, str(HERE / "steps.py"), library, what],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            check=False,
+        )
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -107,9 +129,18 @@ DIFFERENT = ("electra rtd", "megatron_bert mlm", "modern mlm", "gpt2 clm")  # in
 STREAMS = {  # the types that blocks hand on, where some of them are more than that of products
     "exact norms": {"electra rtd": "float32", "modern mlm": "float32"},
     "exact embeddings": {"megatron_bert mlm": "float32", "gpt2 clm": "float32"},
-}  # fmt: skip
-HOWS = {"recomputed": "bf16", "recomputed in fp8": "bf16", "exact norms": "bf16", "exact embeddings": "fp16",
-        "accumulated": "bf16", "fp16": "fp16", "fp8": "bf16", "V100": "fp16", "AMD": "bf16"}  # fmt: skip
+}
+HOWS = {
+    "recomputed": "bf16",
+    "recomputed in fp8": "bf16",
+    "exact norms": "bf16",
+    "exact embeddings": "fp16",
+    "accumulated": "bf16",
+    "fp16": "fp16",
+    "fp8": "bf16",
+    "V100": "fp16",
+    "AMD": "bf16",
+}
 
 
 def stays(told: Any, case: str, how: str) -> None:

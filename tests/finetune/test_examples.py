@@ -225,7 +225,7 @@ def test_texts_that_the_tokenizer_does_not_know_are_refused(
     write, read = read_in
     cache, strange = tmp_path / "cache", write("strange.tsv", "å w1\ta", "å w2\tb")
     for folder in ("", str(cache)):
-        with pytest.raises(DataError, match=r"strange\.tsv: 50\.0% .* \(å\); .* `most_unknown=0\.5` allows it"):
+        with pytest.raises(DataError, match=r"strange\.tsv: 50\.0% .* \(å\); .* `max_unknown=0\.5` allows it"):
             read(folder, train=strange)
     assert not list(cache.glob("classify-*"))
     task = classify.Classify(train=strange, length=8)

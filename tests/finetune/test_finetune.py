@@ -75,8 +75,16 @@ def recipe(data: Path, tmp_path: Path) -> Recipe:
 
     def write(name: str = "run", kind: str = "classify", task: dict[str, Any] | None = None, **said: Any) -> str:
         ending = ENDING[kind]
-        top = {"steps": 12, "batch": 8, "rate": 2e-3, "warmup": 2, "save": 3, "keep": 9, "features": "",
-               "out": str(tmp_path / name)}  # fmt: skip
+        top = {
+            "steps": 12,
+            "batch": 8,
+            "learning_rate": 2e-3,
+            "warmup": 2,
+            "save": 3,
+            "keep": 9,
+            "features": "",
+            "out": str(tmp_path / name),
+        }
         begin = {} if "init" in said else {"tokenizer": str(data / "vocab.txt"), "model": NETWORK}
         own = {"kind": kind, "train": f"{data}/train.{ending}", "dev": f"{data}/dev.{ending}", "length": 24}
         tables = {"layout": LAYOUT, "task": {**own, **(task or {})}}
@@ -201,9 +209,11 @@ after(finish, "leave_weights", lambda *_: kill("weights stand, scores do not"))
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "more", "fault"),
-    [("classify", {"steps": 0, "epochs": 5.0, "patience": 2}, UPS_AND_DOWNS),
-     ("squad", {"task": {"version": "2.0", "head": "joint", "threshold": "dev"}}, "")],
-)  # fmt: skip
+    [
+        ("classify", {"steps": 0, "epochs": 5.0, "patience": 2}, UPS_AND_DOWNS),
+        ("squad", {"task": {"version": "2.0", "head": "joint", "threshold": "dev"}}, ""),
+    ],
+)
 def test_kill_9_at_any_moment_loses_nothing(
     start: Start, recipe: Recipe, pretrained: Path, tmp_path: Path, kind: str, more: Any, fault: str
 ) -> None:
@@ -387,7 +397,14 @@ def elsewhere(data: Path, pretrained: Path, tmp_path_factory: pytest.TempPathFac
     shutil.copytree(pretrained / "weights", folder / "weights")
     asked = folder / "tagger.toml"
     task = {"kind": "tag", "train": f"{data}/train.conll", "length": 24}
-    said = {"init": str(pretrained), "steps": 3, "batch": 8, "rate": 2e-3, "features": "", "out": f"{folder}/tagger"}
+    said = {
+        "init": str(pretrained),
+        "steps": 3,
+        "batch": 8,
+        "learning_rate": 2e-3,
+        "features": "",
+        "out": f"{folder}/tagger",
+    }
     asked.write_text("".join(f"{k} = {toml(v)}\n" for k, v in {**said, "layout": LAYOUT, "task": task}.items()))
     finetune(str(asked))
     return {"run": pretrained, **{name: folder / name for name in ("theirs", "import", "weights", "tagger")}}
@@ -449,7 +466,7 @@ def test_a_threshold_is_told_so_that_scores_come_again(recipe: Recipe, capsys: p
 # --- going on with a head
 
 
-ONE_STEP = {"steps": 1, "rate": 1e-12, "warmup": 0}  # what it begins with is what it leaves
+ONE_STEP = {"steps": 1, "learning_rate": 1e-12, "warmup": 0}  # what it begins with is what it leaves
 
 
 @pytest.mark.long
@@ -717,7 +734,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"layout": {**LAYOUT, "micro": 3}}, "batch: found 8, not a multiple of"),
         ({"init": "nowhere"}, "init: found nowhere, no such folder"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_one_line_before_anything_is_written(
     recipe: Recipe, tmp_path: Path, said: dict[str, Any], wanted: str
 ) -> None:
@@ -745,7 +762,7 @@ def test_a_run_takes_no_overrides_but_its_layout(recipe: Recipe) -> None:
     assert "length = 20" in (folder / "recipe.toml").read_text()
     cut_back(folder, 3)
     with pytest.raises(RecipeError, match=r"is a run, but rate=1\.0 is given"):
-        finetune(str(folder), ["rate=1.0"])
+        finetune(str(folder), ["learning_rate=1.0"])
     finetune(str(folder), ["layout.micro=2"])
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))
 
@@ -800,6 +817,6 @@ def test_a_task_that_chooses_its_examples_is_timed(tmp_path: Path, pretrained: P
     words = (
         f"init={pretrained} task.train={tmp_path}/pairs.jsonl task.dev=[] task.length=32 task.mining.count=1 steps=4"
     )
-    words += f" batch=8 features= most_unknown=1.0 out={tmp_path}/run layout.device=cpu layout.threads=1"
+    words += f" batch=8 features= max_unknown=1.0 out={tmp_path}/run layout.device=cpu layout.threads=1"
     folder = finetune("pairs", words.split(), deadline=600.0)
     assert Run(folder).status["step"] == 4

@@ -28,10 +28,11 @@ def test_files_are_told_with_their_size_or_how_to_get_them(tmp_path: Path) -> No
     paths = {"train": [f"{tmp_path}/one.tsv", f"{tmp_path}/many/*.tsv"], "dev": ["work/fetch/squad/dev.json", "no.tsv"]}
     recipe: Any = SimpleNamespace(task=SimpleNamespace(paths=lambda split: paths[split]))
     assert plans._files(recipe) == [
-        f"task.train: {tmp_path}/one.tsv, 10 bytes", f"task.train: {tmp_path}/many/*.tsv, 2 files, 20 bytes",
+        f"task.train: {tmp_path}/one.tsv, 10 bytes",
+        f"task.train: {tmp_path}/many/*.tsv, 2 files, 20 bytes",
         "task.dev: work/fetch/squad/dev.json is not there; `ordsmed fetch squad` gets it",
         "task.dev: no.tsv is not there",
-    ]  # fmt: skip
+    ]
     paths["dev"] = []
     assert plans._files(recipe)[-1] == "task.dev: none, so the last checkpoint is left, and no score is told"
 
@@ -51,8 +52,10 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
     if learns:
         wanted = ["network: 400 parameters with its head", memory(1600, 3)]
     else:
-        wanted = ["network: 400 parameters with its head, of which 100 learn",
-                  "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations"]  # fmt: skip
+        wanted = [
+            "network: 400 parameters with its head, of which 100 learn",
+            "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations",
+        ]
     assert [*plan.sizes(), *plan.memory()] == wanted
     assert plan.held() == (1600 * 5 if learns else 1600 + 400 * 4), "weights; gradients, two moments and the mean"
 
@@ -60,16 +63,17 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
 def test_several_trials_are_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "_start", lambda recipe, folder: (None, []))
     recipe: Any = Finetuning(
-        task=classify.Classify(train="a.tsv"), init="x", seeds=(1, 2), grid={"rate": [1e-3]}, step="all"
+        task=classify.Classify(train="a.tsv"), init="x", seeds=(1, 2), grid={"learning_rate": [1e-3]}, step="all"
     )
     own = FinetuningPlan.of(recipe, None).recipe  # type: ignore[arg-type]
     assert (recipe.several, own.several, own.init) == (True, False, "x")
 
 
 def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe: Any = SimpleNamespace(rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x",
-                                  task=SimpleNamespace(pool=None))  # fmt: skip
-    monkeypatch.setattr(plans.settings, "plain", lambda _: {"rate": 3e-05, "layer_decay": None, "warmup": 0.5})
+    recipe: Any = SimpleNamespace(
+        rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x", task=SimpleNamespace(pool=None)
+    )
+    monkeypatch.setattr(plans.settings, "plain", lambda _: {"learning_rate": 3e-05, "layer_decay": None, "warmup": 0.5})
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     filled: Any = SimpleNamespace(model=None, task=SimpleNamespace(pool="mean"))
     told = plans._filled_in(recipe, filled)
@@ -80,12 +84,27 @@ def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_
     """Long contexts are several examples; a share of warm-up is rounded down, as in the code that counts so."""
     files = task_files(tmp_path)
     table = {
-        "model": {"kind": "bert", "width": 8, "layers": 1, "heads": 1, "positions": 32}, "rate": 1e-3, "freeze": False,
-        "layer_decay": 1.0, "optimizer": {"kind": "adamw"}, "tokenizer": str(files / "vocab.txt"), "features": "",
-        "task": {"kind": "squad", "version": "2.0", "train": str(files / "train.json"), "length": 14, "stride": 2,
-                 "longest_question": 4}, "batch": 10, "epochs": 2.5, "warmup": 0.3, "epoch_steps": "records",
+        "model": {"kind": "bert", "width": 8, "layers": 1, "heads": 1, "positions": 32},
+        "learning_rate": 1e-3,
+        "freeze": False,
+        "layer_decay": 1.0,
+        "optimizer": {"kind": "adamw"},
+        "tokenizer": str(files / "vocab.txt"),
+        "features": "",
+        "task": {
+            "kind": "squad",
+            "version": "2.0",
+            "train": str(files / "train.json"),
+            "length": 14,
+            "stride": 2,
+            "longest_question": 4,
+        },
+        "batch": 10,
+        "epochs": 2.5,
+        "warmup": 0.3,
+        "epoch_steps": "records",
         "out": str(tmp_path / "out"),
-    }  # fmt: skip
+    }
     ranks = Ranks(torch.device("cpu"))
     counted = FinetuningPlan.of(settings.decode(Finetuning, table, "finetune"), ranks).completed(make=False).recipe
     assert counted.examples > 2 * counted.records == 2 * 48
@@ -103,7 +122,7 @@ def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_
 
 @pytest.mark.parametrize("length", [32, 33])
 def test_an_example_may_be_as_long_as_the_network_reads(length: int) -> None:
-    recipe = Finetuning(task=classify.Classify(train="a.tsv", length=length), init="x", rate=1e-3)
+    recipe = Finetuning(task=classify.Classify(train="a.tsv", length=length), init="x", learning_rate=1e-3)
     network, ranks = bert.Bert(width=16, layers=1, heads=2, positions=32), Ranks(torch.device("cpu"))
     if length > network.longest():
         with pytest.raises(RecipeError, match=r"found 33, more than the model's 32 positions; use task.length=32"):

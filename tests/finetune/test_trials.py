@@ -41,7 +41,7 @@ pytestmark = pytest.mark.long
 RECIPE = """
 steps = 24
 batch = 16
-rate = 2e-3
+learning_rate = 2e-3
 warmup = 0
 layer_decay = 1.0
 save = 4
@@ -133,7 +133,7 @@ def accuracies(folder: Path, names: list[str]) -> list[float]:
 def test_the_table_holds_what_the_trials_found(grid: Path) -> None:
     found = files.read_json(grid / "trials.json")
     assert [trial["trial"] for trial in found["trials"]] == NAMES
-    assert [row["setting"] for row in found["settings"]] == [{"rate": r, "length": 16} for r in (1e-6, 5e-3)]
+    assert [row["setting"] for row in found["settings"]] == [{"learning_rate": r, "length": 16} for r in (1e-6, 5e-3)]
     table = (grid / "trials.md").read_text()
     for row, names in zip(found["settings"], (NAMES[:2], NAMES[2:]), strict=True):
         own = accuracies(grid, names)
@@ -150,7 +150,12 @@ def test_the_table_holds_what_the_trials_found(grid: Path) -> None:
 
 def test_each_trial_has_its_own_settings(grid: Path) -> None:
     asked = [settings.read(grid / "trials" / name / "recipe.toml") for name in NAMES]
-    assert [(recipe["rate"], recipe["seed"]) for recipe in asked] == [(1e-6, 1), (1e-6, 2), (5e-3, 1), (5e-3, 2)]
+    assert [(recipe["learning_rate"], recipe["seed"]) for recipe in asked] == [
+        (1e-6, 1),
+        (1e-6, 2),
+        (5e-3, 1),
+        (5e-3, 2),
+    ]
     assert not any(recipe["seeds"] or recipe["grid"] for recipe in asked)
 
 
@@ -297,8 +302,10 @@ def test_every_checkpoint_of_a_pretraining(recipe: Callable[..., Path], tmp_path
     words = [f"init={pretrained}", "step=all", "freeze=true"]
     folder = finetune(str(asked), words, callbacks=[Pictures()])
     assert [row["setting"] for row in files.read_json(folder / "trials.json")["settings"]] == [
-        {"step": 0}, {"step": 4}, {"step": 8}
-    ]  # fmt: skip
+        {"step": 0},
+        {"step": 4},
+        {"step": 8},
+    ]
     for step in (0, 4, 8):
         began = own_tensors(open_model(pretrained, step).objective)
         left = own_tensors(open_model(folder / "trials" / f"step-{step},seed-0").objective)
@@ -313,7 +320,7 @@ def test_trials_of_spans_are_compared_by_their_f1(tmp_path: Path) -> None:
     task_files(tmp_path)
     path = tmp_path / "recipe.toml"
     path.write_text(RECIPE.format(folder=tmp_path).replace("classify", "tag").replace(".tsv", ".conll"))
-    finetune(str(path), ["grid={rate=[1e-3,1e-2]}", "save=0", "task.length=60"])
+    finetune(str(path), ["grid={learning_rate=[1e-3,1e-2]}", "save=0", "task.length=60"])
     found = files.read_json(tmp_path / "out" / "trials.json")
     assert found["score"] == "f1"
     best = max(found["trials"], key=lambda trial: trial["scores"]["f1"])

@@ -31,8 +31,14 @@ from ordsmed.train.mesh.layout import Layout
 
 def recipe(folder: Path, **how: Any) -> Finetuning:
     task = classify.Classify(train="train.tsv", dev="dev.tsv", length=16)
-    said = {"task": task, "model": bert.Bert(), "tokenizer": "vocab.txt", "steps": 5, "out": str(folder),
-            "layout": Layout(precision="fp32")}  # fmt: skip
+    said = {
+        "task": task,
+        "model": bert.Bert(),
+        "tokenizer": "vocab.txt",
+        "steps": 5,
+        "out": str(folder),
+        "layout": Layout(precision="fp32"),
+    }
     return Finetuning(**{**said, **how})
 
 
@@ -58,11 +64,14 @@ def done(trial: Trial, accuracy: float | None, f1: float = 50.0, guessing: float
 
 def test_a_trial_for_each_combination_and_seed(tmp_path: Path) -> None:
     """Named by the last part of a setting's path, or by the whole where two would be alike."""
-    found = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5], "task": {"length": [8]}})
+    found = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5], "task": {"length": [8]}})
     assert [trial.name for trial in found] == [
         f"rate-{rate},length-8,seed-{seed}" for rate in ("1e-05", "3e-05") for seed in (1, 2)
     ]
-    assert [trial.setting for trial in found[::2]] == [{"rate": 1e-5, "length": 8}, {"rate": 3e-5, "length": 8}]
+    assert [trial.setting for trial in found[::2]] == [
+        {"learning_rate": 1e-5, "length": 8},
+        {"learning_rate": 3e-5, "length": 8},
+    ]
     made = found[3].recipe
     assert (made.rate, made.task.length, made.seed, made.seeds, made.grid) == (3e-5, 8, 2, (), {})
     assert found[0].folder == tmp_path / "trials" / found[0].name
@@ -74,7 +83,7 @@ def test_a_trial_for_each_combination_and_seed(tmp_path: Path) -> None:
 
 def test_the_same_trial_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="are the same trial; wanted different ones"):
-        planned(tmp_path, grid={"rate": [1e-5, 0.00001]})
+        planned(tmp_path, grid={"learning_rate": [1e-5, 0.00001]})
     with pytest.raises(RecipeError, match="are the same trial"):
         planned(tmp_path, grid={"schedule": ["linear", {"kind": "linear"}]})
 
@@ -93,21 +102,25 @@ def test_the_best_is_the_first_of_the_highest_score(tmp_path: Path) -> None:
 
 def test_what_is_compared(tmp_path: Path) -> None:
     """Means over the seeds that are done, the deviation of a sample, and the one setting with the highest mean."""
-    made = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5]})
+    made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
     found = compared.compared("accuracy", made, {made[3].name: "out of memory"})
     low, high = found["settings"]
-    assert (low["setting"], low["seeds"], high["seeds"]) == ({"rate": 1e-5}, [1, 2], [1])
+    assert (low["setting"], low["seeds"], high["seeds"]) == ({"learning_rate": 1e-5}, [1, 2], [1])
     assert low["scores"]["accuracy"] == {"mean": 75.0, "best": 80.0, "deviation": pytest.approx(50.0**0.5)}
     assert high["scores"]["accuracy"] == {"mean": 77.0, "best": 77.0}
     assert "validation" not in low["scores"]
     assert low["guessing"]["accuracy"]["mean"] == 40.0
     assert (low["best"], high["best"], found["best"], found["score"]) == (False, True, made[1].name, "accuracy")
     assert found["trials"][0] == {
-        "trial": made[0].name, "setting": {"rate": 1e-5}, "seed": 1, "step": 5, "seconds": 3.2,
+        "trial": made[0].name,
+        "setting": {"rate": 1e-5},
+        "seed": 1,
+        "step": 5,
+        "seconds": 3.2,
         "scores": {"accuracy": 70.0, "f1": 50.0},
-    }  # fmt: skip
+    }
     assert found["trials"][3]["failed"] == "out of memory"
     (only,) = compared.compared("accuracy", made[:2], {})["settings"]
     assert not only["best"], "one setting is compared with nothing"
@@ -116,7 +129,7 @@ def test_what_is_compared(tmp_path: Path) -> None:
 
 
 def test_the_table(tmp_path: Path) -> None:
-    made = planned(tmp_path, seeds=(1, 2), grid={"rate": [1e-5, 3e-5]})
+    made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
     lines = compared.table("tiny", compared.compared("accuracy", made, {made[3].name: "out of memory"}))
@@ -128,9 +141,11 @@ def test_the_table(tmp_path: Path) -> None:
     assert cells[3][0].startswith("**")
     assert not cells[2][0].startswith("**")
     assert cells[6:] == [
-        [made[0].name, "70.00", "5", "3", ""], [made[1].name, "80.00", "5", "3", "←"],
-        [made[2].name, "77.00", "5", "3", ""], [made[3].name, "failed", "", "", ""],
-    ]  # fmt: skip
+        [made[0].name, "70.00", "5", "3", ""],
+        [made[1].name, "80.00", "5", "3", "←"],
+        [made[2].name, "77.00", "5", "3", ""],
+        [made[3].name, "failed", "", "", ""],
+    ]
     assert lines[-1] == f"\n{made[3].name} failed: out of memory"
     wide = {len(line) for line in lines[4:8] if line.startswith("|")}
     assert len(wide) == 1, "columns stand one below the other"
@@ -175,12 +190,15 @@ def test_a_file_is_linked_where_a_disk_allows_it(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("value", "name", "toml"),
     [
-        (3e-5, "3e-05", "3e-05"), ("a b/c", "a_b_c", '"a b/c"'), (True, "true", "true"),
+        (3e-5, "3e-05", "3e-05"),
+        ("a b/c", "a_b_c", '"a b/c"'),
+        (True, "true", "true"),
         ({"kind": "wsd", "decay": 0.1}, "kind_wsd_decay_0.1", '{"kind" = "wsd", "decay" = 0.1}'),
-        ([0.9, 0.98], "0.9_0.98", "[0.9, 0.98]"), ("x" * 70, "x" * 60, '"' + "x" * 70 + '"'),
+        ([0.9, 0.98], "0.9_0.98", "[0.9, 0.98]"),
+        ("x" * 70, "x" * 60, '"' + "x" * 70 + '"'),
         ("x" * 70 + "/step-2", "x" * 53 + "_step-2", '"' + "x" * 70 + '/step-2"'),
     ],
-)  # fmt: skip
+)
 def test_a_value_in_a_name_and_in_a_recipe(value: Any, name: str, toml: str) -> None:
     assert (grid._in_a_name(value), settings.literal(value)) == (name, toml)
 
@@ -339,7 +357,7 @@ def test_trials_are_made_compared_and_stood_for(
 
 def test_trials_of_another_recipe_are_begun_anew_on_request(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
-    perform(folder, recipe(folder, seeds=(1,), grid={"rate": [1e-5, 2e-5]}), "r")
+    perform(folder, recipe(folder, seeds=(1,), grid={"learning_rate": [1e-5, 2e-5]}), "r")
     other = recipe(folder, seeds=(1,), batch=4)
     with pytest.raises(RecipeError, match="only `seeds` and `grid` may change"):
         perform(folder, other, "r")
@@ -376,7 +394,7 @@ def test_trials_that_fail_alike_are_told_once(
 ) -> None:
     folder = tmp_path / "out"
     with pytest.raises(RunError, match="2 of 2 trials failed: rate-1e-05,seed-9, rate-2e-05,seed-9") as error:
-        perform(folder, recipe(folder, seeds=(9,), grid={"rate": [1e-5, 2e-5]}, jobs=1), "r")
+        perform(folder, recipe(folder, seeds=(9,), grid={"learning_rate": [1e-5, 2e-5]}, jobs=1), "r")
     assert error.value.remedy == "the same command makes those again"
     said = capsys.readouterr().err
     assert "rate-1e-05,seed-9 failed: here: it burns" in said
@@ -385,9 +403,12 @@ def test_trials_that_fail_alike_are_told_once(
 
 @pytest.mark.parametrize("stop_after", [1, 2])
 def test_asked_to_stop_what_is_done_is_told(
-    tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    at_once: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     stop_after: int,
-) -> None:  # fmt: skip
+) -> None:
     folder = tmp_path / "out"
 
     @contextlib.contextmanager
@@ -415,25 +436,40 @@ def test_a_site_s_settings_are_every_trial_s(asked: Callable[..., Any], monkeypa
 
 
 def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
-    row = {"setting": {}, "seeds": [1], "best": False, "guessing": {},
-           "scores": {f"s{n}": {"mean": float(n), "best": float(n)} for n in range(9)}}  # fmt: skip
+    row = {
+        "setting": {},
+        "seeds": [1],
+        "best": False,
+        "guessing": {},
+        "scores": {f"s{n}": {"mean": float(n), "best": float(n)} for n in range(9)},
+    }
     lines = compared.table("t", {"score": "s3", "best": None, "settings": [row], "trials": []})
     (head,) = [line for line in lines if line.startswith("| setting")]
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
-        "setting", "seeds", "s3", "best", "guessing", "s0", "s1", "s2", "s4", "s5"
-    ]  # fmt: skip
+        "setting",
+        "seeds",
+        "s3",
+        "best",
+        "guessing",
+        "s0",
+        "s1",
+        "s2",
+        "s4",
+        "s5",
+    ]
     assert lines[0] == "# t: 0 trials"
 
 
 def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str]) -> None:
     folder = tmp_path / "out"
-    perform(folder, recipe(folder, seeds=(1, 2), grid={"rate": [1e-5, 2e-5]}), "r")
+    perform(folder, recipe(folder, seeds=(1, 2), grid={"learning_rate": [1e-5, 2e-5]}), "r")
     assert ended(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
         "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
         "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "the folder stands for the best trial, rate-1e-05,seed-2", "guessing: accuracy 40.00",
-    ]  # fmt: skip
+        "the folder stands for the best trial, rate-1e-05,seed-2",
+        "guessing: accuracy 40.00",
+    ]
     alone = folder / "trials" / "rate-1e-05,seed-2"
     assert ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})

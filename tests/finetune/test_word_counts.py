@@ -60,7 +60,7 @@ def test_a_fine_tuning_that_learned_little_says_so(tmp_path: Path, monkeypatch: 
     Path("mine.toml").write_text(
         "\n".join([*head, "[model]", *lines, "[task]", 'kind = "classify"', "length = 16", ""])
     )
-    run = ordsmed.finetune("mine.toml", train=data, dev=data, out="little", rate=1e-9, epochs=1)
+    run = ordsmed.finetune("mine.toml", train=data, dev=data, out="little", learning_rate=1e-9, epochs=1)
     assert run.scores["word_counts"]["accuracy"] == 100.0
     verdict = run.scores["verdict"]
     assert verdict.startswith("accuracy 50.00 is no better than guessing")
@@ -68,6 +68,6 @@ def test_a_fine_tuning_that_learned_little_says_so(tmp_path: Path, monkeypatch: 
     assert any(verdict in line for line in show("little"))
     [facts] = read([Path("little")])
     assert facts["notes"] == [verdict]
-    run = ordsmed.finetune("mine.toml", train=data, dev=data, out="much", rate=1e-2, epochs=20)
+    run = ordsmed.finetune("mine.toml", train=data, dev=data, out="much", learning_rate=1e-2, epochs=20)
     assert run.scores["accuracy"] == 100.0
     assert "verdict" not in run.scores

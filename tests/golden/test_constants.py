@@ -80,9 +80,10 @@ def _plain(value: ast.expr) -> bool:
     return (
         any(isinstance(one, int | float) and not isinstance(one, bool) for one in held)
         and not any(isinstance(one, str) and " " in one for one in held)
-        and all(name in MAKES_NUMBERS for name in called) and len(named) == sum(1 + name.count(".") for name in called)
+        and all(name in MAKES_NUMBERS for name in called)
+        and len(named) == sum(1 + name.count(".") for name in called)
         and not any(isinstance(leaf, ast.Lambda | ast.Subscript | ast.comprehension) for leaf in leaves)
-    )  # fmt: skip
+    )
 
 
 def _is_text(value: ast.expr) -> bool:

@@ -62,10 +62,15 @@ RECIPES = {
     "phase = [{ steps = 8, length = 10, batch = 4, rate = 1e-2 }]\n",
     "tuned": 'init = "finished"\nout = "tuned"\nsteps = 10\nbatch = 4\nrate = 1e-2\nsave = 20\nfeatures = "features"\n'
     f'{LAYOUT}task = {{ kind = "classify", train = "train.tsv", dev = "dev.tsv", length = 16 }}\n',
-}  # fmt: skip
+}
 TRAININGS: dict[str, Callable[..., Path]] = {"electra": pretrain, "elmo": pretrain, "tuned": finetune}
-MADE = {"corpus": Corpus, "pieces": TokenizerTraining, "words": TokenizerTraining, "store": Encoding,
-        "word-store": Encoding}  # fmt: skip
+MADE = {
+    "corpus": Corpus,
+    "pieces": TokenizerTraining,
+    "words": TokenizerTraining,
+    "store": Encoding,
+    "word-store": Encoding,
+}
 
 
 @pytest.fixture

@@ -39,11 +39,16 @@ def arguments() -> dict[str, dict[str, dict[str, Any]]]:
         found[name] = {}
         for one in verb.find(name).parser()._actions:
             found[name][one.option_strings[-1] if one.option_strings else one.dest] = {
-                "words": list(one.option_strings), "dest": one.dest, "action": type(one).__name__.strip("_"),
-                "nargs": one.nargs, "const": one.const, "default": one.default,
+                "words": list(one.option_strings),
+                "dest": one.dest,
+                "action": type(one).__name__.strip("_"),
+                "nargs": one.nargs,
+                "const": one.const,
+                "default": one.default,
                 "metavar": list(one.metavar) if isinstance(one.metavar, tuple) else one.metavar,
-                "required": one.required, "takes": taken(one.type),
-            }  # fmt: skip
+                "required": one.required,
+                "takes": taken(one.type),
+            }
     return found
 
 

@@ -31,7 +31,7 @@ def recipe(store: Path, tmp_path: Path) -> Callable[..., Path]:
         lines += ["heads = 2", "positions = 64"]
         lines += [f"dropout = {dropout}", f"attention_dropout = {dropout}"]
         lines += ["[objective]", f'kind = "{"mlm" if kind == "bert" else "clm"}"']
-        lines += ["[[phase]]", "steps = 12", "length = 32", "batch = 8", "rate = 2e-3", "warmup = 2", more]
+        lines += ["[[phase]]", "steps = 12", "length = 32", "batch = 8", "learning_rate = 2e-3", "warmup = 2", more]
         path = tmp_path / f"{name}.toml"
         path.write_text("\n".join(lines) + "\n")
         return path

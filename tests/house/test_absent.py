@@ -58,8 +58,10 @@ def test_where_one_is_hidden_its_tests_skip_and_say_why() -> None:
     words = ["without.py", "ftfy,lxml", "-n", "0", "-rs", "-k", "mojibake or headlines", "-m", "not long"]
     run = subprocess.run(
         [sys.executable, *words, "tests/menus/test_cleaners.py", "tests/markup/test_html.py"],
-        cwd=ROOT / "tests/measure", capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT / "tests/measure",
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stdout[-3000:]
     assert "`ftfy` is not installed" in run.stdout
     assert "failed" not in run.stdout

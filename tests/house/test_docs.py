@@ -94,8 +94,11 @@ def test_functions_of_the_chain_of_calls_exist() -> None:
 
 def test_tests_that_pages_name_exist() -> None:
     """The log's too: where a test has moved, who reads of it finds it."""
-    named = {(page.name, name) for page in PAGES for name in
-             re.findall(r"tests/[\w/]+\.py", page.read_text(encoding="utf-8"))}  # fmt: skip
+    named = {
+        (page.name, name)
+        for page in PAGES
+        for name in re.findall(r"tests/[\w/]+\.py", page.read_text(encoding="utf-8"))
+    }
     assert len(named) > 20
     assert sorted(named_by for named_by in named if not (ROOT / named_by[1]).exists()) == []
 
@@ -115,8 +118,11 @@ def test_rows_of_tables_stand_below_a_head() -> None:
 
 def test_no_line_of_a_page_is_longer_than_a_screen() -> None:
     pages = [*PAGES, ROOT / "CHANGELOG.md"]
-    lines = ((page, number, len(line)) for page in pages
-             for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1))  # fmt: skip
+    lines = (
+        (page, number, len(line))
+        for page in pages
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+    )
     assert [f"{page.relative_to(ROOT)}:{number}: {long}" for page, number, long in lines if long > WIDE] == []
 
 

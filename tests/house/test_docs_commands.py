@@ -24,13 +24,13 @@ from ordsmed.corpus.corpora import stdlib
 from ordsmed.maker import plan, request
 
 ROOT = Path(__file__).parents[2]
-SHORT = ["phase=[{steps=4,length=32,batch=8,rate=1e-3}]", "save=2", "validate=2", "validation_rows=8"]
+SHORT = ["phase=[{steps=4,length=32,batch=8,learning_rate=1e-3}]", "save=2", "validate=2", "validation_rows=8"]
 TINY = ["steps=1", "rounds=1", "model.size=tiny", "length=16", "batch=2", "vocabulary=100"]
 LESS = {
     "make ": ["--hours", "0.004"],
     "speedrun cpu ": ["flops=1.5e13"],
     "pretrain tiny/": SHORT,
-    "pretrain continue/": ["phase.epochs=0", "phase.most_steps=0", "phase.steps=4", "validation_rows=8", "--yes"],
+    "pretrain continue/": ["phase.epochs=0", "phase.max_steps=0", "phase.steps=4", "validation_rows=8", "--yes"],
     "pretrain my-model/": SHORT,
     "pretrain again.toml": SHORT,
     "finetune tiny/": ["epochs=1"],
@@ -43,26 +43,32 @@ SERVES = "goes on until Ctrl-C; tests/report asks one"
 TRACKERS = "asks for a package of others; tests/trackers has stand-ins"
 PROCESSES = "starts processes, as tests/launch and tests/layouts do"
 NOT_RUN = {
-    "README.md": {
-        "git clone": CLONE, "cd ordsmed": CLONE, "make quickstart": CLONE, "export PATH": CLONE,
-    },
+    "README.md": {"git clone": CLONE, "cd ordsmed": CLONE, "make quickstart": CLONE, "export PATH": CLONE},
     "docs/continued-pretraining.md": {
-        "ordsmed pretrain continue/domain init=google": SIZE, "ordsmed pretrain continue/language init=google": SIZE,
+        "ordsmed pretrain continue/domain init=google": SIZE,
+        "ordsmed pretrain continue/language init=google": SIZE,
         "ordsmed estimate continue/domain": SIZE,
     },
     "docs/daily-use.md": {
-        "ordsmed pretrain bert-base-transplant": SIZE, "ordsmed fetch": NETWORK, "ordsmed finetune squad-1.1": NETWORK,
-        "ordsmed corpus wikipedia": NETWORK, "ordsmed corpus stats work/corpus/nn": NETWORK,
-        "pip install": "the network", "ordsmed pretrain tiny/bert --devices": PROCESSES,
-        "ordsmed finetune tiny/sentences 'seeds": PROCESSES, "ordsmed stability": PROCESSES,
-        "ordsmed validate": "minutes; tests/validate has its parts", "ordsmed doctor": "looks at all of the machine",
+        "ordsmed pretrain bert-base-transplant": SIZE,
+        "ordsmed fetch": NETWORK,
+        "ordsmed finetune squad-1.1": NETWORK,
+        "ordsmed corpus wikipedia": NETWORK,
+        "ordsmed corpus stats work/corpus/nn": NETWORK,
+        "pip install": "the network",
+        "ordsmed pretrain tiny/bert --devices": PROCESSES,
+        "ordsmed finetune tiny/sentences 'seeds": PROCESSES,
+        "ordsmed stability": PROCESSES,
+        "ordsmed validate": "minutes; tests/validate has its parts",
+        "ordsmed doctor": "looks at all of the machine",
         "ordsmed estimate bert-base": "asks a machine's speed; tests/estimate asks with one that is given",
         "ordsmed serve": "goes on until Ctrl-C; tests/serve asks some",
-        "ordsmed report work/pretrain --watch": SERVES, "ordsmed report work/pretrain --to": TRACKERS,
+        "ordsmed report work/pretrain --watch": SERVES,
+        "ordsmed report work/pretrain --to": TRACKERS,
     },
     "docs/walk-own-text.md": {},
     "docs/hand-over.md": {"pip install": "the network", "ordsmed serve": "goes on until Ctrl-C; tests/serve asks some"},
-}  # fmt: skip
+}
 
 
 def lines_of(page: Path) -> Iterator[str]:

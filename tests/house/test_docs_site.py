@@ -15,8 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MAP = ROOT / "docs/README.md"
-PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "AGENTS", "CHANGELOG", "SECURITY")),
-         *sorted(ROOT.glob("docs/**/*.md"))]  # fmt: skip
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "AGENTS", "CHANGELOG", "SECURITY")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
 
 
 class Links(HTMLParser):

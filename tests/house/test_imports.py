@@ -104,10 +104,11 @@ def astray(path: Path) -> list[str]:
         return []
     others = {name: room_of(name) for name in ours(path) if name != "ordsmed"}
     return [
-        name for name, other in others.items()
+        name
+        for name, other in others.items()
         if (other == room and room[1] in MENUS and name not in (f"ordsmed.{'.'.join(room)}", name_of(path)))
         or (other != room and (not other[0] or other[1] in MENUS or FLOOR[other] > FLOOR[room]))
-    ]  # fmt: skip
+    ]
 
 
 def test_imports_point_down() -> None:
@@ -152,8 +153,11 @@ ENTRANCE = [*sorted((HOUSE / "cli").rglob("*.py")), *sorted(HOUSE.glob("*/verbs/
 def heavy(path: Path) -> list[str]:
     near = ("base", "cli")
     known = {*sys.stdlib_module_names}
-    return [name for name in imports(path, top=True)
-            if name.split(".")[0] not in known and name != "ordsmed" and room_of(name)[0] not in near]  # fmt: skip
+    return [
+        name
+        for name in imports(path, top=True)
+        if name.split(".")[0] not in known and name != "ordsmed" and room_of(name)[0] not in near
+    ]
 
 
 def test_the_command_line_imports_only_the_ground() -> None:

@@ -19,8 +19,11 @@ def bare(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         kinds = {}
         if isinstance(node, ast.ClassDef):
-            kinds = {f"self.{ast.unparse(n.target)}": ast.unparse(n.annotation) for n in node.body
-                     if isinstance(n, ast.AnnAssign)}  # fmt: skip
+            kinds = {
+                f"self.{ast.unparse(n.target)}": ast.unparse(n.annotation)
+                for n in node.body
+                if isinstance(n, ast.AnnAssign)
+            }
         elif isinstance(node, ast.FunctionDef):
             kinds = {a.arg: ast.unparse(a.annotation) for a in node.args.args if a.annotation}
         for complaint in (n for n in ast.walk(node) if isinstance(n, ast.Raise) and kinds):

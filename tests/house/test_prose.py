@@ -18,22 +18,47 @@ from house.test_spelling import ROOT, prose
 
 # what is written here -> what is plainer
 PLAINER = {
-    "anew": "again", "beside": "next to, in addition to", "lacks?|lacked|lacking": "is missing, does not have",
-    "stands?|stood|standing": "is, exists", "tells?|told|telling": "says, prints, reports",
-    "whoever": "anyone who", "theirs": "the original, that of ...", "slopes?": "gradients", "judged?|judges": "scored",
-    "go on|goes on|going on|went on|gone on": "resume, continue", "ask(?:s|ed|ing)? (?:for|of)": "request, require",
-    "taken over": "imported, converted", "handed in|hand in": "submitted", "courses?": "schedule, learning curve",
-    "laid": "placed", "begins? anew": "starts again", "kin": "family", "quirks?": "special case",
-    "somebody|nobody|everybody": "someone, a user", "of one's own|of yours|of theirs": "your own",
-    "is to be|are to be": "should be, will be", "all that": "everything that",
-}  # fmt: skip
+    "anew": "again",
+    "beside": "next to, in addition to",
+    "lacks?|lacked|lacking": "is missing, does not have",
+    "stands?|stood|standing": "is, exists",
+    "tells?|told|telling": "says, prints, reports",
+    "whoever": "anyone who",
+    "theirs": "the original, that of ...",
+    "slopes?": "gradients",
+    "judged?|judges": "scored",
+    "go on|goes on|going on|went on|gone on": "resume, continue",
+    "ask(?:s|ed|ing)? (?:for|of)": "request, require",
+    "taken over": "imported, converted",
+    "handed in|hand in": "submitted",
+    "courses?": "schedule, learning curve",
+    "laid": "placed",
+    "begins? anew": "starts again",
+    "kin": "family",
+    "quirks?": "special case",
+    "somebody|nobody|everybody": "someone, a user",
+    "of one's own|of yours|of theirs": "your own",
+    "is to be|are to be": "should be, will be",
+    "all that": "everything that",
+}
 SECOND = {  # a second list, for docstrings, comments and messages of src
-    "so (?:many|much)": "this many, `count`", "behind": "after", "mend(?:s|ed|ing)?": "fix", "alike": "equal, similar",
-    "of (?:its|their|one's) own": "its, separate", r"is no (?!longer|more)\w+": "is not a ...", "not said": "default",
-    "begun|began": "started", "broken off": "interrupted", "lies?|lay": "is in", "made[ -]up": "synthetic",
-    "what (?:it|is|was|stands|comes|came|they|he)": "name the thing", "signs?": "special tokens, characters",
-    "once more": "again", "of (?:ours|others)": "name whose", "all but": "nearly, except",
-}  # fmt: skip
+    "so (?:many|much)": "this many, `count`",
+    "behind": "after",
+    "mend(?:s|ed|ing)?": "fix",
+    "alike": "equal, similar",
+    "of (?:its|their|one's) own": "its, separate",
+    r"is no (?!longer|more)\w+": "is not a ...",
+    "not said": "default",
+    "begun|began": "started",
+    "broken off": "interrupted",
+    "lies?|lay": "is in",
+    "made[ -]up": "synthetic",
+    "what (?:it|is|was|stands|comes|came|they|he)": "name the thing",
+    "signs?": "special tokens, characters",
+    "once more": "again",
+    "of (?:ours|others)": "name whose",
+    "all but": "nearly, except",
+}
 SECOND_WORDS = re.compile(rf"\b(?:{'|'.join(SECOND)})\b", re.IGNORECASE)
 WORDS = re.compile(rf"\b(?:{'|'.join(PLAINER)})\b", re.IGNORECASE)
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|https?://\S+")

@@ -26,7 +26,7 @@ def beside_recipes(request: Any, tiny_run: Any, tmp_path: Path, monkeypatch: pyt
         Path(f"tiny/{name}").write_text(re.sub(r"^out = .*\n", "", text, flags=re.MULTILINE))
     for name in ("words", "sentences", "questions"):  # whose words a tokenizer of 40 pieces does not know
         text = (ROOT / f"src/ordsmed/recipes/tiny/{name}.toml").read_text()
-        Path(f"tiny/{name}").write_text(f"most_unknown = 1.0\n{text}")
+        Path(f"tiny/{name}").write_text(f"max_unknown = 1.0\n{text}")
     if request.param == "after README":
         for name in ("work/pretrain/tiny-bert", "work/short", "work/quickstart/model"):
             shutil.copytree(tiny_run.bert, name)

@@ -115,8 +115,9 @@ def test_a_wheel_runs_outside_the_checkout(tmp_path: Path) -> None:
     def run(*words: str) -> str:
         call = "import sys, ordsmed.cli as cli; print(cli.__file__, file=sys.stderr); cli.main(sys.argv[1:])"
         environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-        ran = subprocess.run([sys.executable, "-P", "-c", call, *words], cwd=away, env=environment, capture_output=True,
-                             text=True)  # fmt: skip
+        ran = subprocess.run(
+            [sys.executable, "-P", "-c", call, *words], cwd=away, env=environment, capture_output=True, text=True
+        )
         assert ran.returncode == 0, ran.stderr
         assert ran.stderr.startswith(str(site)), "it is the wheel that ran"
         return ran.stdout

@@ -79,12 +79,32 @@ def test_every_number_of_a_table_is_in_the_files(results: ModuleType, tmp_path: 
 def test_measurements_are_shown_with_what_was_beside_them(results: ModuleType, tmp_path: Path) -> None:
     for name in ("figures.json", "published.json"):
         (tmp_path / name).write_text("[]")
-    ours = measurement(bench="bert-mini", sequences_per_second=1234.567, step_seconds=0.5, step_seconds_least=0.25,
-                       step_seconds_most=1.0, date="2026-11-23T10:00:00Z", length=64, batch=8)  # fmt: skip
-    other = measurement(bench="bert-mini", software="transformers", sequences_per_second=45.678, length=64, batch=8,
-                        date="2026-11-23T10:00:00Z")  # fmt: skip
-    later = measurement(bench="bert-mini", software="transformers", sequences_per_second=1.0, length=64, batch=8,
-                        date="2026-11-23T11:00:00Z")  # fmt: skip
+    ours = measurement(
+        bench="bert-mini",
+        sequences_per_second=1234.567,
+        step_seconds=0.5,
+        step_seconds_least=0.25,
+        step_seconds_most=1.0,
+        date="2026-11-23T10:00:00Z",
+        length=64,
+        batch=8,
+    )
+    other = measurement(
+        bench="bert-mini",
+        software="transformers",
+        sequences_per_second=45.678,
+        length=64,
+        batch=8,
+        date="2026-11-23T10:00:00Z",
+    )
+    later = measurement(
+        bench="bert-mini",
+        software="transformers",
+        sequences_per_second=1.0,
+        length=64,
+        batch=8,
+        date="2026-11-23T11:00:00Z",
+    )
     larger = dataclasses.replace(other, batch=9)
     measurements.add(tmp_path / "measurements.jsonl", [ours, other, later, larger])
     assert results.NO_GPU in results.page(tmp_path)

@@ -12,20 +12,59 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # British: American; of a stem every word that goes on from it
 STEMS = {
-    "colour": "color", "behaviour": "behavior", "neighbour": "neighbor", "favour": "favor", "flavour": "flavor",
-    "honour": "honor", "labour": "labor", "licence": "license", "defence": "defense", "centre": "center",
-    "centring": "centering", "metres": "meters", "normalis": "normaliz", "initialis": "initializ",
-    "optimis": "optimiz", "tokenis": "tokeniz", "recognis": "recogniz", "organis": "organiz",
-    "standardis": "standardiz", "summaris": "summariz", "generalis": "generaliz", "specialis": "specializ",
-    "serialis": "serializ", "quantis": "quantiz", "synchronis": "synchroniz", "minimis": "minimiz",
-    "maximis": "maximiz", "realis": "realiz", "capitalis": "capitaliz",
-    "vectoris": "vectoriz", "randomis": "randomiz", "parallelise": "parallelize", "analyse": "analyze",
-    "labelled": "labeled", "labelling": "labeling", "modelled": "modeled", "modelling": "modeling",
-    "signalled": "signaled", "signalling": "signaling", "cancelled": "canceled", "travelled": "traveled",
-    "catalogue": "catalog", "artefact": "artifact", "judgement": "judgment", "programme": "program", "grey": "gray",
-    "whilst": "while", "learnt": "learned", "spelt": "spelled", "practise": "practice", "fulfil ": "fulfill ",
-}  # fmt: skip
-# Not within a name (hugging_face, layout.flavour, --licence, labelled/) and not where it is one: "licence"
+    "colour": "color",
+    "behaviour": "behavior",
+    "neighbour": "neighbor",
+    "favour": "favor",
+    "flavour": "flavor",
+    "honour": "honor",
+    "labour": "labor",
+    "licence": "license",
+    "defence": "defense",
+    "centre": "center",
+    "centring": "centering",
+    "metres": "meters",
+    "normalis": "normaliz",
+    "initialis": "initializ",
+    "optimis": "optimiz",
+    "tokenis": "tokeniz",
+    "recognis": "recogniz",
+    "organis": "organiz",
+    "standardis": "standardiz",
+    "summaris": "summariz",
+    "generalis": "generaliz",
+    "specialis": "specializ",
+    "serialis": "serializ",
+    "quantis": "quantiz",
+    "synchronis": "synchroniz",
+    "minimis": "minimiz",
+    "maximis": "maximiz",
+    "realis": "realiz",
+    "capitalis": "capitaliz",
+    "vectoris": "vectoriz",
+    "randomis": "randomiz",
+    "parallelise": "parallelize",
+    "analyse": "analyze",
+    "labelled": "labeled",
+    "labelling": "labeling",
+    "modelled": "modeled",
+    "modelling": "modeling",
+    "signalled": "signaled",
+    "signalling": "signaling",
+    "cancelled": "canceled",
+    "travelled": "traveled",
+    "catalogue": "catalog",
+    "artefact": "artifact",
+    "judgement": "judgment",
+    "programme": "program",
+    "grey": "gray",
+    "whilst": "while",
+    "learnt": "learned",
+    "spelt": "spelled",
+    "practise": "practice",
+    "fulfil ": "fulfill ",
+}
+# Not within a name (hugging_face, layout.variant, --licence, labelled/) and not where it is one: "licence"
 WORD = re.compile(rf"(?<![\w./=\"'-])({'|'.join(STEMS)})[a-z]*+(?![\w/=(\"'-])", re.IGNORECASE)
 NAMES = re.compile(r"`[^`]*`|\{[^{}]*\}|\"\w+\"|'\w+'|https?://\S+", re.DOTALL)
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
@@ -61,15 +100,24 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("paths", [PAGES, FILES], ids=["pages", "modules"])
 def test_spelling_is_american(paths: list[Path]) -> None:
     assert paths
-    offenders = [f"{path.relative_to(ROOT)}:{number}: {word}"
-                 for path in paths for number, text in prose(path) for word in british(text)]  # fmt: skip
+    offenders = [
+        f"{path.relative_to(ROOT)}:{number}: {word}"
+        for path in paths
+        for number, text in prose(path)
+        for word in british(text)
+    ]
     assert offenders == []
 
 
 def test_the_list_finds_them() -> None:
     assert british("A colour, two Neighbours; it is normalised, recognised and labelled") == [
-        "colour", "Neighbours", "normalised", "recognised", "labelled"]  # fmt: skip
-    names = "`licence`, 'colour', labelled/glue.py, --licence, optimizer.flavour, {self.licence}, flavour=b, licence_of"
+        "colour",
+        "Neighbours",
+        "normalised",
+        "recognised",
+        "labelled",
+    ]
+    names = "`licence`, 'colour', labelled/glue.py, --licence, optimizer.variant, {self.licence}, variant=b, licence_of"
     assert british(names) == []
     assert british("colors of neighbors, licensed, tokenized") == []
 

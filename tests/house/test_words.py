@@ -64,9 +64,17 @@ def test_nothing_is_unpickled() -> None:
     assert wrong == {"base/binary/pickled.py": ["import pickle", "torch.save(value, path)"]}
 
 
-@pytest.mark.parametrize("line", [
-    "import pickle", "from marshal import loads", "torch.load(f)", "torch.load(f, weights_only=False)", "eval(x)",
-    "np.load(f, allow_pickle=True)", "torch.save(x, f)",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from marshal import loads",
+        "torch.load(f)",
+        "torch.load(f, weights_only=False)",
+        "eval(x)",
+        "np.load(f, allow_pickle=True)",
+        "torch.save(x, f)",
+    ],
+)
 def test_what_unpickles_is_seen(line: str) -> None:
     assert any(map(unpickles, ast.walk(ast.parse(line))))

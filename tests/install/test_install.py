@@ -148,14 +148,27 @@ def test_every_script_passes_shellcheck(folder: Path) -> None:
 
 def test_the_way_follows_from_the_site() -> None:
     assert [decide(InstallWish(name)).flavor for name in ("saga", "olivia", "roihu", "lumi", "laptop", "power9")] == [
-        "venv", "module", "tykky", "overlay", "venv", "venv"]  # fmt: skip
+        "venv",
+        "module",
+        "tykky",
+        "overlay",
+        "venv",
+        "venv",
+    ]
     assert tuple(FLAVORS) == install.FLAVORS
 
 
-@pytest.mark.parametrize(("name", "index"), [
-    ("saga", "cu126"), ("ex3:mi210q", "rocm6.4"), ("ex3:a40q", "cu128"), ("roihu", "cu128"), ("laptop", "cpu"),
-    ("a100", "cu126"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("saga", "cu126"),
+        ("ex3:mi210q", "rocm6.4"),
+        ("ex3:a40q", "cu128"),
+        ("roihu", "cu128"),
+        ("laptop", "cpu"),
+        ("a100", "cu126"),
+    ],
+)
 def test_wheels_are_those_of_the_gpu(name: str, index: str) -> None:
     work = decide(InstallWish(name))
     assert (work.torch, work.index) == ("wheels", f"https://download.pytorch.org/whl/{index}")
@@ -168,25 +181,34 @@ def test_a_site_says_its_own_index(folder: Path) -> None:
     assert decide(InstallWish("own.toml")).index == "https://here"
 
 
-@pytest.mark.parametrize(("wish", "message"), [
-    ({"site": "nowere"}, "--site: found nowere; there are: a100"),
-    ({"site": "saga:gpu"}, "--site: found partition gpu"),
-    ({"site": "saga", "flavor": "apptainr"}, "--by: found apptainr; did you mean `apptainer`"),
-    ({"site": "power9", "flavor": "easybuild"}, "--by: found easybuild, which has no PyTorch for V100 on ppc64le"),
-    ({"site": "power9", "flavor": "docker"}, "no wheels or image of PyTorch are known for V100 on ppc64le"),
-    ({"site": "jean-zay"}, "--module: which module of jean-zay holds PyTorch is not known; wanted its name"),
-    ({"site": "olivia", "flavor": "tykky"}, "--module: olivia forbids PyTorch by pip"),
-    ({"site": "saga", "python": "3.99"}, "--python: found 3.99, for which nothing is pinned; wanted 3.11"),
-    ({"site": "olivia", "flavor": "overlay"}, "--image: which image of olivia holds PyTorch is not known; wanted its"),
-    ({"site": "laptop", "flavor": "eessi"}, "--module: which PyTorch without CUDA is in EESSI/2025.06 is not known"),
-    ({"site": "lumi", "flavor": "eessi"}, "--by: found eessi, which has no PyTorch for MI250X on x86_64"),
-    ({"site": "saga", "python": "3.9"}, "--python: found 3.9; wanted 3.11 or newer"),
-    ({"site": "saga", "extras": ("parqet",)}, "--extras: found parqet; did you mean `parquet`"),
-    ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2.1.2-foss-2022b",)}, "older toolchains"),
-    ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2-foss",)}, "one as EasyBuild names it"),
-    ({"site": "saga", "bundle": "none", "source": "."}, "--source: found with --from, whose bundle holds its own"),
-    ({"site": "saga", "bundle": "none"}, "--from: none holds no bundle.json"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"site": "nowere"}, "--site: found nowere; there are: a100"),
+        ({"site": "saga:gpu"}, "--site: found partition gpu"),
+        ({"site": "saga", "flavor": "apptainr"}, "--by: found apptainr; did you mean `apptainer`"),
+        ({"site": "power9", "flavor": "easybuild"}, "--by: found easybuild, which has no PyTorch for V100 on ppc64le"),
+        ({"site": "power9", "flavor": "docker"}, "no wheels or image of PyTorch are known for V100 on ppc64le"),
+        ({"site": "jean-zay"}, "--module: which module of jean-zay holds PyTorch is not known; wanted its name"),
+        ({"site": "olivia", "flavor": "tykky"}, "--module: olivia forbids PyTorch by pip"),
+        ({"site": "saga", "python": "3.99"}, "--python: found 3.99, for which nothing is pinned; wanted 3.11"),
+        (
+            {"site": "olivia", "flavor": "overlay"},
+            "--image: which image of olivia holds PyTorch is not known; wanted its",
+        ),
+        (
+            {"site": "laptop", "flavor": "eessi"},
+            "--module: which PyTorch without CUDA is in EESSI/2025.06 is not known",
+        ),
+        ({"site": "lumi", "flavor": "eessi"}, "--by: found eessi, which has no PyTorch for MI250X on x86_64"),
+        ({"site": "saga", "python": "3.9"}, "--python: found 3.9; wanted 3.11 or newer"),
+        ({"site": "saga", "extras": ("parqet",)}, "--extras: found parqet; did you mean `parquet`"),
+        ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2.1.2-foss-2022b",)}, "older toolchains"),
+        ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2-foss",)}, "one as EasyBuild names it"),
+        ({"site": "saga", "bundle": "none", "source": "."}, "--source: found with --from, whose bundle holds its own"),
+        ({"site": "saga", "bundle": "none"}, "--from: none holds no bundle.json"),
+    ],
+)
 def test_what_cannot_be_is_refused(wish: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError) as refused:
         make.write(decide(InstallWish(**wish)))
@@ -216,8 +238,11 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     assert "numpy.txt" not in calls, "that of the module is new enough"
     record = json.loads((folder / f"soft/installed/{NAME}.json").read_text())
     assert (record["identity"], record["way"], record["target"]) == (NAME, "module", f"ordsmed-{NAME}")
-    assert record["before"] == [f"module use {folder}/soft/modulefiles", "module unload ordsmed",
-                                f"module load ordsmed/{NAME}"]  # fmt: skip
+    assert record["before"] == [
+        f"module use {folder}/soft/modulefiles",
+        "module unload ordsmed",
+        f"module load ordsmed/{NAME}",
+    ]
     assert (folder / "soft" / record["modulefile"]).is_file()
     assert record["by"]
     assert record["when"] > "2026"
@@ -227,24 +252,41 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
     assert not [path for path in folder.iterdir() if path.name.startswith("ordsmed-install")]
 
 
-@pytest.mark.parametrize(("words", "environment", "message"), [
-    (["--module", "nope/1", "--module", "torch"], {},
-     "module load nope/1: Lmod has detected the following error: The following module(s) are unknown: \"nope/1\""),
-    ([], {"PIP_SAYS": "ERROR: Could not install: [Errno 28] No space left on device\\nmore"},
-     "packages by pip, each file checked: a disk is full or a quota used up; free some, or set --prefix"),
-    ([], {"PIP_SAYS": "Disk quota exceeded"}, "a quota used up"),
-    ([], {"PIP_SAYS": "ERROR: No matching one\\n[notice] newer pip"}, "each file checked: ERROR: No matching one"),
-    ([], {"CODE": "123"}, "ordsmed: found ordsmed 1, code 123; wanted code "),
-    ([], {"TORCH_SAYS": "found torch 2.1.2; wanted 2.7 or newer"},
-     "PyTorch of the modules: found torch 2.1.2; wanted 2.7 or newer"),
-    ([], {"NO_PIP": "1"}, "has no pip (No module named ensurepip); install python3-venv"),
-    (["--prefix", "here.toml/soft"], {}, "Not a directory; name another folder with --prefix"),
-    (["--python", "3.14"], {}, "python3.14: is not here; wanted Python 3.11 to 3.14; load a module"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        (
+            ["--module", "nope/1", "--module", "torch"],
+            {},
+            'module load nope/1: Lmod has detected the following error: The following module(s) are unknown: "nope/1"',
+        ),
+        (
+            [],
+            {"PIP_SAYS": "ERROR: Could not install: [Errno 28] No space left on device\\nmore"},
+            "packages by pip, each file checked: a disk is full or a quota used up; free some, or set --prefix",
+        ),
+        ([], {"PIP_SAYS": "Disk quota exceeded"}, "a quota used up"),
+        ([], {"PIP_SAYS": "ERROR: No matching one\\n[notice] newer pip"}, "each file checked: ERROR: No matching one"),
+        ([], {"CODE": "123"}, "ordsmed: found ordsmed 1, code 123; wanted code "),
+        (
+            [],
+            {"TORCH_SAYS": "found torch 2.1.2; wanted 2.7 or newer"},
+            "PyTorch of the modules: found torch 2.1.2; wanted 2.7 or newer",
+        ),
+        ([], {"NO_PIP": "1"}, "has no pip (No module named ensurepip); install python3-venv"),
+        (["--prefix", "here.toml/soft"], {}, "Not a directory; name another folder with --prefix"),
+        (["--python", "3.14"], {}, "python3.14: is not here; wanted Python 3.11 to 3.14; load a module"),
+    ],
+)
 def test_what_fails_is_one_line_and_leaves_nothing(
-    machine: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], environment: dict[str, str],
-    message: str, capfd: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    machine: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    environment: dict[str, str],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     words = [*words, *([] if "--prefix" in words else ["--prefix", "soft"])]
@@ -409,11 +451,14 @@ def test_an_easyconfig_knows_the_digest_of_every_file() -> None:
     assert f"s/{easybuild.OF_ORDSMED}/$(sha256sum ordsmed-*.whl" in made["install.sh"]
 
 
-@pytest.mark.parametrize(("modules", "name"), [
-    ((), f"nlpl-ordsmed/{__version__}-foss-2024a-cuda-12.6.0-Python-3.12.3"),
-    (("PyTorch/2.9.1-foss-2025a-CUDA-12.8.0",), f"nlpl-ordsmed/{__version__}-foss-2025a-cuda-12.8.0-Python-3.13.1"),
-    (("PyTorch/2.7.1-foss-2024a",), f"nlpl-ordsmed/{__version__}-foss-2024a-Python-3.12.3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("modules", "name"),
+    [
+        ((), f"nlpl-ordsmed/{__version__}-foss-2024a-cuda-12.6.0-Python-3.12.3"),
+        (("PyTorch/2.9.1-foss-2025a-CUDA-12.8.0",), f"nlpl-ordsmed/{__version__}-foss-2025a-cuda-12.8.0-Python-3.13.1"),
+        (("PyTorch/2.7.1-foss-2024a",), f"nlpl-ordsmed/{__version__}-foss-2024a-Python-3.12.3"),
+    ],
+)
 def test_an_easyconfig_says_what_its_name_says(modules: tuple[str, ...], name: str) -> None:
     work = decide(InstallWish("saga", "easybuild", modules=modules))
     made = make.WRITERS["easybuild"](work)

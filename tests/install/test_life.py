@@ -67,8 +67,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("bin/python3").chmod(0o755)
     Path("modules.sh").write_text("module() { :; }\nexport -f module\n")
     Path("here.toml").write_text(SITE)
-    for name, value in {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BASH_ENV": f"{tmp_path}/modules.sh",
-                        "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_COMPILE": "1"}.items():  # fmt: skip
+    for name, value in {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "BASH_ENV": f"{tmp_path}/modules.sh",
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_COMPILE": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     return tmp_path
 

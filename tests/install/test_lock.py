@@ -111,12 +111,19 @@ def test_what_a_marker_leaves_out_on_a_processor_is_not_in_its_lines() -> None:
     assert set(lines(power9.roots, "ppc64le", f"3.{sys.version_info.minor}")) == there - {lock.TORCH, lock.WITH_TORCH}
 
 
-@pytest.mark.parametrize(("wheel", "fits"), [
-    ("a-1-py3-none-any.whl", True), ("a-1-py2.py3-none-any.whl", True), ("a-1-cp312-cp312-linux_x86_64.whl", True),
-    ("a-1-cp311-cp311-linux_x86_64.whl", False), ("a-1-cp39-abi3-manylinux_2_17_x86_64.whl", True),
-    ("a-1-cp313-abi3-manylinux_2_17_x86_64.whl", False), ("a-1-py3-none-manylinux_2_17_aarch64.whl", False),
-    ("a-1-cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wheel", "fits"),
+    [
+        ("a-1-py3-none-any.whl", True),
+        ("a-1-py2.py3-none-any.whl", True),
+        ("a-1-cp312-cp312-linux_x86_64.whl", True),
+        ("a-1-cp311-cp311-linux_x86_64.whl", False),
+        ("a-1-cp39-abi3-manylinux_2_17_x86_64.whl", True),
+        ("a-1-cp313-abi3-manylinux_2_17_x86_64.whl", False),
+        ("a-1-py3-none-manylinux_2_17_aarch64.whl", False),
+        ("a-1-cp312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64.whl", True),
+    ],
+)
 def test_tags_of_wheels(wheel: str, fits: bool) -> None:
     assert lock.Pinned("a", "1", files={wheel: ""}).wheels("x86_64", "3.12") == [wheel] * fits
 

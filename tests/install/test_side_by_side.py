@@ -41,8 +41,16 @@ def install(prefix: Path, identity: str, when: str = "2026-11-26 20:00:00", **fa
     (binary / "digest").write_text(f"of {identity}")
     validated(binary, "ok")
     (prefix / target).symlink_to(f".{target}.x1")
-    record = {"identity": identity, "digest": f"of {identity}", "way": "venv", "when": when, "by": "ida",
-              "target": target, "start": [str(prefix / target / "bin/ordsmed")], "of_a_newer_one": 1}  # fmt: skip
+    record = {
+        "identity": identity,
+        "digest": f"of {identity}",
+        "way": "venv",
+        "when": when,
+        "by": "ida",
+        "target": target,
+        "start": [str(prefix / target / "bin/ordsmed")],
+        "of_a_newer_one": 1,
+    }
     (prefix / "installed").mkdir(exist_ok=True)
     (prefix / "installed" / f"{identity}.json").write_text(json.dumps({**record, **facts}))
     return binary
@@ -113,20 +121,35 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
     assert default.go_back(prefix)["default"] == OLD
 
 
-@pytest.mark.parametrize(("spoil", "message"), [
-    (lambda binary: validated(binary, "error"),
-     f"{NEW}: 1 of 2 cases of its validation went wrong (masking, mlm: rows sum to 1); the default is still {OLD}; "),
-    (lambda binary: (binary / "crash").touch(),
-     f"{NEW}: its validation ended with status 1: ImportError: broken; the default is still {OLD}; install it again"),
-    (lambda binary: (binary / "red").touch(),
-     f"{NEW}: its validation ended with status 1: 1 case; the default is still {OLD}; install it again"),
-    (lambda binary: (binary / "mute").touch(),
-     f"{NEW}: does not start: no interpreter; the default is still {OLD}; install it again"),
-    (lambda binary: (binary / "digest").write_text("other"),
-     f"{NEW}: its code is other, not what was installed; the default is still {OLD}; wanted of {NEW}; install it a"),
-    (lambda binary: binary.parent.parent.joinpath(f"ordsmed-{NEW}").unlink(),
-     f"ordsmed-{NEW}: is not there; the default is still {OLD}; install it again"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (
+            lambda binary: validated(binary, "error"),
+            f"{NEW}: 1 of 2 cases of its validation went wrong (masking, mlm: rows sum to 1); the default is still {OLD}; ",
+        ),
+        (
+            lambda binary: (binary / "crash").touch(),
+            f"{NEW}: its validation ended with status 1: ImportError: broken; the default is still {OLD}; install it again",
+        ),
+        (
+            lambda binary: (binary / "red").touch(),
+            f"{NEW}: its validation ended with status 1: 1 case; the default is still {OLD}; install it again",
+        ),
+        (
+            lambda binary: (binary / "mute").touch(),
+            f"{NEW}: does not start: no interpreter; the default is still {OLD}; install it again",
+        ),
+        (
+            lambda binary: (binary / "digest").write_text("other"),
+            f"{NEW}: its code is other, not what was installed; the default is still {OLD}; wanted of {NEW}; install it a",
+        ),
+        (
+            lambda binary: binary.parent.parent.joinpath(f"ordsmed-{NEW}").unlink(),
+            f"ordsmed-{NEW}: is not there; the default is still {OLD}; install it again",
+        ),
+    ],
+)
 def test_one_that_is_bad_does_not_become_the_default(
     prefix: Path, spoil: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,8 +178,13 @@ def test_the_default_of_the_modulefile_goes_with_it(prefix: Path) -> None:
     menu = prefix / "modulefiles/ordsmed"
     menu.mkdir(parents=True)
     identity = "0.4.0+gabcdef01"
-    binary = install(prefix, identity, modulefile=f"modulefiles/ordsmed/{identity}.lua", start=["ordsmed"],
-                     before=[f"export PATH={prefix}/ordsmed-{identity}/bin:$PATH"])  # fmt: skip
+    binary = install(
+        prefix,
+        identity,
+        modulefile=f"modulefiles/ordsmed/{identity}.lua",
+        start=["ordsmed"],
+        before=[f"export PATH={prefix}/ordsmed-{identity}/bin:$PATH"],
+    )
     default.change(prefix, "0.4", print)
     assert os.readlink(menu / "default") == f"{identity}.lua"
     assert "validate --quick" in (binary / "calls").read_text(), "it was started as users do"
@@ -172,8 +200,10 @@ def test_two_admins_at_once(prefix: Path, capsys: pytest.CaptureFixture[str]) ->
         fcntl.flock(file, fcntl.LOCK_SH)
         status, _, err = said(capsys, "--default", NEW, "--prefix", str(prefix))
         assert (status, leads(prefix)) == (1, "")
-        assert err == [f"ordsmed: {prefix}: ida on login-1, process 7, since 2026-11-26 21:00:00 works there; "
-                       "wait until that has ended"]  # fmt: skip
+        assert err == [
+            f"ordsmed: {prefix}: ida on login-1, process 7, since 2026-11-26 21:00:00 works there; "
+            "wait until that has ended"
+        ]
     assert said(capsys, "--default", NEW, "--prefix", str(prefix))[0] == 0
     assert f"process {os.getpid()}, since" in (prefix / LOCK).read_text()
 
@@ -189,20 +219,27 @@ def test_what_is_validated_is_not_this_code(prefix: Path, monkeypatch: pytest.Mo
     assert {line.rpartition("|")[0] for line in calls} == {f"{tmp_path}/of-a-module|"}
 
 
-@pytest.mark.parametrize(("words", "status", "message"), [
-    (["--list"], 2, "install: --list without --prefix; wanted `ordsmed install --list --prefix FOLDER`"),
-    (["--list", "--prefix", "soft", "--site", "saga"], 2, "install: --site with --list; wanted one of them"),
-    (["--default", "0.3", "--rollback", "--prefix", "soft"], 2, "--rollback: not allowed with argument --default"),
-    (["--default", "0.9", "--prefix", "soft"], 1, f"--default: found 0.9; there are: {OLD}, {NEW}, {CHANGED}"),
-    (["--default", "0.3", "--prefix", "soft"], 1, f"found 0.3, of which there are 2; wanted {NEW} or {CHANGED}"),
-    (["--default", "0.3", "--prefix", "none"], 1, "none: no such folder; wanted the --prefix of an installation"),
-    (["--rollback", "--prefix", "soft"], 1, "soft: no default came before this one"),
-    (["--list", "--prefix", "empty"], 1, "empty: holds no records of installations; wanted a folder into which"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["--list"], 2, "install: --list without --prefix; wanted `ordsmed install --list --prefix FOLDER`"),
+        (["--list", "--prefix", "soft", "--site", "saga"], 2, "install: --site with --list; wanted one of them"),
+        (["--default", "0.3", "--rollback", "--prefix", "soft"], 2, "--rollback: not allowed with argument --default"),
+        (["--default", "0.9", "--prefix", "soft"], 1, f"--default: found 0.9; there are: {OLD}, {NEW}, {CHANGED}"),
+        (["--default", "0.3", "--prefix", "soft"], 1, f"found 0.3, of which there are 2; wanted {NEW} or {CHANGED}"),
+        (["--default", "0.3", "--prefix", "none"], 1, "none: no such folder; wanted the --prefix of an installation"),
+        (["--rollback", "--prefix", "soft"], 1, "soft: no default came before this one"),
+        (["--list", "--prefix", "empty"], 1, "empty: holds no records of installations; wanted a folder into which"),
+    ],
+)
 def test_words_that_cannot_be(
-    prefix: Path, words: list[str], status: int, message: str, monkeypatch: pytest.MonkeyPatch,
+    prefix: Path,
+    words: list[str],
+    status: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(prefix.parent)
     (prefix.parent / "empty").mkdir()
     install(prefix, CHANGED, "2026-11-26 22:00:00")
@@ -234,4 +271,6 @@ def test_what_is_gone_is_told(prefix: Path, capsys: pytest.CaptureFixture[str]) 
     assert [line.split("|")[-2].strip() for line in out[2:4]] == ["gone", ""]
     _, out, _ = said(capsys, "--list", "--prefix", str(prefix), "--json")
     assert [(row["identity"], row["there"]) for row in json.loads(out[0])["installations"]] == [
-        (OLD, False), (NEW, True)]  # fmt: skip
+        (OLD, False),
+        (NEW, True),
+    ]

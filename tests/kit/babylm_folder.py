@@ -12,8 +12,21 @@ from typing import Any
 
 from kit.language_models import WORDS
 
-COLUMNS = ("item", "word", "prev_item", "prev_word", "RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound",
-           "self_paced_reading_time", "Subtlex_log10", "length", "context_length", "prev_length")  # fmt: skip
+COLUMNS = (
+    "item",
+    "word",
+    "prev_item",
+    "prev_word",
+    "RTfirstfix",
+    "RTfirstpass",
+    "RTgopast",
+    "RTrightbound",
+    "self_paced_reading_time",
+    "Subtlex_log10",
+    "length",
+    "context_length",
+    "prev_length",
+)
 
 
 def made(root: Path, count: int = 4, words: int = 40) -> Path:
@@ -74,8 +87,10 @@ def _acquisition(folder: Path) -> None:
     folder.mkdir()
     contexts = {word: [{"context": f"the old {other}"} for other in WORDS[:2]] for word in ("a", "newt", "pond", "mat")}
     (folder / "cdi_childes.json").write_text(json.dumps(contexts))
-    ages = [[word, *(1 / (1 + math.exp(-0.4 * (month - middle))) for month in range(16, 31))]
-            for word, middle in (("newt", 20), ("pond", 23), ("mat", 26))]  # fmt: skip
+    ages = [
+        [word, *(1 / (1 + math.exp(-0.4 * (month - middle))) for month in range(16, 31))]
+        for word, middle in (("newt", 20), ("pond", 23), ("mat", 26))
+    ]
     with (folder / "cdi_human.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("word", *range(16, 31)), *ages])
 

@@ -26,9 +26,17 @@ PATIENCE = 20.0  # seconds that anything may take
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key that stands for an element
 KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Control": "\ue009", "Space": " ", "Down": "\ue015"}
 ARGUMENTS = (
-    "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run", "--mute-audio",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--no-first-run",
+    "--mute-audio",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+)
 
 
 def absent() -> str:

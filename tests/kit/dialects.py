@@ -21,8 +21,15 @@ from ordsmed.others.translate.program import Call, Program, find
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.recipe import Pretraining
 
-CLASSES = {"corpus": Corpus, "encode": Encoding, "tokenizer": TokenizerTraining, "pretrain": Pretraining,
-           "evaluate": Evaluation, "finetune": Finetuning, "bench": Bench}  # fmt: skip
+CLASSES = {
+    "corpus": Corpus,
+    "encode": Encoding,
+    "tokenizer": TokenizerTraining,
+    "pretrain": Pretraining,
+    "evaluate": Evaluation,
+    "finetune": Finetuning,
+    "bench": Bench,
+}
 
 
 def called(code: str, name: str, *words: str, world: int = 1, **environment: str) -> Call:

@@ -27,10 +27,22 @@ SETS = {
 
 def options(**changed: Any) -> dict[str, Any]:
     """Options of a tiny network; keys of both tables may be changed."""
-    lstm = {"cell_clip": 0.5, "proj_clip": 0.3, "dim": 12, "projection_dim": 5, "n_layers": 2,
-            "use_skip_connections": True}  # fmt: skip
-    letters = {"activation": "relu", "embedding": {"dim": 4}, "filters": [[1, 3], [2, 4], [4, 2]], "n_highway": 2,
-               "max_characters_per_token": 12, "n_characters": 262}  # fmt: skip
+    lstm = {
+        "cell_clip": 0.5,
+        "proj_clip": 0.3,
+        "dim": 12,
+        "projection_dim": 5,
+        "n_layers": 2,
+        "use_skip_connections": True,
+    }
+    letters = {
+        "activation": "relu",
+        "embedding": {"dim": 4},
+        "filters": [[1, 3], [2, 4], [4, 2]],
+        "n_highway": 2,
+        "max_characters_per_token": 12,
+        "n_characters": 262,
+    }
     for part in (lstm, letters):
         part.update({k: changed.pop(k) for k in list(changed) if k in part})
     assert not changed
@@ -71,8 +83,15 @@ def write(folder: Path, asked: dict[str, Any], stored: Arrays, name: str = "mode
 
 def checkpoint(folder: Path, asked: dict[str, Any], stored: Arrays, words: int) -> Path:
     """What bilm-tf's training leaves: variables, slots of its optimizer, counters, and the softmax."""
-    names = {"/RNN/": "/rnn/", "/MultiRNNCell/": "/multi_rnn_cell/", "/Cell": "/cell_", "/LSTMCell/": "/lstm_cell/",
-             "W_P_0": "projection/kernel", "/W_0": "/kernel", "lstm_cell/B": "lstm_cell/bias"}  # fmt: skip
+    names = {
+        "/RNN/": "/rnn/",
+        "/MultiRNNCell/": "/multi_rnn_cell/",
+        "/Cell": "/cell_",
+        "/LSTMCell/": "/lstm_cell/",
+        "W_P_0": "projection/kernel",
+        "/W_0": "/kernel",
+        "lstm_cell/B": "lstm_cell/bias",
+    }
     variables = {}
     for name, array in stored.items():
         for here, there in names.items():
@@ -129,8 +148,10 @@ def _word(asked: dict[str, Any], weights: Arrays, symbols: list[int]) -> NDArray
         best.append(np.maximum(answers, 0) if asked["char_cnn"]["activation"] == "relu" else np.tanh(answers))
     found = np.concatenate(best)
     for n in range(asked["char_cnn"]["n_highway"]):
-        gate, change = (found @ weights[f"CNN_high_{n}/W_{part}"] + weights[f"CNN_high_{n}/b_{part}"]
-                        for part in ("carry", "transform"))  # fmt: skip
+        gate, change = (
+            found @ weights[f"CNN_high_{n}/W_{part}"] + weights[f"CNN_high_{n}/b_{part}"]
+            for part in ("carry", "transform")
+        )
         found = _sigmoid(gate) * np.maximum(change, 0) + (1 - _sigmoid(gate)) * found
     if "CNN_proj/W_proj" in weights:
         found = found @ weights["CNN_proj/W_proj"] + weights["CNN_proj/b_proj"]

@@ -42,8 +42,11 @@ def doubled(level: bytes, times: int = 60) -> bytes:
     return (b"N" if level is TWICE["tuple"] else b"]") + put(0) + (b"0" + level + put(0)) * times
 
 
-TWICE = {"list": b"]" + get(0) + b"a" + get(0) + b"a", "tuple": get(0) + get(0) + b"\x86",
-         "table": b"}X\x01\x00\x00\x00a" + get(0) + b"sX\x01\x00\x00\x00b" + get(0) + b"s"}  # fmt: skip
+TWICE = {
+    "list": b"]" + get(0) + b"a" + get(0) + b"a",
+    "tuple": get(0) + get(0) + b"\x86",
+    "table": b"}X\x01\x00\x00\x00a" + get(0) + b"sX\x01\x00\x00\x00b" + get(0) + b"s",
+}
 PAIRS = b"".join(b"]M" + struct.pack("<H", n) + b"aK\x02a" for n in range(20000))
 LIST = b"](" + PAIRS + b"e" + put(1) + b"0"  # number 1
 COUNT = b"](" + b"K\x01" * 100000 + b"e" + put(1) + b"0"  # 100,000 numbers
@@ -66,13 +69,17 @@ def tensor(shape: bytes, strides: bytes) -> bytes:
 
 
 PROGRAMS = {
-    "shared tables": model(doubled(TWICE["table"])), "wide tables": model(doubled(TWICE["table"], 27)),
-    "a long pickle": b"N0" * (3 << 19) + b"N", "cyclic tables": model(b"}" + put(0) + text("a") + get(0) + b"s"),
+    "shared tables": model(doubled(TWICE["table"])),
+    "wide tables": model(doubled(TWICE["table"], 27)),
+    "a long pickle": b"N0" * (3 << 19) + b"N",
+    "cyclic tables": model(b"}" + put(0) + text("a") + get(0) + b"s"),
     "shared lists": model(doubled(TWICE["list"])),
     "a tuple as a key": b"}" + doubled(TWICE["tuple"]) + b"Ns",
     "as an item": b"\x8f(" + doubled(TWICE["tuple"]) + b"\x90",
-    "a frozen set": b"(" + doubled(TWICE["tuple"]) + b"\x91", "a key of a copy": LIST + TABLE + b"]" + doubled(
-        TWICE["tuple"]) + b"N\x86a\x85R", "a deep key": b"}" + DEEP + b"Ns", "depth": b"]" * 300000 + b"a" * 299999,
+    "a frozen set": b"(" + doubled(TWICE["tuple"]) + b"\x91",
+    "a key of a copy": LIST + TABLE + b"]" + doubled(TWICE["tuple"]) + b"N\x86a\x85R",
+    "a deep key": b"}" + DEEP + b"Ns",
+    "depth": b"]" * 300000 + b"a" * 299999,
     "a storage's key": tensor(b"K\x04\x85", b"K\x01\x85").replace(b"X\x01\x00\x00\x000", doubled(TWICE["list"])),
     "a table copied": LIST + TABLE + b"0" + b"](" + (TABLE + get(1) + b"\x85R") * 3000 + b"e",
     "a table of a table": LIST + b"](" + TABLE + get(1) + b"\x85R" + put(2) + (TABLE + get(2) + b"\x85R") * 3000 + b"e",
@@ -81,18 +88,25 @@ PROGRAMS = {
     "arguments": COUNT + b"](" + (b"cos\nsystem\n" + get(1) + b"R") * 3000 + b"e",
     "names": b"\x80\x04" + NAME + b"](" + (get(1) + get(1) + b"\x93") * 5000 + b"e",
     "names of tensors": NAME + model((b"}" + get(1)) * 3000 + tensor(b"K\x04\x85", b"K\x01\x85") + b"s" * 3000),
-    "marks": b"N" * 60000 + b"(t" * 60000, "equal hashes": SAME_HASH,
-    "a place in memory": b"\x80\x02N" + put(0xFFFFFFF0), "a written place": b"Np4294967280\n",
-    "long text": b"\x80\x04\x8d" + ENDLESS, "long bytes": b"\x80\x04\x8e" + ENDLESS,
-    "a long array": b"\x80\x05\x96" + ENDLESS, "a long frame": b"\x80\x04\x95" + ENDLESS,
-    "text": b"X" + struct.pack("<I", 0xFFFFFFFF), "bytes": b"B" + struct.pack("<I", 0xFFFFFFFF),
-    "a long number": b"\x8b" + struct.pack("<i", 0x7FFFFFFF), "digits": b"L" + b"9" * 400000 + b"L\n",
+    "marks": b"N" * 60000 + b"(t" * 60000,
+    "equal hashes": SAME_HASH,
+    "a place in memory": b"\x80\x02N" + put(0xFFFFFFF0),
+    "a written place": b"Np4294967280\n",
+    "long text": b"\x80\x04\x8d" + ENDLESS,
+    "long bytes": b"\x80\x04\x8e" + ENDLESS,
+    "a long array": b"\x80\x05\x96" + ENDLESS,
+    "a long frame": b"\x80\x04\x95" + ENDLESS,
+    "text": b"X" + struct.pack("<I", 0xFFFFFFFF),
+    "bytes": b"B" + struct.pack("<I", 0xFFFFFFFF),
+    "a long number": b"\x8b" + struct.pack("<i", 0x7FFFFFFF),
+    "digits": b"L" + b"9" * 400000 + b"L\n",
     "a repeated number": tensor(b"\x8a\x06" + (1 << 40).to_bytes(6, "little") + b"\x85", b"K\x00\x85"),
     "nothing, widely": tensor(b"K\x00\x8a\x08" + (1 << 62).to_bytes(8, "little") + b"\x86", b"K\x01K\x01\x86"),
     "nothing, twice": tensor(b"K\x00" + WIDE + WIDE + b"\x87", b"K\x01K\x01K\x01\x87"),
     "below nothing": tensor(b"J\xff\xff\xff\xffK\x00\x86", b"K\x01K\x01\x86"),
-    "sets": b"(" + b"\x8f" * 1000000 + b"t", "memory": b"N" + b"\x94" * 1000000,
-}  # fmt: skip
+    "sets": b"(" + b"\x8f" * 1000000 + b"t",
+    "memory": b"N" + b"\x94" * 1000000,
+}
 
 
 def write(folder: Path) -> list[str]:

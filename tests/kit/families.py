@@ -87,8 +87,15 @@ def masked_batch(ids: Tensor, positions: Tensor, kept: Tensor, asked: Tensor) ->
         found = which.nonzero().flatten().numpy()
         places[row, : len(found)], used[row, : len(found)] = found, 1
     targets = np.take_along_axis(ids.numpy(), places, 1)
-    return batch_of(numbers=np.arange(len(ids)), tokens=ids.numpy(), positions=positions.numpy(),
-                    documents=kept.numpy(), targets=targets, weights=used, predicted_positions=places)  # fmt: skip
+    return batch_of(
+        numbers=np.arange(len(ids)),
+        tokens=ids.numpy(),
+        positions=positions.numpy(),
+        documents=kept.numpy(),
+        targets=targets,
+        weights=used,
+        predicted_positions=places,
+    )
 
 
 def packed(rows: int = 2, length: int = 20) -> tuple[Tensor, Tensor, Tensor]:

@@ -70,10 +70,16 @@ def transformers_network(kind: str, folder: Path, **sizes: int) -> tuple[Any, di
 
     configs = {
         "gpt2": {"n_positions": 12, "n_embd": 8, "n_head": 2, "n_layer": 2, "bos_token_id": 39, "eos_token_id": 39},
-        "roberta": {**ENCODER, "max_position_embeddings": 14, "type_vocab_size": 1, "pad_token_id": 1,
-                    "layer_norm_eps": 1e-5},
-        "bert": ENCODER | {"layer_norm_eps": 1e-5}, "megatron_bert": ENCODER | {"layer_norm_eps": 1e-5},
-    }  # fmt: skip
+        "roberta": {
+            **ENCODER,
+            "max_position_embeddings": 14,
+            "type_vocab_size": 1,
+            "pad_token_id": 1,
+            "layer_norm_eps": 1e-5,
+        },
+        "bert": ENCODER | {"layer_norm_eps": 1e-5},
+        "megatron_bert": ENCODER | {"layer_norm_eps": 1e-5},
+    }
     config, network = CLASSES[kind]
     settings = getattr(transformers, config)(vocab_size=WORDS, **(configs[kind] | sizes))
     made = getattr(transformers, network)(settings).eval()
@@ -88,23 +94,39 @@ def transformers_network(kind: str, folder: Path, **sizes: int) -> tuple[Any, di
     return made, {name: tensor.detach().clone() for name, tensor in made.state_dict().items()}
 
 
-ENCODER = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16,
-           "max_position_embeddings": 12, "type_vocab_size": 2}  # fmt: skip
+ENCODER = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 12,
+    "type_vocab_size": 2,
+}
 CLASSES = {
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel"), "roberta": ("RobertaConfig", "RobertaForMaskedLM"),
-    "bert": ("BertConfig", "BertForPreTraining"), "megatron_bert": ("MegatronBertConfig", "MegatronBertForPreTraining"),
-}  # fmt: skip
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel"),
+    "roberta": ("RobertaConfig", "RobertaForMaskedLM"),
+    "bert": ("BertConfig", "BertForPreTraining"),
+    "megatron_bert": ("MegatronBertConfig", "MegatronBertForPreTraining"),
+}
 
 
 def fairseq_roberta(folder: Path, theirs: dict[str, Tensor], *, old: bool = False, fused: bool = False) -> Path:
     """model.pt as fairseq saves it (facts: its names and Hugging Face's), and a vocabulary numbered by frequency."""
     inner = "encoder.sentence_encoder"
-    names = {"embeddings.word_embeddings": "embed_tokens", "embeddings.position_embeddings": "embed_positions",
-             "embeddings.LayerNorm": "emb_layer_norm" if old else "layernorm_embedding",
-             "attention.self.query": "self_attn.q_proj", "attention.self.key": "self_attn.k_proj",
-             "attention.self.value": "self_attn.v_proj", "attention.output.dense": "self_attn.out_proj",
-             "attention.output.LayerNorm": "self_attn_layer_norm", "intermediate.dense": "fc1", "output.dense": "fc2",
-             "output.LayerNorm": "final_layer_norm", "encoder.layer.": "layers."}  # fmt: skip
+    names = {
+        "embeddings.word_embeddings": "embed_tokens",
+        "embeddings.position_embeddings": "embed_positions",
+        "embeddings.LayerNorm": "emb_layer_norm" if old else "layernorm_embedding",
+        "attention.self.query": "self_attn.q_proj",
+        "attention.self.key": "self_attn.k_proj",
+        "attention.self.value": "self_attn.v_proj",
+        "attention.output.dense": "self_attn.out_proj",
+        "attention.output.LayerNorm": "self_attn_layer_norm",
+        "intermediate.dense": "fc1",
+        "output.dense": "fc2",
+        "output.LayerNorm": "final_layer_norm",
+        "encoder.layer.": "layers.",
+    }
     model = {f"{inner}.version": torch.ones(1)}
     for name, tensor in theirs.items():
         if name in ("lm_head.decoder.weight", "lm_head.decoder.bias") or "token_type" in name or "_ids" in name:
@@ -132,24 +154,43 @@ def fairseq_roberta(folder: Path, theirs: dict[str, Tensor], *, old: bool = Fals
 
 
 def megatron(
-    folder: Path, theirs: dict[str, Tensor], kind: str, *, version: float = 3.0, ranks: int = 1, stages: int = 1,
-    old: bool = False, padding: int = 24, half: bool = False,
-) -> Path:  # fmt: skip
+    folder: Path,
+    theirs: dict[str, Tensor],
+    kind: str,
+    *,
+    version: float = 3.0,
+    ranks: int = 1,
+    stages: int = 1,
+    old: bool = False,
+    padding: int = 24,
+    half: bool = False,
+) -> Path:
     """What Megatron saves of a network of transformers; `old`: the flat names of 2019, and no sizes."""
     turned = re.compile(r"(attn|mlp)\.c_\w+\.weight")
-    whole = {_megatrons(name, kind, old): (tensor.T if turned.search(name) else tensor).half().float()
-             for name, tensor in theirs.items() if _megatrons(name, kind, old)}  # fmt: skip
+    whole = {
+        _megatrons(name, kind, old): (tensor.T if turned.search(name) else tensor).half().float()
+        for name, tensor in theirs.items()
+        if _megatrons(name, kind, old)
+    }
     for name in [n for n in whole if n.endswith("query.weight") or n.endswith("query.bias")]:
         parts = [whole.pop(name.replace("query", part)) for part in ("query", "key", "value")]
-        whole[name.replace("self.query", "self.query_key_value") if old else name.replace(
-            "query", "query_key_value")] = torch.cat(parts)  # fmt: skip
+        whole[
+            name.replace("self.query", "self.query_key_value") if old else name.replace("query", "query_key_value")
+        ] = torch.cat(parts)
     rows = [name for name in whole if "word_embeddings" in name or name.endswith(("lm_head.bias", "predictions.bias"))]
     for name in rows:
         more = torch.randn(padding, *whole[name].shape[1:], generator=torch.Generator().manual_seed(1))
         whole[name] = torch.cat([whole[name], more])
-    args = argparse.Namespace(num_attention_heads=2, hidden_dropout=0.1, attention_dropout=0.1, params_dtype=torch.half,
-                              openai_gelu=kind == "gpt2", bias_gelu_fusion=False, layernorm_epsilon=1e-5,
-                              model_parallel_size=ranks)  # fmt: skip
+    args = argparse.Namespace(
+        num_attention_heads=2,
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+        params_dtype=torch.half,
+        openai_gelu=kind == "gpt2",
+        bias_gelu_fusion=False,
+        layernorm_epsilon=1e-5,
+        model_parallel_size=ranks,
+    )
     (folder / "iter_0000100").mkdir(parents=True)
     (folder / "latest_checkpointed_iteration.txt").write_text("100")
     for stage in range(stages):
@@ -173,19 +214,37 @@ def _megatrons(name: str, kind: str, old: bool) -> str | None:
         return None
     if kind == "bert":  # of 2019: as transformers
         return name
-    pairs = {
-        "transformer.h.": "transformer.layers.", "ln_1": "input_layernorm", "attn.c_attn": "attention.query_key_value",
-        "attn.c_proj": "attention.dense", "ln_2": "post_attention_layernorm", "mlp.c_fc": "mlp.dense_h_to_4h",
-        "mlp.c_proj": "mlp.dense_4h_to_h", "transformer.ln_f": "transformer.final_layernorm",
-        "transformer.wte": "word_embeddings", "transformer.wpe": "position_embeddings",
-    } if kind == "gpt2" else {
-        "bert.encoder.layer.": "transformer.layers.", "bert.encoder.ln": "transformer.final_layernorm",
-        "attention.ln": "input_layernorm", "attention.self.": "attention.", "attention.output.dense": "attention.dense",
-        "intermediate.dense": "mlp.dense_h_to_4h", "output.dense": "mlp.dense_4h_to_h",
-        "bert.embeddings.token_type": "tokentype", "bert.embeddings.": "", "bert.pooler": "pooler",
-        "cls.predictions.transform.dense": "lm_head.dense", "cls.predictions.transform.LayerNorm": "lm_head.layernorm",
-        "cls.predictions": "lm_head", "cls.seq_relationship": "binary_head",
-    }  # fmt: skip
+    pairs = (
+        {
+            "transformer.h.": "transformer.layers.",
+            "ln_1": "input_layernorm",
+            "attn.c_attn": "attention.query_key_value",
+            "attn.c_proj": "attention.dense",
+            "ln_2": "post_attention_layernorm",
+            "mlp.c_fc": "mlp.dense_h_to_4h",
+            "mlp.c_proj": "mlp.dense_4h_to_h",
+            "transformer.ln_f": "transformer.final_layernorm",
+            "transformer.wte": "word_embeddings",
+            "transformer.wpe": "position_embeddings",
+        }
+        if kind == "gpt2"
+        else {
+            "bert.encoder.layer.": "transformer.layers.",
+            "bert.encoder.ln": "transformer.final_layernorm",
+            "attention.ln": "input_layernorm",
+            "attention.self.": "attention.",
+            "attention.output.dense": "attention.dense",
+            "intermediate.dense": "mlp.dense_h_to_4h",
+            "output.dense": "mlp.dense_4h_to_h",
+            "bert.embeddings.token_type": "tokentype",
+            "bert.embeddings.": "",
+            "bert.pooler": "pooler",
+            "cls.predictions.transform.dense": "lm_head.dense",
+            "cls.predictions.transform.LayerNorm": "lm_head.layernorm",
+            "cls.predictions": "lm_head",
+            "cls.seq_relationship": "binary_head",
+        }
+    )
     for here, there in pairs.items():
         name = name.replace(here, there)
     return re.sub(r"(layers\.\d+)\.ln\.", r"\1.post_attention_layernorm.", name)
@@ -231,8 +290,9 @@ def _tables(held: dict[str, Tensor]) -> dict[str, Any]:
             continue
         inner = model.setdefault("language_model", {})
         if first == "transformer":
-            inner.setdefault("encoder", {})[rest.replace("attention.", "self_attention.", 1)
-                                            if ".attention." in rest else rest] = tensor  # fmt: skip
+            inner.setdefault("encoder", {})[
+                rest.replace("attention.", "self_attention.", 1) if ".attention." in rest else rest
+            ] = tensor
         elif first == "pooler":
             inner.setdefault("pooler", {})[rest] = tensor
         else:

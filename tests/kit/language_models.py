@@ -23,17 +23,25 @@ WORDS = [
 ]
 SIZE = {"width": 32, "layers": 2, "heads": 2, "positions": 32}
 LEARNED: dict[str, tuple[Any, Any]] = {
-    "gpt2": (gpt2.Gpt2(**SIZE), clm.Clm()), "bert": (bert.Bert(**SIZE), mlm.Mlm()),
+    "gpt2": (gpt2.Gpt2(**SIZE), clm.Clm()),
+    "bert": (bert.Bert(**SIZE), mlm.Mlm()),
     "modern": (modern.ModernBert(**SIZE, inner=48, window=8), mlm.Mlm()),
     "electra": (electra.Electra(**SIZE, embedding=16), rtd.Rtd()),
     "hybrid": (gpt2.Gpt2(**SIZE), hybrid.Hybrid()),
     "hybrid-modern": (modern.ModernBert(**SIZE, inner=48, window=8), hybrid.Hybrid()),
     "diffusion": (bert.Bert(**SIZE), diffusion.Diffusion()),
-}  # fmt: skip
+}
 SENTENCES = [
-    "the newt swam under it", "the newts swam under it", "a red cat sat on the mat .", "it ran", "a dog ran and ran",
-    "the old cats and the dogs sat under a mat", "newts", "cat", "the cat ran on the old red mat and the dog sat on it",
-]  # fmt: skip
+    "the newt swam under it",
+    "the newts swam under it",
+    "a red cat sat on the mat .",
+    "it ran",
+    "a dog ran and ran",
+    "the old cats and the dogs sat under a mat",
+    "newts",
+    "cat",
+    "the cat ran on the old red mat and the dog sat on it",
+]
 
 
 def tokenizer(folder: Path) -> Tokenizer:

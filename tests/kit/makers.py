@@ -26,9 +26,19 @@ if TYPE_CHECKING:
     from ordsmed.train.job import Job
 
 __all__ = [  # what is drawn for the list of `ordsmed validate`, and what is the tests' own
-    "PAD_SECOND", "SPECIAL", "WORDS", "Source", "build", "change", "digest_of", "invented_text", "job_of", "learned",
-    "make_store", "make_words",
-]  # fmt: skip
+    "PAD_SECOND",
+    "SPECIAL",
+    "WORDS",
+    "Source",
+    "build",
+    "change",
+    "digest_of",
+    "invented_text",
+    "job_of",
+    "learned",
+    "make_store",
+    "make_words",
+]
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,13 @@ def perplexity(
         total += float((losses.double() * mask).sum())
         scored += int(mask.sum())
     loss, ratio = total / (len(tokens) - 1), (len(tokens) - 1) / (original - 1)
-    return {"perplexity": math.exp(min(20, loss)), "adjusted_perplexity": math.exp(min(20, loss * ratio)),
-            "tokens": len(tokens), "original_tokens": original, "scored": scored}  # fmt: skip
+    return {
+        "perplexity": math.exp(min(20, loss)),
+        "adjusted_perplexity": math.exp(min(20, loss * ratio)),
+        "tokens": len(tokens),
+        "original_tokens": original,
+        "scored": scored,
+    }
 
 
 @torch.no_grad()

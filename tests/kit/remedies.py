@@ -18,8 +18,14 @@ from ordsmed.cli import flags, verb
 CODE, OPTION = re.compile(r"`([^`]+)`"), re.compile(r"(?<![\w./-])--[a-z][a-z0-9-]*")
 SETTING = re.compile(r"([a-z_]+(?:\[\d+\])?(?:\.[a-z_]+)*)=")
 VALUES = {"N": "2", "H": "1", "X": "1", "SECONDS": "1", "SHARE": "0.5"}  # for the placeholders of options
-KINDS = {"model": "models", "objective": "objectives", "optimizer": "optimizers", "task": "tasks",
-         "tokenizer": "tokenizers", "source": "corpora"}  # fmt: skip
+KINDS = {
+    "model": "models",
+    "objective": "objectives",
+    "optimizer": "optimizers",
+    "task": "tasks",
+    "tokenizer": "tokenizers",
+    "source": "corpora",
+}
 INVENTED = {"act", "deed", "another", "outer"}  # verbs of tests
 OTHERS = {"--ckpt-format", "--account", "--constraint", "--exclude"}  # options of other programs
 

@@ -11,9 +11,11 @@ CONTROL, OWN, UNUSED, BYTE = 3, 4, 5, 6
 
 
 def model_bytes(
-    pieces: Sequence[tuple[str, float] | tuple[str, float, int]], kind: int = 1,
-    normalizer: dict[int, int] | None = None, **trainer: int,
-) -> bytes:  # fmt: skip
+    pieces: Sequence[tuple[str, float] | tuple[str, float, int]],
+    kind: int = 1,
+    normalizer: dict[int, int] | None = None,
+    **trainer: int,
+) -> bytes:
     """A .model of these pieces, <unk> before them; kind: 1 unigram, 2 bpe, 3 word, 4 char."""
     data = b""
     for piece, score, *what in [("<unk>", 0.0, 2), *pieces]:

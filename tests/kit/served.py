@@ -28,9 +28,15 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    models: Mapping[str, Path | str], *, access: Any = None, batch: BatchLimits | None = None,
-    checkpoints: bool = False, indexes: Sequence[str] = (), connections: Mapping[str, int] | None = None, **limits: Any,
-) -> Iterator[Running]:  # fmt: skip
+    models: Mapping[str, Path | str],
+    *,
+    access: Any = None,
+    batch: BatchLimits | None = None,
+    checkpoints: bool = False,
+    indexes: Sequence[str] = (),
+    connections: Mapping[str, int] | None = None,
+    **limits: Any,
+) -> Iterator[Running]:
     """Serves these, by their names, until the block ends."""
     from ordsmed.serve.app import Access, Door
     from ordsmed.serve.connections import ConnectionLimits

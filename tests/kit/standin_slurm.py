@@ -36,24 +36,39 @@ def facts_of(site: Any) -> dict[str, Any]:
     }
     partitions = [
         {
-            "name": part.name, "queue": part.queue or part.name, "quality": part.quality,
+            "name": part.name,
+            "queue": part.queue or part.name,
+            "quality": part.quality,
             "usual": not part.queue and not part.quality,
-            "hours": part.hours, "least": part.least_nodes or 1, "nodes": part.nodes, "cores": part.cores,
-            "memory": part.memory, "gpu": "" if part.gpu == "none" else _kind(part), "gpus": part.gpus,
-            "least_gpus": part.least_gpus or 0, "most_gpus": part.most_gpus, "ask_memory": part.ask_memory,
-            "whole": bool(part.whole_nodes), "features": [part.constraint] if part.constraint else [], "up": "up",
+            "hours": part.hours,
+            "least": part.min_nodes or 1,
+            "nodes": part.nodes,
+            "cores": part.cores,
+            "memory": part.memory,
+            "gpu": "" if part.gpu == "none" else _kind(part),
+            "gpus": part.gpus,
+            "min_gpus": part.min_gpus or 0,
+            "max_gpus": part.max_gpus,
+            "ask_memory": part.ask_memory,
+            "whole": bool(part.whole_nodes),
+            "features": [part.constraint] if part.constraint else [],
+            "up": "up",
             "arch": part.arch,
         }
         for part in site.partition
-    ]  # fmt: skip
+    ]
     for part in site.partition:
         if part.quality:
             qualities.setdefault(part.quality, {"hours": None, "nodes": None, "gpus": None, "of": [part.name]})
     modules = [*site.modules, *(name for part in site.partition for name in part.modules)]
     return {
-        "partitions": partitions, "qualities": qualities, "accounts": ["x"], "keeps_accounts": True,
-        "needs_account": site.account == "required", "modules": list(dict.fromkeys(modules)),
-    }  # fmt: skip
+        "partitions": partitions,
+        "qualities": qualities,
+        "accounts": ["x"],
+        "keeps_accounts": True,
+        "needs_account": site.account == "required",
+        "modules": list(dict.fromkeys(modules)),
+    }
 
 
 def _kind(part: Any) -> str:
@@ -133,9 +148,9 @@ def sbatch(words: list[str], facts: dict[str, Any]) -> None:
     if nodes > (quality.get("nodes") or part["nodes"] or nodes) or nodes < part["least"]:
         raise Refused("Batch job submission failed: Node count specification invalid")
     total = gpus * nodes
-    if gpus > (part["gpus"] or gpus) or total > (quality.get("gpus") or part["most_gpus"] or total):
+    if gpus > (part["gpus"] or gpus) or total > (quality.get("gpus") or part["max_gpus"] or total):
         raise Refused("Batch job submission failed: Requested node configuration is not available")
-    if part["gpu"] and "array" not in options and total < part["least_gpus"]:
+    if part["gpu"] and "array" not in options and total < part["min_gpus"]:
         raise Refused("Batch job submission failed: Requested node configuration is not available")
     tasks = int(options.get("ntasks-per-node", 1))
     cores = int(options.get("cpus-per-task", 1)) * tasks
@@ -211,11 +226,19 @@ def sinfo(words: list[str], facts: dict[str, Any]) -> None:
     for part in facts["partitions"]:
         gres = f"gpu:{part['gpu']}:{part['gpus'] or 1}(S:0-1)" if part["gpu"] else "(null)"
         values = {
-            "P": part["queue"] + ("*" if part["usual"] else ""), "R": part["queue"], "a": part["up"],
-            "l": _limit(part["hours"]), "c": str(part["cores"] or 64), "m": str(round((part["memory"] or 256) * 1024)),
-            "G": gres, "s": f"{part['least']}-{part['nodes'] or 'infinite'}", "D": "10", "T": "idle",
-            "h": "EXCLUSIVE" if part["whole"] else "NO", "f": ",".join(part["features"]) or "(null)",
-        }  # fmt: skip
+            "P": part["queue"] + ("*" if part["usual"] else ""),
+            "R": part["queue"],
+            "a": part["up"],
+            "l": _limit(part["hours"]),
+            "c": str(part["cores"] or 64),
+            "m": str(round((part["memory"] or 256) * 1024)),
+            "G": gres,
+            "s": f"{part['least']}-{part['nodes'] or 'infinite'}",
+            "D": "10",
+            "T": "idle",
+            "h": "EXCLUSIVE" if part["whole"] else "NO",
+            "f": ",".join(part["features"]) or "(null)",
+        }
         print("|".join(values[letter] for letter in re.findall(r"%(\w)", form)))
 
 

@@ -39,16 +39,25 @@ def test_columns_go_by_their_names_else_by_their_order(tmp_path: Path, row: dict
 
 SQUAD = {
     "data": [
-        {"title": "t", "paragraphs": [
-            {"context": "Rain falls. Newts swim.", "qas": [
-                {"id": "1", "question": " What falls?", "answers": [{"text": "Rain", "answer_start": 0}]},
-                {"id": "2", "question": "What flies?", "answers": [], "is_impossible": True},
-                {"id": "3", "question": "What swims?", "answers": [{"text": "Newts", "answer_start": 12}]},
-            ]},
-            {"context": "", "qas": [{"id": "4", "question": "What?", "answers": [{"text": "x", "answer_start": 0}]}]},
-        ]},
+        {
+            "title": "t",
+            "paragraphs": [
+                {
+                    "context": "Rain falls. Newts swim.",
+                    "qas": [
+                        {"id": "1", "question": " What falls?", "answers": [{"text": "Rain", "answer_start": 0}]},
+                        {"id": "2", "question": "What flies?", "answers": [], "is_impossible": True},
+                        {"id": "3", "question": "What swims?", "answers": [{"text": "Newts", "answer_start": 12}]},
+                    ],
+                },
+                {
+                    "context": "",
+                    "qas": [{"id": "4", "question": "What?", "answers": [{"text": "x", "answer_start": 0}]}],
+                },
+            ],
+        }
     ]
-}  # fmt: skip
+}
 
 
 def test_squads_questions_are_pairs_with_their_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,8 +77,22 @@ def test_squads_questions_are_pairs_with_their_contexts(tmp_path: Path, capsys: 
     ]
     assert read_pairs(jsonl(tmp_path, *rows)) == [PairRow(1, *wanted[0]), PairRow(3, *wanted[1])]
     assert "left out 1 of 3 questions" in "".join(capsys.readouterr())
-    nested.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a", "qas": [
-        {"id": "1", "question": "b", "answers": [], "is_impossible": True}]}]}]}))  # fmt: skip
+    nested.write_text(
+        json.dumps(
+            {
+                "data": [
+                    {
+                        "paragraphs": [
+                            {
+                                "context": "a",
+                                "qas": [{"id": "1", "question": "b", "answers": [], "is_impossible": True}],
+                            }
+                        ]
+                    }
+                ]
+            }
+        )
+    )
     with pytest.raises(DataError, match="no question that a context answers"):
         read_pairs(nested)
     plain = tmp_path / "list.json"

@@ -272,7 +272,7 @@ OFFICIAL = {
         "index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is wet.\t0\n",
         "index\tsentence1\tsentence2\n0\tIt rains.\tIt is wet.\n",
     ),
-}  # fmt: skip
+}
 FIRST = {
     "cola": ["It rains."],
     "sst-2": ["a fine film "],
@@ -323,8 +323,10 @@ def test_every_task_reads_the_official_files(official: Path, name: str) -> None:
 def entailed(tmp_path: Path) -> Path:
     """XNLI's files as they are published, with a row of each of two languages; a training file a language."""
     names = ["language", "gold_label", "a", "b", "c", "d", "sentence1", "sentence2", "promptID"]
-    rows = ["\t".join([language, gold, *"abcd", f"{language} rain", f"{language} wet", "7"])
-            for language, gold in (("de", "neutral"), ("en", "contradiction"))]  # fmt: skip
+    rows = [
+        "\t".join([language, gold, *"abcd", f"{language} rain", f"{language} wet", "7"])
+        for language, gold in (("de", "neutral"), ("en", "contradiction"))
+    ]
     (tmp_path / "XNLI-1.0").mkdir()
     (tmp_path / "XNLI-MT-1.0/multinli").mkdir(parents=True)
     for split in ("dev", "test"):
@@ -451,8 +453,9 @@ def test_the_full_diagnostics_tell_what_is_right(tmp_path: Path) -> None:
     )
     found, split = glue.read(glue.named("mnli"), tmp_path / "diagnostic-full.tsv")
     assert (split, found.columns) == (
-        "test_diagnostic", {"text": ["It rains."], "second": ["Sun."], "label": ["neutral"]}
-    )  # fmt: skip
+        "test_diagnostic",
+        {"text": ["It rains."], "second": ["Sun."], "label": ["neutral"]},
+    )
 
 
 def test_finding_is_tolerant_and_other_sizes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -494,11 +497,17 @@ def test_real_files(shared_data: Path, name: str, train: int, dev: int) -> None:
 @pytest.mark.parametrize(
     ("name", "label", "known"),
     [
-        ("sts-b", "0", True), ("sts-b", "5", True), ("sts-b", "5.1", False), ("sts-b", "-0.1", False),
-        ("sts-b", "x", False), ("rte", "1", True), ("rte", "not_entailment", True), ("rte", "2", False),
+        ("sts-b", "0", True),
+        ("sts-b", "5", True),
+        ("sts-b", "5.1", False),
+        ("sts-b", "-0.1", False),
+        ("sts-b", "x", False),
+        ("rte", "1", True),
+        ("rte", "not_entailment", True),
+        ("rte", "2", False),
         ("mnli", "2", True),
     ],
-)  # fmt: skip
+)
 def test_labels_of_a_task_are_known(name: str, label: str, known: bool) -> None:
     assert glue.named(name).understands(label) == known
 
@@ -512,7 +521,9 @@ def test_tasks_have_their_scores_and_numbers_of_labels() -> None:
     """The first score is that of record; numbers of labels are those of the copies on Hugging Face."""
     first = {name: task.metrics[0] for name, task in glue.TASKS.items()}
     assert {name: score for name, score in first.items() if score != "accuracy"} == {
-        "cola": "matthews", "sts-b": "spearman"}  # fmt: skip
+        "cola": "matthews",
+        "sts-b": "spearman",
+    }
     assert [glue.TASKS["mnli"].plain(n) for n in "012"] == ["entailment", "neutral", "contradiction"]
     for name in ("qnli", "rte"):
         assert [glue.TASKS[name].plain(n) for n in "01"] == ["entailment", "not_entailment"]
@@ -659,7 +670,14 @@ def test_the_tasks_are_as_the_benchmark_has_them() -> None:
     """Rows, columns, labels, files, scores: who changes one says so in the change log, and the digest here."""
     assert digest_of(glue, "TASKS BESIDE INDEX UNKNOWN MRPC STS") == "3d090926"
     assert {name: sum(task.rows.values()) for name, task in glue.TASKS.items()} == {
-        "cola": 10657, "sst-2": 70042, "mrpc": 5801, "sts-b": 8628, "qqp": 795241, "mnli": 433096, "qnli": 115669,
-        "rte": 5767, "wnli": 852,
-    }  # fmt: skip
+        "cola": 10657,
+        "sst-2": 70042,
+        "mrpc": 5801,
+        "sts-b": 8628,
+        "qqp": 795241,
+        "mnli": 433096,
+        "qnli": 115669,
+        "rte": 5767,
+        "wnli": 852,
+    }
     assert digest_of(tables, "ENDINGS PACKED") == "04804bde"

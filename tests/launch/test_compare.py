@@ -79,11 +79,20 @@ def test_a_machine_that_is_as_the_file_says(machine: Any) -> None:
     assert told(report) == []
     same = told(report, "same")
     assert {
-        "partition gpu: hours 48", "partition gpu: cores 64", "partition gpu: memory 500", "partition gpu: nodes 8",
-        "partition gpu: gpus 4", "partition cpu: memory 178.5", "a job for gpu: sbatch takes it", "qos devel: is there",
-        "memory of gpu: must be asked for", "memory of cpu: need not be asked for", "account: x",
-        "modules of gpu: NRIS/GPU loads", "modules of gpu: PyTorch/2.8.0 loads",
-    } <= set(same)  # fmt: skip
+        "partition gpu: hours 48",
+        "partition gpu: cores 64",
+        "partition gpu: memory 500",
+        "partition gpu: nodes 8",
+        "partition gpu: gpus 4",
+        "partition cpu: memory 178.5",
+        "a job for gpu: sbatch takes it",
+        "qos devel: is there",
+        "memory of gpu: must be asked for",
+        "memory of cpu: need not be asked for",
+        "account: x",
+        "modules of gpu: NRIS/GPU loads",
+        "modules of gpu: PyTorch/2.8.0 loads",
+    } <= set(same)
     assert told(report, "not_asked") == [
         "network: whether nodes of jobs reach the internet; `ordsmed doctor` in a job tells"
     ]
@@ -111,17 +120,21 @@ def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
         (gpu(gpu="h100"), 'partition gpu: gpu "A100" in the file, "H100" here; write `gpu = "H100"`'),
         (gpu(whole=True), ""),
         (gpu(features=["faster"]), "partition gpu: no node has the feature fast; did you mean `faster`?"),
-        (gpu(ask_memory="optional"), "memory of gpu: sbatch takes a job that asks for none; write `ask_memory = \"opt"),
+        (gpu(ask_memory="optional"), 'memory of gpu: sbatch takes a job that asks for none; write `ask_memory = "opt'),
         (lambda facts: facts["partitions"][1].update(ask_memory="required"), "memory of cpu: a job must ask for it"),
         (lambda facts: facts["accounts"].remove("x"), "account: x is none of yours"),
         (lambda facts: facts["qualities"].pop("devel"), "qos devel: Slurm has none of that name; there are: normal"),
         (lambda facts: facts["qualities"]["devel"].update(hours=1), "qos devel: hours 2 in the file, 1 here; write `h"),
-        (lambda facts: facts.update(modules=["NRIS/GPU", "PyTorch/2.9.1"]),
-         "modules of gpu: PyTorch/2.8.0 does not load; there are PyTorch/2.9.1"),
-        (lambda facts: facts.update(modules=["PyTorch/2.8.0"]),
-         "modules of gpu: NRIS/GPU does not load; there is none called NRIS"),
+        (
+            lambda facts: facts.update(modules=["NRIS/GPU", "PyTorch/2.9.1"]),
+            "modules of gpu: PyTorch/2.8.0 does not load; there are PyTorch/2.9.1",
+        ),
+        (
+            lambda facts: facts.update(modules=["PyTorch/2.8.0"]),
+            "modules of gpu: NRIS/GPU does not load; there is none called NRIS",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_differs_is_told_with_the_line_to_write(machine: Any, change: Any, line: str) -> None:
     lines = told(machine(change))
     assert [text for text in lines if text.startswith(line)] if line else lines == []

@@ -22,8 +22,12 @@ from ordsmed.machines.cluster.submit import check_packed
 STAND_INS = {
     "sbcast": 'shift; [ ! -e no-sbcast ] || exit 1; cp "$1" "$2"',
     "srun": 'echo "$*" >>calls; while [ "${1#--}" != "$1" ]; do shift; done; exec "$@"',
-    "squeue": "echo n1", "scontrol": "echo n1", "sinfo": "true", "scancel": "true", "sbatch": "true",
-}  # fmt: skip
+    "squeue": "echo n1",
+    "scontrol": "echo n1",
+    "sinfo": "true",
+    "scancel": "true",
+    "sbatch": "true",
+}
 
 
 @pytest.fixture
@@ -93,8 +97,13 @@ def run(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     for name, text in STAND_INS.items():
         (tools / name).write_text(f"#!/bin/bash\n{text}\n")
         (tools / name).chmod(0o755)
-    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1",
-           "SLURM_JOB_NUM_NODES": "1"}  # fmt: skip
+    env = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURM_JOB_NUM_NODES": "1",
+    }
     (folder / "job.sh").write_text(script)
     with (folder / "log").open("w") as log:
         return subprocess.run(

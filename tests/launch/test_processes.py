@@ -47,8 +47,16 @@ def test_a_process_stands_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     (command, how), (_, again) = begun
     assert command == [sys.executable, "-m", "ordsmed", "pretrain", "x"]
     assert (how["start_new_session"], how["preexec_fn"]) == (True, local.end_with_parent)
-    wanted = {"RANK": "2", "LOCAL_RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": "4567", "ORDSMED_DEVICES": "4", "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
+    wanted = {
+        "RANK": "2",
+        "LOCAL_RANK": "2",
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "4567",
+        "ORDSMED_DEVICES": "4",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
     assert wanted.items() <= how["env"].items()
     assert how["env"]["PATH"] == os.environ["PATH"]
     assert again["env"]["TORCH_CPP_LOG_LEVEL"] == "INFO"
@@ -91,15 +99,23 @@ def test_what_is_heard_is_passed_on_to_who_is_left() -> None:
 @pytest.mark.parametrize(
     ("first", "heard", "wanted", "said"),
     [
-        (None, [], (0, False), ""), ((1, 3), [], (3, False), ""), ((1, 3), [15], (3, True), ""),
+        (None, [], (0, False), ""),
+        ((1, 3), [], (3, False), ""),
+        ((1, 3), [15], (3, True), ""),
         ((1, -9), [], (137, False), "rank 1 was ended by SIGKILL; start the same command again"),
-        ((1, -15), [15], (143, True), ""), ((0, 143), [], (143, True), ""), ((0, 137), [], (137, False), ""),
+        ((1, -15), [15], (143, True), ""),
+        ((0, 143), [], (143, True), ""),
+        ((0, 137), [], (137, False), ""),
     ],
-)  # fmt: skip
+)
 def test_how_an_attempt_ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], first: Any, heard: list[int], wanted: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    first: Any,
+    heard: list[int],
+    wanted: Any,
     said: str,
-) -> None:  # fmt: skip
+) -> None:
     """Who was asked, itself or by way of its launcher, is not begun again."""
     import contextlib
 
@@ -116,7 +132,7 @@ def test_how_an_attempt_ended(
 
 def test_as_many_as_a_machine_bears(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(local.host, "most_processes", lambda: 64)
+    monkeypatch.setattr(local.host, "max_processes", lambda: 64)
     monkeypatch.setattr(local, "_once", lambda words, devices: asked.append(devices) or (0, False))
     assert local.start(["x"], 64) == 0
     with pytest.raises(RecipeError, match="--devices: found 65 processes; wanted at most 64 on this machine"):
@@ -156,14 +172,21 @@ def test_a_process_hears_that_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("ends", "restarts", "status", "attempts"),
     [
-        ([(1, False), (0, False), (9, False)], 5, 0, 2), ([(1, False)] * 9, 2, 1, 3), ([(1, False)], 0, 1, 1),
-        ([(2, False), (143, True)], 5, 143, 2), ([(0, False)], 3, 0, 1),
+        ([(1, False), (0, False), (9, False)], 5, 0, 2),
+        ([(1, False)] * 9, 2, 1, 3),
+        ([(1, False)], 0, 1, 1),
+        ([(2, False), (143, True)], 5, 143, 2),
+        ([(0, False)], 3, 0, 1),
     ],
-)  # fmt: skip
+)
 def test_how_often_all_begin_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ends: list[tuple[int, bool]], restarts: int,
-    status: int, attempts: int,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ends: list[tuple[int, bool]],
+    restarts: int,
+    status: int,
+    attempts: int,
+) -> None:
     """Until all went well, somebody asked to stop, or that was enough; what was saved is not deleted."""
     left, seen = iter(ends), list[list[str]]()
     monkeypatch.setattr(local, "_once", lambda words, devices: seen.append(list(words)) or next(left))

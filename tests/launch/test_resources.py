@@ -109,8 +109,12 @@ def test_what_is_not_known_is_told() -> None:
 def test_options_of_one_s_own() -> None:
     words = ["--exclude=n12", "--reservation", "x y", "--comment=a 'b'", "-x", "n3", "--gres=nvme:100", "--exclusive"]
     assert resources.options(words[:4] + words[6:], place()) == (
-        "--exclude=n12", "--reservation 'x y'", "'--comment=a '\"'\"'b'\"'\"''", "--gres=nvme:100", "--exclusive",
-    )  # fmt: skip
+        "--exclude=n12",
+        "--reservation 'x y'",
+        "'--comment=a '\"'\"'b'\"'\"''",
+        "--gres=nvme:100",
+        "--exclusive",
+    )
     assert resources.options(words[4:6], place()) == ("-x n3",)
     assert resources.options([], place()) == ()
 
@@ -118,18 +122,34 @@ def test_options_of_one_s_own() -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["--partition=b"], "name it by `--site SITE:PARTITION`"), (["-p", "b"], "name it by `--site SITE:PARTITION`"),
-        (["-N2"], "write `--nodes`"), (["--mem=3G"], "write `--mem`"), (["--mem-per-cpu=3G"], "write `--mem`"),
-        (["--time", "3"], "write `--time`"), (["-A", "me"], "write `--account`"), (["--qos=q"], "write `--qos`"),
-        (["--gres=gpu:2"], "write `--gpus`"), (["--gres", "gpu:2"], "write `--gpus`"), (["-G2"], "write `--gpus`"),
-        (["-c", "2"], "write `--cpus-per-task`"), (["-n2"], "write `--tasks`"), (["--array=1-3"], "write `--parts`"),
-        (["--signal=USR1@3"], "write `--save`"), (["--no-requeue"], "`--chain`"), (["--dependency=afterok:1"], "`--ch"),
-        (["--output=x"], "`--status` lists"), (["--wrap=ls"], "the script says"), (["-J", "x"], "follows from the rec"),
-        (["--exclude=a", "-x", "b"], "Slurm takes the last alone"), (["n12"], "--exclude=n12 --reservation=x"),
-        (["--exclude=a", "b"], "--exclude=n12 --reservation=x"), (["--comment=a\nb"], "each in one line"),
-        (["--constraint=c"], "a file of your own may say another"), (["--exclusive"], "a file of your own may say"),
+        (["--partition=b"], "name it by `--site SITE:PARTITION`"),
+        (["-p", "b"], "name it by `--site SITE:PARTITION`"),
+        (["-N2"], "write `--nodes`"),
+        (["--mem=3G"], "write `--mem`"),
+        (["--mem-per-cpu=3G"], "write `--mem`"),
+        (["--time", "3"], "write `--time`"),
+        (["-A", "me"], "write `--account`"),
+        (["--qos=q"], "write `--qos`"),
+        (["--gres=gpu:2"], "write `--gpus`"),
+        (["--gres", "gpu:2"], "write `--gpus`"),
+        (["-G2"], "write `--gpus`"),
+        (["-c", "2"], "write `--cpus-per-task`"),
+        (["-n2"], "write `--tasks`"),
+        (["--array=1-3"], "write `--parts`"),
+        (["--signal=USR1@3"], "write `--save`"),
+        (["--no-requeue"], "`--chain`"),
+        (["--dependency=afterok:1"], "`--ch"),
+        (["--output=x"], "`--status` lists"),
+        (["--wrap=ls"], "the script says"),
+        (["-J", "x"], "follows from the rec"),
+        (["--exclude=a", "-x", "b"], "Slurm takes the last alone"),
+        (["n12"], "--exclude=n12 --reservation=x"),
+        (["--exclude=a", "b"], "--exclude=n12 --reservation=x"),
+        (["--comment=a\nb"], "each in one line"),
+        (["--constraint=c"], "a file of your own may say another"),
+        (["--exclusive"], "a file of your own may say"),
     ],
-)  # fmt: skip
+)
 def test_options_that_contradict_the_script_are_refused(words: list[str], remedy: str) -> None:
     with pytest.raises(RecipeError, match=r"contradicts|found") as refused:
         resources.options(words, place(constraint="a", also=("--exclusive=user",)))
@@ -207,8 +227,11 @@ def test_a_slice_is_not_the_whole_gpu(tmp_path: Path) -> None:
 
 
 def test_environment_and_modules_of_a_partition_follow_the_site_s() -> None:
-    where = Destination("x", Site(modules=("a",), environment={"A": "1", "B": "1"}),
-                        Partition("p", modules=("b",), environment={"B": "2"}))  # fmt: skip
+    where = Destination(
+        "x",
+        Site(modules=("a",), environment={"A": "1", "B": "1"}),
+        Partition("p", modules=("b",), environment={"B": "2"}),
+    )
     assert where.modules == ("a", "b")
     assert where.environment == {"A": "1", "B": "2"}
     assert slurm._expanded("/tmp/${USER}-a b") == "/tmp/\"${USER}\"'-a b'"

@@ -48,8 +48,8 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ('"gpu"', '"g pu"', r"partition\[1\].name: found 'g pu'; wanted one word"),
         ("", "gpus = 0", r"partition\[1\].gpus: found 0; wanted more than 0"),
         ("", 'mig = "1g"', r"partition\[1\].mig: found 1g; wanted a slice as NVIDIA writes it: 1g.12gb"),
-        ("", "least_nodes = 4\nnodes = 2", r"least_nodes: found 4, above `nodes` of 2; wanted at most that"),
-        ("", "least_gpus = 4\nmost_gpus = 2", r"least_gpus: found 4, above `most_gpus` of 2"),
+        ("", "min_nodes = 4\nnodes = 2", r"min_nodes: found 4, above `nodes` of 2; wanted at most that"),
+        ("", "min_gpus = 4\nmost_gpus = 2", r"min_gpus: found 4, above `max_gpus` of 2"),
         ('gpu = "V100"', 'memory_flag = "--mem-per-gpu"', r"memory_flag: found --mem-per-gpu where `gpu` is none"),
         ("", 'ask_memory = "yes"', r"ask_memory: found 'yes'; wanted one of"),
         ("", "memory_per_core = -1.0", r"memory_per_core: found -1.0; wanted more than 0"),
@@ -58,7 +58,7 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ("", '[[quality]]\nname = "q"\npartitions = ["gpus"]', r"quality: q is of gpus; did you mean `gpu`"),
         ("", "gpus = 2.5", r"partition\[1\].gpus: found 2.5; wanted a whole number"),
         ("", 'precision = "bf16"', r"partition\[1\].precision: found bf16, which V100 has no units for"),
-        ('gpu = "V100"', 'gpus = 4', r"partition\[1\].gpus: found 4 where `gpu` is none"),
+        ('gpu = "V100"', "gpus = 4", r"partition\[1\].gpus: found 4 where `gpu` is none"),
         ('gpu = "V100"', 'precision = "fp16"', r"partition\[1\].precision: found fp16 where no GPU is known"),
         ('"V100"', '"GH200"', r"partition\[1\].arch: found x86_64 with GH200; wanted aarch64"),
         ("", 'ask = "--gres=gpu:4"', r"partition\[1\].ask: found --gres=gpu:4; wanted a flag of sbatch with \{gpus\}"),
@@ -70,7 +70,7 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ('"slurm"', '"slum"', r"scheduler: found 'slum'; wanted one of"),
         ('"slurm"', '"slurm"\nmoduls = []', r"moduls: unknown setting; did you mean `modules`"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(file: Any, this: str, that: str, complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         read(file(this, that))
@@ -92,7 +92,11 @@ def test_precision_and_tokens_follow_from_the_gpu(file: Any) -> None:
     assert Partition("x", precision="fp32").layout == {"device": "cpu", "precision": "fp32"}
     assert Partition("x", gpu="A100-80", precision="tf32").layout["precision"] == "tf32"
     assert {name: gpu.precision for name, gpu in GPUS.items() if gpu.precision != "bf16"} == {
-        "P100": "fp32", "V100": "fp16", "V100-32": "fp16", "T4": "fp16"}  # fmt: skip
+        "P100": "fp32",
+        "V100": "fp16",
+        "V100-32": "fp16",
+        "T4": "fp16",
+    }
     assert [name for name, gpu in GPUS.items() if not gpu.tensor_cores] == ["P100"]
     assert GPUS["V100"].wheels == "cu126"
     assert (GPUS["T4"].wheels, GPUS["MI250X"].wheels) == ("cu126 or newer", "rocm")
@@ -130,10 +134,11 @@ def test_all_are_listed() -> None:
         ("stopping", "2026-08-31", "2026-09-01", "was to stop 2026-08-31"),
         ("stopping", "2026-08", "2026-08-31", "stopping 2026-08"),
         ("stopping", "2026-08", "2026-09-01", "was to stop 2026-08"),
-        ("stopping", "", "2026-09-01", "stopping"), ("running", "", "2026-09-01", "running"),
+        ("stopping", "", "2026-09-01", "stopping"),
+        ("running", "", "2026-09-01", "running"),
         ("retired", "", "2026-09-01", "out of service"),
     ],
-)  # fmt: skip
+)
 def test_what_is_out_of_service(
     file: Any, monkeypatch: pytest.MonkeyPatch, state: Any, until: str, today: str, told: str
 ) -> None:
@@ -233,8 +238,12 @@ NodeName=s1 Arch=x86_64 CPUTot=24 RealMemory=64000 Gres=gpu:a100_1g.5gb:7(S:0) P
 
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    told = {"partition": PARTITIONS, "node": NODES, "bash": "foo/1\nPyTorch/2.9.1-foss\npytorch/2.7\n",
-            "sacctmgr": "normal|\nshort|02:00:00\nidle|\n"}  # fmt: skip
+    told = {
+        "partition": PARTITIONS,
+        "node": NODES,
+        "bash": "foo/1\nPyTorch/2.9.1-foss\npytorch/2.7\n",
+        "sacctmgr": "normal|\nshort|02:00:00\nidle|\n",
+    }
     monkeypatch.setattr(new_site.shutil, "which", lambda name: name if name != "apptainer" else None)
     monkeypatch.setattr(new_site, "_answer", lambda words: told[words[2] if words[0] == "scontrol" else words[0]])
     return told
@@ -249,7 +258,7 @@ def test_a_new_site_comes_from_what_slurm_says(slurm: dict[str, str], tmp_path: 
     assert (mixed.gpu, mixed.arch, mixed.hours) == ("unknown", "unknown", None)
     assert "nodes of several kinds" in mixed.note
     assert (slices.gpu, slices.mig, slices.gpus, slices.ask) == ("A100", "1g.5gb", 7, "--gres=gpu:a100_1g.5gb:{gpus}")
-    assert (slices.whole_nodes, slices.least_nodes, slices.nodes, slices.hours) == (True, 2, 8, 0.5)
+    assert (slices.whole_nodes, slices.min_nodes, slices.nodes, slices.hours) == (True, 2, 8, 0.5)
     assert (slices.ask_memory, long.ask_memory, site.runtime) == ("optional", "unknown", "singularity")
     assert [(one.name, one.hours) for one in site.quality] == [("short", 2), ("idle", None)]
     assert site.without_gpus is short
@@ -261,9 +270,19 @@ def test_a_new_site_comes_from_what_slurm_says(slurm: dict[str, str], tmp_path: 
 
 @pytest.mark.parametrize(
     ("kind", "gpu"),
-    [("v100", "V100"), ("gh200", "GH200"), ("nvidia_h100_80gb_hbm3", "H100"), ("p100", "P100"), ("v100-32g", "V100-32"),
-     ("mi250x", "MI250X"), ("a100", "A100"), ("nvidia_a100_80gb_pcie", "A100-80"), ("k80", "unknown"), ("", "unknown")],
-)  # fmt: skip
+    [
+        ("v100", "V100"),
+        ("gh200", "GH200"),
+        ("nvidia_h100_80gb_hbm3", "H100"),
+        ("p100", "P100"),
+        ("v100-32g", "V100-32"),
+        ("mi250x", "MI250X"),
+        ("a100", "A100"),
+        ("nvidia_a100_80gb_pcie", "A100-80"),
+        ("k80", "unknown"),
+        ("", "unknown"),
+    ],
+)
 def test_gpus_by_slurm_s_words(kind: str, gpu: str) -> None:
     assert new_site._named(kind) == gpu
 

@@ -53,8 +53,11 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
     recipe = dataclasses.replace(recipe, layout=layout)
     before = live_bytes() if case.get("measure") else 0
     job = build(recipe, init_mesh(met, shape))
-    rows = [n for micro in next(loop.load(job.rows(0), job.share(0), 3, 4, workers=0, device=job.ranks.device))
-            for n in micro.numbers.tolist()]  # fmt: skip
+    rows = [
+        n
+        for micro in next(loop.load(job.rows(0), job.share(0), 3, 4, workers=0, device=job.ranks.device))
+        for n in micro.numbers.tolist()
+    ]
     first = 0
     if case.get("restore"):
         found = checkpoint.latest(Path(case["restore"]) / "checkpoints", place="test")
@@ -93,10 +96,12 @@ def work(case: dict[str, Any], met: Ranks, folder: Path) -> dict[str, Any]:
         saving.save(first + len(lines), final=True)
         found_out["copied"] = sum(
             t.numel() * t.element_size()
-            for kind in (checkpoint._weights(job.objective, job.ranks, job.parallel.rows),
-                         checkpoint._moments(job.optimizer, job.parts, job.ranks, job.parallel.rows))
+            for kind in (
+                checkpoint._weights(job.objective, job.ranks, job.parallel.rows),
+                checkpoint._moments(job.optimizer, job.parts, job.ranks, job.parallel.rows),
+            )
             for t in saving.writer._copied(kind, set())[0].values()
-        )  # fmt: skip
+        )
     del job
     return found_out
 

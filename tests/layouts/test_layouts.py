@@ -97,15 +97,20 @@ OPTIONS: dict[str, list[str]] = {
 }
 SWITCHES = [option for option, words in OPTIONS.items() if len(words) == 1]
 MEASURED: list[Case] = [  # memory is asked about in these
-    ("bert mlm", (1, 2, 1), "plain"), ("bert mlm", (1, 4, 1), "plain"), ("bert mlm", (2, 2, 1), "plain"),
-    ("bert mlm", (1, 1, 2), "plain"), ("bert mlm", (1, 1, 2), "recomputed"),
-]  # fmt: skip
+    ("bert mlm", (1, 2, 1), "plain"),
+    ("bert mlm", (1, 4, 1), "plain"),
+    ("bert mlm", (2, 2, 1), "plain"),
+    ("bert mlm", (1, 1, 2), "plain"),
+    ("bert mlm", (1, 1, 2), "recomputed"),
+]
 
 
 SMOKE: list[Case] = [  # of four processes, in CI; hand-overs and going on meet the other meshes
     *(case for case in MEASURED if case[1] in SHAPES[4]),
-    ("bert mlm", (1, 2, 2), "kept-whole"), ("electra rtd", (2, 1, 2), "plain"), ("elmo bilm", (2, 2, 1), "plain"),
-]  # fmt: skip
+    ("bert mlm", (1, 2, 2), "kept-whole"),
+    ("electra rtd", (2, 1, 2), "plain"),
+    ("elmo bilm", (2, 2, 1), "plain"),
+]
 COMBINED = {"gpt2 hybrid", "modern hybrid", "modern diffusion"}  # of networks that meet all switches, in CI without any
 CHEAP = {"bert mlm"}  # to compile: once for each length of ragged rows
 
@@ -139,8 +144,11 @@ def meetings(case: Case) -> set[tuple[tuple[str, Any], ...]]:
 
 def every_mesh() -> list[tuple[str, tuple[int, ...]]]:
     """Each family with the meshes of two processes that CI takes it to."""
-    return [(family, shape) for family, shape in itertools.product(FAMILIES, SHAPES[2])
-            if (family in COPIED or shape != (2, 1, 1)) and not cannot_be(family, shape, "plain")]  # fmt: skip
+    return [
+        (family, shape)
+        for family, shape in itertools.product(FAMILIES, SHAPES[2])
+        if (family in COPIED or shape != (2, 1, 1)) and not cannot_be(family, shape, "plain")
+    ]
 
 
 @functools.cache
@@ -212,11 +220,32 @@ def make_recipes(folder: Path) -> dict[str, str]:
         model, objective = name.split()[:2]
         path = folder / f"{name.replace(' ', '-')}.toml"
         data = words if name in WORDY else store
-        lines = [f'data = "{data}"', f'out = "{path.with_suffix("")}"', *more.top, "[layout]", 'device = "cpu"',
-                 "threads = 1", "divisible = 8", "[model]", f'kind = "{model}"', "width = 32", "layers = 2",
-                 "dropout = 0.0", *more.body, *more.model, "[objective]",
-                 f'kind = "{objective}"', *more.objective, "[[phase]]", "steps = 40", "length = 32", "batch = 8",
-                 "rate = 2e-3", "warmup = 2", *more.phase]  # fmt: skip
+        lines = [
+            f'data = "{data}"',
+            f'out = "{path.with_suffix("")}"',
+            *more.top,
+            "[layout]",
+            'device = "cpu"',
+            "threads = 1",
+            "divisible = 8",
+            "[model]",
+            f'kind = "{model}"',
+            "width = 32",
+            "layers = 2",
+            "dropout = 0.0",
+            *more.body,
+            *more.model,
+            "[objective]",
+            f'kind = "{objective}"',
+            *more.objective,
+            "[[phase]]",
+            "steps = 40",
+            "length = 32",
+            "batch = 8",
+            "learning_rate = 2e-3",
+            "warmup = 2",
+            *more.phase,
+        ]
         path.write_text("\n".join(lines) + "\n")
         found[name] = str(path)
     return found
@@ -226,18 +255,31 @@ def moved_case(recipes: dict[str, str], shape: tuple[int, ...]) -> dict[str, Any
     """A model of somebody's under the vocabulary of the store."""
     folder = Path(recipes["bert mlm"]).with_name("theirs")
     words = [f'init="{folder}"', 'vocabulary="transplant"', "model.heads=2", "model.positions=32"]
-    return {"name": name_of("moved", shape, "plain"), "recipe": recipes["bert mlm"], "shape": shape, "steps": 2,
-            "overrides": words}  # fmt: skip
+    return {
+        "name": name_of("moved", shape, "plain"),
+        "recipe": recipes["bert mlm"],
+        "shape": shape,
+        "steps": 2,
+        "overrides": words,
+    }
 
 
 @pytest.fixture(scope="module")
 def alone(at_work: AtWork, recipes: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The same by one process; the option that changes what is learned from (ragged rows) has its own."""
     todo = [
-        {"name": f"{family} {option}", "recipe": recipes[family], "shape": [1, 1, 1], "judge": 40,
-         "overrides": overrides(option), "measure": family == "bert mlm"}
-        for family in FAMILIES for option in ("plain", "ragged") if not cannot_be(family, (1, 1, 1), option)
-    ] + [moved_case(recipes, (1, 1, 1))]  # fmt: skip
+        {
+            "name": f"{family} {option}",
+            "recipe": recipes[family],
+            "shape": [1, 1, 1],
+            "judge": 40,
+            "overrides": overrides(option),
+            "measure": family == "bert mlm",
+        }
+        for family in FAMILIES
+        for option in ("plain", "ragged")
+        if not cannot_be(family, (1, 1, 1), option)
+    ] + [moved_case(recipes, (1, 1, 1))]
     return once(tmp_path_factory, "layouts-1", lambda folder: at_work(folder, 1, todo))[0]  # type: ignore[no-any-return]
 
 
@@ -249,10 +291,16 @@ def found(
     made = {}
     for world in SHAPES:
         todo = [
-            {"name": name_of(*case), "recipe": recipes[case[0]], "shape": case[1], "overrides": overrides(case[2]),
-             "judge": 40, "measure": case in MEASURED}
+            {
+                "name": name_of(*case),
+                "recipe": recipes[case[0]],
+                "shape": case[1],
+                "overrides": overrides(case[2]),
+                "judge": 40,
+                "measure": case in MEASURED,
+            }
             for case in cases(world)
-        ]  # fmt: skip
+        ]
         todo += [moved_case(recipes, shape) for shape in MOVED[world]]
         made[world] = once(tmp_path_factory, f"layouts-{world}", lambda folder, w=world, t=todo: at_work(folder, w, t))
     return made
@@ -333,9 +381,15 @@ def test_layouts_hand_over_to_each_other(at_work: AtWork, recipes: dict[str, str
     case = {"recipe": recipes[family], "judge": 8}
     whole = at_work(tmp_path / "a", 1, [{**case, "name": "whole", "shape": [1, 1, 1], "steps": 16}])[0]["whole"]
     way = [  # processes, mesh, and where it starts from
-        (4, (1, 2, 2), None), (2, (2, 1, 1), 0), (2, (1, 2, 1), 1), (4, (2, 1, 2), 2), (1, (1, 1, 1), 3),
-        (2, (1, 1, 2), 4), (4, (1, 4, 1), 5), (4, (2, 2, 1), 6),
-    ]  # fmt: skip
+        (4, (1, 2, 2), None),
+        (2, (2, 1, 1), 0),
+        (2, (1, 2, 1), 1),
+        (4, (2, 1, 2), 2),
+        (1, (1, 1, 1), 3),
+        (2, (1, 1, 2), 4),
+        (4, (1, 4, 1), 5),
+        (4, (2, 2, 1), 6),
+    ]
     if family in WORDY:
         way = [(4, (2, 2, 1), None), (2, (2, 1, 1), 0), (1, (1, 1, 1), 1), (4, (1, 4, 1), 2), (2, (1, 2, 1), 3)]
     for leg, (world, shape, before) in enumerate(way):
@@ -358,8 +412,11 @@ def test_sixteen_bits_learn_almost_the_same(at_work: AtWork, recipes: Any, tmp_p
         "bf16 exact": ['layout.precision="bf16"', 'layout.exact=["embeddings", "norms", "types"]'],
         "fp16": ['layout.precision="fp16"', 'layout.reduce="fp16"', "layout.recompute=true"],
     }
-    todo = [{"name": f"{shape} {name}", "recipe": recipes[family], "shape": shape, "overrides": words, "steps": 4}
-            for shape in SHAPES[2] for name, words in options.items()]  # fmt: skip
+    todo = [
+        {"name": f"{shape} {name}", "recipe": recipes[family], "shape": shape, "overrides": words, "steps": 4}
+        for shape in SHAPES[2]
+        for name, words in options.items()
+    ]
     one = {"name": "one", "recipe": recipes[family], "shape": [1, 1, 1], "steps": 4}
     exact = np.asarray(at_work(tmp_path / "one", 1, [one])[0]["one"]["lines"])
     for name, made in at_work(tmp_path / "two", 2, todo)[0].items():
@@ -379,8 +436,10 @@ def test_goes_on_exactly_on_every_mesh(
     for shape in meshes:
         case = {"recipe": recipes[family], "shape": shape, "overrides": words}
         saved = str(tmp_path / f"run {shape}")
-        first += [{**case, "name": f"{shape} whole", "steps": 6},
-                  {**case, "name": f"{shape} half", "steps": 3, "save": saved}]  # fmt: skip
+        first += [
+            {**case, "name": f"{shape} whole", "steps": 6},
+            {**case, "name": f"{shape} half", "steps": 3, "save": saved},
+        ]
         then.append({**case, "name": f"{shape} on", "steps": 3, "restore": saved})
     before, after = at_work(tmp_path / "first", world, first), at_work(tmp_path / "then", world, then)
     for shape, rank in itertools.product(meshes, range(world)):
@@ -389,22 +448,38 @@ def test_goes_on_exactly_on_every_mesh(
         assert after[rank][f"{shape} on"]["lines"] == whole[3:], (shape, rank)
 
 
-OPTIMIZERS = ["adamw", '{ kind = "adamw", flavour = "bert" }', "lamb", "muon", "stableadamw", "adagrad"]
+OPTIMIZERS = ["adamw", '{ kind = "adamw", variant = "bert" }', "lamb", "muon", "stableadamw", "adagrad"]
 
 
 def test_every_optimizer_on_every_mesh(at_work: AtWork, recipes: dict[str, str], tmp_path: Path) -> None:
     """Split weights, split layers with a padded vocabulary, and a checkpoint from one to the other."""
     words = {kind: [f"optimizer={kind}" if "{" in kind else f'optimizer="{kind}"'] for kind in OPTIMIZERS}
-    words = {kind: [*some, "phase.rate=0.02"] if kind in ("lamb", "adagrad") else some for kind, some in words.items()}
+    words = {
+        kind: [*some, "phase.learning_rate=0.02"] if kind in ("lamb", "adagrad") else some
+        for kind, some in words.items()
+    }
     case = {"recipe": recipes["gpt2 clm"], "steps": 6}
-    one = [{**case, "name": kind, "shape": [1, 1, 1], "overrides": words[kind], "save": str(tmp_path / kind)}
-           for kind in OPTIMIZERS]  # fmt: skip
-    one += [{**{k: v for k, v in first.items() if k != "save"}, "name": f"{first['name']} on", "restore": first["save"]}
-            for first in one]  # fmt: skip
+    one = [
+        {**case, "name": kind, "shape": [1, 1, 1], "overrides": words[kind], "save": str(tmp_path / kind)}
+        for kind in OPTIMIZERS
+    ]
+    one += [
+        {**{k: v for k, v in first.items() if k != "save"}, "name": f"{first['name']} on", "restore": first["save"]}
+        for first in one
+    ]
     alone = at_work(tmp_path / "one", 1, one)[0]
-    two = [{**case, "name": f"{kind} {shape}{' on' if restore else ''}", "shape": shape, "overrides": words[kind],
-            **({"restore": str(tmp_path / kind)} if restore else {})}
-           for kind in OPTIMIZERS for shape in ((1, 2, 1), (1, 1, 2)) for restore in (False, True)]  # fmt: skip
+    two = [
+        {
+            **case,
+            "name": f"{kind} {shape}{' on' if restore else ''}",
+            "shape": shape,
+            "overrides": words[kind],
+            **({"restore": str(tmp_path / kind)} if restore else {}),
+        }
+        for kind in OPTIMIZERS
+        for shape in ((1, 2, 1), (1, 1, 2))
+        for restore in (False, True)
+    ]
     together = at_work(tmp_path / "two", 2, two)[0]
     for name, made in together.items():
         kind = next(k for k in sorted(OPTIMIZERS, key=len, reverse=True) if name.startswith(k))
@@ -425,9 +500,17 @@ def test_the_real_compiler(at_work: AtWork, recipes: dict[str, str], alone: Any,
 def test_dropout_on_every_mesh(at_work: AtWork, recipes: dict[str, str], tmp_path: Path) -> None:
     """Other draws on other layouts, the same every time; recompute restores them."""
     words = ["model.dropout=0.2", "model.attention_dropout=0.2"]
-    todo = [{"name": f"{shape} {recompute} {turn}", "recipe": recipes["bert mlm"], "shape": shape, "steps": 3,
-             "overrides": [*words, f"layout.recompute={recompute}"]}
-            for shape in SHAPES[2] for recompute, turn in (("false", 1), ("false", 2), ("true", 1))]  # fmt: skip
+    todo = [
+        {
+            "name": f"{shape} {recompute} {turn}",
+            "recipe": recipes["bert mlm"],
+            "shape": shape,
+            "steps": 3,
+            "overrides": [*words, f"layout.recompute={recompute}"],
+        }
+        for shape in SHAPES[2]
+        for recompute, turn in (("false", 1), ("false", 2), ("true", 1))
+    ]
     found = at_work(tmp_path, 2, todo)[0]
     for shape in SHAPES[2]:
         plain = found[f"{shape} false 1"]["lines"]
@@ -438,8 +521,11 @@ def test_dropout_on_every_mesh(at_work: AtWork, recipes: dict[str, str], tmp_pat
 def test_half_precision_gradients_travel(at_work: AtWork, recipes: dict[str, str], tmp_path: Path) -> None:
     """16-bit all-reduce: almost the same losses, and not quite."""
     case = {"recipe": recipes["bert mlm"]}
-    todo = [{**case, "name": f"{shape} {how}", "shape": shape, "overrides": [f'layout.reduce="{how}"']}
-            for shape in ([2, 1, 1], [1, 2, 1]) for how in ("fp32", "bf16", "fp16")]  # fmt: skip
+    todo = [
+        {**case, "name": f"{shape} {how}", "shape": shape, "overrides": [f'layout.reduce="{how}"']}
+        for shape in ([2, 1, 1], [1, 2, 1])
+        for how in ("fp32", "bf16", "fp16")
+    ]
     found = at_work(tmp_path, 2, todo)[0]
     for shape in ([2, 1, 1], [1, 2, 1]):
         exact = np.asarray(found[f"{shape} fp32"]["lines"])[:, 0]

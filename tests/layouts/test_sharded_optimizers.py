@@ -22,8 +22,8 @@ from ordsmed.learn.optimizers import adagrad, adamw, lamb, muon, stableadamw
 
 CASES: dict[str, Any] = {
     "adamw": adamw.AdamW(),
-    "adamw-bert": adamw.AdamW(flavour="bert"),
-    "adamw-keras": adamw.AdamW(flavour="keras"),
+    "adamw-bert": adamw.AdamW(variant="bert"),
+    "adamw-keras": adamw.AdamW(variant="keras"),
     "lamb": lamb.Lamb(),
     "lamb-clamp": lamb.Lamb(adapt="matrices", clamp=(0.5, 1.5)),
     "lamb-decayed": lamb.Lamb(adapt="decayed", correct=False),

@@ -64,17 +64,27 @@ REFUSED = ("adapted", "elmo")  # where layers are split
 ACCUMULATED, RECOMPUTED, COMPILED = "layout.micro=1", "layout.recompute=true", "layout.compile=true"
 MESHES: dict[str, tuple[int, int, int]] = {"2x1x1": (2, 1, 1), "1x2x1": (1, 2, 1), "1x1x2": (1, 1, 2)}
 OPTIONS = {  # beyond the mesh
-    "2x1x1 tags": [ACCUMULATED], "2x1x1 spans": [RECOMPUTED], "2x1x1 adapted": [RECOMPUTED],
-    "1x2x1 joint": [RECOMPUTED], "1x2x1 pairs": [ACCUMULATED], "2x1x1 token pairs": ["layout.micro=2"],
-    "1x2x1 frozen": [RECOMPUTED], "1x2x1 mixed": [ACCUMULATED],
-    "1x2x1 adapted": [COMPILED], "1x1x2 classes": [ACCUMULATED], "1x1x2 joint": [RECOMPUTED],
-}  # fmt: skip
+    "2x1x1 tags": [ACCUMULATED],
+    "2x1x1 spans": [RECOMPUTED],
+    "2x1x1 adapted": [RECOMPUTED],
+    "1x2x1 joint": [RECOMPUTED],
+    "1x2x1 pairs": [ACCUMULATED],
+    "2x1x1 token pairs": ["layout.micro=2"],
+    "1x2x1 frozen": [RECOMPUTED],
+    "1x2x1 mixed": [ACCUMULATED],
+    "1x2x1 adapted": [COMPILED],
+    "1x1x2 classes": [ACCUMULATED],
+    "1x1x2 joint": [RECOMPUTED],
+}
 ALONE = {  # one process, in another way than the plain one
-    "accumulated classes": [ACCUMULATED], "accumulated elmo": ["layout.micro=2"],
-    "accumulated pairs": ["layout.micro=2"], "accumulated token pairs": ["layout.micro=2"],
-    "recomputed mixed": [RECOMPUTED], "compiled tags": [COMPILED, RECOMPUTED],
+    "accumulated classes": [ACCUMULATED],
+    "accumulated elmo": ["layout.micro=2"],
+    "accumulated pairs": ["layout.micro=2"],
+    "accumulated token pairs": ["layout.micro=2"],
+    "recomputed mixed": [RECOMPUTED],
+    "compiled tags": [COMPILED, RECOMPUTED],
     "heavier classes": ["task.class_weights={ low = 1.0, mixed = 2.0, high = 5.0 }"],  # a weighted mean all the same
-}  # fmt: skip
+}
 CASES = [f"{mesh} {way}" for mesh in MESHES for way in WAYS if not (mesh == "1x1x2" and way in REFUSED)]
 
 
@@ -89,10 +99,26 @@ def make_recipes(folder: Path) -> dict[str, str]:
     pair_files(files)
     for name, way in WAYS.items():
         (kind, ending), path = way.task, folder / f"{name.replace(' ', '-')}.toml"
-        lines = [f'tokenizer = "{files}/{"words" if way.model == ELMO else "vocab"}.txt"', "steps = 40", "batch = 8",
-                 f'features = "{folder}/features"', "rate = 2e-3", "warmup = 2", "[layout]", 'device = "cpu"',
-                 "threads = 1", "divisible = 8", "[model]", *way.model, "[task]", kind, "length = 24", way.more,
-                 f'train = "{files}/train.{ending}"', f'dev = "{files}/dev.{ending}"']  # fmt: skip
+        lines = [
+            f'tokenizer = "{files}/{"words" if way.model == ELMO else "vocab"}.txt"',
+            "steps = 40",
+            "batch = 8",
+            f'features = "{folder}/features"',
+            "learning_rate = 2e-3",
+            "warmup = 2",
+            "[layout]",
+            'device = "cpu"',
+            "threads = 1",
+            "divisible = 8",
+            "[model]",
+            *way.model,
+            "[task]",
+            kind,
+            "length = 24",
+            way.more,
+            f'train = "{files}/train.{ending}"',
+            f'dev = "{files}/dev.{ending}"',
+        ]
         path.write_text("\n".join(lines) + "\n")
         found[name] = str(path)
     return found
@@ -101,8 +127,13 @@ def make_recipes(folder: Path) -> dict[str, str]:
 def case(recipes: dict[str, str], name: str, options: list[str]) -> dict[str, Any]:
     first, _, way = name.partition(" ")
     words = [word for word in (WAYS[way].words, *options) if word]
-    return {"name": name, "task": recipes[way], "shape": MESHES.get(first, (1, 1, 1)), "asked": ASKED,
-            "overrides": words}  # fmt: skip
+    return {
+        "name": name,
+        "task": recipes[way],
+        "shape": MESHES.get(first, (1, 1, 1)),
+        "asked": ASKED,
+        "overrides": words,
+    }
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(folder: Path, model: elmo.Elmo = MODEL, **how: Any) -> tuple[bilm.BiRows, bilm.BothDirections]:
     encoded, settings = Encoded(folder), bilm.BiLm(**{"samples": 0, **how})
-    phase = Phase(steps=1, length=LENGTH, batch=BATCH, rate=1.0)
+    phase = Phase(steps=1, length=LENGTH, batch=BATCH, learning_rate=1.0)
     rows = settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0, stretch=Stretch(0.0, 1.0, 1))
     torch.manual_seed(0)
     objective = settings.build(model, encoded.tokenizer)
@@ -69,7 +69,7 @@ def test_a_step_has_its_words_however_it_is_cut(folder: Path) -> None:
     assert not torch.equal(drawn[1], drawn[2])
     assert [int(part.tries) for part in parts[:2]] == [int(parts[0].tries)] * 2
     encoded, how = Encoded(folder), bilm.BiLm(samples=10)
-    phase = Phase(steps=1, length=LENGTH, batch=BATCH, rate=1.0)
+    phase = Phase(steps=1, length=LENGTH, batch=BATCH, learning_rate=1.0)
     judged = how.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
     assert judged.batch(step(0)).candidates is None
 
@@ -79,9 +79,13 @@ def test_windows_go_on_where_the_last_stopped(folder: Path) -> None:
     rows, objective = made(folder)
     apart = losses(rows, objective, 3)
     long = bilm.BiLm(samples=0).rows(
-        [Encoded(folder).train], [1.0], Encoded(folder).tokenizer,
-        Phase(steps=1, length=18, batch=BATCH, rate=1.0), 0, stretch=Stretch(0.0, 1.0, 1),
-    )  # fmt: skip
+        [Encoded(folder).train],
+        [1.0],
+        Encoded(folder).tokenizer,
+        Phase(steps=1, length=18, batch=BATCH, learning_rate=1.0),
+        0,
+        stretch=Stretch(0.0, 1.0, 1),
+    )
     assert int(long.windows[0]) * 3 <= int(rows.windows[0])
     objective.begin(0, BATCH)
     if int(long.windows[0]) * 3 == int(rows.windows[0]):  # then streams begin at the same places
@@ -204,9 +208,15 @@ def test_what_is_told_of_it(folder: Path) -> None:
     assert "softmax over 10 sampled words" in sampled.describe("cpu", "fp32")[0]
     guesses = objective.guessing({}, 2.0, 0.3)
     assert guesses == {
-        "validation": 2.0, "forward": 2.0, "backward": 2.0, "forward_right": 0.3, "backward_right": 0.3,
-        "perplexity": math.exp(2), "perplexity_forward": math.exp(2), "perplexity_backward": math.exp(2),
-    }  # fmt: skip
+        "validation": 2.0,
+        "forward": 2.0,
+        "backward": 2.0,
+        "forward_right": 0.3,
+        "backward_right": 0.3,
+        "perplexity": math.exp(2),
+        "perplexity_forward": math.exp(2),
+        "perplexity_backward": math.exp(2),
+    }
     with torch.no_grad():
         hidden, _, _ = objective._read(batch, *objective.model.silence(BATCH))
         told = objective.validate(batch)
@@ -287,9 +297,9 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path, recipe: Path) -
         Layout(compile=True).check(MODEL, [6], 1)
     rows = ([Encoded(folder).train], [1.0], tokenizer)
     with pytest.raises(RecipeError, match="without scores nothing is learned"):
-        bilm.BiLm(head=False).rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0), 0)
+        bilm.BiLm(head=False).rows(*rows, Phase(steps=1, length=6, batch=4, learning_rate=1.0), 0)
     with pytest.raises(RecipeError, match="neither packed nor padded"):
-        bilm.BiLm().rows(*rows, Phase(steps=1, length=6, batch=4, rate=1.0, pack=False), 0)
+        bilm.BiLm().rows(*rows, Phase(steps=1, length=6, batch=4, learning_rate=1.0, pack=False), 0)
     with pytest.raises(RecipeError, match="asks an ELMo for single tokens"):
         job_of(recipe, 'objective={kind="mlm"}')
     for wrong, said in (({"samples": -1}, "samples: found -1"), ({"scale": 0.0}, "scale: found 0.0")):
@@ -328,7 +338,7 @@ def test_published_sizes(size: str, millions: float) -> None:
 def test_slopes_come_again_on_several_threads(folder: Path) -> None:
     """To the bit: torch adds up looked-up rows in whatever order threads come, unless they are an embedding's."""
     encoded, settings = Encoded(folder), bilm.BiLm(samples=40)
-    phase = Phase(steps=1, length=20, batch=64, rate=1.0)
+    phase = Phase(steps=1, length=20, batch=64, learning_rate=1.0)
     rows = settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0, stretch=Stretch(0.0, 1.0, 1))
     batch, threads = rows.batch(np.arange(64)), torch.get_num_threads()
     objective = settings.build(elmo.Elmo(width=64, cells=64, filters=((1, 8), (3, 8)), dropout=0.0), encoded.tokenizer)

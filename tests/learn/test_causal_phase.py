@@ -18,7 +18,7 @@ from ordsmed.nn.models import bert, modern
 
 SIZES: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "positions": 64, "window": 8, "every": 2}
 BOTH_SIDES = modern.ModernBert(**SIZES)
-PHASE = Phase(steps=100, length=32, batch=8, rate=1e-3)
+PHASE = Phase(steps=100, length=32, batch=8, learning_rate=1e-3)
 FIRST = Stretch(0.0, 0.5, 800)
 CAUSAL = mlm.Mlm(causal=True)
 

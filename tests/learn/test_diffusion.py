@@ -26,7 +26,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Encoded:
 
 
 def rows_of(encoded: Encoded, *key: object, length: int = 32, stretch: Stretch = OVER) -> diffusion.HiddenRows:
-    phase = Phase(steps=100, length=length, batch=8, rate=1e-3)
+    phase = Phase(steps=100, length=length, batch=8, learning_rate=1e-3)
     return diffusion.Diffusion().rows([encoded.train], [1.0], encoded.tokenizer, phase, *(key or (0,)), stretch=stretch)
 
 
@@ -97,10 +97,12 @@ def test_the_mean_over_masks_is_the_bound(encoded: Encoded) -> None:
     for size in (1, 2, 3):  # as a row is made: the number of masks evenly, then which
         for masks in itertools.combinations((1, 2, 3), size):
             batch = Batch(
-                numbers=torch.tensor([0]), positions=torch.arange(5)[None], targets=torch.tensor([frame]),
+                numbers=torch.tensor([0]),
+                positions=torch.arange(5)[None],
+                targets=torch.tensor([frame]),
                 tokens=torch.tensor([[tokenizer.mask if k in masks else n for k, n in enumerate(frame)]]),
                 weights=torch.tensor([[3 / size if k in masks else 0.0 for k in range(5)]]),
-            )  # fmt: skip
+            )
             with torch.no_grad():
                 lost, count = float(objective(batch)["diffusion"]), float(objective.count(batch)["diffusion"])
             assert count == pytest.approx(3)
@@ -130,7 +132,7 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
 
 
 def test_sentences_stay_whole(encoded: Encoded) -> None:
-    phase = Phase(steps=1, length=20, batch=8, rate=1e-3)
+    phase = Phase(steps=1, length=20, batch=8, learning_rate=1e-3)
     cut = diffusion.Diffusion(cut="sentence").rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
     like = mlm.Mlm(cut="sentence").rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
     numbers = np.arange(40)

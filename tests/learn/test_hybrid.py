@@ -21,7 +21,7 @@ from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.trained import Trained
 
 MODEL = gpt2.Gpt2(width=32, layers=2, heads=2, positions=64)
-PHASE = Phase(steps=100, length=32, batch=8, rate=1e-3)
+PHASE = Phase(steps=100, length=32, batch=8, learning_rate=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def rows_of(encoded: Encoded, stretch: Stretch = OVER, **settings: Any) -> hybri
 
 def test_rows_go_one_way_or_the_other(encoded: Encoded) -> None:
     """Causal rows are those of clm; masked rows hide a share, and are asked only there, from the place before."""
-    rows = rows_of(encoded, Stretch(0, 1, 800), masked=0.25, hide=0.2, keep=0.0, swap=0.0)
+    rows = rows_of(encoded, Stretch(0, 1, 800), masked=0.25, mask_prob=0.2, keep=0.0, swap=0.0)
     plain = clm.Clm().rows([encoded.train], [1.0], encoded.tokenizer, PHASE, 0)
     numbers = np.arange(800)
     batch, whole = rows.batch(numbers), plain.batch(numbers)
@@ -58,19 +58,19 @@ def test_rows_go_one_way_or_the_other(encoded: Encoded) -> None:
     assert float(share.mean()) == pytest.approx(0.2, abs=0.03)
 
 
-@pytest.mark.parametrize("hide", [0.15, 0.01])
-def test_every_row_weighs_the_same(encoded: Encoded, hide: float) -> None:
+@pytest.mark.parametrize("mask_prob", [0.15, 0.01])
+def test_every_row_weighs_the_same(encoded: Encoded, mask_prob: float) -> None:
     """Also one of which a single token is guessed."""
-    batch = rows_of(encoded, Stretch(0, 1, 800), hide=hide, masked=0.9).batch(np.arange(200))
+    batch = rows_of(encoded, Stretch(0, 1, 800), mask_prob=mask_prob, masked=0.9).batch(np.arange(200))
     sums = batch.weights.sum(1)
     assert torch.allclose(sums, torch.full_like(sums, 32.0))
     asked = (batch.weights > 0).sum(1)[~batch.causal]
-    assert bool((asked == 1).all()) == (hide < 0.1)
+    assert bool((asked == 1).all()) == (mask_prob < 0.1)
 
 
 def test_an_end_sign_is_never_hidden(encoded: Encoded) -> None:
     """Nor what begins a document, which nothing of it stands before."""
-    rows = rows_of(encoded, Stretch(0, 1, 800), masked=1.0, hide=0.9, keep=0.0, swap=0.0)
+    rows = rows_of(encoded, Stretch(0, 1, 800), masked=1.0, mask_prob=0.9, keep=0.0, swap=0.0)
     batch = rows.batch(np.arange(300))
     asked = batch.targets[batch.weights > 0]
     assert not (asked == encoded.tokenizer.end).any()
@@ -80,7 +80,7 @@ def test_an_end_sign_is_never_hidden(encoded: Encoded) -> None:
 
 
 def test_ratio_and_mask_rate_follow_the_run(encoded: Encoded) -> None:
-    rows = rows_of(encoded, Stretch(0.5, 1.0, 4_000), masked=Ramp(1.0, 0.0), hide=Ramp(0.1, 0.5))
+    rows = rows_of(encoded, Stretch(0.5, 1.0, 4_000), masked=Ramp(1.0, 0.0), mask_prob=Ramp(0.1, 0.5))
     early, late = rows.batch(np.arange(400)), rows.batch(np.arange(3_400, 3_800))
     assert float((~early.causal).float().mean()) == pytest.approx(0.475, abs=0.08)
     assert float((~late.causal).float().mean()) == pytest.approx(0.05, abs=0.04)
@@ -127,8 +127,11 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
     for name, rows in (("masked", ~batch.causal), ("causal", batch.causal)):
         asked = used & rows[:, None]
         assert asked.any()
-        wanted |= {name: float(lost[asked].sum()), f"{name}_count": float(asked.sum()),
-                   f"{name}_right": float(right[asked].sum())}  # fmt: skip
+        wanted |= {
+            name: float(lost[asked].sum()),
+            f"{name}_count": float(asked.sum()),
+            f"{name}_right": float(right[asked].sum()),
+        }
     assert told == pytest.approx(wanted, rel=1e-5)
     assert {name: float(value) for name, value in objective.count(batch).items()} == pytest.approx(
         {"hybrid": float(batch.weights.sum())}
@@ -139,22 +142,30 @@ def test_what_a_validation_tells(encoded: Encoded) -> None:
 
 def test_flops_are_those_of_the_mean_row(encoded: Encoded) -> None:
     """Over the run a quarter of the rows is masked, and of these a fifth of the places is scored."""
-    objective = hybrid.Hybrid(masked=Ramp(0.5, 0.0), hide=Ramp(0.3, 0.1)).build(MODEL, encoded.tokenizer)
+    objective = hybrid.Hybrid(masked=Ramp(0.5, 0.0), mask_prob=Ramp(0.3, 0.1)).build(MODEL, encoded.tokenizer)
     scored = 20 * (0.75 + 0.25 * 0.2) * MODEL.head_flops(encoded.tokenizer.vocabulary)
     assert objective.flops(7, 20) == pytest.approx(3 * 7 * (20 * MODEL.flops(20) + scored))
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"hide": 0.0}, {"hide": 1.0}, {"hide": Ramp(0.1, 1.0)}, {"masked": -0.1}, {"masked": 1.1},
-     {"keep": -0.1}, {"swap": -0.1}, {"keep": 0.6, "swap": 0.6}],
-)  # fmt: skip
+    [
+        {"mask_prob": 0.0},
+        {"mask_prob": 1.0},
+        {"mask_prob": Ramp(0.1, 1.0)},
+        {"masked": -0.1},
+        {"masked": 1.1},
+        {"keep": -0.1},
+        {"swap": -0.1},
+        {"keep": 0.6, "swap": 0.6},
+    ],
+)
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     name = "keep" if "swap" in wrong else next(iter(wrong))
     with pytest.raises(ValueError, match=f"^{name}: found"):
         hybrid.Hybrid(**wrong)
-    hybrid.Hybrid(masked=0.0, keep=0.5, swap=0.5, hide=0.999)
-    hybrid.Hybrid(masked=1.0, keep=0.0, swap=0.0, hide=Ramp(0.001, 0.5))
+    hybrid.Hybrid(masked=0.0, keep=0.5, swap=0.5, mask_prob=0.999)
+    hybrid.Hybrid(masked=1.0, keep=0.0, swap=0.0, mask_prob=Ramp(0.001, 0.5))
 
 
 def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
@@ -184,8 +195,8 @@ def test_it_fills_gaps_and_goes_on_with_texts(encoded: Encoded) -> None:
 
 
 def test_what_cannot_be_is_refused(encoded: Encoded) -> None:
-    with pytest.raises(ValueError, match=r"hide: found 1\.5; wanted shares above 0"):
-        hybrid.Hybrid(hide=1.5)
+    with pytest.raises(ValueError, match=r"mask_prob: found 1\.5; wanted shares above 0"):
+        hybrid.Hybrid(mask_prob=1.5)
     with pytest.raises(ValueError, match=r"masked: found Ramp.*; wanted shares, 0 to 1"):
         hybrid.Hybrid(masked=Ramp(0.5, 1.5))
     with pytest.raises(RecipeError, match="hybrid with a model that reads one way only"):

@@ -148,15 +148,24 @@ def test_what_stands_under_the_head_goes_on_with_it(tokenizer: Tokenizer) -> Non
         (classify.Classify(labels=MNLI), tag.Tag(labels=MNLI), "its head, for tag, is of another kind"),
         (classify.Classify(labels=MNLI), classify.Classify(number=True, scale=(0, 1)), "for a number, is of another"),
         (squad.Squad(length=16), squad.Squad(head="joint", length=16), "its head, for joint, is of another kind"),
-        (squad.Squad(head="joint", form="google", length=16),
-         squad.Squad(head="joint", length=16), "its joint head is of another shape"),
-        (classify.Classify(labels=("a", "b")),
-         classify.Classify(labels=MNLI), r"none of its labels \(contradiction, .*\) is one of these \(a, b\)"),
+        (
+            squad.Squad(head="joint", form="google", length=16),
+            squad.Squad(head="joint", length=16),
+            "its joint head is of another shape",
+        ),
+        (
+            classify.Classify(labels=("a", "b")),
+            classify.Classify(labels=MNLI),
+            r"none of its labels \(contradiction, .*\) is one of these \(a, b\)",
+        ),
         (tag.Tag(labels=("O", "X"), top=TOP), tag.Tag(labels=("O", "X")), r"under its head \(task\.top\) is"),
-        (tag.Tag(labels=("O", "X"), top=TOP),
-         tag.Tag(labels=("O", "X"), top=Top(mix=True, recurrent=5)), r"under its head \(task\.top\) is another"),
+        (
+            tag.Tag(labels=("O", "X"), top=TOP),
+            tag.Tag(labels=("O", "X"), top=Top(mix=True, recurrent=5)),
+            r"under its head \(task\.top\) is another",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_of_another_kind_stays_behind(one: Any, other: Any, said: str, tokenizer: Tokenizer) -> None:
     task, before = learned(one, tokenizer, seed=1), learned(other, tokenizer, seed=2)
     was = head(task)

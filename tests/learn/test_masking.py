@@ -252,9 +252,14 @@ def test_the_share_of_other_places() -> None:
 
 PAD, START, STOP, ONSET, TOKENS = 1, 0, 2, 700, 10**6  # ids from ONSET on go on the word before them
 STUB: Any = SimpleNamespace(
-    pad=PAD, start=START, stop=STOP, mask=MASK, vocabulary=VOCABULARY, special=frozenset(range(SPECIAL)),
+    pad=PAD,
+    start=START,
+    stop=STOP,
+    mask=MASK,
+    vocabulary=VOCABULARY,
+    special=frozenset(range(SPECIAL)),
     continues=lambda ids: (ids >= ONSET) & (np.arange(ids.shape[1]) > 0),
-)  # fmt: skip
+)
 
 
 @functools.cache
@@ -275,7 +280,7 @@ class Masked:
     """All rows of a text once, before and after masking."""
 
     def __init__(self, length: int, stretch: Stretch | None = None, *, tokens: int = TOKENS, **how: Any) -> None:
-        phase = Phase(steps=1, length=length, batch=1, rate=1.0)
+        phase = Phase(steps=1, length=length, batch=1, learning_rate=1.0)
         more = {} if stretch is None else {"stretch": stretch}
         self.rows = mlm.Mlm(**how).rows([text_of(tokens)], [1.0], STUB, phase, 3, **more)
         self.numbers = np.arange(len(self.rows))
@@ -415,21 +420,21 @@ def test_a_ramp_is_followed() -> None:
     """Over the middle half of a run, from 0.3 at its start to 0.1 at its end."""
     length = 128
     rows = -(-TOKENS // (length - 2))
-    found = Masked(length, Stretch(0.25, 0.75, rows), hide=Ramp(0.3, 0.1))
+    found = Masked(length, Stretch(0.25, 0.75, rows), mask_prob=Ramp(0.3, 0.1))
     assert found.rows.slots == slots(0.3, length)
     at = 0.3 - 0.2 * (0.25 + 0.5 * found.numbers / rows)
     wanted = [max(1, round(float(x) * int(n))) for x, n in zip(at, found.inner.sum(1), strict=True)]
     assert found.hidden.sum(1).tolist() == wanted
-    over = Masked(length, hide=Ramp(0.3, 0.1))
+    over = Masked(length, mask_prob=Ramp(0.3, 0.1))
     assert over.hidden.sum() / over.inner.sum() == pytest.approx(0.1, abs=2e-3), "validation goes by the run's end"
 
 
 @pytest.mark.parametrize(
-    ("hide", "said"), [(1.5, "1.5"), (0.0, "0.0"), (Ramp(0.3, 1.0), "0.3 to 1.0"), (Ramp(0.0, 0.2), "0.0 to 0.2")]
+    ("mask_prob", "said"), [(1.5, "1.5"), (0.0, "0.0"), (Ramp(0.3, 1.0), "0.3 to 1.0"), (Ramp(0.0, 0.2), "0.0 to 0.2")]
 )
-def test_shares_that_cannot_be(hide: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=f"^hide: found {said}; wanted a share above 0 and below 1$"):
-        mlm.Mlm(hide=hide)
+def test_shares_that_cannot_be(mask_prob: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^mask_prob: found {said}; wanted a share above 0 and below 1$"):
+        mlm.Mlm(mask_prob=mask_prob)
 
 
 def test_unused_slots_stand_at_0_and_weigh_0() -> None:

@@ -54,7 +54,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Sto
 
 
 def phase(length: int = 32, **more: Any) -> Phase:
-    return Phase(steps=4, length=length, batch=8, rate=1e-3, **more)
+    return Phase(steps=4, length=length, batch=8, learning_rate=1e-3, **more)
 
 
 def text_of(rows: Any, store: Store, number: int) -> list[int]:
@@ -97,9 +97,10 @@ def test_masked_rows_against_the_store(store: Store, tokenizer: Tokenizer, unit:
     assert 0.7 < masks / hidden < 0.9
 
 
-@pytest.mark.parametrize(("cut", "several", "mixed"), [
-    ("full_sentences", True, True), ("doc_sentences", True, False), ("one_sentence", False, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cut", "several", "mixed"),
+    [("full_sentences", True, True), ("doc_sentences", True, False), ("one_sentence", False, False)],
+)
 def test_rows_of_roberta_hold_whole_sentences(
     store: Store, tokenizer: Tokenizer, cut: Any, several: bool, mixed: bool
 ) -> None:
@@ -225,8 +226,8 @@ def test_flops_are_counted(tokenizer: Tokenizer) -> None:
     head = 2 * width * vocabulary
     masked = mlm.Mlm().build(BERT, tokenizer)
     assert masked.flops(3, length) == 3 * 3 * (length * 2 * block + 5 * (head + 2 * width**2))
-    for hide in (Ramp(0.1, 0.3), Ramp(0.3, 0.1)):
-        ramped = mlm.Mlm(hide=hide).build(BERT, tokenizer)
+    for mask_prob in (Ramp(0.1, 0.3), Ramp(0.3, 0.1)):
+        ramped = mlm.Mlm(mask_prob=mask_prob).build(BERT, tokenizer)
         assert ramped.flops(3, length) == 3 * 3 * (length * 2 * block + 10 * (head + 2 * width**2)), "its most slots"
     causal = clm.Clm().build(GPT2, tokenizer)
     assert causal.flops(3, length) == 3 * 3 * length * (2 * half + head)

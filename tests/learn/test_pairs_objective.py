@@ -26,8 +26,9 @@ BERT = bert.Bert(width=32, layers=2, heads=2, positions=128, dropout=0.0, attent
 def make_store(folder: Path, documents: int = 200, topics: int = 6) -> Path:
     """Documents of several sentences, each about one topic: a range of words of its own, the first ones used most."""
     folder.mkdir(parents=True)
-    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{n}" for n in range(WORDS // 2)),
-                                                 *(f"##p{n}" for n in range(WORDS // 2))]) + "\n")  # fmt: skip
+    (folder / "vocab.txt").write_text(
+        "\n".join([*SPECIAL, *(f"w{n}" for n in range(WORDS // 2)), *(f"##p{n}" for n in range(WORDS // 2))]) + "\n"
+    )
     tokenizer = Tokenizer.load(folder / "vocab.txt")
     tokenizer.save(folder / "tokenizer")
     generator = np.random.default_rng(0)
@@ -58,7 +59,7 @@ def store(folder: Path, tokenizer: Tokenizer) -> Store:
 
 
 def phase(length: int = 64, pack: bool = False) -> Phase:
-    return Phase(steps=4, length=length, batch=8, rate=1e-3, pack=pack)
+    return Phase(steps=4, length=length, batch=8, learning_rate=1e-3, pack=pack)
 
 
 def rows_of(store: Store, tokenizer: Tokenizer, length: int = 64, **settings: Any) -> mlm_nsp.MaskedPairRows:
@@ -100,7 +101,7 @@ def test_masks_over_a_million_tokens(store: Store, tokenizer: Tokenizer) -> None
 
 def test_round_half_even(store: Store, tokenizer: Tokenizer) -> None:
     """Of 10 tokens 2.5 are 2, of 14 3.5 are 4; special tokens count."""
-    rows = rows_of(store, tokenizer, 20, hide=0.25, short=1.0)
+    rows = rows_of(store, tokenizer, 20, mask_prob=0.25, short=1.0)
     batch = rows.batch(np.arange(4000))
     assert batch.documents is not None
     real = (batch.documents > 0).sum(1)
@@ -113,7 +114,7 @@ def test_round_half_even(store: Store, tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(("unit", "most"), [("token", 3), ("word", 3), ("token", 30), ("word", 80)])
 def test_a_row_has_places_for_so_many(store: Store, tokenizer: Tokenizer, unit: str, most: int) -> None:
     """As BERT's max_predictions_per_seq: so many columns, and no more hidden than the share."""
-    rows = rows_of(store, tokenizer, hide=0.25, most=most, unit=unit)
+    rows = rows_of(store, tokenizer, mask_prob=0.25, most=most, unit=unit)
     written = rows.features(np.arange(200))
     assert {written[f"masked_lm_{name}"].shape for name in ("positions", "ids", "weights")} == {(200, most)}
     share = np.maximum(1, np.rint(written["input_mask"].sum(1) * 0.25))
@@ -208,7 +209,7 @@ pairs = "{kind}"
 steps = 30
 length = 48
 batch = 16
-rate = 1e-2
+learning_rate = 1e-2
 pack = false
 """)
     losses = [loss for loss, _ in learned(job_of(recipe), 30, rate=None)]
@@ -226,6 +227,6 @@ def test_what_does_not_go_together(store: Store, tokenizer: Tokenizer) -> None:
     for model in (gpt2, roberta):
         with pytest.raises(RecipeError, match=r"objective\.kind: mlm_nsp with a model that has no head for pairs"):
             settings.build(choice(model)(width=32, layers=1, heads=2), tokenizer)  # type: ignore[attr-defined]
-    for wrong in ({"hide": 0.0}, {"keep": 0.6, "swap": 0.6}, {"short": 1.5}, {"most": 0}):
+    for wrong in ({"mask_prob": 0.0}, {"keep": 0.6, "swap": 0.6}, {"short": 1.5}, {"most": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             mlm_nsp.MlmNsp(**wrong)

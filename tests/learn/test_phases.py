@@ -11,8 +11,8 @@ from ordsmed.base import settings
 from ordsmed.learn.phases import OVER, BatchRamp, Phase, Stretch, locate, steps_of_rows, total
 from ordsmed.learn.schedules import Schedule
 
-ONE = Phase(steps=3, length=128, batch=8, rate=2.0, warmup=2)
-TWO = Phase(steps=2, length=512, batch=4, rate=1.0, schedule=Schedule("constant"))
+ONE = Phase(steps=3, length=128, batch=8, learning_rate=2.0, warmup=2)
+TWO = Phase(steps=2, length=512, batch=4, learning_rate=1.0, schedule=Schedule("constant"))
 
 
 def test_every_step_has_its_place() -> None:
@@ -25,7 +25,7 @@ def test_every_step_has_its_place() -> None:
 def test_the_rate_begins_anew() -> None:
     rates = [phase.rate_at(inner) for phase in (ONE, TWO) for inner in range(phase.steps)]
     assert rates == [1.0, 2.0, 2.0, 1.0, 1.0]
-    again = Phase(steps=3, length=512, batch=8, rate=2.0, warmup=2)
+    again = Phase(steps=3, length=512, batch=8, learning_rate=2.0, warmup=2)
     assert [again.rate_at(s) for s in range(3)] == rates[:3]
 
 
@@ -41,7 +41,7 @@ def test_going_on_inside_a_phase_finds_the_same_steps() -> None:
 
 def ramped(steps: int = 40, **how: float) -> Phase:
     ramp = BatchRamp(**{"start": 2, **how})  # type: ignore[arg-type]
-    return Phase(steps=steps, length=16, batch=8, rate=1.0, batch_ramp=ramp)
+    return Phase(steps=steps, length=16, batch=8, learning_rate=1.0, batch_ramp=ramp)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_batches_that_cannot_grow_so(how: dict[str, float], said: str) -> None:
 
 @pytest.mark.parametrize("warmup", [0, 0.5, 1, 3])
 def test_warmups_that_can_be(warmup: float) -> None:
-    assert Phase(steps=3, length=8, batch=1, rate=1.0, warmup=warmup).rate_at(2) > 0
+    assert Phase(steps=3, length=8, batch=1, learning_rate=1.0, warmup=warmup).rate_at(2) > 0
 
 
 def test_epochs_stand_in_place_of_steps() -> None:
     """One of the two; until the data are counted, a warm-up may have any length."""
-    assert Phase(epochs=2.5, length=8, batch=1, rate=1.0, warmup=50).steps == 0
+    assert Phase(epochs=2.5, length=8, batch=1, learning_rate=1.0, warmup=50).steps == 0
     for wrong, said in (
         ({}, "steps: found 0; wanted 1 or more, or epochs above 0"),
         ({"steps": -3}, "steps: found -3"),
@@ -116,21 +116,21 @@ def test_epochs_stand_in_place_of_steps() -> None:
         ),
     ):
         with pytest.raises(ValueError, match=said):
-            Phase(length=8, batch=1, rate=1.0, **wrong)  # type: ignore[arg-type]
+            Phase(length=8, batch=1, learning_rate=1.0, **wrong)  # type: ignore[arg-type]
 
 
 def test_epochs_end_at_most_steps() -> None:
     """As a bound beside epochs, nowhere else; the phase of a run that stands has steps alone."""
-    how = {"length": 8, "batch": 1, "rate": 1.0}
-    assert Phase(epochs=2.0, most_steps=9, warmup=50, **how).most_steps == 9  # type: ignore[arg-type]
+    how = {"length": 8, "batch": 1, "learning_rate": 1.0}
+    assert Phase(epochs=2.0, max_steps=9, warmup=50, **how).max_steps == 9  # type: ignore[arg-type]
     for wrong, said in (
-        ({"steps": 4, "most_steps": 3}, "most_steps: found 3 beside 4 steps; wanted .*`phase.most_steps=0` as well"),
-        ({"epochs": 1.0, "most_steps": -1}, "most_steps: found -1; wanted epochs"),
-        ({"most_steps": 3}, "steps: found 0; wanted 1 or more, or epochs above 0"),
+        ({"steps": 4, "max_steps": 3}, "max_steps: found 3 beside 4 steps; wanted .*`phase.max_steps=0` as well"),
+        ({"epochs": 1.0, "max_steps": -1}, "max_steps: found -1; wanted epochs"),
+        ({"max_steps": 3}, "steps: found 0; wanted 1 or more, or epochs above 0"),
     ):
         with pytest.raises(ValueError, match=said):
             Phase(**how, **wrong)  # type: ignore[arg-type]
-    assert "most_steps" not in settings.plain(ONE, essence=True)
+    assert "max_steps" not in settings.plain(ONE, essence=True)
 
 
 def test_a_stretch_goes_by_rows_not_by_steps() -> None:
@@ -147,17 +147,17 @@ def test_a_stretch_goes_by_rows_not_by_steps() -> None:
 @pytest.mark.parametrize("name", ["length", "batch"])
 def test_a_row_and_a_batch_hold_something(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}: found 0; wanted 1 or more"):
-        Phase(**{"steps": 1, "length": 1, "batch": 1, "rate": 1.0, name: 0})  # type: ignore[arg-type]
-    assert Phase(steps=1, length=1, batch=1, rate=1.0, warmup=1).rate_at(0) == 1.0
+        Phase(**{"steps": 1, "length": 1, "batch": 1, "learning_rate": 1.0, name: 0})  # type: ignore[arg-type]
+    assert Phase(steps=1, length=1, batch=1, learning_rate=1.0, warmup=1).rate_at(0) == 1.0
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
 def test_rates_that_cannot_be(rate: float) -> None:
     with pytest.raises(ValueError, match="rate: found"):
-        Phase(steps=1, length=1, batch=1, rate=rate)
+        Phase(steps=1, length=1, batch=1, learning_rate=rate)
     wanted = r"warmup: found 3; wanted at most the 2 steps of its phase, or a share of the phase, below 1$"
     with pytest.raises(ValueError, match=wanted):
-        Phase(steps=2, length=1, batch=1, rate=1.0, warmup=3.0)
+        Phase(steps=2, length=1, batch=1, learning_rate=1.0, warmup=3.0)
 
 
 @pytest.mark.parametrize(
@@ -173,22 +173,22 @@ def test_rates_that_cannot_be(rate: float) -> None:
 def test_more_rows_than_a_run_counts(how: dict[str, int], said: str) -> None:
     """What is absurd is named: the steps where one would do, else the larger of the two."""
     with pytest.raises(ValueError, match=said.replace("; no", "; wanted less: no")):
-        Phase(rate=1.0, **how)  # type: ignore[arg-type]
-    assert Phase(rate=1.0, steps=2**40, length=2**10, batch=2**10).rows == 2**50
+        Phase(learning_rate=1.0, **how)  # type: ignore[arg-type]
+    assert Phase(learning_rate=1.0, steps=2**40, length=2**10, batch=2**10).rows == 2**50
 
 
 def test_a_warmup_of_all_steps_is_the_longest() -> None:
-    assert Phase(steps=2, length=1, batch=1, rate=1.0, warmup=2).rate_at(1) == 1.0
+    assert Phase(steps=2, length=1, batch=1, learning_rate=1.0, warmup=2).rate_at(1) == 1.0
     for warmup in (-0.1, 2.5):
         with pytest.raises(ValueError, match="warmup: found"):
-            Phase(steps=2, length=1, batch=1, rate=1.0, warmup=warmup)
+            Phase(steps=2, length=1, batch=1, learning_rate=1.0, warmup=warmup)
     with pytest.raises(ValueError, match="epochs above 0"):
-        Phase(epochs=float("inf"), length=1, batch=1, rate=1.0)
+        Phase(epochs=float("inf"), length=1, batch=1, learning_rate=1.0)
 
 
 def test_a_warmup_is_of_the_course_which_may_be_longer_than_the_phase() -> None:
     """Two steps of a course of eight, four of them warm-up; a warm-up that outlasts its course is refused."""
-    how = {"length": 1, "batch": 1, "rate": 2.0}
+    how = {"length": 1, "batch": 1, "learning_rate": 2.0}
     phase = Phase(steps=2, warmup=4, schedule=Schedule(over=8), **how)  # type: ignore[arg-type]
     assert [phase.rate_at(step) for step in range(2)] == [0.5, 1.0]
     for steps in ({"steps": 9}, {"epochs": 2.0}):

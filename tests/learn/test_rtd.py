@@ -31,7 +31,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> Encoded:
 
 
 def rows_of(encoded: Encoded, settings: rtd.Rtd, *, pack: bool, length: int = 32) -> rtd.ReplacedRows:
-    phase = Phase(steps=10, length=length, batch=8, rate=1e-3, pack=pack)
+    phase = Phase(steps=10, length=length, batch=8, learning_rate=1e-3, pack=pack)
     return settings.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
 
 
@@ -69,12 +69,13 @@ def test_places_and_masks_are_as_electra_counts_them(encoded: Encoded, pack: boo
     assert any(twice) == duplicates
 
 
-@pytest.mark.parametrize(("hide", "length", "slots"), [
-    (0.15, 128, 19), (0.15, 256, 39), (0.15, 512, 79), (0.25, 512, 130), (0.01, 16, 1),
-])  # fmt: skip
-def test_places_of_a_row_as_electra_writes_them(hide: float, length: int, slots: int) -> None:
+@pytest.mark.parametrize(
+    ("mask_prob", "length", "slots"),
+    [(0.15, 128, 19), (0.15, 256, 39), (0.15, 512, 79), (0.25, 512, 130), (0.01, 16, 1)],
+)
+def test_places_of_a_row_as_electra_writes_them(mask_prob: float, length: int, slots: int) -> None:
     """Its `max_predictions_per_seq`, which a short row alone does not tell from the plain share."""
-    assert rtd.Rtd(hide=hide).slots(length) == slots
+    assert rtd.Rtd(mask_prob=mask_prob).slots(length) == slots
 
 
 def test_rows_are_drawn_anew_and_the_same_in_any_batch(encoded: Encoded) -> None:
@@ -144,22 +145,31 @@ def test_what_a_validation_tells(encoded: Encoded, sign: int) -> None:
     right = tally["fake said fake"] + tally["real said real"]
     originals, fakes = (tally[f"{was} said fake"] + tally[f"{was} said real"] for was in ("real", "fake"))
     assert told == {
-        "guess": pytest.approx(float(terms["guess"])), "detect": pytest.approx(float(terms["detect"])),
+        "guess": pytest.approx(float(terms["guess"])),
+        "detect": pytest.approx(float(terms["detect"])),
         "guess_right": int((best == batch.targets)[used].sum()),
-        "drawn_right": int((drawn == batch.targets)[used].sum()), "drawn_count": int(used.sum()),
+        "drawn_right": int((drawn == batch.targets)[used].sum()),
+        "drawn_count": int(used.sum()),
         "detect_right": right,
-        "fake_right": tally["fake said fake"], "fake_count": fakes,
-        "real_right": tally["real said real"], "real_count": originals,
-        "called_right": tally["fake said fake"], "called_count": tally["fake said fake"] + tally["real said fake"],
-        "original": originals, "original_count": originals + fakes,
-    }  # fmt: skip
+        "fake_right": tally["fake said fake"],
+        "fake_count": fakes,
+        "real_right": tally["real said real"],
+        "real_count": originals,
+        "called_right": tally["fake said fake"],
+        "called_count": tally["fake said fake"] + tally["real said fake"],
+        "original": originals,
+        "original_count": originals + fakes,
+    }
     assert objective.derived({"fake_right": 0.9, "real_right": 0.5}) == {"balanced": 0.7}
     assert objective.derived({"real_right": 0.5}) == {}
     guesses = objective.guessing({"original": 0.9}, 4.0, 0.2)
     assert guesses == {
-        "guess": 4.0, "guess_right": 0.2, "balanced": 0.5, "detect_right": 0.9,
+        "guess": 4.0,
+        "guess_right": 0.2,
+        "balanced": 0.5,
+        "detect_right": 0.9,
         "detect": pytest.approx(-0.9 * np.log(0.9) - 0.1 * np.log(0.1)),
-    }  # fmt: skip
+    }
     assert objective.weights == {"guess": 1.0, "detect": 50.0}
 
 
@@ -202,9 +212,11 @@ def test_nothing_is_learned_through_the_draws(encoded: Encoded) -> None:
 
 
 SHARED = {
-    "embeddings": {"words", "places", "types", "norm"}, "words": {"words"}, "none": set(),
+    "embeddings": {"words", "places", "types", "norm"},
+    "words": {"words"},
+    "none": set(),
     "all": {"words", "places", "types", "norm", "blocks", "project"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("share", SHARED)
@@ -253,7 +265,7 @@ def test_a_generator_never_right_makes_fakes_alone(encoded: Encoded) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"hide": 1.5}, "hide: found 1.5; wanted a share above 0 and below 1"),
+        ({"mask_prob": 1.5}, "mask_prob: found 1.5; wanted a share above 0 and below 1"),
         ({"temperature": 0.0}, "temperature: found 0.0; wanted a finite number above 0"),
         ({"detect_weight": -1.0}, "detect_weight: found -1.0; wanted 0 or more"),
         ({"single": 1.2}, "single: found 1.2; wanted a share"),
@@ -288,8 +300,12 @@ def test_flops_count_both_networks(encoded: Encoded) -> None:
     objective = built(encoded)
     small = objective.generator_settings
     slots = objective.settings.slots(32)
-    linear = {m.weight for net in (objective.model, objective.generator) for m in net.modules()
-              if isinstance(m, torch.nn.Linear)}  # fmt: skip
+    linear = {
+        m.weight
+        for net in (objective.model, objective.generator)
+        for m in net.modules()
+        if isinstance(m, torch.nn.Linear)
+    }
     seen = 32 * sum(w.numel() for w in linear) + 2 * 32 * 32 * (2 * MODEL.width + small.layers * small.width)
     seen += 32 * (MODEL.width**2 + MODEL.width) + slots * 24 * (small.width + encoded.tokenizer.vocabulary)
     assert objective.flops(2, 32) == 3 * 2 * 2 * seen

@@ -55,9 +55,10 @@ def test_draws_of_places_are_independent(shape: str) -> None:
     show), both words together, and each alone; neighbouring rows likewise."""
     rows, places, words = 12_000, 5, 300
     scores = {
-        "flat": torch.zeros(words), "zipf": -torch.arange(1.0, words + 1).log(),
+        "flat": torch.zeros(words),
+        "zipf": -torch.arange(1.0, words + 1).log(),
         "two blocks": torch.where(torch.arange(words) % BLOCK < 2, 3.0, 0.0),
-    }[shape]  # fmt: skip
+    }[shape]
     chances = scores.softmax(0).double().numpy()
     apart = np.correlate(chances, chances, "full")
     drew = drawn(scores.expand(rows * places, words), places).view(rows, places).numpy()

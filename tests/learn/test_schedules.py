@@ -94,15 +94,19 @@ def test_what_is_not_said_is_linear_to_0_and_a_fifth_of_wsd() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"end": 1.1}, "end: found 1.1"), ({"end": -0.1}, "end: found -0.1"), ({"power": 0.0}, "power: found 0.0"),
-        ({"power": math.inf}, "power: found inf"), ({"decay": 0.0}, "decay: found 0.0"),
-        ({"decay": 1.1}, "decay: found 1.1"), ({"over": -1}, "over: found -1; wanted a number of steps, or 0 for"),
+        ({"end": 1.1}, "end: found 1.1"),
+        ({"end": -0.1}, "end: found -0.1"),
+        ({"power": 0.0}, "power: found 0.0"),
+        ({"power": math.inf}, "power: found inf"),
+        ({"decay": 0.0}, "decay: found 0.0"),
+        ({"decay": 1.1}, "decay: found 1.1"),
+        ({"over": -1}, "over: found -1; wanted a number of steps, or 0 for"),
         ({"kind": "cosine", "cycles": -1.0}, "cycles: found -1.0"),
         ({"kind": "cosine", "cycles": math.inf}, "cycles: found inf"),
         ({"kind": "linear", "cycles": 1.0}, "cycles: found 1 with kind linear; wanted a cosine"),
         ({"kind": "wsd", "cycles": 1.0}, "cycles: found 1 with kind wsd; wanted a cosine"),
     ],
-)  # fmt: skip
+)
 def test_schedules_that_cannot_be(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Schedule(**wrong)  # type: ignore[arg-type]

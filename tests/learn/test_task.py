@@ -112,9 +112,11 @@ def test_what_masked_prediction_of_pairs_guesses_and_costs(tokenizer: Tokenizer)
     made: Any = mlm_nsp.MlmNsp().build(BERT, tokenizer)
     told = made.guessing({"apart": 0.25}, 5.0, 0.1)
     assert told == {
-        "mlm": 5.0, "mlm_right": 0.1, "pair_right": 0.75,
+        "mlm": 5.0,
+        "mlm_right": 0.1,
+        "pair_right": 0.75,
         "pair": pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75))),
-    }  # fmt: skip
+    }
     one: Any = mlm.Mlm().build(BERT, tokenizer)
     assert one.guessing({}, 5.0, 0.1) == {"validation": 5.0, "mlm": 5.0, "mlm_right": 0.1}
 
@@ -213,26 +215,29 @@ def test_networks_of_tasks_tell_what_they_are(settings: Any, role: str, tokenize
 
 
 TAKEN: list[tuple[Any, dict[str, Any]]] = [
-    (mlm.Mlm, {"hide": 0.999, "keep": 0.5, "swap": 0.5}),
-    (mlm.Mlm, {"hide": 0.001, "keep": 0.0, "swap": 0.0}),
-    (mlm_nsp.MlmNsp, {"hide": 0.999, "keep": 1.0, "swap": 0.0, "short": 1.0}),
-    (mlm_nsp.MlmNsp, {"hide": 0.001, "keep": 0.0, "swap": 1.0, "short": 0.0}),
-    (rtd.Rtd, {"hide": 0.999, "single": 1.0, "short": 0.0, "detect_weight": 0.0, "temperature": 1e-9}),
-    (rtd.Rtd, {"hide": 0.001, "single": 0.0, "short": 1.0, "guess_weight": 0.0, "temperature": 1e9}),
+    (mlm.Mlm, {"mask_prob": 0.999, "keep": 0.5, "swap": 0.5}),
+    (mlm.Mlm, {"mask_prob": 0.001, "keep": 0.0, "swap": 0.0}),
+    (mlm_nsp.MlmNsp, {"mask_prob": 0.999, "keep": 1.0, "swap": 0.0, "short": 1.0}),
+    (mlm_nsp.MlmNsp, {"mask_prob": 0.001, "keep": 0.0, "swap": 1.0, "short": 0.0}),
+    (rtd.Rtd, {"mask_prob": 0.999, "single": 1.0, "short": 0.0, "detect_weight": 0.0, "temperature": 1e-9}),
+    (rtd.Rtd, {"mask_prob": 0.001, "single": 0.0, "short": 1.0, "guess_weight": 0.0, "temperature": 1e9}),
     (bilm.BiLm, {"samples": 0, "scale": 1e-9}),
     (bilm.BiLm, {"samples": 1, "scale": 1e9}),
 ]
 REFUSED: list[tuple[Any, dict[str, Any]]] = [
-    *((choice(one), wrong) for one in (mlm, mlm_nsp)
-      for wrong in ({"keep": -0.1}, {"keep": 0.1, "swap": -0.1}, {"keep": 0.6, "swap": 0.5})),
-    *((choice(one), {"hide": value}) for one in (mlm, mlm_nsp, rtd) for value in (0.0, 1.0, -1.0, 2.0)),
+    *(
+        (choice(one), wrong)
+        for one in (mlm, mlm_nsp)
+        for wrong in ({"keep": -0.1}, {"keep": 0.1, "swap": -0.1}, {"keep": 0.6, "swap": 0.5})
+    ),
+    *((choice(one), {"mask_prob": value}) for one in (mlm, mlm_nsp, rtd) for value in (0.0, 1.0, -1.0, 2.0)),
     *((mlm_nsp.MlmNsp, {"short": value}) for value in (-0.1, 1.1)),
     *((rtd.Rtd, {name: value}) for name in ("single", "short") for value in (-0.1, 1.1)),
     *((rtd.Rtd, {name: value}) for name in ("guess_weight", "detect_weight") for value in (-0.1, math.inf)),
     *((rtd.Rtd, {"temperature": value}) for value in (0.0, -1.0, math.nan)),
     (bilm.BiLm, {"samples": -1}),
     *((bilm.BiLm, {"scale": value}) for value in (0.0, math.inf, math.nan)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("settings", "how"), TAKEN)
@@ -272,12 +277,16 @@ def test_objectives_and_families_that_do_not_go_together(tokenizer: Tokenizer) -
         ("classify", (), True, {"classify": {"number": True, "scale": [0.0, 1.0]}}),
         ("classify", (), False, {"classify": {}}),
         ("tag", ("NOUN", "VERB"), False, {"tag": {"labels": ["NOUN", "VERB"], "column": -1}}),
-        ("tag", ("O", "B-X", "I-X"), False,
-         {"tag": {"labels": ["O", "B-X", "I-X"], "column": -1, "file_scheme": "IOB2"}}),
+        (
+            "tag",
+            ("O", "B-X", "I-X"),
+            False,
+            {"tag": {"labels": ["O", "B-X", "I-X"], "column": -1, "file_scheme": "IOB2"}},
+        ),
         ("span", (), False, {"squad": {}}),
         ("joint", (), False, {}),
     ],
-)  # fmt: skip
+)
 def test_a_head_of_others_is_of_one_task(
     role: str, labels: tuple[str, ...], number: bool, known: dict[str, Any]
 ) -> None:

@@ -72,8 +72,9 @@ def test_who_is_like_the_teacher_has_no_distance_to_it() -> None:
     assert half == pytest.approx((plain * weights.flatten()).sum().item() / 2)
 
 
-@pytest.mark.parametrize(("key", "value"), [("run", ""), ("share", 0.0), ("share", 1.5), ("temperature", 0.0),
-                                            ("top", 1), ("top", -1)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "value"), [("run", ""), ("share", 0.0), ("share", 1.5), ("temperature", 0.0), ("top", 1), ("top", -1)]
+)
 def test_teachers_that_cannot_be(key: str, value: Any) -> None:
     with pytest.raises(RecipeError, match=rf"teacher\.{key}"):
         settings.decode(mlm.Mlm, {"teacher": {"run": "r", key: value}}, "r.toml: objective")

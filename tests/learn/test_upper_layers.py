@@ -26,11 +26,14 @@ from ordsmed.weights.trained import open_model
 
 SHAPE: dict[str, Any] = {"width": 16, "layers": 3, "heads": 2, "inner": 24, "positions": 24}
 FAMILIES = {
-    "bert": bert.Bert(**SHAPE), "roberta": roberta.Roberta(**SHAPE), "gpt2": gpt2.Gpt2(**SHAPE),
-    "megatron_bert": megatron_bert.MegatronBert(**SHAPE), "electra": electra.Electra(**SHAPE, embedding=8),
+    "bert": bert.Bert(**SHAPE),
+    "roberta": roberta.Roberta(**SHAPE),
+    "gpt2": gpt2.Gpt2(**SHAPE),
+    "megatron_bert": megatron_bert.MegatronBert(**SHAPE),
+    "electra": electra.Electra(**SHAPE, embedding=8),
     "modern": modern.ModernBert(**SHAPE, window=4),
     "elmo": elmo.Elmo(width=5, cells=8, layers=2, highways=1, filters=((1, 4), (3, 6)), longest_word=12),
-}  # fmt: skip
+}
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 LINES = ["the newts ran up the hill", "up", "naïve 🙂🙂🙂🙂 unquestionably", "the the newts"]
 PACKED = ((5, 9, 3), (1, 12), (7, 2))  # lengths of the examples of each row

@@ -21,10 +21,19 @@ from ordsmed.nn.models import bert, megatron_bert
 from ordsmed.text.tokenizers import bytebpe
 
 WAYS = [
-    ("gpt2", "causal"), ("bert", "masked"), ("bert", "word"), ("modern", "masked"), ("electra", "detect"),
-    ("electra", "masked"), ("electra", "word"), ("hybrid", "causal"), ("hybrid", "masked"), ("hybrid", "word"),
-    ("hybrid-modern", "causal"), ("hybrid-modern", "masked"),
-]  # fmt: skip
+    ("gpt2", "causal"),
+    ("bert", "masked"),
+    ("bert", "word"),
+    ("modern", "masked"),
+    ("electra", "detect"),
+    ("electra", "masked"),
+    ("electra", "word"),
+    ("hybrid", "causal"),
+    ("hybrid", "masked"),
+    ("hybrid", "word"),
+    ("hybrid-modern", "causal"),
+    ("hybrid-modern", "masked"),
+]
 
 
 def scored(trained: Any, way: str, texts: list[str]) -> list[Scores]:

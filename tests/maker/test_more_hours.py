@@ -225,7 +225,7 @@ def test_the_plan_of_a_finished_model_says_what_stays_and_what_is_trained(
     assert (planning.SEARCHED in screen, planning.CLOSED in screen) == (purpose == "search", purpose == "fill")
     assert "the finished model stays until the longer training is at least as good" in screen
     assert "over so little text teach little" in screen
-    few = replace(plan, passes=plan.most_passes, extension=replace(plan.extension, finished=False))
+    few = replace(plan, passes=plan.max_passes, extension=replace(plan.extension, finished=False))
     assert few._notes() == []
     plan.write(place)
     again = [*more_hours.LEARNED_FROM_PAIRS, *more_hours.BUILT] if purpose == "search" else None

@@ -34,9 +34,9 @@ def test_little_text_gives_a_small_network() -> None:
 def test_a_network_that_is_large_for_its_text_reads_it_less_often() -> None:
     [rung] = [rung for rung in LADDER["bert"] if rung.table["width"] == 128]
     family = replace(families()["bert"], passes=160, crowding=1.5, least=0)
-    passes = [networks.most_passes(rung, rung.weights / ratio, family) for ratio in (1, 2, 4, 8)]
+    passes = [networks.max_passes(rung, rung.weights / ratio, family) for ratio in (1, 2, 4, 8)]
     assert passes == pytest.approx([160, 160, 160 / 2**1.5, 20])
-    assert networks.most_passes(rung, 1024 * 10, replace(family, least=2_000)) == 200
+    assert networks.max_passes(rung, 1024 * 10, replace(family, least=2_000)) == 200
 
 
 def test_repeated_tokens_are_worth_less() -> None:
@@ -51,4 +51,4 @@ def test_operations_are_those_of_a_step() -> None:
     family = families()["bert"]
     [rung] = [rung for rung in LADDER["bert"] if rung.table["width"] == 192]
     forward = rung.model.flops(64)
-    assert rung.operations == pytest.approx(3 * (forward + 2 * 192 * 8_000 * family.objective["hide"]))
+    assert rung.operations == pytest.approx(3 * (forward + 2 * 192 * 8_000 * family.objective["mask_prob"]))

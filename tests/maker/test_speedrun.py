@@ -40,13 +40,13 @@ kind = "{objective}"
 steps = 30
 length = 16
 batch = 8
-rate = 1e-2
+learning_rate = 1e-2
 warmup = 3
 [[phase]]
 steps = 10
 length = 32
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 """
 TRACK = """
 flops = 8e8
@@ -157,7 +157,10 @@ def test_what_cannot_be_is_said(changes: dict[str, Any], problem: str) -> None:
         ({"budgets": (1e-5,)}, "--budget: 8 kFLOP are less than a step of each phase"),
         ({"changes": ("seed=3",)}, "seed: found among changes of the recipe"),
         ({"changes": ("layout.precision=fp16",)}, "layout.precision: found fp16, for which this CPU has no units"),
-        ({"changes": ("phase=[{length=16,batch=8,rate=1,epochs=2}]",)}, r"phase\[1\].epochs: found; wanted steps"),
+        (
+            {"changes": ("phase=[{length=16,batch=8,learning_rate=1,epochs=2}]",)},
+            r"phase\[1\].epochs: found; wanted steps",
+        ),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(changes: dict[str, Any], problem: str) -> None:
@@ -188,7 +191,7 @@ def test_a_text_too_small_for_the_budget_is_refused_unless_asked() -> None:
 
 
 def test_words_change_the_track_or_its_recipe() -> None:
-    changed = request(changes=("tokenizer.size=280", "phase[1].rate=1e-3"))
+    changed = request(changes=("tokenizer.size=280", "phase[1].learning_rate=1e-3"))
     assert changed.rule.tokenizer.size == 280
     assert changed.learned["phase"][0]["rate"] == 1e-3
     assert "tokenizer" not in changed.learned
@@ -244,9 +247,11 @@ def test_what_is_no_entry_says_why(changes: dict[str, Any], reasons: Sequence[st
 @pytest.mark.parametrize("kind", ["masked", "causal"])
 def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pairs.jsonl").write_text(
-        "".join(json.dumps({"sentence_good": f"The {word}.", "sentence_bad": f"The the {word}."}) + "\n"
-                for word in ("river", "bridge", "village"))
-    )  # fmt: skip
+        "".join(
+            json.dumps({"sentence_good": f"The {word}.", "sentence_bad": f"The the {word}."}) + "\n"
+            for word in ("river", "bridge", "village")
+        )
+    )
     words = ["speedrun", "track.toml", "texts", "out", "--kind", kind, "--blimp", "pairs.jsonl", "--workers", "2"]
     main(words)
     made = entry.read(Path("out"))
@@ -280,8 +285,8 @@ def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[st
     main(words)
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     with pytest.raises(SystemExit):
-        main([*words, "phase.rate=1e-3"])
-    assert "was begun with changes []; found ['phase.rate=1e-3']" in capsys.readouterr()[1]
+        main([*words, "phase.learning_rate=1e-3"])
+    assert "was begun with changes []; found ['phase.learning_rate=1e-3']" in capsys.readouterr()[1]
 
 
 RUN = {"seed": 1, "steps": 40, "weights": "aa", "scores": {"bits_per_byte": 2.0, "blimp": 60.0}}
@@ -292,11 +297,20 @@ def whole_entry(**changes: Any) -> dict[str, Any]:
     """As its file has it."""
     over = {"mean": 2.0, "deviation": 0.01}
     known = {
-        "version": 1, "score": "bits_per_byte", "name": "small-causal", "runs": [RUN], "machine": MACHINE,
-        "over": {"bits_per_byte": over, "blimp": {"mean": 60.0, "deviation": 1.0}}, "flops": 1.5e14, "words": 5_000_000,
-        "minutes": {"training": 12.0, "wall": 50.0, "cpu": 90.0}, "date": "2026-11-27", "code": "c", "tokenizer": "t",
+        "version": 1,
+        "score": "bits_per_byte",
+        "name": "small-causal",
+        "runs": [RUN],
+        "machine": MACHINE,
+        "over": {"bits_per_byte": over, "blimp": {"mean": 60.0, "deviation": 1.0}},
+        "flops": 1.5e14,
+        "words": 5_000_000,
+        "minutes": {"training": 12.0, "wall": 50.0, "cpu": 90.0},
+        "date": "2026-11-27",
+        "code": "c",
+        "tokenizer": "t",
         "sample": {"sha256": "s", "train": {"words": 10}},
-    }  # fmt: skip
+    }
     return {**facts_of(), **known, **changes}
 
 
@@ -307,13 +321,17 @@ def test_two_entries_that_differ_say_in_what() -> None:
     over = {"bits_per_byte": {"mean": 2.5, "deviation": None}}
     now = whole_entry(runs=[run_of], over=over, tokenizer="u", sample={"sha256": "z", "train": {"words": 9}})
     assert list(again.differences(before, now)) == [
-        "the sample differs: other texts (10 words there, 9 words here)", "the tokenizer differs",
-        "weights of seed 1 differ", "bits_per_byte differs: 2.0 there, 2.5 here",
-    ]  # fmt: skip
+        "the sample differs: other texts (10 words there, 9 words here)",
+        "the tokenizer differs",
+        "weights of seed 1 differ",
+        "bits_per_byte differs: 2.0 there, 2.5 here",
+    ]
     elsewhere = whole_entry(machine={**MACHINE, "torch": "2.9", "gpu": "H100"}, code="d", ordsmed="0.3.0")
     assert list(again.reasons(before, elsewhere)) == [
-        "gpu none (here H100)", "torch 2.13 (here 2.9)", "ordsmed 0.2.0+g1234567 (here 0.3.0)",
-    ]  # fmt: skip
+        "gpu none (here H100)",
+        "torch 2.13 (here 2.9)",
+        "ordsmed 0.2.0+g1234567 (here 0.3.0)",
+    ]
 
 
 def test_the_board_has_the_best_first_and_nothing_that_is_no_entry() -> None:
@@ -328,7 +346,7 @@ def test_the_board_has_the_best_first_and_nothing_that_is_no_entry() -> None:
     assert [row[:4] for row in rows] == [
         ["1.9000 ± 0.0200", "", "[mine][b]", "1, 2, 3"],
         ["2.0000 ± 0.0100", "60.0 ± 1.0", "[small-causal][a]", "1, 2, 3"],
-    ]  # fmt: skip
+    ]
     assert rows[0][4:8] == ["5.0 M", "12.0", "A, 2 threads", "1234567"]
     assert [line for line in lines if line.startswith("[")] == ["[b]: records/b.json", "[a]: records/a.json"]
     Path("records/c.json").write_text(json.dumps(whole_entry(passes=12.0)))
@@ -445,9 +463,16 @@ def test_arguments_of_python_are_those_of_the_verb(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(f"{module}.speedrun.perform", lambda request, anew=False: asked.append((request, anew)))
     ordsmed.speedrun("track.toml", "texts", Path("out"), "words=2_000", kind="causal", seeds=3, anew=True)
     ordsmed.speedrun(
-        Path("track.toml"), [Path("texts"), "more"], "out", recipe=Path("masked.toml"), budget=[0.5, 1],
-        seeds=range(1, 3), blimp=Path("texts"), workers=2, yes=True,
-    )  # fmt: skip
+        Path("track.toml"),
+        [Path("texts"), "more"],
+        "out",
+        recipe=Path("masked.toml"),
+        budget=[0.5, 1],
+        seeds=range(1, 3),
+        blimp=Path("texts"),
+        workers=2,
+        yes=True,
+    )
     how = {"recipe": "masked.toml", "budgets": (0.5, 1.0), "seeds": (1, 2), "blimp": "texts", "workers": 2, "yes": True}
     assert asked == [
         (request(changes=("words=2_000",), kind="causal", seeds=(3,)), True),

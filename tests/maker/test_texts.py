@@ -68,9 +68,11 @@ def test_each_kind_of_file_is_read_by_its_own_source(tmp_path: Path) -> None:
     assert found.left_out == {".bin file": 1, ".doc file": 1, "empty file": 1, "unreadable file": 1}
     assert found.unreadable == ("cut.txt.gz",)
     assert found.skipped == (
-        "cut.txt.gz: cannot be read", "empty.txt: is empty", "g.bin: is not text",
+        "cut.txt.gz: cannot be read",
+        "empty.txt: is empty",
+        "g.bin: is not text",
         "h.doc: is not text; catdoc makes text of it",
-    )  # fmt: skip
+    )
     assert found.files == 9
     assert settings.decode(Corpus, {"source": list(found.sources)}, "test").sources  # every table is one of the menu's
 
@@ -141,8 +143,9 @@ def test_pdfs_are_named_where_their_reader_is_not_installed(tmp_path: Path, monk
     found = texts.input_texts([str(tmp_path)])
     assert texts.lines(found, texts.survey(found))[1:] == [
         "left out: 7 PDF files (pip install 'ordsmed[pdf]' reads them)",
-        *(f"  {number}.pdf: pip install 'ordsmed[pdf]' reads them" for number in range(5)), "  and 2 more",
-    ]  # fmt: skip
+        *(f"  {number}.pdf: pip install 'ordsmed[pdf]' reads them" for number in range(5)),
+        "  and 2 more",
+    ]
 
 
 def test_a_corpus_stands_alone(tmp_path: Path) -> None:
@@ -209,9 +212,15 @@ def test_encodings_and_languages_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("shares", "wanted"),
-    [({"nb": 0.8, "da": 0.2}, "nb"), ({"nn": 0.6, "nb": 0.4}, "nn"), ({"nb": 0.6, "und": 0.4}, "nb"),
-     ({"en": 0.6, "de": 0.4}, ""), ({"und": 0.6, "en": 0.4}, ""), ({}, "")],
-)  # fmt: skip
+    [
+        ({"nb": 0.8, "da": 0.2}, "nb"),
+        ({"nn": 0.6, "nb": 0.4}, "nn"),
+        ({"nb": 0.6, "und": 0.4}, "nb"),
+        ({"en": 0.6, "de": 0.4}, ""),
+        ({"und": 0.6, "en": 0.4}, ""),
+        ({}, ""),
+    ],
+)
 def test_a_language_is_told_where_it_is_certain(shares: dict[str, float], wanted: str) -> None:
     assert texts.TextSurvey(1.0, 1.0, 1.0, shares, {}, {}, 1, 1, 0.0).language == wanted
 

@@ -63,13 +63,19 @@ def test_odd_pages(tmp_path: Path) -> None:
     large = page(4, "å &amp;amp; " * 1_000_000)
     (path := tmp_path / "a.xml").write_text("<mediawiki>" + twice + empty + without + large + FOOT)
     assert [(p.id, p.url, p.text[:12], len(p.text)) for p in taken(path)] == [
-        ("1", "", "Last", 4), ("2", "", "", 0), ("3", "", "", 0), ("4", "", "å &amp; å &a", 8_000_000)
-    ]  # fmt: skip
+        ("1", "", "Last", 4),
+        ("2", "", "", 0),
+        ("3", "", "", 0),
+        ("4", "", "å &amp; å &a", 8_000_000),
+    ]
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    ".xml": bytes, ".xml.gz": gzip.compress, ".xml.bz2": bz2.compress, ".xml.xz": lzma.compress,
-}  # fmt: skip
+    ".xml": bytes,
+    ".xml.gz": gzip.compress,
+    ".xml.bz2": bz2.compress,
+    ".xml.xz": lzma.compress,
+}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "iso-8859-1"])

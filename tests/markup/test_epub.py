@@ -67,21 +67,25 @@ def test_chapters_come_in_the_order_of_the_spine(tmp_path: Path) -> None:
         ("<p><ruby>漢<rp>(</rp><rt>kan</rt><rp>)</rp>字<rt>ji</ruby>だ</p>", ["漢字だ"]),
         ("<pre>one\n  two\n</pre><ul><li>x</li><li>y</li></ul>", ["one", "two", "x", "y"]),
         ("<p>so<a epub:type='noteref' href='#n1'>1</a> it was.</p><script>if (a<b) {}</script>", ["so it was."]),
-        ("<p>so.<a class='fnanchor' href='#f1'>[1]</a> It<a href='#f2'><sup>2</sup></a> was<a href=\"#f3\">*</a>.</p>",
-         ["so. It was."]),
+        (
+            "<p>so.<a class='fnanchor' href='#f1'>[1]</a> It<a href='#f2'><sup>2</sup></a> was<a href=\"#f3\">*</a>.</p>",
+            ["so. It was."],
+        ),
         ("<p>was <a href='#f2'><sup>2</sup></a></p><p><a href='#r1'>1</a> A note.</p>", ["was", "A note."]),
-        ("<p>see page <a href='#p12'>12</a> and <a href='x'>[3]</a>, <a href='#y'>[so]</a></p>",
-         ["see page 12 and [3], [so]"]),
+        (
+            "<p>see page <a href='#p12'>12</a> and <a href='x'>[3]</a>, <a href='#y'>[so]</a></p>",
+            ["see page 12 and [3], [so]"],
+        ),
         ("<p>in<span epub:type='pagebreak'>12</span>side com\xadmon</p><nav><ol>I</ol></nav>", ["inside common"]),
         ("<section epub:type='toc'><p>I<p>II</section><p>text</p>", ["text"]),
         ("<section class='pg-boilerplate pgheader'>The Project<img src='x'/></section><p>text</p>", ["text"]),
         ("<p><a href='1'>Chapter 1</a></p><p><a href='2'>Chapter 2</a> 7</p>", []),
         ("<p>seen <a id='p1'/>here</p><p>and <a href='x'>there</a> too</p>", ["seen here", "and there too"]),
         ("<p>a<!-- > <p> --> b<img alt='>'/> c<br></p><!-- <!-- x -->", ["a b c"]),
-        ("<p title='it\"s' lang=\"it's\" x=\">one</p>", ["one"]),
+        ('<p title=\'it"s\' lang="it\'s" x=">one</p>', ["one"]),
         ("<p>a < b & c <unknown>d</unknown></p>", ["a < b & c d"]),
     ],
-)  # fmt: skip
+)
 def test_paragraphs(markup: str, wanted: list[str]) -> None:
     assert epub.paragraphs(PAGE % markup) == wanted
 

@@ -115,11 +115,12 @@ def test_a_title_that_comes_again_in_the_prose_stays() -> None:
 @pytest.mark.parametrize(
     "box",
     [
-        "<div class='related-content'>{}</div>", "<div class='story-promo'>{}</div>",
+        "<div class='related-content'>{}</div>",
+        "<div class='story-promo'>{}</div>",
         "<section id='sponsored-post'>{}</section>",
         "<div class='article-tools'><header><h1>A ferry in the fog</h1>{}</header></div>",
     ],
-)  # fmt: skip
+)
 def test_no_name_of_a_box_loses_what_the_library_finds(box: str) -> None:
     """Half of the prose in a box with such a name: rules that dropped it paid on few pages."""
     body = paragraphs(*PROSE[:3]), box.format(paragraphs(*PROSE[3:]))
@@ -298,9 +299,7 @@ def test_what_a_page_calls_itself() -> None:
     metas += "<meta name=author content='Nobody'><meta property='og:title'>"
     heads = "".join(f"<h1>{text}</h1>" for text in ("A Ferry", "Boats", "", "one <b>two</b> three", "a ferry in"))
     tree = lxml_html.fromstring(page(heads + "<h1>in the fog</h1>", head="<title>A ferry in the fog</title>" + metas))
-    assert html._headlines(tree) == {
-        "a ferry in the fog", "one two", "three", "a ferry", "one two three", "a ferry in"
-    }  # fmt: skip
+    assert html._headlines(tree) == {"a ferry in the fog", "one two", "three", "a ferry", "one two three", "a ferry in"}
     assert html._headlines(lxml_html.fromstring(page("<h1>A Ferry</h1>", head=""))) == set()
 
 

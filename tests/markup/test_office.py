@@ -60,22 +60,33 @@ def row(*cells: str) -> str:
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
-        (p(r("One "), r("two"), "<w:r><w:tab/></w:r>", r("three.")) + p() + p(r("Four\xad teen.")),
-         ["One two three.", "Four teen."]),
+        (
+            p(r("One "), r("two"), "<w:r><w:tab/></w:r>", r("three.")) + p() + p(r("Four\xad teen.")),
+            ["One two three.", "Four teen."],
+        ),
         (p(r("a"), "<w:r><w:br/></w:r>", r("b"), "<w:r><w:noBreakHyphen/></w:r>", r("c")), ["a", "b-c"]),
-        (p(r("kept "), "<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>", f"<w:ins>{r('new')}</w:ins>"),
-         ["kept new"]),
+        (
+            p(r("kept "), "<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>", f"<w:ins>{r('new')}</w:ins>"),
+            ["kept new"],
+        ),
         (p(f"<w:moveFrom>{r('from')}</w:moveFrom>", f"<w:moveTo>{r('to')}</w:moveTo>"), ["to"]),
         (p(r("begins "), properties="<w:rPr><w:del/></w:rPr>") + p(r("goes on")), ["begins goes on"]),
         (p(r("Chapter 1 ... 7"), properties='<w:pStyle w:val="Innhold1"/>') + p(r("Text.")), ["Text."]),
         (p("<w:r><w:instrText>PAGE</w:instrText></w:r>", r("field")), ["field"]),
         (f"<w:tbl>{row(p(r('a')), p(r('b')))}{row(p(), p())}</w:tbl>", ["a\tb"]),
         (f"<w:tbl>{row(p(r('Left.')) + p(r('More.')), p(r('Right.')))}</w:tbl>", ["Left.", "More.", "Right."]),
-        (p(r("out"), f"<mc:AlternateContent><mc:Choice><w:txbxContent>{p(r('box'))}</w:txbxContent></mc:Choice>"
-           f"<mc:Fallback>{p(r('box'))}</mc:Fallback></mc:AlternateContent>", r("side")), ["box", "outside"]),
+        (
+            p(
+                r("out"),
+                f"<mc:AlternateContent><mc:Choice><w:txbxContent>{p(r('box'))}</w:txbxContent></mc:Choice>"
+                f"<mc:Fallback>{p(r('box'))}</mc:Fallback></mc:AlternateContent>",
+                r("side"),
+            ),
+            ["box", "outside"],
+        ),
         (p("<w:drawing><w:posOffset>914400</w:posOffset></w:drawing>", r("x")), ["x"]),
     ],
-)  # fmt: skip
+)
 def test_a_word_document(tmp_path: Path, body: str, wanted: list[str]) -> None:
     path = docx(tmp_path / "a.docx", body, **{"word/footnotes.xml": NOTES})
     assert office.paragraphs(path) == ({"title": "A letter", "author": "A. B."}, [*wanted, "A note."])
@@ -84,22 +95,39 @@ def test_a_word_document(tmp_path: Path, body: str, wanted: list[str]) -> None:
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
-        ("<text:h>Head</text:h><text:p>One<text:s text:c='3'/>two <text:span>three</text:span>.</text:p>",
-         ["Head", "One two three."]),
+        (
+            "<text:h>Head</text:h><text:p>One<text:s text:c='3'/>two <text:span>three</text:span>.</text:p>",
+            ["Head", "One two three."],
+        ),
         ("<text:p>a<text:line-break/>b<text:tab/>c</text:p>", ["a", "b c"]),
-        ("<text:tracked-changes><text:changed-region><text:deletion><text:p>gone</text:p></text:deletion>"
-         "</text:changed-region></text:tracked-changes><text:p>kept</text:p>", ["kept"]),
-        ("<text:p>it<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>A note.</text:p>"
-         "</text:note-body></text:note> was</text:p><text:p>So.</text:p>", ["it was", "So.", "A note."]),
-        ("<text:table-of-content><text:p>I 7</text:p></text:table-of-content><text:p>x<office:annotation><dc:date>1"
-         "</dc:date><text:p>no</text:p></office:annotation></text:p>", ["x"]),
-        ("<table:table><table:table-row><table:table-cell><text:p>a</text:p></table:table-cell><table:table-cell>"
-         "<text:p>b</text:p></table:table-cell></table:table-row></table:table>", ["a\tb"]),
-        ("<text:p>a<draw:frame><draw:text-box><text:p>box</text:p></draw:text-box><svg:title>no</svg:title>"
-         "</draw:frame></text:p>", ["box", "a"]),
+        (
+            "<text:tracked-changes><text:changed-region><text:deletion><text:p>gone</text:p></text:deletion>"
+            "</text:changed-region></text:tracked-changes><text:p>kept</text:p>",
+            ["kept"],
+        ),
+        (
+            "<text:p>it<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>A note.</text:p>"
+            "</text:note-body></text:note> was</text:p><text:p>So.</text:p>",
+            ["it was", "So.", "A note."],
+        ),
+        (
+            "<text:table-of-content><text:p>I 7</text:p></text:table-of-content><text:p>x<office:annotation><dc:date>1"
+            "</dc:date><text:p>no</text:p></office:annotation></text:p>",
+            ["x"],
+        ),
+        (
+            "<table:table><table:table-row><table:table-cell><text:p>a</text:p></table:table-cell><table:table-cell>"
+            "<text:p>b</text:p></table:table-cell></table:table-row></table:table>",
+            ["a\tb"],
+        ),
+        (
+            "<text:p>a<draw:frame><draw:text-box><text:p>box</text:p></draw:text-box><svg:title>no</svg:title>"
+            "</draw:frame></text:p>",
+            ["box", "a"],
+        ),
         ("<table:table-cell><text:p>alone</text:p></table:table-cell>", ["alone"]),
     ],
-)  # fmt: skip
+)
 def test_an_open_document(tmp_path: Path, body: str, wanted: list[str]) -> None:
     assert office.paragraphs(odt(tmp_path / "a.odt", body)) == ({"title": "A letter", "author": "A. B."}, wanted)
 

@@ -39,8 +39,9 @@ def test_lines_become_paragraphs() -> None:
     indented = [*page(*BODY[:2], "before the winter came to the old valley."), *page(BODY[0], top=664, x=60)]
     assert paragraphs([[*indented, *page(*BODY[1:], top=652)]])[1] == " ".join(BODY)
     assert paragraphs([page("- one of the things that were in the house", "- two")]) == [
-        "- one of the things that were in the house", "- two",
-    ]  # fmt: skip
+        "- one of the things that were in the house",
+        "- two",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,17 @@ def test_only_answers_files_and_converted_texts_are_given(tmp_path: Path, versio
     place = f"{path}: byte {at:,}"
     assert one == warc.Record("http://quay.example/a", 404, "text/html", b"<p>\r\n\r\nA</p>", place)
     assert (two.url, two.status, two.content_type, two.body) == (
-        "http://quay.example/b", 200, "text/plain", "Å\n".encode()
-    )  # fmt: skip
+        "http://quay.example/b",
+        200,
+        "text/plain",
+        "Å\n".encode(),
+    )
     assert (three.url, three.status, three.content_type, three.body) == (
-        "http://quay.example/c", 200, "text/html", b"<p>B</p>"
-    )  # fmt: skip
+        "http://quay.example/c",
+        200,
+        "text/html",
+        b"<p>B</p>",
+    )
 
 
 def test_every_packing_gives_the_same(tmp_path: Path) -> None:

@@ -127,8 +127,14 @@ def our_vectors(model: Any, text: str) -> Any:
 
 def their_answer(words: Any, model: Any, question: Any) -> str:
     """As the page of a model that we publish tells it."""
-    asked = words(question.question, question.context, truncation="only_second", max_length=LONGEST,
-                  return_offsets_mapping=True, return_tensors="pt")  # fmt: skip
+    asked = words(
+        question.question,
+        question.context,
+        truncation="only_second",
+        max_length=LONGEST,
+        return_offsets_mapping=True,
+        return_tensors="pt",
+    )
     places, inside = asked.pop("offset_mapping")[0].tolist(), torch.tensor([n == 1 for n in asked.sequence_ids()])
     with torch.inference_mode():
         said = model(**asked)

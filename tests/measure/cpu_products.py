@@ -32,12 +32,13 @@ def main() -> None:
         x, weight = torch.randn(asked.rows, size), torch.randn(outputs, size)
         gradient, work = torch.randn(asked.rows, outputs), 2e-9 * asked.rows * size * outputs
         ways: tuple[Callable[[], torch.Tensor], ...] = (
-            lambda x=x, weight=weight: x @ weight.T, lambda x=x, weight=weight: products.times(x, weight),
+            lambda x=x, weight=weight: x @ weight.T,
+            lambda x=x, weight=weight: products.times(x, weight),
             lambda gradient=gradient, weight=weight: gradient @ weight,
             lambda gradient=gradient, weight=weight: products.times(gradient, weight.T),
             lambda gradient=gradient, x=x: gradient.T @ x,
             lambda gradient=gradient, x=x: products.across(gradient, x).contiguous(),
-        )  # fmt: skip
+        )
         print(f"| {size}, {outputs} | {' | '.join(f'{work / seconds(way):.0f}' for way in ways)} |")
 
 

@@ -66,8 +66,11 @@ def pair(recipe: str, steps: str, lock: str, clock: str) -> float:
     ratio = took / spread["likely"]
     within = "within 20%" if abs(ratio - 1) <= WANTED else "MISSED"
     inside = "in its range" if spread["least"] <= took <= spread["most"] else "outside its range"
-    print(f"{recipe} {steps} steps: {spread['likely']:.1f} s ({spread['least']:.1f} to {spread['most']:.1f}); "
-          f"took {took:.1f} s: {ratio:.2f} of it, {within}, {inside}", flush=True)  # fmt: skip
+    print(
+        f"{recipe} {steps} steps: {spread['likely']:.1f} s ({spread['least']:.1f} to {spread['most']:.1f}); "
+        f"took {took:.1f} s: {ratio:.2f} of it, {within}, {inside}",
+        flush=True,
+    )
     return ratio
 
 

@@ -24,7 +24,7 @@ validate = 0
 layout = {{ device = "cpu", threads = 1, precision = "fp32" }}
 model = {{ kind = "modern", width = 128, layers = {layers}, heads = 2, positions = 128 }}
 objective = {{ kind = "mlm" }}
-phase = [{{ steps = 1000, length = 64, batch = 32, rate = 1e-3, freeze = [{frozen}] }}]
+phase = [{{ steps = 1000, length = 64, batch = 32, learning_rate = 1e-3, freeze = [{frozen}] }}]
 """
 
 

@@ -30,8 +30,11 @@ from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.formats.huggingface import HuggingFace
 from ordsmed.weights.trained import Trained
 
-WAYS = {"greedy": {"do_sample": False}, "top-k 40": {"do_sample": True, "top_k": 40},
-        "top-p 0.9": {"do_sample": True, "top_p": 0.9, "top_k": 0}}  # fmt: skip
+WAYS = {
+    "greedy": {"do_sample": False},
+    "top-k 40": {"do_sample": True, "top_k": 40},
+    "top-p 0.9": {"do_sample": True, "top_p": 0.9, "top_k": 0},
+}
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 OURS = {"greedy": {"temperature": 0.0}, "top-k 40": {"best": 40}, "top-p 0.9": {"share": 0.9}}
 

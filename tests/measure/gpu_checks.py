@@ -33,14 +33,18 @@ PACKAGES = ("triton", "msgspec", "tomli_w", "zstandard", "tokenizers", "safetens
 
 def environment() -> None:
     """What figures depend on, and what the rest needs."""
-    print(f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}, "
-          f"cuDNN {torch.backends.cudnn.version()}, {len(os.sched_getaffinity(0))} cores")  # fmt: skip
+    print(
+        f"Python {platform.python_version()}, torch {torch.__version__}, CUDA {torch.version.cuda}, "
+        f"cuDNN {torch.backends.cudnn.version()}, {len(os.sched_getaffinity(0))} cores"
+    )
     if DEVICE == "cuda":
         print(torch.cuda.get_device_properties(0))
     lacks = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    print(f"missing packages: {', '.join(lacks) or 'none'}; C compiler: {shutil.which('cc') or shutil.which('gcc')}; "
-          f"Python.h: {header.exists()}; /dev/shm: {shutil.disk_usage('/dev/shm').free / 2**30:.1f} GiB")  # fmt: skip
+    print(
+        f"missing packages: {', '.join(lacks) or 'none'}; C compiler: {shutil.which('cc') or shutil.which('gcc')}; "
+        f"Python.h: {header.exists()}; /dev/shm: {shutil.disk_usage('/dev/shm').free / 2**30:.1f} GiB"
+    )
     if shutil.which("nvidia-smi"):
         subprocess.run(["nvidia-smi"], check=False)
 
@@ -72,8 +76,10 @@ def beside(name: str, ours: Callable[..., Any], plain: Callable[..., Any], given
         if DEVICE == "cuda":
             torch.cuda.synchronize()
         first = first or time.perf_counter() - began
-    print(f"{name}: ours {apart(results[0], results[2])} | torch's {apart(results[1], results[2])}"
-          f" | first {first:.1f} s", flush=True)  # fmt: skip
+    print(
+        f"{name}: ours {apart(results[0], results[2])} | torch's {apart(results[1], results[2])} | first {first:.1f} s",
+        flush=True,
+    )
 
 
 def kernels() -> None:
@@ -95,22 +101,29 @@ def kernels() -> None:
         print(f"{name}: {switch.begin('auto', torch.device(DEVICE), shapes)} ({time.perf_counter() - began:.1f} s)")
         for tanh in (False, True):
             z, bias = made(4 * size, 4 * size, dtype=dtype), made(4 * size, dtype=dtype)
-            beside(f"gelu{' tanh' if tanh else ''} {name}",
-                   lambda z, b, t=tanh: [gelu._Gelu.apply(z + b.detach(), b, t)],
-                   lambda z, b, t=tanh: [F.gelu(z + b, approximate="tanh" if t else "none")], (z, bias))  # fmt: skip
+            beside(
+                f"gelu{' tanh' if tanh else ''} {name}",
+                lambda z, b, t=tanh: [gelu._Gelu.apply(z + b.detach(), b, t)],
+                lambda z, b, t=tanh: [F.gelu(z + b, approximate="tanh" if t else "none")],
+                (z, bias),
+            )
         for width in (size, size * 4 // 3):
             norms(width, dtype)
         cross_entropies(300 if SMALL else 30_522, dtype)
         cells, out = lstms
         sizes = (2, 4, 8, 4 * cells), (2, 4 * cells), (2, 8, out), (2, 8, cells), (2, 4 * cells, out), (2, out, cells)
-        given = [made(*shape, dtype=dtype if at in (0, 4, 5) else torch.float32) / shape[-1] ** 0.5
-                 for at, shape in enumerate(sizes)]  # fmt: skip
+        given = [
+            made(*shape, dtype=dtype if at in (0, 4, 5) else torch.float32) / shape[-1] ** 0.5
+            for at, shape in enumerate(sizes)
+        ]
         whole = [one if at in (0, 1, 4, 5) else one.zero_() for at, one in enumerate(given)]
         carried = whole[2:4]
-        beside(f"LSTM {cells} {name}",
-               lambda a, b, k, p, s=carried: lstm.side_by_side(a, b, *s, k, p, (3.0, 3.0))[:1],
-               lambda a, b, k, p, s=carried: lstm.plain(*(x.to(p.dtype) for x in (a, b, *s, k, p)), (3.0, 3.0))[:1],
-               [whole[0], whole[1], *whole[4:]])  # fmt: skip
+        beside(
+            f"LSTM {cells} {name}",
+            lambda a, b, k, p, s=carried: lstm.side_by_side(a, b, *s, k, p, (3.0, 3.0))[:1],
+            lambda a, b, k, p, s=carried: lstm.plain(*(x.to(p.dtype) for x in (a, b, *s, k, p)), (3.0, 3.0))[:1],
+            [whole[0], whole[1], *whole[4:]],
+        )
 
 
 def norms(width: int, dtype: torch.dtype) -> None:
@@ -120,15 +133,23 @@ def norms(width: int, dtype: torch.dtype) -> None:
 
     drop, rows = Drop(7, 26), 40 if SMALL else 8_192
     kept = mask(torch.Size([rows, width]), drop, torch.device(DEVICE))
-    given = [made(rows, width, dtype=dtype), made(rows, width, dtype=dtype), made(width, dtype=torch.float32) + 1,
-             made(width, dtype=torch.float32)]  # fmt: skip
+    given = [
+        made(rows, width, dtype=dtype),
+        made(rows, width, dtype=dtype),
+        made(width, dtype=torch.float32) + 1,
+        made(width, dtype=torch.float32),
+    ]
 
     def plain(x: Tensor, residuals: Tensor, scale: Tensor, shift: Tensor) -> list[Tensor]:
         both = residuals + x * kept.to(x.dtype)
         return [both, F.layer_norm(both, (width,), scale.to(x.dtype), shift.to(x.dtype), 1e-5)]
 
-    beside(f"residual norm {width} {str(dtype)[6:]}",
-           lambda x, r, scale, shift: add_norm(x, r, scale, shift, 1e-5, dtype, drop=drop), plain, given)  # fmt: skip
+    beside(
+        f"residual norm {width} {str(dtype)[6:]}",
+        lambda x, r, scale, shift: add_norm(x, r, scale, shift, 1e-5, dtype, drop=drop),
+        plain,
+        given,
+    )
 
 
 def cross_entropies(words: int, dtype: torch.dtype) -> None:

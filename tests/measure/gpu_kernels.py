@@ -77,8 +77,12 @@ def heads(rows: int, width: int, words: int, *, drawn: bool, dtype: torch.dtype 
 
     scores = made(min(rows, 8192), padded, dtype=dtype)
     some, keys = targets[: len(scores)], draw.slot_keys[: len(scores)] if draw else None
-    both("  the kernel alone", lambda: cross_entropy(scores, some, words, keys=keys), lambda: plain(scores, some),
-         moved=3.0 * scores.numel() * scores.element_size())  # fmt: skip
+    both(
+        "  the kernel alone",
+        lambda: cross_entropy(scores, some, words, keys=keys),
+        lambda: plain(scores, some),
+        moved=3.0 * scores.numel() * scores.element_size(),
+    )
 
 
 def cells(rows: int, steps: int, width: int, count: int, *, dtype: torch.dtype = BF16) -> None:
@@ -112,8 +116,17 @@ def sums(rows: int, width: int, *, after: bool, dtype: torch.dtype = BF16) -> No
 
     def learned(draws: Callable[[Tensor], Tensor] | None) -> list[Tensor]:
         if draws is None:
-            outs = add_norm(products + bias.detach().to(dtype), residuals, scale, shift, 1e-5, dtype,
-                            bias=bias, drop=drop, after=after)  # fmt: skip
+            outs = add_norm(
+                products + bias.detach().to(dtype),
+                residuals,
+                scale,
+                shift,
+                1e-5,
+                dtype,
+                bias=bias,
+                drop=drop,
+                after=after,
+            )
         else:
             both = residuals + draws(products + bias.to(dtype))
             normed = F.layer_norm(both, (width,), scale.to(dtype), shift.to(dtype), 1e-5)

@@ -34,15 +34,39 @@ CLOCK = 530  # seconds for everything
 LEAST = 8  # seconds below which no step is begun
 PATIENCE = 20  # times a step's seconds that a CPU may take for it
 WHEELS = (
-    "msgspec", "tomli-w", "zstandard", "tokenizers", "safetensors", "filelock", "rich", "markdown-it-py", "mdurl",
-    "pygments", "pytest", "pytest-xdist", "execnet", "pluggy", "iniconfig", "packaging", "nvidia-ml-py",
-)  # fmt: skip
+    "msgspec",
+    "tomli-w",
+    "zstandard",
+    "tokenizers",
+    "safetensors",
+    "filelock",
+    "rich",
+    "markdown-it-py",
+    "mdurl",
+    "pygments",
+    "pytest",
+    "pytest-xdist",
+    "execnet",
+    "pluggy",
+    "iniconfig",
+    "packaging",
+    "nvidia-ml-py",
+)
 ELECTRA = ["electra-small", "model.size=base", "objective.generator={width=256}", "layout.micro=512", "batch=512"]
 ROW512 = ["length=512", "layout.micro=128", "batch=128"]
 LARGE = ["bert-base", "model.size=large", *ROW512]
 GPT2 = ["gpt2-mini", "model.size=345M", "vocabulary=50257", "length=1024", "layout.micro=64", "batch=64"]
-TINY = ["model.width=64", "model.layers=1", "vocabulary=500", "tokens=20000", "batch=4", "layout.micro=2", "length=16",
-        "steps=1", "rounds=1"]  # fmt: skip
+TINY = [
+    "model.width=64",
+    "model.layers=1",
+    "vocabulary=500",
+    "tokens=20000",
+    "batch=4",
+    "layout.micro=2",
+    "length=16",
+    "steps=1",
+    "rounds=1",
+]
 
 
 @dataclass(frozen=True)
@@ -107,8 +131,12 @@ class Run:
         self.results: list[Result] = []
         self.child: subprocess.Popen[bytes] | None = None
         paths = [str(self.scratch / "site"), str(ROOT / "src"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
-        self.env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1",
-                    "XDG_CACHE_HOME": str(self.scratch / "cache")}  # fmt: skip
+        self.env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONUNBUFFERED": "1",
+            "XDG_CACHE_HOME": str(self.scratch / "cache"),
+        }
 
     def perform(self, step: Step) -> None:
         """One step, if time is left for it; its line is written as it ends."""
@@ -131,9 +159,14 @@ class Run:
     def within(self, limit: float, words: list[str], file: Any) -> tuple[str, int | None]:
         """How a process ends; it is ended at its limit, with all that it started."""
         self.child = subprocess.Popen(
-            [sys.executable, *words], cwd=ROOT if "pytest" in words else self.scratch, env=self.env,
-            stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, *words],
+            cwd=ROOT if "pytest" in words else self.scratch,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             status = self.child.wait(limit)
             return ("failed" if status else "done"), status

@@ -40,13 +40,24 @@ def main() -> None:
         stats = torch.zeros(rows, 2, device=DEVICE)
         kinds = x.dtype, x.dtype
         print(f"width {width}", flush=True)
-        sweep(residual_norm,
-              lambda x=x, s=scale, t=stats, k=kinds: residual_norm._launch_back(
-                  x, x, None, x, t, s, drop.state, drop.dropped, True, *k),
-              5.0 * x.numel() * x.element_size(), WARPS=(2_048, 4_096, 8_192, 16_384), GROUP=(16, 8, 32))  # fmt: skip
+        sweep(
+            residual_norm,
+            lambda x=x, s=scale, t=stats, k=kinds: residual_norm._launch_back(
+                x, x, None, x, t, s, drop.state, drop.dropped, True, *k
+            ),
+            5.0 * x.numel() * x.element_size(),
+            WARPS=(2_048, 4_096, 8_192, 16_384),
+            GROUP=(16, 8, 32),
+        )
         z = made(rows, 4 * width)
-        sweep(gelu, lambda z=z: gelu._launch(z, z, False), 3.0 * z.numel() * z.element_size(),
-              ROWS=(128, 64, 256), STEP=(8, 4, 16), COLUMNS=(256, 128, 512))  # fmt: skip
+        sweep(
+            gelu,
+            lambda z=z: gelu._launch(z, z, False),
+            3.0 * z.numel() * z.element_size(),
+            ROWS=(128, 64, 256),
+            STEP=(8, 4, 16),
+            COLUMNS=(256, 128, 512),
+        )
 
 
 if __name__ == "__main__":

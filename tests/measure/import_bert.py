@@ -51,9 +51,16 @@ def main(folder: Path) -> None:
     theirs.mkdir(parents=True, exist_ok=True)
     chance = torch.Generator().manual_seed(0)
     bundle.write(theirs / "bert_model.ckpt", ((n, torch.randn(s, generator=chance)) for n, s in variables().items()))
-    config = {"vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": 12,
-              "hidden_act": "gelu", "intermediate_size": INNER, "max_position_embeddings": 512,
-              "type_vocab_size": 2}  # fmt: skip
+    config = {
+        "vocab_size": V,
+        "hidden_size": D,
+        "num_hidden_layers": L,
+        "num_attention_heads": 12,
+        "hidden_act": "gelu",
+        "intermediate_size": INNER,
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+    }
     (theirs / "bert_config.json").write_text(json.dumps(config))
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(V - 5))]
     (theirs / "vocab.txt").write_text("\n".join(pieces) + "\n")

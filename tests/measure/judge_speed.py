@@ -71,8 +71,10 @@ def main(folder: Path, size: int) -> None:
     step = f'{{ kind = "judge", run = "{folder}/judge", label = "one", least = 0.0 }}'
     for clean in ("", step):
         recipe = folder / "corpus.toml"
-        recipe.write_text(f'source = {{ kind = "jsonl", path = "{folder}/texts.jsonl" }}\nclean = [{clean}]\n'
-                          f'sentences = "none"\nprocesses = 2\nout = "{folder}/corpus"\n')  # fmt: skip
+        recipe.write_text(
+            f'source = {{ kind = "jsonl", path = "{folder}/texts.jsonl" }}\nclean = [{clean}]\n'
+            f'sentences = "none"\nprocesses = 2\nout = "{folder}/corpus"\n'
+        )
         told = ", ".join(f"{seconds:.2f} s" for seconds in workers(recipe).values() if seconds > 0.1)
         how = "with" if clean else "without"
         print(f"corpus of {amount * COPIES:.1f} MB, {how} the judge, process by process: {told}")

@@ -80,15 +80,27 @@ def by_lm_eval(folder: str, tasks: list[dict[str, Any]]) -> dict[str, Any]:
     own = Path(str(lm_eval.__file__)).parent / "tasks"
     with tempfile.TemporaryDirectory() as place:
         for task in tasks:
-            local = {"include": str(own / task["of"]), "task": task["name"], "dataset_path": "json", "tag": [],
-                     "dataset_name": None, "dataset_kwargs": {"data_files": task["data"]}}  # fmt: skip
+            local = {
+                "include": str(own / task["of"]),
+                "task": task["name"],
+                "dataset_path": "json",
+                "tag": [],
+                "dataset_name": None,
+                "dataset_kwargs": {"data_files": task["data"]},
+            }
             local |= {f"{split}_split": None for split in ("training", "validation") if "test" in task["data"]}
             (Path(place) / f"{task['name']}.yaml").write_text(yaml.safe_dump(local))
         manager = TaskManager(include_path=place, include_defaults=False)
         result = lm_eval.simple_evaluate(
-            "hf", model_args={"pretrained": folder, "dtype": "float32"}, tasks=[task["name"] for task in tasks],
-            batch_size=BATCH, device="cpu", task_manager=manager, bootstrap_iters=0, log_samples=True,
-        )  # fmt: skip
+            "hf",
+            model_args={"pretrained": folder, "dtype": "float32"},
+            tasks=[task["name"] for task in tasks],
+            batch_size=BATCH,
+            device="cpu",
+            task_manager=manager,
+            bootstrap_iters=0,
+            log_samples=True,
+        )
     assert result is not None
     return dict(result)
 
@@ -100,8 +112,9 @@ def ours(way: str, folder: str, rows: Rows, threads: int, before: str = "") -> t
         path.write_text("".join(json.dumps({key: before + row[key] for key in KEYS}) + "\n" for row in rows))
         evaluate([folder], [minimal_pairs.MinimalPairs((_first(path, place),), way)], out=place, means=Means(threads=1))
         began = time.process_time()
-        [result] = evaluate([folder], [minimal_pairs.MinimalPairs((str(path),), way)], out=place,
-                            means=Means(threads=threads))  # fmt: skip
+        [result] = evaluate(
+            [folder], [minimal_pairs.MinimalPairs((str(path),), way)], out=place, means=Means(threads=threads)
+        )
     return [score for record in result.records for score in record[2:]], time.process_time() - began
 
 
@@ -124,8 +137,10 @@ def told(name: str, rows: Rows, theirs: Sequence[float], own: Sequence[float]) -
     other = [n for n, (a, b, c, d) in enumerate(pairs) if (a > b) != (c > d)]
     far = max(abs(a - b) for a, b in zip(theirs, own, strict=True))
     right = sum(c > d for _, _, c, d in pairs)
-    print(f"{name}: {len(pairs):,} pairs, {len(pairs) - len(other):,} decided alike; furthest apart {far:.2g}; "
-          f"{100 * right / len(pairs):.2f} % right")  # fmt: skip
+    print(
+        f"{name}: {len(pairs):,} pairs, {len(pairs) - len(other):,} decided alike; furthest apart {far:.2g}; "
+        f"{100 * right / len(pairs):.2f} % right"
+    )
     for n in other:
         a, b, c, d = pairs[n]
         print(f"  {rows[n][KEYS[0]]!r} / {rows[n][KEYS[1]]!r}: theirs {a:.6f} {b:.6f}, ours {c:.6f} {d:.6f}")
@@ -163,12 +178,18 @@ def texts(asked: argparse.Namespace) -> None:
         given, plain = Path(place) / "pages.jsonl", Path(place) / "plain.jsonl"
         given.write_text("".join(json.dumps({"page": page}) + "\n" for page in pages))
         plain.write_text("".join(json.dumps({"text": page}) + "\n" for page in rebuilt))
-        data = [("wikitext/wikitext.yaml", "local_wikitext", {"test": str(given)}),
-                ("lambada/lambada_openai.yaml", "local_lambada", {"test": str(asked.lambada)})]  # fmt: skip
+        data = [
+            ("wikitext/wikitext.yaml", "local_wikitext", {"test": str(given)}),
+            ("lambada/lambada_openai.yaml", "local_lambada", {"test": str(asked.lambada)}),
+        ]
         tasks = [{"of": of, "name": name, "data": files} for of, name, files in data]
         result = apart(by_lm_eval, asked.model, tasks)
-        ends, last = evaluate([asked.model], [bits.Bits((str(plain),)), cloze.Cloze((asked.lambada,))],
-                              out=place, means=Means(threads=asked.threads))  # fmt: skip
+        ends, last = evaluate(
+            [asked.model],
+            [bits.Bits((str(plain),)), cloze.Cloze((asked.lambada,))],
+            out=place,
+            means=Means(threads=asked.threads),
+        )
     _lambada(result["samples"]["local_lambada"], result["results"]["local_lambada"], last)
     theirs = [
         float(one["filtered_resps"][0])
@@ -177,12 +198,16 @@ def texts(asked: argparse.Namespace) -> None:
     words, size = (sum(map(count, pages)) for count in (lambda x: len(re.split(r"\s+", x)), lambda x: len(x.encode())))
     nats = math.fsum(record[-2] for record in ends.records)
     facts = result["results"]["local_wikitext"]
-    print(f"WikiText: {len(pages)} pages; lm_eval word_perplexity {facts['word_perplexity,none']:.4f}, "
-          f"bits_per_byte {facts['bits_per_byte,none']:.6f}; ours, counted by its words and bytes, "
-          f"{math.exp(nats / words):.4f}, {nats / math.log(2) / size:.6f}")  # fmt: skip
+    print(
+        f"WikiText: {len(pages)} pages; lm_eval word_perplexity {facts['word_perplexity,none']:.4f}, "
+        f"bits_per_byte {facts['bits_per_byte,none']:.6f}; ours, counted by its words and bytes, "
+        f"{math.exp(nats / words):.4f}, {nats / math.log(2) / size:.6f}"
+    )
     own = as_they_cut(asked.model, rebuilt)
-    print(f"  cut as it cuts, its last window of a page whole: {math.exp(-sum(own) / words):.4f}; of a page at most "
-          f"{max(abs(a / b - 1) for a, b in zip(theirs, own, strict=True)):.1g} apart")  # fmt: skip
+    print(
+        f"  cut as it cuts, its last window of a page whole: {math.exp(-sum(own) / words):.4f}; of a page at most "
+        f"{max(abs(a / b - 1) for a, b in zip(theirs, own, strict=True)):.1g} apart"
+    )
 
 
 def _lambada(samples: list[dict[str, Any]], facts: dict[str, Any], own: Any) -> None:
@@ -193,9 +218,11 @@ def _lambada(samples: list[dict[str, Any]], facts: dict[str, Any], own: Any) -> 
     alike = [text.split(" ")[-1] == text.split()[-1] for text in passages]
     far = max(abs(log - row[3]) for (log, _), row, same in zip(found, own.records, alike, strict=True) if same)
     same = sum(right == row[2] for (_, right), row in zip(found, own.records, strict=True))
-    print(f"LAMBADA: {same:,} of {len(found):,} decided alike, {sum(right for _, right in found):,} right; furthest "
-          f"apart {far:.2g}; perplexity {facts['perplexity,none']:.6g}, ours "
-          f"{own.finding.facts['word_perplexity']:.6g}")  # fmt: skip
+    print(
+        f"LAMBADA: {same:,} of {len(found):,} decided alike, {sum(right for _, right in found):,} right; furthest "
+        f"apart {far:.2g}; perplexity {facts['perplexity,none']:.6g}, ours "
+        f"{own.finding.facts['word_perplexity']:.6g}"
+    )
     for text, (log, _), row in zip(passages, found, own.records, strict=True):
         if text.split(" ")[-1] != text.split()[-1]:
             print(f"  another last word: {text.split(' ')[-1]!r}, {log:.4f}; ours {text.split()[-1]!r}, {row[3]:.4f}")

@@ -22,9 +22,14 @@ from triton.compiler import ASTSource
 from ordsmed.nn.kernels import switch
 
 POINTERS = {
-    torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int64: "*i64", torch.int32: "*i32",
-    torch.bool: "*i1", torch.uint8: "*u8",
-}  # fmt: skip
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+    torch.bool: "*i1",
+    torch.uint8: "*u8",
+}
 
 
 def launches(kernel: str) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:

@@ -33,10 +33,18 @@ def report(number: int, count: int, chance: random.Random) -> dict[str, Any]:
     fallen = 0.7 if number > 0.95 * count else 1.0
     speeds = {case: 20 * chance.gauss(1, 0.04) * (fallen if case == 1 else 1) for case in range(1, CASES, 2)}
     rows = [
-        {"item": "steps", "case": f"case {case}", "state": "ok", "text": "10 losses agree within 0.0001", "remedy": "",
-         "figures": {"steps/s": speeds[case]} if case in speeds else {}, "seconds": 1.0, "node": ""}
+        {
+            "item": "steps",
+            "case": f"case {case}",
+            "state": "ok",
+            "text": "10 losses agree within 0.0001",
+            "remedy": "",
+            "figures": {"steps/s": speeds[case]} if case in speeds else {},
+            "seconds": 1.0,
+            "node": "",
+        }
         for case in range(CASES)
-    ]  # fmt: skip
+    ]
     facts = {"torch": f"2.{7 + number * 5 // count}.0", "GPUs": gpu, "ranks": ranks, "device": "cuda", "cores": "16"}
     made = datetime(2024, 1, 1) + timedelta(days=number // len(SYSTEMS) * 2)
     return {"host": "n1", "site": site, "made": str(made), "facts": facts, "items": rows}

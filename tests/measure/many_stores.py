@@ -33,20 +33,20 @@ objective = {{ kind = "mlm" }}
 steps = 4_000
 length = 128
 batch = 32
-rate = 1e-3
+learning_rate = 1e-3
 [[phase]]
 steps = 1_000
 length = 128
 batch = 32
-rate = 1e-3
+learning_rate = 1e-3
 mix = {{ temperature = 0.3 }}
-hide = 0.15
+mask_prob = 0.15
 [[phase]]
 steps = 1_000
 length = 128
 batch = 32
-rate = 1e-3
-longer_than = 5
+learning_rate = 1e-3
+min_length = 5
 """
 SIZES = (1, 2, 5, 10, 20, 40, 60)  # documents of a store
 

@@ -30,11 +30,25 @@ from ordsmed.weights.trained import open_model
 
 def about(kind: str, main: str) -> TaskMetadata:
     return TaskMetadata(
-        name=f"Local{kind}", dataset={"path": "local/files", "revision": "1"}, description="local files", type=kind,
-        category="t2t", modalities=["text"], eval_splits=["test"], eval_langs=["eng-Latn"], main_score=main,
-        date=("2026-01-01", "2026-01-02"), domains=["Web"], task_subtypes=[], license="cc0-1.0",
-        annotations_creators="derived", dialect=[], sample_creation="found", bibtex_citation="", reference=None,
-    )  # fmt: skip
+        name=f"Local{kind}",
+        dataset={"path": "local/files", "revision": "1"},
+        description="local files",
+        type=kind,
+        category="t2t",
+        modalities=["text"],
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],
+        main_score=main,
+        date=("2026-01-01", "2026-01-02"),
+        domains=["Web"],
+        task_subtypes=[],
+        license="cc0-1.0",
+        annotations_creators="derived",
+        dialect=[],
+        sample_creation="found",
+        bibtex_citation="",
+        reference=None,
+    )
 
 
 class LocalRetrieval(AbsTaskRetrieval):
@@ -45,8 +59,11 @@ class LocalRetrieval(AbsTaskRetrieval):
         found = self.probe.set
         corpus = Dataset.from_list([{"id": n, "title": "", "text": text} for n, text in found.passages.items()])
         queries = Dataset.from_list([{"id": n, "text": text} for n, text in found.questions.items()])
-        self.dataset = {"default": {"test": {"corpus": corpus, "queries": queries, "relevant_docs": found.grades,
-                                             "top_ranked": None}}}  # fmt: skip
+        self.dataset = {
+            "default": {
+                "test": {"corpus": corpus, "queries": queries, "relevant_docs": found.grades, "top_ranked": None}
+            }
+        }
         self.data_loaded = True
 
 

@@ -65,8 +65,11 @@ def make(path: Path, functions: set[str], versions: set[str]) -> None:
         lines = ["int none_at_all;"]
         for name in sorted(functions):
             words = "String" in name or name.endswith("ErrorName")
-            lines.append(f'const char *{name}(void) {{ return "no GPU"; }}' if words
-                         else f"long {name}(void) {{ return {NO_DEVICE}; }}")  # fmt: skip
+            lines.append(
+                f'const char *{name}(void) {{ return "no GPU"; }}'
+                if words
+                else f"long {name}(void) {{ return {NO_DEVICE}; }}"
+            )
         source.write_text("\n".join(lines) + "\n")
         names.write_text("".join(f"{version} {{ global: *; }};\n" for version in versions))
         link = [f"-Wl,-soname,{path.name}", *([f"-Wl,--version-script={names}"] if versions else [])]

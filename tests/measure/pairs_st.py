@@ -40,7 +40,7 @@ RECIPE = """
 tokenizer = "{vocabulary}"
 steps = {steps}
 batch = {batch}
-rate = {rate}
+learning_rate = {rate}
 warmup = 0
 features = ""
 schedule.kind = "constant"
@@ -80,8 +80,11 @@ def measured(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     pairs = squad_pairs(asked.file)
     lines = "".join(json.dumps({"anchor": a, "positive": b}) + "\n" for a, b in pairs)
     (folder / "train.jsonl").write_text(lines)
-    text = RECIPE.format(**{**vars(asked), "micro": asked.micro or asked.batch}, train=folder / "train.jsonl",
-                         model=f'size = "{asked.size}"')  # fmt: skip
+    text = RECIPE.format(
+        **{**vars(asked), "micro": asked.micro or asked.batch},
+        train=folder / "train.jsonl",
+        model=f'size = "{asked.size}"',
+    )
     job = job_of(folder, text)
     theirs = their_model(job, folder / "st")
     torch.manual_seed(0)
@@ -90,10 +93,14 @@ def measured(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     train_theirs(theirs, pairs, job, asked, beside, folder)
     ours, alone, whole = (np.array(times[WARM:]) for times in (beside.ours, beside.alone, beside.whole))
     facts: dict[str, Any] = {
-        "ours_seconds": statistics.median(ours), "theirs_seconds": statistics.median(alone),
-        "with_tokens": statistics.median(whole), "ratio": statistics.median(alone / ours),
-        "ratio_with_tokens": statistics.median(whole / ours), "steps": len(ours), "clock": clock.__name__,
-    }  # fmt: skip
+        "ours_seconds": statistics.median(ours),
+        "theirs_seconds": statistics.median(alone),
+        "with_tokens": statistics.median(whole),
+        "ratio": statistics.median(alone / ours),
+        "ratio_with_tokens": statistics.median(whole / ours),
+        "steps": len(ours),
+        "clock": clock.__name__,
+    }
     if not asked.dropout:
         facts["losses"] = list(zip(beside.our_losses, beside.their_losses, strict=True))
         facts["difference_of_ten"] = float(np.abs(np.diff(facts["losses"][:10])).max())
@@ -154,9 +161,13 @@ class Beside(TrainerCallback):
 
 
 def train_theirs(
-    model: SentenceTransformer, pairs: list[tuple[str, str]], job: Job, asked: argparse.Namespace, beside: Beside,
+    model: SentenceTransformer,
+    pairs: list[tuple[str, str]],
+    job: Job,
+    asked: argparse.Namespace,
+    beside: Beside,
     folder: Path,
-) -> None:  # fmt: skip
+) -> None:
     """Their trainer, on pairs in the order in which ours reads them."""
     rows = job.rows(0)
     assert isinstance(rows, RecordRows)
@@ -172,11 +183,22 @@ def train_theirs(
 
     loss.forward = told
     how = SentenceTransformerTrainingArguments(
-        output_dir=str(folder / "out"), per_device_train_batch_size=asked.batch, max_steps=asked.steps,
-        learning_rate=asked.rate, lr_scheduler_type="constant", warmup_steps=0, weight_decay=0.01, adam_epsilon=1e-6,
-        max_grad_norm=1.0, use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        output_dir=str(folder / "out"),
+        per_device_train_batch_size=asked.batch,
+        max_steps=asked.steps,
+        learning_rate=asked.rate,
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        weight_decay=0.01,
+        adam_epsilon=1e-6,
+        max_grad_norm=1.0,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
         dataloader_pin_memory=False,
-    )  # fmt: skip
+    )
     trainer = InOrder(model=model, args=how, train_dataset=data, loss=loss, callbacks=[beside])
     trainer.train()
 

@@ -180,8 +180,10 @@ def main() -> None:
     context = multiprocessing.get_context("fork")
     with context.Pool(args.threads) as pool:
         each = pool.starmap(seconds, [(model, reported)] * args.threads)
-    print(f"{size:.1f} MB in pages of {1e6 * size / len(reported):,.0f} bytes: {size / one:.0f} MB/s of one process, "
-          f"{args.threads} side by side {sum(size / s for s in each):.0f} MB/s of their processor time")  # fmt: skip
+    print(
+        f"{size:.1f} MB in pages of {1e6 * size / len(reported):,.0f} bytes: {size / one:.0f} MB/s of one process, "
+        f"{args.threads} side by side {sum(size / s for s in each):.0f} MB/s of their processor time"
+    )
 
 
 if __name__ == "__main__":

@@ -84,15 +84,21 @@ def measure(asked: argparse.Namespace) -> None:
     places = np.random.default_rng(0).integers(0, len(features), asked.single + 3)
     singles = [part(features, np.array([place])) for place in places]
     half = their_network(task, tokenizer).bfloat16()
-    alone = [lambda one: timed(ours, one), lambda one: timed(by_batches, theirs, one, 1, 0),
-             lambda one: timed(by_batches, half, one, 1, 0)]  # fmt: skip
+    alone = [
+        lambda one: timed(ours, one),
+        lambda one: timed(by_batches, theirs, one, 1, 0),
+        lambda one: timed(by_batches, half, one, 1, 0),
+    ]
     own, other, in_half = in_turn(alone, singles)
     told("(a) one window at a time, theirs in fp32", own[3:], other[3:])
     told("(a) one window at a time, theirs in bf16", own[3:], in_half[3:])
     if not asked.rounds:
         return
-    ways = [lambda all_: timed(ours, all_), lambda all_: timed(by_batches, theirs, all_, THEIR_BATCH, 0),
-            lambda all_: timed(by_batches, theirs, all_, THEIR_BATCH, asked.length)]  # fmt: skip
+    ways = [
+        lambda all_: timed(ours, all_),
+        lambda all_: timed(by_batches, theirs, all_, THEIR_BATCH, 0),
+        lambda all_: timed(by_batches, theirs, all_, THEIR_BATCH, asked.length),
+    ]
     own, longest, greatest = in_turn(ways, [features] * asked.rounds)
     told(f"(b) all, theirs in batches of {THEIR_BATCH} as long as the longest", own, longest)
     told(f"(b) all, theirs in batches of {THEIR_BATCH} of {asked.length} tokens", own, greatest)

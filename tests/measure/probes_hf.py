@@ -46,8 +46,10 @@ def causal(model, tokenizer, texts: list[str]) -> list[float]:
     """A start sign before each; padded to the longest of 32."""
     found = []
     for at in range(0, len(texts), 32):
-        rows = [[tokenizer.eos_token_id or tokenizer.sep_token_id, *ids] for ids in
-                tokenizer(texts[at : at + 32], add_special_tokens=False)["input_ids"]]  # fmt: skip
+        rows = [
+            [tokenizer.eos_token_id or tokenizer.sep_token_id, *ids]
+            for ids in tokenizer(texts[at : at + 32], add_special_tokens=False)["input_ids"]
+        ]
         longest = max(map(len, rows))
         ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])

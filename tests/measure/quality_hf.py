@@ -116,10 +116,20 @@ def trained(given: argparse.Namespace) -> None:
     schedule: dict[str, Any] = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
     nanogpt: dict[str, Any] = {"weight_decay": 0.1, "adam_beta2": 0.95, **schedule} if given.nanogpt else {}
     arguments = TrainingArguments(
-        given.out, max_steps=steps, per_device_train_batch_size=given.batch, learning_rate=given.rate, seed=given.seed,
-        warmup_steps=int(given.warmup * steps), bf16=given.bf16, use_cpu=not given.gpu, report_to=[],
-        save_strategy="no", logging_steps=max(1, steps // 10), disable_tqdm=True, **nanogpt,
-    )  # fmt: skip
+        given.out,
+        max_steps=steps,
+        per_device_train_batch_size=given.batch,
+        learning_rate=given.rate,
+        seed=given.seed,
+        warmup_steps=int(given.warmup * steps),
+        bf16=given.bf16,
+        use_cpu=not given.gpu,
+        report_to=[],
+        save_strategy="no",
+        logging_steps=max(1, steps // 10),
+        disable_tqdm=True,
+        **nanogpt,
+    )
     collator = DataCollatorForLanguageModeling(tokenizer, mlm=masked, mlm_probability=MASKED)
     began = time.perf_counter()
     Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collator).train()

@@ -61,8 +61,10 @@ def our_writer(path: Path, out: Path) -> Callable[[], int]:
 def their_writer(path: Path, out: Path) -> Callable[[], int]:
     from tfrecord import TFRecordWriter, tfrecord_loader
 
-    rows = [{name: (value.copy(), KINDS[name]) for name, value in row.items()}
-            for row in tfrecord_loader(str(path), None, KINDS)]  # fmt: skip
+    rows = [
+        {name: (value.copy(), KINDS[name]) for name, value in row.items()}
+        for row in tfrecord_loader(str(path), None, KINDS)
+    ]
 
     def write() -> int:
         writer = TFRecordWriter(str(out))

@@ -39,8 +39,11 @@ def planted(folder: Path, runs: int, steps: int) -> None:
     for number in range(runs):
         rate = 0.001 * (1 + number // 5)
         phases = [{"steps": steps, "length": 128, "rate": rate}]
-        run = plant(folder / f"rate-{rate:.3f}-seed-{number % 5}", recipe={"seed": number % 5, "phase": phases},
-                    scores={"validation": 3.0 + number / 100})  # fmt: skip
+        run = plant(
+            folder / f"rate-{rate:.3f}-seed-{number % 5}",
+            recipe={"seed": number % 5, "phase": phases},
+            scores={"validation": 3.0 + number / 100},
+        )
         first = folder / f"rate-{0.001 * (1 + number % DIFFERENT // 5):.3f}-seed-{number % DIFFERENT % 5}/metrics.jsonl"
         if number < DIFFERENT:
             with (run / "metrics.jsonl").open("w") as file:
@@ -56,8 +59,15 @@ def opened(page: Path, folder: Path) -> float:
         return 0.0
     empty = folder / "empty.html"
     empty.write_text("<!DOCTYPE html><title>x</title>")
-    words = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'browser'}",
-             "--window-size=1200,3000", f"--screenshot={folder / 'seen.png'}"]  # fmt: skip
+    words = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder / 'browser'}",
+        "--window-size=1200,3000",
+        f"--screenshot={folder / 'seen.png'}",
+    ]
     took = []
     for each in (empty, empty, page):
         began = time.perf_counter()

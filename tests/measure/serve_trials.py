@@ -72,22 +72,52 @@ def overload(args: argparse.Namespace) -> dict[str, Any]:
         well = load(f"{url}/model/api/fill", bodies[:4], 1, 60)
     half = [size for moment, size in memory if moment > args.seconds / 2]
     return {
-        "answered": len(result.latencies), **result.statuses, "next": len(well.latencies), "p99_ms":
-        round(result.milliseconds(99)), "mib": [round(size / 1024) for _, size in memory][:: max(1, len(memory) // 8)],
+        "answered": len(result.latencies),
+        **result.statuses,
+        "next": len(well.latencies),
+        "p99_ms": round(result.milliseconds(99)),
+        "mib": [round(size / 1024) for _, size in memory][:: max(1, len(memory) // 8)],
         "growth_of_the_second_half": round(max(half) / half[0] - 1, 4),
-    }  # fmt: skip
+    }
 
 
 def hostile_bodies(count: int) -> list[bytes]:
     """Cut, nested, huge, of wrong types and lengths, not UTF-8: from what would have been right."""
     draw = random.Random(0)
     right: list[dict[str, Any]] = [
-        {"texts": ["a b [MASK]"]}, {"inputs": "a b [MASK]"}, {"input": ["a"], "model": "model"}, {"prompt": "a"},
-        {"pairs": [{"good": "a", "bad": "b"}]}, {"questions": ["a"], "contexts": ["b"]}, {"ids": [[1, 2]]},
-        {"query": "a", "texts": ["b"]}, {"inputs": {"question": "a", "context": "b"}}, {"sentences": ["a"]},
-    ]  # fmt: skip
-    values: list[Any] = [None, -1, 1e308, True, [], {}, [[]], [None], "", "\0", "\ud800", [1] * 5_000, {"a": {}},
-                         "x" * 300_000, [["a"] * 3], 2**70, [float("nan")], float("inf"), ["a", 1], [-1]]  # fmt: skip
+        {"texts": ["a b [MASK]"]},
+        {"inputs": "a b [MASK]"},
+        {"input": ["a"], "model": "model"},
+        {"prompt": "a"},
+        {"pairs": [{"good": "a", "bad": "b"}]},
+        {"questions": ["a"], "contexts": ["b"]},
+        {"ids": [[1, 2]]},
+        {"query": "a", "texts": ["b"]},
+        {"inputs": {"question": "a", "context": "b"}},
+        {"sentences": ["a"]},
+    ]
+    values: list[Any] = [
+        None,
+        -1,
+        1e308,
+        True,
+        [],
+        {},
+        [[]],
+        [None],
+        "",
+        "\0",
+        "\ud800",
+        [1] * 5_000,
+        {"a": {}},
+        "x" * 300_000,
+        [["a"] * 3],
+        2**70,
+        [float("nan")],
+        float("inf"),
+        ["a", 1],
+        [-1],
+    ]
     bodies = []
     for number in range(count):
         body = json.loads(json.dumps(draw.choice(right)))
@@ -181,8 +211,12 @@ def minicons(args: argparse.Namespace) -> dict[str, Any]:
             spent["ordsmed"] += time.perf_counter() - began
             sums[1] += [scored["log_likelihood"] for scored in answer["scores"]]
     apart = max(abs(a - b) for a, b in zip(*sums, strict=True))
-    return {**{name: round(s, 2) for name, s in spent.items()}, "texts": len(texts), "apart": apart,
-            "ratio": round(spent["minicons"] / spent["ordsmed"], 2)}  # fmt: skip
+    return {
+        **{name: round(s, 2) for name, s in spent.items()},
+        "texts": len(texts),
+        "apart": apart,
+        "ratio": round(spent["minicons"] / spent["ordsmed"], 2),
+    }
 
 
 def streams(args: argparse.Namespace) -> dict[str, Any]:

@@ -40,11 +40,13 @@ OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "left")
 PATIENCE = 600.0  # seconds
 TWO, HOUR = ["--nodes", "2"], ["--time", "1h"]
 WAYS: dict[str, list[str]] = {
-    "limit": TWO, "torchrun": [*TWO, "--torchrun", "--tasks", "1"], "chain": [*TWO, "--chain", "6"],
+    "limit": TWO,
+    "torchrun": [*TWO, "--torchrun", "--tasks", "1"],
+    "chain": [*TWO, "--chain", "6"],
     **{way: [*TWO, *HOUR] for way in ("told", "requeue", "down", "kill", "first", "stepd", "srun", "error")},
     "elsewhere": ["--tasks", "2", *HOUR],
     **{way: ["--tasks", "2", "--spares", "1", *HOUR] for way in ("spare", "spare-down")},
-}  # fmt: skip
+}
 SLOW = """
 import os, time
 from pathlib import Path
@@ -112,8 +114,12 @@ def sruns(job: str) -> list[int]:
 def down(job: str) -> None:
     """A node of a job, not that of its script, is lost, and comes back a little later, if not by itself."""
     used = Path(next(Path("work/jobs").glob("*.tries"))).parent
-    nodes = [line.split()[3] for path in used.glob("*.tries") for line in path.read_text().splitlines()
-             if line.startswith(f"{job} run ")][-1].split(",")  # fmt: skip
+    nodes = [
+        line.split()[3]
+        for path in used.glob("*.tries")
+        for line in path.read_text().splitlines()
+        if line.startswith(f"{job} run ")
+    ][-1].split(",")
     call("scontrol", "update", f"nodename={nodes[0]}", "state=down", "reason=lost")
     time.sleep(2)
     back = ["scontrol", "update", f"nodename={nodes[0]}", "state=resume"]
@@ -172,10 +178,14 @@ def one(way: str, words: list[str], site: str, steps: list[int]) -> dict[str, An
     same = losses(folder) == losses(Path("work/whole"))
     tries = attempts(jobs[0])
     return {
-        "way": way, "steps": steps, "same": same, "state": state(jobs[-1]),
+        "way": way,
+        "steps": steps,
+        "same": same,
+        "state": state(jobs[-1]),
         "lost": [nodes for what, nodes in tries if what == "lost"],
-        "runs": [nodes for what, nodes in tries if what == "run"], "seconds": round(time.monotonic() - began),
-    }  # fmt: skip
+        "runs": [nodes for what, nodes in tries if what == "run"],
+        "seconds": round(time.monotonic() - began),
+    }
 
 
 TUNING = """
@@ -183,7 +193,7 @@ epochs = 3
 batch = 16
 tokenizer = "work/tuning/vocab.txt"
 seeds = [1, 2]
-grid = { rate = [1e-4, 2e-3] }
+grid = { learning_rate = [1e-4, 2e-3] }
 out = "work/array"
 model = { kind = "bert", width = 32, layers = 1, heads = 2, positions = 64 }
 task = { kind = "classify", train = "work/tuning/train.tsv", dev = "work/tuning/dev.tsv", length = 16 }

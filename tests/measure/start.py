@@ -27,7 +27,7 @@ from typing import Any
 WORDS = [
     "pretrain",
     "tiny/bert",
-    "phase=[{steps=1,batch=48,length=128,rate=1e-3}]",
+    "phase=[{steps=1,batch=48,length=128,learning_rate=1e-3}]",
     "layout.threads=1",
     "layout.precision=fp32",
 ]
@@ -69,8 +69,15 @@ def started(ranks: int, folder: Path, *before: str, env: dict[str, str] | None =
     at, out = str(port()), f"out={folder / f'of-{ranks}'}"
     processes = []
     for rank in range(ranks):
-        known = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
-                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": at, "OMP_NUM_THREADS": "1"}  # fmt: skip
+        known = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(ranks),
+            "LOCAL_WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": at,
+            "OMP_NUM_THREADS": "1",
+        }
         words = [*before, sys.executable, "-c", RANK, *WORDS, out, "--anew", "--yes"]
         variables = {**os.environ, **(known if ranks > 1 else {}), **(env or {})}
         processes.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, cwd=folder))
@@ -87,8 +94,11 @@ def seconds(counts: list[int], folder: Path) -> None:
         rows = started(count, folder)
         most = {key: max(row[key] for row in rows) for key in ("locks", "waited", "start")}
         cpu = statistics.mean(row["cpu"] for row in rows)
-        print(f"{count:5}  {statistics.mean(row['locks'] for row in rows):12.1f}  {most['waited']:20.2f} s  "
-              f"{cpu:8.2f} s  {most['start']:8.1f} s", flush=True)  # fmt: skip
+        print(
+            f"{count:5}  {statistics.mean(row['locks'] for row in rows):12.1f}  {most['waited']:20.2f} s  "
+            f"{cpu:8.2f} s  {most['start']:8.1f} s",
+            flush=True,
+        )
 
 
 def files(folder: Path, *, packed: bool) -> None:

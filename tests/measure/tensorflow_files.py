@@ -244,23 +244,29 @@ def as_nvidia(own: Arrays) -> Arrays:
 def as_model_garden(own: Arrays, heads: int = 2) -> Arrays:
     """Google's BERT under the names of its TensorFlow 2 code: layers by number, a head's numbers apart."""
     layers = {
-        "attention/self/": "_attention_layer/_", "attention/output/dense/": "_attention_layer/_output_dense/",
-        "attention/output/LayerNorm/": "_attention_layer_norm/", "intermediate/dense/": "_intermediate_dense/",
-        "output/dense/": "_output_dense/", "output/LayerNorm/": "_output_layer_norm/",
-    }  # fmt: skip
+        "attention/self/": "_attention_layer/_",
+        "attention/output/dense/": "_attention_layer/_output_dense/",
+        "attention/output/LayerNorm/": "_attention_layer_norm/",
+        "intermediate/dense/": "_intermediate_dense/",
+        "output/dense/": "_output_dense/",
+        "output/LayerNorm/": "_output_layer_norm/",
+    }
     beside = {
         "bert/embeddings/word_embeddings": "encoder/layer_with_weights-0/embeddings",
         "bert/embeddings/position_embeddings": "encoder/layer_with_weights-1/embeddings",
         "bert/embeddings/token_type_embeddings": "encoder/layer_with_weights-2/embeddings",
         "bert/embeddings/LayerNorm/": "encoder/layer_with_weights-3/",
-        "bert/pooler/dense/": "next_sentence.pooler_dense/", "cls/predictions/transform/dense/": "masked_lm/dense/",
+        "bert/pooler/dense/": "next_sentence.pooler_dense/",
+        "cls/predictions/transform/dense/": "masked_lm/dense/",
         "cls/predictions/transform/LayerNorm/": "masked_lm/layer_norm/",
         "cls/predictions/output_bias": "masked_lm/output_bias|bias",
         "cls/seq_relationship/output_weights": "model/classification_heads/0/out_proj/kernel",
         "cls/seq_relationship/output_bias": "model/classification_heads/0/out_proj/bias",
-    }  # fmt: skip
-    made = {"encoder/layer_with_weights-6/kernel": own["bert/pooler/dense/kernel"] + 1,  # a pooler that nobody taught
-            "encoder/layer_with_weights-6/bias": own["bert/pooler/dense/bias"] + 1}  # fmt: skip
+    }
+    made = {
+        "encoder/layer_with_weights-6/kernel": own["bert/pooler/dense/kernel"] + 1,  # a pooler that nobody taught
+        "encoder/layer_with_weights-6/bias": own["bert/pooler/dense/bias"] + 1,
+    }
     for name, array in own.items():
         if name.startswith("bert/encoder/layer_"):
             number, _, name = name.removeprefix("bert/encoder/layer_").partition("/")
@@ -332,10 +338,18 @@ def main() -> None:
     old = {"w": draw((2, 3))}
     save(old, OUT / "first.ckpt", {}, write_version=tf.compat.v1.train.SaverDef.V1)
     config = {
-        "vocab_size": V, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_act": "gelu",
-        "intermediate_size": 16, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
-        "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "initializer_range": 0.02,
-    }  # fmt: skip
+        "vocab_size": V,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "hidden_act": "gelu",
+        "intermediate_size": 16,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": POSITIONS,
+        "type_vocab_size": 2,
+        "initializer_range": 0.02,
+    }
     (OUT / "bert_config.json").write_text(json.dumps(config))
     records(OUT / "records.tfrecord")
     cut = {"bert/embeddings/word_embeddings": [3, 1], "bert/pooler/dense/kernel": [1, 2]}

@@ -59,8 +59,11 @@ def test_a_step_that_fails_hangs_or_leaves_something_costs_no_other(tmp_path: Pa
     run.perform(step("works", "import os; print(os.getcwd()); print('well')"))
     told = results(tmp_path)
     assert [(each["name"], each["state"], each["status"]) for each in told] == [
-        ("fails", "failed", 3), ("hangs", "too long", None), ("leaves", "done", 0), ("works", "done", 0),
-    ]  # fmt: skip
+        ("fails", "failed", 3),
+        ("hangs", "too long", None),
+        ("leaves", "done", 0),
+        ("works", "done", 0),
+    ]
     assert [told[0]["last"], told[3]["last"]] == ["oh", "well"]
     assert ended(int(told[2]["last"]))
     assert ended(int(told[1]["last"])), "a step is ended with all that it started"
@@ -161,9 +164,13 @@ def test_tests_of_a_gpu_are_collected_without_hypothesis(tmp_path: Path) -> None
         "tests/gpu",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=HERE.parents[1], capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "pytest", *words],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-2000:]
     assert "72 tests collected" in done.stdout
 

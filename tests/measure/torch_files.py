@@ -62,9 +62,15 @@ def fairseq() -> None:
     lines = [f"{word} {count}\n" for word, count in zip(dictionary.symbols[4:], dictionary.count[4:], strict=True)]
     dictionary.add_symbol("<mask>")
     args = argparse.Namespace(
-        encoder_layers=2, encoder_embed_dim=8, encoder_ffn_embed_dim=16, encoder_attention_heads=2, dropout=0.1,
-        max_positions=POSITIONS, tokens_per_sample=POSITIONS, classification_head_name="sentence_classification_head",
-    )  # fmt: skip
+        encoder_layers=2,
+        encoder_embed_dim=8,
+        encoder_ffn_embed_dim=16,
+        encoder_attention_heads=2,
+        dropout=0.1,
+        max_positions=POSITIONS,
+        tokens_per_sample=POSITIONS,
+        classification_head_name="sentence_classification_head",
+    )
     base_architecture(args)
     task = argparse.Namespace(source_dictionary=dictionary, dictionary=dictionary)
     network = RobertaModel.build_model(args, task).eval()
@@ -78,8 +84,14 @@ def fairseq() -> None:
         head = {"classification_head_name": args.classification_head_name} if kind == "classes" else {}
         said = network.eval()(TOKENS, features_only=kind == "classes", **head)[0]
         says[f"fairseq_{kind}"] = said.detach().numpy()
-        state = {"args": None, "cfg": {"model": args, "common": {"seed": 1}}, "model": network.state_dict(),
-                 "criterion": None, "optimizer_history": [{"num_updates": 7}], "extra_state": {"epoch": 1}}  # fmt: skip
+        state = {
+            "args": None,
+            "cfg": {"model": args, "common": {"seed": 1}},
+            "model": network.state_dict(),
+            "criterion": None,
+            "optimizer_history": [{"num_updates": 7}],
+            "extra_state": {"epoch": 1},
+        }
         torch.save(state, folder / "model.pt")
         (folder / "dict.txt").write_text("".join(lines))
     np.savez_compressed(OUT / "fairseq.npz", **says)
@@ -100,19 +112,43 @@ def megatron() -> None:
     CudaRNGStatesTracker.fork = lambda self, name="": contextlib.nullcontext()  # nothing is dropped
     parallel_state.initialize_model_parallel(1, 1)
     config = TransformerConfig(
-        num_layers=2, hidden_size=8, num_attention_heads=2, ffn_hidden_size=32, use_cpu_initialization=True,
-        hidden_dropout=0.0, attention_dropout=0.0, bias_activation_fusion=False, masked_softmax_fusion=False,
-        persist_layer_norm=False, apply_rope_fusion=False, bias_dropout_fusion=False,
-    )  # fmt: skip
+        num_layers=2,
+        hidden_size=8,
+        num_attention_heads=2,
+        ffn_hidden_size=32,
+        use_cpu_initialization=True,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bias_activation_fusion=False,
+        masked_softmax_fusion=False,
+        persist_layer_norm=False,
+        apply_rope_fusion=False,
+        bias_dropout_fusion=False,
+    )
     rows, both = VOCABULARY + 8, {"share_embeddings_and_output_weights": True}
     args = argparse.Namespace(
-        num_layers=2, hidden_size=8, num_attention_heads=2, ffn_hidden_size=32, max_position_embeddings=POSITIONS,
-        layernorm_epsilon=1e-5, padded_vocab_size=rows, tensor_model_parallel_size=1, pipeline_model_parallel_size=1,
-        hidden_dropout=0.1, attention_dropout=0.1, params_dtype=torch.float32, openai_gelu=False,
+        num_layers=2,
+        hidden_size=8,
+        num_attention_heads=2,
+        ffn_hidden_size=32,
+        max_position_embeddings=POSITIONS,
+        layernorm_epsilon=1e-5,
+        padded_vocab_size=rows,
+        tensor_model_parallel_size=1,
+        pipeline_model_parallel_size=1,
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+        params_dtype=torch.float32,
+        openai_gelu=False,
         bias_gelu_fusion=False,
-        normalization="LayerNorm", position_embedding_type="learned_absolute", swiglu=False, use_mcore_models=True,
-        add_position_embedding=True, untie_embeddings_and_output_weights=False, group_query_attention=False,
-    )  # fmt: skip
+        normalization="LayerNorm",
+        position_embedding_type="learned_absolute",
+        swiglu=False,
+        use_mcore_models=True,
+        add_position_embedding=True,
+        untie_embeddings_and_output_weights=False,
+        group_query_attention=False,
+    )
     mask = torch.tril(torch.ones(1, 1, 9, 9)) < 0.5
     places = torch.arange(9).expand(2, 9)
     gpt = GPTModel(
@@ -127,8 +163,14 @@ def megatron() -> None:
         folder = OUT / f"megatron_core_{kind}"
         place = folder / "iter_0000007" / "mp_rank_00"
         place.mkdir(parents=True, exist_ok=True)
-        state = {"args": args, "checkpoint_version": 3.0, "iteration": 7, "model": network.state_dict(),
-                 "rng_state": [{"random_rng_state": None}], "num_floating_point_operations_so_far": 0}  # fmt: skip
+        state = {
+            "args": args,
+            "checkpoint_version": 3.0,
+            "iteration": 7,
+            "model": network.state_dict(),
+            "rng_state": [{"random_rng_state": None}],
+            "num_floating_point_operations_so_far": 0,
+        }
         torch.save(state, place / "model_optim_rng.pt")
         (folder / "latest_checkpointed_iteration.txt").write_text("7")
         if kind == "gpt2":

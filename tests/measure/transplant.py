@@ -47,7 +47,7 @@ kind = "mlm"
 steps = {steps}
 length = 64
 batch = 32
-rate = 1e-3
+learning_rate = 1e-3
 warmup = {warmup}
 """
 MODEL = """[model]
@@ -95,10 +95,12 @@ def main() -> None:
         facts = json.loads((home / f"transplant-{seed}" / "status.json").read_text())["vocabulary"]
         last, goal = curves["fresh"][-1]
         shares.append(reached(curves["transplant"], goal) / last)
-        print(f"seed {seed}: before the first step {facts['validation']:.3f},"
-              f" random {facts['validation_of_random']:.3f}; fresh ends with {goal:.3f},"
-              f" which is reached after {shares[-1]:.0%} of its {last} steps;"
-              f" at the end {curves['transplant'][-1][1]:.3f}")  # fmt: skip
+        print(
+            f"seed {seed}: before the first step {facts['validation']:.3f},"
+            f" random {facts['validation_of_random']:.3f}; fresh ends with {goal:.3f},"
+            f" which is reached after {shares[-1]:.0%} of its {last} steps;"
+            f" at the end {curves['transplant'][-1][1]:.3f}"
+        )
     print(f"share of the steps: {np.mean(shares):.0%} on average, {max(shares):.0%} at most; pieces: {facts}")
 
 
@@ -113,8 +115,10 @@ def prepared_corpus(home: Path, name: str, texts: list[str]) -> Path:
 def prepared(home: Path, name: str, texts: list[str], size: int) -> Path:
     """The recipe of its store."""
     corpus, tokenizer, encoded = (
-        prepared_corpus(home, name, texts), home / f"tokenizer-{name}.toml", home / f"encode-{name}.toml",
-    )  # fmt: skip
+        prepared_corpus(home, name, texts),
+        home / f"tokenizer-{name}.toml",
+        home / f"encode-{name}.toml",
+    )
     tokenizer.write_text(f'out = "{home}/tokenizer-{name}"\n' + PIECES.format(corpus=corpus, size=size))
     encoded.write_text(f'out = "{home}/encode-{name}"\n' + ENCODED.format(corpus=corpus, tokenizer=tokenizer))
     return encoded
@@ -162,8 +166,10 @@ def extended(home: Path, start: Path, corpus: Path) -> None:
                 same[0], same[1] = same[0] + 1, max(same[1], difference(old, new, ids))
             else:
                 same[2], same[3] = same[2] + 1, same[3] + (ids != was)
-    print(f"{same[0]} English texts without new pieces: ids equal, scores of old pieces differ by {same[1]:.1e}"
-          f" at most; {same[2]} with new pieces, of which {same[3]} have other ids")  # fmt: skip
+    print(
+        f"{same[0]} English texts without new pieces: ids equal, scores of old pieces differ by {same[1]:.1e}"
+        f" at most; {same[2]} with new pieces, of which {same[3]} have other ids"
+    )
 
 
 @torch.no_grad()

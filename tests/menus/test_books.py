@@ -94,11 +94,15 @@ def test_verse_and_lists_stay(tmp_path: Path) -> None:
     ):
         assert lines(tmp_path / "a.txt", "\n".join(kept)) == kept
     blank_verse = [
-        "The heron stands where yesterday it stood,", "And yesterday is gone along the stream;",
-        "My uncle would have told us, if he could,", "Of what the waters under winter dream,",
-        "But he is old, and winters are but few,", "The mill is quiet, and the boats are dry,",
-        "And what he knew of herons no one knew,", "Nor will there be another by and by.",
-    ]  # fmt: skip
+        "The heron stands where yesterday it stood,",
+        "And yesterday is gone along the stream;",
+        "My uncle would have told us, if he could,",
+        "Of what the waters under winter dream,",
+        "But he is old, and winters are but few,",
+        "The mill is quiet, and the boats are dry,",
+        "And what he knew of herons no one knew,",
+        "Nor will there be another by and by.",
+    ]
     assert lines(tmp_path / "a.txt", "\n".join(blank_verse * 4)) == blank_verse * 4
     novel = wrapped(PROSE * 3) + "\n" + "\n".join(VERSE) + "\n\nCHAPTER TWO\nIn which it rains\n\n" + wrapped(PROSE)
     assert lines(tmp_path / "a.txt", novel) == [*PROSE * 3, *VERSE, "CHAPTER TWO", "In which it rains", *PROSE]

@@ -17,8 +17,27 @@ from ordsmed.weights import foreign
 
 SMALL = {"width": 16, "layers": 2, "heads": 2, "inner": 24, "positions": 40}
 FAMILIES = {"bert": bert, "roberta": roberta, "electra": electra, "gpt2": gpt2, "modern": modern}
-VALUES = [None, True, 0, -1, -7.5, 2.5, 10**9, 10**30, 1e308, float("nan"), float("inf"), "32", "", "x" * 500, [], [1],
-          {}, {"a": 1}, [[[]]]]  # fmt: skip
+VALUES = [
+    None,
+    True,
+    0,
+    -1,
+    -7.5,
+    2.5,
+    10**9,
+    10**30,
+    1e308,
+    float("nan"),
+    float("inf"),
+    "32",
+    "",
+    "x" * 500,
+    [],
+    [1],
+    {},
+    {"a": 1},
+    [[[]]],
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +63,21 @@ def opened(folder):
     ("text", "said"),
     [
         ("[1]", r"config\.json: found \[1\]; wanted a table of settings; take config\.json anew"),
-        ("null", "found null; wanted a table"), ('"bert"', "found bert; wanted a table"), ("2.5", "found 2.5"),
-        ("", "not JSON"), ('{"model_type": "bert", ', "not JSON"),
-        ("[" * 100_000, "is nested too deeply to be read"), ("{}", "model_type"),
+        ("null", "found null; wanted a table"),
+        ('"bert"', "found bert; wanted a table"),
+        ("2.5", "found 2.5"),
+        ("", "not JSON"),
+        ('{"model_type": "bert", ', "not JSON"),
+        ("[" * 100_000, "is nested too deeply to be read"),
+        ("{}", "model_type"),
         ('{"model_type": ["bert"]}', r'model_type: found \["bert"\]; wanted one of bert,'),
-        ('{"model_type": null}', "model_type: found null"), ('{"model_type": 7}', "model_type: found 7"),
+        ('{"model_type": null}', "model_type: found null"),
+        ('{"model_type": 7}', "model_type: found 7"),
         ('{"model_type": "bert"}', "has no 'hidden_size'; wanted the settings of a bert; take config.json anew"),
         ('{"hidden_size": ' + "9" * 5000 + "}", "not JSON"),
     ],
     ids=range(13),
-)  # fmt: skip
+)
 def test_no_table_of_settings(folders, tmp_path, text, said):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(DataError, match=said) as caught:
@@ -94,7 +118,7 @@ def test_bytes_that_are_no_text_and_a_folder_in_its_place(tmp_path):
         ("modern", "vocab_size", None, "vocab_size: found null; wanted a whole number"),
         ("bert", "quantization_config", {"bits": 4}, "quantization_config: found .*bits.*; wanted None"),
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_cannot_be_is_named_by_its_key(folders, tmp_path, family, key, value, said):
     write(folders[family], tmp_path / "hub", {key: value})
     with pytest.raises(DataError, match=said) as caught:

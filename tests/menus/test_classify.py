@@ -34,8 +34,14 @@ from ordsmed.use.predict import _changed
 
 WORDS = [f"w{n}" for n in range(40)]
 SHAPE: dict[str, Any] = {
-    "width": 24, "layers": 1, "heads": 2, "inner": 48, "positions": 64, "dropout": 0.0, "attention_dropout": 0.0
-}  # fmt: skip
+    "width": 24,
+    "layers": 1,
+    "heads": 2,
+    "inner": 48,
+    "positions": 64,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 BERT, GPT = bert.Bert(**SHAPE), gpt2.Gpt2(**SHAPE)
 ELMO = elmo.Elmo(width=16, cells=24, highways=1, filters=((1, 8), (2, 24)), dropout=0.0)
 CPU = prepare("cpu", 1)
@@ -77,8 +83,15 @@ def learned(settings: Classify, model: Any, words: Tokenizer, paths: list[str], 
         loss.backward()
         optimizer.step()
     answers, means = predict_all(task, judged, pack, CPU)
-    return SimpleNamespace(settings=settings, task=task, train=train, dev=dev, answers=answers, means=means,
-                           said=settings.predictions(dev, judged, answers))  # fmt: skip
+    return SimpleNamespace(
+        settings=settings,
+        task=task,
+        train=train,
+        dev=dev,
+        answers=answers,
+        means=means,
+        said=settings.predictions(dev, judged, answers),
+    )
 
 
 def test_the_seam_and_its_words() -> None:
@@ -116,9 +129,10 @@ def test_a_planted_rule_is_learned(tmp_path: Path, model: Any, pool: str) -> Non
     )
 
 
-@pytest.mark.parametrize(("model", "recurrent", "pool"), [
-    (BERT, 0, "first"), (GPT, 0, "last"), (BERT, 8, "max"), (GPT, 8, "max"), (ELMO, 0, "max"), (ELMO, 8, "max"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "recurrent", "pool"),
+    [(BERT, 0, "first"), (GPT, 0, "last"), (BERT, 8, "max"), (GPT, 8, "max"), (ELMO, 0, "max"), (ELMO, 8, "max")],
+)
 def test_the_state_that_a_head_is_given(model: Any, recurrent: int, pool: str) -> None:
     settings = Classify(labels=("a", "b"), top=Top(recurrent=recurrent))
     assert Classifier(settings, model, 40).pool == pool
@@ -268,8 +282,10 @@ def test_labels_come_from_the_training_data(tmp_path: Path, capsys: Any) -> None
     path = tsv(tmp_path / "a.tsv", *rows)
     train = Classify().records([path], learning=True)
     assert (train.texts, train.gold, train.parts[0].lines) == (
-        ["w1", "w2", "", "w4"], ["10", "9", "10", "1.5"], [2, 3, 4, 6]
-    )  # fmt: skip
+        ["w1", "w2", "", "w4"],
+        ["10", "9", "10", "1.5"],
+        [2, 3, 4, 6],
+    )
     assert "left out 1 of 5 rows, without a label to learn; the first: line 5 has ``" in capsys.readouterr().err
     settings = Classify(class_weights="balanced").complete(train)
     assert settings.labels == ("1.5", "9", "10")
@@ -370,8 +386,12 @@ def benchmark(tmp_path: Path) -> Path:
     for split in ("train", "dev"):
         rows = [(0, "w1", "w2", "entailment"), (1, "w3", "w4", "not_entailment"), (2, "w5", "w6", "1")]
         tsv(tmp_path / f"RTE/{split}.tsv", head, *rows)
-        tsv(tmp_path / f"MRPC/{split}.tsv", ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-            (1, 7, 8, "w1", "w2"), (0, 7, 9, "w1", "w3"))  # fmt: skip
+        tsv(
+            tmp_path / f"MRPC/{split}.tsv",
+            ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+            (1, 7, 8, "w1", "w2"),
+            (0, 7, 9, "w1", "w3"),
+        )
         tsv(tmp_path / f"STS-B/{split}.tsv", ("sentence1", "sentence2", "score"), ("w1", "w2", 2.5), ("w1", "w1", 5))
     tsv(tmp_path / "RTE/test.tsv", head[:3], (5, "w1", "w2"), (6, "w3", "w4"))
     return tmp_path
@@ -410,8 +430,10 @@ def test_both_test_files_of_mnli_are_handed_in(tmp_path: Path) -> None:
     head, label = ("index", "sentence1", "sentence2", "gold_label"), ("neutral", "entailment", "contradiction")
     for split in ("train", "dev_matched"):
         tsv(tmp_path / f"MNLI/{split}.tsv", head, *((n, f"w{n}", "w9", each) for n, each in enumerate(label)))
-    paths = [tsv(tmp_path / f"MNLI/{name}.tsv", head[:3], *((n, f"w{n}", "w8") for n in numbers))
-             for name, numbers in (("test_matched", (3, 4)), ("test_mismatched", (5, 6, 7)))]  # fmt: skip
+    paths = [
+        tsv(tmp_path / f"MNLI/{name}.tsv", head[:3], *((n, f"w{n}", "w8") for n in numbers))
+        for name, numbers in (("test_matched", (3, 4)), ("test_mismatched", (5, 6, 7)))
+    ]
     settings = Classify(name="mnli", train=str(tmp_path))
     records = settings.records(paths)
     said = ["neutral", "entailment", "contradiction", "neutral", "entailment"]
@@ -427,12 +449,22 @@ def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in ("XNLI-1.0", "XNLI-MT-1.0/multinli"):
         (tmp_path / name).mkdir(parents=True)
     for language in ("de", "en"):
-        tsv(tmp_path / f"XNLI-MT-1.0/multinli/multinli.train.{language}.tsv", ("premise", "hypo", "label"),
-            (f"{language}1", "w", "contradictory"), (f"{language}2", "w", "neutral"))  # fmt: skip
-    dev = tsv(tmp_path / "XNLI-1.0/xnli.dev.tsv", ("language", "gold_label", "sentence1", "sentence2"),
-              ("de", "neutral", "d", "w"), ("en", "contradiction", "e", "w"))  # fmt: skip
-    for language, texts, judged in (("de", ["de1", "de2"], ["neutral"]),
-                                    ("", ["en1", "en2"], ["neutral", "contradiction"])):  # fmt: skip
+        tsv(
+            tmp_path / f"XNLI-MT-1.0/multinli/multinli.train.{language}.tsv",
+            ("premise", "hypo", "label"),
+            (f"{language}1", "w", "contradictory"),
+            (f"{language}2", "w", "neutral"),
+        )
+    dev = tsv(
+        tmp_path / "XNLI-1.0/xnli.dev.tsv",
+        ("language", "gold_label", "sentence1", "sentence2"),
+        ("de", "neutral", "d", "w"),
+        ("en", "contradiction", "e", "w"),
+    )
+    for language, texts, judged in (
+        ("de", ["de1", "de2"], ["neutral"]),
+        ("", ["en1", "en2"], ["neutral", "contradiction"]),
+    ):
         settings = Classify(name="xnli", train=str(tmp_path), language=language)
         assert settings.labels == ("contradiction", "entailment", "neutral")
         train = settings.records(settings.paths("train"), learning=True)
@@ -452,8 +484,12 @@ def test_xnli_by_its_languages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_test_file_with_labels_is_scored_and_handed_in(benchmark: Path, capsys: Any) -> None:
     """MRPC's own has them; where copies write -1 nothing is known, and nothing learned."""
-    path = tsv(benchmark / "msr_paraphrase_test.txt", ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
-               (1, 7, 8, "w1", "w2"), (0, 7, 9, "w1", "w3"))  # fmt: skip
+    path = tsv(
+        benchmark / "msr_paraphrase_test.txt",
+        ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+        (1, 7, 8, "w1", "w2"),
+        (0, 7, 9, "w1", "w3"),
+    )
     settings = Classify(name="mrpc", train=str(benchmark))
     records = settings.records([path])
     assert (records.gold, records.known, records.indexes) == (["1", "0"], [0, 1], ["0", "1"])

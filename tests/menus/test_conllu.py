@@ -36,9 +36,14 @@ def complaint(path: Path, text: str | bytes) -> str:
 
 def test_documents_paragraphs_and_sentences(tmp_path: Path) -> None:
     text = (
-        "# newdoc id = one\n# newpar\n# text = It rains.\n" + words("It", "rains+", ".") + words("So", "what+", "?")
-        + "# newpar id = p2\n# sent_id = 3\n" + words("Go+", "!") + "# newdoc\n" + words("Two")
-    )  # fmt: skip
+        "# newdoc id = one\n# newpar\n# text = It rains.\n"
+        + words("It", "rains+", ".")
+        + words("So", "what+", "?")
+        + "# newpar id = p2\n# sent_id = 3\n"
+        + words("Go+", "!")
+        + "# newdoc\n"
+        + words("Two")
+    )
     one, two = documents(tmp_path / "a.conllu", text)
     assert (one.text, one.id) == ("It rains. So what?\nGo!", "one")
     assert one.sentences() == ["It rains.", " So what?", "\nGo!"]
@@ -48,8 +53,14 @@ def test_documents_paragraphs_and_sentences(tmp_path: Path) -> None:
 
 def test_text_is_put_together_from_forms(tmp_path: Path) -> None:
     blank = "\t" + "_\t" * 7
-    rows = [f"1-2\tdel{blank}_", f"1\tde{blank}_", f"2\tel{blank}_", f"2.1\tunsaid{blank}_",
-            f"3\tmar{blank}X=1|SpaceAfter=No", f"4\t.{blank}SpaceAfter=No"]  # fmt: skip
+    rows = [
+        f"1-2\tdel{blank}_",
+        f"1\tde{blank}_",
+        f"2\tel{blank}_",
+        f"2.1\tunsaid{blank}_",
+        f"3\tmar{blank}X=1|SpaceAfter=No",
+        f"4\t.{blank}SpaceAfter=No",
+    ]
     (found,) = documents(tmp_path / "a.conllu", "\n".join(rows) + "\n\n" + words("Sí"))
     assert found.sentences() == ["del mar.", "Sí"]
     assert found.text == "del mar.Sí"
@@ -150,13 +161,23 @@ def test_a_document_of_eight_million_characters_is_one(tmp_path: Path, over: int
 def test_marks_names_and_gaps(tmp_path: Path) -> None:
     path = tmp_path / "a.conllu"
     text = (
-        words("a+") + words("b") + "# newpar\n" + words("c") + "# newdoc = x\n" + words("d")
-        + "# newdoc id = y = z\n#text=E f\n" + words("e+", "f") + "# newpar id\n# sent_id = 9\n" + words("g")
-    )  # fmt: skip
+        words("a+")
+        + words("b")
+        + "# newpar\n"
+        + words("c")
+        + "# newdoc = x\n"
+        + words("d")
+        + "# newdoc id = y = z\n#text=E f\n"
+        + words("e+", "f")
+        + "# newpar id\n# sent_id = 9\n"
+        + words("g")
+    )
     found = documents(path, text)
     assert [(d.text, d.id, d.ends) for d in found] == [
-        ("ab\nc", f"{path}:1", [1, 2, 4]), ("d", "x", [1]), ("E f\ng", "y = z", [3, 5])
-    ]  # fmt: skip
+        ("ab\nc", f"{path}:1", [1, 2, 4]),
+        ("d", "x", [1]),
+        ("E f\ng", "y = z", [3, 5]),
+    ]
     with_number = words("a") * 3 + "# newdoc\n" + words("b") * 3
     assert [d.text for d in documents(path, with_number, every=2)] == ["a a", "a", "b b b"]
     found = documents(path, words("a") * 5, every=2)
@@ -168,9 +189,15 @@ def test_marks_names_and_gaps(tmp_path: Path) -> None:
 def test_empty_nodes_and_ranges_hold_words_once(tmp_path: Path) -> None:
     blank = "\t" + "_\t" * 7
     told = [
-            ("1-2", "au", "_"), ("1", "à", "_"), ("2", "le", "_"), ("2.1", "vide", "_"),
-            ("3-4", "du", "SpaceAfter=No|X=1"), ("3", "de", "_"), ("4", "le", "_"), ("5", "lac", "A=SpaceAfter=No"),
-    ]  # fmt: skip
+        ("1-2", "au", "_"),
+        ("1", "à", "_"),
+        ("2", "le", "_"),
+        ("2.1", "vide", "_"),
+        ("3-4", "du", "SpaceAfter=No|X=1"),
+        ("3", "de", "_"),
+        ("4", "le", "_"),
+        ("5", "lac", "A=SpaceAfter=No"),
+    ]
     rows = [f"{number}\t{form}{blank}{more}" for number, form, more in told]
     (found,) = documents(tmp_path / "a.conllu", "\n".join(rows) + "\n\n" + "1\tb" + blank + "_\n2\tc" + blank + "_\n")
     assert found.text == "au dulac b c"

@@ -130,7 +130,7 @@ def test_the_stdlib_reads_as_english(prose: list[Any]) -> None:
         ("x = {1: 2}; y = [z for z in x if z.a == (1, 2)].", []),
         ("key -- The name of the key in question.", ["The name of the key in question."]),
     ],
-)  # fmt: skip
+)
 def test_paragraphs(doc: str, found: list[str]) -> None:
     assert list(stdlib.paragraphs(doc)) == found
 
@@ -181,16 +181,20 @@ def test_names_of_json_lines_follow_the_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "prose"),
     [
-        ("One is of the four.", True), ("It is a house.", False),  # five words or more
-        ("it is one of the words of a list.", True), ("is one of the words of it.", False),  # small: eight
-        ("It is one of the words here", False), ("It is one of the words here:", True),
-        ("Good men and a1 b2 there.", False), ("Good men and very a1 b2 now too.", True),  # plain: three of four
+        ("One is of the four.", True),
+        ("It is a house.", False),  # five words or more
+        ("it is one of the words of a list.", True),
+        ("is one of the words of it.", False),  # small: eight
+        ("It is one of the words here", False),
+        ("It is one of the words here:", True),
+        ("Good men and a1 b2 there.", False),
+        ("Good men and very a1 b2 now too.", True),  # plain: three of four
         ("Ten long words stand here, alone that is good enough today.", True),
         ("Ten long words stand here, alone; nobody holds them together now.", False),
         ("It is the end of (x) and there is more to tell than before, as was said at length here.", True),
         ("It is the end of (x) and there is more.", False),  # few signs of code: three of a hundred characters
     ],
-)  # fmt: skip
+)
 def test_what_reads_like_prose(words: str, prose: bool) -> None:
     assert stdlib._reads_like_prose(words) == prose
 
@@ -198,20 +202,30 @@ def test_what_reads_like_prose(words: str, prose: bool) -> None:
 @pytest.mark.parametrize(
     ("doc", "found"),
     [
-        ("(1) The first of the two is it.\n2. The second of the two is it.\n[3] The third of them is it.",
-         ["The first of the two is it.", "The second of the two is it.", "The third of them is it."]),
-        ("Head.\n\nThe first line of it is one.\n  The next of the lines\n  is indented here.",
-         ["The first line of it is one.", "The next of the lines is indented here."]),
-        ("- The first line of it\n  and the next one of it.\n- That is all of it.",
-         ["The first line of it and the next one of it.", "That is all of it."]),
-        ("See ``x`` and `name <url>`_ of the *word* or **words** in it::",
-         ["See x and name of the word or words in it:"]),
+        (
+            "(1) The first of the two is it.\n2. The second of the two is it.\n[3] The third of them is it.",
+            ["The first of the two is it.", "The second of the two is it.", "The third of them is it."],
+        ),
+        (
+            "Head.\n\nThe first line of it is one.\n  The next of the lines\n  is indented here.",
+            ["The first line of it is one.", "The next of the lines is indented here."],
+        ),
+        (
+            "- The first line of it\n  and the next one of it.\n- That is all of it.",
+            ["The first line of it and the next one of it.", "That is all of it."],
+        ),
+        (
+            "See ``x`` and `name <url>`_ of the *word* or **words** in it::",
+            ["See x and name of the word or words in it:"],
+        ),
         (":param x: The name of the thing in it.", ["The name of the thing in it."]),
-        (".. note:: It is one of the words.\r\n\r\n@param x: It is one of the words.",
-         ["It is one of the words.", "It is one of the words."]),
+        (
+            ".. note:: It is one of the words.\r\n\r\n@param x: It is one of the words.",
+            ["It is one of the words.", "It is one of the words."],
+        ),
         ("The sign ``a'' is one of those in it.", ['The sign "a" is one of those in it.']),
     ],
-)  # fmt: skip
+)
 def test_paragraphs_and_items_of_docstrings(doc: str, found: list[str]) -> None:
     assert list(stdlib.paragraphs(doc)) == found
 
@@ -241,9 +255,10 @@ def test_docstrings_are_taken_in_their_order_and_each_once(tmp_path: Path, monke
         topic, a, b, zlib = stdlib.Stdlib().documents()
     assert tally.bytes == size
     assert (topic.id, topic.text) == ("topic X", "A topic is one of the words.")
-    assert (a.id, a.text.split("\n")) == ("a.py", [
-        f"The {what} is one of the words." for what in ("module", "class", "method", "inner one")
-    ])  # fmt: skip
+    assert (a.id, a.text.split("\n")) == (
+        "a.py",
+        [f"The {what} is one of the words." for what in ("module", "class", "method", "inner one")],
+    )
     assert (b.id, b.text) == ("b.py", "This is new in the file b.")
     assert zlib.id == "zlib"
     assert "The functions in this module allow compression" in zlib.text

@@ -37,11 +37,18 @@ def folder(path: Path, *, packed: bool = False) -> Path:
         name, data = f"shard.0000{number}.mds", shard(rows)
         own = {"basename": f"{name}.zstd" if packed else name, "bytes": len(data)}
         (path / own["basename"]).write_bytes(zstandard.compress(data) if packed else data)
-        shards.append({
-            "column_encodings": [*COLUMNS.values()], "column_names": [*COLUMNS], "samples": len(rows), "format": "mds",
-            "column_sizes": [8 if kind == "int" else None for kind in COLUMNS.values()], "version": 2,
-            "raw_data": {"basename": name}, "zip_data": own if packed else None,
-        })  # fmt: skip
+        shards.append(
+            {
+                "column_encodings": [*COLUMNS.values()],
+                "column_names": [*COLUMNS],
+                "samples": len(rows),
+                "format": "mds",
+                "column_sizes": [8 if kind == "int" else None for kind in COLUMNS.values()],
+                "version": 2,
+                "raw_data": {"basename": name},
+                "zip_data": own if packed else None,
+            }
+        )
     (path / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
     return path
 

@@ -49,9 +49,15 @@ ELECTRAS = {
     "narrow": {"hidden_size": 32, "embedding_size": 16, "num_attention_heads": 2, "intermediate_size": 64},
     "wide": {"hidden_size": 16, "embedding_size": 32, "num_attention_heads": 1, "intermediate_size": 64},
     "equal": {"hidden_size": 32, "embedding_size": 32, "num_attention_heads": 4, "intermediate_size": 48},
-    "tanh": {"hidden_size": 32, "embedding_size": 24, "num_attention_heads": 2, "intermediate_size": 64,
-             "hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
-}  # fmt: skip
+    "tanh": {
+        "hidden_size": 32,
+        "embedding_size": 24,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": 1e-3,
+    },
+}
 FAMILIES = {"bert": BERTS, "roberta": ROBERTAS, "megatron_bert": MEGATRONS, "electra": ELECTRAS, "gpt2": GPTS}
 CASES = [(family, name) for family, cases in FAMILIES.items() for name in cases]
 CLASSES = {"bert": "Bert", "roberta": "Roberta", "megatron_bert": "MegatronBert", "electra": "Electra"}
@@ -148,8 +154,10 @@ def test_losses_and_gradients_are_equal(pair):
 
 def batch_for(family, ids, positions, types, kept, asked):
     numbers = np.arange(len(ids))
-    arrays = {k: None if v is None else v.numpy() for k, v in
-              {"tokens": ids, "positions": positions, "types": types, "documents": kept}.items()}  # fmt: skip
+    arrays = {
+        k: None if v is None else v.numpy()
+        for k, v in {"tokens": ids, "positions": positions, "types": types, "documents": kept}.items()
+    }
     if family == "gpt2":  # the token after each
         targets, counted = ids.roll(-1, 1).numpy(), asked.roll(-1, 1).clone()
         counted[:, -1] = False
@@ -321,8 +329,14 @@ def test_pair_scores_and_their_gradients_are_equal(tmp_path):
 
     for kind, there in (("bert", "Bert"), ("megatron_bert", "MegatronBert")):
         torch.manual_seed(3)
-        shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "num_hidden_layers": 2,
-                 "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
+        shape = {
+            "hidden_size": 32,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+        }
         described = getattr(t, f"{there}Config")(vocab_size=WORDS, max_position_embeddings=40, **shape)
         theirs = shaken(getattr(t, f"{there}ForPreTraining")(described))
         theirs.save_pretrained(tmp_path / kind)
@@ -378,13 +392,23 @@ def test_a_detector_is_equal_both_ways(name, tmp_path):
 # sizes
 
 BERT_SIZES = {  # encoder and pooler with 30,522 pieces
-    "tiny": 4_385_920, "mini": 11_170_560, "small": 28_763_648,
-    "medium": 41_373_184, "base": 109_482_240, "large": 335_141_888,
-}  # fmt: skip
+    "tiny": 4_385_920,
+    "mini": 11_170_560,
+    "small": 28_763_648,
+    "medium": 41_373_184,
+    "base": 109_482_240,
+    "large": 335_141_888,
+}
 GPT_SIZES = {  # 50,257 pieces, 1,024 positions
-    "124M": 124_439_808, "355M": 354_823_168, "774M": 774_030_080, "1558M": 1_557_611_200,
-    "117M": 124_439_808, "345M": 354_823_168, "762M": 774_030_080, "1.5B": 1_557_611_200,
-}  # fmt: skip
+    "124M": 124_439_808,
+    "355M": 354_823_168,
+    "774M": 774_030_080,
+    "1558M": 1_557_611_200,
+    "117M": 124_439_808,
+    "345M": 354_823_168,
+    "762M": 774_030_080,
+    "1.5B": 1_557_611_200,
+}
 
 
 def sized(kind, size):
@@ -413,10 +437,12 @@ def test_named_gpts_have_the_published_size(size):
 
 
 WITH_HEADS = {  # token head or detection head counted; a RoBERTa without its class's row of zeros
-    ("roberta", "base", 50_265, "head"): 124_697_433 - 768, ("roberta", "large", 50_265, "head"): 355_412_057 - 1024,
-    ("electra", "small", 30_522, "detect"): 13_549_057, ("electra", "base", 30_522, "detect"): 109_483_009,
+    ("roberta", "base", 50_265, "head"): 124_697_433 - 768,
+    ("roberta", "large", 50_265, "head"): 355_412_057 - 1024,
+    ("electra", "small", 30_522, "detect"): 13_549_057,
+    ("electra", "base", 30_522, "detect"): 109_483_009,
     ("electra", "large", 30_522, "detect"): 335_142_913,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("named", WITH_HEADS, ids=lambda n: f"{n[0]} {n[1]}")
@@ -484,12 +510,14 @@ def test_what_a_bert_has_beside_its_network_is_left_out(berts):
     held = weights.read(berts / "model.safetensors")
     width = held["bert.embeddings.LayerNorm.weight"].shape[0]
     more = {
-        "bert.embeddings.position_ids": torch.arange(40)[None], "bert.pooler.dense.weight": torch.randn(width, width),
-        "bert.pooler.dense.bias": torch.randn(width), "cls.seq_relationship.weight": torch.randn(2, width),
+        "bert.embeddings.position_ids": torch.arange(40)[None],
+        "bert.pooler.dense.weight": torch.randn(width, width),
+        "bert.pooler.dense.bias": torch.randn(width),
+        "cls.seq_relationship.weight": torch.randn(2, width),
         "cls.seq_relationship.bias": torch.randn(2),
         "cls.predictions.decoder.bias": held["cls.predictions.bias"].clone(),
         "cls.predictions.decoder.weight": held["bert.embeddings.word_embeddings.weight"].clone(),
-    }  # fmt: skip
+    }
     weights.write(berts / "model.safetensors", {**held, **more})
     now = state(ours_of(berts))
     assert all(torch.equal(today[k], now[k]) for k in today)
@@ -542,8 +570,9 @@ def test_pickled_parts_are_read(gpts):
         ({**listed, names[0]: "../other.bin"}, f"weight_map.{names[0]}: found .*wanted the name of a file beside it"),
         ({**listed, names[0]: 7}, "found 7; wanted the name of a file"),
         ({**listed, names[0]: "gone.bin"}, "gone.bin: no such file; wanted it, as pytorch_model.bin.index.json says"),
-        ([], "has no weight_map"), ({}, "has no weight_map"),
-    ):  # fmt: skip
+        ([], "has no weight_map"),
+        ({}, "has no weight_map"),
+    ):
         index.write_text(json.dumps({"weight_map": told}))
         with pytest.raises(DataError, match=said):
             ours_of(gpts)
@@ -627,8 +656,11 @@ def test_a_network_without_types_is_exported_with_zeros(make, tmp_path):
 def test_padding_behind_the_vocabulary_is_left_out(berts):
     today = state(ours_of(berts))
     held = weights.read(berts / "model.safetensors")
-    wide = {k: torch.nn.functional.pad(v, (0, 0, 0, 7) if v.ndim == 2 else (0, 7)) for k, v in held.items()
-            if k in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")}  # fmt: skip
+    wide = {
+        k: torch.nn.functional.pad(v, (0, 0, 0, 7) if v.ndim == 2 else (0, 7))
+        for k, v in held.items()
+        if k in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
+    }
     weights.write(berts / "model.safetensors", {**held, **wide})
     text = json.loads((berts / "config.json").read_text())
     (berts / "config.json").write_text(json.dumps({**text, "vocab_size": WORDS + 7}))

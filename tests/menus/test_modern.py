@@ -38,8 +38,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 def thetas(whole, near):
-    return {kind: {"rope_type": "default", "rope_theta": theta}
-            for kind, theta in (("full_attention", whole), ("sliding_attention", near))}  # fmt: skip
+    return {
+        kind: {"rope_type": "default", "rope_theta": theta}
+        for kind, theta in (("full_attention", whole), ("sliding_attention", near))
+    }
 
 
 THEIRS = {
@@ -63,9 +65,20 @@ def theirs_of(name, **more):
     import transformers as t
 
     torch.manual_seed(sum(map(ord, name)))
-    shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 5,
-             "max_position_embeddings": 40, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2,
-             "sep_token_id": 3, **THEIRS[name], **more}  # fmt: skip
+    shape = {
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "num_hidden_layers": 5,
+        "max_position_embeddings": 40,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+        **THEIRS[name],
+        **more,
+    }
     return shaken(t.ModernBertForMaskedLM(t.ModernBertConfig(vocab_size=WORDS, **shape)))
 
 
@@ -324,17 +337,46 @@ def test_smaller_is_the_same_family():
 # what people's folders hold
 
 OLD = {  # as answerdotai/ModernBERT-base says it, written by transformers 4.47
-    "architectures": ["ModernBertForMaskedLM"], "attention_bias": False, "attention_dropout": 0.0,
-    "bos_token_id": 50281, "classifier_activation": "gelu", "classifier_bias": False, "classifier_dropout": 0.0,
-    "classifier_pooling": "mean", "cls_token_id": 50281, "decoder_bias": True, "deterministic_flash_attn": False,
-    "embedding_dropout": 0.0, "eos_token_id": 50282, "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0,
-    "gradient_checkpointing": False, "hidden_activation": "gelu", "hidden_size": 768,
-    "initializer_cutoff_factor": 2.0, "initializer_range": 0.02, "intermediate_size": 1152, "layer_norm_eps": 1e-05,
-    "local_attention": 128, "local_rope_theta": 10000.0, "max_position_embeddings": 8192, "mlp_bias": False,
-    "mlp_dropout": 0.0, "model_type": "modernbert", "norm_bias": False, "norm_eps": 1e-05, "num_attention_heads": 12,
-    "num_hidden_layers": 22, "pad_token_id": 50283, "position_embedding_type": "absolute", "sep_token_id": 50282,
-    "tie_word_embeddings": True, "torch_dtype": "float32", "transformers_version": "4.47.0.dev0", "vocab_size": 50368,
-}  # fmt: skip
+    "architectures": ["ModernBertForMaskedLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 50281,
+    "classifier_activation": "gelu",
+    "classifier_bias": False,
+    "classifier_dropout": 0.0,
+    "classifier_pooling": "mean",
+    "cls_token_id": 50281,
+    "decoder_bias": True,
+    "deterministic_flash_attn": False,
+    "embedding_dropout": 0.0,
+    "eos_token_id": 50282,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "gradient_checkpointing": False,
+    "hidden_activation": "gelu",
+    "hidden_size": 768,
+    "initializer_cutoff_factor": 2.0,
+    "initializer_range": 0.02,
+    "intermediate_size": 1152,
+    "layer_norm_eps": 1e-05,
+    "local_attention": 128,
+    "local_rope_theta": 10000.0,
+    "max_position_embeddings": 8192,
+    "mlp_bias": False,
+    "mlp_dropout": 0.0,
+    "model_type": "modernbert",
+    "norm_bias": False,
+    "norm_eps": 1e-05,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 22,
+    "pad_token_id": 50283,
+    "position_embedding_type": "absolute",
+    "sep_token_id": 50282,
+    "tie_word_embeddings": True,
+    "torch_dtype": "float32",
+    "transformers_version": "4.47.0.dev0",
+    "vocab_size": 50368,
+}
 
 
 def read(folder, table):
@@ -432,9 +474,20 @@ def decoder_of(name, **more):
     import transformers as t
 
     torch.manual_seed(sum(map(ord, name)))
-    shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "num_hidden_layers": 5,
-             "max_position_embeddings": 40, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2,
-             "sep_token_id": 3, **THEIRS[name], **more}  # fmt: skip
+    shape = {
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "num_hidden_layers": 5,
+        "max_position_embeddings": 40,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+        **THEIRS[name],
+        **more,
+    }
     return shaken(t.ModernBertDecoderForCausalLM(t.ModernBertDecoderConfig(vocab_size=WORDS, **shape)))
 
 
@@ -458,8 +511,10 @@ def test_a_decoder_equals_its_class_both_ways(name, tmp_path):
         packed_alike = ours.head(ours.model(ids, positions, kept))[kept.bool()]
         assert close(packed_alike, theirs(input_ids=ids, attention_mask=kept).logits[kept.bool()], 1e-5)
         cache = Cache(found.layers)
-        parts = [ours.head(ours.model(ids[:, at], positions[:, at], cache=cache))
-                 for at in (slice(0, 9), slice(9, 10), slice(10, 17))]  # fmt: skip
+        parts = [
+            ours.head(ours.model(ids[:, at], positions[:, at], cache=cache))
+            for at in (slice(0, 9), slice(9, 10), slice(10, 17))
+        ]
         assert close(torch.cat(parts, 1), wanted, 1e-5)
     again = type(theirs).from_pretrained(hub_folder(ours, tmp_path / "again")).eval()
     with torch.no_grad():

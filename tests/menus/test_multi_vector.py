@@ -48,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "run"
-    words = [*HEAD, "task.query=w1 ", "task.query_length=12", "steps=50", "rate=5e-3", f"out={out}"]
+    words = [*HEAD, "task.query=w1 ", "task.query_length=12", "steps=50", "learning_rate=5e-3", f"out={out}"]
     return finetune(str(data / "r.toml"), words)
 
 

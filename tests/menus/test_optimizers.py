@@ -22,15 +22,15 @@ from ordsmed.nn.shards import LocalParameter
 RATES = [0.1, 0.05, 0.2, 0.0, 0.3]
 EVERY = [
     adamw.AdamW(),
-    adamw.AdamW(flavour="bert"),
-    adamw.AdamW(flavour="keras"),
+    adamw.AdamW(variant="bert"),
+    adamw.AdamW(variant="keras"),
     lamb.Lamb(),
     lamb.Lamb(correct=False, adapt="matrices", clamp=(0.1, 10.0)),
     lamb.Lamb(adapt="decayed"),
     muon.Muon(),
     muon.Muon(adjust="original", rest_rate=0.02),
     adamw.AdamW(cautious="updates"),
-    adamw.AdamW(flavour="bert", cautious="decay"),
+    adamw.AdamW(variant="bert", cautious="decay"),
     muon.Muon(neurons=0.95, momentum_warmup=2, cautious="decay"),
     muon.Muon(cautious="updates"),
     stableadamw.StableAdamW(),
@@ -65,8 +65,15 @@ Step = tuple[torch.Tensor, int, float]
 Formula = Callable[[torch.Tensor, Iterator[Step], float, str], torch.Tensor]
 
 
-def agree(how: Any, formula: Formula, *, sizes: tuple[float, ...] = (1, 1, 1, 1, 1), kinds: str = "all",
-          rtol: float = 1e-5, atol: float = 2e-6) -> None:  # fmt: skip
+def agree(
+    how: Any,
+    formula: Formula,
+    *,
+    sizes: tuple[float, ...] = (1, 1, 1, 1, 1),
+    kinds: str = "all",
+    rtol: float = 1e-5,
+    atol: float = 2e-6,
+) -> None:
     """Train on random slopes; each weight must stand where the formula (weight, steps, decay, kind) brings it."""
     network, chance = Net(), torch.Generator().manual_seed(1)
     starts = {name: p.detach().clone() for name, p in network.named_parameters()}
@@ -131,19 +138,19 @@ def test_bert_and_keras(how: adamw.AdamW) -> None:
             weight = weight - scaled * first / (second.sqrt() + how.epsilon)
         return weight
 
-    agree(replace(how, flavour="bert"), bert)
-    agree(replace(how, flavour="keras"), keras)
+    agree(replace(how, variant="bert"), bert)
+    agree(replace(how, variant="keras"), keras)
 
 
-@pytest.mark.parametrize("flavour", ["torch", "bert"])
+@pytest.mark.parametrize("variant", ["torch", "bert"])
 @pytest.mark.parametrize("cautious", ["decay", "updates"])
-def test_cautious_adamw(flavour: Any, cautious: Any) -> None:
+def test_cautious_adamw(variant: Any, cautious: Any) -> None:
     """Decay where the update leads towards 0; updates with the gradient's sign, lengthened by what is left out."""
-    how, left_out = adamw.AdamW((0.9, 0.95), 1e-6, 0.4, flavour, cautious), []
+    how, left_out = adamw.AdamW((0.9, 0.95), 1e-6, 0.4, variant, cautious), []
 
     def formula(weight: torch.Tensor, steps: Iterator[Step], decay: float, kind: str) -> torch.Tensor:
         for slope, first, second, step, rate in moments(steps, how.betas):
-            if flavour == "torch":
+            if variant == "torch":
                 first, second = first / (1 - how.betas[0] ** step), second / (1 - how.betas[1] ** step)
             along = first / (second.sqrt() + how.epsilon)
             falls = (along * weight > 0) if cautious == "decay" else torch.ones_like(weight)
@@ -478,8 +485,13 @@ def test_where_nothing_pulls_only_decay_moves(how: Any) -> None:
     assert all(torch.allclose(p, before[name], rtol=0.0101, atol=0.0101) for name, p in network.named_parameters())
 
 
-SPLIT = [lamb.Lamb(), lamb.Lamb(clamp=(0.5, 1.5)), stableadamw.StableAdamW(), adamw.AdamW(cautious="updates"),
-         adamw.AdamW(cautious="decay")]  # fmt: skip
+SPLIT = [
+    lamb.Lamb(),
+    lamb.Lamb(clamp=(0.5, 1.5)),
+    stableadamw.StableAdamW(),
+    adamw.AdamW(cautious="updates"),
+    adamw.AdamW(cautious="decay"),
+]
 
 
 @pytest.mark.parametrize("how", SPLIT, ids=str)
@@ -490,8 +502,14 @@ def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypa
     slopes = [[torch.randn(w.shape, generator=chance) * size for w in (table, matrix)] for size in (0.1, 3.0, 1.0)]
 
     def group_of(parts: list[LocalParameter], kind: str) -> dict[str, Any]:
-        return {"kind": kind, "decayed": True, "share": 1.0, "names": [p.name for p in parts], "parts": parts,
-                "params": [p.local for p in parts]}  # fmt: skip
+        return {
+            "kind": kind,
+            "decayed": True,
+            "share": 1.0,
+            "names": [p.name for p in parts],
+            "parts": parts,
+            "params": [p.local for p in parts],
+        }
 
     def learned(rank: int, group: Group) -> list[torch.Tensor]:
         def boxes(table: torch.Tensor, matrix: torch.Tensor) -> list[torch.Tensor]:
@@ -520,10 +538,13 @@ def test_weights_split_over_ranks_learn_what_whole_ones_learn(how: Any, monkeypa
 
 LAST = [
     (muon, {"momentum": 0.0, "steps": 1, "decay": 0.0, "rest_rate": 0.0, "rest_decay": 0.0}),
-    (muon, {"steps": 99, "rest_betas": (0.0, 0.0)}), (lamb, {"clamp": (0.0, 1e-9), "decay": 0.0}),
-    (lamb, {"epsilon": 0.99}), (adagrad, {"initial": 0.0, "epsilon": 1e-30}), (adagrad, {"initial": 1e-30}),
+    (muon, {"steps": 99, "rest_betas": (0.0, 0.0)}),
+    (lamb, {"clamp": (0.0, 1e-9), "decay": 0.0}),
+    (lamb, {"epsilon": 0.99}),
+    (adagrad, {"initial": 0.0, "epsilon": 1e-30}),
+    (adagrad, {"initial": 1e-30}),
     (stableadamw, {"betas": (0.0, 0.999999), "decay": 9.0}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "how"), LAST)
@@ -537,7 +558,7 @@ WRONG = [
     ("adamw", "betas", [0.9]),
     ("adamw", "epsilon", 0.0),
     ("adamw", "decay", -0.1),
-    ("adamw", "flavour", "tensorflow"),
+    ("adamw", "variant", "tensorflow"),
     ("lamb", "betas", [-0.1, 0.9]),
     ("lamb", "epsilon", 1.0),
     ("lamb", "decay", float("inf")),

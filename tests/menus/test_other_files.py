@@ -39,21 +39,28 @@ FILES: dict[str, str] = {
     "words.conllu": CONLLU,
     "other.conll": WORDS.replace("B-X", "VERB").replace("O", "NOUN"),
     "prose.txt": "Rain falls.\nIt is wet, for rain falls in the night.\n",
-    "empty.json": "", "empty.tsv": "", "empty.conll": "", "blank.conll": "\n\n",
-}  # fmt: skip
+    "empty.json": "",
+    "empty.tsv": "",
+    "empty.conll": "",
+    "blank.conll": "\n\n",
+}
 TASKS: dict[str, tuple[Any, set[str]]] = {  # what each reads
     "squad": (squad.Squad(length=16), {"nest.json", "nest-lines.json", "flat.json", "flat.jsonl"}),
-    "classify": (classify.Classify(labels=("bad", "fine"), length=16),
-                 {"table.tsv", "table.csv", "table.json", "table.jsonl"}),
-    "numbered": (classify.Classify(labels=("bad", "fine"), length=16, text=1, label=2, header=False),
-                 {"table.json", "table.jsonl", "table.tsv", "table.csv"}),
+    "classify": (
+        classify.Classify(labels=("bad", "fine"), length=16),
+        {"table.tsv", "table.csv", "table.json", "table.jsonl"},
+    ),
+    "numbered": (
+        classify.Classify(labels=("bad", "fine"), length=16, text=1, label=2, header=False),
+        {"table.json", "table.jsonl", "table.tsv", "table.csv"},
+    ),
     "spans": (tag.Tag(labels=("B-X", "I-X", "O"), length=16), {"words.conll", "words.tsv"}),
     "spans of conllu": (  # columns that lack it are words to be tagged
         tag.Tag(labels=("B-X", "I-X", "O"), column="misc:name", length=16),
         {"words.conllu", "words.conll", "words.tsv", "other.conll"},
     ),
     "words": (tag.Tag(labels=("NOUN", "VERB"), length=16), {"other.conll"}),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +111,7 @@ def test_each_task_reads_its_own_files_alone(read: Read, folder: Path, kind: str
         ("classify", "other.tsv", r"none of its 6 labels was learned, .*`entailment`; wanted bad, fine; .*task\.label"),
         ("classify", "nest.json", r"a list under `data`, as SQuAD's questions; wanted one object per row"),
     ],
-)  # fmt: skip
+)
 def test_what_is_said_of_them(read: Read, kind: str, name: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         read(TASKS[kind][0], name)

@@ -46,7 +46,7 @@ RECIPE = """
 tokenizer = "{folder}/vocab.txt"
 steps = 3
 batch = 12
-rate = 2e-3
+learning_rate = 2e-3
 features = ""
 [layout]
 device = "cpu"
@@ -152,8 +152,11 @@ def test_what_is_right_beside_the_positive_is_no_negative() -> None:
     want = [likelihood(0, similar[0, :4].tolist()), *[likelihood(n, similar[n].tolist()) for n in (1, 2)]]
     assert told(Comparison("infonce", 0.1, True), text=same).tolist() == pytest.approx(want, rel=1e-5)
     twice = [0 if n == 3 else TEXT[n] for n in range(8)]  # the second anchor is the first one again
-    want = [likelihood(0, similar[0, [0, 2, 3, 4]].tolist()), likelihood(0, similar[1, [1, 2, 3, 4]].tolist()),
-            likelihood(2, similar[2].tolist())]  # fmt: skip
+    want = [
+        likelihood(0, similar[0, [0, 2, 3, 4]].tolist()),
+        likelihood(0, similar[1, [1, 2, 3, 4]].tolist()),
+        likelihood(2, similar[2].tolist()),
+    ]
     assert told(Comparison("infonce", 0.1, True), text=twice).tolist() == pytest.approx(want, rel=1e-5)
     margin = 0.1
     want = []
@@ -195,15 +198,23 @@ def test_fronts_of_vectors_are_vectors_as_well() -> None:
 
 
 WAYS = {
-    "plain": [], "negatives": ["task.train={folder}/negatives.jsonl", "task.symmetric=true"],
+    "plain": [],
+    "negatives": ["task.train={folder}/negatives.jsonl", "task.symmetric=true"],
     "widths": ["task.widths=[16,8]", "task.normalize=false", "task.temperature=20"],
     "cosent": ["task.train={folder}/scored.jsonl", "task.dev={folder}/scored.jsonl"],
     "sparse": ["task.head=sparse", "task.flops=[0.1,0.2]"],
     "teacher": ["task.train={folder}/taught.jsonl", "task.loss=margin_mse"],
-    "multi-vector": ["task.head=multi-vector", "task.token_width=8", "task.widths=[8,4]", "task.expand=8",
-                     "task.query_length=10", "task.symmetric=true", "task.train={folder}/negatives.jsonl"],
+    "multi-vector": [
+        "task.head=multi-vector",
+        "task.token_width=8",
+        "task.widths=[8,4]",
+        "task.expand=8",
+        "task.query_length=10",
+        "task.symmetric=true",
+        "task.train={folder}/negatives.jsonl",
+    ],
     "multi-vector teacher": ["task.head=multi-vector", "task.train={folder}/taught.jsonl", "task.loss=kl"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -312,7 +323,7 @@ def test_predictions_are_scored_written_and_read_again(trained: Path, data: Path
 
 
 def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
-    out = finetune(str(data / "r.toml"), [f"out={tmp_path / 'run'}", "steps=60", "rate=5e-3", "batch=24"])
+    out = finetune(str(data / "r.toml"), [f"out={tmp_path / 'run'}", "steps=60", "learning_rate=5e-3", "batch=24"])
     scores = json.loads((out / "scores.json").read_text())
     assert scores["accuracy@1"] > 60 > 6 * scores["guessing"]["accuracy@1"]
     assert scores["validation"] < 2.5
@@ -352,11 +363,13 @@ def test_a_planted_rule_is_learned(data: Path, tmp_path: Path) -> None:
         (["task.mining.every=9"], r"count: missing; wanted how many negatives"),
         (["task.mining.count=1", "task.head=multi-vector"], r"mining: found with multi-vector vectors"),
         (["task.mining.count=1", "task.mining.every=-1"], r"every: found -1; wanted steps, epoch, or 0: once"),
-        (["task.mining.count=1", "task.loss=cosent", "task.train={folder}/scored.jsonl"],
-         r"task\.mining: found with cosent"),
+        (
+            ["task.mining.count=1", "task.loss=cosent", "task.train={folder}/scored.jsonl"],
+            r"task\.mining: found with cosent",
+        ),
         (["model.kind=gpt2", "task.pool=first"], r"task\.pool: found first"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused(data: Path, job: Jobs, words: list[str], message: str) -> None:
     rows = [json.loads(line) for line in (data / "scored.jsonl").read_text().splitlines()]
     (data / "stars.jsonl").write_text("".join(json.dumps(row | {"score": 5}) + "\n" for row in rows))
@@ -381,8 +394,13 @@ def test_another_models_vectors_have_no_prompts(tmp_path: Path, tiny_run: Any) -
 def test_hard_negatives_share_words_and_are_not_right(
     data: Path, job: Jobs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [("red fox", "the red fox runs"), ("red fox", "a fox that is red"), ("old gate", "the old gate"),
-            ("blue sea", "the sea"), ("nothing", "no words here")]  # fmt: skip
+    rows = [
+        ("red fox", "the red fox runs"),
+        ("red fox", "a fox that is red"),
+        ("old gate", "the old gate"),
+        ("blue sea", "the sea"),
+        ("nothing", "no words here"),
+    ]
     path = data / "words.jsonl"
     lines = [{"anchor": a, "positive": b} for a, b in rows]
     lines[2]["negative"] = "the red fox runs"
@@ -406,7 +424,7 @@ def scorer(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("scorer") / "run"
     words = ["task.kind=rerank", f"task.train={data}/negatives.jsonl", f"task.dev={data}/negatives.jsonl"]
     return finetune(
-        str(data / "r.toml"), [*words, "task.length=40", "steps=150", "rate=5e-3", "batch=16", f"out={out}"]
+        str(data / "r.toml"), [*words, "task.length=40", "steps=150", "learning_rate=5e-3", "batch=16", f"out={out}"]
     )
 
 
@@ -472,7 +490,14 @@ def test_the_folder_of_a_cross_encoder_gives_the_same_scores(scorer: Path, tmp_p
 def sparse(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of some steps that learned a weight for each piece."""
     out = tmp_path_factory.mktemp("sparse") / "run"
-    words = ["task.head=sparse", "task.query=w1 ", "task.flops=[1e-2,1e-2]", "steps=60", "rate=5e-3", f"out={out}"]
+    words = [
+        "task.head=sparse",
+        "task.query=w1 ",
+        "task.flops=[1e-2,1e-2]",
+        "steps=60",
+        "learning_rate=5e-3",
+        f"out={out}",
+    ]
     return finetune(str(data / "r.toml"), words)
 
 
@@ -530,7 +555,7 @@ def test_a_sparse_encoder_begins_with_the_head_of_pretraining(data: Path, tiny_r
     (data / "begun.toml").write_text(recipe)
     told = open_model(str(tiny_run.bert), device="cpu").trained.objective
     for place in (tiny_run.bert, export(tiny_run.bert, tmp_path / "hf", to="huggingface")):
-        words = ["task.head=sparse", f"init={place}", "steps=1", "most_unknown=1"]
+        words = ["task.head=sparse", f"init={place}", "steps=1", "max_unknown=1"]
         loaded, _ = run.load(Finetuning, str(data / "begun.toml"), words)
         made = FinetuningPlan.of(loaded, CPU).completed(make=True).build()
         for name in ("head.dense.weight", "head.norm.weight", "head.bias", "model.words.weight"):
@@ -587,7 +612,7 @@ def test_ten_steps_lose_what_those_of_sentence_transformers_lose(data: Path, tmp
         "batch": 8,
         "micro": 4,
         "steps": 10,
-        "rate": 3e-4,
+        "learning_rate": 3e-4,
         "threads": 1,
         "dropout": 0.0,
     }
@@ -632,8 +657,15 @@ def test_the_model_finds_what_is_near_and_wrong() -> None:
         return [(r, records.texts[t]) for r, t in found_by(vectors, records, Mining(**how), 0).tolist()]
 
     assert found(count=2, ranks=(1, 2)) == [
-        (0, "s"), (0, "r"), (1, "s"), (1, "r"), (2, "p"), (2, "q"), (3, "r"), (3, "q"),
-    ]  # fmt: skip
+        (0, "s"),
+        (0, "r"),
+        (1, "s"),
+        (1, "r"),
+        (2, "p"),
+        (2, "q"),
+        (3, "r"),
+        (3, "q"),
+    ]
     assert found(count=1, ranks=(2, 2)) == [(0, "r"), (1, "r"), (2, "q"), (3, "q")]
     near = found(count=2, ranks=(1, 2), margin=0.05)  # 10 degrees less 0.05 is about 20.6
     assert near == [(0, "r"), (0, "t"), (1, "r"), (1, "t"), (2, "t"), (3, "r"), (3, "q")]
@@ -642,9 +674,7 @@ def test_the_model_finds_what_is_near_and_wrong() -> None:
     assert drawn[0] == found_by(vectors, records, Mining(count=1, ranks=(1, 3)), 0).tolist()
     assert [Mining(count=1, every=every).steps(2.4) for every in (0, 3, "epoch")] == [0, 3, 2]  # type: ignore[arg-type]
     first, members, _ = with_added(records.first, records.members, records.scores, np.array([[0, 7], [2, 3], [2, 4]]))
-    assert [members[a:b].tolist() for a, b in pairwise(first.tolist())] == [
-        [0, 3, 7], [0, 4], [1, 5, 6, 3, 4], [2, 7],
-    ]  # fmt: skip
+    assert [members[a:b].tolist() for a, b in pairwise(first.tolist())] == [[0, 3, 7], [0, 4], [1, 5, 6, 3, 4], [2, 7]]
 
 
 def test_the_model_in_training_finds_negatives_and_a_run_goes_on_with_them(

@@ -49,18 +49,29 @@ def test_rows_are_documents(tmp_path: Path) -> None:
 
 def test_metadata_is_what_json_can_hold(tmp_path: Path) -> None:
     columns = {
-        "text": ["t"], "day": [dt.date(2020, 1, 31)], "price": [decimal.Decimal("1.50")], "raw": [b"\xff\x00"],
-        "nested": [{"tags": ["a", "b"], "at": dt.datetime(2020, 1, 31, 12)}], "took": [dt.timedelta(seconds=5)],
+        "text": ["t"],
+        "day": [dt.date(2020, 1, 31)],
+        "price": [decimal.Decimal("1.50")],
+        "raw": [b"\xff\x00"],
+        "nested": [{"tags": ["a", "b"], "at": dt.datetime(2020, 1, 31, 12)}],
+        "took": [dt.timedelta(seconds=5)],
         "fine": pa.array([1], pa.timestamp("ns", "UTC")),
         "pairs": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int8())),
-        "none": pa.nulls(1), "far": pa.array([1 << 48], pa.timestamp("ms")),
-    }  # fmt: skip
+        "none": pa.nulls(1),
+        "far": pa.array([1 << 48], pa.timestamp("ms")),
+    }
     (found,) = documents(tmp_path / "a.parquet", columns)
     assert msgspec.json.decode(msgspec.json.encode(found.meta)) == {
-        "day": "2020-01-31", "price": "1.50", "raw": "/wA=", "took": "PT5S", "pairs": [["k", 1]], "none": None,
-        "nested": {"tags": ["a", "b"], "at": "2020-01-31T12:00:00"}, "fine": "1970-01-01T00:00:00.000000001Z",
+        "day": "2020-01-31",
+        "price": "1.50",
+        "raw": "/wA=",
+        "took": "PT5S",
+        "pairs": [["k", 1]],
+        "none": None,
+        "nested": {"tags": ["a", "b"], "at": "2020-01-31T12:00:00"},
+        "fine": "1970-01-01T00:00:00.000000001Z",
         "far": "10889-08-02T05:31:50.656",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())], ids=str)

@@ -50,14 +50,23 @@ class Drawn:
 
     def encoder(self) -> None:
         self.keys |= {
-            "hidden_size": self.width, "num_attention_heads": self.heads,
-            "num_hidden_layers": self.chance.randint(1, 3), "intermediate_size": self.chance.choice([5, 24, 33, 64]),
+            "hidden_size": self.width,
+            "num_attention_heads": self.heads,
+            "num_hidden_layers": self.chance.randint(1, 3),
+            "intermediate_size": self.chance.choice([5, 24, 33, 64]),
             "max_position_embeddings": 40,
-            "hidden_dropout_prob": self.chance.choice([0.0, 0.3]), "type_vocab_size": self.chance.randint(1, 3),
-            "attention_probs_dropout_prob": 0.0, "hidden_act": self.chance.choice(list(THEIRS)),
-        }  # fmt: skip
-        self.maybe(layer_norm_eps=[1e-3, 1e-5, 1e-7], initializer_range=[0.1, 0.005], classifier_dropout=[0.2],
-                   position_embedding_type=["absolute"], chunk_size_feed_forward=[5])  # fmt: skip
+            "hidden_dropout_prob": self.chance.choice([0.0, 0.3]),
+            "type_vocab_size": self.chance.randint(1, 3),
+            "attention_probs_dropout_prob": 0.0,
+            "hidden_act": self.chance.choice(list(THEIRS)),
+        }
+        self.maybe(
+            layer_norm_eps=[1e-3, 1e-5, 1e-7],
+            initializer_range=[0.1, 0.005],
+            classifier_dropout=[0.2],
+            position_embedding_type=["absolute"],
+            chunk_size_feed_forward=[5],
+        )
         if self.family == "electra":
             self.keys["embedding_size"] = self.chance.choice([self.width, 12, 40])
         if self.family == "bert":
@@ -66,29 +75,59 @@ class Drawn:
 
     def gpt2(self) -> None:
         self.keys |= {
-            "n_embd": self.width, "n_head": self.heads, "n_layer": self.chance.randint(1, 4), "n_positions": 40,
-            "n_inner": self.chance.choice([None, 17, 64]), "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
-            "bos_token_id": 5, "eos_token_id": 5,
-        }  # fmt: skip
-        self.maybe(activation_function=list(THEIRS), scale_attn_weights=[False], scale_attn_by_inverse_layer_idx=[True],
-                   reorder_and_upcast_attn=[True], layer_norm_epsilon=[1e-2, 1e-8], summary_activation=["tanh"],
-                   chances=0.5)  # fmt: skip
+            "n_embd": self.width,
+            "n_head": self.heads,
+            "n_layer": self.chance.randint(1, 4),
+            "n_positions": 40,
+            "n_inner": self.chance.choice([None, 17, 64]),
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+            "attn_pdrop": 0.0,
+            "bos_token_id": 5,
+            "eos_token_id": 5,
+        }
+        self.maybe(
+            activation_function=list(THEIRS),
+            scale_attn_weights=[False],
+            scale_attn_by_inverse_layer_idx=[True],
+            reorder_and_upcast_attn=[True],
+            layer_norm_epsilon=[1e-2, 1e-8],
+            summary_activation=["tanh"],
+            chances=0.5,
+        )
         self.not_ours(activation_function=OTHERS, add_cross_attention=[True])
 
     def modern(self) -> None:
         layers = self.chance.randint(1, 5)
         self.keys |= {
-            "hidden_size": self.width, "num_attention_heads": self.heads, "num_hidden_layers": layers,
-            "intermediate_size": self.chance.choice([5, 24, 33]), "max_position_embeddings": 40, "pad_token_id": 0,
-            "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3,
+            "hidden_size": self.width,
+            "num_attention_heads": self.heads,
+            "num_hidden_layers": layers,
+            "intermediate_size": self.chance.choice([5, 24, 33]),
+            "max_position_embeddings": 40,
+            "pad_token_id": 0,
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+            "cls_token_id": 2,
+            "sep_token_id": 3,
             "local_attention": self.chance.choice([1, 4, 7, 128]),
-        }  # fmt: skip
+        }
         kinds = ["full_attention", "sliding_attention"]
-        self.maybe(norm_bias=[True], attention_bias=[True], mlp_bias=[True], classifier_bias=[True],
-                   decoder_bias=[False], hidden_activation=list(THEIRS), classifier_activation=list(THEIRS),
-                   norm_eps=[1e-2, 1e-7], initializer_cutoff_factor=[3.0], classifier_pooling=["mean"],
-                   global_attn_every_n_layers=[1, 2, 4], chances=0.4,
-                   layer_types=[[self.chance.choice(kinds) for _ in range(layers)]])  # fmt: skip
+        self.maybe(
+            norm_bias=[True],
+            attention_bias=[True],
+            mlp_bias=[True],
+            classifier_bias=[True],
+            decoder_bias=[False],
+            hidden_activation=list(THEIRS),
+            classifier_activation=list(THEIRS),
+            norm_eps=[1e-2, 1e-7],
+            initializer_cutoff_factor=[3.0],
+            classifier_pooling=["mean"],
+            global_attn_every_n_layers=[1, 2, 4],
+            chances=0.4,
+            layer_types=[[self.chance.choice(kinds) for _ in range(layers)]],
+        )
         if self.chance.random() < 0.4:
             thetas = {kind: self.chance.choice([50.0, 9e4]) for kind in kinds}
             self.keys["rope_parameters"] = {k: {"rope_type": "default", "rope_theta": v} for k, v in thetas.items()}
@@ -170,8 +209,9 @@ def check(family: str, seed: int, folder: Any) -> bool:
     if drawn.refused:
         with pytest.raises(DataError) as caught:
             foreign.settings(folder / "theirs")
-        assert any(re.search(rf"{key}: found {value}; wanted ", str(caught.value)) for key, value in
-                   drawn.refused.items()), (drawn.refused, str(caught.value))  # fmt: skip
+        assert any(
+            re.search(rf"{key}: found {value}; wanted ", str(caught.value)) for key, value in drawn.refused.items()
+        ), (drawn.refused, str(caught.value))
         return False
     architecture, types = type(theirs).__name__, drawn.keys.get("type_vocab_size", 0)
     ours = ours_of(folder / "theirs", foreign.settings(folder / "theirs"), architecture)

@@ -100,9 +100,13 @@ def test_a_folder_becomes_an_import_and_an_export_with_its_vectors(folder: Path,
         assert vectors(place, "query") == pytest.approx(vectors(folder, "query"), abs=1e-6)
     for place in (folder, again):
         assert vectors_of(place, 999) == {
-            "pool": "mean", "normalize": False, "similarity": "cosine", "query": "the old ", "passage": "it is ",
+            "pool": "mean",
+            "normalize": False,
+            "similarity": "cosine",
+            "query": "the old ",
+            "passage": "it is ",
             "length": 20,
-        }  # fmt: skip
+        }
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ DAMAGE = [
     ([], COMPARED, {"prompts": [3]}, r"prompts: found \[3\]; wanted a table"),
     ([], "sentence_bert_config.json", {"max_seq_length": "x"}, r"max_seq_length: found x; wanted a whole number"),
     ([], "sentence_bert_config.json", {"query_length": 8}, r"query_length: found 8; wanted None"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("modules", "file", "changes", "message"), DAMAGE)

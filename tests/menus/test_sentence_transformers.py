@@ -20,8 +20,10 @@ def test_the_folder_holds_the_network_alone_and_says_how_it_is_used(tiny_run: An
     out = export(tiny_run.bert, tmp_path / "out", to="sentence-transformers", overrides=["query=q: ", "length=20"])
     modules = json.loads((out / "modules.json").read_text())
     assert [(module["type"].rpartition(".")[2], module["path"]) for module in modules] == [
-        ("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"),
-    ]  # fmt: skip
+        ("Transformer", ""),
+        ("Pooling", "1_Pooling"),
+        ("Normalize", "2_Normalize"),
+    ]
     assert json.loads((out / "config.json").read_text())["architectures"] == ["BertModel"]
     assert not [name for name in weights.read(out / "model.safetensors") if name.startswith("cls.")]
     assert json.loads((out / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"] is True

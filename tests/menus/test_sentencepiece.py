@@ -17,16 +17,37 @@ from ordsmed.text.sentencepiece_model import LIST, MODEL, parsed, pipeline
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.text.tokenizers import sentencepiece
 
-PIECES = [("▁the", -2.0), ("▁newt", -3.0), ("s", -3.5), ("▁", -4.0), ("t", -5.0), ("h", -5.0), ("e", -5.0),
-          ("he", -4.5), ("▁t", -4.6)]  # fmt: skip
+PIECES = [
+    ("▁the", -2.0),
+    ("▁newt", -3.0),
+    ("s", -3.5),
+    ("▁", -4.0),
+    ("t", -5.0),
+    ("h", -5.0),
+    ("e", -5.0),
+    ("he", -4.5),
+    ("▁t", -4.6),
+]
 HOSTILE = [
-    "", " ", "  \n ", "The newts ran,  and the newts won: 42!", "«smørbrød» sa han — ærlig talt…",
-    "e\u0301 \u0301f ñ n\u0303 \ufb01ne \ufb01\u0301 ①②½ ＡＢ Å", "\x01a\x02 b\x7f",
+    "",
+    " ",
+    "  \n ",
+    "The newts ran,  and the newts won: 42!",
+    "«smørbrød» sa han — ærlig talt…",
+    "e\u0301 \u0301f ñ n\u0303 \ufb01ne \ufb01\u0301 ①②½ ＡＢ Å",
+    "\x01a\x02 b\x7f",
     "\ufeffx\u200by\u00a0z\u2028w\r\n\tq",
-    "한국 \u1112\u1161\u11ab か\uff9e 漢字 👨\u200d👩\u200d👧 👍🏽 ทำ", "<unk> [MASK] </s> <0x0A> <s>", "▁a▁ b ▁",
+    "한국 \u1112\u1161\u11ab か\uff9e 漢字 👨\u200d👩\u200d👧 👍🏽 ทำ",
+    "<unk> [MASK] </s> <0x0A> <s>",
+    "▁a▁ b ▁",
     "!!!!!!!!! hahahaha aaaaaaa",
-    "a  <sep>b<sep> ", "\u0323\ufeff", "\uff9e", "x" * 70, "\n\na \n", "ths the ntew",
-]  # fmt: skip
+    "a  <sep>b<sep> ",
+    "\u0323\ufeff",
+    "\uff9e",
+    "x" * 70,
+    "\n\na \n",
+    "ths the ntew",
+]
 MADE = ("unigram", "bpe")
 
 
@@ -106,7 +127,7 @@ def test_learned_saved_and_opened_by_others(name: Any, order: Any, texts: list[s
         "bert": {"pad": 0, "unknown": 1, "start": 2, "stop": 3, "mask": 4},
         "roberta": {"start": 0, "pad": 1, "stop": 2, "end": 2, "unknown": 3, "mask": 4},
         "gpt2": {"unknown": 0, "end": 1},
-    }  # fmt: skip
+    }
     assert tokenizer.roles == roles[order]
     tokenizer.save(tmp_path)
     assert (tmp_path / MODEL).read_bytes() == tokenizer.source
@@ -138,11 +159,15 @@ def test_a_first_blank_goes_only_where_one_is_put(prefix: bool) -> None:
 
 
 WAYS: dict[str, dict[str, Any]] = {
-    "plain": {}, "bytes": {"byte_fallback": True}, "own": {"own": ("<sep>", "42", "hah")},
+    "plain": {},
+    "bytes": {"byte_fallback": True},
+    "own": {"own": ("<sep>", "42", "hah")},
     "no prefix": {"prefix": False},
-    "no squeeze": {"squeeze": False}, "identity": {"normalization": "identity"}, "folded": {"normalization": "nfkc_cf"},
+    "no squeeze": {"squeeze": False},
+    "identity": {"normalization": "identity"},
+    "folded": {"normalization": "nfkc_cf"},
     "raw": {"normalization": "identity", "squeeze": False, "own": ("\n", "  ")},
-}  # fmt: skip
+}
 
 
 @pytest.mark.long

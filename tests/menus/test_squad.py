@@ -122,9 +122,14 @@ def learned(settings: Squad, family: Any, steps: int) -> tuple[Any, Tokenizer]:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("head", "form", "family", "steps"),
-    [("independent", "nvidia", BERT, 120), ("joint", "nvidia", BERT, 140), 
-     ("joint", "google", BERT, 140), ("joint", "google", ELMO, 60), ("independent", "nvidia", ELMO, 60)],
-)  # fmt: skip
+    [
+        ("independent", "nvidia", BERT, 120),
+        ("joint", "nvidia", BERT, 140),
+        ("joint", "google", BERT, 140),
+        ("joint", "google", ELMO, 60),
+        ("independent", "nvidia", ELMO, 60),
+    ],
+)
 def test_a_planted_rule_is_learned_and_the_threshold_refuses(head: Any, form: Any, family: Any, steps: int) -> None:
     settings = Squad(
         version="2.0",
@@ -301,9 +306,15 @@ def test_files_there_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     """Files of questions, features kept on disk, and predictions that score as they did, by hand."""
     questions = [asked("w1 here w2 w3", "w2 w3", name="a"), asked("w4 w5", "w4", name="b"), asked("w6", name="c")]
     rows = [
-        {"id": q.id, "context": q.context, "question": q.question, "is_impossible": q.impossible,
-         "answers": [{"text": a.text, "answer_start": a.start} for a in q.answers]} for q in questions
-    ]  # fmt: skip
+        {
+            "id": q.id,
+            "context": q.context,
+            "question": q.question,
+            "is_impossible": q.impossible,
+            "answers": [{"text": a.text, "answer_start": a.start} for a in q.answers],
+        }
+        for q in questions
+    ]
     path = tmp_path / "all.json"
     path.write_text(json.dumps(rows))
     settings = Squad(version="2.0", length=16)
@@ -423,8 +434,11 @@ def test_the_loss_is_half_of_that_of_starts_and_of_that_of_ends() -> None:
 def test_what_is_cut_of_questions_and_windows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     limits = question_windows.Limits(length=12, stride=4, longest_question=9, overlap=True)
     inputs._say_cuts(question_windows.windows(np.array([1, 5, 10]), np.array([20, 20, 3]), limits, 3), limits)
-    wanted = ["1 questions longer than 9 tokens, cut", "1 questions cut further, to leave room for a token",
-              "2 questions whose windows are too short to share 4 tokens, share half"]  # fmt: skip
+    wanted = [
+        "1 questions longer than 9 tokens, cut",
+        "1 questions cut further, to leave room for a token",
+        "2 questions whose windows are too short to share 4 tokens, share half",
+    ]
     shown = capsys.readouterr().err
     assert [line for line in wanted if line not in shown] == []
     inputs._say_cuts(question_windows.windows(np.array([1]), np.array([20]), limits, 3), limits)

@@ -31,10 +31,28 @@ from ordsmed.text.tokenizers import bytebpe, words
 from ordsmed.use.score import score
 
 RANKS = Ranks(torch.device("cpu"))
-SHAPE: dict[str, Any] = {"width": 32, "layers": 1, "heads": 2, "inner": 64, "positions": 64, "dropout": 0.0,
-                         "attention_dropout": 0.0, "initializer_std": 0.2}  # fmt: skip
-ELMO = elmo.Elmo(width=16, cells=16, layers=1, highways=1, filters=((1, 16),), longest_word=5, dropout=0.0,
-                     cell_clip=0.0, projection_clip=0.0, lstm="fast")  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "width": 32,
+    "layers": 1,
+    "heads": 2,
+    "inner": 64,
+    "positions": 64,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "initializer_std": 0.2,
+}
+ELMO = elmo.Elmo(
+    width=16,
+    cells=16,
+    layers=1,
+    highways=1,
+    filters=((1, 16),),
+    longest_word=5,
+    dropout=0.0,
+    cell_clip=0.0,
+    projection_clip=0.0,
+    lstm="fast",
+)
 TOP = Top(recurrent=16, dropout=0.0)
 LETTERS = [chr(n) for n in range(ord("a"), ord("z") + 1)]
 NAMES = """# newdoc
@@ -396,10 +414,16 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path, capsys: pytest.Captur
     [
         ("ner/norne/nob-train-ndt.conll.xz", "ner/norne/no_bokmaal-ud-dev.conllu", "misc:name", 19, "f1", 58.16),
         ("ner/wnut17/wnut17train.conll", "ner/wnut17/emerging.dev.conll", -1, 13, "f1", 9.64),
-        ("ud/English-EWT/en_ewt-ud-train.conllu.xz", "ud/English-EWT/en_ewt-ud-dev.conllu", "upos", 17, "accuracy",
-         86.13),
+        (
+            "ud/English-EWT/en_ewt-ud-train.conllu.xz",
+            "ud/English-EWT/en_ewt-ud-dev.conllu",
+            "upos",
+            17,
+            "accuracy",
+            86.13,
+        ),
     ],
-)  # fmt: skip
+)
 def test_real_files(
     shared_data: Path, tmp_path: Path, train: str, dev: str, column: str | int, labels: int, record: str, guessed: float
 ) -> None:

@@ -26,9 +26,13 @@ from ordsmed.corpus.corpora import tar
 from ordsmed.text import read
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    ".tar": bytes, ".tar.gz": gzip.compress, ".tgz": gzip.compress, ".tar.bz2": bz2.compress,
-    ".tar.xz": lzma.compress, ".tar.zst": zstandard.compress,
-}  # fmt: skip
+    ".tar": bytes,
+    ".tar.gz": gzip.compress,
+    ".tgz": gzip.compress,
+    ".tar.bz2": bz2.compress,
+    ".tar.xz": lzma.compress,
+    ".tar.zst": zstandard.compress,
+}
 TEXTS = {"a.txt": b"one\n\ntwo\n", "in/b.txt.gz": gzip.compress(b"three"), "c.TXT": b"\xef\xbb\xbffour\r\nfive"}
 
 
@@ -121,9 +125,7 @@ def test_nothing_leaves_the_archive(tmp_path: Path) -> None:
     inside.mkdir()
     with read.tallied() as tally:
         assert texts(inside / "x.tar", made.getvalue()) == {"./fine.txt": "text"}
-    assert tally.left_out == {
-        "members outside the archive": 3, "hidden members": 1, "links and devices in archives": 4,
-    }  # fmt: skip
+    assert tally.left_out == {"members outside the archive": 3, "hidden members": 1, "links and devices in archives": 4}
     assert [str(p.relative_to(tmp_path)) for p in sorted(tmp_path.rglob("*"))] == ["inside", "inside/x.tar"]
     assert list(texts(inside / "x.zip", zipped({"../a.txt": b"x", "b.txt": b"y"}))) == ["b.txt"]
 
@@ -305,10 +307,13 @@ def test_a_line_or_a_word_ends_what_is_cut(monkeypatch: pytest.MonkeyPatch) -> N
     """In its second half: at a line's end, else at a blank, else anywhere."""
     monkeypatch.setattr(tar, "LONGEST", 10)
     for text, cut in {
-        "a b c d\ne f ghij": ["a b c d\n", "e f ghij"], "abcdef ghijklm": ["abcdef ", "ghijklm"],
-        "abc\ndefghijklm": ["abc\ndefghi", "jklm"], "ab cdefghijklm": ["ab cdefghi", "jklm"],
-        "abcde\nf hijklm": ["abcde\n", "f hijklm"], "abcdefghij": ["abcdefghij"],
-    }.items():  # fmt: skip
+        "a b c d\ne f ghij": ["a b c d\n", "e f ghij"],
+        "abcdef ghijklm": ["abcdef ", "ghijklm"],
+        "abc\ndefghijklm": ["abc\ndefghi", "jklm"],
+        "ab cdefghijklm": ["ab cdefghi", "jklm"],
+        "abcde\nf hijklm": ["abcde\n", "f hijklm"],
+        "abcdefghij": ["abcdefghij"],
+    }.items():
         assert list(tar._documents(iter([text]), False)) == cut
 
 

@@ -24,9 +24,10 @@ from ordsmed.weights.trained import open_model, opened
 SAYS = np.load(foreign_files.REAL / "says.npz")  # what TensorFlow computed
 TOKENS, TYPES = (torch.from_numpy(SAYS[name]) for name in ("tokens", "types"))
 MAKERS = {
-    "google_bert": foreign_files.google_bert, "google_electra": foreign_files.electra,
+    "google_bert": foreign_files.google_bert,
+    "google_electra": foreign_files.electra,
     "openai_gpt2": foreign_files.openai_gpt2,
-}  # fmt: skip
+}
 HEADS = {"google_electra": ["model.heads=2"]}  # which its files do not tell
 
 
@@ -236,9 +237,15 @@ def test_the_names_of_2021(tmp_path: Path) -> None:
     """Layers by name; the words' table under the head's name alone."""
     whole = imported(tmp_path, "google_bert")
     source, own = bundle.opened(foreign_files.REAL / "objects"), {}
-    layers = {"0/": "_embedding_layer/", "1/": "_position_embedding_layer/", "2/": "_type_embedding_layer/",
-              "3/": "_embedding_norm_layer/", "4/": "_transformer_layers/0/", "5/": "_transformer_layers/1/",
-              "6/": "_pooler_layer/"}  # fmt: skip
+    layers = {
+        "0/": "_embedding_layer/",
+        "1/": "_position_embedding_layer/",
+        "2/": "_type_embedding_layer/",
+        "3/": "_embedding_norm_layer/",
+        "4/": "_transformer_layers/0/",
+        "5/": "_transformer_layers/1/",
+        "6/": "_pooler_layer/",
+    }
     for name in source.shapes():
         new = name
         for number, layer in layers.items():

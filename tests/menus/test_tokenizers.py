@@ -182,10 +182,13 @@ def test_the_smallest_settings_that_can_be() -> None:
     assert wordpiece.WordPiece(size=8, unused=2).size == 8
     assert (bytebpe.ByteBpe(size=257).size, bytebpe.ByteBpe(size=261, order="roberta").size) == (257, 261)
     for kind, wrong, least in (
-        (wordpiece, {"size": 5}, 6), (wordpiece, {"size": 7, "unused": 2}, 8), (wordpiece, {"unused": -1}, 0),
-        (bytebpe, {"size": 256}, 257), (bytebpe, {"size": 258, "special": ("<a>", "<b>")}, 259),
+        (wordpiece, {"size": 5}, 6),
+        (wordpiece, {"size": 7, "unused": 2}, 8),
+        (wordpiece, {"unused": -1}, 0),
+        (bytebpe, {"size": 256}, 257),
+        (bytebpe, {"size": 258, "special": ("<a>", "<b>")}, 259),
         (bytebpe, {"least": 0}, 1),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=rf"found -?\d+; wanted at least {least}\b"):
             choice(kind)(**wrong)  # type: ignore[attr-defined]
 

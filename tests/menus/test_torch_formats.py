@@ -24,10 +24,15 @@ from ordsmed.weights.taken_over import recognised
 from ordsmed.weights.trained import open_model
 
 AGES = {  # of Megatron's GPT-2
-    "2019": {"old": True, "version": 0}, "2019 two ranks": {"old": True, "version": 0, "ranks": 2},
-    "version 0": {"version": 0, "ranks": 2}, "version 1": {"version": 1.0, "ranks": 2}, "version 2": {"version": 2.0},
-    "version 3 two ranks": {"ranks": 2}, "pipeline": {"stages": 2, "ranks": 2}, "half": {"half": True},
-}  # fmt: skip
+    "2019": {"old": True, "version": 0},
+    "2019 two ranks": {"old": True, "version": 0, "ranks": 2},
+    "version 0": {"version": 0, "ranks": 2},
+    "version 1": {"version": 1.0, "ranks": 2},
+    "version 2": {"version": 2.0},
+    "version 3 two ranks": {"ranks": 2},
+    "pipeline": {"stages": 2, "ranks": 2},
+    "half": {"half": True},
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +58,11 @@ def says(network: Any, folder: Path) -> float:
     tokens = torch.arange(2, 20).reshape(2, 9)
     mine = type(network).from_pretrained(folder).eval()(input_ids=tokens)
     yours = network(input_ids=tokens)
-    return max(float((a - b).abs().max().detach()) for a, b in zip(mine[:2], yours[:2], strict=True)
-               if isinstance(a, torch.Tensor))  # fmt: skip
+    return max(
+        float((a - b).abs().max().detach())
+        for a, b in zip(mine[:2], yours[:2], strict=True)
+        if isinstance(a, torch.Tensor)
+    )
 
 
 @pytest.mark.parametrize("old", [False, True])
@@ -69,8 +77,12 @@ def test_fairseq(tmp_path: Path, networks: dict[str, Any], old: bool, fused: boo
     assert ours.tokenizer.piece(4) == "u"  # the first of dict.txt is GPT-2's 20
     assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
     out = export(tmp_path / "ours", tmp_path / "out", to="fairseq_roberta")
-    alike = export(tmp_path / "ours", tmp_path / "alike", to="fairseq_roberta",
-                   overrides=[f"old={str(old).lower()}", f"fused={str(fused).lower()}"])  # fmt: skip
+    alike = export(
+        tmp_path / "ours",
+        tmp_path / "alike",
+        to="fairseq_roberta",
+        overrides=[f"old={str(old).lower()}", f"fused={str(fused).lower()}"],
+    )
     was, again = (torch.load(place / "model.pt", weights_only=False)["model"] for place in (folder, alike))
     assert again.keys() == was.keys()
     assert all(torch.equal(again[name], was[name]) for name in was if "version" not in name)
@@ -211,8 +223,10 @@ def test_what_megatron_core_saved_says_what_it_said(tmp_path: Path, kind: str) -
         assert float((tensor.detach() - wanted).abs().max()) < 1e-5
     file = folder / "iter_0000007/mp_rank_00/model_optim_rng.pt"
     held = torch.load(file, weights_only=False)
-    for old, new in (("input_layernorm.", "self_attention.linear_qkv.layer_norm_"),
-                     ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_")):  # fmt: skip
+    for old, new in (
+        ("input_layernorm.", "self_attention.linear_qkv.layer_norm_"),
+        ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"),
+    ):
         held["model"] = {name.replace(old, new): tensor for name, tensor in held["model"].items()}
     held["model"]["decoder.layers.0.mlp.linear_fc2._extra_state"] = torch.zeros(4, dtype=torch.uint8)
     torch.save(held, file)
@@ -253,8 +267,9 @@ def test_megatrons_berts(tmp_path: Path, networks: dict[str, Any], kind: str, ra
     folder = foreign_files.megatron(tmp_path / "theirs", theirs, kind, ranks=ranks, old=old, version=0 if old else 3.0)
     take_over(folder, tmp_path / "ours", ["model.heads=2"])
     assert (open_model(tmp_path / "ours").kind, kind_of(open_model(tmp_path / "ours").learned)) == (kind, "mlm_nsp")
-    network.load_state_dict({name: tensor.half().float() for name, tensor in theirs.items()
-                             if tensor.is_floating_point()}, strict=False)  # fmt: skip
+    network.load_state_dict(
+        {name: tensor.half().float() for name, tensor in theirs.items() if tensor.is_floating_point()}, strict=False
+    )
     assert says(network, export(tmp_path / "ours", tmp_path / "hf")) < 1e-5
 
 
@@ -272,8 +287,9 @@ def test_out_to_megatron_and_back(tmp_path: Path, networks: dict[str, Any], kind
     assert (out / "latest_checkpointed_iteration.txt").read_text() == "release"
     for rank in range(ranks):
         name = f"mp_rank_{rank:02}/model_optim_rng.pt"
-        was, now = (torch.load(place / name, weights_only=False)
-                    for place in (folder / "iter_0000100", out / "release"))  # fmt: skip
+        was, now = (
+            torch.load(place / name, weights_only=False) for place in (folder / "iter_0000100", out / "release")
+        )
         was, now = (flattened(table["model"]) for table in (was, now))
         for one, other in () if old else (("encoder.", "transformer."), ("self_attention", "attention")):
             was = {name.replace(one, other): tensor for name, tensor in was.items()}
@@ -379,8 +395,11 @@ def test_nothing_that_a_checkpoint_asks_for_is_done(tmp_path: Path, networks: di
 def test_what_cannot_be_cut_or_computed_is_not_written(tmp_path: Path, networks: dict[str, Any]) -> None:
     folder = foreign_files.megatron(tmp_path / "theirs", networks["gpt2"][1], "gpt2")
     take_over(folder, tmp_path / "ours")
-    for words, told in ((["ranks=3"], "found ranks 3, with 2 heads"), (["ranks=0"], "wanted 1 or more"),
-                        (["rank=2"], "did you mean `ranks`")):  # fmt: skip
+    for words, told in (
+        (["ranks=3"], "found ranks 3, with 2 heads"),
+        (["ranks=0"], "wanted 1 or more"),
+        (["rank=2"], "did you mean `ranks`"),
+    ):
         with pytest.raises(RecipeError, match=told):
             export(tmp_path / "ours", tmp_path / "out", to="megatron", overrides=words)
     take_over(folder, tmp_path / "relu", ["model.activation=relu"])
@@ -402,7 +421,8 @@ UNTOLD = "which Megatron computes of files without bias_gelu_fusion and openai_g
 EITHER = "without bias_gelu_fusion and openai_gelu"
 BIASED = {"bias_gelu_fusion": True, "openai_gelu": False}
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any] | None, str, str]] = {
-    "no args": ("gpt2", None, "gelu_tanh", UNTOLD), "args of March 2020": ("gpt2", {}, "gelu_tanh", UNTOLD),
+    "no args": ("gpt2", None, "gelu_tanh", UNTOLD),
+    "args of March 2020": ("gpt2", {}, "gelu_tanh", UNTOLD),
     "April 2020": ("gpt2", {"openai_gelu": False}, "gelu", "without openai_gelu"),
     "neither": ("gpt2", {"openai_gelu": False, "bias_gelu_fusion": False}, "gelu", EITHER),
     "old": ("gpt2", {"openai_gelu": True}, "gelu_tanh", "as openai_gelu says"),
@@ -412,7 +432,7 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any] | None, str, str]] = {
     "BERT": ("megatron_bert", {"openai_gelu": False}, "gelu", "without openai_gelu"),
     "BERT fused": ("megatron_bert", BIASED, "gelu_tanh", "its head for masked words had the exact GELU"),
     "BERT of 2019": ("bert", None, "gelu", "which Megatron's BERT of 2019 computes"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("kind", "args", "wanted", "why"), ACTIVATIONS.values(), ids=ACTIVATIONS)
@@ -452,9 +472,10 @@ def test_megatrons_core_does_not_know_openai_gelu(tmp_path: Path) -> None:
     file = folder / "iter_0000007/mp_rank_00/model_optim_rng.pt"
     held = torch.load(file, weights_only=False)
     for flags, wanted, why in (
-        ({"openai_gelu": True, "bias_gelu_fusion": False}, "gelu", "without bias_gelu_fusion"), (BIASED, "gelu_tanh",
-         "as bias_gelu_fusion says"), ({}, "gelu", "without bias_gelu_fusion"),
-    ):  # fmt: skip
+        ({"openai_gelu": True, "bias_gelu_fusion": False}, "gelu", "without bias_gelu_fusion"),
+        (BIASED, "gelu_tanh", "as bias_gelu_fusion says"),
+        ({}, "gelu", "without bias_gelu_fusion"),
+    ):
         held["args"] = argparse.Namespace(num_attention_heads=2, **flags)
         torch.save(held, file)
         found = recognised(folder).read(folder)

@@ -51,11 +51,13 @@ def documents(settings: web.Web) -> tuple[list[Document], dict[str, int]]:
 
 def test_pages_of_a_list(server: Server, tmp_path: Path) -> None:
     server.pages = {
-        "/1": Answer(markup("one"), headers=HTML, wait=0.1), "/2": Answer(markup("two"), headers=HTML),
+        "/1": Answer(markup("one"), headers=HTML, wait=0.1),
+        "/2": Answer(markup("two"), headers=HTML),
         "/3": Answer("tre å ".encode("latin-1") * 99, headers={"Content-Type": "text/plain; charset=latin-1"}),
-        "/short": Answer(markup("", "Brief."), headers=HTML), "/empty": Answer(b"", headers=HTML),
+        "/short": Answer(markup("", "Brief."), headers=HTML),
+        "/empty": Answer(b"", headers=HTML),
         "/robots.txt": b"User-agent: *\nDisallow: /secret",
-    }  # fmt: skip
+    }
     paths = ["/2", "/1", "/1#top", "/gone", "/short", "/3", "/empty", "/secret", "/a.jpg"]
     found, left_out = documents(downloaded(tmp_path, [server.url(path) for path in paths]))
     assert found == [
@@ -64,9 +66,13 @@ def test_pages_of_a_list(server: Server, tmp_path: Path) -> None:
         Document("tre å " * 99, id=server.url("/3"), meta={"url": server.url("/3")}),
     ]
     assert left_out == {
-        "duplicate address": 1, "no page by its extension": 1, "HTTP 404": 1, "robots.txt": 1, "short main text": 1,
+        "duplicate address": 1,
+        "no page by its extension": 1,
+        "HTTP 404": 1,
+        "robots.txt": 1,
+        "short main text": 1,
         "no main text": 1,
-    }  # fmt: skip
+    }
 
 
 def test_the_corpus_is_the_same_from_the_folder_alone(server: Server, tmp_path: Path) -> None:
@@ -112,18 +118,24 @@ def test_every_hop_is_judged_by_the_rules(server: Server, tmp_path: Path) -> Non
     banned.write_text("127.0.0.9\n")
     led = lambda to: Answer(status=302, headers={"Location": to})  # noqa: E731
     server.pages = {
-        "/bad": led(server.url("/x", "127.0.0.9")), "/twice": led("/bad"), "/pattern": led("/casino/1"),
-        "/good": led("/there"), "/there": Answer(markup("there"), headers=HTML), "/file": led("/a.pdf"),
-        "/x": Answer(markup("x"), headers=HTML), "/casino/1": Answer(markup("casino"), headers=HTML),
-    }  # fmt: skip
+        "/bad": led(server.url("/x", "127.0.0.9")),
+        "/twice": led("/bad"),
+        "/pattern": led("/casino/1"),
+        "/good": led("/there"),
+        "/there": Answer(markup("there"), headers=HTML),
+        "/file": led("/a.pdf"),
+        "/x": Answer(markup("x"), headers=HTML),
+        "/casino/1": Answer(markup("casino"), headers=HTML),
+    }
     urls = [server.url(path) for path in ("/bad", "/twice", "/pattern", "/good", "/file")]
     told = {"blacklist": [str(banned)], "patterns": ["casino"]}
     found, left_out = documents(downloaded(tmp_path, urls, **told))
     assert [document.id for document in found] == [server.url("/good")]
     assert left_out == {
-        "blacklisted domain behind a redirect": 2, "pattern in address behind a redirect": 1,
+        "blacklisted domain behind a redirect": 2,
+        "pattern in address behind a redirect": 1,
         "no page by its extension behind a redirect": 1,
-    }  # fmt: skip
+    }
     assert server.count("/x") == server.count("/casino/1") == 0
     asked = len(server.asked)
     assert documents(downloaded(tmp_path, urls, **told)) == (found, left_out)

@@ -35,14 +35,26 @@ def documents(path: Path, text: str, **settings: Any) -> tuple[list[Document], d
 WORLD = {
     "en": ("File", "Category", "'''Ula''' is a [[town]].<ref>{{cite}}</ref>", "Ula is a town.", "REDIRECT", "disambig"),
     "nb": ("Fil", "Kategori", "'''Ula''' er en [[by]].{{tr}}", "Ula er en by.", "OMDIRIGERING", "peker"),
-    "de": ("Datei", "Kategorie", "'''Ula''' ist ein [[Ort|Dorf]].", "Ula ist ein Dorf.", "WEITERLEITUNG",
-           "Begriffsklärung"),
-    "ru": ("Файл", "Категория", "'''Ула''' — [[город]] ({{lang-en|Ula}}).", "Ула — город (Ula).", "перенаправление",
-           "неоднозначность"),
+    "de": (
+        "Datei",
+        "Kategorie",
+        "'''Ula''' ist ein [[Ort|Dorf]].",
+        "Ula ist ein Dorf.",
+        "WEITERLEITUNG",
+        "Begriffsklärung",
+    ),
+    "ru": (
+        "Файл",
+        "Категория",
+        "'''Ула''' — [[город]] ({{lang-en|Ula}}).",
+        "Ула — город (Ula).",
+        "перенаправление",
+        "неоднозначность",
+    ),
     "ar": ("ملف", "تصنيف", "'''أولا''' [[مدينة]]&nbsp;صغيرة.", "أولا مدينة صغيرة.", "تحويل", "توضيح"),
     "zh": ("文件", "分类", "'''乌拉'''（{{bd}}；小）是[[城市|城]]。", "乌拉（小）是城。", "重定向", "消歧义"),
     "xx": ("Own File", "Own kind", "Ula [[x]].", "Ula x.", "redirect", "dab"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("language", WORLD)

@@ -47,9 +47,13 @@ BERT, PLAIN = bert.Bert(), bert.Bert(attention_dropout=0.0)
     ],
 )
 def test_the_way_in_a_line(
-    network: Any, layout: dict[str, Any], device: torch.device, lengths: list[int], said: str,
+    network: Any,
+    layout: dict[str, Any],
+    device: torch.device,
+    lengths: list[int],
+    said: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # a login node, which has no GPU itself
     (line,) = way(network, Layout(**layout), Ranks(device), lengths)
     assert line.startswith("attention: ")

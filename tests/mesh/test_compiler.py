@@ -49,10 +49,12 @@ def batch_for(kind: str, rows: int = 3, length: int = 12, *, masked: bool = True
     places, everywhere = 2, kind in ("clm", "hybrid", "diffusion")
     shape = (rows, length) if everywhere else (rows, places)
     made: dict[str, Any] = {
-        "numbers": torch.arange(rows), "tokens": torch.randint(6, 60, (rows, length)),
+        "numbers": torch.arange(rows),
+        "tokens": torch.randint(6, 60, (rows, length)),
         "positions": torch.arange(length).expand(rows, length).contiguous(),
-        "targets": torch.randint(6, 60, shape), "weights": torch.ones(shape),
-    }  # fmt: skip
+        "targets": torch.randint(6, 60, shape),
+        "weights": torch.ones(shape),
+    }
     made |= {} if everywhere else {"predicted_positions": torch.tensor([[2, 5]]).repeat(rows, 1)}
     made |= {"documents": torch.ones(rows, length, dtype=torch.int32)} if masked else {}
     made |= {"keys": torch.arange(rows), "types": torch.zeros(rows, length, dtype=torch.int64)} if kind == "rtd" else {}
@@ -103,9 +105,7 @@ def test_blocks_are_compiled_once_a_network_and_kind_of_row(kind: str, graphs: l
     """With a mask, without, and for another phase's shape (from then on for any); a validation compiles nothing."""
     network, counted = blocks_of(kind)
     found = []
-    for batch in (
-        batch_for(kind), batch_for(kind, masked=False), batch_for(kind, 4, 20), batch_for(kind, 5, 16),
-    ):  # fmt: skip
+    for batch in (batch_for(kind), batch_for(kind, masked=False), batch_for(kind, 4, 20), batch_for(kind, 5, 16)):
         learn(network, batch)
         learn(network, batch)
         with torch.no_grad():

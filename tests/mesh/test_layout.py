@@ -122,7 +122,7 @@ def test_the_global_batch_is_the_recipes(devices: int, accumulations: tuple[int,
     for number, (batch, micro, accumulation) in enumerate(
         zip((67_584, 27_648), (176, 24), accumulations, strict=True), 1
     ):
-        share = layout.share(Phase(steps=1, length=128, batch=batch, rate=1.0), number, "cuda", 0, devices)
+        share = layout.share(Phase(steps=1, length=128, batch=batch, learning_rate=1.0), number, "cuda", 0, devices)
         assert (share.micro, share.accumulation) == (micro, accumulation)
         assert share.micro * share.accumulation * share.world == batch
 
@@ -133,7 +133,7 @@ def test_show_layout_tells_the_arithmetic(recipe: Recipe) -> None:
     assert any("67,584 rows x 32 tokens; batch = micro 176 x accumulation 1 x devices 384" in line for line in lines)
     assert any(line.startswith("layout: 384 x 1 x 1") for line in lines)
     assert any(line.startswith("memory a rank: weights") for line in lines)
-    phase = Phase(steps=2, length=8, batch=4, rate=1.0)
+    phase = Phase(steps=2, length=8, batch=4, learning_rate=1.0)
     assert arithmetic(phase, 1, Layout().share(phase, 1, "cpu")).endswith("micro 4 x accumulation 1 x devices 1")
 
 
@@ -182,7 +182,7 @@ def test_in_fp32_nothing_is_kept_exact() -> None:
     assert named.with_precision("fp32") is named
 
 
-PHASES = [Phase(steps=1, length=8, batch=8, rate=1.0), Phase(steps=1, length=8, batch=12, rate=1.0)]
+PHASES = [Phase(steps=1, length=8, batch=8, learning_rate=1.0), Phase(steps=1, length=8, batch=12, learning_rate=1.0)]
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,8 @@ def test_a_mean_of_the_last_steps_is_left_and_validated(recipe: Recipe, capsys: 
     assert lines[1]["validation_average"] == lines[1]["validation"] != lines[3]["validation"]
     assert f"; average {facts['validation_average']:.4f}" in capsys.readouterr().err
     again = pretrain(
-        str(recipe("other", steps=1, init=str(folder / "average"))), ["phase.rate=1e-12", "phase.warmup=0", "save=0"]
+        str(recipe("other", steps=1, init=str(folder / "average"))),
+        ["phase.learning_rate=1e-12", "phase.warmup=0", "save=0"],
     )
     beginning = files.read_json(again / "scores.json")["validation_before"]
     assert beginning == pytest.approx(facts["validation_average"], abs=1e-6)
@@ -412,7 +413,7 @@ def test_layers_learn_at_rates_of_their_own(recipe: Recipe) -> None:
     ],
 )
 def test_as_many_rows_at_a_time_as_fit(layout: Layout, batch: int, length: int, world: int, micro: int) -> None:
-    phase = Phase(steps=1, length=length, batch=batch, rate=1.0)
+    phase = Phase(steps=1, length=length, batch=batch, learning_rate=1.0)
     share = layout.share(phase, 2, "cpu", world - 1, world)
     assert (share.batch, share.micro, share.rank, share.world) == (batch, micro, world - 1, world)
 
@@ -428,7 +429,7 @@ def test_as_many_rows_at_a_time_as_fit(layout: Layout, batch: int, length: int, 
 )
 def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: int, said: str) -> None:
     with pytest.raises(RecipeError) as told:
-        layout.share(Phase(steps=1, length=8, batch=batch, rate=1.0), 1, "cpu", 0, 4)
+        layout.share(Phase(steps=1, length=8, batch=batch, learning_rate=1.0), 1, "cpu", 0, 4)
     assert str(told.value).endswith(said)
 
 
@@ -436,16 +437,25 @@ def test_a_batch_that_cannot_be_cut_names_those_that_can(layout: Layout, batch: 
     ("layout", "world", "said"),
     [
         (Layout(reduce="bf16"), 1, ["1 x 1 x 1"]),
-        (Layout(reduce="bf16"), 2, ["2 x 1 x 1", "copies sum gradients during the backward",
-                                    "gradients travel in bf16"]),
+        (
+            Layout(reduce="bf16"),
+            2,
+            ["2 x 1 x 1", "copies sum gradients during the backward", "gradients travel in bf16"],
+        ),
         (Layout(overlap=False), 2, ["2 x 1 x 1", "copies sum gradients after the backward"]),
-        (Layout(tensor=2), 4, ["2 x 1 x 2", "copies sum gradients after the backward",
-                               "layers split, rows between them too"]),
-        (Layout(shard=2, reshard=False), 4, ["2 x 2 x 1",
-                                             "weights split, over copies, kept whole between forward and backward"]),
+        (
+            Layout(tensor=2),
+            4,
+            ["2 x 1 x 2", "copies sum gradients after the backward", "layers split, rows between them too"],
+        ),
+        (
+            Layout(shard=2, reshard=False),
+            4,
+            ["2 x 2 x 1", "weights split, over copies, kept whole between forward and backward"],
+        ),
         (Layout(shard=2, recompute=True), 2, ["1 x 2 x 1", "weights split", "recompute"]),
     ],
-)  # fmt: skip
+)
 def test_a_mesh_in_words(layout: Layout, world: int, said: list[str]) -> None:
     mesh, *more = said
     assert layout.describe(world) == "; ".join([f"{mesh} (replicate x shard x tensor)", *more])
@@ -485,10 +495,10 @@ def test_what_16_bits_are() -> None:
 
 def test_what_is_held_and_how_long_it_goes_in_words() -> None:
     assert memory(1000, 2) == "memory a rank: weights 1 kB, gradients 1 kB, moments 2 kB = 4 kB, and activations"
-    phase = Phase(epochs=2.5, steps=0, length=1, batch=4, rate=1.0)
+    phase = Phase(epochs=2.5, steps=0, length=1, batch=4, learning_rate=1.0)
     told = arithmetic(phase, 3, Layout(micro=2).share(phase, 1, "cpu", 0, 2))
     assert told == "phase 3: 2.5 epochs of 4 rows x 1 token; batch = micro 2 x accumulation 1 x devices 2"
-    bound = dataclasses.replace(phase, most_steps=7)
+    bound = dataclasses.replace(phase, max_steps=7)
     told = arithmetic(bound, 1, Layout().share(bound, 1, "cpu", 0, 1))
     assert told.startswith("phase 1: 2.5 epochs or 7 steps, whichever is less, of 4 rows x 1 token;")
     assert Layout(replicate=2, shard=3, tensor=4).meant() == 24
@@ -537,7 +547,7 @@ def test_a_site_s_file_has_a_layout(tmp_path: Path) -> None:
 
 def test_tokens_say_how_many_rows_a_device_holds() -> None:
     """Where `micro` does not."""
-    phase = Phase(steps=1, length=128, batch=64, rate=1e-3)
+    phase = Phase(steps=1, length=128, batch=64, learning_rate=1e-3)
     assert Layout(tokens=1024).share(phase, 1, "cpu").micro == 8
     assert Layout(tokens=1024, micro=4).share(phase, 1, "cpu").micro == 4
     assert Layout(tokens=100).share(phase, 1, "cpu").micro == 1

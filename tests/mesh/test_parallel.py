@@ -155,9 +155,15 @@ def test_an_old_gloo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "overlap", "wanted"),
-    [((2, 1, 1), True, True), ((2, 1, 1), False, False), ((2, 1, 2), True, False), ((2, 2, 1), True, None),
-     ((1, 1, 2), True, None), ((1, 1, 1), True, None)],
-)  # fmt: skip
+    [
+        ((2, 1, 1), True, True),
+        ((2, 1, 1), False, False),
+        ((2, 1, 2), True, False),
+        ((2, 2, 1), True, None),
+        ((1, 1, 2), True, None),
+        ((1, 1, 1), True, None),
+    ],
+)
 def test_copies_sum_where_weights_are_not_split(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], overlap: bool, wanted: bool | None
 ) -> None:
@@ -263,8 +269,12 @@ def test_layers_are_split_by_their_plans(mesh: Ranks, sequence: bool) -> None:
         del found[name]
         assert made.get_parameter(name).placements[0].is_shard(0)  # type: ignore[attr-defined]
         assert len(made.get_parameter(name)) == 64
-    plans = [(f"{name}.{key}", style) for name, block in made.named_modules() if isinstance(block, Block)
-             for key, style in block.tensor_plan.items()]  # fmt: skip
+    plans = [
+        (f"{name}.{key}", style)
+        for name, block in made.named_modules()
+        if isinstance(block, Block)
+        for key, style in block.tensor_plan.items()
+    ]
     of = lambda style: {name for name, own in plans if own == style}  # noqa: E731
     owners = {name.rpartition(".")[0] for name in found}
     assert owners == of("column") | of("row") | (of("norm") if sequence else set())

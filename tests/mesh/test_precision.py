@@ -353,11 +353,14 @@ def test_a_run_tells_its_precision(recipe: Recipe) -> None:
     assert re.search(r"precision: fp32 \((16 bits are slower on most CPUs|named, or bf16 .*)\)\n", log)
 
 
-@pytest.mark.parametrize(("tiles", "half", "told"), [
-    (True, True, "named, or bf16 was not a fifth faster: this CPU has AMX"),
-    (False, True, "named, or bf16 was not a fifth faster: this CPU has AVX512_BF16"),
-    (False, False, "16 bits are slower on most CPUs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tiles", "half", "told"),
+    [
+        (True, True, "named, or bf16 was not a fifth faster: this CPU has AMX"),
+        (False, True, "named, or bf16 was not a fifth faster: this CPU has AVX512_BF16"),
+        (False, False, "16 bits are slower on most CPUs"),
+    ],
+)
 def test_a_cpu_in_fp32_is_told_what_would_be_faster(monkeypatch, tiles: bool, half: bool, told: str) -> None:
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: half)
@@ -390,8 +393,11 @@ def test_norms_without_biases_and_out_of_autocast() -> None:
 def test_a_factor_is_kept_where_there_is_one() -> None:
     of_half, none = Scaler.of(Layout(precision="fp16", scale=64.0, scale_window=5)), Scaler.of(Layout())
     assert (of_half.factor, of_half.window, of_half.describe(), of_half.state()) == (
-        64.0, 5, {"scale": 64.0}, {"factor": 64.0, "good": 0},
-    )  # fmt: skip
+        64.0,
+        5,
+        {"scale": 64.0},
+        {"factor": 64.0, "good": 0},
+    )
     of_half.restore({})
     assert of_half.factor == 64.0
     of_half.restore({"factor": 8.0, "good": 4})

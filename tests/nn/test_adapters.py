@@ -19,10 +19,13 @@ from ordsmed.weights.weights import load_into, own_tensors
 
 TINY = {"width": 32, "layers": 2, "heads": 4, "positions": 64, "attention_dropout": 0.1}
 FAMILIES = {
-    "bert": bert.Bert(**TINY), "roberta": roberta.Roberta(**TINY), "gpt2": gpt2.Gpt2(**TINY),
-    "electra": electra.Electra(**TINY, embedding=16), "megatron_bert": megatron_bert.MegatronBert(**TINY),
+    "bert": bert.Bert(**TINY),
+    "roberta": roberta.Roberta(**TINY),
+    "gpt2": gpt2.Gpt2(**TINY),
+    "electra": electra.Electra(**TINY, embedding=16),
+    "megatron_bert": megatron_bert.MegatronBert(**TINY),
     "modern": modern.ModernBert(**TINY, dropout=0.1, window=8),
-}  # fmt: skip
+}
 ALL = ("gather", "mix", "up", "down")
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -104,12 +107,19 @@ def test_only_adapters_what_learn_names_and_heads_get_gradients():
     assert with_gradient == names_of_learners(objective)
     body = {name for name in with_gradient if name.startswith("model.")}
     adapters = {f"model.blocks.{n}.up.adapter_{end}" for n in range(2) for end in ("down", "up")}
-    norms = {f"model.{norm}norm.{end}" for end in ("weight", "bias")
-             for norm in ("", *(f"blocks.{n}.{which}" for n in range(2) for which in ("", "attention_")))}  # fmt: skip
+    norms = {
+        f"model.{norm}norm.{end}"
+        for end in ("weight", "bias")
+        for norm in ("", *(f"blocks.{n}.{which}" for n in range(2) for which in ("", "attention_")))
+    }
     assert body == adapters | norms | {"model.words.weight"}
     assert {name for name in with_gradient if name.startswith("head.")} == {
-        "head.dense.weight", "head.dense.bias", "head.norm.weight", "head.norm.bias", "head.bias",
-    }  # fmt: skip
+        "head.dense.weight",
+        "head.dense.bias",
+        "head.norm.weight",
+        "head.norm.bias",
+        "head.bias",
+    }
     grouped = [name for group in groups(objective) for name in group["names"]]
     assert sorted(grouped) == sorted(with_gradient)
 

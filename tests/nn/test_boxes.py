@@ -93,8 +93,11 @@ def test_what_lies_outside_the_whole_stands_as_it_was(tmp_path):
 
 
 def test_states_of_a_run_are_no_weights(tmp_path):
-    boxes.write(tmp_path / "model.safetensors", {"a": WHOLE, "state/h": torch.ones(5)},
-                {"a": Box((8, 5), (0, 0), (8, 5)), "state/h": Box((5,), (0,), (5,))})  # fmt: skip
+    boxes.write(
+        tmp_path / "model.safetensors",
+        {"a": WHOLE, "state/h": torch.ones(5)},
+        {"a": Box((8, 5), (0, 0), (8, 5)), "state/h": Box((5,), (0,), (5,))},
+    )
     assert set(boxes.read_whole(tmp_path)) == {"a", "state/h"}
     assert set(boxes.read_weights(tmp_path)) == {"a"}
     with pytest.raises(DataError, match=r"holds no optimizer; wanted optimizer\.safetensors, whole or in parts"):

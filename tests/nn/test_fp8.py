@@ -66,8 +66,11 @@ def test_torch_s_own_product_gives_the_same() -> None:
     small_x, scale_x = fp8._scaled(x[:, :6].reshape(-1, 64)[:16], FORWARD)
     small_w, scale_w = fp8._scaled(layer.weight, FORWARD)
     small, scale = fp8._scaled(x.reshape(-1, 64)[:16, :16], BACKWARD)
-    cases = [(small_x, small_w.t(), scale_x, scale_w), (small, fp8._by_column(small_w), scale, scale_w),
-             (small.t().contiguous(), fp8._by_column(small_x), scale, scale_x)]  # fmt: skip
+    cases = [
+        (small_x, small_w.t(), scale_x, scale_w),
+        (small, fp8._by_column(small_w), scale, scale_w),
+        (small.t().contiguous(), fp8._by_column(small_x), scale, scale_x),
+    ]
     for (a, b, scale_a, scale_b), dtype in itertools.product(cases, (BF16, torch.float32)):
         try:
             theirs = torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=dtype)

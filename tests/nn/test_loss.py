@@ -313,9 +313,8 @@ def test_words_drawn_from_a_split_table_are_the_whole_ones(how, by_hand, monkeyp
     alone = draw.word(scores.softmax(1), draw.block(draw.sums(scores.softmax(1)), slice(0, N)), slice(0, N))[1]
     assert torch.equal(drawn, alone)
     for value, *_ in split_over_ranks(
-        monkeypatch, hidden, table, bias,
-        lambda h, t, b: loss.token_loss_and_draws(h, t, b, targets, weights, V, draw),
-    ):  # fmt: skip
+        monkeypatch, hidden, table, bias, lambda h, t, b: loss.token_loss_and_draws(h, t, b, targets, weights, V, draw)
+    ):
         assert near(value[0].detach(), wanted.detach())
         assert torch.equal(value[1], drawn)
 
@@ -379,9 +378,13 @@ def test_a_sampled_loss_takes_rows_of_places() -> None:
     others, own = (table[drawn], bias[drawn]), (table[targets], bias[targets])
     flat = loss.sampled_loss(hidden[:36], (own[0][:36], own[1][:36]), others, targets[:36], weights[:36], drawn)
     rows = loss.sampled_loss(
-        hidden[:36].view(4, 9, D), (own[0][:36], own[1][:36]), others, targets[:36].view(4, 9),
-        weights[:36].view(4, 9), drawn,
-    )  # fmt: skip
+        hidden[:36].view(4, 9, D),
+        (own[0][:36], own[1][:36]),
+        others,
+        targets[:36].view(4, 9),
+        weights[:36].view(4, 9),
+        drawn,
+    )
     assert torch.equal(flat, rows)
 
 

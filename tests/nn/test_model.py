@@ -83,12 +83,25 @@ TAKEN: list[tuple[Any, dict[str, Any]]] = [
     *((choice(m), {"width": 1, "layers": 1, "positions": 1}) for m in (*ENCODERS, gpt2)),
     (modern.ModernBert, {"width": 2, "layers": 1, "positions": 1, "inner": 1, "window": 1, "every": 1, "theta": 1.0}),
     (modern.ModernBert, {"layers": 3, "whole": (0, 2), "local_theta": 1.0}),
-    (elmo.Elmo, {"width": 1, "cells": 1, "layers": 1, "letter": 1, "highways": 0, "filters": ((1, 1),),
-                     "longest_word": 4, "cell_clip": 0.0, "projection_clip": 0.0, "dropout": 0.0}),
+    (
+        elmo.Elmo,
+        {
+            "width": 1,
+            "cells": 1,
+            "layers": 1,
+            "letter": 1,
+            "highways": 0,
+            "filters": ((1, 1),),
+            "longest_word": 4,
+            "cell_clip": 0.0,
+            "projection_clip": 0.0,
+            "dropout": 0.0,
+        },
+    ),
     (elmo.Elmo, {"filters": ((7, 1),), "longest_word": 7}),
     (Adapters, {"rank": 1, "scale": 1e-9, "dropout": 0.0}),
     (Adapters, {"dropout": 0.999, "scale": 1e9}),
-]  # fmt: skip
+]
 REFUSED: list[tuple[Any, str, Any]] = [
     *((choice(m), name, 0) for m in (*ENCODERS, gpt2, modern) for name in ("width", "layers", "positions")),
     *((choice(m), name, -1) for m in (bert, gpt2, modern) for name in ("heads", "inner")),
@@ -160,11 +173,13 @@ def test_a_smaller_elmo() -> None:
 @pytest.mark.parametrize(
     ("m", "rates"),
     [  # at width 1024, 768, 512, 384, 256, 192, 128
-        (bert, (3e-5, 3e-5, 1e-4, 5e-4, 1e-3, 1e-3, 1.5e-3)), (roberta, (1e-5, 1e-5, 1e-4, 5e-4, 1e-3, 1e-3, 1.5e-3)),
-        (gpt2, (3e-5, 3e-5, 1e-4, 5e-4, 1e-3, 1e-3, 1.5e-3)), (electra, (5e-5, 1e-4, 1e-4, 3e-4, 3e-4, 1e-3, 1.5e-3)),
+        (bert, (3e-5, 3e-5, 1e-4, 5e-4, 1e-3, 1e-3, 1.5e-3)),
+        (roberta, (1e-5, 1e-5, 1e-4, 5e-4, 1e-3, 1e-3, 1.5e-3)),
+        (gpt2, (3e-5, 3e-5, 1e-4, 5e-4, 1e-3, 1e-3, 1.5e-3)),
+        (electra, (5e-5, 1e-4, 1e-4, 3e-4, 3e-4, 1e-3, 1.5e-3)),
         (elmo, (1e-3,) * 7),
     ],
-)  # fmt: skip
+)
 def test_rates_for_fine_tuning(m: Any, rates: tuple[float, ...]) -> None:
     assert tuple(choice(m)(width=width).tuning().rate for width in (1024, 768, 512, 384, 256, 192, 128)) == rates
 
@@ -213,8 +228,9 @@ def test_activations_are_those_of_their_names() -> None:
 def test_tokens_of_which_no_type_is_told_are_of_the_first(m: Any) -> None:
     model = shaken(choice(m)(**SHAPE).build(WORDS))
     ids, positions, _ = packed()
-    one, first, second = (model(ids, positions, None, types)
-                          for types in (None, torch.zeros_like(ids), torch.ones_like(ids)))  # fmt: skip
+    one, first, second = (
+        model(ids, positions, None, types) for types in (None, torch.zeros_like(ids), torch.ones_like(ids))
+    )
     torch.testing.assert_close(one, first)
     assert not torch.allclose(one, second, atol=1e-2)
 

@@ -130,6 +130,11 @@ def test_who_cannot_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cpu_that_adds_up_in_16_bits_is_found_out() -> None:
     """oneDNN does as an older one would."""
     script = "import torch; from ordsmed.nn.packed import lacks_int8; print(lacks_int8(torch.device('cpu')))"
-    told = subprocess.run([sys.executable, "-c", script], env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
-                          capture_output=True, text=True, check=True)  # fmt: skip
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert told.stdout.strip() == "this CPU, without VNNI or AMX, does not multiply exactly"

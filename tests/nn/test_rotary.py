@@ -21,8 +21,9 @@ def gradients(by_hand: bool, dtype: torch.dtype, asked: str = "qkv") -> list[Ten
         query, key, value = fused.unbind(3)
         parts = turned(query, turn), turned(key, turn), value
     weights = torch.randn(3, B, T, H, D, generator=torch.Generator().manual_seed(2)).to(dtype)
-    torch.stack([(part * weights["qkv".index(name)]).sum() for name, part in zip("qkv", parts, strict=True)
-                 if name in asked]).sum().backward()  # fmt: skip
+    torch.stack(
+        [(part * weights["qkv".index(name)]).sum() for name, part in zip("qkv", parts, strict=True) if name in asked]
+    ).sum().backward()
     assert fused.grad is not None
     return [*(part.detach() for part in parts), fused.grad]
 

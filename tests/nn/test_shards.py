@@ -78,8 +78,9 @@ def test_plain_parts_are_their_own() -> None:
     weight, bias = torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))
     parts = [LocalParameter.of("weight", weight, 2), LocalParameter.of("bias", bias)]
     assert [(part.size, part.split, part.groups, part.local is part.whole) for part in parts] == [
-        (4, False, (), True), (2, False, (), True),
-    ]  # fmt: skip
+        (4, False, (), True),
+        (2, False, (), True),
+    ]
     assert float(shards.total_norm(parts)) == 0
     weight.grad, bias.grad = torch.full((3, 2), 2.0), torch.tensor([3.0, 4.0])
     assert float(shards.total_norm(parts)) == 7

@@ -22,9 +22,15 @@ LABELS = ("no", "maybe", "yes")
 SHAPE = {"width": 32, "layers": 2, "heads": 2, "inner": 48, "positions": 40, "attention_dropout": 0.0}
 FAMILIES = {
     family: load("models", family)(**SHAPE, **more)
-    for family, more in {"bert": {}, "megatron_bert": {}, "roberta": {}, "electra": {"embedding": 16}, "gpt2": {},
-                         "modern": {"window": 6}}.items()
-}  # fmt: skip
+    for family, more in {
+        "bert": {},
+        "megatron_bert": {},
+        "roberta": {},
+        "electra": {"embedding": 16},
+        "gpt2": {},
+        "modern": {"window": 6},
+    }.items()
+}
 CASES = [(family, kind) for family in FAMILIES for kind in TASK_CLASSES]
 
 
@@ -70,8 +76,11 @@ def load_theirs(kind, folder):
     return model, {what: set(names) for what, names in report.items() if names}
 
 
-@pytest.fixture(scope="module", params=[*((*case, False) for case in CASES), ("bert", "classify", True),
-                                        ("gpt2", "classify", True)], ids=str)  # fmt: skip
+@pytest.fixture(
+    scope="module",
+    params=[*((*case, False) for case in CASES), ("bert", "classify", True), ("gpt2", "classify", True)],
+    ids=str,
+)
 def both(request, tmp_path_factory):
     """Ours with every number random, and theirs that was read from its folder."""
     family, kind, number = request.param
@@ -225,13 +234,15 @@ def told(folder, **config):
         ({"architectures": None}, None),
         ({}, ("classify", ("LABEL_0", "LABEL_1"), False)),
         ({"num_labels": 3}, ("classify", ("LABEL_0", "LABEL_1", "LABEL_2"), False)),
-        ({"id2label": {str(n): f"c{n}" for n in (10, 2, *range(2), *range(3, 10))}},
-         ("classify", tuple(f"c{n}" for n in range(11)), False)),
+        (
+            {"id2label": {str(n): f"c{n}" for n in (10, 2, *range(2), *range(3, 10))}},
+            ("classify", tuple(f"c{n}" for n in range(11)), False),
+        ),
         ({"id2label": {"0": "score"}, "problem_type": None}, ("classify", (), True)),
         ({"id2label": {"0": "O"}, "architectures": ["ElectraForTokenClassification"]}, ("tag", ("O",), False)),
         ({"id2label": {"0": "O"}, "architectures": ["GPT2ForQuestionAnswering"]}, ("span", (), False)),
     ],
-)  # fmt: skip
+)
 def test_the_task_of_a_folder(tmp_path, config, found):
     assert told(tmp_path, **config) == found
 

@@ -20,7 +20,7 @@ data = "{here}/store"
 layout = {{ device = "cpu", threads = 1, precision = "fp32" }}
 model = {{ kind = "bert", width = 32, layers = 1, heads = 2, positions = 32 }}
 objective = {{ kind = "mlm" }}
-phase = [{{ steps = 2, length = 32, batch = 4, rate = 1e-3 }}]
+phase = [{{ steps = 2, length = 32, batch = 4, learning_rate = 1e-3 }}]
 """
 
 

@@ -50,19 +50,39 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def public(
-        query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int, *,
-        return_aux: Any = None, scale: float | None = None, window_size: tuple[int, int] = (-1, -1),
-    ) -> Tensor:  # fmt: skip
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seq_q: Tensor,
+        cu_seq_k: Tensor,
+        max_q: int,
+        max_k: int,
+        *,
+        return_aux: Any = None,
+        scale: float | None = None,
+        window_size: tuple[int, int] = (-1, -1),
+    ) -> Tensor:
         names.append(f"public {window_size}")
         assert scale is not None
         assert (cu_seq_q is cu_seq_k, max_q == max_k, return_aux) == (True, True, None)
         return defined(query, key, value, cu_seq_q, max_q, scale, window_size)
 
     def operator(
-        query: Tensor, key: Tensor, value: Tensor, cum_seq_q: Tensor, cum_seq_k: Tensor, max_q: int, max_k: int,
-        dropout_p: float, is_causal: bool, return_debug_mask: bool, *, scale: float, window_size_left: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cum_seq_q: Tensor,
+        cum_seq_k: Tensor,
+        max_q: int,
+        max_k: int,
+        dropout_p: float,
+        is_causal: bool,
+        return_debug_mask: bool,
+        *,
+        scale: float,
+        window_size_left: int,
         window_size_right: int,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+    ) -> tuple[Tensor, ...]:
         sides = window_size_left, window_size_right
         names.append(f"operator {sides} {dropout_p}")
         assert is_causal == (sides == (-1, 0))
@@ -102,9 +122,10 @@ def gradients(block: Any, visible: Any, turn: Any) -> list[Tensor]:
 
 @pytest.mark.parametrize("turned", [False, True], ids=["", "with rotary positions"])
 @pytest.mark.parametrize("packed", [True, False], ids=["texts", "whole rows"])
-@pytest.mark.parametrize(("causal", "reach", "sides"), [
-    (False, None, (-1, -1)), (True, None, (-1, 0)), (False, 2, (2, 2)), (True, 3, (3, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("causal", "reach", "sides"),
+    [(False, None, (-1, -1)), (True, None, (-1, 0)), (False, 2, (2, 2)), (True, 3, (3, 0))],
+)
 def test_texts_end_to_end_are_looked_at_as_by_a_mask(
     called: list[str], causal: bool, reach: int | None, sides: tuple[int, int], packed: bool, turned: bool
 ) -> None:

@@ -76,8 +76,12 @@ def test_only_matrices_of_blocks_are_turned():
 
 def test_a_tied_table_stands_once():
     assert list(own_tensors(Network())) == [
-        "words.weight", "blocks.0.gather.weight", "blocks.0.gather.bias", "blocks.0.up.weight", "blocks.0.up.bias",
-    ]  # fmt: skip
+        "words.weight",
+        "blocks.0.gather.weight",
+        "blocks.0.gather.bias",
+        "blocks.0.up.weight",
+        "blocks.0.up.bias",
+    ]
 
 
 def test_missing_and_left_over_are_named():

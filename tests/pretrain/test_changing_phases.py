@@ -56,19 +56,19 @@ theta = 500.0
 dropout = 0.1
 [objective]
 kind = "mlm"
-hide = 0.3
+mask_prob = 0.3
 [[phase]]
 steps = 3
 length = 16
 batch = 4
-rate = 2e-3
+learning_rate = 2e-3
 warmup = 1
 objective = {{ causal = true }}
 [[phase]]
 steps = 2
 length = 64
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 warmup = 1
 data = ["{here}/a", "{here}/b"]
 mix = {{ temperature = 0.5 }}
@@ -80,11 +80,11 @@ freeze = ["model.words", "blocks.0."]
 steps = 2
 length = 64
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 pack = false
-longer_than = 70
+min_length = 70
 data = {{ "{here}/b" = 1.0 }}
-hide = 0.1
+mask_prob = 0.1
 dropout = 0.0
 rope_scaling = {{ kind = "yarn", factor = 4.0 }}
 """
@@ -111,8 +111,10 @@ def written(folder: Path, name: str, micro: int = 4, text: str = RECIPE) -> Path
 
 def learned(folder: Path) -> list[Any]:
     """All that a run notes of its steps but their time, its last moments and weights."""
-    lines = [[(k, v) for k, v in line.items() if k in ("step", "loss", "norm", "validation")]
-             for line in read(folder / "metrics.jsonl")]  # fmt: skip
+    lines = [
+        [(k, v) for k, v in line.items() if k in ("step", "loss", "norm", "validation")]
+        for line in read(folder / "metrics.jsonl")
+    ]
     files = sorted(checkpoint.path_of(folder / "checkpoints", lines[-1][0][1]).glob("optimizer*"))
     moments = [{name: value.numpy().tobytes() for name, value in weights.read(file).items()} for file in files]
     assert all(moments)
@@ -169,9 +171,12 @@ def test_rows_are_of_the_data_of_their_phase(here: Path) -> None:
     assert batch.documents.max() == 1, "one document a row"
     for span in data.rows(2).spans(np.arange(6)):
         store = data.stores(2)[0]
-        assert np.array_equal(store.tokens[span.start : span.stop],
-                              long.document(numbers[span.document])[span.start - store.document_starts[span.document] :]
-                              [: span.stop - span.start])  # fmt: skip
+        assert np.array_equal(
+            store.tokens[span.start : span.stop],
+            long.document(numbers[span.document])[span.start - store.document_starts[span.document] :][
+                : span.stop - span.start
+            ],
+        )
     shown = show.documents(str(here / "whole4"), 6)
     assert shown[0].endswith("4 rows, 4 pieces of documents")
     assert all(f"{here}/b document" in line for line in shown[1:])
@@ -195,7 +200,7 @@ def test_what_the_plan_tells_before_anything_runs(here: Path, capsys: pytest.Cap
 def test_networks_are_as_their_phase_wants_them(here: Path) -> None:
     """Rates of dropout, angles and masks, also where a run goes on; other weights cannot be asked for."""
     job = job_of(written(here, "networks"))
-    for index, theta, rate, hide in (
+    for index, theta, rate, mask_prob in (
         (0, 500.0, 0.1, 0.3),
         (1, 9_000.0, 0.1, 0.3),
         (2, 9_000.0, 0.0, 0.1),
@@ -204,7 +209,7 @@ def test_networks_are_as_their_phase_wants_them(here: Path) -> None:
         job.begin_phase(index)
         assert job.objective.model_settings.theta == job.objective.model.settings.theta == theta
         assert max(m.rate for m in job.objective.modules() if isinstance(m, Dropout)) == rate
-        assert job.objective.settings.hide == hide
+        assert job.objective.settings.mask_prob == mask_prob
     assert job.flops(1) > job.flops(2), "fewer tokens are scored"
     frozen = {part.name for part in job.parts} - {part.name for part in job.learning(1)}
     assert "model.words.weight" in frozen
@@ -267,17 +272,29 @@ def test_folders_have_the_angles_of_their_step(here: Path, tmp_path: Path) -> No
             assert (again.rope_scaling.factor, again.rope_scaling.learned) == (4.0, 32)
 
 
-@pytest.mark.parametrize(("name", "hide"), [("modern-1k-8k-decay", 0.3), ("multilingual-anneal", 0.05)])
-def test_recipes_of_three_phases(here: Path, name: str, hide: float) -> None:
+@pytest.mark.parametrize(("name", "mask_prob"), [("modern-1k-8k-decay", 0.3), ("multilingual-anneal", 0.05)])
+def test_recipes_of_three_phases(here: Path, name: str, mask_prob: float) -> None:
     """In small, up to the first step."""
-    words = ["model.width=32", "model.layers=3", "model.inner=48", "model.heads=2", "phase.steps=2", "phase.batch=4",
-             "phase[1].length=16", "phase.warmup=0", "layout.device=cpu", f'data=["{here}/a","{here}/b"]',
-             "phase[1].batch_ramp.start=4", "phase[2].length=64", "phase[3].length=64",
-             f"out={here}/{name}"]  # fmt: skip
+    words = [
+        "model.width=32",
+        "model.layers=3",
+        "model.inner=48",
+        "model.heads=2",
+        "phase.steps=2",
+        "phase.batch=4",
+        "phase[1].length=16",
+        "phase.warmup=0",
+        "layout.device=cpu",
+        f'data=["{here}/a","{here}/b"]',
+        "phase[1].batch_ramp.start=4",
+        "phase[2].length=64",
+        "phase[3].length=64",
+        f"out={here}/{name}",
+    ]
     recipe, lines = rehearse(f"pretrain/{name}", words, yes=True)
     thetas = [recipe.network_of(recipe.model, index).theta for index in range(3)]
     assert thetas == [10_000, 160_000, 160_000]
-    assert recipe.objective_of(2).hide == hide
+    assert recipe.objective_of(2).mask_prob == mask_prob
     assert all(any(f"phase {number}: 0." in line for line in lines) for number in (1, 2, 3)), "shares of both"
 
 
@@ -290,7 +307,7 @@ validate = 3
 validation_rows = 8
 average = 0.9
 layout = {{ device = "cpu", threads = 1, precision = "fp32", micro = 1 }}
-objective = {{ kind = "mlm", hide = 0.3 }}
+objective = {{ kind = "mlm", mask_prob = 0.3 }}
 [model]
 kind = "modern"
 width = 32
@@ -304,28 +321,28 @@ dropout = 0.1
 steps = 5
 length = 16
 batch = 8
-rate = 2e-3
+learning_rate = 2e-3
 warmup = 1
 batch_ramp = {{ start = 2, over = 3, by = 2 }}
 [[phase]]
 steps = 4
 length = 32
 batch = 6
-rate = 1e-3
+learning_rate = 1e-3
 data = ["{here}/a", "{here}/b"]
 mix = {{ temperature = 0.5 }}
 theta = 9_000.0
-hide = 0.2
+mask_prob = 0.2
 freeze = ["model.words", "blocks.0."]
 batch_ramp = {{ start = 2, over = 2, by = 2 }}
 [[phase]]
 steps = 3
 length = 32
 batch = 4
-rate = 1e-3
+learning_rate = 1e-3
 data = {{ "{here}/a" = 0.3, "{here}/b" = 0.7 }}
 theta = 20_000.0
-hide = 0.1
+mask_prob = 0.1
 warmup = 1
 rewarm = true
 batch_ramp = {{ start = 2, over = 1 }}
@@ -393,15 +410,23 @@ def test_a_batch_that_grows_is_learned_alike_in_other_micro_batches(here: Path) 
     assert losses[0][1] != pytest.approx(losses[1][1], rel=1e-6), "of three rows, not of two"
     plan = PretrainingPlan.read(str(written(here, "told", 1)), [*RAMP, "phase[3].batch_ramp={start=1,over=9}"])
     told = [line.split(";")[0] for line in plan.lines() if "micro" in line]
-    assert told == ["phase 1: 5 steps of 2 to 4 rows (from step 4 on) x 16 tokens",
-                    "phase 2: 2 steps of 2 to 4 rows (from step 2 on) x 64 tokens",
-                    "phase 3: 2 steps of 1 to 1 row (it ends before it comes to 4) x 64 tokens"]  # fmt: skip
+    assert told == [
+        "phase 1: 5 steps of 2 to 4 rows (from step 4 on) x 16 tokens",
+        "phase 2: 2 steps of 2 to 4 rows (from step 2 on) x 64 tokens",
+        "phase 3: 2 steps of 1 to 1 row (it ends before it comes to 4) x 64 tokens",
+    ]
 
 
 def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
     """Epochs as steps; what a phase reads among all; a state that rows carry on has none."""
-    words = ["phase[1].steps=0", "phase[1].epochs=2", "phase[1].batch_ramp={start=1,over=0.5}", "phase[2].steps=40",
-             "phase[2].batch_ramp={start=1,over=40}", "phase[3].steps=1"]  # fmt: skip
+    words = [
+        "phase[1].steps=0",
+        "phase[1].epochs=2",
+        "phase[1].batch_ramp={start=1,over=0.5}",
+        "phase[2].steps=40",
+        "phase[2].batch_ramp={start=1,over=40}",
+        "phase[3].steps=1",
+    ]
     plan = PretrainingPlan.read(str(written(here, "counted", 1)), words)
     first, second, third = plan.recipe.phase
     rows = len(plan.data.rows(0))
@@ -424,13 +449,13 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[2].data={here}/other"], r"phase\[2\].data: .*other was encoded with another tokenizer"),
         (["phase[2].theta=0.5"], r"phase\[2\].model.theta: found 0.5; wanted 1 or more"),
         (["phase[2].model={{width=64}}"], r"phase\[2\].model.width: modern cannot change it on the way"),
-        (["phase[2].hide=1.5"], r"refused.toml: phase\[2\].objective.hide: found 1.5"),
-        (["phase[2].objective={{hides=0.1}}"], "mlm has no such setting; wanted one that a phase may change: hide"),
+        (["phase[2].mask_prob=1.5"], r"refused.toml: phase\[2\].objective.mask_prob: found 1.5"),
+        (["phase[2].objective={{mask=0.1}}"], "mlm has no such setting; wanted one that a phase may change: mask_prob"),
         (["phase[3].objective={{causal=true}}"], "objective.causal: found for the last phase, with which no run can"),
-        (["phase[3].longer_than=9_999"], r"phase\[3\].longer_than: found 9,999, but .*b has no document"),
+        (["phase[3].min_length=9_999"], r"phase\[3\].min_length: found 9,999, but .*b has no document"),
         (["phase[2].data={here}/empty"], r"phase\[2\].data: found .*empty, where no text is; wanted stores with text"),
         (['data=["{here}/a","{here}/empty"]'], "data: found .*empty, where no text is; wanted stores with text; leave"),
-        (["most_epochs=0.1"], r"most_epochs: found .* epochs? of .*; wanted at most 0.1"),
+        (["max_epochs=0.1"], r"max_epochs: found .* epochs? of .*; wanted at most 0.1"),
         (["phase[2].mix={{unimax=0.01}}"], r"phase\[2\].mix.unimax: found 0.01, which gives .* for a phase of 512"),
         (["phase[2].mix={{temperature=2.0}}"], "found 2; wanted 0 to 1: who divides by a temperature of 2 means 0.5"),
         (["phase[2].mix={{}}"], r"phase\[2\].mix.temperature: missing; wanted it, or `unimax`"),
@@ -439,12 +464,12 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
         (["phase[1].batch_ramp={{start=8}}"], r"batch_ramp: found start 8, more than the batch of 4; wanted fewer"),
         (["phase[1].batch_ramp={{start=3}}"], "3 more at a time do not bring to 4; wanted `by` = 1, or"),
         (['phase[2].data={{"{here}/a"=1,"{here}/b"=2}}'], "mix: found beside weights of data"),
-        (["phase[2].freeze=[\"nothing\"]"], "freeze: found nothing, which is in no weight's name"),
-        (["phase[2].freeze=[\"\"]"], "freeze: found all weights; wanted some that learn"),
+        (['phase[2].freeze=["nothing"]'], "freeze: found nothing, which is in no weight's name"),
+        (['phase[2].freeze=[""]'], "freeze: found all weights; wanted some that learn"),
         (["phase[1].rewarm=true", "phase[1].warmup=0"], "rewarm: found true without a warm-up"),
-        (["model={{kind=\"bert\",size=\"tiny\"}}"], r"phase\[2\].model.theta: bert has no such setting.*of modern"),
+        (['model={{kind="bert",size="tiny"}}'], r"phase\[2\].model.theta: bert has no such setting.*of modern"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_before_anything_runs(here: Path, words: list[str], message: str) -> None:
     """A dry run refuses the same."""
     told = [word.format(here=here) for word in words]

@@ -26,7 +26,7 @@ from ordsmed.train.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train.pretrain.recipe import Pretraining
 
 Recipe = Callable[..., Path]
-PHASE = Phase(steps=1_000, length=100, batch=10, rate=1e-3, warmup=100)
+PHASE = Phase(steps=1_000, length=100, batch=10, learning_rate=1e-3, warmup=100)
 
 
 def effort(*phases: Phase, tokens: int = 1_000_000, lacks: bool = False, seconds: float = 0.0) -> Effort:
@@ -53,7 +53,11 @@ def test_what_makes_sense_is_no_problem() -> None:
     ("which", "place", "words"),
     [
         (effort(tokens=999), "phase.steps", "1,001 passes over 999 tokens; wanted at most 1,000 passes"),
-        (effort(Phase(steps=2, length=8, batch=10, rate=1), tokens=79), "data", "79 tokens, less than the 80 of one"),
+        (
+            effort(Phase(steps=2, length=8, batch=10, learning_rate=1), tokens=79),
+            "data",
+            "79 tokens, less than the 80 of one",
+        ),
         (effort(lacks=True), "data", "nothing held out: its corpus has one document"),
         (effort(seconds=61 * DAY), "phase.steps", "1,000 steps, about 61 d on this machine; wanted at most 60 days"),
     ],

@@ -111,18 +111,23 @@ def test_a_run_under_way_follows_the_longer_schedule(recipe: Recipe) -> None:
 
 
 def test_extensions_of_extensions_have_the_peak_of_the_first_phase() -> None:
-    first = Phase(steps=100, length=8, batch=2, rate=1.0, schedule=settings.decode(Phase, {
-        "steps": 1, "length": 1, "batch": 1, "rate": 1.0}, "").schedule)  # fmt: skip
+    first = Phase(
+        steps=100,
+        length=8,
+        batch=2,
+        learning_rate=1.0,
+        schedule=settings.decode(Phase, {"steps": 1, "length": 1, "batch": 1, "learning_rate": 1.0}, "").schedule,
+    )
     (_, second), asked = extension._with_one_more((first,), 0, 100)
     (*_, third), _ = extension._with_one_more((first, second), 1, 100)
     assert (second.rate, third.rate) == pytest.approx((1 / 2, 1 / 3))
     assert asked == [[100, 0.0], [150.0, extension.REWARMING]]
-    short = Phase(steps=20, length=8, batch=2, rate=1.0, warmup=0.1)
+    short = Phase(steps=20, length=8, batch=2, learning_rate=1.0, warmup=0.1)
     assert extension._with_one_more((short,), 0, 10_000)[0][1].rate == pytest.approx(1.0, abs=0.01)
 
 
 def test_a_run_that_ended_early_is_cut_there() -> None:
-    phases = tuple(Phase(steps=10, length=8, batch=2, rate=1.0, warmup=0.5) for _ in range(3))
+    phases = tuple(Phase(steps=10, length=8, batch=2, learning_rate=1.0, warmup=0.5) for _ in range(3))
     ended = extension._up_to(phases, 14)
     assert [phase.steps for phase in ended] == [10, 4]
     assert [ended[1].rate_at(step) for step in range(4)] == [phases[1].rate_at(step) for step in range(4)]
@@ -141,7 +146,7 @@ def test_too_little_time_names_enough(recipe: Recipe) -> None:
 def test_the_end_before_stays_where_more_steps_made_it_worse(
     recipe: Recipe, keep_best: bool, losses: dict[int, float], best: int
 ) -> None:
-    phases = [Phase(steps=steps, length=8, batch=2, rate=1.0) for steps in (8, 16)]
+    phases = [Phase(steps=steps, length=8, batch=2, learning_rate=1.0) for steps in (8, 16)]
     planned = settings.decode(Pretraining, settings.read(recipe()), "recipe").with_phases(phases)
     job: Any = SimpleNamespace(recipe=replace(planned, keep_best=keep_best), state=SimpleNamespace(ends=[8]))
     lines = [{"step": step, "phase": 1 if step == 8 else 2, "validation": loss} for step, loss in losses.items()]
@@ -159,7 +164,7 @@ def test_the_weights_of_the_better_end_are_left(recipe: Recipe, monkeypatch: pyt
 
 
 def test_a_step_takes_the_median_of_the_last_ones_with_the_whole_batch() -> None:
-    phases = [Phase(steps=99, length=16, batch=batch, rate=1.0) for batch in (8, 4)]
+    phases = [Phase(steps=99, length=16, batch=batch, learning_rate=1.0) for batch in (8, 4)]
     recipe: Any = SimpleNamespace(phase=phases)
 
     def line(seconds: float, phase: int = 1, rows: int = 8) -> dict[str, Any]:

@@ -35,7 +35,7 @@ SMALL = ("model.width=16", "model.layers=1")
 
 
 def phase(steps: int, length: int = 8, batch: int = 2, **more: Any) -> Phase:
-    return Phase(steps=steps, length=length, batch=batch, rate=1.0, **more)
+    return Phase(steps=steps, length=length, batch=batch, learning_rate=1.0, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -89,9 +89,11 @@ def test_what_the_data_of_a_recipe_are() -> None:
     stands = f"data: store, {facts.token_count:,} tokens in 60 documents"
     later = "data: encoded does not exist yet; it will be made from e.toml"
     for names, lines, size in (
-        (["store"], [stands], 126), (["e.toml"], [later], 77), (["store", "e.toml"], [stands, later], 126),
+        (["store"], [stands], 126),
+        (["e.toml"], [later], 77),
+        (["store", "e.toml"], [stands, later], 126),
         (["e.toml", "store"], [later, stands], 77),
-    ):  # fmt: skip
+    ):
         recipe: Any = SimpleNamespace(sources=names, data=names, tokenizer=None)
         told, tokenizer, data = plans._inputs(recipe, make=False)
         assert (told, tokenizer.vocabulary) == (lines, size)
@@ -118,10 +120,17 @@ def test_the_data_go_by_the_recipe_of_their_plan(recipe: Recipe) -> None:
 
 def planned(monkeypatch: pytest.MonkeyPatch, world: int = 1, **objective: Any) -> tuple[Any, PretrainingPlan]:
     """A plan over networks that are as large as the test says."""
-    recipe: Any = SimpleNamespace(layout=Layout(), phase=(phase(3),), average=0.9, objective=None,
-                                  optimizer=SimpleNamespace(moments=2), decay_schedule="constant",
-                                  objective_of=lambda index: SimpleNamespace(hide=0.15), learned=dict,
-                                  network_of=lambda network, index: network)  # fmt: skip
+    recipe: Any = SimpleNamespace(
+        layout=Layout(),
+        phase=(phase(3),),
+        average=0.9,
+        objective=None,
+        optimizer=SimpleNamespace(moments=2),
+        decay_schedule="constant",
+        objective_of=lambda index: SimpleNamespace(mask_prob=0.15),
+        learned=dict,
+        network_of=lambda network, index: network,
+    )
     recipe.phases = recipe.phase
     monkeypatch.setattr(plans, "built", lambda *_: SimpleNamespace(**objective))
     tokenizer = SimpleNamespace(vocabulary=50)
@@ -137,13 +146,15 @@ def test_what_takes_part_in_a_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe.phase = recipe.phases = (phase(3), phase(2, 16, 4))
     assert plan.sizes() == [
         "network: 1,230 parameters, 1,200 without heads; vocabulary 50",
-        "phase 1: 160 FLOP a step", "phase 2: 640 FLOP a step", "in all: 5 steps, 176 tokens, 1.76 kFLOP",
-    ]  # fmt: skip
+        "phase 1: 160 FLOP a step",
+        "phase 2: 640 FLOP a step",
+        "in all: 5 steps, 176 tokens, 1.76 kFLOP",
+    ]
     recipe.decay_schedule = Ramp(1.0, 0.25)
-    recipe.objective_of = lambda index: SimpleNamespace(hide=Ramp(0.3, 0.15), keep=0.1)
+    recipe.objective_of = lambda index: SimpleNamespace(mask_prob=Ramp(0.3, 0.15), keep=0.1)
     assert plan.sizes()[1:3] == [
-        "phase 1: 160 FLOP a step, hide 0.3 to 0.236, weight decay x 1 to 0.679",
-        "phase 2: 640 FLOP a step, hide 0.236 to 0.15, weight decay x 0.679 to 0.25",
+        "phase 1: 160 FLOP a step, mask_prob 0.3 to 0.236, weight decay x 1 to 0.679",
+        "phase 2: 640 FLOP a step, mask_prob 0.236 to 0.15, weight decay x 0.679 to 0.25",
     ]
     recipe.phase = recipe.phases = (phase(3), phase(0, epochs=2.0))
     assert plan.sizes()[-1].startswith("in all: how many steps epochs are is known when")
@@ -245,9 +256,12 @@ def test_what_a_layout_cannot_take_is_refused_before_anything_is_built(recipe: R
 def test_phases_and_networks_are_held_against_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest row a network can have is allowed; each network of an objective is asked, by its name."""
     asked: list[Any] = []
-    layout = SimpleNamespace(tensor=1, share=lambda phase, number, *more: asked.append((phase.length, number, *more)),
-                             check=lambda *given, whose: asked.append((*given, whose)))  # fmt: skip
-    phases = tuple(Phase(steps=1, length=length, batch=2, rate=1.0) for length in (4, 8))
+    layout = SimpleNamespace(
+        tensor=1,
+        share=lambda phase, number, *more: asked.append((phase.length, number, *more)),
+        check=lambda *given, whose: asked.append((*given, whose)),
+    )
+    phases = tuple(Phase(steps=1, length=length, batch=2, learning_rate=1.0) for length in (4, 8))
     objective = SimpleNamespace(others=lambda settings: {"generator": "small"})
     same: Any = lambda network, index: network  # noqa: E731
     recipe: Any = SimpleNamespace(
@@ -255,8 +269,12 @@ def test_phases_and_networks_are_held_against_the_layout(monkeypatch: pytest.Mon
     )
     settings, ranks = SimpleNamespace(longest=lambda: 8), Ranks(torch.device("cpu"), world=4, shape=(2, 1, 2))
     plans.check(recipe, settings, ranks)
-    assert asked == [(4, 1, "cpu", 0, 2), (8, 2, "cpu", 0, 2), (settings, [4, 8], 4, "model"),
-                     ("small", [4, 8], 4, "generator")]  # fmt: skip
+    assert asked == [
+        (4, 1, "cpu", 0, 2),
+        (8, 2, "cpu", 0, 2),
+        (settings, [4, 8], 4, "model"),
+        ("small", [4, 8], 4, "generator"),
+    ]
     settings.longest = lambda: 7
     with pytest.raises(RecipeError, match=r"^phase\[2\].length: found 8, more than the model's 7 positions"):
         plans.check(recipe, settings, ranks)
@@ -285,22 +303,22 @@ class Ten:
 @pytest.mark.parametrize(("epochs", "warmup", "steps"), [(1.5, 0.0, 4), (1.3, 3.0, 3), (0.01, 0.0, 1)])
 def test_epochs_become_the_nearest_number_of_steps(epochs: float, warmup: float, steps: int) -> None:
     """Of ten rows, four a step; a warm-up may be as long as the phase, not longer."""
-    phase = Phase(length=8, batch=4, rate=1.0, epochs=epochs, warmup=warmup)
-    found = plans.counted(Ten(Several((phase, Phase(steps=7, length=8, batch=4, rate=1.0)))))  # type: ignore[arg-type]
+    phase = Phase(length=8, batch=4, learning_rate=1.0, epochs=epochs, warmup=warmup)
+    found = plans.counted(Ten(Several((phase, Phase(steps=7, length=8, batch=4, learning_rate=1.0)))))  # type: ignore[arg-type]
     assert [(one.steps, one.epochs, one.warmup) for one in found.phase] == [(steps, 0.0, warmup), (7, 0.0, 0.0)]
     course = dataclasses.replace(phase, warmup=steps + 1.0, schedule=Schedule(over=steps + 1))
     assert plans.counted(Ten(Several((course,)))).phase[0].warmup == steps + 1.0  # type: ignore[arg-type]
     for most, wanted in ((2, min(2, steps)), (99, steps)):
-        bound = dataclasses.replace(phase, most_steps=most, warmup=0.0)
+        bound = dataclasses.replace(phase, max_steps=most, warmup=0.0)
         (one,) = plans.counted(Ten(Several((bound,)))).phase  # type: ignore[arg-type]
-        assert (one.steps, one.epochs, one.most_steps) == (wanted, 0.0, 0)
+        assert (one.steps, one.epochs, one.max_steps) == (wanted, 0.0, 0)
     late = dataclasses.replace(phase, warmup=steps + 1.0)
     with pytest.raises(RecipeError, match=rf"^phase\[1\].warmup: found {steps + 1}; wanted 0 to {steps} step"):
         plans.counted(Ten(Several((late,))))  # type: ignore[arg-type]
 
 
 def test_more_rows_than_a_run_counts_are_refused() -> None:
-    endless = Phase(length=8, batch=4, rate=1.0, epochs=1e20)
+    endless = Phase(length=8, batch=4, learning_rate=1.0, epochs=1e20)
     with pytest.raises(RecipeError, match=r"^phase\[1\].epochs: found 1e\+20; wanted fewer"):
         plans.counted(Ten(Several((endless,))))  # type: ignore[arg-type]
 

@@ -43,7 +43,7 @@ def test_what_a_finished_run_leaves(recipe: Recipe, capsys: pytest.CaptureFixtur
     assert facts["training_seconds"] == round(sum(x["seconds"] for x in steps), 1)
     assert {k: facts[k] for k in judged[-1] if k not in ("step", "phase")} == {
         k: v for k, v in judged[-1].items() if k not in ("step", "phase")
-    }  # fmt: skip
+    }
     assert "phase" not in facts
     assert {k: status[k] for k in facts} == facts
     assert (status["state"], "why" in status) == ("done", False)
@@ -119,9 +119,16 @@ def test_data_of_every_source_are_made_and_verified(monkeypatch: pytest.MonkeyPa
     noted: list[Any] = []
     monkeypatch.setattr(plans.run, "obtain", lambda kind, source: noted.append(source) or f"at {source}")
     train = SimpleNamespace(token_count=1, document_count=1)
-    monkeypatch.setattr(plans, "Encoded", lambda at: SimpleNamespace(
-        check=lambda: noted.append(at), train=train, tokenizer=SimpleNamespace(fingerprint="same"),
-        facts={"tokenizer": "same"}))  # fmt: skip
+    monkeypatch.setattr(
+        plans,
+        "Encoded",
+        lambda at: SimpleNamespace(
+            check=lambda: noted.append(at),
+            train=train,
+            tokenizer=SimpleNamespace(fingerprint="same"),
+            facts={"tokenizer": "same"},
+        ),
+    )
     monkeypatch.setattr(plans.run, "finished_by", lambda *_: True)
     recipe: Any = SimpleNamespace(sources=["a", "b"], data={"a": 1.0, "b": 2.0}, tokenizer=None)
     _, _, data = plans._inputs(recipe, make=True)
@@ -163,7 +170,7 @@ def test_first_causal_then_masked_on_one_body(recipe: Callable[..., Path], tmp_p
     """Two runs, the second from the first one's weights and moments; exported as what it is now, or refused."""
     first = pretrain(str(recipe("first", kind, "clm", steps=4)), ["model.causal=true"])
     second = str(recipe("second", kind, "mlm", steps=4, init=str(first)))
-    run = pretrain(second, ["model.causal=false", "phase.rate=1e-12"])
+    run = pretrain(second, ["model.causal=false", "phase.learning_rate=1e-12"])
     before, after = (weights.read(folder / "weights" / "model.safetensors") for folder in (first, run))
     assert before.keys() == after.keys()
     assert all(torch.allclose(before[name], value, atol=1e-6) for name, value in after.items())

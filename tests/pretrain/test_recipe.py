@@ -22,7 +22,7 @@ STEPS = range(1, 13)
 
 
 def pretraining(**how: Any) -> Pretraining:
-    phase = Phase(steps=12, length=8, batch=4, rate=1e-3)
+    phase = Phase(steps=12, length=8, batch=4, learning_rate=1e-3)
     said = {"data": "work/encode/a", "model": bert.Bert(), "objective": mlm.Mlm(), "phase": (phase,)}
     return Pretraining(**{**said, **how})
 
@@ -101,7 +101,7 @@ def test_pretrainings_that_cannot_be(how: dict[str, Any], said: str) -> None:
 )
 def test_a_share_of_all_steps(share: float, total: tuple[int, ...], steps: list[int]) -> None:
     """Rounded up, as the trainer of transformers does: an epoch's end is a share of them."""
-    phases = tuple(Phase(steps=one, length=8, batch=1, rate=1.0) for one in total)
+    phases = tuple(Phase(steps=one, length=8, batch=1, learning_rate=1.0) for one in total)
     recipe = pretraining(save=share, validate=share, phase=phases)
     numbers = range(1, sum(total) + 1)
     assert [n for n in numbers if recipe.validates(n)] == [n for n in numbers if recipe.is_saved(n)] == steps
@@ -155,7 +155,7 @@ def test_it_is_enough_after_so_many_checks_without_a_better_one() -> None:
 
 def test_what_the_recipe_leaves_out_is_the_familys() -> None:
     usual = SimpleNamespace(
-        rate=7e-5, warmup=0.25, layer_decay=0.5, freeze=True, decay=0.125, betas=(0.5, 0.75), pool=None
+        learning_rate=7e-5, warmup=0.25, layer_decay=0.5, freeze=True, decay=0.125, betas=(0.5, 0.75), pool=None
     )
     network = SimpleNamespace(tuning=lambda: usual)
     assert not finetuning().complete
@@ -163,7 +163,7 @@ def test_what_the_recipe_leaves_out_is_the_familys() -> None:
     assert whole.complete
     assert (whole.model, whole.rate, whole.warmup, whole.layer_decay, whole.freeze) == (network, 7e-5, 0.25, 0.5, True)
     assert (whole.optimizer.decay, whole.optimizer.betas, whole.optimizer.epsilon) == (0.125, (0.5, 0.75), 1e-6)
-    said = finetuning(rate=1e-3, warmup=0.0, layer_decay=1.0, freeze=False).fill_defaults(network)
+    said = finetuning(learning_rate=1e-3, warmup=0.0, layer_decay=1.0, freeze=False).fill_defaults(network)
     assert (said.rate, said.warmup, said.layer_decay, said.freeze) == (1e-3, 0.0, 1.0, False)
 
 
@@ -180,13 +180,13 @@ def test_narrow_networks_learn_faster_by_width_and_task(kind: str, rates: list[f
     recipe = dataclasses.replace(finetuning(), task=load("tasks", kind)(train="a", length=16))
     networks = [bert.Bert(width=width) for width in (768, 512, 384, 192, 128)]
     assert [recipe.fill_defaults(network).rate for network in networks] == pytest.approx(rates)
-    assert dataclasses.replace(recipe, rate=1e-5).fill_defaults(networks[-1]).rate == 1e-5
+    assert dataclasses.replace(recipe, learning_rate=1e-5).fill_defaults(networks[-1]).rate == 1e-5
 
 
 def test_a_grid_by_paths_or_tables_and_when_trials_are_asked_for() -> None:
-    recipe = finetuning(grid={"rate": [1e-5, 3e-5], "task": {"length": [8, 16]}})
-    assert recipe.grid == {"rate": [1e-5, 3e-5], "task.length": [8, 16]}
-    assert [finetuning(**how).several for how in ({}, {"seeds": (1,)}, {"grid": {"rate": [1.0]}})] == [
+    recipe = finetuning(grid={"learning_rate": [1e-5, 3e-5], "task": {"length": [8, 16]}})
+    assert recipe.grid == {"learning_rate": [1e-5, 3e-5], "task.length": [8, 16]}
+    assert [finetuning(**how).several for how in ({}, {"seeds": (1,)}, {"grid": {"learning_rate": [1.0]}})] == [
         False,
         True,
         True,
@@ -209,7 +209,7 @@ def test_a_grid_by_paths_or_tables_and_when_trials_are_asked_for() -> None:
         ({"jobs": -1}, "jobs: found -1"),
         ({"epochs": 0.0}, "epochs: found 0.0; wanted above 0"),
         ({"epochs": math.inf}, "epochs: found inf"),
-        ({"rate": 0.0}, "rate: found 0.0; wanted a finite number above 0"),
+        ({"learning_rate": 0.0}, "rate: found 0.0; wanted a finite number above 0"),
         ({"rate": math.inf}, "rate: found inf"),
         ({"warmup": -0.1}, "warmup: found -0.1"),
         ({"warmup": 9.0, "steps": 8}, "warmup: found 9; wanted 0 to 8 steps"),
@@ -217,8 +217,8 @@ def test_a_grid_by_paths_or_tables_and_when_trials_are_asked_for() -> None:
         ({"patience": 1, "task": {"dev": ()}}, "patience: found 1 without task.dev"),
         ({"seeds": (1, 1)}, "seeds: found"),
         ({"grid": {"seed": [1]}}, "grid: found seed"),
-        ({"grid": {"rate": []}}, "grid.rate: found"),
-        ({"grid": {"rate": 1e-5}}, "grid.rate: found"),
+        ({"grid": {"learning_rate": []}}, "grid.rate: found"),
+        ({"grid": {"learning_rate": 1e-5}}, "grid.rate: found"),
         ({"layer_decay": 2.0}, "layer_decay: found 2.0"),
         ({"keep": 0}, "keep: found 0"),
     ],
@@ -232,14 +232,17 @@ def test_fine_tunings_that_cannot_be(how: dict[str, Any], said: str) -> None:
 def test_the_best_is_the_lowest_loss_of_the_last_phase() -> None:
     losses = [(0, 2, 0.1), (2, 1, 0.5), (4, 2, math.nan), (6, 2, 1.0), (8, 2, 1.0), (10, 2, 2.0)]
     judged = [{"step": step, "phase": phase, "validation": loss} for step, phase, loss in losses]
-    two = (Phase(steps=2, length=16, batch=2, rate=1e-3), Phase(steps=8, length=8, batch=2, rate=1e-3))
+    two = (
+        Phase(steps=2, length=16, batch=2, learning_rate=1e-3),
+        Phase(steps=8, length=8, batch=2, learning_rate=1e-3),
+    )
     assert pretraining(phase=two).best_of(judged) == 6
     assert pretraining(phase=two, keep_best=False).best_of(judged) == 0
     assert pretraining(phase=two, objective=rtd.Rtd(), model=electra.Electra()).best_of(judged) == 0
     enough = [pretraining(phase=two, patience=patience).is_enough(judged) for patience in (0, 1, 2, 3)]
     assert enough == [False, True, True, False]
     assert not pretraining(phase=two, patience=1).is_enough(judged[:2])
-    like = (two[1], dataclasses.replace(two[1], steps=3, batch=4, rate=1e-4, warmup=1.0, rewarm=True))
+    like = (two[1], dataclasses.replace(two[1], steps=3, batch=4, learning_rate=1e-4, warmup=1.0, rewarm=True))
     assert pretraining(phase=like).best_of(judged) == 2, "phases that differ in how fast they learn are compared"
 
 

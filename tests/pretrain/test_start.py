@@ -102,10 +102,31 @@ def test_an_elmo_goes_on_with_other_words(tmp_path: Path) -> None:
 
     def written(name: str, seed: int, *more: str) -> Path:
         store, path = make_words(tmp_path / f"words-{name}", seed, 20), tmp_path / f"{name}.toml"
-        lines = [f'data = "{store}"', f'out = "{tmp_path / name}"', *more, "validation_rows = 8", "[layout]",
-                 'device = "cpu"', "threads = 1", "[model]", 'kind = "elmo"', "width = 8", "cells = 12", "layers = 1",
-                 "highways = 1", "filters = [[1, 4]]", "letter = 4", "[objective]", 'kind = "bilm"', "samples = 0",
-                 "[[phase]]", "steps = 2", "length = 8", "batch = 4", "rate = 1e-3"]  # fmt: skip
+        lines = [
+            f'data = "{store}"',
+            f'out = "{tmp_path / name}"',
+            *more,
+            "validation_rows = 8",
+            "[layout]",
+            'device = "cpu"',
+            "threads = 1",
+            "[model]",
+            'kind = "elmo"',
+            "width = 8",
+            "cells = 12",
+            "layers = 1",
+            "highways = 1",
+            "filters = [[1, 4]]",
+            "letter = 4",
+            "[objective]",
+            'kind = "bilm"',
+            "samples = 0",
+            "[[phase]]",
+            "steps = 2",
+            "length = 8",
+            "batch = 4",
+            "learning_rate = 1e-3",
+        ]
         path.write_text("\n".join(lines) + "\n")
         return path
 

@@ -22,8 +22,9 @@ class Numbers:
 
     def batch(self, numbers: Any) -> Any:
         self.asked += numbers.tolist()
-        return SimpleNamespace(numbers=torch.as_tensor(numbers), to=lambda device: SimpleNamespace(
-            numbers=torch.as_tensor(numbers)))  # fmt: skip
+        return SimpleNamespace(
+            numbers=torch.as_tensor(numbers), to=lambda device: SimpleNamespace(numbers=torch.as_tensor(numbers))
+        )
 
 
 class Objective(torch.nn.Module):
@@ -40,9 +41,14 @@ class Objective(torch.nn.Module):
 
     def validate(self, batch: Any) -> dict[str, Any]:
         self.modes.append(self.training or torch.is_grad_enabled())
-        return {"one": batch.numbers.sum(), "one_right": torch.tensor(float(len(batch.numbers))),
-                "two": torch.zeros(()), "two_right": torch.zeros(()),
-                "gap": torch.tensor(3.0), "gap_count": torch.tensor(6.0)}  # fmt: skip
+        return {
+            "one": batch.numbers.sum(),
+            "one_right": torch.tensor(float(len(batch.numbers))),
+            "two": torch.zeros(()),
+            "two_right": torch.zeros(()),
+            "gap": torch.tensor(3.0),
+            "gap_count": torch.tensor(6.0),
+        }
 
     def derived(self, means: dict[str, float]) -> dict[str, float]:
         return {"double": 2 * means["one"]}
@@ -63,10 +69,16 @@ def test_means_are_over_all_predictions_of_all_rows() -> None:
     found, objective, asked = judged(70)
     assert asked == list(range(70))
     one = sum(range(70)) / sum(range(1, 71))
-    assert found == pytest.approx({
-        "validation": 2 * one, "one": one, "one_right": 70 / sum(range(1, 71)), "two": 0.0, "gap": 0.5,
-        "double": 2 * one,
-    })  # fmt: skip
+    assert found == pytest.approx(
+        {
+            "validation": 2 * one,
+            "one": one,
+            "one_right": 70 / sum(range(1, 71)),
+            "two": 0.0,
+            "gap": 0.5,
+            "double": 2 * one,
+        }
+    )
     assert objective.modes == [False] * 3, "without dropout and slopes"
     assert objective.training, "and it learns on"
 

@@ -25,7 +25,7 @@ from ordsmed.train.training import check_axes
 from ordsmed.weights.trained import open_model
 
 Recipe = Callable[..., Path]
-GRID = ["seeds=[1,2]", "grid.phase.rate=[1e-6,3e-3]"]
+GRID = ["seeds=[1,2]", "grid.phase.learning_rate=[1e-6,3e-3]"]
 
 
 class AtOnce:
@@ -169,11 +169,16 @@ def test_what_makes_no_sense_is_refused_before_any_begins(recipe: Recipe, tmp_pa
 
 
 def test_seeds_and_grids_that_are_none(recipe: Recipe) -> None:
-    assert check_axes((1, 2), {"phase": {"rate": [1]}, "clip": [0.0]}) == {"phase.rate": [1], "clip": [0.0]}
+    assert check_axes((1, 2), {"phase": {"learning_rate": [1]}, "clip": [0.0]}) == {
+        "phase.learning_rate": [1],
+        "clip": [0.0],
+    }
     table = settings.read(recipe())
     for more, words in (
-        ({"seeds": [1, 1]}, "wanted different ones"), ({"grid": {"seed": [1]}}, "grid: found seed"),
-        ({"grid": {"clip": []}}, "a list of one or more values"), ({"jobs": -1}, "jobs: found -1"),
-    ):  # fmt: skip
+        ({"seeds": [1, 1]}, "wanted different ones"),
+        ({"grid": {"seed": [1]}}, "grid: found seed"),
+        ({"grid": {"clip": []}}, "a list of one or more values"),
+        ({"jobs": -1}, "jobs: found -1"),
+    ):
         with pytest.raises(RecipeError, match=words):
             settings.decode(Pretraining, {**table, **more}, "mine")

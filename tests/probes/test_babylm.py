@@ -23,8 +23,17 @@ from ordsmed.measure.likelihood.probe import Record
 from ordsmed.measure.probes.babylm import BabyLmSuite
 from ordsmed.text.tokenizers import bytebpe
 
-ALL = ["blimp", "blimp_supplement", "ewok", "entity_tracking", "comps", "global_piqa_parallel",
-       "global_piqa_nonparallel", "reading", "aoa"]  # fmt: skip
+ALL = [
+    "blimp",
+    "blimp_supplement",
+    "ewok",
+    "entity_tracking",
+    "comps",
+    "global_piqa_parallel",
+    "global_piqa_nonparallel",
+    "reading",
+    "aoa",
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +57,13 @@ def question(part: str, row: dict[str, Any], stem: str = "x", edition: Any = "20
 
 def test_what_each_part_asks() -> None:
     """Sentences, and where what is scored of them begins: as the program's `completions` are cut off."""
-    ewok = {"Context1": "It rains.", "Target1": "It is wet.", "Context2": "It shines.", "Target2": "It is dry.",
-            "Domain": "weather"}  # fmt: skip
+    ewok = {
+        "Context1": "It rains.",
+        "Target1": "It is wet.",
+        "Context2": "It shines.",
+        "Target2": "It is dry.",
+        "Domain": "weather",
+    }
     assert question("ewok", ewok).sentences == [("It rains. It is wet.", 9), ("It shines. It is wet.", 10)]
     old = question("ewok", ewok, edition="2025")
     assert old.sentences == [("It rains. It is wet.", 9), ("It rains. It is dry.", 9)]
@@ -73,8 +87,10 @@ def test_what_each_part_asks() -> None:
     assert question("blimp_supplement", pair, "turn_taking").subset == "turn_taking"
 
 
-@pytest.mark.parametrize(("family", "way"), [("gpt2", "causal"), ("bert", "masked"), ("hybrid-modern", "masked"),
-                                             ("hybrid-modern", "causal")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("family", "way"),
+    [("gpt2", "causal"), ("bert", "masked"), ("hybrid-modern", "masked"), ("hybrid-modern", "causal")],
+)
 def test_only_completions_are_scored(family: str, way: str, folder: Path, tmp_path: Path) -> None:
     """Of a property behind two prefixes its own tokens alone, whose sum is that of all less that of the prefix's."""
     probe = BabyLmSuite((str(folder / "comps"),))
@@ -94,8 +110,10 @@ def test_a_token_over_the_edge_is_scored(tmp_path: Path) -> None:
     """Of bytes a space belongs to the word behind it: it is scored with a choice that begins behind the space."""
     trained = replace(made("gpt2", tmp_path), tokenizer=bytebpe.ByteBpe(size=260).train(["a newt swam"]))
     cut = trained.tokenizer.pipeline.encode("a newt", add_special_tokens=False)
-    place = write(tmp_path / "comps/comps_base.jsonl",
-                  [{"prefix_acceptable": "a", "prefix_unacceptable": "an", "property_phrase": "newt"}])  # fmt: skip
+    place = write(
+        tmp_path / "comps/comps_base.jsonl",
+        [{"prefix_acceptable": "a", "prefix_unacceptable": "an", "property_phrase": "newt"}],
+    )
     [one] = BabyLmSuite((str(place.parent),)).examples(replace_tokenizer(trained))
     at = next(n for n, (_, end) in enumerate(cut.offsets) if end > 2)
     assert one.items[0].first == at
@@ -116,8 +134,12 @@ def test_scores_are_means_over_subsets(folder: Path, tmp_path: Path) -> None:
     def of(subset: str, row: Record) -> Record:
         return [row[0], subset, *row[2:]]
 
-    rows = [of("regular_0_ops", record), of("regular_0_ops", record), of("regular_1_ops", wrong),
-            of("ambiref_0_ops", record)]  # fmt: skip
+    rows = [
+        of("regular_0_ops", record),
+        of("regular_0_ops", record),
+        of("regular_1_ops", wrong),
+        of("ambiref_0_ops", record),
+    ]
     assert probe.finding(rows).facts["entity_tracking"] == pytest.approx(100 * (1 / 2 + 1) / 2)
     plain = [["comps", *row[1:]] for row in rows]
     assert probe.finding(plain).facts["comps"] == pytest.approx(100 * 2 / 3)
@@ -137,8 +159,10 @@ def test_equal_scores_count_by_edition() -> None:
 def test_probabilities_of_nonce_words_follow_people(folder: Path, tmp_path: Path) -> None:
     """Spearman's correlation of the first one's share with that of people; equal in fp32 is equal in rank."""
     probe = BabyLmSuite(edition="2025")
-    rows = [["wug_adj", "", f"x:{n}", ratio, 0, [[first, 3], [-10.0, 3]]]
-            for n, (ratio, first) in enumerate([(0.1, -12.0), (0.9, -8.0), (0.5, -10.0), (0.7, -9.0)])]  # fmt: skip
+    rows = [
+        ["wug_adj", "", f"x:{n}", ratio, 0, [[first, 3], [-10.0, 3]]]
+        for n, (ratio, first) in enumerate([(0.1, -12.0), (0.9, -8.0), (0.5, -10.0), (0.7, -9.0)])
+    ]
     assert probe.finding(rows).facts["wug_adj"] == pytest.approx(100)
     sure = [[*row[:5], [[row[5][0][0] + 40, 3], [-10.0, 3]]] for row in rows]
     assert [probe.as_line(row)["probability"] for row in sure] == [1.0] * 4
@@ -197,25 +221,56 @@ def test_gains_are_those_of_its_regressions() -> None:
         BabyLmSuite(part="reading").finding(records[1:6])
 
 
-LEARNED = (("dog", 6.2, 5, 3.0, 17.5, 0.5), ("newt", 6.9, 4, 2.5, 24.0, 0.3), ("pond", 6.5, 6, 4.0, 20.5, 0.35),
-           ("red", 7.3, 3, 3.5, 26.0, 0.4), ("mat", 6.75, 5, 2.0, 22.0, 0.45),
-           ("sat", 6.4, 4, 3.0, 21.0, 0.3))  # fmt: skip
+LEARNED = (
+    ("dog", 6.2, 5, 3.0, 17.5, 0.5),
+    ("newt", 6.9, 4, 2.5, 24.0, 0.3),
+    ("pond", 6.5, 6, 4.0, 20.5, 0.35),
+    ("red", 7.3, 3, 3.5, 26.0, 0.4),
+    ("mat", 6.75, 5, 2.0, 22.0, 0.45),
+    ("sat", 6.4, 4, 3.0, 21.0, 0.3),
+)
 OFFICIAL = {  # `AoAEvaluator.compute_curve_fitness` with scipy 1.17: correlation, ages of the models
-    "2026": (0.9748089117568621, [6.313634917787831, 7.026721473069061, 6.603221520847983, 7.418580490125874,
-                                  6.851037368537852, 6.540477391181723]),
-    "2025": (0.9560511417258194, [6.040075128840933, 6.701964973001787, 6.352988665567894, 6.929499808789331,
-                                  6.603173206026236, 6.200925081990763]),
-}  # fmt: skip
+    "2026": (
+        0.9748089117568621,
+        [
+            6.313634917787831,
+            7.026721473069061,
+            6.603221520847983,
+            7.418580490125874,
+            6.851037368537852,
+            6.540477391181723,
+        ],
+    ),
+    "2025": (
+        0.9560511417258194,
+        [
+            6.040075128840933,
+            6.701964973001787,
+            6.352988665567894,
+            6.929499808789331,
+            6.603173206026236,
+            6.200925081990763,
+        ],
+    ),
+}
 
 
 def ages_of(edition: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     guessed = acquisition.GUESSED if edition == "2025" else math.log(60_000)
     revisions = {
-        1e6 * m: [(name, low + (14 - low) / (1 + math.exp(steep * (math.log10(m * 1e6) - mid)))
-                   + 0.1 * ((m * 7 + c * 3 + w) % 5 - 2) / 5, guessed)
-                  for w, (name, mid, steep, low, *_) in enumerate(LEARNED) for c in range(2)]
+        1e6 * m: [
+            (
+                name,
+                low
+                + (14 - low) / (1 + math.exp(steep * (math.log10(m * 1e6) - mid)))
+                + 0.1 * ((m * 7 + c * 3 + w) % 5 - 2) / 5,
+                guessed,
+            )
+            for w, (name, mid, steep, low, *_) in enumerate(LEARNED)
+            for c in range(2)
+        ]
         for m in (1, 2, 3, 5, 8, 10, 20, 50, 100)
-    }  # fmt: skip
+    }
     months = np.arange(16.0, 31)
     children = {
         name: (months, np.array([round(1 / (1 + math.exp(-b * (m - c))), 4) for m in range(16, 31)]))
@@ -279,8 +334,11 @@ def test_averages_are_of_whole_parts_alone(folder: Path, tmp_path: Path, monkeyp
     counts: dict[str, int] = {}
     for record in records:
         counts[record[0]] = counts.get(record[0], 0) + 1
-    sized = {name: replace(part, sizes={"2026": counts.get(name, 6)}) for name, part in parts.PARTS.items()
-             if "2026" in part.sizes}  # fmt: skip
+    sized = {
+        name: replace(part, sizes={"2026": counts.get(name, 6)})
+        for name, part in parts.PARTS.items()
+        if "2026" in part.sizes
+    }
     monkeypatch.setattr("ordsmed.measure.probes.babylm.PARTS", sized)
     facts = replace(probe, superglue=60.0).finding(records).facts
     names = ["blimp", "blimp_supplement", "ewok", "entity_tracking", "comps", "global_piqa"]

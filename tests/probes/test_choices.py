@@ -25,9 +25,7 @@ ROWS = [
     {"goal": "the old dog ", "sol1": "sat on it .", "sol2": "sat on the cat .", "label": 0},
     {"goal": "the dogs ran on " * 11, "sol1": "it", "sol2": "a mat", "label": 0},
 ]
-PIQA: dict[str, Any] = {
-    "text": "Question: {{goal}}\nAnswer:", "choices": "{{[sol1, sol2]}}", "right": "label",
-}  # fmt: skip
+PIQA: dict[str, Any] = {"text": "Question: {{goal}}\nAnswer:", "choices": "{{[sol1, sol2]}}", "right": "label"}
 
 
 def jsonl(path: Path, rows: list[Any]) -> Path:
@@ -66,9 +64,12 @@ def test_an_ending_is_scored_behind_its_context(tmp_path: Path) -> None:
             assert option[1:4] == [len(row[key]), len(row[key].encode()), len(ending)]
             assert option[4] == pytest.approx(logs[1].total, abs=1e-5)
     values = [
-        lambda log, *_: log, lambda log, characters, *_: log / characters, lambda log, _, size, *__: log / size,
-        lambda log, _, __, tokens, ___: log / tokens, lambda log, _, __, ___, alone: log - alone,
-    ]  # fmt: skip
+        lambda log, *_: log,
+        lambda log, characters, *_: log / characters,
+        lambda log, _, size, *__: log / size,
+        lambda log, _, __, tokens, ___: log / tokens,
+        lambda log, _, __, ___, alone: log - alone,
+    ]
     for metric, value in zip(metrics, values, strict=True):
         right = [(value(*second) > value(*first)) == gold[0] for _, _, gold, _, (first, second) in records]
         assert finding.facts[metric] == pytest.approx(100 * sum(right) / len(rows))
@@ -186,8 +187,9 @@ def test_a_task_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ({"text": "{{goal"}, "x.toml: text: `{{goal`: "),
     ],
 )
-def test_a_task_that_is_none_is_refused(change: dict[str, Any], said: str, tmp_path: Path,
-                                        monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_task_that_is_none_is_refused(
+    change: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     table = {"files": ["x.jsonl"], **PIQA, **change}
     lines = (f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None)
@@ -237,30 +239,67 @@ output_type: multiple_choice
 """
 HARNESS = {
     "piqa": ("piqa/piqa.yaml", ROWS),
-    "sciq": ("sciq/sciq.yaml", [
-        {"support": "  the newt swam .", "question": "who swam", "distractor1": "a cat", "distractor2": "it",
-         "distractor3": "the dogs", "correct_answer": "the newt"},
-        {"support": "", "question": "who ran", "distractor1": "an old mat", "distractor2": "a newt",
-         "distractor3": "the pond and the mat", "correct_answer": "it"},
-    ]),
-    "arc": ("arc/arc_easy.yaml", [
-        {"question": "who ran", "choices": {"text": ["a dog", "the mat", "it"], "label": ["A", "B", "C"]},
-         "answerKey": "C"},
-        {"question": "who swam", "choices": {"text": ["a newt", "a mat", "the red pond"], "label": ["1", "2", "3"]},
-         "answerKey": "1"},
-    ]),
-    "openbookqa": ("openbookqa/openbookqa.yaml", [
-        {"question_stem": "the cat sat on", "choices": {"text": ["it", "the mat"], "label": ["A", "B"]},
-         "answerKey": " B"},
-    ]),
-    "boolq": ("super_glue/boolq/default.yaml", [
-        {"passage": "a dog ran .", "question": "who ran", "label": 1}, {"passage": "it", "question": "it", "label": 0},
-    ]),
-    "blimp": ("blimp/adjunct_island.yaml", [
-        {"sentence_good": "the newt swam under it", "sentence_bad": "the newts swam under it"},
-        {"sentence_good": "it ran and ran", "sentence_bad": "it ran"},
-    ]),
-}  # fmt: skip
+    "sciq": (
+        "sciq/sciq.yaml",
+        [
+            {
+                "support": "  the newt swam .",
+                "question": "who swam",
+                "distractor1": "a cat",
+                "distractor2": "it",
+                "distractor3": "the dogs",
+                "correct_answer": "the newt",
+            },
+            {
+                "support": "",
+                "question": "who ran",
+                "distractor1": "an old mat",
+                "distractor2": "a newt",
+                "distractor3": "the pond and the mat",
+                "correct_answer": "it",
+            },
+        ],
+    ),
+    "arc": (
+        "arc/arc_easy.yaml",
+        [
+            {
+                "question": "who ran",
+                "choices": {"text": ["a dog", "the mat", "it"], "label": ["A", "B", "C"]},
+                "answerKey": "C",
+            },
+            {
+                "question": "who swam",
+                "choices": {"text": ["a newt", "a mat", "the red pond"], "label": ["1", "2", "3"]},
+                "answerKey": "1",
+            },
+        ],
+    ),
+    "openbookqa": (
+        "openbookqa/openbookqa.yaml",
+        [
+            {
+                "question_stem": "the cat sat on",
+                "choices": {"text": ["it", "the mat"], "label": ["A", "B"]},
+                "answerKey": " B",
+            }
+        ],
+    ),
+    "boolq": (
+        "super_glue/boolq/default.yaml",
+        [
+            {"passage": "a dog ran .", "question": "who ran", "label": 1},
+            {"passage": "it", "question": "it", "label": 0},
+        ],
+    ),
+    "blimp": (
+        "blimp/adjunct_island.yaml",
+        [
+            {"sentence_good": "the newt swam under it", "sentence_bad": "the newts swam under it"},
+            {"sentence_good": "it ran and ran", "sentence_bad": "it ran"},
+        ],
+    ),
+}
 
 
 @pytest.mark.parametrize("task", HARNESS)
@@ -364,10 +403,15 @@ def test_the_harness_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path.write_text(path.read_text() + extra)
     manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
     result: Any = lm_eval.simple_evaluate(
-        "hf", model_args={"pretrained": str(model), "dtype": "float32", "add_bos_token": False},
-        tasks=[f"local_{name}" for name in paths], batch_size=2, device="cpu", task_manager=manager,
-        bootstrap_iters=10, log_samples=True,
-    )  # fmt: skip
+        "hf",
+        model_args={"pretrained": str(model), "dtype": "float32", "add_bos_token": False},
+        tasks=[f"local_{name}" for name in paths],
+        batch_size=2,
+        device="cpu",
+        task_manager=manager,
+        bootstrap_iters=10,
+        log_samples=True,
+    )
     for name, path in paths.items():
         records, finding = scored(trained, Choices(file=str(path)))
         samples = sorted(result["samples"][f"local_{name}"], key=lambda sample: sample["doc_id"])

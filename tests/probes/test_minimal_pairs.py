@@ -81,8 +81,15 @@ def test_ties_are_wrong_and_told(tmp_path: Path) -> None:
     assert [probe.as_line(record)["tie"] for record in records] == [True, True, False, False, False]
     told = probe.as_line(records[0])
     assert told["right"] is False
-    assert told == {"file": str(path), "line": 1, "paradigm": "mine", "good": told["bad"], "bad": told["bad"],
-                    "right": False, "tie": True}  # fmt: skip
+    assert told == {
+        "file": str(path),
+        "line": 1,
+        "paradigm": "mine",
+        "good": told["bad"],
+        "bad": told["bad"],
+        "right": False,
+        "tie": True,
+    }
 
 
 def test_equal_sentences_are_ties(tmp_path: Path) -> None:
@@ -218,7 +225,8 @@ def test_babylm_beside_what_is_not_its_own_is_refused(tmp_path: Path) -> None:
     ("rows", "said"),
     [
         ([], ": is empty; wanted a JSON object a line"),
-        (["{"], ":1: not JSON"), (['{"good": ' + "[" * 100_000], ":1: not JSON"),
+        (["{"], ":1: not JSON"),
+        (['{"good": ' + "[" * 100_000], ":1: not JSON"),
         (["[1]"], ":1: found list; wanted a JSON object a line"),
         ([{"text": "a"}], ":1: holds no pair (keys: text); wanted `sentence_good` and `sentence_bad` or `good`"),
         ([{"good": "a"}], ":1: has no key `bad` (keys: good); wanted `bad`, a text"),
@@ -230,7 +238,7 @@ def test_babylm_beside_what_is_not_its_own_is_refused(tmp_path: Path) -> None:
         ([{"good": "a " * 40, "bad": "b"}], ":1: 'a a a a a a a a a a a a a a a a a a a...' has 40 tokens; wanted at"),
         ([{"good": "a", "bad": "\ud800"}], ":1: invalid UTF-8 at character 1"),
     ],
-)  # fmt: skip
+)
 def test_files_of_another_kind_are_refused(rows: list[Any], said: str, tmp_path: Path) -> None:
     path = lines(tmp_path / "x.jsonl", *rows)
     with pytest.raises(DataError) as error:

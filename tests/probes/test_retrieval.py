@@ -40,11 +40,18 @@ from ordsmed.weights.trained import Trained, open_model
 
 CPU = Means(device="cpu", threads=1)
 NOUNS = ["newt", "cat", "dog"]
-TEXTS = [f"the {a} {doing} {where} the {b}" for a in NOUNS for b in ("mat", "pond", "old red mat")
-         for doing in ("sat", "ran", "swam") for where in ("on", "under")]  # fmt: skip
+TEXTS = [
+    f"the {a} {doing} {where} the {b}"
+    for a in NOUNS
+    for b in ("mat", "pond", "old red mat")
+    for doing in ("sat", "ran", "swam")
+    for where in ("on", "under")
+]
 PASSAGES = {f"p{n}": text for n, text in enumerate([*TEXTS, *TEXTS[:4]])}  # some twice: equal scores
-QUESTIONS = {f"q{n}": f"{noun} {rest}" for n, (noun, rest) in enumerate(
-    (noun, rest) for noun in NOUNS for rest in ("in the pond", "on a mat", "it ran"))}  # fmt: skip
+QUESTIONS = {
+    f"q{n}": f"{noun} {rest}"
+    for n, (noun, rest) in enumerate((noun, rest) for noun in NOUNS for rest in ("in the pond", "on a mat", "it ran"))
+}
 
 
 @pytest.fixture(scope="module")
@@ -232,10 +239,15 @@ def test_nearest_texts_of_tokens_are_exact_in_any_memory() -> None:
         for sizes in (draw.integers(1, 5, 60), draw.integers(1, 5, 6))
     )
     best = [
-        np.argsort([-float((questions.vectors[slice(*q)] @ texts.vectors[slice(*t)].T).max(1).sum())
-                    for t in pairwise(texts.starts)], kind="stable")[:7].tolist()
+        np.argsort(
+            [
+                -float((questions.vectors[slice(*q)] @ texts.vectors[slice(*t)].T).max(1).sum())
+                for t in pairwise(texts.starts)
+            ],
+            kind="stable",
+        )[:7].tolist()
         for q in pairwise(questions.starts)
-    ]  # fmt: skip
+    ]
     for memory in (1, 3_000, 1 << 24):
         assert [numbers.tolist() for numbers, _ in nearest_tokens(texts, questions, 7, memory)] == best
 
@@ -281,12 +293,15 @@ def test_who_was_killed_goes_on(
 def test_squad_is_a_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All contexts are passages; a question's own answers it; one that has no answer is left out."""
     paragraphs = [
-        {"context": text, "qas": [
-            {"id": f"{n}", "question": f"what {n}?", "answers": [{"text": "the", "answer_start": 0}]},
-            {"id": f"{n}x", "question": "what?", "answers": [], "is_impossible": True},
-        ]}
+        {
+            "context": text,
+            "qas": [
+                {"id": f"{n}", "question": f"what {n}?", "answers": [{"text": "the", "answer_start": 0}]},
+                {"id": f"{n}x", "question": "what?", "answers": [], "is_impossible": True},
+            ],
+        }
         for n, text in enumerate(TEXTS[:3])
-    ]  # fmt: skip
+    ]
     (tmp_path / "dev.json").write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
     found = read_set([str(tmp_path / "dev.json")], "test")
     assert found.questions == {"0": "what 0?", "1": "what 1?", "2": "what 2?"}
@@ -302,8 +317,12 @@ def test_what_does_not_fit_together_is_counted(tmp_path: Path, capsys: pytest.Ca
     assert [*found.passages] == sorted([*PASSAGES, "p98"], reverse=True)
     assert (found.grades["q0"]["p0"], "nobody" in found.questions, "q99" in found.questions) == (1, False, False)
     told = capsys.readouterr().err
-    for line in ("1 question without a text left out", "1 passage in the judgments that the corpus does not have",
-                 "repeated: the last counts", "1 passage without a text"):  # fmt: skip
+    for line in (
+        "1 question without a text left out",
+        "1 passage in the judgments that the corpus does not have",
+        "repeated: the last counts",
+        "1 passage without a text",
+    ):
         assert line in told
 
 
@@ -317,10 +336,12 @@ def test_what_does_not_fit_together_is_counted(tmp_path: Path, capsys: pytest.Ca
         (lambda place: (place / "qrels/test.tsv").write_text("q0\ta\t1\n"), "has no passage of the judgments"),
         (lambda place: (place / "corpus.jsonl").write_text('{"_id": "p3", "text": "a"}\n'), "has one passage"),
         (lambda place: (place / "corpus.jsonl").write_text('{"text": "a"}\n'), "corpus.jsonl:1: has no id"),
-        (lambda place: (place / "corpus.jsonl").write_text('{"_id": 1, "text": "a"}\n{"_id": 1, "text": "b"}\n'),
-         "jsonl:2: another text with the id 1"),
+        (
+            lambda place: (place / "corpus.jsonl").write_text('{"_id": 1, "text": "a"}\n{"_id": 1, "text": "b"}\n'),
+            "jsonl:2: another text with the id 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_sets_that_are_refused(damage: Any, problem: str, tmp_path: Path) -> None:
     place = beir(tmp_path / "pond", judgments())
     damage(place)

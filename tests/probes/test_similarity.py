@@ -47,8 +47,10 @@ def test_correlations(model: Path, tmp_path: Path) -> None:
     assert facts["pairs"] == len(PAIRS)
     assert 5 < result.finding.errors["spearman"] < 40
     assert result.probe.as_line(result.records[3]) == {
-        "pair": f"{tmp_path}/a.tsv:5", "score": PAIRS[3][2], "similarity": pytest.approx(float(cosines[3]), abs=1e-5),
-    }  # fmt: skip
+        "pair": f"{tmp_path}/a.tsv:5",
+        "score": PAIRS[3][2],
+        "similarity": pytest.approx(float(cosines[3]), abs=1e-5),
+    }
 
 
 def test_other_columns_and_forms(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

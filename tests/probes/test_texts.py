@@ -279,12 +279,20 @@ def test_every_token_is_scored_once(count: int, window: int, overlap: int) -> No
 @pytest.mark.parametrize(
     ("word_level", "text"),
     [
-        ("the boys ' cat", "the boys' cat"), ("red @-@ old", "red-old"), ("1 @,@ 000 @.@ 5", "1,000.5"),
-        ("a : b ; c . d ! e ? f , g", "a: b; c. d! e? f, g"), ("( 24 in )", "(24 in)"), ("[ a ] { b }", "[a] {b}"),
-        ('" a b "', '"a b"'), (" = = = Title = = = ", " === Title === "), ("24 ° C", "24°C"), ("a \n b", "a\nb"),
-        ("N a N b", "N a 1 b"), ("it 's", "it's"),
+        ("the boys ' cat", "the boys' cat"),
+        ("red @-@ old", "red-old"),
+        ("1 @,@ 000 @.@ 5", "1,000.5"),
+        ("a : b ; c . d ! e ? f , g", "a: b; c. d! e? f, g"),
+        ("( 24 in )", "(24 in)"),
+        ("[ a ] { b }", "[a] {b}"),
+        ('" a b "', '"a b"'),
+        (" = = = Title = = = ", " === Title === "),
+        ("24 ° C", "24°C"),
+        ("a \n b", "a\nb"),
+        ("N a N b", "N a 1 b"),
+        ("it 's", "it's"),
     ],
-)  # fmt: skip
+)
 def test_word_level_text_is_put_together_again(word_level: str, text: str) -> None:
     assert BY_SET["wikitext"](word_level) == text
     assert BY_SET["wikitext"](TEXT) == megatron.detokenized(TEXT)
@@ -332,12 +340,15 @@ def test_a_window_sees_what_it_overlaps(gpt2: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is empty"), ("  \n ", "is empty"), ("newt", "has one word; wanted two or more"),
-        ("the cat ran", None), ('{"text": "a b"}\n', "holds JSON; .*perplexity` reads JSON lines"),
+        ("", "is empty"),
+        ("  \n ", "is empty"),
+        ("newt", "has one word; wanted two or more"),
+        ("the cat ran", None),
+        ('{"text": "a b"}\n', "holds JSON; .*perplexity` reads JSON lines"),
         ("the cat @-@ dog , ran . " * 500, "is raw WikiText: it has no <unk>"),
         ("the cat, the dog. " * 600, "has punctuation attached to words"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_word_level_text(text: str, said: str | None, gpt2: Any, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text(text)
@@ -357,10 +368,13 @@ LONG_WORD = json.dumps({"text": f"newt {'##'.join('xyz' * 15)}"})  # nothing of 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ('{"word": "a"}', "x.jsonl:1: has no key `text` .keys: word."), ('{"text": "newt"}', "is one word"),
-        ('{"text": " "}', "`text` is empty"), ("a b c", "not JSON"), (LONG_WORD, "has .* tokens; wanted at most 33"),
+        ('{"word": "a"}', "x.jsonl:1: has no key `text` .keys: word."),
+        ('{"text": "newt"}', "is one word"),
+        ('{"text": " "}', "`text` is empty"),
+        ("a b c", "not JSON"),
+        (LONG_WORD, "has .* tokens; wanted at most 33"),
     ],
-)  # fmt: skip
+)
 def test_passages_that_cannot_be_asked(row: str, said: str, gpt2: Any, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text(row + "\n")
     with pytest.raises(DataError, match=said):

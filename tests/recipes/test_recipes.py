@@ -39,9 +39,14 @@ from ordsmed.train.pretrain.recipe import Pretraining
 NAMES = [name for name in run.recipe_names() if not is_recipe(name) and not is_track(name)]
 LESSONS = ("tiny/questions", "tiny/sentences", "tiny/words")  # what a small model is fine-tuned for
 KINDS = {
-    "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,
-    "finetune": Finetuning, "bench": Bench, "evaluate": Evaluation,
-}  # fmt: skip
+    "corpus": Corpus,
+    "tokenizer": TokenizerTraining,
+    "encode": Encoding,
+    "pretrain": Pretraining,
+    "finetune": Finetuning,
+    "bench": Bench,
+    "evaluate": Evaluation,
+}
 SIZES = ("tiny", "laptop", "desk", "continue")  # folders of recipes by what they take, not by their verb
 TRAINED = [name for name in NAMES if name.startswith(("pretrain/", *(f"{size}/" for size in SIZES[:3])))]
 TRAINED = [name for name in TRAINED if name not in LESSONS]
@@ -128,13 +133,19 @@ def test_lengths_and_batches_fit(name: str) -> None:
 
 
 MACHINES = {  # NVIDIA's table: micro-batch and accumulation of both phases, on so many GPUs
-    "dgxa100-8gpu-amp": (8, 176, 48, 24, 144), "dgxa100-8gpu-tf32": (8, 88, 96, 12, 288),
-    "dgx2-16gpu-amp": (16, 176, 24, 24, 72), "dgx2-16gpu-fp32": (16, 88, 48, 12, 144),
-    "dgx1-8gpu-amp": (8, 88, 96, 12, 288), "dgx1-8gpu-fp32": (8, 40, 211, 6, 576),
-    "dgxa100-1gpu-amp": (1, 176, 384, 24, 1152), "dgxa100-1gpu-tf32": (1, 88, 768, 12, 2304),
-    "dgx2-1gpu-amp": (1, 176, 384, 24, 1152), "dgx2-1gpu-fp32": (1, 88, 768, 12, 2304),
-    "dgx1-1gpu-amp": (1, 88, 768, 12, 2304), "dgx1-1gpu-fp32": (1, 40, 1689, 6, 4608),
-}  # fmt: skip
+    "dgxa100-8gpu-amp": (8, 176, 48, 24, 144),
+    "dgxa100-8gpu-tf32": (8, 88, 96, 12, 288),
+    "dgx2-16gpu-amp": (16, 176, 24, 24, 72),
+    "dgx2-16gpu-fp32": (16, 88, 48, 12, 144),
+    "dgx1-8gpu-amp": (8, 88, 96, 12, 288),
+    "dgx1-8gpu-fp32": (8, 40, 211, 6, 576),
+    "dgxa100-1gpu-amp": (1, 176, 384, 24, 1152),
+    "dgxa100-1gpu-tf32": (1, 88, 768, 12, 2304),
+    "dgx2-1gpu-amp": (1, 176, 384, 24, 1152),
+    "dgx2-1gpu-fp32": (1, 88, 768, 12, 2304),
+    "dgx1-1gpu-amp": (1, 88, 768, 12, 2304),
+    "dgx1-1gpu-fp32": (1, 40, 1689, 6, 4608),
+}
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -168,12 +179,20 @@ def test_a_fine_tuning_fits_the_network_that_it_names(name: str) -> None:
 
 
 ON_MACHINES = {  # NVIDIA's table: GPUs, examples of each, rate
-    "dgxa100-8gpu-amp": (8, 32, 8e-4), "dgxa100-8gpu-tf32": (8, 32, 8e-4), "dgx2-16gpu-amp": (16, 32, 1e-3),
-    "dgx2-16gpu-fp32": (16, 32, 1e-3), "dgx1-8gpu-amp": (8, 16, 4e-4), "dgx1-8gpu-fp32": (8, 8, 3e-4),
-    "dgx1-8gpu-amp-v2": (8, 16, 4e-4), "dgxa100-1gpu-amp": (1, 32, 2e-4), "dgxa100-1gpu-tf32": (1, 32, 2e-4),
-    "dgx2-1gpu-amp": (1, 32, 2e-4), "dgx2-1gpu-fp32": (1, 32, 2e-4), "dgx1-1gpu-amp": (1, 16, 1e-4),
+    "dgxa100-8gpu-amp": (8, 32, 8e-4),
+    "dgxa100-8gpu-tf32": (8, 32, 8e-4),
+    "dgx2-16gpu-amp": (16, 32, 1e-3),
+    "dgx2-16gpu-fp32": (16, 32, 1e-3),
+    "dgx1-8gpu-amp": (8, 16, 4e-4),
+    "dgx1-8gpu-fp32": (8, 8, 3e-4),
+    "dgx1-8gpu-amp-v2": (8, 16, 4e-4),
+    "dgxa100-1gpu-amp": (1, 32, 2e-4),
+    "dgxa100-1gpu-tf32": (1, 32, 2e-4),
+    "dgx2-1gpu-amp": (1, 32, 2e-4),
+    "dgx2-1gpu-fp32": (1, 32, 2e-4),
+    "dgx1-1gpu-amp": (1, 16, 1e-4),
     "dgx1-1gpu-fp32": (1, 8, 1e-4),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ON_MACHINES)
@@ -233,7 +252,7 @@ def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: An
     told = show(recipe)
     usual = "left to the family, as bert is usually fine-tuned: rate 0.0015, warmup 0.1, layer_decay 1.0, freeze false"
     assert lines_of(told, usual)
-    assert {"  rate = 0.0015", "  width = 64", '  labels = ["a", "b"]'} <= set(told)
+    assert {"  learning_rate = 0.0015", "  width = 64", '  labels = ["a", "b"]'} <= set(told)
     assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 to validate on")
     assert told[-4].startswith("phase 1: 8 steps of 8 rows x 32 tokens; batch = micro 8 x ")
     [whole] = numbers_of(told)
@@ -342,8 +361,9 @@ def test_a_continued_pretraining_starts_from_a_model_that_stands(
 ) -> None:
     """Of one that stands and data of its vocabulary, or another one, the recipe's own words are enough."""
     words = [f"init={tiny_run.bert}", f"data={tiny_run.folder / 'encode-bert'}", f"out={tmp_path / 'run'}"]
-    recipe, lines = rehearse_pretraining(name, [*words, "phase.epochs=0", "phase.steps=4", "phase.most_steps=0",
-                                                "phase.length=16", "phase.batch=4"])  # fmt: skip
+    recipe, lines = rehearse_pretraining(
+        name, [*words, "phase.epochs=0", "phase.steps=4", "phase.max_steps=0", "phase.length=16", "phase.batch=4"]
+    )
     assert recipe.vocabulary == ("transplant" if name == "continue/language" else "same")
     assert recipe.validation_interval == 1, "a share of the steps"
     assert any(" passes over " in line for line in lines)
@@ -360,17 +380,29 @@ def test_the_readme_names_no_recipe_that_is_not_there() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize(("recipe", "word", "ours"), [
-    ("tiny/bert", "hidden_size=256", "model.width"), ("tiny/bert", "model.num_hidden_layers=3", "model.layers"),
-    ("tiny/bert", "lr=1e-4", "phase.rate"), ("tiny/bert", "phase.learning_rate=1e-4", "phase.rate"),
-    ("tiny/bert", "batch_size=8", "phase.batch"), ("tiny/bert", "warmup_ratio=0.1", "phase.warmup"),
-    ("tiny/bert", "max_steps=8", "phase.steps"), ("tiny/bert", "mlm_probability=0.2", "objective.hide"),
-    ("tiny/electra", "mlm_probability=0.2", "objective.hide"), ("tiny/bert", "weight_decay=0.1", "optimizer.decay"),
-    ("tiny/bert", "optimizer.weight_decay=0.1", "optimizer.decay"), ("tiny/bert", "fp16=true", "layout.precision"),
-    ("tiny/bert", "FP16=true", "layout.precision"), ("tiny/gpt2", "n_embd=64", "model.width"),
-    ("tiny/words", "lr=1e-4", "rate"), ("tiny/words", "max_seq_length=64", "task.length"),
-    ("tiny/questions", "doc_stride=64", "task.stride"), ("tiny/words", "model.hidden_size=8", "model.width"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "word", "ours"),
+    [
+        ("tiny/bert", "hidden_size=256", "model.width"),
+        ("tiny/bert", "model.num_hidden_layers=3", "model.layers"),
+        ("tiny/bert", "lr=1e-4", "phase.learning_rate"),
+        ("tiny/bert", "phase.learning_rate=1e-4", "phase.learning_rate"),
+        ("tiny/bert", "batch_size=8", "phase.batch"),
+        ("tiny/bert", "warmup_ratio=0.1", "phase.warmup"),
+        ("tiny/bert", "max_steps=8", "phase.steps"),
+        ("tiny/bert", "mlm_probability=0.2", "objective.mask_prob"),
+        ("tiny/electra", "mlm_probability=0.2", "objective.mask_prob"),
+        ("tiny/bert", "weight_decay=0.1", "optimizer.decay"),
+        ("tiny/bert", "optimizer.weight_decay=0.1", "optimizer.decay"),
+        ("tiny/bert", "fp16=true", "layout.precision"),
+        ("tiny/bert", "FP16=true", "layout.precision"),
+        ("tiny/gpt2", "n_embd=64", "model.width"),
+        ("tiny/words", "lr=1e-4", "learning_rate"),
+        ("tiny/words", "max_seq_length=64", "task.length"),
+        ("tiny/questions", "doc_stride=64", "task.stride"),
+        ("tiny/words", "model.hidden_size=8", "model.width"),
+    ],
+)
 def test_a_setting_by_its_name_in_other_codes_is_answered_with_ours(recipe: str, word: str, ours: str) -> None:
     kind = Finetuning if recipe in LESSONS else Pretraining
     overrides = [word] if not word.startswith("model.") or kind is Pretraining else ["model.kind=bert", word]

@@ -23,9 +23,25 @@ from ordsmed.train.pretrain.recipe import Pretraining
 
 SITES = {path.stem: path for path in sorted((menu.HOUSE / "sites").glob("*.toml"))}
 NAMED = (
-    "saga", "olivia", "betzy", "puhti", "roihu", "mahti", "lumi", "ex3", "power9", "jean-zay", "jupiter",
-    "juwels-booster", "leonardo", "marenostrum5", "snellius", "vega", "laptop", "a100",
-)  # fmt: skip
+    "saga",
+    "olivia",
+    "betzy",
+    "puhti",
+    "roihu",
+    "mahti",
+    "lumi",
+    "ex3",
+    "power9",
+    "jean-zay",
+    "jupiter",
+    "juwels-booster",
+    "leonardo",
+    "marenostrum5",
+    "snellius",
+    "vega",
+    "laptop",
+    "a100",
+)
 PLACES = [f"{name}:{one.name}" for name in SITES for one in sites.read(name).partition if one.gpu != "none"]
 
 

@@ -25,7 +25,7 @@ FILES = Path(__file__).parents[2] / "docs" / "lessons.py"
 LESSONS = {"questions": ("f1", 85), "sentences": ("accuracy", 95), "words": ("f1", 95)}  # and what is learned of them
 SHORTER = {
     "electra": ["phase[1].steps=100", "phase[1].batch=48", "phase[1].warmup=10", "validation_rows=64"],
-    "elmo": ["phase[1].steps=80", "phase[1].batch=32", "phase[1].warmup=10", "phase[1].rate=8e-3"],
+    "elmo": ["phase[1].steps=80", "phase[1].batch=32", "phase[1].warmup=10", "phase[1].learning_rate=8e-3"],
 }
 PRETRAINED = [name for name in run.recipe_names("tiny") if name not in (*LESSONS, "search")]  # tests/maker makes that
 

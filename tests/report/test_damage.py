@@ -17,28 +17,52 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.tell.report import content, folders, learning_curve, parts, report, values
 from ordsmed.tell.report.learning_curve import Known
 
-STORE = {"train": {"documents": 5, "tokens": 31}, "validation": {"tokens": 9}, "vocabulary": 45, "kind": "words",
-         "fingerprint": "f", "licence": "CC0"}  # fmt: skip
-PROBE = {"accuracy": 0.5, "probe": "pairs", "way": "causal", "files": ["a/w.txt"], "key": "k", "model": "m", "step": 1,
-         "errors": {"accuracy": 0.1}, "guessing": {"accuracy": 0.5}, "seen": {"words": 4, "tokens": 5}}  # fmt: skip
+STORE = {
+    "train": {"documents": 5, "tokens": 31},
+    "validation": {"tokens": 9},
+    "vocabulary": 45,
+    "kind": "words",
+    "fingerprint": "f",
+    "licence": "CC0",
+}
+PROBE = {
+    "accuracy": 0.5,
+    "probe": "pairs",
+    "way": "causal",
+    "files": ["a/w.txt"],
+    "key": "k",
+    "model": "m",
+    "step": 1,
+    "errors": {"accuracy": 0.1},
+    "guessing": {"accuracy": 0.5},
+    "seen": {"words": 4, "tokens": 5},
+}
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A folder with every file that is read."""
-    path = plant(tmp_path / "run", [3.0, 2.0], validations={2: 2.5}, scores={"f1": 1.0, "guessing": {"f1": 0.5}},
-                 layouts=[{"from": 0, "processes": 2}], flops=[2.0], steps_asked=[2],
-                 left_out=[{"first": 1, "last": 2, "why": "nan"}])  # fmt: skip
+    path = plant(
+        tmp_path / "run",
+        [3.0, 2.0],
+        validations={2: 2.5},
+        scores={"f1": 1.0, "guessing": {"f1": 0.5}},
+        layouts=[{"from": 0, "processes": 2}],
+        flops=[2.0],
+        steps_asked=[2],
+        left_out=[{"first": 1, "last": 2, "why": "nan"}],
+    )
     (path / "data.json").write_text(json.dumps({"books": STORE, "t.tsv": {"split": "train", "examples": 7}}))
     (path / "scores").mkdir()
     (path / "scores/pairs-1.json").write_text(json.dumps(PROBE))
-    grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
+    grid = plant_trials(tmp_path / "grid", [({"learning_rate": 0.1}, 1, {"f1": 80.0})])
     (grid / "trials.json").rename(path / "trials.json")
     return path
 
 
-@pytest.mark.parametrize("name", ["status.json", "data.json", "environment.json", "scores.json", "trials.json",
-                                  "scores/pairs-1.json"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["status.json", "data.json", "environment.json", "scores.json", "trials.json", "scores/pairs-1.json"]
+)
 def test_any_value_of_a_file_may_be_another(run: Path, name: str) -> None:
     file = run / name
     whole = json.loads(file.read_text())
@@ -120,8 +144,19 @@ def test_what_cannot_be_read_is_told(run: Path, name: str) -> None:
     written(run)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "status.json", "recipe.toml", "scores.json", "log.txt", "data.json",
-                                  "trials.json", "environment.json"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "metrics.jsonl",
+        "status.json",
+        "recipe.toml",
+        "scores.json",
+        "log.txt",
+        "data.json",
+        "trials.json",
+        "environment.json",
+    ],
+)
 def test_what_nobody_may_look_at_ends_no_report(run: Path, name: str) -> None:
     """As a name that the disk refuses to look up, which is the same for those who may read everything."""
     (run / name).unlink()

@@ -26,9 +26,17 @@ cpu, 1 thread; measured peak of all 182 GFLOP/s
 
 @pytest.mark.parametrize(
     ("said", "count"),
-    [("160 FLOP", 160.0), ("909 MFLOP", 9.09e8), ("14.6 GFLOP", 1.46e10), ("1,000 TFLOP", 1e15), ("3.2 EFLOP", 3.2e18),
-     ("2e+09 FLOPs", 2e9), ("1.5 kFLOP", 1500.0), ("7 PFLOP", 7e15)],
-)  # fmt: skip
+    [
+        ("160 FLOP", 160.0),
+        ("909 MFLOP", 9.09e8),
+        ("14.6 GFLOP", 1.46e10),
+        ("1,000 TFLOP", 1e15),
+        ("3.2 EFLOP", 3.2e18),
+        ("2e+09 FLOPs", 2e9),
+        ("1.5 kFLOP", 1500.0),
+        ("7 PFLOP", 7e15),
+    ],
+)
 def test_work_is_read_from_the_log_of_an_older_run(tmp_path: Path, said: str, count: float) -> None:
     run = plant(tmp_path / "run", [3.0, 2.0, 1.0], log=LINES.format(said))
     (facts,) = folders.read([run])
@@ -65,13 +73,20 @@ def test_a_real_run_tells_its_work(tiny_run: TinyRuns, tmp_path: Path) -> None:
 
 
 def test_stretches_that_grew_count_once(tmp_path: Path) -> None:
-    noted = [{"first": 1, "last": 2, "why": "nan"}, {"first": 1, "last": 4, "why": "nan"}, 3,
-             {"first": 7, "last": 7, "why": "nan"}, {"first": 7, "last": 9, "why": "jump"}, {"first": 1}]  # fmt: skip
+    noted = [
+        {"first": 1, "last": 2, "why": "nan"},
+        {"first": 1, "last": 4, "why": "nan"},
+        3,
+        {"first": 7, "last": 7, "why": "nan"},
+        {"first": 7, "last": 9, "why": "jump"},
+        {"first": 1},
+    ]
     (facts,) = folders.read([plant(tmp_path / "run", [3.0], left_out=noted)])
     assert facts["left_out"] == [
-        {"first": 1, "last": 4, "why": "nan", "times": 2}, {"first": 7, "last": 7, "why": "nan", "times": 1},
+        {"first": 1, "last": 4, "why": "nan", "times": 2},
+        {"first": 7, "last": 7, "why": "nan", "times": 1},
         {"first": 7, "last": 9, "why": "jump", "times": 1},
-    ]  # fmt: skip
+    ]
 
 
 def test_a_run_that_nobody_works_on_was_killed(tmp_path: Path) -> None:
@@ -97,16 +112,28 @@ def test_a_run_that_nobody_works_on_was_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "scores", "note"),
-    [("pretrain", {"validation": 7.5, "mlm_right": 0.9, "guessing": {"validation": 6.25, "mlm_right": 0.1}},
-      "no better than guessing: validation 7.5 (guessing: 6.25)"),
-     ("pretrain", {"validation": 6.0, "mlm_right": 0.0, "guessing": {"validation": 6.25, "mlm_right": 0.1}}, ""),
-     ("finetune", {"f1": 50.0, "total": 9, "guessing": {"f1": 50.0, "total": 9}},
-      "no better than guessing: f1 50 (guessing: 50)"),
-     ("finetune", {"f1": 50.0, "exact": 41.0, "guessing": {"f1": 50.0, "exact": 40.0}}, ""),
-     ("finetune", {"squared_error": 3.0, "guessing": {"squared_error": 2.0}},
-      "no better than guessing: squared_error 3 (guessing: 2)"),
-     ("finetune", {"f1": 50.0, "guessing": 3}, ""), ("finetune", {"f1": 50.0}, "")],
-)  # fmt: skip
+    [
+        (
+            "pretrain",
+            {"validation": 7.5, "mlm_right": 0.9, "guessing": {"validation": 6.25, "mlm_right": 0.1}},
+            "no better than guessing: validation 7.5 (guessing: 6.25)",
+        ),
+        ("pretrain", {"validation": 6.0, "mlm_right": 0.0, "guessing": {"validation": 6.25, "mlm_right": 0.1}}, ""),
+        (
+            "finetune",
+            {"f1": 50.0, "total": 9, "guessing": {"f1": 50.0, "total": 9}},
+            "no better than guessing: f1 50 (guessing: 50)",
+        ),
+        ("finetune", {"f1": 50.0, "exact": 41.0, "guessing": {"f1": 50.0, "exact": 40.0}}, ""),
+        (
+            "finetune",
+            {"squared_error": 3.0, "guessing": {"squared_error": 2.0}},
+            "no better than guessing: squared_error 3 (guessing: 2)",
+        ),
+        ("finetune", {"f1": 50.0, "guessing": 3}, ""),
+        ("finetune", {"f1": 50.0}, ""),
+    ],
+)
 def test_a_run_that_learned_nothing_is_told(tmp_path: Path, verb: str, scores: dict[str, object], note: str) -> None:
     (facts,) = folders.read([plant(tmp_path / "run", [3.0], verb=verb, scores=scores)])
     assert facts["notes"] == ([note] if note else [])
@@ -116,8 +143,12 @@ def test_files_of_a_task_are_data_too(tmp_path: Path) -> None:
     """Each once, however many runs read it; in words with its examples."""
     file = {"split": "train", "records": 70, "examples": 72, "tokens": 900, "longest": 22}
     for name in ("a", "b"):
-        run = plant(tmp_path / name, [3.0], verb="finetune",
-                    recipe={"task": {"kind": "squad", "train": "d/t.json"}, "rate": name})  # fmt: skip
+        run = plant(
+            tmp_path / name,
+            [3.0],
+            verb="finetune",
+            recipe={"task": {"kind": "squad", "train": "d/t.json"}, "rate": name},
+        )
         (run / "data.json").write_text(json.dumps({"d/t.json": file, "books": {"train": {"tokens": 7}}}))
     report = content.content([str(tmp_path)])
     shown = {t.key: [t.head, *([cell.text for cell in row] for row in t.rows)] for t in tables.tables(report)}
@@ -133,14 +164,23 @@ def test_probes_stand_in_the_order_of_their_steps(tmp_path: Path) -> None:
     run = plant(tmp_path / "run", [3.0])
     (run / "scores").mkdir()
     for name, step in (("a", 90), ("b", 0), ("c", 100), ("d", 9)):
-        probe = {"accuracy": 0.5, "probe": "pairs", "way": "causal", "files": ["w.txt"], "key": "k", "model": "m",
-                 "errors": {}, "guessing": {}, "step": step}  # fmt: skip
+        probe = {
+            "accuracy": 0.5,
+            "probe": "pairs",
+            "way": "causal",
+            "files": ["w.txt"],
+            "key": "k",
+            "model": "m",
+            "errors": {},
+            "guessing": {},
+            "step": step,
+        }
         (run / f"scores/pairs-{name}.json").write_text(json.dumps(probe))
     assert [row["step"] for row in folders.read([run])[0]["probes"]] == [0, 9, 90, 100]
 
 
 def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
-    grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
+    grid = plant_trials(tmp_path / "grid", [({"learning_rate": 0.1}, 1, {"f1": 80.0})])
     plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0, "total": 7, "guessing": {"f1": 90.0}})
     plant(tmp_path / "alone", [3.0], verb="finetune", scores={"f1": 70.0, "total": 7}, recipe={"data": "other"})
     report = content.content([str(tmp_path)])
@@ -151,7 +191,7 @@ def test_scores_of_trials_stand_in_their_own_table(tmp_path: Path) -> None:
 
 def test_scores_of_trials_without_a_table_stand_among_the_others(tmp_path: Path) -> None:
     """As long as the grid is not done no table of trials tells of them."""
-    grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
+    grid = plant_trials(tmp_path / "grid", [({"learning_rate": 0.1}, 1, {"f1": 80.0})])
     (grid / "trials.json").unlink()
     plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0})
     (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
@@ -160,7 +200,7 @@ def test_scores_of_trials_without_a_table_stand_among_the_others(tmp_path: Path)
 
 def test_scores_of_a_run_in_a_folder_called_trials_stand_among_the_others(tmp_path: Path) -> None:
     """Or of one that lies in a grid's folder and is none of its trials."""
-    grid = plant_trials(tmp_path / "grid", [({"rate": 0.1}, 1, {"f1": 80.0})])
+    grid = plant_trials(tmp_path / "grid", [({"learning_rate": 0.1}, 1, {"f1": 80.0})])
     plant(tmp_path / "mine/trials/one", [3.0], verb="finetune", scores={"f1": 70.0})
     plant(grid / "trials/trial-0", [3.0], verb="finetune", scores={"f1": 80.0}, recipe={"data": "other"})
     (table,) = (t for t in tables.tables(content.content([str(tmp_path)])) if t.key == "scores")
@@ -206,11 +246,17 @@ def test_curves_of_many_runs_have_fewer_points(tmp_path: Path, count: int, most:
     assert asked == [most] * count
 
 
-@pytest.mark.parametrize(("phases", "asked", "planned"), [
-    ([{"steps": 30}, {"steps": 5}], None, 35), ([{"steps": 0, "epochs": 2.0}], [70], 70),
-    ([{"steps": 30}, {"epochs": 2.0}], [30, 12], 42), ([], [7], 7), ([{"epochs": 1.0}], None, None),
-    ([{"epochs": 1.0}], [0], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("phases", "asked", "planned"),
+    [
+        ([{"steps": 30}, {"steps": 5}], None, 35),
+        ([{"steps": 0, "epochs": 2.0}], [70], 70),
+        ([{"steps": 30}, {"epochs": 2.0}], [30, 12], 42),
+        ([], [7], 7),
+        ([{"epochs": 1.0}], None, None),
+        ([{"epochs": 1.0}], [0], None),
+    ],
+)
 def test_steps_that_were_asked_for(phases: list[Any], asked: list[int] | None, planned: int | None) -> None:
     """By the recipe, or where that counts epochs by what its data came to."""
     status = {} if asked is None else {"steps_asked": asked}
@@ -218,8 +264,17 @@ def test_steps_that_were_asked_for(phases: list[Any], asked: list[int] | None, p
 
 
 def test_runs_are_not_looked_for_where_runs_keep_their_files(tmp_path: Path) -> None:
-    for name in ("checkpoints", "weights", "tokenizer", "tensorboard", "predictions", ".hidden", "mine", "seed-10",
-                 "seed-2"):  # fmt: skip
+    for name in (
+        "checkpoints",
+        "weights",
+        "tokenizer",
+        "tensorboard",
+        "predictions",
+        ".hidden",
+        "mine",
+        "seed-10",
+        "seed-2",
+    ):
         plant(tmp_path / name / "run", [3.0])
     found = folders.find([str(tmp_path)])
     assert [path.parent.name for path in found] == ["mine", "seed-2", "seed-10"]
@@ -238,8 +293,9 @@ def test_processes_of_steps_stand_in_their_order() -> None:
     assert folders._processes({}) == [(0, 1)]
 
 
-@pytest.mark.parametrize(("names", "said"), [
-    (["a/x.txt"], "x.txt"), (["a/x.txt", "b/y.txt"], "x.txt and 1 more"), (["x", "y", "z"], "x and 2 more"), ([], ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(["a/x.txt"], "x.txt"), (["a/x.txt", "b/y.txt"], "x.txt and 1 more"), (["x", "y", "z"], "x and 2 more"), ([], "")],
+)
 def test_files_of_a_probe_in_short(names: list[str], said: str) -> None:
     assert folders._files(names) == said

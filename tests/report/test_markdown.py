@@ -11,9 +11,15 @@ from ordsmed.tell.report.markdown import markdown, statement
 from ordsmed.tell.report.page import page
 
 STORE = {
-    "verb": "encode", "fingerprint": "f1", "vocabulary": 4500, "kind": "wordpiece", "language": "en", "licence": "CC0",
-    "train": {"documents": 595, "tokens": 315010}, "validation": {"tokens": 9612},
-}  # fmt: skip
+    "verb": "encode",
+    "fingerprint": "f1",
+    "vocabulary": 4500,
+    "kind": "wordpiece",
+    "language": "en",
+    "licence": "CC0",
+    "train": {"documents": 595, "tokens": 315010},
+    "validation": {"tokens": 9612},
+}
 
 
 def test_tables_are_those_of_the_page(tmp_path: Path) -> None:
@@ -44,9 +50,11 @@ def test_the_statement_tells_data_and_compute(tmp_path: Path) -> None:
     run = plant(tmp_path / "run", falling(30), layouts=[{"from": 0, "processes": 8}])
     (run / "data.json").write_text(json.dumps({"books": STORE}))
     data, compute, software = statement(content.content([str(run)], watts=500))
-    assert data == ("**Data.** Trained on books, 315,010 tokens of 595 documents (9,612 more held out), "
-                    "wordpiece of 4,500 pieces, language en, license CC0. All runs together read 3,000 "
-                    "tokens.")  # fmt: skip
+    assert data == (
+        "**Data.** Trained on books, 315,010 tokens of 595 documents (9,612 more held out), "
+        "wordpiece of 4,500 pieces, language en, license CC0. All runs together read 3,000 "
+        "tokens."
+    )
     assert compute == (
         "**Compute.** 1 run, 0.0333 device hours in total (cpu, 1 thread), 60 GFLOP from the size of the networks; "
         "time of the final steps, without validation, saving and repeated work. Energy: 0.0167 kWh, estimated at 500 W "

@@ -70,19 +70,42 @@ def value_at(report: Any, pointer: str) -> Any:
 def several(folder: Path) -> list[str]:
     """Runs of two recipes with seeds, one that failed, trials, probes."""
     for seed in (1, 2, 3):
-        plant(folder / f"mlm-{seed}", falling(30, end=3.0 + 0.01 * seed), validations={10: 4.0, 30: 3.1},
-              recipe={"seed": seed}, layouts=[{"from": 0, "processes": 2}],
-              scores={"step": 30, "validation": 3.1 + 0.1 * seed, "mlm_right": 0.4})  # fmt: skip
-    plant(folder / "short", falling(12), recipe={"phase": [{"steps": 12, "length": 64, "rate": 0.001}]},
-          left_out=[{"first": 3, "last": 4, "why": "loss nan"}])  # fmt: skip
+        plant(
+            folder / f"mlm-{seed}",
+            falling(30, end=3.0 + 0.01 * seed),
+            validations={10: 4.0, 30: 3.1},
+            recipe={"seed": seed},
+            layouts=[{"from": 0, "processes": 2}],
+            scores={"step": 30, "validation": 3.1 + 0.1 * seed, "mlm_right": 0.4},
+        )
+    plant(
+        folder / "short",
+        falling(12),
+        recipe={"phase": [{"steps": 12, "length": 64, "learning_rate": 0.001}]},
+        left_out=[{"first": 3, "last": 4, "why": "loss nan"}],
+    )
     plant(folder / "fell", state="failed", why="out of memory", recipe={"data": "other"})
-    plant_trials(folder / "grid", [({"rate": 0.1}, 1, {"f1": 80.123456}), ({"rate": 0.2}, 1, {"f1": 70.0})])
+    plant_trials(
+        folder / "grid", [({"learning_rate": 0.1}, 1, {"f1": 80.123456}), ({"learning_rate": 0.2}, 1, {"f1": 70.0})]
+    )
     (folder / "short/scores").mkdir()
     for step, words, value in ((4, 400, 0.5), (12, 1200, 0.75)):
-        (folder / f"short/scores/pairs-{step}.json").write_text(json.dumps({
-            "accuracy": value, "probe": "pairs", "way": "causal", "files": ["a/w.txt"], "key": "k", "model": "short",
-            "errors": {"accuracy": 0.01}, "guessing": {"accuracy": 0.5}, "step": step,
-            "seen": {"words": words, "tokens": 100 * step}}))  # fmt: skip
+        (folder / f"short/scores/pairs-{step}.json").write_text(
+            json.dumps(
+                {
+                    "accuracy": value,
+                    "probe": "pairs",
+                    "way": "causal",
+                    "files": ["a/w.txt"],
+                    "key": "k",
+                    "model": "short",
+                    "errors": {"accuracy": 0.01},
+                    "guessing": {"accuracy": 0.5},
+                    "step": step,
+                    "seen": {"words": words, "tokens": 100 * step},
+                }
+            )
+        )
     return [str(folder)]
 
 
@@ -120,9 +143,16 @@ def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
 
 def test_what_a_page_tells_of_runs(tmp_path: Path) -> None:
     text = page.page(content.content(several(tmp_path / "runs")))
-    for part in ("failed: out of memory", "Skipped and rewound", "How the recipes differ: pretrain", "Trials of grid",
-                 "accuracy: pairs (causal) of w.txt", "words seen", "phase[1].steps",
-                 "3 seeds: mean, lowest to highest"):  # fmt: skip
+    for part in (
+        "failed: out of memory",
+        "Skipped and rewound",
+        "How the recipes differ: pretrain",
+        "Trials of grid",
+        "accuracy: pairs (causal) of w.txt",
+        "words seen",
+        "phase[1].steps",
+        "3 seeds: mean, lowest to highest",
+    ):
         assert html.escape(part) in text, part
 
 
@@ -145,10 +175,22 @@ def test_pictures_of_probes_show_guessing_and_leave_out_what_was_asked_first(tmp
         run = plant(tmp_path / name, [3.0])
         (run / "scores").mkdir()
         for step in steps:
-            (run / f"scores/pairs-{step}.json").write_text(json.dumps({
-                "accuracy": 60.0 + step / 10, "probe": "pairs", "way": "causal", "files": ["w.txt"], "key": "k",
-                "model": name, "errors": {"accuracy": 1.0}, "guessing": {"accuracy": 50.0}, "step": step,
-                "seen": {"words": 7 * step, "tokens": 9 * step}}))  # fmt: skip
+            (run / f"scores/pairs-{step}.json").write_text(
+                json.dumps(
+                    {
+                        "accuracy": 60.0 + step / 10,
+                        "probe": "pairs",
+                        "way": "causal",
+                        "files": ["w.txt"],
+                        "key": "k",
+                        "model": name,
+                        "errors": {"accuracy": 1.0},
+                        "guessing": {"accuracy": 50.0},
+                        "step": step,
+                        "seen": {"words": 7 * step, "tokens": 9 * step},
+                    }
+                )
+            )
     text = page.page(content.content([str(tmp_path)]))
     picture = re.search(r'<section class="small">(.*?)</section>', text, re.S)
     assert picture
@@ -191,7 +233,7 @@ def test_names_are_no_html(tmp_path: Path) -> None:
         (lambda run: (run / "status.json").write_text('{"verb": "pretrain", "layouts": 3, "left_out": [1]}'), ""),
         (lambda run: (run / "status.json").write_text('{"verb": "finetune", "steps_asked": "x"}'), ""),
     ],
-)  # fmt: skip
+)
 def test_damaged_folders_give_a_page_that_says_so(tmp_path: Path, harm: Any, told: str) -> None:
     run = plant(tmp_path / "run", [3.0, 2.0], scores={"f1": 1.0})
     harm(run)
@@ -253,10 +295,16 @@ def test_recipes_that_differ_in_the_seed_alone_are_one(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("names", "wanted"), [
-    (("run-1", "run-2"), "study"), (("runs-1", "runs-2"), "runs"), (("seed-1", "seed-2"), "study"),
-    (("a", "b"), "study"), (("bert-seed-1", "bert-seed-3"), "bert-seed"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (("run-1", "run-2"), "study"),
+        (("runs-1", "runs-2"), "runs"),
+        (("seed-1", "seed-2"), "study"),
+        (("a", "b"), "study"),
+        (("bert-seed-1", "bert-seed-3"), "bert-seed"),
+    ],
+)
 def test_seeds_are_called_by_what_their_names_begin_with(tmp_path: Path, names: tuple[str, str], wanted: str) -> None:
     """Or where that tells little by the folder they share."""
     for seed, name in enumerate(names):
@@ -301,8 +349,16 @@ def test_a_browser_shows_the_numbers_of_the_json_and_sorts_them(tmp_path: Path) 
       return {cells, up, down, panels, wide, fits: page.scrollWidth <= page.clientWidth};
     })())</script></body>"""
     (tmp_path / "p.html").write_text((tmp_path / "p.html").read_text().replace("</body>", script))
-    words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'browser'}",
-             "--window-size=320,800", "--dump-dom", (tmp_path / "p.html").as_uri()]  # fmt: skip
+    words = [
+        str(CHROMIUM),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'browser'}",
+        "--window-size=320,800",
+        "--dump-dom",
+        (tmp_path / "p.html").as_uri(),
+    ]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     except subprocess.TimeoutExpired:
@@ -380,7 +436,7 @@ def test_the_top_says_which_run_is_best_and_by_how_much(tmp_path: Path) -> None:
 def test_tasks_are_compared_by_their_score_and_seeds_by_their_mean(tmp_path: Path) -> None:
     runs = []
     for number, (rate, value) in enumerate(((1e-3, 80.0), (1e-3, 82.0), (1e-4, 84.0))):
-        recipe = {"seed": number, "rate": rate, "task": {"kind": "tag"}}
+        recipe = {"seed": number, "learning_rate": rate, "task": {"kind": "tag"}}
         scores = {"step": 1, "f1": value, "guessing": {"f1": 10.0}}
         runs.append(plant(tmp_path / f"runs/r{number}", [3.0], verb="finetune", recipe=recipe, scores=scores))
     assert "Of 2 that learned tag from the same data, the best by f1 is r2: 84.00, 3 more than runs." in " ".join(
@@ -391,8 +447,12 @@ def test_tasks_are_compared_by_their_score_and_seeds_by_their_mean(tmp_path: Pat
 
 def test_counts_are_shown_as_counts() -> None:
     assert [tables.score(value) for value in (1692784.0, 1000.0, 100.0, 1234.5, 3.25)] == [
-        "1,692,784", "1,000", "100.00", "1,234.50", "3.25",
-    ]  # fmt: skip
+        "1,692,784",
+        "1,000",
+        "100.00",
+        "1,234.50",
+        "3.25",
+    ]
 
 
 def test_a_narrow_screen_shows_the_head_of_each_cell(tmp_path: Path) -> None:

@@ -59,10 +59,16 @@ def test_a_run_whose_losses_are_numbers_at_its_beginning_alone_has_a_page(tmp_pa
     assert 'class="line c0"' in text
 
 
-@pytest.mark.parametrize(("values", "marks"), [
-    ([1.0, 1000.0], [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]), ([3.0, 60.0], [5, 10, 20, 50]),
-    ([7.0], [10]), ([1.0, 20_000.0], [1, 10, 100, 1000, 10_000]), ([0.2, 30.0], [0.2, 0.5, 1, 2, 5, 10, 20]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "marks"),
+    [
+        ([1.0, 1000.0], [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]),
+        ([3.0, 60.0], [5, 10, 20, 50]),
+        ([7.0], [10]),
+        ([1.0, 20_000.0], [1, 10, 100, 1000, 10_000]),
+        ([0.2, 30.0], [0.2, 0.5, 1, 2, 5, 10, 20]),
+    ],
+)
 def test_marks_of_a_logarithm_are_round_numbers_from_end_to_end(values: list[float], marks: list[float]) -> None:
     """One, two and five; over many decades their beginnings alone."""
     axis = plot.axis_of("step", "step", values, logarithmic=True)
@@ -70,12 +76,20 @@ def test_marks_of_a_logarithm_are_round_numbers_from_end_to_end(values: list[flo
     assert axis.low == min(values)
 
 
-@pytest.mark.parametrize(("key", "highest", "wanted"), [
-    ("hours", 0.049, (1 / 3600, "seconds of steps")), ("hours", 0.05, (1 / 60, "minutes of steps")),
-    ("hours", 2.0, (1.0, "hours of steps")), ("hours", 96.0, (1.0, "hours of steps")),
-    ("hours", 96.1, (24.0, "days of steps")), ("step", 5e9, (1.0, "x")), ("tokens", 2e9, (1e9, "x (billions)")),
-    ("tokens", 1.9e9, (1e6, "x (millions)")), ("tokens", 10.0, (1.0, "x")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "highest", "wanted"),
+    [
+        ("hours", 0.049, (1 / 3600, "seconds of steps")),
+        ("hours", 0.05, (1 / 60, "minutes of steps")),
+        ("hours", 2.0, (1.0, "hours of steps")),
+        ("hours", 96.0, (1.0, "hours of steps")),
+        ("hours", 96.1, (24.0, "days of steps")),
+        ("step", 5e9, (1.0, "x")),
+        ("tokens", 2e9, (1e9, "x (billions)")),
+        ("tokens", 1.9e9, (1e6, "x (millions)")),
+        ("tokens", 10.0, (1.0, "x")),
+    ],
+)
 def test_an_axis_counts_in_what_its_end_is_called(key: str, highest: float, wanted: tuple[float, str]) -> None:
     assert plot.scaled(key, "x", highest) == wanted
 
@@ -86,8 +100,10 @@ def test_the_band_of_two_curves_has_their_mean_between() -> None:
     other = [PlotPoint(x, y, y, y) for x, y in ((5, 10.0), (25, 6.0), (35, 2.0))]
     found = plot.band([[*one, None], other, [None]])
     assert [(p.x, p.low, p.mean, p.high) for p in found if p] == [
-        (10, 4.0, 6.5, 9.0), (20, 2.0, 4.5, 7.0), (30, 1.0, 2.5, 4.0)
-    ]  # fmt: skip
+        (10, 4.0, 6.5, 9.0),
+        (20, 2.0, 4.5, 7.0),
+        (30, 1.0, 2.5, 4.0),
+    ]
     assert plot.band([[None], []]) == []
     assert [p.x for p in plot.band([one[:1], other[1:]]) if p] == [25], "they meet nowhere"
 
@@ -98,8 +114,11 @@ def test_neighbors_are_one_point_where_there_are_too_many() -> None:
     rows += [[6.0, None, None, None], [7.0, None, None, None], [8.0, 7.5, 8.0, 8.5]]
     found = plot.bucketed(rows, 0, 4)
     assert [None if p is None else (p.x, p.low, p.mean, p.high) for p in found] == [
-        (2, 0.5, 1.5, 2.5), (4, 2.5, 3.5, 4.5), (5, 4.5, 5.0, 5.5), (8, 7.5, 8.0, 8.5)
-    ]  # fmt: skip
+        (2, 0.5, 1.5, 2.5),
+        (4, 2.5, 3.5, 4.5),
+        (5, 4.5, 5.0, 5.5),
+        (8, 7.5, 8.0, 8.5),
+    ]
     assert [p is None for p in plot.bucketed(rows, 0, 8)] == [False] * 5 + [True, True, False]
 
 

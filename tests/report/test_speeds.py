@@ -27,9 +27,13 @@ def rate(sequences: float, **changes: Any) -> Measurement:
     batch = changes.get("batch", 16)
     step = batch / sequences
     return measurement(
-        sequences_per_second=sequences, step_seconds=step, step_seconds_least=step / 2, step_seconds_most=step * 2,
-        date=f"2026-01-0{len(changes)}", **changes,
-    )  # fmt: skip
+        sequences_per_second=sequences,
+        step_seconds=step,
+        step_seconds_least=step / 2,
+        step_seconds_most=step * 2,
+        date=f"2026-01-0{len(changes)}",
+        **changes,
+    )
 
 
 LIKE_THEIRS = {"family": "electra", "width": 768, "layers": 12, "device": "NVIDIA A100-SXM4-40GB"}
@@ -39,14 +43,21 @@ AXES = Axes(published="nvidia-electra", train=((128, 3_600_000), (512, 7200)))
 @pytest.fixture
 def bench(tmp_path: Path) -> Path:
     """A folder with a table in whose last cell memory was short, and with measurements."""
-    ours = [rate(500, precision="tf32", **LIKE_THEIRS), rate(1000, precision="bf16", **LIKE_THEIRS),
-            rate(1950, precision="bf16", processes=2, batch=32, layout="2x1x1", **LIKE_THEIRS)]  # fmt: skip
+    ours = [
+        rate(500, precision="tf32", **LIKE_THEIRS),
+        rate(1000, precision="bf16", **LIKE_THEIRS),
+        rate(1950, precision="bf16", processes=2, batch=32, layout="2x1x1", **LIKE_THEIRS),
+    ]
     asked = rate(10, measure="predict", length=384, precision="fp16", batch=256, **LIKE_THEIRS)
-    told = {"batch_256": {"latency_ms": {"mean": 3.5, "90%": 4.25}, "ratio": 1.5},
-            "batch_256_padded": {"nvidia_latency_ms": {"mean": 5.125}, "nvidia_examples_per_second": 7}}  # fmt: skip
+    told = {
+        "batch_256": {"latency_ms": {"mean": 3.5, "90%": 4.25}, "ratio": 1.5},
+        "batch_256_padded": {"nvidia_latency_ms": {"mean": 5.125}, "nvidia_examples_per_second": 7},
+    }
     results = [CellResult((f"batch={one.batch}",), (one,)) for one in ours]
-    results += [CellResult((), (asked, rate(5, software="padded", length=384, batch=256)), told),
-                CellResult(("length=512",), why="no memory is left <b>")]  # fmt: skip
+    results += [
+        CellResult((), (asked, rate(5, software="padded", length=384, batch=256)), told),
+        CellResult(("length=512",), why="no memory is left <b>"),
+    ]
     folder = tmp_path / "work/bench"
     folder.mkdir(parents=True)
     files.write_json(folder / "some.json", table.summary("some", AXES, results))
@@ -85,8 +96,10 @@ def test_rows_and_what_follows_from_them(bench: Path) -> None:
     assert [row["sequences/s"] for row in rows] == ["500", "1,000", "1,950", "10"]
     assert [row["speed-up"] for row in rows] == ["", "2", "", ""]
     assert [row["weak scaling"] for row in rows] == ["1", "1", "1.95", "1"]
-    times = [dict(zip(every["latencies-0"].head, (cell.text for cell in row), strict=True))
-             for row in every["latencies-0"].rows]  # fmt: skip
+    times = [
+        dict(zip(every["latencies-0"].head, (cell.text for cell in row), strict=True))
+        for row in every["latencies-0"].rows
+    ]
     assert (times[3]["ms mean"], times[3]["ms 90%"], times[3]["ms (NVIDIA's way) mean"]) == ("3.5", "4.25", "5.125")
     assert (times[3]["length"], times[0]["ms mean"]) == ("384", "")
     assert every["work-0"].head == (
@@ -103,11 +116,15 @@ def test_rows_and_what_follows_from_them(bench: Path) -> None:
     assert every["speeds-0"].about.endswith("time to train is unknown: length 512 was not measured")
     assert "profile-0" not in every
     assert (rows[3]["padded"], rows[3]["ratio"]) == ("5", "1.5")
-    theirs = [dict(zip(every["published-0"].head, (cell.text for cell in row), strict=True))
-              for row in every["published-0"].rows]  # fmt: skip
+    theirs = [
+        dict(zip(every["published-0"].head, (cell.text for cell in row), strict=True))
+        for row in every["published-0"].rows
+    ]
     assert [(row["published on"], row["published, sequences/s"], row["hardware"]) for row in theirs[:3]] == [
-        ("A100", "533", "same"), ("V100 16 GB", "116", "other"), ("V100 32 GB", "128", "other"),
-    ]  # fmt: skip
+        ("A100", "533", "same"),
+        ("V100 16 GB", "116", "other"),
+        ("V100 32 GB", "128", "other"),
+    ]
     assert [row["ordsmed, padded"] for row in theirs if row["length"] == "384"] == ["7", "7"]
     assert [row["ms mean"] for row in theirs if row["length"] == "384"] == ["276.26", "1,451.396"]
     assert every["not-measured-0"].rows[0][1].text == "no memory is left <b>"
@@ -139,8 +156,12 @@ def test_speeds_and_runs_are_one_page(bench: Path, tmp_path: Path) -> None:
     both = content.content([str(tmp_path / "work")])
     assert [run["name"] for run in both["runs"]] == ["one"]
     assert [each["bench"] for each in both["speeds"]] == ["some", "all measurements of bert-mini"]
-    assert report.write([str(tmp_path / "work")], out=str(tmp_path / "p.html")).lines[-1].split(": ")[1].startswith(
-        "1 run and 2 speed tables, ")  # fmt: skip
+    assert (
+        report.write([str(tmp_path / "work")], out=str(tmp_path / "p.html"))
+        .lines[-1]
+        .split(": ")[1]
+        .startswith("1 run and 2 speed tables, ")
+    )
 
 
 def test_served_live_it_is_another_once_something_was_measured(bench: Path) -> None:
@@ -151,15 +172,18 @@ def test_served_live_it_is_another_once_something_was_measured(bench: Path) -> N
     assert served.state() != before
 
 
-@pytest.mark.parametrize(("name", "text", "why"), [
-    ("x.json", "{}", "is not a table of `ordsmed bench`"),
-    ("x.json", '{"bench"', "not JSON"),
-    ("x.jsonl", '{"loss": 3}\n', "x.jsonl:1"),
-    ("x.jsonl", "", "holds no measurement"),
-    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": [{"length": 1}]}', "sequences_per_second"),
-    ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": 5}', "Expected `array`, got `int`"),
-    ("x.txt", "", "is a file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("x.json", "{}", "is not a table of `ordsmed bench`"),
+        ("x.json", '{"bench"', "not JSON"),
+        ("x.jsonl", '{"loss": 3}\n', "x.jsonl:1"),
+        ("x.jsonl", "", "holds no measurement"),
+        ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": [{"length": 1}]}', "sequences_per_second"),
+        ("x.json", '{"bench": "a", "scaling": "weak", "failed": [], "rows": 5}', "Expected `array`, got `int`"),
+        ("x.txt", "", "is a file"),
+    ],
+)
 def test_what_holds_no_speeds_is_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(OrdsmedError, match=why):
@@ -216,17 +240,23 @@ def test_a_table_leaves_its_page(
     assert "| 128 | 16 |" in capsys.readouterr().out
     assert "<h1>bert-mini</h1>" in Path("work/bench/bert-mini.html").read_text()
     assert sorted(each.name for each in Path("work/bench").iterdir()) == [
-        "bert-mini.html", "bert-mini.json", "bert-mini.md", "measurements.jsonl",
-    ]  # fmt: skip
+        "bert-mini.html",
+        "bert-mini.json",
+        "bert-mini.md",
+        "measurements.jsonl",
+    ]
 
 
 COMPARED = {
-    "metric": "validation", "verdict": "no difference shown",
+    "metric": "validation",
+    "verdict": "no difference shown",
     "over": {"count": 2, "mean": -0.25, "deviation": 0.125, "interval": [-1.4, 0.9], "least": -0.3, "most": -0.2},
     "pairs": [{"seed": seed, "first": 2.5, "second": 2.25, "difference": -0.25} for seed in (1, 2)],
-    "recipes": [{"name": "one", "left_out": [{"seed": 3, "why": "it <b>diverged</b>"}]},
-                {"name": "two", "left_out": []}],
-}  # fmt: skip
+    "recipes": [
+        {"name": "one", "left_out": [{"seed": 3, "why": "it <b>diverged</b>"}]},
+        {"name": "two", "left_out": []},
+    ],
+}
 
 
 def test_two_recipes_compared_by_seeds_stand_on_the_page(tmp_path: Path) -> None:

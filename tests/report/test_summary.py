@@ -13,11 +13,24 @@ from kit.planted_runs import falling, plant
 from ordsmed.cli import main
 from ordsmed.tell.report import content, page, ranking, report, samples, summary, tables
 
-STORE = {"mine": {"fingerprint": "f", "train": {"tokens": 900, "documents": 5, "words": 500_000},
-                  "validation": {"tokens": 9},
-                  "language": "nb", "dropped": {"duplicates": 2}, "left_out": {"empty": 1}}}  # fmt: skip
-SCORES = {"step": 30, "validation": 3.1, "mlm": 3.1, "mlm_right": 0.3124, "unigram": 5.5,
-          "guessing": {"validation": 5.5, "mlm": 5.5, "mlm_right": 0.051}}  # fmt: skip
+STORE = {
+    "mine": {
+        "fingerprint": "f",
+        "train": {"tokens": 900, "documents": 5, "words": 500_000},
+        "validation": {"tokens": 9},
+        "language": "nb",
+        "dropped": {"duplicates": 2},
+        "left_out": {"empty": 1},
+    }
+}
+SCORES = {
+    "step": 30,
+    "validation": 3.1,
+    "mlm": 3.1,
+    "mlm_right": 0.3124,
+    "unigram": 5.5,
+    "guessing": {"validation": 5.5, "mlm": 5.5, "mlm_right": 0.051},
+}
 
 
 def planted(folder: Path, **how: Any) -> Path:
@@ -76,9 +89,15 @@ def test_no_step_no_sentence_and_of_many_runs_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("count", "told"),
-    [(999, "999"), (94_999, "94,999"), (500_000, "0.5 million"), (3_462_000, "3.5 million"), (124e6, "124 million"),
-     (3.3e9, "3.3 billion")],
-)  # fmt: skip
+    [
+        (999, "999"),
+        (94_999, "94,999"),
+        (500_000, "0.5 million"),
+        (3_462_000, "3.5 million"),
+        (124e6, "124 million"),
+        (3.3e9, "3.3 billion"),
+    ],
+)
 def test_numbers_are_said_as_people_do(count: float, told: str) -> None:
     assert summary.large(count) == told
 

@@ -103,9 +103,14 @@ def test_a_narrow_beam_has_only_its_own_pairs() -> None:
     every = np.ones((1, 9), bool)
     ends = np.array([[[6, 2], [2, 8]]])
     found = beams(
-        np.array([[-1.0, -2.0]]), np.array([[4, 1]]), np.array([[[-0.5, -0.1], [-0.2, -3.0]]]), ends, every, every,
+        np.array([[-1.0, -2.0]]),
+        np.array([[4, 1]]),
+        np.array([[[-0.5, -0.1], [-0.2, -3.0]]]),
+        ends,
+        every,
+        every,
         Decoding(),
-    )  # fmt: skip
+    )
     assert listed(found) == [(-1.5, 4, 6), (-2.2, 1, 2), (-5.0, 1, 8)]  # 4 to 2 ends before it begins
 
 
@@ -179,9 +184,9 @@ def test_nothing_to_answer_with(refuse: bool, joint: bool, tmp_path: Path) -> No
     decoding = Decoding(refuse=refuse, threshold=100.0)
     scores = np.zeros((1, 6), np.float32)
     beam = (scores[:, :2], np.array([[1, 2]]), np.zeros((1, 2, 2)), np.ones((1, 2, 2), int))
-    candidates = beams(*beam, none, none, decoding, scores[:, 0]) if joint else independent(
-        scores, scores, none, none, decoding
-    )  # fmt: skip
+    candidates = (
+        beams(*beam, none, none, decoding, scores[:, 0]) if joint else independent(scores, scores, none, none, decoding)
+    )
     empty = Passage("empty", "", np.array([], int), np.array([], int))
     asked = [empty, passage("unseen", "unseen")]  # of the second no window came
     found = pool(asked, np.array([0]), np.array([-1]), candidates, decoding, joint=joint)
@@ -281,9 +286,13 @@ def test_scores_that_are_no_numbers_are_refused(bad: float) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"n_best": 0}, "n_best: found 0"), ({"longest": 0}, "longest"), ({"search": "x"}, "search"),
-     ({"threshold": math.nan}, "threshold")],
-)  # fmt: skip
+    [
+        ({"n_best": 0}, "n_best: found 0"),
+        ({"longest": 0}, "longest"),
+        ({"search": "x"}, "search"),
+        ({"threshold": math.nan}, "threshold"),
+    ],
+)
 def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Decoding(**settings)

@@ -13,8 +13,9 @@ from ordsmed.learn.score.bands import bands
 def test_each_step_is_a_stretch_where_there_are_few() -> None:
     found = bands([[(1, 3.0), (2, 2.0)], [(1, 5.0), (2, 2.5)]])
     assert [(one.step, one.over.mean, one.over.least, one.over.most) for one in found] == [
-        (1.0, 4.0, 3.0, 5.0), (2.0, 2.25, 2.0, 2.5)
-    ]  # fmt: skip
+        (1.0, 4.0, 3.0, 5.0),
+        (2.0, 2.25, 2.0, 2.5),
+    ]
     assert found[0].over.deviation == pytest.approx(math.sqrt(2))
 
 

@@ -30,10 +30,21 @@ def test_published_tables_come_out(values: list[float], mean: float, deviation: 
     assert (over.count, over.least, over.most) == (5, min(values), max(values))
 
 
-@pytest.mark.parametrize(("level", "freedom", "value"), [
-    (0.95, 1, 12.706), (0.95, 2, 4.303), (0.95, 3, 3.182), (0.95, 4, 2.776), (0.95, 9, 2.262), (0.95, 30, 2.042),
-    (0.9, 4, 2.132), (0.99, 5, 4.032), (0.5, 1, 1.0), (0.0, 7, 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("level", "freedom", "value"),
+    [
+        (0.95, 1, 12.706),
+        (0.95, 2, 4.303),
+        (0.95, 3, 3.182),
+        (0.95, 4, 2.776),
+        (0.95, 9, 2.262),
+        (0.95, 30, 2.042),
+        (0.9, 4, 2.132),
+        (0.99, 5, 4.032),
+        (0.5, 1, 1.0),
+        (0.0, 7, 0.0),
+    ],
+)
 def test_students_t_is_that_of_printed_tables(level: float, freedom: int, value: float) -> None:
     assert seeds.student_t(level, freedom) == pytest.approx(value, abs=6e-4)
 

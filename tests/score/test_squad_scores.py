@@ -160,8 +160,12 @@ def test_details() -> None:
     }
     found = official.details(given, guesses | {"long": "because"})
     assert {kind: rows["total"] for kind, rows in found["kind of answer"].items()} == {
-        "number": 4, "date": 4, "name": 2 + len(ASKED), "other phrase": 3, "no answer": 2,
-    }  # fmt: skip
+        "number": 4,
+        "date": 4,
+        "name": 2 + len(ASKED),
+        "other phrase": 3,
+        "no answer": 2,
+    }
     totals = {"how many": 2, "who": 14, "what": 1, "when": 1, "why": 2, "how": 1, "other": 2}
     assert {kind: rows["total"] for kind, rows in found["question word"].items()} == totals
     lengths = {"1 to 5 words": 20, "6 to 10 words": 1, "16 to 20 words": 1, "more than 20 words": 1}
@@ -184,19 +188,40 @@ def test_question_words(question: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "length"),
-    [(0, "1 to 5 words"), (1, "1 to 5 words"), (5, "1 to 5 words"), (6, "6 to 10 words"), (10, "6 to 10 words"),
-     (11, "11 to 15 words"), (15, "11 to 15 words"), (16, "16 to 20 words"), (20, "16 to 20 words"),
-     (21, "more than 20 words"), (99, "more than 20 words")],
-)  # fmt: skip
+    [
+        (0, "1 to 5 words"),
+        (1, "1 to 5 words"),
+        (5, "1 to 5 words"),
+        (6, "6 to 10 words"),
+        (10, "6 to 10 words"),
+        (11, "11 to 15 words"),
+        (15, "11 to 15 words"),
+        (16, "16 to 20 words"),
+        (20, "16 to 20 words"),
+        (21, "more than 20 words"),
+        (99, "more than 20 words"),
+    ],
+)
 def test_lengths_of_questions(count: int, length: str) -> None:
     assert list(official.details([asked("a", "x", question="w " * count)], {})["question length"]) == [length]
 
 
 MORE_KINDS = {
-    "mai 17": "date", "May": "date", "may be so": "other phrase", "in 1814": "date", "$1814": "number",
-    "12/24": "number", "1.5.1900": "date", "10 of them": "number", "Anna of the hills": "other phrase",
-    "Per of Os": "name", "the": "other phrase", "A Big House": "name", "20th": "number", "the 20th": "other phrase",
-}  # fmt: skip
+    "mai 17": "date",
+    "May": "date",
+    "may be so": "other phrase",
+    "in 1814": "date",
+    "$1814": "number",
+    "12/24": "number",
+    "1.5.1900": "date",
+    "10 of them": "number",
+    "Anna of the hills": "other phrase",
+    "Per of Os": "name",
+    "the": "other phrase",
+    "A Big House": "name",
+    "20th": "number",
+    "the 20th": "other phrase",
+}
 
 
 def test_more_kinds_of_answers() -> None:

@@ -34,8 +34,9 @@ def rows(served: Running, name: str, *words: str) -> list[dict[str, Any]]:
 def test_every_cell_is_asked_and_kept(served: Running, folders: dict[str, Path]) -> None:
     short = rows(served, "bert", "words=[3]")
     assert [(row["words"], row["clients"], row["requests"], row["unanswered"]) for row in short] == [
-        (3, 1, 6, 0), (3, 4, 6, 0),
-    ]  # fmt: skip
+        (3, 1, 6, 0),
+        (3, 4, 6, 0),
+    ]
     tokenizer = ordsmed.open(folders["bert"], device="cpu").trained.tokenizer
     texts = [*serving.sentences(3, 6)]
     assert len(set(texts)) == 6

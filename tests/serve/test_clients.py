@@ -33,15 +33,35 @@ from ordsmed.weights.foreign import Networks
 Local = dict[str, ordsmed.OpenModel]
 HUB = {"user-agent": "unknown/None; hf_hub/2.4.0; python/3.11.7"}
 GENERATED = {  # text_generation's parameters
-    "do_sample": False, "max_new_tokens": 20, "repetition_penalty": None, "frequency_penalty": None,
-    "return_full_text": False, "stop": [], "seed": None, "temperature": None, "top_k": None, "top_p": None,
-    "truncate": None, "typical_p": None, "best_of": None, "watermark": False, "details": True,
-    "decoder_input_details": False, "top_n_tokens": None, "grammar": None,
-}  # fmt: skip
+    "do_sample": False,
+    "max_new_tokens": 20,
+    "repetition_penalty": None,
+    "frequency_penalty": None,
+    "return_full_text": False,
+    "stop": [],
+    "seed": None,
+    "temperature": None,
+    "top_k": None,
+    "top_p": None,
+    "truncate": None,
+    "typical_p": None,
+    "best_of": None,
+    "watermark": False,
+    "details": True,
+    "decoder_input_details": False,
+    "top_n_tokens": None,
+    "grammar": None,
+}
 LANGCHAIN = {
-    "do_sample": False, "max_new_tokens": 8, "return_full_text": False, "stop": [], "temperature": 0.8,
-    "top_p": 0.95, "typical_p": 0.95, "watermark": False,
-}  # fmt: skip
+    "do_sample": False,
+    "max_new_tokens": 8,
+    "return_full_text": False,
+    "stop": [],
+    "temperature": 0.8,
+    "top_p": 0.95,
+    "typical_p": 0.95,
+    "watermark": False,
+}
 TALK = {"messages": [{"role": "user", "content": "the", "name": None, "tool_calls": None}], "max_tokens": None}
 DEFAULTS: list[tuple[str, dict[str, Any], int, str]] = [  # path, body, status, a part of the answer
     ("/bert/embed", {"inputs": ["a cat"], "truncate": True}, 200, "[["),  # llama-index
@@ -59,19 +79,42 @@ DEFAULTS: list[tuple[str, dict[str, Any], int, str]] = [  # path, body, status, 
     ("/gpt2", {"inputs": "a cat"}, 200, '[{"generated_text"'),
     ("/bert", {"inputs": "a cat"}, 400, "name the task by its path: /bert/fill-mask, /bert/feature-extraction"),
     ("/gpt2", {"inputs": "a", "parameters": {"function_to_apply": "softmax"}}, 400, "this one can generate, score"),
-    ("/gpt2", {"inputs": "a", "parameters": {"candidate_labels": ["x"], "multi_label": False}}, 404,
-     "no task `zero-shot-classification`; wanted one of fill-mask, token-classification"),
+    (
+        "/gpt2",
+        {"inputs": "a", "parameters": {"candidate_labels": ["x"], "multi_label": False}},
+        404,
+        "no task `zero-shot-classification`; wanted one of fill-mask, token-classification",
+    ),
     ("/gpt2", {"inputs": "a", "parameters": {"src_lang": "x"}}, 404, "no task `translation`"),
     ("/bert", {"inputs": {"query": "a", "table": {"a": ["1"]}}, "parameters": {}}, 404, "`table-question-answering`"),
     ("/gpt2", {"inputs": "a", "parameters": {"top_n_tokens": 3}}, 400, "top_n_tokens: is not done here"),
     ("/gpt2", {"inputs": "a", "parameters": {"best_of": 1, "max_new_tokens": 2}}, 200, "generated_text"),
     ("/gpt2/v1/chat/completions", {"model": "tgi", **TALK}, 400, "POST /v1/completions answers it"),
     ("/v1/chat/completions", {"model": "gpt2", **TALK}, 400, "`gpt2` continues texts"),
-    ("/v1/completions", {"model": "gpt2", "prompt": ["a"], "frequency_penalty": 0, "logprobs": None, "max_tokens": 9,
-                         "n": 1, "presence_penalty": 0, "seed": None, "temperature": 0.7, "top_p": 1}, 200, "cmpl-"),
-    ("/v1/embeddings", {"model": "bert", "input": ["a"], "encoding_format": None, "user": None, "extra": None}, 200,
-     '"embedding":['),
-]  # fmt: skip
+    (
+        "/v1/completions",
+        {
+            "model": "gpt2",
+            "prompt": ["a"],
+            "frequency_penalty": 0,
+            "logprobs": None,
+            "max_tokens": 9,
+            "n": 1,
+            "presence_penalty": 0,
+            "seed": None,
+            "temperature": 0.7,
+            "top_p": 1,
+        },
+        200,
+        "cmpl-",
+    ),
+    (
+        "/v1/embeddings",
+        {"model": "bert", "input": ["a"], "encoding_format": None, "user": None, "extra": None},
+        200,
+        '"embedding":[',
+    ),
+]
 
 
 def ask(served: Running, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
@@ -144,9 +187,16 @@ def test_long_texts_are_cut_where_they_may_be_and_it_is_reported(served: Running
 
 @pytest.mark.parametrize(
     ("text", "count", "rest"),
-    [("ab cd ef", 2, "ef"), ("ab cd ef", 4, "cd ef"), ("ab cd ef", 9, "ab cd ef"), ("abcdef", 2, "ef"),
-     ("ab cdef", 2, "ef"), ("ab cd", 0, ""), ("ab cd ", 2, "cd ")],
-)  # fmt: skip
+    [
+        ("ab cd ef", 2, "ef"),
+        ("ab cd ef", 4, "cd ef"),
+        ("ab cd ef", 9, "ab cd ef"),
+        ("abcdef", 2, "ef"),
+        ("ab cdef", 2, "ef"),
+        ("ab cd", 0, ""),
+        ("ab cd ", 2, "cd "),
+    ],
+)
 def test_the_end_of_a_text_begins_with_a_word_where_there_is_one(text: str, count: int, rest: str) -> None:
     """Of tokens of one character."""
     assert _last_tokens(text, [number for number, sign in enumerate(text) if sign != " "], count) == rest

@@ -204,9 +204,14 @@ def test_a_closed_connection_is_forgotten(folders: dict[str, Path], monkeypatch:
 
 @pytest.mark.parametrize(
     ("files", "wanted", "total"),
-    [((256, 4_096), (1_306, 4_096), 1_000), ((256, 1_024), (1_024, 1_024), 718), ((9_999, -1), None, 1_000),
-     ((256, resource.RLIM_INFINITY), (1_306, resource.RLIM_INFINITY), 1_000), ((64, 64), (64, 64), 1)],
-)  # fmt: skip
+    [
+        ((256, 4_096), (1_306, 4_096), 1_000),
+        ((256, 1_024), (1_024, 1_024), 718),
+        ((9_999, -1), None, 1_000),
+        ((256, resource.RLIM_INFINITY), (1_306, resource.RLIM_INFINITY), 1_000),
+        ((64, 64), (64, 64), 1),
+    ],
+)
 def test_open_files_are_as_many_as_connections_need(
     files: tuple[int, int], wanted: tuple[int, int] | None, total: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

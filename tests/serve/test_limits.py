@@ -32,15 +32,24 @@ from ordsmed.serve.batcher import BatchLimits
 schemathesis: Any = Lazy("schemathesis")
 DEEP = b"[" * 10_000
 BODIES = {  # none of them is a request of any path
-    "nothing": b"", "cut": b'{"inputs": "the [MA', "no JSON": b"inputs=the+fox", "null": b"null", "a number": b"1e400",
-    "a list": b"[]", "deep": DEEP, "deep inside": b'{"inputs": ' + DEEP, "deep and whole": DEEP + b"]" * 10_000,
-    "not a number": b'{"inputs": NaN, "texts": Infinity}', "bytes": b'{"inputs": "\xff\xfe"}',
+    "nothing": b"",
+    "cut": b'{"inputs": "the [MA',
+    "no JSON": b"inputs=the+fox",
+    "null": b"null",
+    "a number": b"1e400",
+    "a list": b"[]",
+    "deep": DEEP,
+    "deep inside": b'{"inputs": ' + DEEP,
+    "deep and whole": DEEP + b"]" * 10_000,
+    "not a number": b'{"inputs": NaN, "texts": Infinity}',
+    "bytes": b'{"inputs": "\xff\xfe"}',
     "half a pair": b'{"inputs": "\\ud800", "texts": "\\ud800", "input": "\\ud800", "prompt": "\\ud800"}',
-    "a key twice, wrong": b'{"inputs": 1, "inputs": {}}', "a large number": b'{"inputs": ' + b"9" * 5_000 + b"}",
+    "a key twice, wrong": b'{"inputs": 1, "inputs": {}}',
+    "a large number": b'{"inputs": ' + b"9" * 5_000 + b"}",
     "an unknown field": b'{"inputs": "a", "texts": "a", "nonsense": 1}',
     "empty": b'{"inputs": [], "texts": [], "input": [], "pairs": [], "sentences": [], "query": "", "ids": []}',
     "wrong inside": b'{"inputs": [1.5], "texts": [null], "input": [true], "prompt": [{}], "ids": [[-1]]}',
-}  # fmt: skip
+}
 
 
 def paths(served: Running) -> list[str]:
@@ -366,8 +375,9 @@ def test_a_server_that_stops_closes_each_connection_with_its_answer(folders: dic
         served.server.closing = True
         answers = [client.get(path) for path in ("/health", "/v1/models")]
         assert [(answer.status_code, answer.headers.get("connection")) for answer in answers] == [
-            (200, "close"), (503, "close"),
-        ]  # fmt: skip
+            (200, "close"),
+            (503, "close"),
+        ]
 
 
 def test_connections_that_began_before_the_port_was_closed_are_answered(folders: dict[str, Path]) -> None:

@@ -231,9 +231,10 @@ def test_tags_of_words_are_spans(page: Browser) -> None:
         script, ["B-PER", "I-PER", "O", "O", "O", "B-LOC", "B-LOC"], ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
     )
     assert iob == [
-        ["Anna  Berg", "PER", "c0", "PER: 50.0 %"], ["Bergen", "LOC", "c1", "LOC: 50.0 %"],
+        ["Anna  Berg", "PER", "c0", "PER: 50.0 %"],
+        ["Bergen", "LOC", "c1", "LOC: 50.0 %"],
         ["Norway", "LOC", "c1", "LOC: 50.0 %"],
-    ]  # fmt: skip
+    ]
     assert page.run(script, ["O"] * 7, ["O"]) == []
     plain = page.run(script, ["NOUN", "NOUN", "VERB", "O", "O", "NOUN", "NOUN"], ["NOUN", "VERB"])
     assert [row[0] for row in plain] == ["Anna", "Berg", "was", "Bergen", "Norway"]
@@ -342,10 +343,13 @@ def test_on_a_telephone_nothing_is_wider_than_the_screen_and_dark_is_dark(page: 
     page.scheme("dark")
     wide = " ".join(["word"] * 30) + "\n" + "long" * 60
     for view, model, fields in (
-        ("fill", "bert", {"text": f"{wide} [MASK]"}), ("write", "gpt2", {"text": wide, "tokens": 3}),
-        ("surprisal", "bert&gpt2", {"text": "the default value is set"}), ("tag", "tag", {"text": "w80 w90 w7"}),
-        ("training", "bert&gpt2", {}), ("neighbors", "bert", {"first": "it", "rest": wide}),
-    ):  # fmt: skip
+        ("fill", "bert", {"text": f"{wide} [MASK]"}),
+        ("write", "gpt2", {"text": wide, "tokens": 3}),
+        ("surprisal", "bert&gpt2", {"text": "the default value is set"}),
+        ("tag", "tag", {"text": "w80 w90 w7"}),
+        ("training", "bert&gpt2", {}),
+        ("neighbors", "bert", {"first": "it", "rest": wide}),
+    ):
         ask(page, view, *model.split("&"), **fields)
         assert page.run("return document.documentElement.scrollWidth") <= 360, view
     colors = page.run("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")

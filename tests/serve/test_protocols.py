@@ -191,8 +191,12 @@ def test_hugging_face_fills(served: Running, local: Local) -> None:
 
 def test_hugging_face_tags_answers_and_classifies(served: Running, local: Local) -> None:
     tagged = local["tag"].tag(WORDS[0])
-    words = post(served, "/tag/token-classification", inputs=WORDS[0],
-                 parameters={"aggregation_strategy": "none", "ignore_labels": []})  # fmt: skip
+    words = post(
+        served,
+        "/tag/token-classification",
+        inputs=WORDS[0],
+        parameters={"aggregation_strategy": "none", "ignore_labels": []},
+    )
     assert [(each["word"], each["entity"], each["score"]) for each in words] == [
         *zip(tagged.words, tagged.tags, tagged.probabilities, strict=True)
     ]
@@ -267,8 +271,10 @@ def test_classes_and_ranks(served: Running, local: Local) -> None:
 def test_tokens_and_back(served: Running, local: Local) -> None:
     [tokens] = post(served, "/bert/tokenize", inputs="newts ran", add_special_tokens=False)
     assert [(each["text"], each["start"], each["stop"]) for each in tokens] == [
-        ("newt", 0, 4), ("##s", 4, 5), ("ran", 6, 9),
-    ]  # fmt: skip
+        ("newt", 0, 4),
+        ("##s", 4, 5),
+        ("ran", 6, 9),
+    ]
     assert post(served, "/bert/decode", ids=[each["id"] for each in tokens]) == ["newts ran"]
 
 
@@ -277,9 +283,12 @@ def test_tokens_and_back(served: Running, local: Local) -> None:
 
 def test_texts_are_scored(served: Running, local: Local) -> None:
     ways = {
-        "bert": ("masked", "word"), "gpt2": ("causal",), "elmo": ("forward", "backward", ""),
-        "hybrid": ("causal", "masked", "word", ""), "diffusion": ("masked", ""),
-    }  # fmt: skip
+        "bert": ("masked", "word"),
+        "gpt2": ("causal",),
+        "elmo": ("forward", "backward", ""),
+        "hybrid": ("causal", "masked", "word", ""),
+        "diffusion": ("masked", ""),
+    }
     for name, way in [(name, way) for name, several in ways.items() for way in several]:
         [answer] = post(served, f"/{name}/score", texts=TEXTS, way=way)
         scored = local[name].score(TEXTS, way=way)
@@ -345,9 +354,11 @@ def test_the_verb_tells_surprisal(tiny_run: Any, capsys: pytest.CaptureFixture[s
     rows = [line.split("\t") for line in lines(text, "it", "--tsv", "--tokens", "--step", "all")]
     by_step = {at.step: at.score([text, "it"]) for at in model.at_steps()}
     assert [(int(step), int(n), float(bits), word) for step, n, _, _, _, bits, word in rows[1:]] == [
-        (step, n, of.bits, of.text.strip()) for step, both in by_step.items() for n, each in enumerate(both, 1)
+        (step, n, of.bits, of.text.strip())
+        for step, both in by_step.items()
+        for n, each in enumerate(both, 1)
         for of in each.tokens
-    ]  # fmt: skip
+    ]
     with pytest.raises(SystemExit):
         main([*place, text, "--step", "0,7"])
     assert "--step: found 7, which" in capsys.readouterr().err

@@ -43,8 +43,13 @@ def test_what_lacks_says_why_as_a_recipe_would_be_refused(made: dict[str, featur
     )
     assert "elmo has no plan for it" in made["split layers (tensor parallel)"].cells["elmo"].detail
     assert "nothing to compile" in made["compile"].cells["elmo"].detail
-    assert all(cell.detail for each in made.values() if each.group in ("learns", "layouts")
-               for cell in each.cells.values() if not cell.has)  # fmt: skip
+    assert all(
+        cell.detail
+        for each in made.values()
+        if each.group in ("learns", "layouts")
+        for cell in each.cells.values()
+        if not cell.has
+    )
 
 
 def test_files_and_recipes_are_those_there_are(made: dict[str, features.Feature]) -> None:

@@ -28,8 +28,11 @@ def test_a_checkpoint_of_tensorflow(tmp_path: Path) -> None:
         told = show(name)
         assert told[0] == f"{name}: google_bert"
         assert {'  kind = "bert"', "  width = 8", "  layers = 2", "  learned: mlm_nsp"} <= set(told)
-        assert told[-3:] == ["  1,866 numbers", "  tokenizer: wordpiece, 40 pieces",
-                             "  3 tensors of its optimizer are left out"]  # fmt: skip
+        assert told[-3:] == [
+            "  1,866 numbers",
+            "  tokenizer: wordpiece, 40 pieces",
+            "  3 tensors of its optimizer are left out",
+        ]
     assert [path.name for path in tmp_path.iterdir()] == ["bert"]
 
 
@@ -77,8 +80,9 @@ def test_a_published_name_and_one_that_leads_nowhere(tmp_path: Path) -> None:
         show("bert")
 
 
-def test_a_folder_for_what_names_led_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                        capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+def test_a_folder_for_what_names_led_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """--cache-dir holds it: the second time the first place may be gone."""
     monkeypatch.setenv("ORDSMED_CACHE", "elsewhere")  # the flag comes first; and the test leaves nothing behind
     foreign_files.google_bert(tmp_path / "bert")

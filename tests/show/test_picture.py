@@ -64,9 +64,15 @@ def test_nothing_to_draw(tmp_path: Path, losses: list[float]) -> None:
 def trials(*scores: float, steps: bool = False, guessing: float = 50.0) -> dict[str, Any]:
     key = "step" if steps else "rate"
     rows = [
-        {"setting": {key: place}, "seeds": [1], "scores": {"f1": {"mean": score, "best": score, "deviation": NAN}},
-         "guessing": {"f1": {"mean": guessing}}, "best": False} for place, score in enumerate(scores)
-    ]  # fmt: skip
+        {
+            "setting": {key: place},
+            "seeds": [1],
+            "scores": {"f1": {"mean": score, "best": score, "deviation": NAN}},
+            "guessing": {"f1": {"mean": guessing}},
+            "best": False,
+        }
+        for place, score in enumerate(scores)
+    ]
     made = [{"trial": "t", "setting": row["setting"], "scores": {"f1": row["scores"]["f1"]["mean"]}} for row in rows]
     return {"score": "f1", "settings": rows, "trials": made}
 
@@ -147,9 +153,13 @@ def test_a_smooth_line_is_means_of_about_sixty_stretches() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "wanted"),
-    [(0, 10, [0, 2, 4, 6, 8, 10]), (0.9, 1.6, [1.0, 1.2, 1.4, 1.6]), (0, 1300, [0, 250, 500, 750, 1000, 1250]),
-     (-3, 3, [-3, -2, -1, 0, 1, 2, 3])],
-)  # fmt: skip
+    [
+        (0, 10, [0, 2, 4, 6, 8, 10]),
+        (0.9, 1.6, [1.0, 1.2, 1.4, 1.6]),
+        (0, 1300, [0, 250, 500, 750, 1000, 1250]),
+        (-3, 3, [-3, -2, -1, 0, 1, 2, 3]),
+    ],
+)
 def test_marks_are_round_numbers(low: float, high: float, wanted: list[float]) -> None:
     assert chart.marks(low, high, 6) == wanted
 
@@ -167,10 +177,14 @@ def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
 
 def compared(setting: str, *means: tuple[Any, float, float]) -> dict[str, Any]:
     rows = [
-        {"setting": {setting: value}, "scores": {"f1": {"mean": mean, "best": mean + by, "deviation": by}},
-         "guessing": {"f1": {"mean": 10.0}}, "best": mean == max(m for _, m, _ in means)}
+        {
+            "setting": {setting: value},
+            "scores": {"f1": {"mean": mean, "best": mean + by, "deviation": by}},
+            "guessing": {"f1": {"mean": 10.0}},
+            "best": mean == max(m for _, m, _ in means),
+        }
         for value, mean, by in means
-    ]  # fmt: skip
+    ]
     trials = [
         {"setting": {setting: value}, "scores": {"f1": mean + sign * by}}
         for value, mean, by in means
@@ -190,8 +204,9 @@ def test_trials_side_by_side(tmp_path: Path) -> None:
     x = lambda value: left + (value - a) / (b - a) * (right - left)  # noqa: E731
     assert [dot[0] for dot in found.dots] == pytest.approx([x(58), x(62), x(75), x(85)], abs=0.3)
     assert [[p[0] for p in curve] for curve in found.curves] == [
-        pytest.approx([x(58), x(62)], abs=0.3), pytest.approx([x(75), x(85)], abs=0.3),
-    ]  # fmt: skip
+        pytest.approx([x(58), x(62)], abs=0.3),
+        pytest.approx([x(75), x(85)], abs=0.3),
+    ]
     assert found.dots[0][1] < found.dots[2][1], "in their order from above"
 
 

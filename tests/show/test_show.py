@@ -20,7 +20,7 @@ from ordsmed.train.mesh.layout import Layout
 
 
 def phase(steps: int, length: int = 8, batch: int = 2, **more: Any) -> Phase:
-    return Phase(steps=steps, length=length, batch=batch, rate=1.0, **more)
+    return Phase(steps=steps, length=length, batch=batch, learning_rate=1.0, **more)
 
 
 @pytest.mark.parametrize(("count", "said"), [(3, "t0 t1 t2"), (5, "t0 t1 t2 ... and 2 others")])
@@ -42,7 +42,11 @@ def test_an_imported_folder_is_told_by_its_settings_and_size(tmp_path: Path) -> 
     (tmp_path / "settings.toml").write_text('[model]\nkind = "bert"\n')
     save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5)}, tmp_path / "model.safetensors")
     assert show.show(str(tmp_path)) == [
-        f"{tmp_path}: weights without a run", "  [model]", '  kind = "bert"', "17 numbers"]  # fmt: skip
+        f"{tmp_path}: weights without a run",
+        "  [model]",
+        '  kind = "bert"',
+        "17 numbers",
+    ]
     with pytest.raises(RecipeError, match="is a folder, but width=3 is given; wanted no override"):
         show.show(str(tmp_path), ["width=3"])
 
@@ -60,8 +64,11 @@ def test_of_a_folder_whose_data_are_gone_its_state_is_told(tmp_path: Path, monke
     plan = SimpleNamespace(read=gone)
     monkeypatch.setitem(show.PLANS, "encode", plan)
     assert show.show(str(tmp_path)) == [
-        f"{tmp_path}: encode", "state: done", "cost: unknown: store: no such folder",
-        f"settings: `ordsmed show {tmp_path} --settings`"]  # fmt: skip
+        f"{tmp_path}: encode",
+        "state: done",
+        "cost: unknown: store: no such folder",
+        f"settings: `ordsmed show {tmp_path} --settings`",
+    ]
     own = show.show(str(tmp_path), own_settings=True)
     rest = f"settings at their defaults: `ordsmed show {tmp_path} --all`"
     assert own[3:] == ["", "  [layout]", "  shard = 1", rest]
@@ -81,9 +88,14 @@ def test_which_documents_a_step_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     train = SimpleNamespace(tokens=np.arange(100), lexicon=None, document_starts=np.array([0, 10]))
     told = SimpleNamespace(decode=lambda ids: f"ids {ids[0]} to {ids[-1]}", fingerprint="own")
-    recipe = SimpleNamespace(phase=(phase(3), phase(4, batch=5)), sources=["corpus"], seed=9, tokenizer=None,
-                             data_of=lambda index: {"corpus": 1.0},
-                             objective_of=lambda index: SimpleNamespace(rows=rows))  # fmt: skip
+    recipe = SimpleNamespace(
+        phase=(phase(3), phase(4, batch=5)),
+        sources=["corpus"],
+        seed=9,
+        tokenizer=None,
+        data_of=lambda index: {"corpus": 1.0},
+        objective_of=lambda index: SimpleNamespace(rows=rows),
+    )
     Run(tmp_path).set(verb="pretrain", phases_before=2)
     monkeypatch.setattr(show.run, "read_recipe", lambda *_: recipe)
     monkeypatch.setattr(show.run, "obtain", lambda *_: tmp_path)

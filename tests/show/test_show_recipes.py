@@ -51,7 +51,7 @@ device = "cpu"
 steps = 3
 length = 32
 batch = 8
-rate = 1e-3
+learning_rate = 1e-3
 """
 
 
@@ -77,11 +77,14 @@ def tuning() -> Path:
 @pytest.mark.parametrize(
     ("table", "verb"),
     [
-        ({"measure": "finetune", "task": {}}, "bench"), ({"phase": [], "tokenizer": "x"}, "pretrain"),
-        ({"task": {}, "tokenizer": "x"}, "finetune"), ({"source": {}}, "corpus"),
-        ({"tokenizer": {"kind": "bpe"}, "corpus": "x"}, "tokenizer"), ({"tokenizer": "x", "corpus": "x"}, "encode"),
+        ({"measure": "finetune", "task": {}}, "bench"),
+        ({"phase": [], "tokenizer": "x"}, "pretrain"),
+        ({"task": {}, "tokenizer": "x"}, "finetune"),
+        ({"source": {}}, "corpus"),
+        ({"tokenizer": {"kind": "bpe"}, "corpus": "x"}, "tokenizer"),
+        ({"tokenizer": "x", "corpus": "x"}, "encode"),
     ],
-)  # fmt: skip
+)
 def test_a_recipe_s_verb_is_known_by_its_keys(table: dict[str, Any], verb: str) -> None:
     assert show._verb(table, "r") == verb
 
@@ -155,8 +158,12 @@ def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
     assert found[5].startswith("network: ")
     assert found[5].endswith(" parameters with its head")
     assert [line.partition(":")[0] for line in found[6:]] == [
-        "layout", "phase 1", "layout.precision", "attention", "memory a rank"
-    ]  # fmt: skip
+        "layout",
+        "phase 1",
+        "layout.precision",
+        "attention",
+        "memory a rank",
+    ]
     assert found[7].endswith("batch = micro 8 x accumulation 1 x devices 1")
     assert not Path("tuned").exists()
     assert finetune.rehearse(str(tuning))[1] == lines[at:]
@@ -188,8 +195,10 @@ def test_a_fine_tuning_whose_files_lack(tuning: Path) -> None:
 def test_trials_are_told_before_they_are_made(tuning: Path) -> None:
     lines = show.show(str(tuning), ["seeds=[1,2]", "grid.rate=[1e-4,1e-3]"])
     (told,) = [line for line in lines if line.startswith("trials: ")]
-    assert told == ("trials: 4, each a run on a device of its own: rate-0.0001,seed-1 rate-0.0001,seed-2 "
-                    "rate-0.001,seed-1 ... and 1 others")  # fmt: skip
+    assert told == (
+        "trials: 4, each a run on a device of its own: rate-0.0001,seed-1 rate-0.0001,seed-2 "
+        "rate-0.001,seed-1 ... and 1 others"
+    )
     assert "seeds = [" in "".join(lines)
     without = settings.read(tuning)
     for key in ("tokenizer", "model"):

@@ -33,9 +33,11 @@ def test_a_run_is_shown_by_its_state(recipe: Recipe) -> None:
     told, lines = show(str(folder)), read(folder / "metrics.jsonl")
     training = [line["loss"] for line in lines if "validation" not in line][-10:]
     assert told[:4] == [
-        f"{folder}: pretrain", "state: done", "step 12 of 12, phase 1",
+        f"{folder}: pretrain",
+        "state: done",
+        "step 12 of 12, phase 1",
         f"loss {sum(training) / 10:.4f}, the mean of steps 3 to 12",
-    ]  # fmt: skip
+    ]
     judged = lines[-1]
     found = f"loss {judged['validation']:.4f} (mlm {judged['mlm_right']:.1%} right)"
     assert told[4] == f"validation at step 12: {found}"
@@ -122,10 +124,15 @@ def test_a_negative_seed_is_refused_to_begin_with(recipe: Recipe) -> None:
 @pytest.mark.parametrize(
     ("count", "noun", "told"),
     [
-        (1, "question", "1 question"), (0, "question", "0 questions"), (5463, "question", "5,463 questions"),
-        (2, "process", "2 processes"), (3, "entry", "3 entries"), (2, "day", "2 days"), (4, "batch", "4 batches"),
+        (1, "question", "1 question"),
+        (0, "question", "0 questions"),
+        (5463, "question", "5,463 questions"),
+        (2, "process", "2 processes"),
+        (3, "entry", "3 entries"),
+        (2, "day", "2 days"),
+        (4, "batch", "4 batches"),
     ],
-)  # fmt: skip
+)
 def test_what_is_counted(count: int, noun: str, told: str) -> None:
     assert say.many(count, noun) == told
 
@@ -136,8 +143,14 @@ def test_a_loss_is_told_beside_guessing_of_the_same() -> None:
 
     one = {"unigram": 6.5, "guessing": {"validation": 6.5, "mlm": 6.5, "mlm_right": 0.1}, "mlm": 6.0, "mlm_right": 0.2}
     assert _guessing(one) == ["guessing by frequency: loss 6.5000"] == _guessing({"unigram": 6.5})
-    two = {"unigram": 6.5, "guessing": {"mlm": 6.5, "mlm_right": 0.1, "pair": 0.69, "pair_right": 0.6},
-           "mlm": 6.0, "mlm_right": 0.2, "pair": 0.7, "pair_right": 0.5}  # fmt: skip
+    two = {
+        "unigram": 6.5,
+        "guessing": {"mlm": 6.5, "mlm_right": 0.1, "pair": 0.69, "pair_right": 0.6},
+        "mlm": 6.0,
+        "mlm_right": 0.2,
+        "pair": 0.7,
+        "pair_right": 0.5,
+    }
     assert _guessing(two) == [
         "mlm: 20.0% right, 10.0% by guessing; loss 6.0000, 6.5000 by guessing",
         "pair: 50.0% right, 60.0% by guessing; loss 0.7000, 0.6900 by guessing",
@@ -165,17 +178,28 @@ def test_the_last_losses_and_the_last_validation_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int], told: str
 ) -> None:
     monkeypatch.setattr(state, "where", lambda folder: "step 14 of 20, phase 2")
-    judged = [{"step": n, "phase": 1.5, "validation": n / 2, "mlm": n / 2, "mlm_right": 0.25, "right_share": 0.5,
-               "rows": 3} for n in (7, 12)]  # fmt: skip
+    judged = [
+        {"step": n, "phase": 1.5, "validation": n / 2, "mlm": n / 2, "mlm_right": 0.25, "right_share": 0.5, "rows": 3}
+        for n in (7, 12)
+    ]
     written_down(tmp_path, *learned(*steps), *judged)
-    Run(tmp_path).set(verb="pretrain", state="failed", why="a disk", deadline=7200, steps_asked=[99], left_out=[
-        {"first": 2, "last": 4, "why": "a jump"}, {"first": 6, "last": 6, "why": "no number"}])  # fmt: skip
+    Run(tmp_path).set(
+        verb="pretrain",
+        state="failed",
+        why="a disk",
+        deadline=7200,
+        steps_asked=[99],
+        left_out=[{"first": 2, "last": 4, "why": "a jump"}, {"first": 6, "last": 6, "why": "no number"}],
+    )
     assert state.lines(tmp_path) == [
-        "state: failed", "why: a disk", "step 14 of 20, phase 2", told,
+        "state: failed",
+        "why: a disk",
+        "step 14 of 20, phase 2",
+        told,
         "validation at step 12: loss 6.0000 (mlm 25.0% right, right_share 0.5)",
         "left out: 4 steps skipped, the last for no number",
         "deadline 2 h: steps were adjusted from [99]",
-    ]  # fmt: skip
+    ]
     for name in ("loss.svg", "trials.svg"):
         (tmp_path / name).touch()
     assert state.lines(tmp_path)[-2:] == [f"picture: {tmp_path}/{name}.svg" for name in ("trials", "loss")]
@@ -187,19 +211,26 @@ def fine_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, examples: int) -
     phases = (SimpleNamespace(steps=20),)
     judged = SimpleNamespace(examples=examples, phases=phases, score="accuracy", best_of=best)
     monkeypatch.setattr(state.run, "read_recipe", lambda kind, folder: judged)
-    (tmp_path / "scores.json").write_text(json.dumps(
-        {"step": 5, "validation": 0.4, "accuracy": 81.0, "f1": 70.0, "guessing": {"accuracy": 50.0}}))  # fmt: skip
+    (tmp_path / "scores.json").write_text(
+        json.dumps({"step": 5, "validation": 0.4, "accuracy": 81.0, "f1": 70.0, "guessing": {"accuracy": 50.0}})
+    )
 
 
 def test_a_fine_tuning_tells_its_checks_and_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine_tuned(tmp_path, monkeypatch, examples=7)
-    judged = [{"step": 3, "validation": 0.5, "accuracy": 70.0}, {"step": 5, "validation": 0.5, "accuracy": 80.0},
-              {"step": 9, "validation": 0.25}]  # fmt: skip
+    judged = [
+        {"step": 3, "validation": 0.5, "accuracy": 70.0},
+        {"step": 5, "validation": 0.5, "accuracy": 80.0},
+        {"step": 9, "validation": 0.25},
+    ]
     written_down(tmp_path, *learned(5, 12), *judged)
     Run(tmp_path).set(verb="finetune", state="running", began=0, training_seconds=61)
     told = state.lines(tmp_path)
-    checks = ["  step 3: accuracy 70.00, dev loss 0.5000", "  step 5: accuracy 80.00, dev loss 0.5000  <- best",
-              "  step 9: dev loss 0.2500"]  # fmt: skip
+    checks = [
+        "  step 3: accuracy 70.00, dev loss 0.5000",
+        "  step 5: accuracy 80.00, dev loss 0.5000  <- best",
+        "  step 9: dev loss 0.2500",
+    ]
     assert told[:5] == ["state: running", "step 9 of 20", *checks]  # no scores before it is done
     assert told[5].endswith("; training took 1 min 1 s")
     Run(tmp_path).set(state="done", seconds=70)
@@ -221,11 +252,21 @@ def test_trials_tell_how_many_are_done(tmp_path: Path, monkeypatch: pytest.Monke
     assert state.lines(tmp_path) == ["state: running", "trials: 1 done of 3", "means", "rows"]
 
 
-@pytest.mark.parametrize("line", [
-    [1], None, {"validation": 0.5}, {"step": "x", "validation": 0.5}, {"step": 9, "validation": None},
-    {"step": 9, "loss": {}}, {"step": 9, "validation": 0.5, "accuracy": "x"}, {"step": math.inf, "validation": 0.5},
-    {"step": 9, "validation": 0.5, "accuracy": None}, {"step": 9, "loss": 0.5, "norm": "x"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        [1],
+        None,
+        {"validation": 0.5},
+        {"step": "x", "validation": 0.5},
+        {"step": 9, "validation": None},
+        {"step": 9, "loss": {}},
+        {"step": 9, "validation": 0.5, "accuracy": "x"},
+        {"step": math.inf, "validation": 0.5},
+        {"step": 9, "validation": 0.5, "accuracy": None},
+        {"step": 9, "loss": 0.5, "norm": "x"},
+    ],
+)
 def test_a_line_that_is_damaged_is_named(line: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine_tuned(tmp_path, monkeypatch, examples=7)
     Run(tmp_path).set(verb="finetune", state="running", began=0)
@@ -249,11 +290,20 @@ def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Pa
 @pytest.mark.parametrize(
     "facts",
     [
-        {"began": math.inf}, {"began": -1}, {"seconds": []}, {"training_seconds": "x"}, {"deadline": 1e300},
-        {"unigram": {}}, {"guessing": 1}, {"guessing": {"mlm": None}}, {"guessing": {"mlm": 1.0}, "mlm": "x"},
-        {"left_out": [3]}, {"state": 1}, {"step": None},
+        {"began": math.inf},
+        {"began": -1},
+        {"seconds": []},
+        {"training_seconds": "x"},
+        {"deadline": 1e300},
+        {"unigram": {}},
+        {"guessing": 1},
+        {"guessing": {"mlm": None}},
+        {"guessing": {"mlm": 1.0}, "mlm": "x"},
+        {"left_out": [3]},
+        {"state": 1},
+        {"step": None},
     ],
-)  # fmt: skip
+)
 def test_a_status_whose_facts_are_damaged_is_named(facts: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text(json.dumps({"verb": "pretrain", "state": "done", "began": 0, **facts}))
     with pytest.raises(DataError, match=r"status\.json: .*; the file is damaged$"):
@@ -262,12 +312,27 @@ def test_a_status_whose_facts_are_damaged_is_named(facts: dict[str, Any], tmp_pa
 
 def test_what_a_folder_holds_is_told_in_words(tmp_path: Path) -> None:
     Run(tmp_path).set(
-        verb="corpus", state="done", read=1200, train={"documents": 3000, "parts": {"a": 1}, "bytes_a_token": 4.5},
-        steps=[{"name": "tidy", "dropped": 0}, {"name": "length", "reasons": {"short": 2, "long": {}}}], left_out={},
-        duplicates={"exact": 1, "groups": [["x"]]}, language="en", licence=None, test=[], whole=True, kinds=["a", 1],
-    )  # fmt: skip
+        verb="corpus",
+        state="done",
+        read=1200,
+        train={"documents": 3000, "parts": {"a": 1}, "bytes_a_token": 4.5},
+        steps=[{"name": "tidy", "dropped": 0}, {"name": "length", "reasons": {"short": 2, "long": {}}}],
+        left_out={},
+        duplicates={"exact": 1, "groups": [["x"]]},
+        language="en",
+        licence=None,
+        test=[],
+        whole=True,
+        kinds=["a", 1],
+    )
     assert state.lines(tmp_path) == [
-        "state: done", "  read: 1,200", "  train: documents 3,000, bytes a token 4.5", "  steps: name tidy, dropped 0",
-        "  steps: name length, reasons short 2", "  duplicates: exact 1", "  language: en", "  whole: true",
+        "state: done",
+        "  read: 1,200",
+        "  train: documents 3,000, bytes a token 4.5",
+        "  steps: name tidy, dropped 0",
+        "  steps: name length, reasons short 2",
+        "  duplicates: exact 1",
+        "  language: en",
+        "  whole: true",
         "  kinds: a, 1",
-    ]  # fmt: skip
+    ]

@@ -65,9 +65,12 @@ def test_counts_are_what_a_slow_reader_counts(tmp_path: Path, monkeypatch: pytes
             "words_a_sentence": [len(sentence.split()) for sentences in cut for sentence in sentences],
         }
         assert {key: value for key, value in facts[split].items() if isinstance(value, int)} == {
-            "documents": len(texts), "sentences": sum(map(len, cut)), "words": sum(lengths["words_a_document"]),
-            "characters": sum(map(len, texts)), "bytes": sum(len(text.encode()) for text in texts),
-        }  # fmt: skip
+            "documents": len(texts),
+            "sentences": sum(map(len, cut)),
+            "words": sum(lengths["words_a_document"]),
+            "characters": sum(map(len, texts)),
+            "bytes": sum(len(text.encode()) for text in texts),
+        }
         for what, numbers in lengths.items():
             assert sum(facts[split][what].values()) == len(numbers)
             for bin, count in facts[split][what].items():
@@ -83,8 +86,12 @@ def test_counts_are_what_a_slow_reader_counts(tmp_path: Path, monkeypatch: pytes
 THAI = "ๆ๏๚๛"  # signs that stand among letters without spaces, beside those letters themselves (Lo) and marks
 
 
-@given(st.text(st.characters(codec="utf-8", max_codepoint=0x2FFF, exclude_categories=["Lo", "Mn"],
-                             exclude_characters=THAI), max_size=40))  # fmt: skip
+@given(
+    st.text(
+        st.characters(codec="utf-8", max_codepoint=0x2FFF, exclude_categories=["Lo", "Mn"], exclude_characters=THAI),
+        max_size=40,
+    )
+)
 @example("0\u0e50 \u2026 a")
 def test_words_with_spaces_are_those_of_split(text: str) -> None:
     assert len(words(text)) == len(text.split())
@@ -142,15 +149,25 @@ def test_what_the_status_tells_is_printed_and_nothing_where_it_is_silent(tmp_pat
     status: dict[str, Any] = {
         "sources": [{"kind": "text", "read": 1200, "documents": 1100, "left_out": {}}],
         "steps": [{"name": "length", "documents": 1100, "changed": 7, "dropped": 60}],
-        "dropped": {"length": 60, "duplicates": 5, "near": 0}, "left_out": {"redirects": 100},
+        "dropped": {"length": 60, "duplicates": 5, "near": 0},
+        "left_out": {"redirects": 100},
         "duplicates": {"exact": 5, "near": 0, "groups": groups},
-    }  # fmt: skip
+    }
     told = stats(corpus(tmp_path / "full", TEXTS, meta=meta, **status))
     assert told[told.index("sources") :][:12] == [
-        "sources", "  text: 1,200 read, 1,100 documents", "",
-        "cleaning", "  length: 1,100 documents, 7 changed, 60 dropped", "",
-        "left out", "  length: 60", "  duplicates: 5", "  redirects: 100", "", "duplicates",
-    ]  # fmt: skip
+        "sources",
+        "  text: 1,200 read, 1,100 documents",
+        "",
+        "cleaning",
+        "  length: 1,100 documents, 7 changed, 60 dropped",
+        "",
+        "left out",
+        "  length: 60",
+        "  duplicates: 5",
+        "  redirects: 100",
+        "",
+        "duplicates",
+    ]
     assert "  14 like a:14: Words 14" in told
     assert "  2 like a:2: Words 2" not in told
     silent = stats(corpus(tmp_path / "bare", TEXTS, meta=meta))
@@ -160,9 +177,18 @@ def test_what_the_status_tells_is_printed_and_nothing_where_it_is_silent(tmp_pat
 def test_histograms() -> None:
     counts = histogram.count(np.array([1, 3, 3, 9, 1024]))
     assert histogram.named(counts) == {
-        "1": 1, "2-3": 2, "4-7": 0, "8-15": 1, "16-31": 0, "32-63": 0, "64-127": 0, "128-255": 0, "256-511": 0,
-        "512-1,023": 0, "1,024-2,047": 1,
-    }  # fmt: skip
+        "1": 1,
+        "2-3": 2,
+        "4-7": 0,
+        "8-15": 1,
+        "16-31": 0,
+        "32-63": 0,
+        "64-127": 0,
+        "128-255": 0,
+        "256-511": 0,
+        "512-1,023": 0,
+        "1,024-2,047": 1,
+    }
     drawn = histogram.lines(counts, 29)
     assert max(map(len, drawn)) == 29
     assert [max(map(len, histogram.lines(counts, wide))) for wide in (0, 60, 40, 120)] == [61, 60, 40, 61]
@@ -237,8 +263,9 @@ def test_shares_of_languages_weigh_what_is_known_and_what_is_guessed(monkeypatch
     monkeypatch.setattr(deed.language, "weigh", lambda sample: {sample: 1.0, "xx": 0.0})
     languages = deed.Languages(known=Counter(en=50, nb=10), samples=["nb", "nb", "nb", "sv"], others=40)
     assert deed._language_shares(languages) == (
-        {"en": 0.5, "nb": 0.4, "sv": 0.1}, ["guessed from 4 of 40 documents without a language"]
-    )  # fmt: skip
+        {"en": 0.5, "nb": 0.4, "sv": 0.1},
+        ["guessed from 4 of 40 documents without a language"],
+    )
     assert deed._language_shares(deed.Languages(known=Counter(en=2, nb=1))) == ({"en": 0.6667, "nb": 0.3333}, [])
 
 
@@ -273,13 +300,25 @@ def test_what_is_told_of_a_corpus_line_by_line(tmp_path: Path) -> None:
         "validation: 1 document, 1 sentence, 1 word, 2 characters, 3 bytes",
         "tokens: not counted; `--tokenizer NAME` counts them",
         "all splits: 7 words: 0.00% of English Wikipedia (2,500 M), 0.00% of BookCorpus (800 M)",
-        "", "train: words a document", *histogram.lines(histogram.count(np.array([5, 1]))),
-        "", "train: words a sentence", *histogram.lines(histogram.count(np.array([2, 3, 1]))),
-        "", "languages (all splits)", "  en: 66.7%", "  nb: 33.3%",
-        "", "cleaning", "  tidy: 3 documents, 1 changed, 0 dropped",
-        "", "duplicates", "  near: 4",
-        "", f"{folder}/stats.svg, {folder}/stats.json",
-    ]  # fmt: skip
+        "",
+        "train: words a document",
+        *histogram.lines(histogram.count(np.array([5, 1]))),
+        "",
+        "train: words a sentence",
+        *histogram.lines(histogram.count(np.array([2, 3, 1]))),
+        "",
+        "languages (all splits)",
+        "  en: 66.7%",
+        "  nb: 33.3%",
+        "",
+        "cleaning",
+        "  tidy: 3 documents, 1 changed, 0 dropped",
+        "",
+        "duplicates",
+        "  near: 4",
+        "",
+        f"{folder}/stats.svg, {folder}/stats.json",
+    ]
     facts = json.loads((folder / "stats.json").read_text())
     assert facts["tokenizer"] is None
     assert facts["train"]["words_a_sentence"] == {"1": 1, "2-3": 2}

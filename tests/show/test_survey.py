@@ -22,10 +22,17 @@ def test_every_code_has_all_columns() -> None:
     assert times["nvidia-bert-pytorch"] == "3.3 G words x 40 epochs: 3 days on 16 V100"
 
 
-@pytest.mark.parametrize(("hours", "said"), [
-    ((24, 24), "24 hours"), ((47, 48), "47 to 48 hours"), ((48, 48), "2 days"), ((48, 72), "2 to 3 days"),
-    ((60, 72), "60 to 72 hours"), ((72, 84), "72 to 84 hours"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [
+        ((24, 24), "24 hours"),
+        ((47, 48), "47 to 48 hours"),
+        ((48, 48), "2 days"),
+        ((48, 72), "2 to 3 days"),
+        ((60, 72), "60 to 72 hours"),
+        ((72, 84), "72 to 84 hours"),
+    ],
+)
 def test_times_are_days_where_those_are_whole(hours: tuple[float, float], said: str) -> None:
     claim = survey.Claim("a", "b", hours, (4, 16), "V100", nodes=2)
     assert (claim.time, claim.on) == (said, "4 to 16 V100, 2 machines")
@@ -59,9 +66,10 @@ def test_reported_times_beside_estimates(capsys: pytest.CaptureFixture[str]) -> 
     assert pytorch["estimate"].startswith("pretrain/bert-large-lamb: ")
     reasons = {name: codes[name]["claims"][0]["why_not"] for name in ("google-bert", "mosaicbert", "cramming")}
     assert reasons == {
-        "google-bert": "TPU is no GPU that is known", "mosaicbert": "no recipe is near",
+        "google-bert": "TPU is no GPU that is known",
+        "mosaicbert": "no recipe is near",
         "cramming": "which GPU is not said",
-    }  # fmt: skip
+    }
     assert codes["google-bert"]["claims"][0]["estimated_hours"] is None
     main(["survey", "--estimates", "--markdown"])
     head, _, *rows = capsys.readouterr().out.splitlines()

@@ -99,8 +99,12 @@ def tuning(made: Made, tmp_path: Path) -> Path:
         Path(name).write_text("[UNK]\n")
     path = tmp_path / "tuning.toml"
     path.write_text(FINETUNING)
-    made.scores = lambda one: {"accuracy": 80.0 + one.recipe.seed, "f1": 70.0, "validation": 0.5,
-                               "guessing": {"accuracy": 60.0}}  # fmt: skip
+    made.scores = lambda one: {
+        "accuracy": 80.0 + one.recipe.seed,
+        "f1": 70.0,
+        "validation": 0.5,
+        "guessing": {"accuracy": 60.0},
+    }
     return path
 
 
@@ -123,8 +127,11 @@ def test_five_seeds_of_the_mission_s_table(study: Path, made: Made) -> None:
     assert cells[0][:3] == ["seed", "validation", "loss"]
     assert [row[:2] for row in cells[2:7]] == [[str(seed), f"{loss:.3f}"] for seed, loss in LOSSES.items()]
     assert [row[:2] for row in cells[7:]] == [
-        ["mean", "8.700"], ["deviation", "0.016"], ["least", "8.680"], ["most", "8.720"]
-    ]  # fmt: skip
+        ["mean", "8.700"],
+        ["deviation", "0.016"],
+        ["least", "8.680"],
+        ["most", "8.720"],
+    ]
     assert cells[2][3:5] == ["6", "3"], "steps and seconds"
     assert result["in_mean"] == [1, 2, 3, 4, 5]
     assert Run(HERE).status["state"] == "done"
@@ -132,7 +139,7 @@ def test_five_seeds_of_the_mission_s_table(study: Path, made: Made) -> None:
 
 
 def test_each_seed_s_run_is_that_recipe_with_another_seed(study: Path) -> None:
-    stability(str(study), ["phase.rate=1e-3"], FIVE)
+    stability(str(study), ["phase.learning_rate=1e-3"], FIVE)
     tables = [settings.read(HERE / f"seed-{seed}.toml") for seed in (1, 5)]
     assert [table["seed"] for table in tables] == [1, 5]
     assert [table["out"] for table in tables] == [str(HERE / f"seed-{seed}") for seed in (1, 5)]
@@ -342,10 +349,12 @@ def test_checkpoints_of_fine_tunings_go_and_those_of_pretrainings_stay(tuning: P
 @pytest.mark.parametrize(
     ("name", "other", "why"),
     [
-        ("status.json", {"left_out": {"a": 1}}, "damaged"), ("status.json", {"step": "x"}, "damaged"),
-        ("metrics.jsonl", {"seconds": "x"}, ""), ("metrics.jsonl", {"step": []}, ""),
+        ("status.json", {"left_out": {"a": 1}}, "damaged"),
+        ("status.json", {"step": "x"}, "damaged"),
+        ("metrics.jsonl", {"seconds": "x"}, ""),
+        ("metrics.jsonl", {"step": []}, ""),
     ],
-)  # fmt: skip
+)
 def test_a_fact_of_another_kind_costs_the_others_nothing(
     study: Path, name: str, other: dict[str, Any], why: str
 ) -> None:
@@ -399,31 +408,35 @@ def test_a_wrong_metric_fails_nothing(study: Path) -> None:
 def test_a_folder_of_another_recipe_is_refused(study: Path, made: Made) -> None:
     stability(str(study), how=StudyOptions(seeds=(1,)))
     with pytest.raises(RecipeError, match=rf"^{HERE}: holds seeds of another recipe, or of other data"):
-        stability(str(study), ["phase.rate=1e-3"], StudyOptions(seeds=(1,)))
-    stability(str(study), ["phase.rate=1e-3", "out=other"], StudyOptions(seeds=(1,)))
+        stability(str(study), ["phase.learning_rate=1e-3"], StudyOptions(seeds=(1,)))
+    stability(str(study), ["phase.learning_rate=1e-3", "out=other"], StudyOptions(seeds=(1,)))
     assert (Path("other") / "stability.md").exists()
-    stability(str(study), ["phase.rate=1e-3"], StudyOptions(seeds=(1,), anew=True))
+    stability(str(study), ["phase.learning_rate=1e-3"], StudyOptions(seeds=(1,), anew=True))
     assert made.begun == ["seed-1"] * 3
-    stability(str(study), ["phase.rate=1e-3", "layout.threads=2"], StudyOptions(seeds=(1,)))
+    stability(str(study), ["phase.learning_rate=1e-3", "layout.threads=2"], StudyOptions(seeds=(1,)))
     assert len(made.begun) == 3, "the layout is the machine's"
     table = settings.read(HERE / "seed-1.toml") | {"clip": 0.5}
     (HERE / "seed-1.toml").write_text(settings.write(table))
     with pytest.raises(RecipeError, match="seed-1: is a seed of other settings"):
-        stability(str(study), ["phase.rate=1e-3"], StudyOptions(seeds=(1,)))
+        stability(str(study), ["phase.learning_rate=1e-3"], StudyOptions(seeds=(1,)))
 
 
-@pytest.mark.parametrize(("word", "remedy"), [
-    ("seed=3", "--seeds"), ("seeds=[1,2]", "--seeds"), ("jobs=3", "--workers N"), ("grid.rate=[1,2]", "--seeds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [("seed=3", "--seeds"), ("seeds=[1,2]", "--seeds"), ("jobs=3", "--workers N"), ("grid.rate=[1,2]", "--seeds")],
+)
 def test_words_that_seeds_do_not_share(study: Path, word: str, remedy: str) -> None:
     with pytest.raises(RecipeError, match=f"{remedy}"):
         stability(str(study), [word])
 
 
-@pytest.mark.parametrize(("text", "complaint"), [
-    ("grid = { rate = [1e-5] }\n", "grid: found several settings; wanted one"),
-    ('step = "all"\ninit = "x"\n', "step: found several settings; wanted one"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("grid = { learning_rate = [1e-5] }\n", "grid: found several settings; wanted one"),
+        ('step = "all"\ninit = "x"\n', "step: found several settings; wanted one"),
+    ],
+)
 def test_trials_are_no_seeds(tuning: Path, text: str, complaint: str) -> None:
     tuning.write_text(text + FINETUNING)
     with pytest.raises(RecipeError, match=complaint):
@@ -434,8 +447,8 @@ def test_what_is_no_study_is_refused(study: Path, monkeypatch: pytest.MonkeyPatc
     stability(str(study), how=StudyOptions(seeds=(1,)))
     with pytest.raises(RecipeError, match=r"seed-1: is a folder written by `pretrain`; wanted a recipe"):
         stability(str(HERE / "seed-1"))
-    with pytest.raises(RecipeError, match=r"steady: exists, but phase.rate=1 is given"):
-        stability(str(HERE), ["phase.rate=1"])
+    with pytest.raises(RecipeError, match=r"steady: exists, but phase.learning_rate=1 is given"):
+        stability(str(HERE), ["phase.learning_rate=1"])
     with pytest.raises(RecipeError, match=r"is a recipe of `tokenizer`; wanted one of pretrain or finetune"):
         stability("stdlib-wordpiece")
     Path("file").write_text("")
@@ -695,10 +708,17 @@ def test_the_command(study: Path, made: Made, capsys: pytest.CaptureFixture[str]
     assert f"picture: {HERE}/stability.svg" in shown
 
 
-@pytest.mark.parametrize(("value", "deviation", "text"), [
-    (8.7, 0.0158, "8.700"), (87.022, 0.1693, "87.02"), (0.123456, 0.00012345, "0.12346"), (5.0, 0.0, "5.0000"),
-    (1234.5, 30.0, "1234.50"), (1.0, 1e-30, "1.00000000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "deviation", "text"),
+    [
+        (8.7, 0.0158, "8.700"),
+        (87.022, 0.1693, "87.02"),
+        (0.123456, 0.00012345, "0.12346"),
+        (5.0, 0.0, "5.0000"),
+        (1234.5, 30.0, "1234.50"),
+        (1.0, 1e-30, "1.00000000"),
+    ],
+)
 def test_numbers_have_the_digits_that_their_deviation_leaves(value: float, deviation: float, text: str) -> None:
     assert results.rounded(value, deviation) == text
 
@@ -738,16 +758,21 @@ def test_seeds_that_stand_beside_are_told(study: Path, made: Made) -> None:
     assert "exist but are not" not in (Path(result["folder"]) / "stability.md").read_text()
 
 
-@pytest.mark.parametrize(("words", "unlike"), [
-    ({"hide": 0.3}, ["objective.hide"]), ({"rate": 0.5}, []), ({"length": 16}, ["phase[1].length"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "unlike"),
+    [
+        ({"mask_prob": 0.3}, ["objective.mask_prob"]),
+        ({"learning_rate": 0.5}, []),
+        ({"length": 16}, ["phase[1].length"]),
+    ],
+)
 def test_scores_of_different_things_show_no_better_one(
     study: Path, made: Made, words: dict[str, float], unlike: list[str]
 ) -> None:
     text = study.read_text()
     lines = text.splitlines()
     for key, value in words.items():
-        place = "[objective]" if key == "hide" else "[[phase]]"
+        place = "[objective]" if key == "mask_prob" else "[[phase]]"
         lines = [line for line in lines if not line.startswith(f"{key} =")]
         lines.insert(lines.index(place) + 1, f"{key} = {value}")
     study.with_name("other.toml").write_text("\n".join(lines))

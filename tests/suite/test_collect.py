@@ -23,10 +23,23 @@ def written(
     folder: Path, rows: list[dict[str, Any]], *, host: str = "n1", site: str = "", month: int = 1, **facts: str
 ) -> Path:
     """A report of the first of a month."""
-    facts = {"torch": "2.11.0", "ordsmed": "0.2.0", CODE: "0123456789ab", "device": "cpu", "ranks": "1", "cores": "2",
-             **facts}  # fmt: skip
-    content = {"host": host, "site": site, "made": f"2026-{month:02}-01 08:00:00",
-               "quick": False, "facts": facts, "items": rows}  # fmt: skip
+    facts = {
+        "torch": "2.11.0",
+        "ordsmed": "0.2.0",
+        CODE: "0123456789ab",
+        "device": "cpu",
+        "ranks": "1",
+        "cores": "2",
+        **facts,
+    }
+    content = {
+        "host": host,
+        "site": site,
+        "made": f"2026-{month:02}-01 08:00:00",
+        "quick": False,
+        "facts": facts,
+        "items": rows,
+    }
     report.write(folder, content)
     return folder
 
@@ -105,10 +118,12 @@ def test_dates_that_cannot_be(tmp_path: Path) -> None:
     assert [str(one.when) for one in collection.systems["n1"]] == [soon]
     assert [left.reason for left in collection.left_out] == [
         f"is of {late}, which is still to come: the clock of n1 was wrong",
-        "is of no date: 'yesterday'", "does not say of which machine it is",
-    ]  # fmt: skip
-    assert collection.notes == ("all reports name no digest of their code, as those of older versions: "
-                                "they count all the same",)  # fmt: skip
+        "is of no date: 'yesterday'",
+        "does not say of which machine it is",
+    ]
+    assert collection.notes == (
+        "all reports name no digest of their code, as those of older versions: they count all the same",
+    )
 
 
 def test_copies_count_once(tmp_path: Path) -> None:
@@ -139,9 +154,11 @@ def test_cases_that_become_worse_and_better(tmp_path: Path) -> None:
     written(tmp_path / "1", [row("a"), row("b"), row("c", "error", "loss 2 is 7"), row("d", "absent")])
     written(tmp_path / "2", [row("a", "error", "loss 1 is 3"), row("c"), row("d", "error", "x")], month=2, torch="2.12")
     assert changed(tmp_path) == [
-        ("worse", "2026-02", "was ok, is error: loss 1 is 3"), ("worse", "2026-02", "was ok, is missing"),
-        ("better", "2026-02", "was error, is ok"), ("different", "2026-02", "torch: 2.11.0 before, 2.12 now"),
-    ]  # fmt: skip
+        ("worse", "2026-02", "was ok, is error: loss 1 is 3"),
+        ("worse", "2026-02", "was ok, is missing"),
+        ("better", "2026-02", "was error, is ok"),
+        ("different", "2026-02", "torch: 2.11.0 before, 2.12 now"),
+    ]
 
 
 def test_reports_of_another_shape_are_not_compared(tmp_path: Path) -> None:
@@ -211,11 +228,13 @@ def test_all_of_it_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert end.value.code == 1
     facts = json.loads(capsys.readouterr().out)
     assert (facts["reports"], facts["between"]["systems"]) == (4, ["laptop", "saga:a100"])
-    assert [(one["system"], one["version"], one["first"], one["last"], one["reports"], one["ok"])
-            for one in facts["systems"]] == [
+    assert [
+        (one["system"], one["version"], one["first"], one["last"], one["reports"], one["ok"])
+        for one in facts["systems"]
+    ] == [
         ("laptop", "0.2.0", "2026-01-01 08:00:00", "2026-02-01 08:00:00", 2, 2),
         ("saga:a100", "0.2.0", "2026-01-01 08:00:00", "2026-02-01 08:00:00", 2, 2),
-    ]  # fmt: skip
+    ]
     (change,) = facts["changes"]
     assert (change["system"], change["kind"], change["newest"]) == ("saga:a100", "slower", True)
     assert facts["between"]["facts"] == [{"fact": "torch", "values": ["2.12.0", "2.11.0"]}]
@@ -231,16 +250,24 @@ def test_all_of_it_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["validate", "--collect", str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2:] == ["4 reports of 2 systems, 2026-01-01 to 2026-02-01; 1 file left out.",
-                          "1 worse or slower in the newest reports on saga:a100."]  # fmt: skip
+    assert lines[-2:] == [
+        "4 reports of 2 systems, 2026-01-01 to 2026-02-01; 1 file left out.",
+        "1 worse or slower in the newest reports on saga:a100.",
+    ]
     assert lines[-3].startswith("slower     saga:a100, 2026-01-01 to 2026-02-01: steps, a: 10 steps/s before, 7 now")
     page = tmp_path / "out/systems.html"
     with pytest.raises(SystemExit):
         main(["validate", "--collect", str(tmp_path), "--markdown", "--page", str(page)])
     text = capsys.readouterr().out
     titles = [line for line in text.splitlines() if line.startswith("#")]
-    assert titles == ["# One table over systems", "## Systems, versions, dates", "## What changed",
-                      "## Speeds of systems", "## Facts that differ between systems", "## Left out"]  # fmt: skip
+    assert titles == [
+        "# One table over systems",
+        "## Systems, versions, dates",
+        "## What changed",
+        "## Speeds of systems",
+        "## Facts that differ between systems",
+        "## Left out",
+    ]
     html = page.read_text()
     assert all(title.lstrip("# ") in html for title in titles)
     assert 'data-from="/between/figures/0/values/1">7</td>' in html

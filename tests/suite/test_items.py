@@ -79,8 +79,13 @@ def test_a_course_that_differs_is_red() -> None:
 
 def test_extras_are_those_that_users_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By group, what lacks and how to get it; what only developers need is none."""
-    needs = ["torch>=2", "pytest>=8; extra == 'dev'", "nothere>=1; extra == 'web'", "numpy>=1; extra == 'web'",
-             "numpy; extra == \"plain\""]  # fmt: skip
+    needs = [
+        "torch>=2",
+        "pytest>=8; extra == 'dev'",
+        "nothere>=1; extra == 'web'",
+        "numpy>=1; extra == 'web'",
+        'numpy; extra == "plain"',
+    ]
     monkeypatch.setattr(items.importlib.metadata, "requires", lambda name: needs)
     found = dict(items.extras(Workplace(tmp_path)))
     assert {name: outcome.state for name, outcome in found.items()} == {"web": "absent", "plain": "ok"}
@@ -124,13 +129,18 @@ def test_an_item_that_fails_itself_is_red_and_the_others_are_asked(tmp_path: Pat
     assert not (tmp_path / "list").exists()
 
 
-@pytest.mark.parametrize(("chosen", "status", "last"), [
-    ((green,), 0, "1 ok, 0 wrong, 1 absent"), ((broken, green), 1, "1 ok, 2 wrong, 1 absent"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chosen", "status", "last"),
+    [((green,), 0, "1 ok, 0 wrong, 1 absent"), ((broken, green), 1, "1 ok, 2 wrong, 1 absent")],
+)
 def test_the_command_writes_its_report(
-    chosen: Any, status: int, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    chosen: Any,
+    status: int,
+    last: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setitem(validate.validate.__kwdefaults__, "chosen", chosen)  # type: ignore[index]
     with pytest.raises(SystemExit) as end:
         main(["validate", "--device", "cpu", "--out", str(tmp_path)])

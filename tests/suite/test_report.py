@@ -22,14 +22,25 @@ from ordsmed.machines.suite import reframe, report
 
 
 def row(case: str, state: str = "ok", text: str = "fine", **figures: float) -> dict[str, Any]:
-    return {"item": "steps", "case": case, "state": state, "text": text, "remedy": "", "figures": figures,
-            "seconds": 1.5, "node": "n2" if state == "error" else ""}  # fmt: skip
+    return {
+        "item": "steps",
+        "case": case,
+        "state": state,
+        "text": text,
+        "remedy": "",
+        "figures": figures,
+        "seconds": 1.5,
+        "node": "n2" if state == "error" else "",
+    }
 
 
 REPORT = {
-    "host": "n1", "site": "", "made": "2026-11-23 08:00:00", "facts": {"torch": "2.11.0"},
+    "host": "n1",
+    "site": "",
+    "made": "2026-11-23 08:00:00",
+    "facts": {"torch": "2.11.0"},
     "items": [row("a"), row("b", "error", 'loss "3" is <nan>'), row("c", "absent"), row("d", **{"steps/s": 10.0})],
-}  # fmt: skip
+}
 
 
 def test_all_three_say_the_same(tmp_path: Path) -> None:
@@ -37,8 +48,11 @@ def test_all_three_say_the_same(tmp_path: Path) -> None:
     assert report.read(str(tmp_path)) == REPORT == report.read(str(tmp_path / "report.json"))
     suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
     assert {key: suite.get(key) for key in ("tests", "failures", "skipped", "time")} == {
-        "tests": "4", "failures": "1", "skipped": "1", "time": "6.000",
-    }  # fmt: skip
+        "tests": "4",
+        "failures": "1",
+        "skipped": "1",
+        "time": "6.000",
+    }
     failure = suite.find("testcase[@name='b']/failure")
     assert failure is not None
     assert failure.get("message") == 'n2 loss "3" is <nan>'
@@ -135,9 +149,7 @@ def test_several_systems_in_one_configuration(tmp_path: Path) -> None:
     """Each by its name, with a command of its own; results of all are kept in one file."""
     configuration, test = reframe.write(tmp_path, [find("saga"), find("lumi")], lambda words: None)
     table = loaded(configuration).site_configuration
-    assert [(one["name"], one["hostnames"]) for one in table["systems"]] == [
-        ("saga", [".*saga"]), ("lumi", [".*lumi"]),
-    ]  # fmt: skip
+    assert [(one["name"], one["hostnames"]) for one in table["systems"]] == [("saga", [".*saga"]), ("lumi", [".*lumi"])]
     commands = {part["extras"]["executable"] for system in table["systems"] for part in system["partitions"]}
     assert commands == {"ordsmed"}
     assert table["storage"] == [{"enable": True, "backend": "sqlite", "sqlite_db_file": str(tmp_path / "results.db")}]

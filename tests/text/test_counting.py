@@ -39,8 +39,12 @@ def test_the_kinds_of_characters() -> None:
     wrong = {chr(code): named[KINDS[code]] for code in known if named[KINDS[code]] != kind(chr(code))}
     assert not wrong
     assert [named[KINDS[code]] for code in (0x3040, 0x4DC0, 0x9FFF, 0x323AF, 0x323B0)] == [
-        "other", "other", "letter", "letter", "other",
-    ]  # fmt: skip
+        "other",
+        "other",
+        "letter",
+        "letter",
+        "other",
+    ]
 
 
 def slowly(text: str) -> list[int]:

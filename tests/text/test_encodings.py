@@ -23,14 +23,22 @@ def test_the_tables_are_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [
-        (NORWEGIAN, "cp1252"), (RUSSIAN, "cp1251"), (RUSSIAN, "koi8-r"), (RUSSIAN, "iso8859-5"), (RUSSIAN, "cp866"),
-        (GREEK, "cp1253"), (JAPANESE, "cp932"), (JAPANESE, "euc_jp"), (NORWEGIAN, "utf-8"), (RUSSIAN, "utf-8"),
+        (NORWEGIAN, "cp1252"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (RUSSIAN, "iso8859-5"),
+        (RUSSIAN, "cp866"),
+        (GREEK, "cp1253"),
+        (JAPANESE, "cp932"),
+        (JAPANESE, "euc_jp"),
+        (NORWEGIAN, "utf-8"),
+        (RUSSIAN, "utf-8"),
         ("Příliš žluťoučký kůň úpěl ďábelské ódy a běžel dál. ", "cp1250"),
         ("我们的学校在城市的中间，有很多学生在这里学习。", "gb18030"),
         ("我們的學校在城市的中間，有很多學生在這裡學習。", "cp950"),
         ("나는 학교에서 한국어를 공부하고 있습니다. ", "cp949"),
     ],
-)  # fmt: skip
+)
 def test_a_text_is_told_by_its_letters(text: str, encoding: str) -> None:
     assert guess((text * 20).encode(encoding), True) == encoding
 

@@ -38,8 +38,13 @@ def test_whole_words_come_first() -> None:
     new = extended(old, DOMAIN, 3, 5)
     assert added(old, new) == ["hemoglobin", "globin", "hemo"]
     assert [new.piece(n) for n in new.encode("Hemoglobin-globin, newts")] == [
-        "hemoglobin", "-", "globin", ",", "newt", "##s",
-    ]  # fmt: skip
+        "hemoglobin",
+        "-",
+        "globin",
+        ",",
+        "newt",
+        "##s",
+    ]
     assert added(old, extended(old, DOMAIN, 100, 5)) == ["hemoglobin", "globin", "hemo", "and", "the", "newting"]
     assert "once" in added(old, extended(old, DOMAIN, 100, 2))
 

@@ -22,8 +22,12 @@ from ordsmed.base.errors import DataError
 from ordsmed.text import read
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.compress,
-}  # fmt: skip
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
 TEXT = "\n".join(f"linje {i} æøå 東京 😀" for i in range(5000)) + "\n"
 
 
@@ -209,7 +213,8 @@ def test_utf16_is_recognised(tmp_path: Path, encoding: str, suffix: str) -> None
 @pytest.mark.parametrize(
     ("text", "encoding"),
     [
-        (NORWEGIAN, "cp1252"), ("It’s “so” – he said.\n", "cp1252"),
+        (NORWEGIAN, "cp1252"),
+        ("It’s “so” – he said.\n", "cp1252"),
         ("Všichni lidé rodí se svobodní a rovní.\n", "cp1250"),
         ("Mañana será otro año, señor; aquí está el niño.\n", "cp1252"),
         ("Wszyscy ludzie rodzą się wolni i równi, są oni obdarzeni.\n", "cp1250"),
@@ -232,10 +237,11 @@ def test_utf16_is_recognised(tmp_path: Path, encoding: str, suffix: str) -> None
         ("这是我们的国家，他不会来的，也没有人在上面。\n", "gb18030"),
         ("這是我們的國家，他不會來的，也沒有人在上面。\n", "cp950"),
         ("모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.\n", "cp949"),
-        ("これは日本語です。\n", "iso2022_jp_2"), ("这是中文。\n我们的 abc 国家。\n", "hz"),
+        ("これは日本語です。\n", "iso2022_jp_2"),
+        ("这是中文。\n我们的 abc 国家。\n", "hz"),
         ("한국어는\n", "iso2022_kr"),
     ],
-)  # fmt: skip
+)
 def test_an_encoding_is_guessed(tmp_path: Path, text: str, encoding: str) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(text.encode(encoding))
@@ -250,10 +256,15 @@ def test_an_encoding_is_guessed(tmp_path: Path, text: str, encoding: str) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["Зимой в деревне тихо, слышно, как скрипит снег.\n", "เมื่อวานฝนตกทั้งวันเราจึงอยู่บ้านอ่านหนังสือ\n",
-     "أمطرت السماء أمس طوال اليوم.\n",
-     "अब वह घर में है और कल बाज़ार जाएगा।\n", "Το χωριό βρίσκεται ψηλά στο βουνό.\n", "גשם ירד אתמול כל היום.\n"],
-)  # fmt: skip
+    [
+        "Зимой в деревне тихо, слышно, как скрипит снег.\n",
+        "เมื่อวานฝนตกทั้งวันเราจึงอยู่บ้านอ่านหนังสือ\n",
+        "أمطرت السماء أمس طوال اليوم.\n",
+        "अब वह घर में है और कल बाज़ार जाएगा।\n",
+        "Το χωριό βρίσκεται ψηλά στο βουνό.\n",
+        "גשם ירד אתמול כל היום.\n",
+    ],
+)
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16_of_other_alphabets_is_no_utf8(tmp_path: Path, text: str, encoding: str) -> None:
     """Its bytes may be ASCII, half of them signs that no text has, which a corpus would drop in silence."""
@@ -278,9 +289,10 @@ def test_what_is_not_in_utf8_is_told_what_it_looks_like(tmp_path: Path) -> None:
     path.write_bytes(b"a \x81\x8d\x8f b")
     for how, remedy in (
         ({"encoding": "utf-8", "errors": "strict"}, 'convert the file, or set `encoding`, or errors = "replace"'),
-        ({"encoding": "utf-8"}, "convert the file, or set `encoding`"), ({}, "convert the file"),
+        ({"encoding": "utf-8"}, "convert the file, or set `encoding`"),
+        ({}, "convert the file"),
         ({"errors": "strict"}, 'convert the file, or set errors = "replace"'),
-    ):  # fmt: skip
+    ):
         with pytest.raises(DataError) as caught:
             list(read.lines(path, **how))
         assert caught.value.remedy == remedy

@@ -75,7 +75,7 @@ def test_sentences_joined_are_the_text(name: str, pieces: list[str]) -> None:
         ["He left Brook Inc. 12 years ago.", "That was Brook Inc.", "1990 people worked there."],
         ["See the file.", "then he ran. so it was.", "Kapitel 123.", "Der Rest."],
     ],
-)  # fmt: skip
+)
 def test_rules(sentences: list[str]) -> None:
     assert cut(" ".join(sentences)) == sentences
 
@@ -323,8 +323,11 @@ def test_a_closing_mark_may_open_in_another_language() -> None:
 
 def test_scripts_without_spaces() -> None:
     assert cut("今日は晴れです。「そうですね。」と言った。本当！？はい。") == [
-        "今日は晴れです。", "「そうですね。」と言った。", "本当！？", "はい。",
-    ]  # fmt: skip
+        "今日は晴れです。",
+        "「そうですね。」と言った。",
+        "本当！？",
+        "はい。",
+    ]
     assert cut("你好。我很好！你呢？") == ["你好。", "我很好！", "你呢？"]
 
 

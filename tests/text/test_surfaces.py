@@ -23,25 +23,40 @@ def lines(old: Tokenizer, new: Tokenizer) -> dict[str, list[str] | str]:
 def test_what_pieces_of_each_kind_write() -> None:
     own = wordpiece("newt", "##s", ",", "##,", "[unused1]")
     assert [surface for _, surface in surfaces(own)] == [
-        (True, b"newt"), (False, b"s"), (None, b","), (None, b"\0##,"), (None, b"\0[unused1]"),
-    ]  # fmt: skip
+        (True, b"newt"),
+        (False, b"s"),
+        (None, b","),
+        (None, b"\0##,"),
+        (None, b"\0[unused1]"),
+    ]
     theirs = dict(surfaces(gpt2()))
     at = gpt2().pipeline.token_to_id
     assert [theirs[at(p)] for p in ("Ġnewt", "ing", "Ġ", ",")] == [
-        (True, b"newt"), (False, b"ing"), (True, b""), (False, b","),
-    ]  # fmt: skip
+        (True, b"newt"),
+        (False, b"ing"),
+        (True, b""),
+        (False, b","),
+    ]
     assert dict(surfaces(unigram("▁newt", "s", "▁", "<0x0A>"))) == {
-        3: (True, b"newt"), 4: (False, b"s"), 5: (True, b""), 6: (False, b"\n"),
-    }  # fmt: skip
+        3: (True, b"newt"),
+        4: (False, b"s"),
+        5: (True, b""),
+        6: (False, b"\n"),
+    }
 
 
 def test_within_one_kind() -> None:
     old = wordpiece("newt", "new", "##s", "##t", "pond", ",", *LETTERS)
     new = wordpiece("[unused1]", "##s", "newts", "pond", ",", "ponds", "##ts", "##pond", "ø", "##,")
     assert lines(old, new) == {
-        **{sign: sign for sign in vocabulary.BERT}, "##s": "##s", "newts": ["newt", "##s"], "pond": "pond", ",": ",",
-        "ponds": ["pond", "##s"], "##ts": ["##t", "##s"],
-    }  # fmt: skip
+        **{sign: sign for sign in vocabulary.BERT},
+        "##s": "##s",
+        "newts": ["newt", "##s"],
+        "pond": "pond",
+        ",": ",",
+        "ponds": ["pond", "##s"],
+        "##ts": ["##t", "##s"],
+    }
     assert [new.piece(n) for n in descent(old, new).new] == ["[unused1]", "##pond", "ø", "##,"]
     assert lines(new, new).keys() == new.pipeline.get_vocab().keys(), "of the same nothing is lost, unused ones neither"
 

@@ -28,10 +28,15 @@ TEXTS = [
     "a\x1cb \x85c\u2028d e\u0301 \u0301f",
 ]
 FILES = (
-    "bert-base-uncased-vocab.txt", "bert-base-cased-vocab.txt", "norbert/norwegian_wordpiece_vocab_30k.txt",
-    "norbert/norwegian_sentencepiece_vocab_30k.json", "ltg-bert/tokenizer.json", "gpt2", "gpt2/hf-gpt2-vocab.json",
+    "bert-base-uncased-vocab.txt",
+    "bert-base-cased-vocab.txt",
+    "norbert/norwegian_wordpiece_vocab_30k.txt",
+    "norbert/norwegian_sentencepiece_vocab_30k.json",
+    "ltg-bert/tokenizer.json",
+    "gpt2",
+    "gpt2/hf-gpt2-vocab.json",
     "roberta/roberta-base-tokenizer.json",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "cased", "bytebpe", "words"])
@@ -131,8 +136,20 @@ def test_words_of_wordpiece() -> None:
 def test_words_of_bytebpe() -> None:
     tokenizer = bytebpe.ByteBpe(size=258).train(["ab"])
     assert words(tokenizer, "The néwts don't\n42nd 你好!?") == [
-        "The", "Ġ", "nÃ©wts", "Ġ", "don", "'", "t", "Ċ", "42", "nd", "Ġ", "ä½łå¥½", "!?",
-    ]  # fmt: skip
+        "The",
+        "Ġ",
+        "nÃ©wts",
+        "Ġ",
+        "don",
+        "'",
+        "t",
+        "Ċ",
+        "42",
+        "nd",
+        "Ġ",
+        "ä½łå¥½",
+        "!?",
+    ]
     joined = bytebpe.ByteBpe(size=270).train(["the newts ran the newts ran"] * 9)
     assert words(joined, "the newts ran") == ["the", "Ġnewts", "Ġran"]
     ids = np.asarray([joined.encode("newts<|endoftext|>newts")])
@@ -326,17 +343,26 @@ def test_what_is_written_for_other_tools(tmp_path: Path) -> None:
         "mask_token": "[MASK]",
     }
     assert config(wordpiece.WordPiece(size=60).train(TEXTS)) == {
-        **always, **bert, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-    }  # fmt: skip
+        **always,
+        **bert,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+    }
     end = "<|endoftext|>"
     assert config(bytebpe.ByteBpe(size=300).train(TEXTS)) == {
-        **always, "model_input_names": names, "eos_token": end, "bos_token": end,
-    }  # fmt: skip
+        **always,
+        "model_input_names": names,
+        "eos_token": end,
+        "bos_token": end,
+    }
     roberta = config(bytebpe.ByteBpe(size=300, order="roberta").train(TEXTS))
     assert (roberta["bos_token"], roberta["eos_token"], roberta["cls_token"]) == ("<s>", "</s>", "<s>")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
-    ]  # fmt: skip
+        "merges.txt",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+        "vocab.txt",
+    ]
 
 
 def test_no_file_of_another_tool_cuts_or_fills_up_texts(tmp_path: Path) -> None:
@@ -400,10 +426,19 @@ def test_every_byte_has_its_letter() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "goes_on"),
     [
-        ("a", "b", True), ("a", "1", False), ("1", "2", True), ("!", "?", True), ("a", "!", False), ("!", "a", False),
-        ("1", "a", False), ("a", " ", False), (" ", "a", False), (" ", " ", False), ("\n", "a", False),
+        ("a", "b", True),
+        ("a", "1", False),
+        ("1", "2", True),
+        ("!", "?", True),
+        ("a", "!", False),
+        ("!", "a", False),
+        ("1", "a", False),
+        ("a", " ", False),
+        (" ", "a", False),
+        (" ", " ", False),
+        ("\n", "a", False),
     ],
-)  # fmt: skip
+)
 def test_where_words_of_bytes_go_on(before: str, after: str, goes_on: bool) -> None:
     assert BYTES.continues(np.asarray(BYTES.encode(before + after))).tolist() == [False, goes_on]
 
@@ -424,11 +459,19 @@ BYTES = bytebpe.ByteBpe(size=257).train(["a"])
 @pytest.mark.parametrize(
     ("raw", "first", "last"),
     [
-        (b" a", SPACE, LETTER), (b"a1", LETTER, DIGIT), (b"1!", DIGIT, OTHER), (b"?\n", OTHER, NEVER),
-        ("½é".encode(), DIGIT, LETTER), ("😀你".encode(), OTHER, LETTER), ("\u00a0😀".encode(), SPACE, OTHER),
-        (b"\xa5a", WITHIN, LETTER), (b"\xbf", WITHIN, LETTER), (b"\x80!", WITHIN, OTHER), (b"\xc3", LETTER, LETTER),
+        (b" a", SPACE, LETTER),
+        (b"a1", LETTER, DIGIT),
+        (b"1!", DIGIT, OTHER),
+        (b"?\n", OTHER, NEVER),
+        ("½é".encode(), DIGIT, LETTER),
+        ("😀你".encode(), OTHER, LETTER),
+        ("\u00a0😀".encode(), SPACE, OTHER),
+        (b"\xa5a", WITHIN, LETTER),
+        (b"\xbf", WITHIN, LETTER),
+        (b"\x80!", WITHIN, OTHER),
+        (b"\xc3", LETTER, LETTER),
     ],
-)  # fmt: skip
+)
 def test_borders_of_byte_level_pieces(raw: bytes, first: int, last: int) -> None:
     """A piece that begins inside a character goes on; half a character is taken for a letter."""
     letter = {byte: written for written, byte in byte_of().items()}

@@ -177,8 +177,10 @@ def test_which_list_is_of_what(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=rf"has no \{PIECES[missing]}"):
             Tokenizer.load(listed(tmp_path / "a.txt", [p for p in PIECES if p != PIECES[missing]]))
     assert Tokenizer.load(listed(tmp_path / "a.txt", [p for p in PIECES if p not in ("[PAD]", "[MASK]")])).roles == {
-        "unknown": 0, "start": 1, "stop": 2,
-    }  # fmt: skip
+        "unknown": 0,
+        "start": 1,
+        "stop": 2,
+    }
     with pytest.raises(DataError, match=r"none\.txt: no such file or folder"):
         Tokenizer.load([tmp_path / "a.txt", tmp_path / "none.txt"])
 

@@ -123,7 +123,7 @@ def test_steps_scores_and_settings_arrive(run: Path, calls: list[tuple[Any, ...]
 def test_mlflow_is_sent_batches(run: Path, calls: list[tuple[Any, ...]]) -> None:
     send.send([str(run)], "mlflow")
     assert calls[:2] == [("init", None), ("run", "7", 1_700_000_000_000, "run")]
-    assert {("model.width", "128"), ("phase.1.rate", "0.001")} <= set(calls[2][3])
+    assert {("model.width", "128"), ("phase.1.learning_rate", "0.001")} <= set(calls[2][3])
     metrics = calls[3][2]
     assert ("training/loss", 3.0, 1_700_000_000_500, 1) in metrics
     assert ("validation/validation", 2.5, 1_700_000_001_000, 2) in metrics

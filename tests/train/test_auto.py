@@ -31,15 +31,18 @@ class Recipe:
 
 
 def phases(*batches: int) -> tuple[Phase, ...]:
-    return tuple(Phase(steps=1, length=16, batch=batch, rate=1.0) for batch in batches)
+    return tuple(Phase(steps=1, length=16, batch=batch, learning_rate=1.0) for batch in batches)
 
 
 def planned(recipe: Any, ranks: Ranks, build: Callable[[], Any] | None = None) -> Any:
     """As much of a plan as is asked."""
     return SimpleNamespace(
-        recipe=recipe, ranks=ranks, build=build or (lambda: Job(recipe, ranks)),
-        by=lambda recipe: planned(recipe, ranks, build), on=lambda ranks: planned(recipe, ranks, build),
-    )  # fmt: skip
+        recipe=recipe,
+        ranks=ranks,
+        build=build or (lambda: Job(recipe, ranks)),
+        by=lambda recipe: planned(recipe, ranks, build),
+        on=lambda ranks: planned(recipe, ranks, build),
+    )
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,14 @@ def _nothing_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_micro_batches_about_double() -> None:
     assert [auto.divisors(n) for n in (1, 2, 7, 12, 24, 30, 64)] == [
-        [1], [1, 2], [1, 7], [1, 2, 4, 12], [1, 2, 4, 8, 24], [1, 2, 5, 10, 30], [1, 2, 4, 8, 16, 32, 64]
-    ]  # fmt: skip
+        [1],
+        [1, 2],
+        [1, 7],
+        [1, 2, 4, 12],
+        [1, 2, 4, 8, 24],
+        [1, 2, 5, 10, 30],
+        [1, 2, 4, 8, 16, 32, 64],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +176,12 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     taken: list[Any] = []
     share = Layout(micro=4).share(phases(8)[0], 1, "cpu", 0, 2)
     job: Any = SimpleNamespace(
-        share=lambda index: share, rows=lambda index: "rows", phases=phases(8),
+        share=lambda index: share,
+        rows=lambda index: "rows",
+        phases=phases(8),
         ranks=SimpleNamespace(device=torch.device(kind), world=1),
         objective=SimpleNamespace(begin=lambda row, micro: taken.append(("begin", row, micro))),
-    )  # fmt: skip
+    )
     set_time(monkeypatch, auto, **{"thread_time" if kind == "cpu" else "perf_counter": lambda: next(times)})
     load = lambda rows, cut, first, stop, workers, device: iter([(cut.batch, cut.micro, first, stop, workers)])  # noqa: E731
     monkeypatch.setattr(auto, "load", load)
@@ -193,8 +204,14 @@ Way = tuple[int, bool]  # shard, recompute
         # a GPU: all are tried, the fastest is taken; where all rows fit at once, recomputing is not tried
         (FOUR, {}, {}, {(2, False): 3.0}, [(1, False), (2, False), (4, False)], (2, False)),
         (FOUR, {}, {(1, False): 1}, {(1, True): 2.0}, [(1, False), (1, True), (2, False), (4, False)], (1, True)),
-        (FOUR, {}, {(1, False): 0, (1, True): 0, (2, False): 1}, {(2, False): 2.0},
-         [(1, False), (1, True), (2, False), (2, True), (4, False)], (2, False)),
+        (
+            FOUR,
+            {},
+            {(1, False): 0, (1, True): 0, (2, False): 1},
+            {(2, False): 2.0},
+            [(1, False), (1, True), (2, False), (2, True), (4, False)],
+            (2, False),
+        ),
         # what a recipe says stays
         (FOUR, {"replicate": 4}, {}, {}, [(1, False)], (1, False)),
         (FOUR, {"shard": 2}, {}, {}, [(2, False)], (2, False)),
@@ -204,11 +221,16 @@ Way = tuple[int, bool]  # shard, recompute
         (CPU, {}, {(1, False): 1}, {}, [(1, False)], (1, False)),
         (CPU, {}, {(1, False): 0}, {}, [(1, False), (1, True)], (1, True)),
     ],
-)  # fmt: skip
+)
 def test_the_way_that_is_taken(
-    monkeypatch: pytest.MonkeyPatch, ranks: Ranks, layout: dict[str, Any], micros: dict[Way, int],
-    seconds: dict[Way, float], tried: list[Way], taken: Way,
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    ranks: Ranks,
+    layout: dict[str, Any],
+    micros: dict[Way, int],
+    seconds: dict[Way, float],
+    tried: list[Way],
+    taken: Way,
+) -> None:
     """`micros`: rows that fit at a time, all where nothing is said, 0: none; `seconds`: of the run, 9 where nothing."""
     asked: list[Way] = []
 

@@ -67,8 +67,9 @@ def test_the_end_of_a_run_has_a_mean_of_equal_weights(last: float, every: int, w
     torch.testing.assert_close(mean, torch.tensor([sum(n**2 for n in wanted) / len(wanted)]))
 
 
-@pytest.mark.parametrize(("key", "values"), [("last", {"last": 0.0}), ("last", {"last": 1.1}),
-                                             ("every", {"last": 0.5, "every": 0})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "values"), [("last", {"last": 0.0}), ("last", {"last": 1.1}), ("every", {"last": 0.5, "every": 0})]
+)
 def test_ends_that_cannot_be(key: str, values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=key):
         average.Tail(**values)

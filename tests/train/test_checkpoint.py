@@ -394,9 +394,7 @@ def test_a_failed_write_is_told_with_what_stands(tmp_path: Path, monkeypatch: py
     assert checkpoint.steps(tmp_path) == [5, 9]
 
 
-@pytest.mark.parametrize(
-    ("start", "kept"), [(0, 4), (4, 2), (6, 0), (8, 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("start", "kept"), [(0, 4), (4, 2), (6, 0), (8, 0)])
 def test_rows_of_padding_are_not_written(monkeypatch: pytest.MonkeyPatch, start: int, kept: int) -> None:
     """A table of 12 rows of which 6 count, four on each rank."""
     monkeypatch.setattr(checkpoint, "box_of", lambda tensor: Box((12, 2), (start, 0), (4, 2)))
@@ -432,9 +430,13 @@ def test_a_padded_table_is_put_back_whatever_its_padding(tmp_path: Path, there: 
 
 @pytest.mark.parametrize(
     ("split", "copies", "numbers"),
-    [((), 12, list(range(12))), (("shard",), 4, [0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3]),
-     (("tensor",), 6, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]), (("shard", "tensor"), 2, [0] * 6 + [1] * 6)],
-)  # fmt: skip
+    [
+        ((), 12, list(range(12))),
+        (("shard",), 4, [0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3]),
+        (("tensor",), 6, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]),
+        (("shard", "tensor"), 2, [0] * 6 + [1] * 6),
+    ],
+)
 def test_who_holds_the_same_shares_the_writing(split: tuple[str, ...], copies: int, numbers: list[int]) -> None:
     """On a mesh of 2 x 3 x 2, by the dimensions along which a tensor is split."""
     place = lambda name: SimpleNamespace(is_replicate=lambda: name not in split)  # noqa: E731

@@ -36,11 +36,21 @@ Recipe = Callable[..., Path]
 
 
 def phases(*steps: int, warmup: float = 0.0) -> tuple[Phase, ...]:
-    return tuple(Phase(steps=n, length=8, batch=2, rate=1.0, warmup=min(warmup, n)) for n in steps)
+    return tuple(Phase(steps=n, length=8, batch=2, learning_rate=1.0, warmup=min(warmup, n)) for n in steps)
 
 
-def looked(tmp_path: Path, now: tuple[Phase, ...], asked: tuple[Phase, ...], *, seconds: float, step: int, each: float,
-           learning: list[float], used: float = 0.0, judging: float = 0.0) -> Any:  # fmt: skip
+def looked(
+    tmp_path: Path,
+    now: tuple[Phase, ...],
+    asked: tuple[Phase, ...],
+    *,
+    seconds: float,
+    step: int,
+    each: float,
+    learning: list[float],
+    used: float = 0.0,
+    judging: float = 0.0,
+) -> Any:
     """What becomes of a plan after a step, where steps take so long."""
     end = Deadline(tmp_path, seconds, table(asked), learning, judging, used)
     end.began = deadline.time.perf_counter() - step * each
@@ -53,8 +63,9 @@ def looked(tmp_path: Path, now: tuple[Phase, ...], asked: tuple[Phase, ...], *, 
 
 def test_a_plan_that_was_too_small_is_mended(tmp_path: Path) -> None:
     """1,600 steps became 32 while others kept the machine busy; half of them fit, warm-up included."""
-    found = looked(tmp_path, phases(32, warmup=3), phases(1600, warmup=160), seconds=800 / 0.95, step=4, each=1.0,
-                   learning=[25.0])  # fmt: skip
+    found = looked(
+        tmp_path, phases(32, warmup=3), phases(1600, warmup=160), seconds=800 / 0.95, step=4, each=1.0, learning=[25.0]
+    )
     [[steps, warmup]] = found
     assert 798 <= steps <= 802
     assert warmup == int(160 * steps / 1600)
@@ -67,8 +78,9 @@ def test_a_plan_never_has_more_steps_than_asked(tmp_path: Path) -> None:
 
 def test_a_plan_that_was_too_large_is_cut(tmp_path: Path) -> None:
     """Later phases by the same share; a step of theirs takes four times as long."""
-    found = looked(tmp_path, phases(100, 100), phases(100, 100), seconds=250 / 0.95, step=16, each=1.0,
-                   learning=[0.5, 2.0])  # fmt: skip
+    found = looked(
+        tmp_path, phases(100, 100), phases(100, 100), seconds=250 / 0.95, step=16, each=1.0, learning=[0.5, 2.0]
+    )
     assert [row[0] for row in found] == [49, 49]
 
 
@@ -194,9 +206,13 @@ def test_who_goes_on_follows_the_same_plans(recipe: Recipe, monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(Deadline, "_plan", plan)
-    monkeypatch.setattr("ordsmed.train.pretrain.plan.fit", lambda plan, seconds: (
-        planned(plan.recipe, [[10, 2.0]]), 
-        {"asked": table(plan.recipe.phases), "learning": [1.0], "judging": 0.0}))  # fmt: skip
+    monkeypatch.setattr(
+        "ordsmed.train.pretrain.plan.fit",
+        lambda plan, seconds: (
+            planned(plan.recipe, [[10, 2.0]]),
+            {"asked": table(plan.recipe.phases), "learning": [1.0], "judging": 0.0},
+        ),
+    )
     whole = pretrain(str(recipe("whole", steps=60, save=2, keep=99)), deadline=99.0)
     lines = [line for line in read(whole / "metrics.jsonl") if "loss" in line]
     assert [line["step"] for line in lines] == list(range(1, 13))
@@ -266,9 +282,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def fitted(
-    monkeypatch: pytest.MonkeyPatch, recipe: Plain, seconds: float, *, judging: float = 0.0, spent: float = 0.0,
+    monkeypatch: pytest.MonkeyPatch,
+    recipe: Plain,
+    seconds: float,
+    *,
+    judging: float = 0.0,
+    spent: float = 0.0,
     world: int = 1,
-) -> tuple[Plain, dict[str, Any]]:  # fmt: skip
+) -> tuple[Plain, dict[str, Any]]:
     """What becomes of it where a step of phase n takes n seconds."""
     clock = deadline.time
     monkeypatch.setattr(fitting, "_trial", lambda job, index, scratch: 1.0 + index)
@@ -293,9 +314,14 @@ def fitted(
     ],
 )
 def test_steps_are_fitted_before_the_run(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock, capsys: pytest.CaptureFixture[str],
-    seconds: float, more: dict[str, float], validate: int, steps: list[int],
-) -> None:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    seconds: float,
+    more: dict[str, float],
+    validate: int,
+    steps: list[int],
+) -> None:
     recipe = Plain(phases(60, 60, warmup=6.0), validate)
     found, facts = fitted(monkeypatch, recipe, seconds, **more)
     assert [phase.steps for phase in found.phase] == steps
@@ -343,14 +369,21 @@ def test_a_recipe_has_the_validations_that_are_left_to_it(recipe: Recipe, count:
 
 def test_a_run_knows_its_deadline_and_what_is_used(tmp_path: Path, clock: Clock) -> None:
     assert Deadline.of(tmp_path, Plain(()), 0, 5.0) is None
-    Run(tmp_path).set(deadline=60.0, began=93.0, plans=[{"after": 4}],
-                      fit={"asked": [[9, 0.0]], "learning": [2.0], "judging": 3.0})  # fmt: skip
+    Run(tmp_path).set(
+        deadline=60.0, began=93.0, plans=[{"after": 4}], fit={"asked": [[9, 0.0]], "learning": [2.0], "judging": 3.0}
+    )
     begun, gone_on = (Deadline.of(tmp_path, Plain((), validation_interval=7), start, 5.0) for start in (0, 4))
     assert begun
     assert gone_on
     assert (begun.used, gone_on.used) == (7.0, 5.0)
     assert (begun.seconds, begun.asked, begun.learning, begun.judging, begun.every, begun.plans) == (
-        60.0, [[9, 0.0]], [2.0], 3.0, 7, [{"after": 4}])  # fmt: skip
+        60.0,
+        [[9, 0.0]],
+        [2.0],
+        3.0,
+        7,
+        [{"after": 4}],
+    )
 
 
 def job_of(*phases: Phase, device: str = "cpu") -> Any:
@@ -378,18 +411,39 @@ def test_of_a_gpu_only_the_mean_is_true(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_was_decided_holds_for_who_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = Deadline(tmp_path, 99.0, [[96, 0.0]], [1.0], 0.0, 0.0, plans=[
-        {"after": 4, "now": [[50, 0.0]]}, {"after": 8, "now": [[70, 0.0]]}])  # fmt: skip
+    end = Deadline(
+        tmp_path,
+        99.0,
+        [[96, 0.0]],
+        [1.0],
+        0.0,
+        0.0,
+        plans=[{"after": 4, "now": [[50, 0.0]]}, {"after": 8, "now": [[70, 0.0]]}],
+    )
     monkeypatch.setattr(Deadline, "_plan", lambda *_: [[60, 0.0]])
     found = {step: end.replan(job_of(*phases(96)), step, 1.0) for step in range(1, 17)}
     assert {step: plan for step, plan in found.items() if plan} == {
-        4: [[50, 0.0]], 8: [[70, 0.0]], 12: [[60, 0.0]], 16: [[60, 0.0]]}  # fmt: skip
+        4: [[50, 0.0]],
+        8: [[70, 0.0]],
+        12: [[60, 0.0]],
+        16: [[60, 0.0]],
+    }
     assert [(plan["after"], plan["now"][0][0]) for plan in end.plans[2:]] == [(12, 60), (16, 60)]
 
 
-def plan_of(tmp_path: Path, clock: Clock, now: tuple[Phase, ...], asked: tuple[Phase, ...], *, step: int,
-            each: float, learning: list[float], seconds: float, judging: float = 0.0,
-            every: int = 0) -> Any:  # fmt: skip
+def plan_of(
+    tmp_path: Path,
+    clock: Clock,
+    now: tuple[Phase, ...],
+    asked: tuple[Phase, ...],
+    *,
+    step: int,
+    each: float,
+    learning: list[float],
+    seconds: float,
+    judging: float = 0.0,
+    every: int = 0,
+) -> Any:
     end = Deadline(tmp_path, seconds / 0.95, table(asked), learning, judging, 0.0, every)
     end.began = clock.now
     return end._plan(job_of(*now), step, each)
@@ -401,8 +455,12 @@ def plan_of(tmp_path: Path, clock: Clock, now: tuple[Phase, ...], asked: tuple[P
         # in the second phase what is left is told by the second's trial: a step takes 3 times as long as there
         ((40, 40), (40, 40), {"step": 56, "each": 6.0, "learning": [1.0, 2.0], "seconds": 24.0}, [40, 20]),
         # a validation every 10 steps costs three times as much as tried, too: 3 s a step, and 30 s the last
-        ((60,), (200,), {"step": 50, "each": 3.0, "learning": [1.0], "judging": 10.0, "every": 10, "seconds": 330.0},
-         [100]),
+        (
+            (60,),
+            (200,),
+            {"step": 50, "each": 3.0, "learning": [1.0], "judging": 10.0, "every": 10, "seconds": 330.0},
+            [100],
+        ),
         # no less than one step more of this phase, what then is left is the next one's
         ((40, 40), (40, 40), {"step": 32, "each": 1.0, "learning": [1.0, 1.0], "seconds": 11.0}, [33, 10]),
         ((40, 40), (40, 40), {"step": 32, "each": 1.0, "learning": [1.0, 1.0], "seconds": 32.2}, [33, 31]),
@@ -410,9 +468,15 @@ def plan_of(tmp_path: Path, clock: Clock, now: tuple[Phase, ...], asked: tuple[P
         ((100,), (100,), {"step": 60, "each": 1.0, "learning": [1.0], "seconds": 36.5}, None),
         ((100,), (100,), {"step": 60, "each": 1.0, "learning": [1.0], "seconds": 34.5}, [94]),
     ],
-)  # fmt: skip
-def test_plans_by_hand(tmp_path: Path, clock: Clock, now: tuple[int, ...], asked: tuple[int, ...],
-                       more: dict[str, Any], wanted: list[int] | None) -> None:  # fmt: skip
+)
+def test_plans_by_hand(
+    tmp_path: Path,
+    clock: Clock,
+    now: tuple[int, ...],
+    asked: tuple[int, ...],
+    more: dict[str, Any],
+    wanted: list[int] | None,
+) -> None:
     found = plan_of(tmp_path, clock, phases(*now), phases(*asked), **more)
     assert found == (None if wanted is None else [[steps, 0.0] for steps in wanted])
 
@@ -557,10 +621,11 @@ def test_few_of_the_steps_that_were_asked_for_are_warned_of(
     assert said.startswith(f"--deadline: {share} of the recipe's steps") if share else not said
 
 
-def test_a_course_of_its_own_length_shrinks_with_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                           clock: Clock) -> None:  # fmt: skip
+def test_a_course_of_its_own_length_shrinks_with_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
     """300 of its 1,000 steps, 400 of them warm-up: as a deadline is planned, and as it is planned again."""
-    phase = Phase(steps=300, length=8, batch=2, rate=1.0, warmup=400, schedule=Schedule("cosine", over=1000))
+    phase = Phase(steps=300, length=8, batch=2, learning_rate=1.0, warmup=400, schedule=Schedule("cosine", over=1000))
     recipe, _ = fitted(monkeypatch, Plain((phase,)), 95.0)
     (short,) = recipe.phase
     assert (short.steps, short.warmup, short.schedule.over) == (90, 120, 301)
@@ -584,9 +649,20 @@ def test_the_time_counts_from_the_start_of_the_command(
     """20 seconds took 22.3: what Python and torch take to start is a part of them."""
     monkeypatch.setattr(request.os, "environ", {**os.environ})
     args = argparse.Namespace(
-        name="a", overrides=[], deadline="20s", began=123.0, devices=0, threads=0, verbose=False, anew=False, layout="",
-        site="", dry_run=False, part="", words=[],
-    )  # fmt: skip
+        name="a",
+        overrides=[],
+        deadline="20s",
+        began=123.0,
+        devices=0,
+        threads=0,
+        verbose=False,
+        anew=False,
+        layout="",
+        site="",
+        dry_run=False,
+        part="",
+        words=[],
+    )
     seen: list[float] = []
     plain: Any = SimpleNamespace(layout=SimpleNamespace())
 

@@ -84,9 +84,14 @@ def plan_of(path: Path, *words: str) -> PretrainingPlan:
     [(1.19, 9.0, "fp32", 0), (1.2, 1.19, "fp32", 2), (1.2, 1.2, "bf16", 2), (0.6, 0.9, "fp32", 0)],
 )
 def test_bf16_is_taken_where_it_is_faster_by_a_fifth(
-    recipe: Recipe, speeds: SimpleNamespace, capsys: pytest.CaptureFixture[str],
-    products: float, steps: float, chosen: str, timed: int,
-) -> None:  # fmt: skip
+    recipe: Recipe,
+    speeds: SimpleNamespace,
+    capsys: pytest.CaptureFixture[str],
+    products: float,
+    steps: float,
+    chosen: str,
+    timed: int,
+) -> None:
     """Where products are not, no steps are timed; one line says all."""
     speeds.products, speeds.steps = products, steps
     plan = fastest.with_fastest_precision(plan_of(recipe(), "layout.exact=['norms']"))
@@ -114,8 +119,15 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
     monkeypatch.setattr(speed, "_known", {})
     assert fastest.with_fastest_precision(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
     assert len(speeds.timed) == 2
-    for word in ("model.width=18", "phase[1].length=16", "layout.micro=4", "layout.recompute=true",
-                 "layout.compile=true", "layout.exact=['norms']", "optimizer.kind=lamb"):  # fmt: skip
+    for word in (
+        "model.width=18",
+        "phase[1].length=16",
+        "layout.micro=4",
+        "layout.recompute=true",
+        "layout.compile=true",
+        "layout.exact=['norms']",
+        "optimizer.kind=lamb",
+    ):
         assert fastest.with_fastest_precision(plan_of(recipe(), word)).recipe.layout.precision == "fp32", word
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
@@ -193,15 +205,23 @@ def test_on_the_machine_of_the_tests_nothing_is_measured(
     assert "products in bf16 are 1.00 times as fast" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("norm", "error", "told"), [
-    (float("nan"), None, "bf16: step 2: its gradient is no number"),
-    (1.0, RuntimeError("no kernel\nfor this"), "bf16: no kernel"),
-    (1.0, MemoryError(), "bf16: MemoryError"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("norm", "error", "told"),
+    [
+        (float("nan"), None, "bf16: step 2: its gradient is no number"),
+        (1.0, RuntimeError("no kernel\nfor this"), "bf16: no kernel"),
+        (1.0, MemoryError(), "bf16: MemoryError"),
+    ],
+)
 def test_what_cannot_be_timed_is_plain_fp32(
-    recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    norm: float, error: Exception | None, told: str,
-) -> None:  # fmt: skip
+    recipe: Recipe,
+    speeds: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    norm: float,
+    error: Exception | None,
+    told: str,
+) -> None:
     """And is tried again next time: nothing is kept of it."""
     speeds.norm, inner = norm, fastest._speed
     if error:

@@ -98,9 +98,13 @@ def test_a_job_is_put_together_as_its_recipe_says(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(jobs, "groups", lambda objective, **how: seen.append(how) or [])
     optimizer = SimpleNamespace(param_groups=[{"parts": [1, 2]}, {"parts": [3]}])
     recipe: Any = SimpleNamespace(
-        layout=Layout(deterministic=True), group=("rule",), layer_decay=0.7, trouble=Guard(window=7),
-        decay_schedule="constant", optimizer=SimpleNamespace(build=lambda _: optimizer),
-    )  # fmt: skip
+        layout=Layout(deterministic=True),
+        group=("rule",),
+        layer_decay=0.7,
+        trouble=Guard(window=7),
+        decay_schedule="constant",
+        optimizer=SimpleNamespace(build=lambda _: optimizer),
+    )
     objective: Any = torch.nn.Linear(2, 2).eval()
     ranks, data = Ranks(torch.device("cpu"), rank=rank, world=2), SimpleNamespace()
     made = jobs.assemble(recipe, ranks, data, lambda: objective, new=new)  # type: ignore[arg-type]

@@ -72,9 +72,9 @@ def test_dropout_is_on_in_training_and_off_in_validation(recipe: Recipe) -> None
 def test_a_network_learns_what_follows_what(recipe: Recipe, kind: str, objective: str) -> None:
     """Every word has a favourite follower: guessing by frequency stays near log(120) = 4.8, the text allows 1.6."""
     path = recipe(kind=kind, objective=objective, steps=300, validation_rows=64, save=0, validate=0)
-    words = ["phase.batch=64", "phase.length=8", "phase.rate=3e-3", "phase.warmup=20", "model.width=64"]
+    words = ["phase.batch=64", "phase.length=8", "phase.learning_rate=3e-3", "phase.warmup=20", "model.width=64"]
     words += ["model.dropout=0.0", "model.attention_dropout=0.0", "model.initializer_std=0.1"]
-    words += ["objective.hide=0.3"] if objective == "mlm" else []
+    words += ["objective.mask_prob=0.3"] if objective == "mlm" else []
     folder = pretrain(str(path), words)
     status = run.Run(folder).status
     assert status["validation"] < 0.8 * status["unigram"]
@@ -207,7 +207,8 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
     assert f"saved at step 2 of 6; go on with:\n    ordsmed pretrain {folder}" in capsys.readouterr().err
     pretrain(str(parts))
     assert [x.get("loss") for x in read(folder / "metrics.jsonl")] == [
-        x.get("loss") for x in read(whole / "metrics.jsonl")]  # fmt: skip
+        x.get("loss") for x in read(whole / "metrics.jsonl")
+    ]
     monkeypatch.setenv(loop.STOP_AT, "soon")
     with pytest.raises(RecipeError, match="ORDSMED_STOP_AT: found soon; wanted a step of the run"):
         loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)

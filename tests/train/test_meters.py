@@ -31,14 +31,15 @@ def test_every_step_is_a_line_and_what_is_shown_are_means(tmp_path: Path) -> Non
     listened: list[dict[str, Any]] = []
     own = of(tmp_path, summed=True, tell=listened.extend)
     assert own.flush(WEIGHTS) == {}
-    add(own, 1, 1.0, 2.0, rate=0.25)
-    add(own, 2, 3.0, 4.0, rate=0.5)
+    add(own, 1, 1.0, 2.0, learning_rate=0.25)
+    add(own, 2, 3.0, 4.0, learning_rate=0.5)
     assert not own.path.exists(), "nothing is asked off the device before it is shown"
     told = own.flush(WEIGHTS)
     lines = read(own.path)
     assert [(line["step"], line["a"], line["b"], line["loss"], line["norm"]) for line in lines] == [
-        (1, 1.0, 2.0, 3.0, 1.0), (2, 3.0, 4.0, 8.0, 1.0),
-    ]  # fmt: skip
+        (1, 1.0, 2.0, 3.0, 1.0),
+        (2, 3.0, 4.0, 8.0, 1.0),
+    ]
     assert not {"flops", "ahead"} & set(lines[0])
     assert [line["tokens_per_second"] for line in lines] == pytest.approx([80.0, 80.0], rel=0.1)
     assert [line["left"] for line in lines] == pytest.approx([1.5, 1.5], rel=0.1), "300 at 200 a second"

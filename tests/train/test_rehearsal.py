@@ -47,8 +47,9 @@ TOKENIZER = 'corpus = "c.toml"\n[tokenizer]\nkind = "wordpiece"\nsize = {size}\n
 
 
 VERBS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "pretrain": (rehearse, pretrain), "finetune": (rehearse_finetuning, finetune)
-}  # fmt: skip
+    "pretrain": (rehearse, pretrain),
+    "finetune": (rehearse_finetuning, finetune),
+}
 
 
 class Reached(Exception):
@@ -118,11 +119,16 @@ def home(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     for name, kind in (("words", "words"), ("bytes", 'bytebpe"\norder = "roberta')):
         (tmp_path / f"t-{name}.toml").write_text(TOKENIZER.format(size=300).replace("wordpiece", kind))
     for name, corpus, tokenizer in (
-        ("e-words", "c.toml", "t-words.toml"), ("e-bytes", "c.toml", "t-bytes.toml"),
-        ("e", "c.toml", "t.toml"), ("e-corpus", "nowhere.toml", "t.toml"), ("e-source", "c-gone.toml", "t.toml"),
-        ("e-tokenizer", "c.toml", "nowhere.toml"), ("e-bad", "c.toml", "t-bad.toml"),
-        ("e-learned", "c.toml", "t-gone.toml"), ("e-none", "c.toml", "no-such-tokenizer"),
-    ):  # fmt: skip
+        ("e-words", "c.toml", "t-words.toml"),
+        ("e-bytes", "c.toml", "t-bytes.toml"),
+        ("e", "c.toml", "t.toml"),
+        ("e-corpus", "nowhere.toml", "t.toml"),
+        ("e-source", "c-gone.toml", "t.toml"),
+        ("e-tokenizer", "c.toml", "nowhere.toml"),
+        ("e-bad", "c.toml", "t-bad.toml"),
+        ("e-learned", "c.toml", "t-gone.toml"),
+        ("e-none", "c.toml", "no-such-tokenizer"),
+    ):
         (tmp_path / f"{name}.toml").write_text(ENCODE.format(corpus=corpus, tokenizer=tokenizer))
     (tmp_path / "e-out.toml").write_text(ENCODE.format(corpus="c.toml", tokenizer="t.toml") + 'out = "r.toml/x"\n')
     (tmp_path / "closed").mkdir()
@@ -145,7 +151,7 @@ BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
     (["model.width=33"], {}, "width"),
     (["model.kind=brt"], {}, "brt"),
     (["objective.kind=mml"], {}, "mml"),
-    (["objective.hide=2"], {}, "hide"),
+    (["objective.mask_prob=2"], {}, "mask_prob"),
     (["optimizer.kind=adam2"], {}, "adam2"),
     (["phase.length=65"], {}, "more than the model's 64 positions"),
     (["phase.batch=0"], {}, "batch"),
@@ -198,7 +204,7 @@ BROKEN: list[tuple[list[str], dict[str, Any], str]] = [
     ([], {"deadline": 600.0}, GOES),
     ([], {"anew": True}, GOES),
     ([], {}, GOES),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "how", "said"), BROKEN, ids=[" ".join([*w, *h]) or "as it is" for w, h, _ in BROKEN])
@@ -381,8 +387,11 @@ def test_a_dry_run_visits_what_the_run_visits(
     dry_run, real_run = VERBS[verb]
     monkeypatch.setattr(session, "with_fastest_precision", lambda plan: plan)
     dry = [name for name in visited(lambda: dry_run(words[0], words[1:])) if name.split(".")[1] not in DRY]
-    real = [name for name in visited(lambda: real_run(words[0], words[1:]))
-            if name.split(".")[1] not in WRITES | SAYS | {"_fastest", "objective"}]  # fmt: skip
+    real = [
+        name
+        for name in visited(lambda: real_run(words[0], words[1:]))
+        if name.split(".")[1] not in WRITES | SAYS | {"_fastest", "objective"}
+    ]
     extra = {"train.planned", "train._process", "train.on", "train.check", "pretrain.objective"}
     assert [name for name in real if name not in dry] == []
     assert [name for name in dry if name in real] == real, "in the same order"

@@ -23,7 +23,7 @@ RECIPE = """
 data = "there"
 model = { kind = "bert", width = 64, layers = 2, heads = 2 }
 objective = "mlm"
-phase = [{ steps = 5, length = 8, batch = 4, rate = 1.0 }]
+phase = [{ steps = 5, length = 8, batch = 4, learning_rate = 1.0 }]
 layout = { shard = 2 }
 """
 
@@ -48,10 +48,13 @@ def test_a_recipe_means_the_folder_it_would_make(recipe: str) -> None:
 
 @pytest.mark.parametrize(
     ("before", "overrides", "wanted"),
-    [([], [], 2), ([4, 6], [], 6),  # as it lay last
-     ([6, 5], [], 2),  # on which it lay with another layout
-     ([4, 6], ["layout.shard=2"], 2)],
-)  # fmt: skip
+    [
+        ([], [], 2),
+        ([4, 6], [], 6),  # as it lay last
+        ([6, 5], [], 2),  # on which it lay with another layout
+        ([4, 6], ["layout.shard=2"], 2),
+    ],
+)
 def test_a_run_is_shown_on_as_many_processes_as_it_lay_on(
     recipe: str, monkeypatch: pytest.MonkeyPatch, before: list[int], overrides: list[str], wanted: int
 ) -> None:

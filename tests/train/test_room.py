@@ -56,9 +56,14 @@ HUGE = 10**20
 )
 @pytest.mark.parametrize("dry", [False, True])
 def test_absurd_sizes_are_one_line(
-    recipe: Recipe, capsys: pytest.CaptureFixture[str], word: str, said: str, dry: bool,
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-) -> None:  # fmt: skip
+    recipe: Recipe,
+    capsys: pytest.CaptureFixture[str],
+    word: str,
+    said: str,
+    dry: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["tiny/bert", "--dry-run"] if dry else [str(recipe())]
     began = time.process_time()
@@ -70,8 +75,9 @@ def test_absurd_sizes_are_one_line(
     assert not [*tmp_path.rglob("metrics.jsonl")]
 
 
-def test_what_no_machine_has_is_not_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path,
-                                          monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_what_no_machine_has_is_not_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["show", "tiny/bert", "model.width=100000000"])
@@ -154,8 +160,10 @@ def test_rows_that_are_being_made_hear_a_request_to_stop(recipe: Recipe, monkeyp
     assert Run(cut).status["state"] == "stopped"
     assert (cut / "checkpoints" / "step-000000003").is_dir()
     pretrain(str(cut))
-    losses = [[json.dumps(line["loss"]) for line in read(folder / "metrics.jsonl") if "loss" in line]
-              for folder in (whole, cut)]  # fmt: skip
+    losses = [
+        [json.dumps(line["loss"]) for line in read(folder / "metrics.jsonl") if "loss" in line]
+        for folder in (whole, cut)
+    ]
     assert losses[0] == losses[1]
     assert len(losses[0]) == 6
 
@@ -192,8 +200,11 @@ def test_a_rank_whose_rows_are_cut_short_stops_all(recipe: Recipe, monkeypatch: 
     change(job, ranks=Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1)))
     for other, raised in (([0.0, 0.0], False), ([1.0, 0.0], False), ([1.0, 1.0], True)):
         job.state.vote = Vote()
-        monkeypatch.setattr(torch.distributed, "all_reduce", lambda spoken, other=other: spoken[-2:].add_(
-            torch.tensor(other, dtype=torch.float64)))  # fmt: skip
+        monkeypatch.setattr(
+            torch.distributed,
+            "all_reduce",
+            lambda spoken, other=other: spoken[-2:].add_(torch.tensor(other, dtype=torch.float64)),
+        )
         if raised:
             with pytest.raises(loop.Unmade):
                 loop.total_counts(job, batches)
@@ -228,8 +239,13 @@ def recipe_of(batch: int = 1, length: int = 1, *, verb: str = "pretrain", micro:
 
 
 def ranks_of(data: int = 1, *, split: tuple[int, int] = (1, 1), local: int = 1) -> Any:
-    return SimpleNamespace(device=torch.device("cpu"), shape=(data, *split), data_world=data, data_rank=0,
-                           place=SimpleNamespace(local_world=local))  # fmt: skip
+    return SimpleNamespace(
+        device=torch.device("cpu"),
+        shape=(data, *split),
+        data_world=data,
+        data_rank=0,
+        place=SimpleNamespace(local_world=local),
+    )
 
 
 FLAT = SimpleNamespace(width=10, layers=3)

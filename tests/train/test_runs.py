@@ -414,9 +414,17 @@ def elmo(folder: Path, *top: str, phases: tuple[tuple[int, int], ...] = ((8, 6),
     path, words = folder / "elmo.toml", folder / "words"
     if not words.exists():
         make_words(words)
-    lines = [f'data = "{words}"', f'out = "{folder / "elmo"}"', "save = 2", "validate = 0", *top,
-             '[layout]\ndevice = "cpu"\nthreads = 1', '[model]\nkind = "elmo"\nwidth = 16\ncells = 24',
-             "filters = [[1, 8], [3, 8]]", '[objective]\nkind = "bilm"\nsamples = 0']  # fmt: skip
+    lines = [
+        f'data = "{words}"',
+        f'out = "{folder / "elmo"}"',
+        "save = 2",
+        "validate = 0",
+        *top,
+        '[layout]\ndevice = "cpu"\nthreads = 1',
+        '[model]\nkind = "elmo"\nwidth = 16\ncells = 24',
+        "filters = [[1, 8], [3, 8]]",
+        '[objective]\nkind = "bilm"\nsamples = 0',
+    ]
     lines += [f"[[phase]]\nsteps = {steps}\nlength = 6\nbatch = {batch}\nrate = 1e-3" for batch, steps in phases]
     path.write_text("\n".join(lines) + "\n")
     return path

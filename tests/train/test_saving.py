@@ -61,8 +61,12 @@ def test_a_run_whose_first_checkpoint_fails_stops_at_once(told: Callable[..., Sa
         saved.save(4)
     saved = told(None, FULL, FULL)
     saved.proven = False
-    change(saved.job, recipe=settings.decode(type(saved.job.recipe), settings.override(
-        settings.plain(saved.job.recipe), ["layout.unsaved=true"]), "x"))  # fmt: skip
+    change(
+        saved.job,
+        recipe=settings.decode(
+            type(saved.job.recipe), settings.override(settings.plain(saved.job.recipe), ["layout.unsaved=true"]), "x"
+        ),
+    )
     saved.writer.thread = None
     saved.save(4)
     assert (saved.failures, saved.proven) == (1, False)

@@ -44,8 +44,12 @@ def job(recipe: Recipe) -> Callable[..., Job]:
 
 
 def test_validations_up_to_the_step_that_is_gone_on_from(tmp_path: Path) -> None:
-    lines = [{"step": 2, "loss": 1.0}, {"step": 2, "validation": 3.0}, {"step": 4, "validation": 2.0},
-             {"step": 6, "validation": 1.0}]  # fmt: skip
+    lines = [
+        {"step": 2, "loss": 1.0},
+        {"step": 2, "validation": 3.0},
+        {"step": 4, "validation": 2.0},
+        {"step": 6, "validation": 1.0},
+    ]
     assert session._validations(tmp_path, 4) == []
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert session._validations(tmp_path, 4) == lines[1:3]
@@ -144,7 +148,9 @@ def test_what_is_told_before_the_first_step(job: Callable[..., Job]) -> None:
     assert lines[5].endswith(" passes over 3,838 tokens")
     assert lines[6].startswith("layout: 1 x 1 x 1")
     assert [line.partition(";")[0] for line in lines[7:9]] == [
-        "phase 1: 3 steps of 8 rows x 32 tokens", "phase 2: 2 steps of 4 rows x 16 tokens"]  # fmt: skip
+        "phase 1: 3 steps of 8 rows x 32 tokens",
+        "phase 2: 2 steps of 4 rows x 16 tokens",
+    ]
     assert lines[9].startswith("attention: products by hand")
     assert lines[10:] == [memory(4 * count, 3)], "two moments and the mean"
 
@@ -271,10 +277,12 @@ def test_a_folder_notes_where_it_lay(job: Callable[..., Job], tmp_path: Path) ->
     lay = {"processes": 1, "mesh": [1, 1, 1]}
     other = {"from": 2, "processes": 2, "mesh": [2, 1, 1]}
     for before, step, wanted in (
-        ([], 0, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 4, [{"from": 0, **lay}]),
+        ([], 0, [{"from": 0, **lay}]),
+        ([{"from": 0, **lay}], 4, [{"from": 0, **lay}]),
         ([{"from": 0, **lay}, other], 4, [{"from": 0, **lay}, other, {"from": 4, **lay}]),
-        ([{"from": 0, **lay}, other], 2, [{"from": 0, **lay}]), ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
-    ):  # fmt: skip
+        ([{"from": 0, **lay}, other], 2, [{"from": 0, **lay}]),
+        ([{"from": 0, **lay}], 0, [{"from": 0, **lay}]),
+    ):
         Run(tmp_path).set(layouts=before)
         session._note(tmp_path, own, step)
         assert Run(tmp_path).status["layouts"] == wanted
@@ -424,10 +432,17 @@ def asked_for(recipe: Any, folder: Path, *words: str, **how: Any) -> request.Req
 def plan_of(recipe: Any, ranks: Any, fit: Any = None, **more: Any) -> Any:
     """As much of a plan as a session has to do with."""
     plan = SimpleNamespace(
-        recipe=recipe, ranks=ranks, recipes=Pretraining, callbacks=(), network=recipe.model, lines=lambda: ["planned"],
+        recipe=recipe,
+        ranks=ranks,
+        recipes=Pretraining,
+        callbacks=(),
+        network=recipe.model,
+        lines=lambda: ["planned"],
         subject=lambda: "bert: 9 parameters",
-        fitted=fit, finish=lambda job, folder: {"finished": True}, **{"verify": lambda: None, **more},
-    )  # fmt: skip
+        fitted=fit,
+        finish=lambda job, folder: {"finished": True},
+        **{"verify": lambda: None, **more},
+    )
     plan.by = lambda recipe: plan_of(recipe, ranks, fit, **more)
     return plan
 
@@ -452,9 +467,11 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
             return job
 
         plan = plan_of(
-            own.recipe, own.ranks, build=lambda gone_on: noted.append(("build", gone_on)) or own,
+            own.recipe,
+            own.ranks,
+            build=lambda gone_on: noted.append(("build", gone_on)) or own,
             verify=lambda: noted.append("verified"),
-        )  # fmt: skip
+        )
         state = {"step": found}
         Run(tmp_path).set(verb="pretrain")
         monkeypatch.setattr(session, "_train_until_done", train)
@@ -466,8 +483,11 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(session, "_restore", lambda *_, over=False: noted.append(("restore", over)))
         monkeypatch.setattr(session, "_note", lambda folder, job, start: noted.append(("note", start)))
         monkeypatch.setattr(Job, "finite", property(lambda self: finite))
-        saver = SimpleNamespace(save=lambda step: noted.append(("save", step)), wait=lambda: noted.append("settle"),
-                                let_write=lambda: noted.append("wait"))  # fmt: skip
+        saver = SimpleNamespace(
+            save=lambda step: noted.append(("save", step)),
+            wait=lambda: noted.append("settle"),
+            let_write=lambda: noted.append("wait"),
+        )
         monkeypatch.setattr(session, "Saving", lambda job, folder: saver)
         return session.resume(plan, tmp_path, None)  # type: ignore[arg-type]
 
@@ -576,9 +596,14 @@ def test_a_remedy_names_what_can_be_gone_on_from(job: Callable[..., Job], tmp_pa
 
 @pytest.mark.parametrize(("auto", "stands", "micro"), [(True, False, 2), (False, False, 1), (True, True, 4)])
 def test_a_layout_is_measured_to_begin_with(
-    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    auto: bool, stands: bool, micro: int,
-) -> None:  # fmt: skip
+    job: Callable[..., Job],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    auto: bool,
+    stands: bool,
+    micro: int,
+) -> None:
     """A run that stands keeps the one that was found, with its own recipe; a deadline is not applied again."""
     own = job("layout.micro=1")
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731

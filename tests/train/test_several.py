@@ -25,8 +25,10 @@ from ordsmed.train.several import PlannedRun
 def planned(folder: Path, *, seeds: tuple[int, ...], **how: Any) -> list[PlannedRun]:
     task = classify.Classify(train="train.tsv", dev="dev.tsv", length=16)
     asked = {"task": task, "model": bert.Bert(), "tokenizer": "vocab.txt", "steps": 5, **how}
-    return [PlannedRun(f"seed-{seed}", Finetuning(**asked, seed=seed, out=str(folder / "runs" / f"seed-{seed}")))
-            for seed in seeds]  # fmt: skip
+    return [
+        PlannedRun(f"seed-{seed}", Finetuning(**asked, seed=seed, out=str(folder / "runs" / f"seed-{seed}")))
+        for seed in seeds
+    ]
 
 
 def test_why_a_run_failed(tmp_path: Path) -> None:
@@ -70,9 +72,10 @@ def test_places_side_by_side(
     assert [place.get("CUDA_VISIBLE_DEVICES") for place in found] == wanted
 
 
-@pytest.mark.parametrize(("gpus", "devices", "wanted"), [
-    (["0", "1", "2", "3", "4"], 2, ["0,1", "2,3"]), (["0", "1"], 2, ["0,1"]), ([], 4, [None] * 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpus", "devices", "wanted"),
+    [(["0", "1", "2", "3", "4"], 2, ["0,1", "2,3"]), (["0", "1"], 2, ["0,1"]), ([], 4, [None] * 2)],
+)
 def test_runs_of_several_devices_have_them_for_themselves(
     monkeypatch: pytest.MonkeyPatch, gpus: list[str], devices: int, wanted: list[Any]
 ) -> None:

@@ -65,9 +65,10 @@ def check_saved(folder: Path, said: str) -> int:
     ("name", "workers"),
     [
         pytest.param(name, workers, marks=() if (name, workers) == ("SIGTERM", 2) else pytest.mark.long)
-        for name in NAMES for workers in (0, 2)
+        for name in NAMES
+        for workers in (0, 2)
     ],
-)  # fmt: skip
+)
 def test_alone(start: Callable[..., Process], tmp_path: Path, name: str, workers: int) -> None:
     folder, number, words = tmp_path / "run", signal.Signals[name], f"layout.workers={workers}"
     process = start(words)
@@ -203,8 +204,9 @@ def test_srun(recipe: Recipe, tmp_path: Path, name: str, workers: int) -> None:
     job = f"ordsmed-{uuid.uuid4().hex}"
 
     def ask(run: subprocess.Popen[str]) -> None:
-        queued = subprocess.run(["squeue", "--noheader", f"--name={job}", "--format=%A"], capture_output=True,
-                                text=True, check=True)  # fmt: skip
+        queued = subprocess.run(
+            ["squeue", "--noheader", f"--name={job}", "--format=%A"], capture_output=True, text=True, check=True
+        )
         subprocess.run(["scancel", f"--signal={name.removeprefix('SIG')}", f"{queued.stdout.strip()}.0"], check=True)
 
     command = ["srun", f"--job-name={job}", "--ntasks=1", sys.executable, *ours(recipe, workers)]

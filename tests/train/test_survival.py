@@ -61,7 +61,7 @@ kind = "mlm"
 steps = {STEPS}
 length = 32
 batch = 8
-rate = 2e-3
+learning_rate = 2e-3
 warmup = 2
 """)
     return path
@@ -321,8 +321,12 @@ ONCE = "if RANK == 1: at_step(10, lambda: once() and die())"
 
 def real(command: list[str], recipe: Path, folder: Path, fault: str) -> subprocess.CompletedProcess[str]:
     """The command as a user gives it to torchrun, with processes of its own."""
-    env = {"PYTHONPATH": os.pathsep.join([str(KIT), os.environ.get("PYTHONPATH", "")]), "PYTHONWARNINGS": "ignore",
-           "FAULT": fault, "MARKS": str(folder.parent)}  # fmt: skip
+    env = {
+        "PYTHONPATH": os.pathsep.join([str(KIT), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONWARNINGS": "ignore",
+        "FAULT": fault,
+        "MARKS": str(folder.parent),
+    }
     words = ["-m", "ordsmed", "pretrain", str(recipe), f'out="{folder}"', "objective.kind=lab.faulty"]
     return subprocess.run(
         [sys.executable, *command, *words],
@@ -487,7 +491,7 @@ HANGING = {  # which rank hangs where -> what it does
     (0, "making rows"): ASLEEP,
     (1, "making rows"): ASLEEP,
     (1, "learning"): 'at_step(10, lambda: before(mlm.MaskedTokens, "forward", lambda *_: time.sleep(120)))',
-}  # fmt: skip
+}
 
 
 @pytest.mark.long
@@ -898,7 +902,7 @@ def test_validation_rows_that_do_not_divide(
         (["layout.tensor=2", "layout.compile=true"], "compile: found true with tensor 2"),
         (["layout.micro=3"], "phase[1].batch: found 8, not a multiple of micro 3 x 2 devices"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_once_before_anything_is_written(
     start: Start, tmp_path: Path, words: list[str], wanted: str
 ) -> None:

@@ -56,11 +56,17 @@ def test_every_number_of_steps_and_validations(events: TensorBoard, board: Board
     events.metrics([{"step": 2, "phase": 1, "validation": 2.5, "mlm_right": 0.5}])
     events.end()
     assert board.seen == [
-        ("training/loss", 8.0, 1), ("training/rate", 0.5, 1), ("training/norm", 1.0, 1),
-        ("training/loss", 4.0, 2), ("training/rate", 0.25, 2), ("training/scale", 64.0, 2),
+        ("training/loss", 8.0, 1),
+        ("training/rate", 0.5, 1),
+        ("training/norm", 1.0, 1),
+        ("training/loss", 4.0, 2),
+        ("training/rate", 0.25, 2),
+        ("training/scale", 64.0, 2),
         ("speed/tokens_per_second", 50.0, 2),
-        ("validation/validation", 2.5, 2), ("validation/mlm_right", 0.5, 2), ("closed", 0.0, 0),
-    ]  # fmt: skip
+        ("validation/validation", 2.5, 2),
+        ("validation/mlm_right", 0.5, 2),
+        ("closed", 0.0, 0),
+    ]
 
 
 @pytest.mark.parametrize(("start", "purged"), [(0, None), (4, 5)])

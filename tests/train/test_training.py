@@ -18,17 +18,24 @@ from ordsmed.train.training import check_seed, named
 @pytest.mark.parametrize(
     ("place", "told"),
     [
-        ("phase[2].batch", "r.toml: phase[2].batch"), ("layout.micro", "r.toml: layout.micro"), ("out", "r.toml: out"),
-        ("--devices", "--devices"), ("task.length", "task.length"), ("/some/folder", "/some/folder"),
+        ("phase[2].batch", "r.toml: phase[2].batch"),
+        ("layout.micro", "r.toml: layout.micro"),
+        ("out", "r.toml: out"),
+        ("--devices", "--devices"),
+        ("task.length", "task.length"),
+        ("/some/folder", "/some/folder"),
     ],
-)  # fmt: skip
+)
 def test_a_key_is_told_with_its_recipe(place: str, told: str) -> None:
     """Of other things there is nothing to add."""
     with pytest.raises(RecipeError) as error, named("r.toml", Pretraining):
         raise RecipeError(place, "found", "wanted", "remedy")
     assert (error.value.place, error.value.found, error.value.wanted, error.value.remedy) == (
-        told, "found", "wanted", "remedy"
-    )  # fmt: skip
+        told,
+        "found",
+        "wanted",
+        "remedy",
+    )
     with pytest.raises(RecipeError, match=r"^r: task.length: "), named("r", Finetuning):
         raise RecipeError("task.length", "x")
 
@@ -47,15 +54,22 @@ def test_a_negative_seed_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
-        ("layer_decay", (0.1, 1.0), (0.0, 1.1)), ("average", (0.0, 0.999), (-0.1, 1.0)),
-        ("clip", (0.0, 5.0), (-1.0, float("inf"))), ("keep", (1,), (0,)), ("log", (1,), (0,)),
+        ("layer_decay", (0.1, 1.0), (0.0, 1.1)),
+        ("average", (0.0, 0.999), (-0.1, 1.0)),
+        ("clip", (0.0, 5.0), (-1.0, float("inf"))),
+        ("keep", (1,), (0,)),
+        ("log", (1,), (0,)),
     ],
-)  # fmt: skip
+)
 def test_bounds(name: str, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
     from ordsmed.learn.phases import Phase
 
-    how = {"data": "x", "objective": mlm.Mlm(), "model": bert.Bert(),
-           "phase": (Phase(steps=1, length=8, batch=1, rate=1.0),)}  # fmt: skip
+    how = {
+        "data": "x",
+        "objective": mlm.Mlm(),
+        "model": bert.Bert(),
+        "phase": (Phase(steps=1, length=8, batch=1, learning_rate=1.0),),
+    }
     for value in good:
         assert getattr(Pretraining(**how, **{name: value}), name) == value
     for value in bad:

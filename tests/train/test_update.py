@@ -433,9 +433,14 @@ def test_a_scaled_loss_has_the_same_norm_and_moves_the_same_way(small: Callable[
 @pytest.mark.parametrize(("shape", "factor"), [((2, 1, 1), 2.0), ((1, 1, 2), 1.0), ((2, 1, 2), 2.0)])
 @pytest.mark.parametrize(("mine", "theirs", "wanted"), [(0, 0, False), (15, 0, True), (0, 1, True)])
 def test_counts_of_the_whole_step_and_the_wish_to_stop_travel_together(
-    small: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, shape: Any, factor: float, mine: int, theirs: int,
+    small: Callable[..., Job],
+    monkeypatch: pytest.MonkeyPatch,
+    shape: Any,
+    factor: float,
+    mine: int,
+    theirs: int,
     wanted: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Ranks that share a layer have the same rows, which count once; the others here have as many as this one."""
     job = small()
     batches = batches_of(job)
@@ -471,8 +476,10 @@ def test_terms_that_an_objective_forgets_are_one_line(
         loop.update(job, batches_of(job), 0, 0, 0.1)
 
 
-@pytest.mark.parametrize(("schedule", "wanted"), [('"constant"', [1, 1, 1, 1]), ('"rate"', [0.5, 1, 1, 0.5]),
-                                                  ("{start=1.0,end=0.2}", [1, 0.8, 0.6, 0.4])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [('"constant"', [1, 1, 1, 1]), ('"rate"', [0.5, 1, 1, 0.5]), ("{start=1.0,end=0.2}", [1, 0.8, 0.6, 0.4])],
+)
 def test_weight_decay_follows_its_schedule(small: Callable[..., Job], schedule: str, wanted: list[float]) -> None:
     """A step without a gradient shows it alone; of a run that goes on it is the same."""
     schedules = "phase.warmup=2", "phase.schedule='linear'"

@@ -304,9 +304,14 @@ def test_the_first_beat_comes_at_once(board: Board, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("patience", "broken_by", "wanted"),
-    [(0.0, None, ["accused"]), (60.0, None, []), (60.0, TimeoutError(), ["rank 0: does not answer: lost or hanging"]),
-     (60.0, RuntimeError("gone"), []), (-100.0, RuntimeError("gone"), ["rank 0: is gone, with all connections"])],
-)  # fmt: skip
+    [
+        (0.0, None, ["accused"]),
+        (60.0, None, []),
+        (60.0, TimeoutError(), ["rank 0: does not answer: lost or hanging"]),
+        (60.0, RuntimeError("gone"), []),
+        (-100.0, RuntimeError("gone"), ["rank 0: is gone, with all connections"]),
+    ],
+)
 def test_what_a_beat_does(
     board: Board, ended: list[str], monkeypatch: pytest.MonkeyPatch, patience: float, broken_by: Any, wanted: list[str]
 ) -> None:

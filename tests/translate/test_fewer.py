@@ -9,10 +9,12 @@ import pytest
 
 from ordsmed.others.translate.fewer import first
 
-QUESTIONS = {"data": [
-    {"paragraphs": [{"context": "a", "qas": [{"id": "1"}, {"id": "2"}]}, {"context": "b", "qas": [{"id": "3"}]}]},
-    {"paragraphs": [{"context": "c", "qas": [{"id": "4"}]}]},
-]}  # fmt: skip
+QUESTIONS = {
+    "data": [
+        {"paragraphs": [{"context": "a", "qas": [{"id": "1"}, {"id": "2"}]}, {"context": "b", "qas": [{"id": "3"}]}]},
+        {"paragraphs": [{"context": "c", "qas": [{"id": "4"}]}]},
+    ]
+}
 
 
 def cut(folder: Path, name: str, text: str, count: int, *, header: bool = True) -> str:

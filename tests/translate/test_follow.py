@@ -78,10 +78,12 @@ MEGATRON = (
         ("megatron pretrain_gpt2.py --train-data a.json --save s --log-interval 2 --train-iters 3", MEGATRON),
         ("megatron pretrain_gpt2.py --train-data a.json --log-interval 2 --train-iters 3", MEGATRON),  # no --save
         ("megatron pretrain_gpt2.py --train-data a.json --save t --log-interval 2 --train-iters 3 out=s", MEGATRON),
-        ("nvidia run_pretraining.py --model_name m --pretrain_tfrecords a --log_freq 2 out=s",
-         " - Training Iteration: 2  train_perf : 24.0 total_loss : 3.0 masked_lm_loss : 6.0 disc_loss : 9.0"),
+        (
+            "nvidia run_pretraining.py --model_name m --pretrain_tfrecords a --log_freq 2 out=s",
+            " - Training Iteration: 2  train_perf : 24.0 total_loss : 3.0 masked_lm_loss : 6.0 disc_loss : 9.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_trainings_are_told_as_theirs_tell_them(
     words: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,8 +91,19 @@ def test_trainings_are_told_as_theirs_tell_them(
 
     def train(own: list[str]) -> None:
         """What one of three steps leaves."""
-        steps = [{"step": n, "clm": float(n), "guess": 4.0 * n, "detect": 6.0 * n, "loss": 2.0 * n, "rate": n / 1e4,
-                  "rows": 4 * n * n, "seconds": 0.5 / (3 - n)} for n in (1, 2)]  # fmt: skip
+        steps = [
+            {
+                "step": n,
+                "clm": float(n),
+                "guess": 4.0 * n,
+                "detect": 6.0 * n,
+                "loss": 2.0 * n,
+                "rate": n / 1e4,
+                "rows": 4 * n * n,
+                "seconds": 0.5 / (3 - n),
+            }
+            for n in (1, 2)
+        ]
         folder = Path("s" if {"s", "out=s"} & set(words.split()) else "work/as/pretrain_gpt2/pretrain")
         folder.mkdir(parents=True)
         (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in steps))

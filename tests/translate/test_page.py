@@ -66,8 +66,9 @@ def test_codes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in lines[:-1]] == program.names()
 
 
-def test_one_of_several_processes_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-                                        tmp_path: Path) -> None:  # fmt: skip
+def test_one_of_several_processes_tells(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """What a person should know, and what it becomes."""
     monkeypatch.chdir(tmp_path)
     for rank in (0, 1):
@@ -110,17 +111,25 @@ def test_a_program_by_its_folder_or_without_its_ending_leads_on_too() -> None:
 
 
 def test_words_by_place_and_by_the_environment() -> None:
-    flags = (Flag("rate", float, "phase.rate", required=True), Flag("kind", "bert", "model.kind"),
-             Flag("LAYERS", 2, "model.layers"), Flag("--deep", False, "model.deep"))  # fmt: skip
+    flags = (
+        Flag("rate", float, "phase.learning_rate", required=True),
+        Flag("kind", "bert", "model.kind"),
+        Flag("LAYERS", 2, "model.layers"),
+        Flag("--deep", False, "model.deep"),
+    )
     one = Program("x.py", "x", flags, lambda values, call: None, "pretrain")
 
     def call(*words: str, **environment: str) -> Call:
         return one.translated(one.read(words, Place(), environment))
 
     assert call("0.1", LAYERS="3").recipes == {
-        "pretrain": {"phase": [{"rate": 0.1}], "model": {"kind": "bert", "layers": 3, "deep": False},
-                     "layout": {"precision": "fp32"}, "keep_best": False}
-    }  # fmt: skip
+        "pretrain": {
+            "phase": [{"learning_rate": 0.1}],
+            "model": {"kind": "bert", "layers": 3, "deep": False},
+            "layout": {"precision": "fp32"},
+            "keep_best": False,
+        }
+    }
     assert call("1e-1", "gpt2", "--deep").recipes["pretrain"]["model"] == {"kind": "gpt2", "layers": 2, "deep": True}
     with pytest.raises(UsageError, match=r"x.py: no rate"):
         call()

@@ -22,16 +22,27 @@ FAIRSEQ = (
     ("code", "name", "words", "said"),
     [
         ("megatron", "pretrain_bert.py", "--train-data=a.json --train-iters=0", "--train-iters: found 0; wanted"),
-        ("megatron", "pretrain_bert.py", "--train-data=a.json --model-parallel-size=0",
-         "--model-parallel-size: found 0; wanted more than 0"),
-        ("nvidia", "run_pretraining.py", "--model_name=m --pretrain_tfrecords=a --learning_rate=0",
-         "--learning_rate: found 0; wanted more than 0"),
+        (
+            "megatron",
+            "pretrain_bert.py",
+            "--train-data=a.json --model-parallel-size=0",
+            "--model-parallel-size: found 0; wanted more than 0",
+        ),
+        (
+            "nvidia",
+            "run_pretraining.py",
+            "--model_name=m --pretrain_tfrecords=a --learning_rate=0",
+            "--learning_rate: found 0; wanted more than 0",
+        ),
         ("fairseq", "fairseq-train", f"{FAIRSEQ} --lr=0 --lr-scheduler=polynomial_decay", "--lr: found 0; wanted"),
-        ("electra", "run_pretraining.py",
-         """--data-dir=d --model-name=m --hparams={"model_hparam_overrides":{"hidden_size":"x"}}""",
-         "hidden_size: found x; wanted a whole number"),
+        (
+            "electra",
+            "run_pretraining.py",
+            """--data-dir=d --model-name=m --hparams={"model_hparam_overrides":{"hidden_size":"x"}}""",
+            "hidden_size: found x; wanted a whole number",
+        ),
     ],
-)  # fmt: skip
+)
 def test_numbers_that_nothing_is_made_of(code: str, name: str, words: str, said: str) -> None:
     program = find(code, name)
     with pytest.raises(UsageError, match=said):
@@ -43,18 +54,29 @@ def test_numbers_that_nothing_is_made_of(code: str, name: str, words: str, said:
     [
         ("fairseq", "fairseq-train", f"{FAIRSEQ} --save-dir=s", "save_dir"),
         ("huggingface", "run_qa.py", "--do_train --train_file=q.json --model_name_or_path=m", "output_dir"),
-        ("google", "run_pretraining.py", "--bert_config_file=c.json --input_file=r --do_train --output_dir=s",
-         "output_dir"),
+        (
+            "google",
+            "run_pretraining.py",
+            "--bert_config_file=c.json --input_file=r --do_train --output_dir=s",
+            "output_dir",
+        ),
         ("google", "run_squad.py", "--train_file=q.json --init_checkpoint=m --do_train --output_dir=s", "output_dir"),
     ],
-)  # fmt: skip
+)
 def test_a_folder_behind_the_flags_is_that_of_all_files(
     code: str, name: str, words: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What their scripts look for is made of the run, wherever it is."""
     monkeypatch.chdir(tmp_path)
-    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "type_vocab_size",
-             "vocab_size", "max_position_embeddings")  # fmt: skip
+    sizes = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "type_vocab_size",
+        "vocab_size",
+        "max_position_embeddings",
+    )
     Path("c.json").write_text(json.dumps(dict.fromkeys(sizes, 8)))
     Path("vocab.txt").touch()
     program = find(code, name)
@@ -64,11 +86,14 @@ def test_a_folder_behind_the_flags_is_that_of_all_files(
 
 
 FLAGS = (
-    Flag("--rate", 1.0, "rate"), Flag("--width", 2, "model.width", joint=True),
+    Flag("--rate", 1.0, "rate"),
+    Flag("--width", 2, "model.width", joint=True),
     Flag("--log", str, "a file", joint=True),
-    Flag("--table", "{}", "its keys", joint=True), Flag("key", 3, "model.layers", within="--table"),
-    Flag("--quiet", False, nothing="nobody speaks"), Flag("--noted", False, "told", joint=True),
-)  # fmt: skip
+    Flag("--table", "{}", "its keys", joint=True),
+    Flag("key", 3, "model.layers", within="--table"),
+    Flag("--quiet", False, nothing="nobody speaks"),
+    Flag("--noted", False, "told", joint=True),
+)
 
 
 def noted(call: Callable[[Values, Call], None], words: str) -> list[str]:
@@ -101,7 +126,7 @@ def test_a_flag_that_is_neither_read_nor_noted_is_told() -> None:
 def test_a_setting_may_be_carried_by_a_word_or_by_a_later_call() -> None:
     def by_word(values: Values, call: Call) -> None:
         call.recipes.clear()
-        call.words.append("rate=3.0")
+        call.words.append("learning_rate=3.0")
 
     def by_another(values: Values, call: Call) -> None:
         call.then.append(Call("finetune", recipes={**call.recipes}))
@@ -112,13 +137,17 @@ def test_a_setting_may_be_carried_by_a_word_or_by_a_later_call() -> None:
 
 
 ROWS = (
-    Flag("--cpu", False, "layout.device", by={True: "cpu"}), Flag("--steps", -1, "steps", by=positive),
-    Flag("--files", str, "corpus: files", by=listed), Flag("--workers", 1, "layout.workers", explicit=True),
-    Flag("--tokens", 256, "--tokens"), Flag("--greedy", False, "--greedy"),
+    Flag("--cpu", False, "layout.device", by={True: "cpu"}),
+    Flag("--steps", -1, "steps", by=positive),
+    Flag("--files", str, "corpus: files", by=listed),
+    Flag("--workers", 1, "layout.workers", explicit=True),
+    Flag("--tokens", 256, "--tokens"),
+    Flag("--greedy", False, "--greedy"),
     Flag("--cache", str, "ORDSMED_CACHE", by=unless_empty),
     Flag("--half", False, "layout.precision", by={True: "fp16"}),
-    Flag("--scale", 128.0, "layout.scale", needs="--half"), Flag("--way", "a", "way", one_of=("a", "b")),
-)  # fmt: skip
+    Flag("--scale", 128.0, "layout.scale", needs="--half"),
+    Flag("--way", "a", "way", one_of=("a", "b")),
+)
 
 
 def rows_of(words: str) -> Call:

@@ -502,9 +502,16 @@ def test_other_tools_read_the_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("threads", 0), ("pause", -1.0), ("largest", 0), ("timeout", 0.0), ("slowest", 0.0), ("attempts", 0),
-     ("contact", "a\nb")],
-)  # fmt: skip
+    [
+        ("threads", 0),
+        ("pause", -1.0),
+        ("largest", 0),
+        ("timeout", 0.0),
+        ("slowest", 0.0),
+        ("attempts", 0),
+        ("contact", "a\nb"),
+    ],
+)
 def test_what_cannot_be_is_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{field}: found .*; wanted "):
         Crawl(**{field: value})

@@ -128,10 +128,14 @@ def test_tries_of_other_times_count(server: Server, tmp_path: Path, rests: list[
 @pytest.mark.parametrize(
     ("kind", "end"),
     [
-        ("", "got"), ("text/plain;charset=x", "got"), (" Application/XHTML+xml ; a=b", "got"), ("text/HTML", "got"),
-        ("text/htmlx", "no HTML or text"), ("application/json", "no HTML or text"),
+        ("", "got"),
+        ("text/plain;charset=x", "got"),
+        (" Application/XHTML+xml ; a=b", "got"),
+        ("text/HTML", "got"),
+        ("text/htmlx", "no HTML or text"),
+        ("application/json", "no HTML or text"),
     ],
-)  # fmt: skip
+)
 def test_kinds_of_pages(server: Server, tmp_path: Path, rests: list[float], kind: str, end: str) -> None:
     server.pages = {"/x": Answer(b"x" * 100, headers={"Content-Type": kind})}
     assert asked(server, tmp_path, largest=100) == {end: 1}
@@ -179,8 +183,9 @@ def test_where_redirects_may_not_lead(server: Server, tmp_path: Path, rests: lis
         return "a rule" if url.endswith("/no") else ""
 
     assert crawl([server.url("/x"), server.url("/y")], tmp_path, how, 2, judge) == {
-        "a rule behind a redirect": 1, "got": 1,
-    }  # fmt: skip
+        "a rule behind a redirect": 1,
+        "got": 1,
+    }
     assert judged == [server.url("/no")]
     line = json.loads((tmp_path / LOG).read_text().splitlines()[0])
     assert (line["reason"], line["final"], line["again"]) == ("a rule behind a redirect", server.url("/no"), False)

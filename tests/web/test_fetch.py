@@ -499,8 +499,9 @@ def test_two_processes_fetch_each_file_once(server: Server) -> None:
     together.set()
     assert [process.wait(PATIENT) for process in both] == [0, 0]
     assert Path("out.txt").read_text().splitlines() == [
-        "out/mine: 2 fetched (20.5 kB), 0 already there", "out/mine: 0 fetched (0 bytes), 2 already there",
-    ]  # fmt: skip
+        "out/mine: 2 fetched (20.5 kB), 0 already there",
+        "out/mine: 0 fetched (0 bytes), 2 already there",
+    ]
     assert len(server.asked) == 2
 
 
@@ -559,9 +560,17 @@ def test_names_and_what_they_stand_for() -> None:
             find(wrong)
     lines = listing()
     assert [line.split()[0] for line in lines] == [
-        "books", "glue", "lambada", "openwebtext", "openwebtext-urls-eu", "openwebtext-urls-jp", "squad",
-        "wikipedia-XX", "wikitext", "xnli",
-    ]  # fmt: skip
+        "books",
+        "glue",
+        "lambada",
+        "openwebtext",
+        "openwebtext-urls-eu",
+        "openwebtext-urls-jp",
+        "squad",
+        "wikipedia-XX",
+        "wikitext",
+        "xnli",
+    ]
     assert lines[3].split()[1:3] == ["12.9", "GB"]
     assert lines[6].split()[1:5] == ["81.6", "MB", "and", "more"]
     assert lines[7].split()[1] == "?"
@@ -650,10 +659,14 @@ def test_what_is_recorded_of_a_file(server: Server, monkeypatch: pytest.MonkeyPa
     lines = Path("out/mine/.fetched.jsonl").read_bytes().splitlines()
     assert len(lines) == 1
     assert json.loads(lines[0]) == {
-        "path": "in/a", "url": server.url("/a"), "size": len(TEXT), "sha256": sha256(TEXT),
-        "tag": f'"{sha256(TEXT)[:12]}"', "when": "2024-05-06T07:08:09Z",
+        "path": "in/a",
+        "url": server.url("/a"),
+        "size": len(TEXT),
+        "sha256": sha256(TEXT),
+        "tag": f'"{sha256(TEXT)[:12]}"',
+        "when": "2024-05-06T07:08:09Z",
         "time": Path("out/mine/in/a").stat().st_mtime_ns,
-    }  # fmt: skip
+    }
 
 
 def test_what_is_shown_of_a_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -681,9 +694,7 @@ def test_what_is_shown_of_a_file(server: Server, monkeypatch: pytest.MonkeyPatch
     Path("list.txt").write_text(f"{server.url('/c')}\n")
     bring(table({"path": "a", "url": server.url("/a")}, {"path": "b", "url": server.url("/b")}, lists=("list.txt",)))
     bars = [[name, *(round(n * 1e6) for n in numbers)] for name, unit, *numbers in shown if unit == "MB"]
-    assert bars[:3] == [
-        ["fetch a", 10240, 0, 4000], ["fetch a", 10240, 4000, 6240], ["fetch b", 0, 0, 10240],
-    ]  # fmt: skip
+    assert bars[:3] == [["fetch a", 10240, 0, 4000], ["fetch a", 10240, 4000, 6240], ["fetch b", 0, 0, 10240]]
     assert [bar for bar in shown if bar[1] == "files"] == [["fetch mine", "files", 1, 0, 1]]
 
 

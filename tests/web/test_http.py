@@ -48,10 +48,28 @@ def certificate(tmp_path: Path) -> Path:
         pytest.skip("the command `openssl` is not installed")
     made = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", made[0], "-out", made[1]],
-        check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-keyout",
+            made[0],
+            "-out",
+            made[1],
+        ],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
     path = tmp_path / "server.pem"
     path.write_text("".join(part.read_text() for part in made))
     return path
@@ -116,7 +134,7 @@ def test_chunks(server: Server) -> None:
         (Answer(b"x", headers={"Content-Encoding": "br"}), "Content-Encoding br was not requested", False),
         (Answer(b"no gzip", headers={"Content-Encoding": "gzip"}), "bad compressed data", False),
     ],
-)  # fmt: skip
+)
 def test_what_goes_wrong_has_a_reason(server: Server, answer: Answer, reason: str, again: bool) -> None:
     server.pages["/"] = answer
     error = failure(server.url("/"), timeout=0.15)
@@ -193,9 +211,12 @@ def test_encodings_are_undone_within_their_limit(server: Server) -> None:
     text = b"again and again " * 100_000
     raw = zlib.compressobj(wbits=-15)
     bodies = {
-        "gzip": gzip.compress(text[:7]) + gzip.compress(text[7:]) + b"\0\0", "x-gzip": gzip.compress(text),
-        "deflate": zlib.compress(text), "Deflate": raw.compress(text) + raw.flush(), "identity": text,
-    }  # fmt: skip
+        "gzip": gzip.compress(text[:7]) + gzip.compress(text[7:]) + b"\0\0",
+        "x-gzip": gzip.compress(text),
+        "deflate": zlib.compress(text),
+        "Deflate": raw.compress(text) + raw.flush(),
+        "identity": text,
+    }
     for coding, body in bodies.items():
         server.pages[f"/{coding}"] = Answer(body, headers={"Content-Encoding": coding})
         assert read(server.url(f"/{coding}")) == text
@@ -250,13 +271,32 @@ def test_each_hop_is_judged_before_it_is_gone_to(server: Server) -> None:
 
 
 PRIVATE = [
-    "http://127.0.0.1/", "http://localhost/", "http://2130706433/", "http://0x7f.1/", "http://0177.0.0.01/",
-    "http://10.1.2.3/", "http://192.168.0.1:8080/", "http://169.254.169.254/latest/", "http://100.64.0.1/", "http://0/",
-    "http://224.0.0.1/", "http://255.255.255.255/", "http://[::1]/", "http://[::]/", "http://[fe80::1]/",
-    "http://[fd00::1]/", "http://[fec0::1]/", "http://[ff02::1]/", "http://[::ffff:127.0.0.1]/",
-    "http://[::ffff:a00:1]/", "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::]/", "http://[::127.0.0.1]/",
-    "https://127.0.0.1/", "http://１２７.0.0.1/",
-]  # fmt: skip
+    "http://127.0.0.1/",
+    "http://localhost/",
+    "http://2130706433/",
+    "http://0x7f.1/",
+    "http://0177.0.0.01/",
+    "http://10.1.2.3/",
+    "http://192.168.0.1:8080/",
+    "http://169.254.169.254/latest/",
+    "http://100.64.0.1/",
+    "http://0/",
+    "http://224.0.0.1/",
+    "http://255.255.255.255/",
+    "http://[::1]/",
+    "http://[::]/",
+    "http://[fe80::1]/",
+    "http://[fd00::1]/",
+    "http://[fec0::1]/",
+    "http://[ff02::1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[::ffff:a00:1]/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[2002:7f00:1::]/",
+    "http://[::127.0.0.1]/",
+    "https://127.0.0.1/",
+    "http://１２７.0.0.1/",
+]
 
 
 @pytest.mark.parametrize("url", PRIVATE)
@@ -420,13 +460,18 @@ def test_secrets_stay_with_whom_they_are_for(server: Server, status: int) -> Non
 @pytest.mark.parametrize(
     ("url", "sent"),
     [
-        ("HTTP://A.org", "http://a.org/"), ("http://a.org:80/x y", "http://a.org/x%20y"), ("https://a.org:443", "https://a.org/"),
-        ("https://a.org:80/", "https://a.org:80/"), ("http://a.org:443/", "http://a.org:443/"),
-        ("http://[2001:DB8::1]:8/", "http://[2001:db8::1]:8/"), ("http://bø.no/æ?ø#å", "http://xn--b-5ga.no/%C3%A6?%C3%B8"),
-        ("http://faß.de:8/", "http://xn--fa-hia.de:8/"), ("http://i❤.ws", "http://xn--i-7iq.ws/"),
+        ("HTTP://A.org", "http://a.org/"),
+        ("http://a.org:80/x y", "http://a.org/x%20y"),
+        ("https://a.org:443", "https://a.org/"),
+        ("https://a.org:80/", "https://a.org:80/"),
+        ("http://a.org:443/", "http://a.org:443/"),
+        ("http://[2001:DB8::1]:8/", "http://[2001:db8::1]:8/"),
+        ("http://bø.no/æ?ø#å", "http://xn--b-5ga.no/%C3%A6?%C3%B8"),
+        ("http://faß.de:8/", "http://xn--fa-hia.de:8/"),
+        ("http://i❤.ws", "http://xn--i-7iq.ws/"),
         (" http://a.org/a%2fb?c=d&e=(f)~'*!$@;:,+#g ", "http://a.org/a%2fb?c=d&e=(f)~'*!$@;:,+"),
     ],
-)  # fmt: skip
+)
 def test_how_an_address_is_sent(url: str, sent: str) -> None:
     assert http._split(url).geturl() == sent
 

@@ -119,8 +119,11 @@ def test_rules_of_today_judge_where_redirects_led(tmp_path: Path) -> None:
     slots, why = found.find(urls)
     assert slots["length"].tolist() == [0, 0, 10, 0, 0]
     assert [found.reasons[code][0] for code in why[[0, 1, 3, 4]]] == [
-        "a rule behind a redirect", "not downloaded", "a rule behind a redirect", "x",
-    ]  # fmt: skip
+        "a rule behind a redirect",
+        "not downloaded",
+        "a rule behind a redirect",
+        "x",
+    ]
     assert found.ends[0] == 20, "it stands though it is not taken"
     plain = Outcomes(tmp_path)
     assert [plain.tries(url, 9) for url in urls] == [None] * 5

@@ -59,14 +59,33 @@ def test_one_spelling(link: str, spelling: str) -> None:
 @pytest.mark.parametrize(
     "link",
     [
-        "example.com/a", "ftp://example.com/", "javascript:alert(1)", "//example.com/", "http:///a", "http://", "#",
-        "http://a b.com/", "http://example.com/a b", "http://[::1/", "http://example.com:99999/", "http://-/",
-        "http://example..com/", "http://me:secret@example.com/", "http://me@example.com", "http://exa\ufffdmple.com/",
-        "http://example.com/\ud800", f"http://{'a' * 64}.com/", f"http://example.com/{'a' * 5000}", "http://\u2028.com/",
-        "http://example.com:x/", "http://a%2Fb.com/",
-        "http://ü..com/", "http://a\u2010\u00ad\ufffc.com/", f"http://{'ü' * 64}.com/",
+        "example.com/a",
+        "ftp://example.com/",
+        "javascript:alert(1)",
+        "//example.com/",
+        "http:///a",
+        "http://",
+        "#",
+        "http://a b.com/",
+        "http://example.com/a b",
+        "http://[::1/",
+        "http://example.com:99999/",
+        "http://-/",
+        "http://example..com/",
+        "http://me:secret@example.com/",
+        "http://me@example.com",
+        "http://exa\ufffdmple.com/",
+        "http://example.com/\ud800",
+        f"http://{'a' * 64}.com/",
+        f"http://example.com/{'a' * 5000}",
+        "http://\u2028.com/",
+        "http://example.com:x/",
+        "http://a%2Fb.com/",
+        "http://ü..com/",
+        "http://a\u2010\u00ad\ufffc.com/",
+        f"http://{'ü' * 64}.com/",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_address(link: str) -> None:
     assert spelled(link) == ("", "")
 
@@ -86,40 +105,74 @@ def test_http_and_https_count_as_one() -> None:
 def test_each_rule_is_counted_by_its_name(tmp_path: Path) -> None:
     found, left_out = chosen(
         tmp_path / "list.txt",
-        "# a comment", "", "  http://a.org/1  ", "no address",
-        "http://www.youtube.com/watch", "http://a.org/x.JPG?v=1", "http://a.org/x.html?v=1.jpg", "http://ads.org/a",
-        "http://a", "http://192.168.0.1/", "http://a.org/1#again", "https://A.org/1", "http://a.org",
+        "# a comment",
+        "",
+        "  http://a.org/1  ",
+        "no address",
+        "http://www.youtube.com/watch",
+        "http://a.org/x.JPG?v=1",
+        "http://a.org/x.html?v=1.jpg",
+        "http://ads.org/a",
+        "http://a",
+        "http://192.168.0.1/",
+        "http://a.org/1#again",
+        "https://A.org/1",
+        "http://a.org",
         patterns=[r"//ads\.", "^$"],
-    )  # fmt: skip
+    )
     assert found == ["http://a.org/1", "http://a.org/x.html?v=1.jpg", "http://a.org/"]
     assert left_out == {
-        "malformed address": 1, "blacklisted domain": 1, "no page by its extension": 1, "pattern in address": 1,
-        "short address": 1, "private host": 1, "duplicate address": 2,
-    }  # fmt: skip
+        "malformed address": 1,
+        "blacklisted domain": 1,
+        "no page by its extension": 1,
+        "pattern in address": 1,
+        "short address": 1,
+        "private host": 1,
+        "duplicate address": 2,
+    }
 
 
 def test_the_first_rule_that_fits_is_counted(tmp_path: Path) -> None:
     rows = ["http://youtube.com/a.jpg", "http://10.0.0.1/a.jpg", "http://10.0.0.1/ads", "http://a"]
     assert chosen(tmp_path / "list.txt", *rows, *rows, patterns=["ads"])[1] == {
-        "blacklisted domain": 2, "no page by its extension": 2, "pattern in address": 2, "short address": 2,
-    }  # fmt: skip
+        "blacklisted domain": 2,
+        "no page by its extension": 2,
+        "pattern in address": 2,
+        "short address": 2,
+    }
     assert chosen(tmp_path / "list.txt", "http://10.0.0.1/", private=True) == (["http://10.0.0.1/"], {})
 
 
 def test_a_blacklist_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "black.txt").write_text("# sites\nexample.com\nAPPLE  # any ending\n\nnews.example.org\n")
     hosts = [
-        "example.com", "www.example.com", "a.b.example.com", "example.net", "myexample.com", "example.com.evil.net",
-        "apple.com", "www.apple.co.uk", "shop.apple.de", "apple.example.net", "pineapple.com", "example.org",
-        "x.news.example.org", "youtube.com",
-    ]  # fmt: skip
+        "example.com",
+        "www.example.com",
+        "a.b.example.com",
+        "example.net",
+        "myexample.com",
+        "example.com.evil.net",
+        "apple.com",
+        "www.apple.co.uk",
+        "shop.apple.de",
+        "apple.example.net",
+        "pineapple.com",
+        "example.org",
+        "x.news.example.org",
+        "youtube.com",
+    ]
     found, left_out = chosen(
         tmp_path / "list.txt", *(f"http://{host}/" for host in hosts), blacklist=[str(tmp_path / "black.txt")]
     )
     kept = [
-        "example.net", "myexample.com", "example.com.evil.net", "apple.example.net", "pineapple.com", "example.org",
+        "example.net",
+        "myexample.com",
+        "example.com.evil.net",
+        "apple.example.net",
+        "pineapple.com",
+        "example.org",
         "youtube.com",
-    ]  # fmt: skip
+    ]
     assert found == [f"http://{host}/" for host in kept]
     assert left_out == {"blacklisted domain": 7}
 
@@ -146,12 +199,26 @@ def test_a_bad_pattern_is_told() -> None:
 @pytest.mark.parametrize(
     ("host", "private"),
     [
-        ("127.0.0.1", True), ("10.1.2.3", True), ("169.254.169.254", True), ("0.0.0.0", True), ("127.1", True),
-        ("2130706433", True), ("0x7f000001", True), ("[::1]", True), ("[fe80::1]", True), ("[::ffff:10.0.0.1]", True),
-        ("localhost", True), ("printer", True), ("x.local", True), ("8.8.8.8", False), ("example.com", False),
-        ("10.example.com", False), ("mylocal.net", False), ("[2606:4700::1111]", False),
+        ("127.0.0.1", True),
+        ("10.1.2.3", True),
+        ("169.254.169.254", True),
+        ("0.0.0.0", True),
+        ("127.1", True),
+        ("2130706433", True),
+        ("0x7f000001", True),
+        ("[::1]", True),
+        ("[fe80::1]", True),
+        ("[::ffff:10.0.0.1]", True),
+        ("localhost", True),
+        ("printer", True),
+        ("x.local", True),
+        ("8.8.8.8", False),
+        ("example.com", False),
+        ("10.example.com", False),
+        ("mylocal.net", False),
+        ("[2606:4700::1111]", False),
     ],
-)  # fmt: skip
+)
 def test_private_hosts_are_told_by_their_names(host: str, private: bool) -> None:
     assert is_private(host) == private
 
@@ -163,12 +230,23 @@ def submission(**fields: Any) -> str:
 @pytest.mark.parametrize("pack", [None, gzip, lzma])
 def test_links_of_reddit(tmp_path: Path, pack: Any) -> None:
     rows = [
-        submission(), submission(url="http://a.org/2?a=1&amp;b=2", score=900), submission(url="http://a.org/1#"),
-        submission(score="5", url="http://a.org/5"), submission(score=2), submission(score=None),
-        submission(is_self=True, url="http://a.org/self"), submission(over_18=True), submission(url=""),
-        submission(url=None), json.dumps({"score": 7}), '{"url": "cut', "{[]", submission(url=3),
-        '{"score": 7, "url": "http://a.org/\\ud800"}', "[]",
-    ]  # fmt: skip
+        submission(),
+        submission(url="http://a.org/2?a=1&amp;b=2", score=900),
+        submission(url="http://a.org/1#"),
+        submission(score="5", url="http://a.org/5"),
+        submission(score=2),
+        submission(score=None),
+        submission(is_self=True, url="http://a.org/self"),
+        submission(over_18=True),
+        submission(url=""),
+        submission(url=None),
+        json.dumps({"score": 7}),
+        '{"url": "cut',
+        "{[]",
+        submission(url=3),
+        '{"score": 7, "url": "http://a.org/\\ud800"}',
+        "[]",
+    ]
     path = tmp_path / ("dump" + {None: "", gzip: ".gz", lzma: ".xz"}[pack])
     with pack.open(path, "wb") if pack else path.open("wb") as file:
         file.write("\n".join(rows).encode())
@@ -176,9 +254,14 @@ def test_links_of_reddit(tmp_path: Path, pack: Any) -> None:
     found = list(addresses([path], Rules(), left_out))
     assert found == ["http://a.org/1", "http://a.org/2?a=1&b=2", "http://a.org/5"]
     assert left_out == {
-        "low score": 2, "self post": 1, "over 18": 1, "no address": 3, "bad JSON": 4, "malformed address": 1,
+        "low score": 2,
+        "self post": 1,
+        "over 18": 1,
+        "no address": 3,
+        "bad JSON": 4,
+        "malformed address": 1,
         "duplicate address": 1,
-    }  # fmt: skip
+    }
 
 
 def test_thresholds_of_reddit_can_be_moved(tmp_path: Path) -> None:
@@ -222,8 +305,9 @@ def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFix
     for wrong, said in (
         ((str(dump), out), "exists; name another file, or add `--anew`: it moves this one aside"),
         ((str(dump), tmp_path), "exists; name another"),
-        ((str(dump), tmp_path / "a.gz"), "a packed file"), ((str(tmp_path / "none"), tmp_path / "b"), "no such file"),
-    ):  # fmt: skip
+        ((str(dump), tmp_path / "a.gz"), "a packed file"),
+        ((str(tmp_path / "none"), tmp_path / "b"), "no such file"),
+    ):
         with pytest.raises(DataError, match=said):
             write_list([wrong[0]], str(wrong[1]), Rules())
     with pytest.raises(DataError, match="one of the lists that are read"):
@@ -239,7 +323,10 @@ def test_a_name_without_a_dot_is_no_ending(tmp_path: Path) -> None:
     (tmp_path / "black.txt").write_text("com\n")
     told = urls.fault_of(Rules(blacklist=[str(tmp_path / "black.txt")]), private=True)
     assert [told(link) for link in ("http://example.com/", "http://com.org/", "http://ab")] == [
-        "", "blacklisted domain", ""]  # fmt: skip
+        "",
+        "blacklisted domain",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -291,10 +378,17 @@ def test_an_address_is_known_by_64_bits_that_stay() -> None:
 @pytest.mark.parametrize(
     ("url", "page"),
     [
-        ("http://a.org/x.pdf", False), ("http://a.org/x.PDF?a=b.html", False), ("http://a.org/x.html?a=b.pdf", True),
-        ("http://a.org/x.pdf/", True), ("http://a.org/pdf", True), ("http://a.zip", True), ("http://a.zip/", True),
-        ("http://a.org/a/b.c/x.tar.gz", False), ("http://a.org/.zip", False), ("http://a.org/x.pdfx", True),
+        ("http://a.org/x.pdf", False),
+        ("http://a.org/x.PDF?a=b.html", False),
+        ("http://a.org/x.html?a=b.pdf", True),
+        ("http://a.org/x.pdf/", True),
+        ("http://a.org/pdf", True),
+        ("http://a.zip", True),
+        ("http://a.zip/", True),
+        ("http://a.org/a/b.c/x.tar.gz", False),
+        ("http://a.org/.zip", False),
+        ("http://a.org/x.pdfx", True),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_page_by_its_extension(url: str, page: bool) -> None:
     assert (urls.fault_of(Rules(blacklist=[]))(url) == "") == page

@@ -1,6 +1,7 @@
 """Convert keywords of Python calls into `key.path=value` words of the command line.
 
-steps=100, model={"width": 64}, **{"phase.rate": 1e-3}   ->   phase.steps=100 model.width=64 phase.rate=0.001
+steps=100, model={"width": 64}, **{"phase.learning_rate": 1e-3}
+-> phase.steps=100 model.width=64 phase.learning_rate=0.001
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _of_phases(phases: list[dict[str, Any]], keywords: Mapping[str, object]) -> 
             yield from _shared_out(phases, value, keep="warmup" in keywords)
         elif len(phases) < 2:
             yield f"phase.{key}={settings.literal(value)}"
-            for replaced in {"steps": ("epochs", "most_steps"), "epochs": ("steps",)}.get(key, ()):
+            for replaced in {"steps": ("epochs", "max_steps"), "epochs": ("steps",)}.get(key, ()):
                 if any(phase.get(replaced) for phase in phases) and replaced not in keywords:
                     yield f"phase.{replaced}=0"
         else:

@@ -43,7 +43,7 @@ def evaluate(
     device: str = "auto",
     precision: str = "fp32",
     threads: int | None = None,
-    most_unknown: float = MOST,
+    max_unknown: float = MOST,
     **changes: object,
 ) -> Evaluated:
     """Evaluate a fine-tuned model on files of its task, or any language model with a probe, with error bars.
@@ -51,7 +51,7 @@ def evaluate(
     With a probe (`ordsmed menus probes`), each of several models is compared with the first. A recipe of probes
     (`ordsmed recipes evaluate`) may be given as the model. Keywords and `overrides` change settings of the task, the
     probe or the recipe. `step` selects a checkpoint ("all" with a probe: each checkpoint). `out` is the folder for
-    results of probes, instead of the model's `scores/`. `anew` computes them again. `most_unknown` is the largest
+    results of probes, instead of the model's `scores/`. `anew` computes them again. `max_unknown` is the largest
     accepted share of unknown tokens.
 
         ordsmed.evaluate("work/finetune/tiny-words", "dev.conll").scores["f1"]
@@ -60,7 +60,7 @@ def evaluate(
     names, paths = listed(models), listed(files)
     if probe or (len(names) == 1 and is_recipe(names[0])):
         question = _asked(names, paths, probe, [*overrides, *settings.words(changes)])
-        means = Means(device, threads, "", anew, precision, most_unknown)
+        means = Means(device, threads, "", anew, precision, max_unknown)
         at, place = question[2] if step is None else step, question[3] if out is None else os.fspath(out)
         answer = ask(question[0], question[1], step=at, out=place, means=means)
         return Evaluated(dict(answer.facts), list(answer.lines))
@@ -68,7 +68,7 @@ def evaluate(
         raise RecipeError("evaluate", ALONE, 'one model, or probe="perplexity"')
     model = open(names[0], step=step, device=device, precision=precision, threads=threads)
     words = [*overrides, *settings.words(changes, "task.")]
-    return model.evaluate(paths, overrides=words, most_unknown=most_unknown)
+    return model.evaluate(paths, overrides=words, max_unknown=max_unknown)
 
 
 def _asked(

@@ -280,14 +280,14 @@ class OpenModel:
         overrides: Sequence[str] = (),
         out: str | Path | None = None,
         anew: bool = False,
-        most_unknown: float = MOST,
+        max_unknown: float = MOST,
         **settings: object,
     ) -> Evaluated:
         """Score the model on files of its task (default: the run's dev files), or with a probe.
 
         `files` may also be examples, as `finetune` takes them: a dict of lists or a `datasets.Dataset`. Keywords are
         settings of the task or the probe. The results of a probe are saved in `scores/` in the model's folder, or in
-        `out`, and `anew` computes them again. `most_unknown` is the largest accepted share of unknown tokens.
+        `out`, and `anew` computes them again. `max_unknown` is the largest accepted share of unknown tokens.
 
             model.evaluate("dev.tsv").scores["accuracy"]
             model.evaluate("texts.txt", probe="perplexity").lines
@@ -296,11 +296,11 @@ class OpenModel:
             with evaluated_files(self.trained, files) as (named_files, read_by):
                 words = [*overrides, *read_by, *recipes.words(settings, "task.")]
                 paths = texts_of("evaluate", named_files)
-                return predict.evaluate(self.trained, paths, words, most_unknown=most_unknown)
+                return predict.evaluate(self.trained, paths, words, max_unknown=max_unknown)
         paths = texts_of("evaluate", files)
         words = [probe, *paths, *overrides, *recipes.words(settings)]
         result = ask(
-            self.trained, named([words])[0], out=None if out is None else str(out), anew=anew, most_unknown=most_unknown
+            self.trained, named([words])[0], out=None if out is None else str(out), anew=anew, max_unknown=max_unknown
         )
         return Evaluated(result.plain(), [*table([result]), f"{result.path}: written"])
 

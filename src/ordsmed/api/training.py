@@ -53,7 +53,7 @@ def pretrain(
     too many passes over the text or too little time. `part="2/8"` runs the second eighth of the trials. Ctrl-C saves
     the run and raises Stopped; the same call resumes it.
 
-        run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.rate": 1e-3})
+        run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.learning_rate": 1e-3})
         run.scores["validation"], run.open().fill("it is [MASK].")
     """
     how = SessionOptions(deadline=_until(deadline), anew=anew, site=site, yes=yes)

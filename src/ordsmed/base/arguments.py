@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ordsmed.base import other_names
 from ordsmed.base.errors import OrdsmedError, meant, same_name
-from ordsmed.base.say import seconds
+from ordsmed.base.say import say, seconds
 
 PLAIN = "\0"  # marks words after `--`, which are never flags; a shell cannot pass this character
 NEVER_MEANT = ("--anew", "--help")  # never suggested when another flag is misspelled
@@ -36,19 +36,22 @@ class Parser(argparse.ArgumentParser):
         **how: Any,
     ) -> None:
         self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # shell completions by argument
+        self.former: dict[str, str] = {}  # former names of flags, which still work
         super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
         self.verb, self.owners, self.settings = verb, owners, tuple(settings)
         self.behind = ""  # name of the words after `--`, if they are passed to another program unchanged
         self.elsewhere = elsewhere  # finds the settings of the recipe that have a name in other codes
 
     def add_argument(
-        self, *words: str, offers: Callable[[], Iterable[str]] | None = None, **how: Any
+        self, *words: str, offers: Callable[[], Iterable[str]] | None = None, former: str = "", **how: Any
     ) -> argparse.Action:
-        """Add an argument as argparse does. `offers` lists its shell completions.
+        """Add an argument as argparse does. `offers` lists its shell completions; `former` is a name that still works.
 
         After a tab, a completion may have a description.
         """
         action = super().add_argument(*words, **how)
+        if former:
+            self.former[former] = words[0]
         if offers:
             self.offers[action.dest] = offers
         return action
@@ -61,7 +64,7 @@ class Parser(argparse.ArgumentParser):
         if alone := next((word for word in words[:end] if re.fullmatch(r"--?[\w-]+=--", word)), None):
             raise UsageError(alone.removesuffix("=--"), "found --", "a value", self._more())  # argparse drops the `--`
         plain = [] if self.behind else [PLAIN + word for word in words[end + 1 :]]
-        args, rest = self.parse_known_intermixed_args([*words[:end], *plain])
+        args, rest = self.parse_known_intermixed_args([*map(self._present, words[:end]), *plain])
         for name, value in vars(args).items():
             setattr(args, name, _unmarked(value))
         flag = next((word for word in rest if word.startswith("-")), None)
@@ -74,6 +77,14 @@ class Parser(argparse.ArgumentParser):
         if self.behind:
             setattr(args, self.behind, list(words[end + 1 :]))
         return args
+
+    def _present(self, word: str) -> str:
+        """Return a word with the present name of its flag."""
+        flag, equals, value = word.partition("=")
+        if flag not in self.former:
+            return word
+        say(f"{self.verb}: `{flag}` is called `{self.former[flag]}` now; the former name works until version 1.0")
+        return f"{self.former[flag]}{equals}{value}"
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument ", "", message)

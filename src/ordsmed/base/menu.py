@@ -28,11 +28,21 @@ UNMARKED = "Settings"  # former class name of choices without the base class, wh
 NAMES = "corpora cleaners tokenizers models objectives tasks optimizers formats probes judges"
 MENUS = tuple(NAMES.split())
 PACKAGES = {  # where the files of a menu are; the core's package first, then those of add-ons
-    "corpora": ("corpus", "web"), "cleaners": ("corpus",), "tokenizers": ("text",), "models": ("nn",),
-    "objectives": ("learn",), "tasks": ("learn",), "optimizers": ("learn",), "formats": ("weights",),
-    "probes": ("measure",), "judges": ("measure",), "trackers": ("tell",), "dialects": ("others",),
-    "verbs": ("cli", "web", "machines", "others", "serve"), "protocols": ("serve",),
-}  # fmt: skip
+    "corpora": ("corpus", "web"),
+    "cleaners": ("corpus",),
+    "tokenizers": ("text",),
+    "models": ("nn",),
+    "objectives": ("learn",),
+    "tasks": ("learn",),
+    "optimizers": ("learn",),
+    "formats": ("weights",),
+    "probes": ("measure",),
+    "judges": ("measure",),
+    "trackers": ("tell",),
+    "dialects": ("others",),
+    "verbs": ("cli", "web", "machines", "others", "serve"),
+    "protocols": ("serve",),
+}
 ADD_ONS: dict[
     str, dict[str, tuple[str, ...]]
 ] = {  # the choices that add-ons have: named where the add-on is not installed

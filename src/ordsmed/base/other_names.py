@@ -14,13 +14,18 @@ from ordsmed.base.screen import command
 
 # names of published models before they were moved to organizations
 MOVED = {
-    "bert-base-uncased": "google-bert/bert-base-uncased", "bert-base-cased": "google-bert/bert-base-cased",
-    "bert-large-uncased": "google-bert/bert-large-uncased", "bert-large-cased": "google-bert/bert-large-cased",
+    "bert-base-uncased": "google-bert/bert-base-uncased",
+    "bert-base-cased": "google-bert/bert-base-cased",
+    "bert-large-uncased": "google-bert/bert-large-uncased",
+    "bert-large-cased": "google-bert/bert-large-cased",
     "bert-base-multilingual-cased": "google-bert/bert-base-multilingual-cased",
-    "roberta-base": "FacebookAI/roberta-base", "roberta-large": "FacebookAI/roberta-large",
-    "gpt2": "openai-community/gpt2", "gpt2-medium": "openai-community/gpt2-medium",
-    "gpt2-large": "openai-community/gpt2-large", "gpt2-xl": "openai-community/gpt2-xl",
-}  # fmt: skip
+    "roberta-base": "FacebookAI/roberta-base",
+    "roberta-large": "FacebookAI/roberta-large",
+    "gpt2": "openai-community/gpt2",
+    "gpt2-medium": "openai-community/gpt2-medium",
+    "gpt2-large": "openai-community/gpt2-large",
+    "gpt2-xl": "openai-community/gpt2-xl",
+}
 PUBLISHED = re.compile(
     r"(distil|xlm-|camembert|albert|deberta|electra-(small|base|large)-|bert-.*cased)", re.IGNORECASE
 )

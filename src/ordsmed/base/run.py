@@ -353,6 +353,7 @@ def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.T
 
 def lay_over(below: settings.Table, table: settings.Table) -> settings.Table:
     """Put a table on top of another: tables by key unless their kind differs, lists as a whole."""
+    below = {key: value for key, value in below.items() if settings.other_name(key) not in table}
     both = [key for key, value in table.items() if isinstance(value, dict) and isinstance(below.get(key), dict)]
     other_kind = [key for key in both if "kind" in table[key] and table[key]["kind"] != below[key].get("kind")]
     return {**below, **table, **{key: lay_over(below[key], table[key]) for key in both if key not in other_kind}}

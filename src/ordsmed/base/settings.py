@@ -19,17 +19,47 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 from ordsmed.base import menu
 from ordsmed.base.errors import RecipeError, meant, near, nearest
+from ordsmed.base.folder import RECIPE
 from ordsmed.base.other_names import answers
+from ordsmed.base.say import say
 
 T = TypeVar("T")
 Table = dict[str, Any]
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # names of types in errors
 COUNTS = {2: "two", 3: "three"}
-RENAMED = {  # old -> new names of settings; the old ones still work in recipes, overrides and runs
+RENAMED = {  # former -> present names of settings; the former ones still work in recipes, overrides and runs
     "spread": "initializer_std",
     "places_spread": "positions_initializer_std",
+    "hide": "mask_prob",
+    "rate": "learning_rate",
+    "flavour": "variant",
+    "longer_than": "min_length",
+    "fives": "dup_5gram",
+    "sixes": "dup_6gram",
+    "sevens": "dup_7gram",
+    "eights": "dup_8gram",
+    "nines": "dup_9gram",
+    "tens": "dup_10gram",
+    "least_characters": "min_characters",
+    "least_gpus": "min_gpus",
+    "least_line_words": "min_line_words",
+    "least_mean_word": "min_mean_word",
+    "least_nodes": "min_nodes",
+    "least_ratio": "min_ratio",
+    "least_words": "min_words",
+    "most_characters": "max_characters",
+    "most_epochs": "max_epochs",
+    "most_gpus": "max_gpus",
+    "most_mean_word": "max_mean_word",
+    "most_nodes": "max_nodes",
+    "most_processes": "max_processes",
+    "most_ratio": "max_ratio",
+    "most_steps": "max_steps",
+    "most_unknown": "max_unknown",
+    "most_words": "max_words",
 }
 FORMER = {name: former for former, name in RENAMED.items()}
+_advised: set[str] = set()  # former names for which advice was printed
 
 
 class _Unknown(RecipeError):
@@ -58,7 +88,7 @@ def read(
 
 
 def override(table: Table, words: Sequence[str]) -> Table:
-    """Apply `key.path=value` words. `phase[2].rate=1e-3` sets one phase (counted from 1), `phase.rate=...` all.
+    """Apply `key.path=value` words. `phase[2].learning_rate=1e-3` sets one phase (counted from 1), `phase.learning_rate=...` all.
 
     `none` removes an optional setting whose value cannot be that word: a table, a number, a choice (`near=none`).
     """
@@ -87,7 +117,7 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
     if not isinstance(table, Mapping):
         raise RecipeError(place, f"found {_show(table)}", "a table of " + ", ".join(_names(cls)))
     hints = get_type_hints(cls, include_extras=True)
-    table = _gathered(cls, _renamed(cls, _named_size(cls, table, place), place), place)
+    table = _gathered(cls, with_present_names(cls, _named_size(cls, table, place), place), place)
     for key in table:
         if key not in _names(cls):
             raise _Unknown(_at(place, key), key, _names(cls))
@@ -125,10 +155,11 @@ def plain(settings: object, *, essence: bool = False) -> Any:
             if f.name not in how and not (f.name in newer and getattr(settings, f.name) == _default(f))
         ]
         fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
-        fields = {FORMER.get(k, k) if essence else k: v for k, v in fields.items() if v is not None}
+        ours = essence and type(settings).__module__.startswith("ordsmed.")  # a plugin may use any name
+        fields = {FORMER.get(k, k) if ours else k: v for k, v in fields.items() if v is not None}
         return {"kind": menu.kind_of(settings), **fields} if _is_choice(settings) else fields
     if isinstance(settings, Mapping):
-        return {str(k): plain(v, essence=essence) for k, v in settings.items()}
+        return {former_path(str(k)) if essence else str(k): plain(v, essence=essence) for k, v in settings.items()}
     if isinstance(settings, list | tuple):
         return [plain(v, essence=essence) for v in settings]
     return settings
@@ -254,21 +285,35 @@ def _gathered(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, A
     whole = {key: value for key, value in table.items() if key not in short}
     for key, below in short.items():
         inner = whole.get(below, {})
-        if not isinstance(inner, Mapping) or key in inner:
+        if not isinstance(inner, Mapping) or {key, other_name(key)} & inner.keys():
             raise RecipeError(_at(place, key), f"also set in `{below}`", "one of the two")
         whole[below] = {**inner, key: table[key]}
     return whole
 
 
-def _renamed(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """Return a table with the present names of renamed keys."""
+def with_present_names(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """Return a table of settings of `cls` with the present names of its keys."""
+    names = {*_names(cls), *getattr(cls, "SHORT", ())}
     for former, name in RENAMED.items():
-        if former in table and former not in _names(cls) and name in _names(cls):
+        if former in table and former not in names and name in names:
             if name in table:
                 problem = f"its new name `{name}` is set as well"
                 raise RecipeError(_at(place, former), problem, "one of the two", f"leave out `{former}`")
             table = {name if key == former else key: value for key, value in table.items()}
+            if RECIPE not in place and former not in _advised:  # of a stored recipe nothing needs to be changed
+                _advised.add(former)
+                say(f"{place}: `{former}` is called `{name}` now; the former name works until version 1.0")
     return table
+
+
+def other_name(key: str) -> str:
+    """Return the former name of a key, or the present one of a former name, or ""."""
+    return RENAMED.get(key, FORMER.get(key, ""))
+
+
+def former_path(path: str) -> str:
+    """Return a setting's path (`phase.mask_prob`) with the former names of its keys, which fingerprints are made of."""
+    return ".".join(FORMER.get(key, key) for key in path.split("."))
 
 
 def renamed(table: Mapping[str, Any], names: Mapping[str, str] = RENAMED) -> Table:
@@ -330,7 +375,7 @@ def _put(table: Table, path: list[str], value: object, word: str) -> None:
         else:
             _put(_opened(entries, int(number) - 1), path[1:], value, word)
     elif len(path) == 1:
-        table.pop(RENAMED.get(key, FORMER.get(key, "")), None)  # the recipe may use its other name
+        table.pop(other_name(key), None)  # the recipe may use its other name
         table[key] = value
     elif entries:
         for place in range(len(entries)):
@@ -356,7 +401,7 @@ def _opened(entries: list[Any], number: int) -> Table:
 
 
 def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | None:
-    """Return found, wanted and suggestion for phase.0.rate, phase0.rate or phase[0].rate; None for other paths."""
+    """Return found, wanted and suggestion for phase.0.batch, phase0.batch or phase[0].batch; None for other paths."""
     match = re.fullmatch(r"([a-z_]+?)(\.|\[|)(\d+)(\]?)(\..+)?", ".".join(path))
     count = len(_entries(table, match[1])) if match else 0
     if not match or not count or (match[2] + match[4] == "[]" and 1 <= int(match[3]) <= count):

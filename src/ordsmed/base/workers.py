@@ -27,7 +27,7 @@ from typing import Any
 
 from ordsmed.base.ending import TO_STOP
 from ordsmed.base.errors import Lost, RecipeError, RunError
-from ordsmed.base.machine.host import most_processes
+from ordsmed.base.machine.host import max_processes
 
 PATIENCE = 0.1  # seconds until a signal is handled
 AHEAD = 8  # tasks per worker that are submitted or wait for a slower one
@@ -41,7 +41,7 @@ def worker_pool(processes: int = 1, engine: str | None = None) -> Iterator[MapIn
     if not engine and processes == 1:
         yield lambda function, tasks: (function(*task) for task in tasks)
         return
-    if not engine and processes > (most := most_processes()):
+    if not engine and processes > (most := max_processes()):
         raise RecipeError("processes", f"found {processes:,}", f"at most {most:,} on this machine", "leave it out")
     try:
         with _dask(engine) if engine else _pool(processes) as (executor, workers):

@@ -21,7 +21,7 @@ def recipe(parser: Parser, *, run: bool = False) -> None:
     """Add a recipe's name and overrides; with `run`, a run's folder may be given as well."""
     either, metavar = (f"{EITHER}, or a run's folder", "RECIPE|RUN") if run else (EITHER, "RECIPE")
     parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*recipes_for(parser.verb), FILES])
-    overrides = "change a setting; phase[2].rate=... changes one phase"
+    overrides = "change a setting; phase[2].learning_rate=... changes one phase"
     parser.add_argument(
         "overrides", nargs="*", metavar="key.path=value", help=overrides, offers=lambda: settings_of(parser.verb)
     )

@@ -331,6 +331,10 @@ def _form(line: str) -> list[str]:
 
 
 _READERS: dict[str, Callable[[Path], Iterator[str]]] = {
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json), ".tsv": _tsv, ".csv": _csv,
-    ".conllu": _conll, ".conll": _conll, ".iob": _conll,
-}  # fmt: skip
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json),
+    ".tsv": _tsv,
+    ".csv": _csv,
+    ".conllu": _conll,
+    ".conll": _conll,
+    ".iob": _conll,
+}

@@ -41,7 +41,7 @@ SHORT, QUOTED, AGAIN, ALIKE, OVER, BLANK = (
     "pair quoting a file of --against",
     "pair with a repeated anchor",
     "pair with a positive nearly equal to another",
-    "pair over --most",
+    "pair over --max-pairs",
     "line with an empty side",
 )
 
@@ -70,7 +70,7 @@ class Pairing:
         if self.split not in SPLITS:
             raise RecipeError("--split", f"found {self.split}", " or ".join(SPLITS), meant(self.split, [*SPLITS]))
         if self.length < 4 * self.shortest:
-            wanted = f"{4 * self.shortest} or more, four times --shortest"
+            wanted = f"{4 * self.shortest} or more, four times --min-words"
             raise RecipeError("--length", f"found {self.length}", wanted)
         if not 0 <= self.near <= 1:
             raise RecipeError("--near", f"found {self.near:g}", "from 0 (keep all) to 1")

@@ -66,7 +66,7 @@ class Corpus:
 
     verb: ClassVar[str] = "corpus"
     HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "keep_steps")
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("portion", "longest", "broken", "most_words")
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("portion", "longest", "broken", "max_words")
 
     source: Annotated[Any, Menu("corpora", many=True)]
     "source of the documents, or a list of sources"
@@ -98,7 +98,7 @@ class Corpus:
     "separate validation or test documents"
     portion: float = 1.0
     "share of the sources that is read: the beginning of files above 1 MB, and the same share of the smaller files"
-    most_words: int = 0
+    max_words: int = 0
     """largest number of words of training text, with held-out text in proportion: documents are chosen by a hash of
     their words and written in its order; the rest is left out and counted; 0: all, in the order of the sources"""
     longest: int = 0
@@ -125,7 +125,7 @@ class Corpus:
     "folder of the result; default: work/corpus/ and the recipe's name"
 
     def __post_init__(self) -> None:
-        at_least(self, shortest=0, shard=1, processes=1, longest=0, most_words=0)
+        at_least(self, shortest=0, shard=1, processes=1, longest=0, max_words=0)
         if not 0 < self.portion <= 1:
             raise ValueError(f"portion: found {self.portion}; wanted above 0, to 1")
         if not isinstance(self.clean, tuple):  # `clean = "length"` is one step
@@ -185,12 +185,12 @@ class Corpus:
                 raise DataError(self._named(), problem, "at least one text", "check `source`")
             matched = self.match(reading, chunks, map_in_order)
             noted = (self.near.into, matched.agreeing) if self.near and matched.agreeing is not None else None
-            how = (self.shares, self.shard, map_in_order, self.most_words, noted)
+            how = (self.shares, self.shard, map_in_order, self.max_words, noted)
             writers, sample = write(run.path, chunks, sources, matched.dropped, *how)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if sample is not None:
             facts["beyond"] = {"documents": sample.documents, "words": sample.words}
-            facts["left_out"] |= {"beyond most_words": sample.documents} if sample.documents else {}
+            facts["left_out"] |= {"beyond max_words": sample.documents} if sample.documents else {}
         facts |= {"set": changes(self.clean, reading.work.clean)}
         if not writers["train"].count.documents:
             problem = f"none of {many(facts['read'], 'document')} is left"

@@ -44,7 +44,7 @@ def write(
     shares: Shares,
     shard: int,
     map_in_order: MapInOrder,
-    most_words: int = 0,
+    max_words: int = 0,
     noted: Noted | None = None,
 ) -> tuple[dict[str, PartWriter], DrawnSample | None]:
     """Write every kept document to its split, in the order of the sources, or a sample in the order of its draws.
@@ -56,10 +56,10 @@ def write(
     split = [pair for pair in zip(chunks, kept, strict=True) if sources[pair[0].source].purpose not in FIXED]
     draws = [chunk.index["draw"][keep] for chunk, keep in split]
     borders = np.array(shares.borders(np.concatenate([np.zeros(0, "<u8"), *draws])), "<u8")
-    more = [*([most_words] if most_words else []), *([noted[0], bytes_key(noted[1].tobytes())] if noted else [])]
+    more = [*([max_words] if max_words else []), *([noted[0], bytes_key(noted[1].tobytes())] if noted else [])]
     again = _resumes(out, [_named(chunks), borders.tolist(), shard, *more], dropped)
-    most = [int(shares.validation * most_words), int(shares.test * most_words), most_words]
-    sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, most) if most_words else None
+    most = [int(shares.validation * max_words), int(shares.test * max_words), max_words]
+    sample = DrawnSample.of([c for c, _ in split], [k for _, k in split], borders, most) if max_words else None
     purposes = [sources[chunk.source].purpose for chunk in chunks]
     rows = _rows(chunks, kept, _sized(chunks, kept, noted, map_in_order), borders, purposes)
     if sample is not None:

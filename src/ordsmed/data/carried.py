@@ -125,9 +125,16 @@ class CarriedRows:
     """Windows of streams in both directions, with the characters of their words."""
 
     def __init__(
-        self, sources: Sequence[WordSource], weights: Sequence[float], special: SpecialWords, *key: object, length: int,
-        batch: int, together: bool, whole: bool,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Sequence[WordSource],
+        weights: Sequence[float],
+        special: SpecialWords,
+        *key: object,
+        length: int,
+        batch: int,
+        together: bool,
+        whole: bool,
+    ) -> None:
         """`together`: both directions read the same sentences in a window.
 
         `whole`: include every word, as validation needs; rows may then not be full.

@@ -54,7 +54,7 @@ class Encoding:
     """Settings of `encode`: from a corpus, or records of examples, and a tokenizer to stores of ids."""
 
     verb: ClassVar[str] = "encode"
-    HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "most_unknown")
+    HOW: ClassVar[tuple[str, ...]] = ("processes", "engine", "max_unknown")
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("records", "validation_records")
 
     corpus: str = ""
@@ -63,7 +63,7 @@ class Encoding:
     'folder, file or recipe of a tokenizer; a recipe of your own texts (corpus = "folder") learns from `corpus`'
     sentences: bool = True
     "a sequence a sentence; false: a sequence a document"
-    most_unknown: float = MOST
+    max_unknown: float = MOST
     "share of all tokens that may be unknown to the tokenizer; more is refused; of whole words any"
     processes: int | None = None
     "that encode side by side; not said: one a core, fewer for a small corpus"
@@ -81,7 +81,7 @@ class Encoding:
             problem = f"found {self.corpus} beside records" if self.corpus else "missing"
             raise ValueError(f"corpus: {problem}; wanted a corpus, or `records` of examples")
         at_least(self, processes=1)
-        check_share("most_unknown", self.most_unknown)
+        check_share("max_unknown", self.max_unknown)
 
     def stamp(self) -> object:
         """Return what the result depends on: fingerprints of corpus and tokenizer, or stamps of record files."""
@@ -148,7 +148,7 @@ class Encoding:
         if is_limited(tokenizer) and facts.get("unknown", 0) > TOLD:
             unknown = UnknownTokens(facts["tokens"], round(facts["unknown"] * facts["tokens"]))
             unknown.look((document.text for path in paths for document in documents(path)), tokenizer)
-            unknown.check(f"{self.corpus or 'records'}: {split}", self.most_unknown if split == "train" else 1.0)
+            unknown.check(f"{self.corpus or 'records'}: {split}", self.max_unknown if split == "train" else 1.0)
 
     def tidy(self, run: Run) -> None:
         for name in (KEPT, STRANGERS):
@@ -172,7 +172,7 @@ class Encoding:
                     store.extend(ids, encoded.lengths, encoded.sequences, encoded.words)
                     total += encoded.text
                     share = store.unknown_share(tokenizer.unknown)
-                    if store.token_count > EARLY and share > self.most_unknown:
+                    if store.token_count > EARLY and share > self.max_unknown:
                         self._check_unknown(paths, prefix.name, tokenizer, {**store.facts(), "unknown": share})
                     kept.now_and_then(store, encoded.end, total)
                     shown.add(encoded.bytes / 1e6, notes=[f"(kept every {EVERY:.0f} s)"])
@@ -256,7 +256,7 @@ class Encoded:
         """Report unknown tokens, or raise an error if they exceed `most` and the limit of the encoding."""
         train, recipe = self.facts.get("train", {}), self.folder / RECIPE
         if is_limited(self.tokenizer) and "unknown" in train:
-            allowed = settings.read(recipe).get("most_unknown", 0.0) if recipe.exists() else 0.0
+            allowed = settings.read(recipe).get("max_unknown", 0.0) if recipe.exists() else 0.0
             unknown = UnknownTokens(train["tokens"], round(train["unknown"] * train["tokens"]))
             unknown.check(self.folder, max(most, allowed))
 

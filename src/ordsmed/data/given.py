@@ -33,9 +33,17 @@ class GivenRows(PairRows):
     """Rows of two segments as the records have them, in a different order each epoch."""
 
     def __init__(
-        self, stores: Sequence[Store], weights: Sequence[float], *, length: int, start: int, stop: int, pad: int,
-        style: Style, key: tuple[object, ...],
-    ) -> None:  # fmt: skip
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        *,
+        length: int,
+        start: int,
+        stop: int,
+        pad: int,
+        style: Style,
+        key: tuple[object, ...],
+    ) -> None:
         self.sources, self.style, self.length = stores, style, length
         self.start, self.stop, self.pad = start, stop, pad
         for store in stores:

@@ -74,9 +74,15 @@ class MicroBatches(Dataset[Batch]):
 
 
 def load(
-    rows: Rows, share: Share, first: int, steps: int, *, workers: int, device: torch.device,
+    rows: Rows,
+    share: Share,
+    first: int,
+    steps: int,
+    *,
+    workers: int,
+    device: torch.device,
     stop: Callable[[], int] = lambda: 0,
-) -> Iterator[list[Batch]]:  # fmt: skip
+) -> Iterator[list[Batch]]:
     """Yield the micro-batches of each step from `first` to `steps`, on the CPU.
 
     They are prepared by `workers` processes, or by this process if 0. If `stop` returns true during a step, fewer

@@ -52,9 +52,19 @@ class PairRows:
     """
 
     def __init__(
-        self, sources: Sequence[TokenSource], weights: Sequence[float], *, length: int, start: int, stop: int, pad: int,
-        style: Style, short: float, single: float = 0.1, key: tuple[object, ...],
-    ) -> None:  # fmt: skip
+        self,
+        sources: Sequence[TokenSource],
+        weights: Sequence[float],
+        *,
+        length: int,
+        start: int,
+        stop: int,
+        pad: int,
+        style: Style,
+        short: float,
+        single: float = 0.1,
+        key: tuple[object, ...],
+    ) -> None:
         if length < SPECIAL + 2:
             problem = f"found {length}, of which {SPECIAL} are special tokens"
             raise RecipeError("phase.length", problem, f"{SPECIAL + 2} or more")

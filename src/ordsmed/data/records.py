@@ -30,8 +30,12 @@ Table = NDArray[np.int64]
 SHARD, HEADER = (20240520).to_bytes(4, "little"), 1024  # magic number of a shard of llm.c, and size of its header
 TOKENS = 1 << 24  # ids processed at a time
 TEXT = {"input_ids": examples.INTS, "input_mask": examples.INTS, "segment_ids": examples.INTS}
-MASKS = {"masked_lm_positions": examples.INTS, "masked_lm_ids": examples.INTS, "masked_lm_weights": examples.FLOATS,
-         "next_sentence_labels": examples.INTS}  # fmt: skip
+MASKS = {
+    "masked_lm_positions": examples.INTS,
+    "masked_lm_ids": examples.INTS,
+    "masked_lm_weights": examples.FLOATS,
+    "next_sentence_labels": examples.INTS,
+}
 
 
 @dataclass(frozen=True)

@@ -184,18 +184,26 @@ class PackedRows:
     """Rows of documents with special tokens, for masked prediction."""
 
     def __init__(
-        self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame,
-        window: Callable[[TokenSource], Windows], *key: object,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Sequence[TokenSource],
+        weights: Sequence[float],
+        frame: Frame,
+        window: Callable[[TokenSource], Windows],
+        *key: object,
+    ) -> None:
         self.sources, self.frame = sources, frame
         self.windows = [window(source) for source in sources]
         self.blend = Blend([len(w) for w in self.windows], weights, *key)
 
     @staticmethod
     def of(
-        sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, pack: bool,
+        sources: Sequence[TokenSource],
+        weights: Sequence[float],
+        frame: Frame,
+        *key: object,
+        pack: bool,
         sentences: bool = False,
-    ) -> PackedRows:  # fmt: skip
+    ) -> PackedRows:
         """Build rows of several documents, or of one; split documents anywhere, or at the ends of sentences."""
         room, joint = frame.length - frame.joint, frame.joint
         how: dict[str, Any] = {"room": room, "joint": joint, "pack": pack, "sentences": sentences}

@@ -18,9 +18,14 @@ class LineRows:
     """Rows of complete sentences, each with its stop token; `alone`: one sentence per row."""
 
     def __init__(
-        self, sources: Sequence[TokenSource], weights: Sequence[float], frame: Frame, *key: object, cross: bool,
+        self,
+        sources: Sequence[TokenSource],
+        weights: Sequence[float],
+        frame: Frame,
+        *key: object,
+        cross: bool,
         alone: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sources, self.frame = sources, frame
         self.lines = [
             SentenceLines.of(s.starts if alone else s.document_starts, s.starts, frame.length - 1, cross=cross)

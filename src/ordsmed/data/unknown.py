@@ -50,7 +50,7 @@ class UnknownTokens:
     def share(self) -> float:
         return self.unknown / max(self.tokens, 1)
 
-    def check(self, place: object, most: float, key: str = "most_unknown=") -> None:
+    def check(self, place: object, most: float, key: str = "max_unknown=") -> None:
         """Report many unknown tokens, or raise an error above `most`; `key`: the setting or flag that allows more."""
         if self.share <= TOLD:
             return

@@ -50,10 +50,16 @@ def groups(
         share = rule.rate * layer_decay ** (height["heads"] - height[name])
         groups.setdefault((kind, decayed, share), []).append(LocalParameter.of(name, parameter, (rows or {}).get(name)))
     return [
-        {"kind": kind, "decayed": decayed, "share": share, "names": [p.name for p in parts], "parts": parts,
-         "params": [p.local for p in parts]}
+        {
+            "kind": kind,
+            "decayed": decayed,
+            "share": share,
+            "names": [p.name for p in parts],
+            "parts": parts,
+            "params": [p.local for p in parts],
+        }
         for (kind, decayed, share), parts in groups.items()
-    ]  # fmt: skip
+    ]
 
 
 def levels(names: Sequence[str]) -> dict[str, int]:

@@ -18,9 +18,14 @@ TOKENS = {"cpu": 2_048, "cuda": 65_536}  # tokens of a batch
 
 
 def predict_all(
-    task: Task, features: Features, packing: Packing, ranks: Ranks, *,
-    within: Callable[[], Any] = contextlib.nullcontext, done: Callable[[int], None] = lambda examples: None,
-) -> tuple[Arrays, dict[str, float]]:  # fmt: skip
+    task: Task,
+    features: Features,
+    packing: Packing,
+    ranks: Ranks,
+    *,
+    within: Callable[[], Any] = contextlib.nullcontext,
+    done: Callable[[int], None] = lambda examples: None,
+) -> tuple[Arrays, dict[str, float]]:
     """Return a task's answers for all examples, in their order, and its mean losses over those with known labels.
 
     The data-parallel ranks take batches in turn, and every rank returns the answers of all examples. `within` is the

@@ -111,9 +111,18 @@ def choose_spans(
 
 
 def corrupt(
-    tokens: Ids, positions: Ids, weights: NDArray[np.float32], key: int, numbers: Ids, *,
-    mask: int, keep: float, swap: float, words: Ids, heads: Ids | None = None,
-) -> tuple[Ids, Ids]:  # fmt: skip
+    tokens: Ids,
+    positions: Ids,
+    weights: NDArray[np.float32],
+    key: int,
+    numbers: Ids,
+    *,
+    mask: int,
+    keep: float,
+    swap: float,
+    words: Ids,
+    heads: Ids | None = None,
+) -> tuple[Ids, Ids]:
     """Replace the chosen tokens by [MASK]; a share `keep` stays as it is, a share `swap` becomes any of `words`.
 
     Return the corrupted tokens [B, T] and the targets [B, P]. `heads`: the positions whose random numbers decide

@@ -236,9 +236,15 @@ class CausalRows(StreamRows):
     """Rows of running text, with the same text shifted by one token as targets."""
 
     def __init__(
-        self, stores: Sequence[Store], weights: Sequence[float], end: int, phase: Phase, *key: object,
-        separate: bool = True, one_way: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        end: int,
+        phase: Phase,
+        *key: object,
+        separate: bool = True,
+        one_way: bool = False,
+    ) -> None:
         """`one_way`: the network is bidirectional, so batches say that their rows are read from left to right."""
         super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
         self.separate, self.one_way = separate, one_way
@@ -251,10 +257,14 @@ class CausalRows(StreamRows):
             documents = np.minimum(documents, 1)
             positions[:] = np.arange(positions.shape[1])
         return batch_of(
-            numbers=numbers, tokens=rows.tokens[:, :-1].copy(), positions=positions,
-            documents=documents if self.one_way else see(documents), targets=rows.tokens[:, 1:].copy(), weights=weights,
+            numbers=numbers,
+            tokens=rows.tokens[:, :-1].copy(),
+            positions=positions,
+            documents=documents if self.one_way else see(documents),
+            targets=rows.tokens[:, 1:].copy(),
+            weights=weights,
             causal=np.ones(len(numbers), dtype=bool) if self.one_way else None,
-        )  # fmt: skip
+        )
 
 
 class OneTerm(Objective):
@@ -358,9 +368,14 @@ class ObjectiveSettings(Protocol):
     """
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> Rows:  # fmt: skip
+    ) -> Rows:
         """Return the rows of a phase, addressed by their numbers.
 
         Args:

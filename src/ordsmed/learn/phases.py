@@ -27,7 +27,7 @@ from ordsmed.learn.schedules import Schedule, factor
 MOST_ROWS = 2**60  # a run counts its rows in 64 bits
 EpochSteps = Literal["exact", "up", "down", "records", "whole"]
 S = TypeVar("S")
-CHANGED = ("data", "mix", "longer_than", "objective", "model", "rewarm", "freeze")  # what a phase may override
+CHANGED = ("data", "mix", "min_length", "objective", "model", "rewarm", "freeze")  # what a phase may override
 MOST_SIZES = 10_000  # sizes of a growing batch
 OF_NETWORK = ("theta", "local_theta", "rope_scaling", "dropout")  # settings of `model` that a phase may set directly
 
@@ -69,7 +69,7 @@ class Phase:
     """tokens of a row; elsewhere max_seq_length, seq_length, block_size"""
     batch: int
     """rows of a step over all devices; elsewhere batch_size, train_batch_size, global_batch_size"""
-    rate: float
+    learning_rate: float
     """peak learning rate; elsewhere lr, learning_rate"""
     warmup: float = 0.0
     """1 and more: steps; below 1: a share of the phase, or of `schedule.over` where that is said;
@@ -80,16 +80,16 @@ class Phase:
     """several short documents in a row, which do not see each other; false: one a row, as most papers"""
     epochs: float = 0.0
     """in place of steps: how often the data are gone through; elsewhere num_train_epochs"""
-    most_steps: int = 0
+    max_steps: int = 0
     """beside epochs: no more steps than that, whichever comes first; 0: as many as the epochs have"""
     data: Names | None = None
     """what this phase reads in place of the run's `data`: a folder or recipe of `encode`, a list, or weights"""
     mix: Mix | None = None
     """shares of this phase's data by their tokens; left out: the run's `mix`"""
-    longer_than: int = 0
+    min_length: int = 0
     """documents of at least so many tokens alone are read; with `pack = false` one a row; 0: all"""
     objective: dict[str, Any] = field(default_factory=dict)
-    """settings of the objective that differ in this phase: { hide = 0.15 }; `hide = 0.15` alone is short for it"""
+    """settings of the objective that differ in this phase: { mask_prob = 0.15 }, or short, `mask_prob = 0.15`"""
     model: dict[str, Any] = field(default_factory=dict)
     """settings of the network that differ from this phase on and leave its weights as they are: { theta = 160_000 };
     `theta`, `local_theta`, `rope_scaling` and `dropout` alone are short for it"""
@@ -101,26 +101,26 @@ class Phase:
     """the batch grows: { start = 128, over = 0.1 } over the first tenth of the phase; left out: `batch` from the first
     step on"""
 
-    LATER_ADDED: ClassVar[tuple[str, ...]] = ("most_steps", *CHANGED, "batch_ramp")
-    SHORT: ClassVar[dict[str, str]] = {"hide": "objective", **dict.fromkeys(OF_NETWORK, "model")}
+    LATER_ADDED: ClassVar[tuple[str, ...]] = ("max_steps", *CHANGED, "batch_ramp")
+    SHORT: ClassVar[dict[str, str]] = {"mask_prob": "objective", **dict.fromkeys(OF_NETWORK, "model")}
 
     def __post_init__(self) -> None:
         or_more(self, length=1, batch=1)
         if self.epochs and self.steps:
             wanted = "wanted one of the two; `phase.steps=0` as well takes a recipe's away"
             raise ValueError(f"epochs: found {self.epochs:g} beside {many(self.steps, 'step')}; {wanted}")
-        if self.most_steps < 0 or (self.most_steps and self.steps):
-            count = f"{self.most_steps}" + (f" beside {many(self.steps, 'step')}" if self.steps else "")
-            remedy = "; it is enough alone, or `phase.most_steps=0` as well takes a recipe's away" if self.steps else ""
-            raise ValueError(f"most_steps: found {count}; wanted epochs, and 0 or more steps beside them{remedy}")
+        if self.max_steps < 0 or (self.max_steps and self.steps):
+            count = f"{self.max_steps}" + (f" beside {many(self.steps, 'step')}" if self.steps else "")
+            remedy = "; it is enough alone, or `phase.max_steps=0` as well takes a recipe's away" if self.steps else ""
+            raise ValueError(f"max_steps: found {count}; wanted epochs, and 0 or more steps beside them{remedy}")
         if self.steps < 1 and not 0 < self.epochs < float("inf"):
             raise ValueError(f"steps: found {self.steps}; wanted 1 or more, or epochs above 0")
         if self.batch * max(self.steps, 1) * self.length > MOST_ROWS:
             most = MOST_ROWS // (self.batch * self.length)
             name = "steps" if most > 0 else "batch" if self.batch > self.length else "length"
             raise ValueError(f"{name}: found {getattr(self, name):,}; wanted less: no run counts so many tokens")
-        if not 0 < self.rate < float("inf"):
-            raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
+        if not 0 < self.learning_rate < float("inf"):
+            raise ValueError(f"learning_rate: found {self.learning_rate}; wanted a finite number above 0")
         longest = self.schedule.span(self.steps)
         if not 0 <= self.warmup <= (longest or float("inf")):
             whose = "course" if self.schedule.over else "phase"
@@ -129,7 +129,7 @@ class Phase:
         self._check_changes()
 
     def _check_changes(self) -> None:
-        or_more(self, longer_than=0)
+        or_more(self, min_length=0)
         if self.data is not None:
             listed(self.data, self.mix)
         if ramp := self.batch_ramp:
@@ -189,7 +189,7 @@ class Phase:
         return replace(self, batch_ramp=replace(self.batch_ramp, over=float(self.ramp_steps)))
 
     def rate_at(self, step: int) -> float:
-        return self.rate * factor(self.schedule, step, self.steps, self.warmup)
+        return self.learning_rate * factor(self.schedule, step, self.steps, self.warmup)
 
     def freezes(self, name: str) -> bool:
         return any(re.search(pattern, name) for pattern in self.freeze)
@@ -203,6 +203,7 @@ def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
     """
     if not table:
         return usual
+    table = settings.with_present_names(type(usual), table, place)
     names = [f.name for f in fields(usual)]  # type: ignore[arg-type]
     free = [n for n in names if n in getattr(usual, "CHANGES", ()) or (menu == "models" and n.endswith("dropout"))]
     for key in table:

@@ -47,7 +47,7 @@ class Learning:
     rung: networks.Rung
     objective: Table
     length: int
-    rate: float
+    learning_rate: float
     vocabulary: int
     tokenizer: Table | str  # the table of a new tokenizer, or the folder of an existing one
     described: str
@@ -72,13 +72,13 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
     ladder = networks.rungs(family, vocabulary, length)
     operations = scope.speed * scope.seconds
     rung = networks.best(ladder, operations, scope.unique, family.passes)
-    passes = networks.most_passes(rung, scope.unique, family)
+    passes = networks.max_passes(rung, scope.unique, family)
     rung = networks.foreseen(rung, operations, scope.unique, passes)
     if rung.tokens > networks.REPEATED * scope.unique:
         rung = replace(rung, table={**rung.table, **family.repeated})
     width = rung.table["width"]
     size = f"{rung.table['layers']} layers of width {width}" if "layers" in rung.table else f"width {width}"
-    rate, tokenizer = family.rate * _rate(width), _tokenizer(family, scope)
+    rate, tokenizer = family.learning_rate * _rate(width), _tokenizer(family, scope)
     described = f"{request.family}, {size}"
     return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, passes)
 

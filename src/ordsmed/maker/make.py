@@ -67,10 +67,20 @@ class MadeModel:
 
 @files.in_a_line()
 def make(
-    texts: str | Path | Sequence[str | Path], out: str | Path, *, hours: float = 1.0, purpose: Purpose = "",
-    kind: str = "", start: str | Path = "", devices: int = 0, site: str = "", title: str = "", language: str = "",
-    licence: str = "", anew: bool = False,
-) -> MadeModel:  # fmt: skip
+    texts: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    hours: float = 1.0,
+    purpose: Purpose = "",
+    kind: str = "",
+    start: str | Path = "",
+    devices: int = 0,
+    site: str = "",
+    title: str = "",
+    language: str = "",
+    licence: str = "",
+    anew: bool = False,
+) -> MadeModel:
     """Train a model from texts in `hours` hours: corpus, tokenizer, network, scores, a folder for Hugging Face.
 
     `texts` are files, folders, patterns, or the folder of a corpus. `purpose` is fill, write, embed or both (of the

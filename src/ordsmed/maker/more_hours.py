@@ -35,7 +35,7 @@ class LongerPlan:
     used: float  # seconds until now
     seconds: float  # seconds of training from now on
     passes: float  # passes over the text, earlier ones included
-    most_passes: float  # most passes of its family
+    max_passes: float  # most passes of its family
     threads: int
 
     def lines(self) -> list[str]:
@@ -62,8 +62,8 @@ class LongerPlan:
         notes = []
         if self.extension.finished:
             notes.append("the finished model stays until the longer training is at least as good on held-out text")
-        if self.passes > self.most_passes:
-            more = f"more than {many(round(self.most_passes), 'pass')} over so little text teach little"
+        if self.passes > self.max_passes:
+            more = f"more than {many(round(self.max_passes), 'pass')} over so little text teach little"
             notes.append(f"{more}: more text would help more than more hours")
         return notes
 

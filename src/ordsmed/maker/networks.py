@@ -46,7 +46,7 @@ class FamilyPlan:
     least: int = 0  # steps of `SMALLEST_STEP` tokens that a network needs at least
     repeated: Table = field(default_factory=dict)  # settings of a network that repeats its text often
     ladder: list[Table] = field(default_factory=list)
-    rate: float = 1.0
+    learning_rate: float = 1.0
     length: int = 0
     reads: int = 1  # the longest row that the network can read, as a multiple of the row length in training
 
@@ -108,7 +108,7 @@ def best(ladder: list[Rung], operations: float, unique: float, passes: float) ->
     return min((foreseen(rung, operations, unique, passes) for rung in fitting), key=lambda rung: rung.loss)
 
 
-def most_passes(rung: Rung, unique: float, family: FamilyPlan) -> float:
+def max_passes(rung: Rung, unique: float, family: FamilyPlan) -> float:
     """Return the passes over `unique` tokens after which a new network of this size overfits, by measurements.
 
     docs/log has the runs they come from (29 November 2026).

@@ -70,14 +70,17 @@ class MakePlan:
             ("texts", texts.lines(self.texts, self.survey)),
             ("tokenizer", [f"{learned['kind']}, up to {learned['size']:,} pieces" if learned else "the model's"]),
             ("network", [f"{self.network}: {self.weights / 1e6:,.1f} million weights"]),
-            ("training", [
-                f"about {many(expected, 'step')} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes "
-                "over the text",
-                f"{duration(self.training)} of {duration(self.seconds)}, on {on}{more}",
-            ]),
+            (
+                "training",
+                [
+                    f"about {many(expected, 'step')} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes "
+                    "over the text",
+                    f"{duration(self.training)} of {duration(self.seconds)}, on {on}{more}",
+                ],
+            ),
             ("then", [SEARCHED if self.request.purpose == SEARCH else CLOSED]),
             ("note", list(self.notes)),
-        ]  # fmt: skip
+        ]
         return [f"  {'' if n else name:<10} {line}" for name, of_row in rows for n, line in enumerate(of_row)]
 
     def facts(self) -> Table:

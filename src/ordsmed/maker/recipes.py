@@ -56,7 +56,7 @@ def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -
     batch = max(16, min(256, 2 ** int(math.log2(max(scope.unique / PAIR_TOKENS / 16, 1)))))
     dense = {"kind": "pairs", "train": str(out / "pairs/train.jsonl"), "length": length}
     cross = {"kind": "rerank", "train": str(out / "pairs/cross.jsonl"), "length": 2 * length, "mine": MINED}
-    common = {"rate": PAIR_RATE * learning.rate, "warmup": 0.1, "features": str(out / "features")}
+    common = {"learning_rate": PAIR_RATE * learning.learning_rate, "warmup": 0.1, "features": str(out / "features")}
     if held_out:
         dense["dev"] = cross["dev"] = str(out / "pairs/dev.jsonl")
     return {  # the cross-encoder starts from the dense model
@@ -101,7 +101,7 @@ def training_recipe(out: Path, learning: Learning, scope: Scope) -> Table:
     batch = _batch(tokens, length)
     most = learning.passes * scope.unique  # tokens
     steps = max(10, math.ceil(min(tokens * ABOVE, most) / (batch * length)))
-    phase = {"steps": steps, "length": length, "batch": batch, "rate": learning.rate, "warmup": 0.06}
+    phase = {"steps": steps, "length": length, "batch": batch, "learning_rate": learning.learning_rate, "warmup": 0.06}
     network = {} if "init" in learning.more else {"model": learning.rung.table}
     learned = {**network, "objective": learning.objective, "optimizer": learning.family.optimizer, "phase": [phase]}
     saved = {"save": 0.1, "validate": 0.05, "keep": 2, "validation_rows": 512}

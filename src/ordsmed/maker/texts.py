@@ -40,15 +40,36 @@ LOOKED_AT = 2_000  # files that are opened to find their kind; later files go by
 LISTED = 50  # files that a recipe names one by one; more are named by patterns if possible
 PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
 BY_SUFFIX = {
-    "epub": "books", "html": "web", "htm": "web", "xhtml": "web", "warc": "web", "wet": "web", "jsonl": "jsonl",
-    "ndjson": "jsonl", "json": "jsonl", "csv": "csv", "tsv": "csv", "parquet": "parquet", "arrow": "parquet",
-    "conllu": "conllu", "tar": "tar", "tgz": "tar", "zip": "tar", "xml": "wikipedia",
-    "docx": "office", "docm": "office", "odt": "office", "pdf": "office",
-}  # fmt: skip
+    "epub": "books",
+    "html": "web",
+    "htm": "web",
+    "xhtml": "web",
+    "warc": "web",
+    "wet": "web",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "jsonl",
+    "csv": "csv",
+    "tsv": "csv",
+    "parquet": "parquet",
+    "arrow": "parquet",
+    "conllu": "conllu",
+    "tar": "tar",
+    "tgz": "tar",
+    "zip": "tar",
+    "xml": "wikipedia",
+    "docx": "office",
+    "docm": "office",
+    "odt": "office",
+    "pdf": "office",
+}
 WHOLE = {  # sources that check by themselves which files they can read
-    "books": {"broken": "skip", "errors": "replace"}, "web": {}, "tar": {"errors": "replace"}, "conllu": {},
+    "books": {"broken": "skip", "errors": "replace"},
+    "web": {},
+    "tar": {"errors": "replace"},
+    "conllu": {},
     "office": {},
-}  # fmt: skip
+}
 REMEDIES = {"doc": "catdoc", "rtf": "pandoc", "mobi": "Calibre"}
 UNREADABLE, EMPTY = "unreadable file", "empty file"
 NAMED = 5  # files left out that the plan names, with the reason
@@ -331,11 +352,17 @@ def survey(texts: InputTexts) -> TextSurvey:
         problem, wanted = f"holds about {words / share:,.0f} words", f"{FEWEST_WORDS:,} or more, and better a million"
         raise DataError(_names(texts), problem, wanted, "from so few a model learns nothing")
     return TextSurvey(
-        kept / share, words / share, documents / share,
+        kept / share,
+        words / share,
+        documents / share,
         {code: count / kept for code, count in languages.most_common() if code and count},
-        dict(tally.encodings), {reason: count / sample.characters for reason, count in dropped.most_common()},
-        _alphabet(characters), sample.characters, seconds, tuple(sample.broken),
-    )  # fmt: skip
+        dict(tally.encodings),
+        {reason: count / sample.characters for reason, count in dropped.most_common()},
+        _alphabet(characters),
+        sample.characters,
+        seconds,
+        tuple(sample.broken),
+    )
 
 
 def _alphabet(characters: Counter[str]) -> int:
@@ -448,8 +475,17 @@ def _of_corpus(texts: InputTexts) -> TextSurvey:
     counts = status["train"]
     code = status.get("language") or ""
     alphabet = _alphabet(Counter(excerpt(texts, SAMPLE)))
-    return TextSurvey(counts.get("characters", 6.0 * counts["words"]), counts["words"], counts["documents"],
-                      {code: 1.0} if code else {}, {}, {}, alphabet, 0, 0.0)  # fmt: skip
+    return TextSurvey(
+        counts.get("characters", 6.0 * counts["words"]),
+        counts["words"],
+        counts["documents"],
+        {code: 1.0} if code else {},
+        {},
+        {},
+        alphabet,
+        0,
+        0.0,
+    )
 
 
 def lines(texts: InputTexts, of: TextSurvey) -> list[str]:

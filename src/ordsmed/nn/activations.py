@@ -26,18 +26,32 @@ def relu2(x: Tensor) -> Tensor:
 
 
 ACTIVATIONS: dict[str, Activation] = {
-    "gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"), "quick_gelu": quick_gelu,
-    "relu": F.relu, "relu2": relu2, "silu": F.silu, "tanh": torch.tanh,
-}  # fmt: skip
+    "gelu": F.gelu,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "quick_gelu": quick_gelu,
+    "relu": F.relu,
+    "relu2": relu2,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
 GELUS = (ACTIVATIONS["gelu"], ACTIVATIONS["gelu_tanh"])
 PACKED = dict(zip(GELUS, (("gelu", "none"), ("gelu", "tanh")), strict=True))  # arguments of the packed kernels
 # Hugging Face's name -> the project's name; exports write the first of several names with the same meaning
 THEIRS = {
-    "gelu": "gelu", "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh",
-    "quick_gelu": "quick_gelu", "relu": "relu", "relu2": "relu2", "silu": "silu", "swish": "silu", "tanh": "tanh",
-}  # fmt: skip
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+    "relu": "relu",
+    "relu2": "relu2",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
 
 
 def bent(layer: nn.Linear, activation: Activation, x: Tensor) -> Tensor:

@@ -59,9 +59,14 @@ def listed(words: Sequence[bytes]) -> tuple[Tensor, Tensor]:
 
 class CharacterCnn(Block):
     def __init__(
-        self, *, width: int, size: int, filters: Sequence[tuple[int, int]], highways: int,
+        self,
+        *,
+        width: int,
+        size: int,
+        filters: Sequence[tuple[int, int]],
+        highways: int,
         activation: Literal["relu", "tanh"],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.filters = tuple(filters)
         features = sum(count for _, count in filters)
@@ -134,9 +139,13 @@ class _Strongest(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Context, characters: Tensor, kernel: Tensor, counts: tuple[int, ...], filters: tuple[tuple[int, int], ...],
+        ctx: Context,
+        characters: Tensor,
+        kernel: Tensor,
+        counts: tuple[int, ...],
+        filters: tuple[tuple[int, int], ...],
         learns: bool,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         best = characters.new_empty(len(characters), len(kernel))
         hits = []
         for at, count in enumerate(counts):

@@ -19,9 +19,14 @@ def expect(config: dict[str, Any], **understood: tuple[Any, ...]) -> None:
 
 
 def settings_of(
-    cls: type[S], config: dict[str, Any], sizes: Mapping[str, str], optional: Mapping[str, str], *,
-    less: Mapping[str, int] = MappingProxyType({}), **chosen: Any,
-) -> S:  # fmt: skip
+    cls: type[S],
+    config: dict[str, Any],
+    sizes: Mapping[str, str],
+    optional: Mapping[str, str],
+    *,
+    less: Mapping[str, int] = MappingProxyType({}),
+    **chosen: Any,
+) -> S:
     """Build the settings `cls` from a config.json. The keys of `sizes` are required, those of `optional` are not.
 
     `less`: numbers to subtract from sizes. `chosen`: settings that the caller has derived from other keys. Errors name

@@ -119,19 +119,32 @@ class EncoderSettings(Family):
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         return {
-            "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads, "intermediate_size": self.inner,
-            "max_position_embeddings": self.positions + self.offset, "type_vocab_size": max(self.types, 1),
-            "hidden_act": activations.theirs(self.activation), "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.attention_dropout, "layer_norm_eps": self.epsilon,
-            "initializer_range": self.initializer_std, "pad_token_id": tokenizer.pad, "tie_word_embeddings": self.tied,
-        }  # fmt: skip
+            "vocab_size": vocabulary,
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.inner,
+            "max_position_embeddings": self.positions + self.offset,
+            "type_vocab_size": max(self.types, 1),
+            "hidden_act": activations.theirs(self.activation),
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.attention_dropout,
+            "layer_norm_eps": self.epsilon,
+            "initializer_range": self.initializer_std,
+            "pad_token_id": tokenizer.pad,
+            "tie_word_embeddings": self.tied,
+        }
 
     @classmethod
     def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:
         """Read the settings from a config.json of one of these families. `sizes`: further required keys by setting."""
-        expect(config, position_embedding_type=("absolute",), is_decoder=(False,), add_cross_attention=(False,),
-               pruned_heads=({}, None))  # fmt: skip
+        expect(
+            config,
+            position_embedding_type=("absolute",),
+            is_decoder=(False,),
+            add_cross_attention=(False,),
+            pruned_heads=({}, None),
+        )
         chosen = {"activation": activations.ours(config, "hidden_act", "gelu")}
         numbers = NUMBERS | {"epsilon": "layer_norm_eps"}
         usual = {"layer_norm_eps": 1e-12} | config  # Hugging Face's default; families have other defaults here
@@ -211,8 +224,16 @@ class PairedEncoderSettings(EncoderSettings):
         }
         dropped = (".pooler.dense.weight", ".pooler.dense.bias", "seq_relationship.weight", "seq_relationship.bias")
         scores, tied, copies = self.scores("bert", "cls.predictions.decoder", "cls.predictions.bias")
-        return Names(table | both_ends(pairs) | scores, self.heads, "bert.", tied=tied, copies=copies, others=dropped,
-                     buffers=("position_ids",), zeros=self.without_types("bert"))  # fmt: skip
+        return Names(
+            table | both_ends(pairs) | scores,
+            self.heads,
+            "bert.",
+            tied=tied,
+            copies=copies,
+            others=dropped,
+            buffers=("position_ids",),
+            zeros=self.without_types("bert"),
+        )
 
 
 def both_ends(pairs: dict[str, str]) -> Table:

@@ -16,9 +16,16 @@ class MaskedHead(TokenHead):
     """Predict masked tokens: dense to E, activation, norm, and the word table with one bias per token."""
 
     def __init__(
-        self, model: Model, width: int, embedded: int, epsilon: float, std: float, activation: Activation, *,
+        self,
+        model: Model,
+        width: int,
+        embedded: int,
+        epsilon: float,
+        std: float,
+        activation: Activation,
+        *,
         tied: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.words = scored_words(model, std, tied=tied)
         self.dense = nn.Linear(width, embedded)

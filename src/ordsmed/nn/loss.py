@@ -114,9 +114,14 @@ def token_loss_and_draws(
 
 
 def _loss(
-    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, vocabulary: int | None,
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    weights: Tensor,
+    vocabulary: int | None,
     draw: WordDraw | None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     if torch.is_autocast_enabled(hidden.device.type):
         hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
     table, bias, split = _own_rows(table, bias, vocabulary)
@@ -127,9 +132,13 @@ def _loss(
 
 
 def sampled_loss(
-    hidden: Tensor, target_rows: tuple[Tensor, Tensor], candidate_rows: tuple[Tensor, Tensor], targets: Tensor,
-    weights: Tensor, candidates: Tensor,
-) -> Tensor:  # fmt: skip
+    hidden: Tensor,
+    target_rows: tuple[Tensor, Tensor],
+    candidate_rows: tuple[Tensor, Tensor],
+    targets: Tensor,
+    weights: Tensor,
+    candidates: Tensor,
+) -> Tensor:
     """Return the loss of a sampled softmax, where the candidates [S] represent all words other than the target.
 
     `target_rows` are the targets' rows of the table, [N, D], and their biases; `candidate_rows` are those of the
@@ -160,9 +169,15 @@ def token_hits(
 
 
 def token_logs(
-    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, vocabulary: int | None = None, *,
-    states: Tensor | None = None, best: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    vocabulary: int | None = None,
+    *,
+    states: Tensor | None = None,
+    best: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Return log softmax(hidden @ table.T + bias)[target] of each slot, and whether the target is the likeliest word.
 
     The second result is computed only with `best`. `states`: index into `hidden` [N] of each slot, if several slots
@@ -310,9 +325,16 @@ def _nothing(scores: Tensor) -> tuple[Tensor, Tensor]:
 class _TokenLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Context, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor,
-        split: Range | None, draw: WordDraw | None, learns: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        ctx: Context,
+        hidden: Tensor,
+        table: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        weights: Tensor,
+        split: Range | None,
+        draw: WordDraw | None,
+        learns: bool,
+    ) -> tuple[Tensor, Tensor]:
         drawn = torch.empty(len(hidden) if draw else 0, dtype=torch.int64, device=hidden.device)
         learns = learns and any(ctx.needs_input_grad[:3])
         alone = split is None and hidden.device.type not in BY_HAND
@@ -337,9 +359,18 @@ class _TokenLoss(torch.autograd.Function):
 
 
 def _sums(
-    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
-    draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
-) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    weights: Tensor,
+    split: Range | None,
+    draw: WordDraw | None,
+    drawn: Tensor,
+    learns: bool,
+    *,
+    of_table: bool,
+) -> tuple[Tensor, _Gradients | None]:
     product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
     gradients = _Gradients(hidden, product, bias, of_table=of_table) if learns else None
     chunks = _chunks(len(hidden), len(table) if split is None else split.rows, _most(hidden.device))
@@ -387,9 +418,18 @@ def _subtract_targets(scores: Tensor, total: Tensor, losses: Tensor, targets: Te
 
 
 def _sums_on_device(
-    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, weights: Tensor, split: Range | None,
-    draw: WordDraw | None, drawn: Tensor, learns: bool, *, of_table: bool,
-) -> tuple[Tensor, _Gradients | None]:  # fmt: skip
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    weights: Tensor,
+    split: Range | None,
+    draw: WordDraw | None,
+    drawn: Tensor,
+    learns: bool,
+    *,
+    of_table: bool,
+) -> tuple[Tensor, _Gradients | None]:
     words, by_kernel = len(table), switch.runs("cross_entropy", hidden.device)
     shares_of, most = (_by_kernel, 2 * DEVICE_SCORES) if by_kernel else (_by_torch, DEVICE_SCORES)
     product, added = _aligned(table, bias, hidden)
@@ -458,9 +498,15 @@ def _aligned(table: Tensor, bias: Tensor | None, hidden: Tensor) -> tuple[Tensor
 class _SampledLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Context, hidden: Tensor, table: Tensor, bias: Tensor, right: Tensor, targets: Tensor, weights: Tensor,
+        ctx: Context,
+        hidden: Tensor,
+        table: Tensor,
+        bias: Tensor,
+        right: Tensor,
+        targets: Tensor,
+        weights: Tensor,
         candidates: Tensor,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         product, loss = table.to(hidden.dtype), hidden.new_zeros((), dtype=torch.float32)
         gradients = _Gradients(hidden, product, bias) if any(ctx.needs_input_grad[:4]) else None
         to_right = torch.empty_like(right)

@@ -147,9 +147,15 @@ def _forget(like: Tensor) -> Tensor:
 class _Steps(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Context, ahead: Tensor, h: Tensor, c: Tensor, carry: Tensor, bias: Tensor, project: Tensor | None,
+        ctx: Context,
+        ahead: Tensor,
+        h: Tensor,
+        c: Tensor,
+        carry: Tensor,
+        bias: Tensor,
+        project: Tensor | None,
         clips: tuple[float, float],
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         steps, rows, width = ahead.shape
         cells, dtype = width // 4, carry.dtype
         gates, first = ahead + (bias + _forget(bias)), c

@@ -50,7 +50,7 @@ class Capabilities:
 class Tuning:
     """The default fine-tuning settings of a family."""
 
-    rate: float
+    learning_rate: float
     warmup: float = 0.1  # share of the steps
     layer_decay: float = 1.0
     decay: float = 0.01  # weight decay
@@ -73,9 +73,14 @@ class Block(nn.Module):
 
 
 TRANSFORMER_PLAN = {
-    "attention.gather": "column", "attention.mix": "row", "attention.dropout": "split", "attention_norm": "norm",
-    "up": "column", "down": "row", "norm": "norm",
-}  # fmt: skip
+    "attention.gather": "column",
+    "attention.mix": "row",
+    "attention.dropout": "split",
+    "attention_norm": "norm",
+    "up": "column",
+    "down": "row",
+    "norm": "norm",
+}
 
 
 class Model(nn.Module):
@@ -183,7 +188,7 @@ class Family:
 
         The grid of BERT's release for small models goes up to 3e-4.
         """
-        return Tuning(rate=small_rate(self, base=3e-5))
+        return Tuning(learning_rate=small_rate(self, base=3e-5))
 
     def fill_defaults(self, *, inner: int, counts: tuple[str, ...] = ()) -> None:
         """Fill in sizes that follow from the width; raise an error if a size, deviation or dropout rate is invalid."""

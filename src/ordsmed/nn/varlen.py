@@ -53,9 +53,15 @@ class EndToEnd:
 
 
 def _public(
-    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scale: float, sides: tuple[int, int],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    longest: int,
+    scale: float,
+    sides: tuple[int, int],
     rate: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     assert rate == 0
@@ -65,15 +71,32 @@ def _public(
 
 
 def _dropped(
-    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scale: float, sides: tuple[int, int],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bounds: Tensor,
+    longest: int,
+    scale: float,
+    sides: tuple[int, int],
     rate: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     kernel = torch.ops.aten._flash_attention_forward
     before, after = sides
     mixed: Tensor = kernel(
-        query, key, value, bounds, bounds, longest, longest, rate, sides == (-1, 0), False, scale=scale,
-        window_size_left=before, window_size_right=after,
-    )[0]  # fmt: skip
+        query,
+        key,
+        value,
+        bounds,
+        bounds,
+        longest,
+        longest,
+        rate,
+        sides == (-1, 0),
+        False,
+        scale=scale,
+        window_size_left=before,
+        window_size_right=after,
+    )[0]
     return mixed
 
 

@@ -195,7 +195,7 @@ def write_metrics(state: LoopState) -> None:
             f"loss {line['mean']:.4f}",
             f"{speed / 1e3:,.0f}k tokens/s" if speed >= 1e6 else f"{speed:,.0f} tokens/s",
         )
-        notes = f"rate {line['rate']:.2e}", f"{line['share_of_peak']:.0%} of peak"
+        notes = f"rate {line['learning_rate']:.2e}", f"{line['share_of_peak']:.0%} of peak"
         state.progress.add(step - state.progress.done, *numbers, notes=notes)
 
 

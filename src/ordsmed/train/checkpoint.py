@@ -139,9 +139,16 @@ class CheckpointWriter:
     """Writes the checkpoints of a run, one at a time, from copies of the tensors that this rank writes."""
 
     def __init__(
-        self, folder: Path, ranks: Ranks, keep: int, *, background: bool, token: str = "",
-        revision: Callable[[int], bool] = lambda step: False, writers: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        ranks: Ranks,
+        keep: int,
+        *,
+        background: bool,
+        token: str = "",
+        revision: Callable[[int], bool] = lambda step: False,
+        writers: int = 0,
+    ) -> None:
         self.folder, self.ranks, self.keep, self.background = folder, ranks, keep, background
         self.writers = writers  # ranks that share the writing of one copy; 0: WRITERS
         self.revision = revision  # steps whose weights are kept for good

@@ -96,13 +96,20 @@ def table(title: str, result: Mapping[str, Any]) -> list[str]:
     best = result["best"]
     trials = [_of_trial(trial, score, digits, best=trial["trial"] == best) for trial in result["trials"]]
     lines = [
-        f"# {title}: {many(len(result['trials']), 'trial')}", "",
-        f"Of {held_out}: mean over seeds ± sample deviation (n - 1). Bold: the setting with the best mean.", "",
-        *markdown(["setting", "seeds", score, "best", "guessing", *names[1:]],
-                  [_of_setting(row, names, digits) for row in result["settings"]], padded=True), "",
-        f"←: the best trial, of which {left} of the folder are.", "",
+        f"# {title}: {many(len(result['trials']), 'trial')}",
+        "",
+        f"Of {held_out}: mean over seeds ± sample deviation (n - 1). Bold: the setting with the best mean.",
+        "",
+        *markdown(
+            ["setting", "seeds", score, "best", "guessing", *names[1:]],
+            [_of_setting(row, names, digits) for row in result["settings"]],
+            padded=True,
+        ),
+        "",
+        f"←: the best trial, of which {left} of the folder are.",
+        "",
         *markdown(["trial", score, "step", "seconds", ""], trials, padded=True),
-    ]  # fmt: skip
+    ]
     return lines + [f"\n{trial['trial']} failed: {trial['failed']}" for trial in result["trials"] if "failed" in trial]
 
 

@@ -81,9 +81,15 @@ class Deadline:
         if "fit" not in status:
             return None
         every, fixed = recipe.validation_cost(status["fit"]["judging"])
-        return Deadline(folder, status["deadline"], used=used if start else time.time() - status["began"],
-                        every=recipe.validation_interval if every else 0, rest=fixed,
-                        plans=list(status.get("plans", [])), **status["fit"])  # fmt: skip
+        return Deadline(
+            folder,
+            status["deadline"],
+            used=used if start else time.time() - status["began"],
+            every=recipe.validation_interval if every else 0,
+            rest=fixed,
+            plans=list(status.get("plans", [])),
+            **status["fit"],
+        )
 
     def replan(self, job: Job, step: int, seconds: float) -> Table | None:
         """Return the new plan after step `step`, which took `seconds`, or None to keep the plan; equal on all ranks."""

@@ -167,7 +167,7 @@ class Job:
             progress = Stretch.of(self.phases, index).progress(np.asarray([phase.rows_of(inner)[0]]))
             factor = float(schedule.at(progress)[0])
         else:
-            factor = phase.rate_at(inner) / phase.rate
+            factor = phase.rate_at(inner) / phase.learning_rate
         for group in self.optimizer.param_groups:
             group["weight_decay"] = factor * group.setdefault("whole_decay", group["weight_decay"])
 
@@ -297,8 +297,19 @@ def assemble(
     grouped = groups(objective, rules=recipe.group, layer_decay=recipe.layer_decay, rows=spread.rows)
     _without_compiler()
     optimizer = recipe.optimizer.build(grouped)
-    job = Job(recipe, ranks, data, objective, optimizer, spread, Scaler.of(recipe.layout), note,
-              RunState(LossHistory(recipe.trouble)), began_with=began_with, kernels=kernels)  # fmt: skip
+    job = Job(
+        recipe,
+        ranks,
+        data,
+        objective,
+        optimizer,
+        spread,
+        Scaler.of(recipe.layout),
+        note,
+        RunState(LossHistory(recipe.trouble)),
+        began_with=began_with,
+        kernels=kernels,
+    )
     check_decay(job)
     parallel.sum_copies(spread, job.parts, recipe.layout, ranks)
     return job

@@ -141,7 +141,8 @@ class RunLoop:
                 line = {
                     "step": step,
                     "phase": index + 1,
-                    "rate": phase.rate_at(inner),
+                    "learning_rate": phase.rate_at(inner),
+                    "rate": phase.rate_at(inner),  # the former name, until version 1.0
                     "norm": norm,
                     "seconds": time.perf_counter() - began,
                     "rows": count,

@@ -136,10 +136,10 @@ class Plan(abc.ABC):
         """Raise if the data have changed since they were made. Called before training starts."""
 
     @property
-    def most_unknown(self) -> float:
+    def max_unknown(self) -> float:
         """The allowed share of unknown tokens; a run with a checkpoint resumes with any share."""
         begun = self.folder is not None and bool(checkpoint.steps(self.folder / "checkpoints"))
-        return 1.0 if begun else self.recipe.most_unknown
+        return 1.0 if begun else self.recipe.max_unknown
 
     def on(self, ranks: Ranks) -> Self:
         return dataclasses.replace(self, ranks=ranks)

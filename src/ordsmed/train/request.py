@@ -47,9 +47,15 @@ class Request:
 
 
 def requested(
-    kind: type[Training], name: str, overrides: Sequence[str], layout: str, site: str, *, devices: int = 0,
+    kind: type[Training],
+    name: str,
+    overrides: Sequence[str],
+    layout: str,
+    site: str,
+    *,
+    devices: int = 0,
     shown: bool = False,
-) -> Request:  # fmt: skip
+) -> Request:
     """Return the request for a recipe, or for a run that is resumed by its recorded recipe.
 
     A request that is only `shown` is planned for as many processes as its layout names or the run last used.

@@ -107,11 +107,16 @@ def facts(job: Job, step: int) -> dict[str, Any]:
     """Return the contents of a checkpoint's state.json except the step and the checksums."""
     index, inner = locate(job.phases, step)
     return {
-        "phase": index + 1, "phase_step": inner, "phases": len(job.phases) + job.phases_before,
-        "tokenizer": job.tokenizer.fingerprint, **circumstances(job), "scaler": job.scaler.state(),
-        "words": job.state.words, "reached": job.state.reached,
+        "phase": index + 1,
+        "phase_step": inner,
+        "phases": len(job.phases) + job.phases_before,
+        "tokenizer": job.tokenizer.fingerprint,
+        **circumstances(job),
+        "scaler": job.scaler.state(),
+        "words": job.state.words,
+        "reached": job.state.reached,
         "course": list(job.state.losses.losses) if job.recipe.trouble.spike else [],
-    }  # fmt: skip
+    }
 
 
 def circumstances(job: Job) -> dict[str, Any]:
@@ -119,8 +124,13 @@ def circumstances(job: Job) -> dict[str, Any]:
     layout, device = job.recipe.layout, job.ranks.device
     kernels = [kernel for kernel in switch.KERNELS if switch.runs(kernel, device)]
     return {
-        "torch": torch.__version__, "threads": torch.get_num_threads(), "device": job.ranks.device.type,
-        "mesh": list(job.ranks.shape), "micro": [job.share(i).micro for i in range(len(job.phases))],
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "device": job.ranks.device.type,
+        "mesh": list(job.ranks.shape),
+        "micro": [job.share(i).micro for i in range(len(job.phases))],
         "precision": f"{layout.precision}, fp8" if layout.fp8 else layout.precision,
-        "machine": name_of(device), "kernels": kernels, "triton": metadata.version("triton") if kernels else "none",
-    }  # fmt: skip
+        "machine": name_of(device),
+        "kernels": kernels,
+        "triton": metadata.version("triton") if kernels else "none",
+    }

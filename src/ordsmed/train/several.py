@@ -296,8 +296,14 @@ def start(
     if devices:
         words += ["--devices", str(devices)]
     with member.said.open("w") as log:  # in a new session Ctrl-C reaches only this process, which forwards it
-        return subprocess.Popen(words, env=os.environ | environment, stdout=log, stderr=log, start_new_session=True,
-                                preexec_fn=end_with_parent)  # fmt: skip
+        return subprocess.Popen(
+            words,
+            env=os.environ | environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
 
 
 def end(running: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -21,7 +21,7 @@ from ordsmed.train.average import Tail
 from ordsmed.train.guard import Guard
 from ordsmed.train.mesh.layout import Layout
 
-MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "most_unknown=")  # settings that a resumed run may change
+MAY_CHANGE = ("layout.", "trouble.", "callbacks=", "max_unknown=")  # settings that a resumed run may change
 UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
 ALONE: dict[str, Any] = {"seeds": (), "grid": {}, "jobs": 0}  # settings of a single trial
 
@@ -96,7 +96,7 @@ class Training:
     """checkpoints kept; elsewhere save_total_limit"""
     log: int = 10
     """steps between lines on the screen; elsewhere logging_steps, log_interval"""
-    most_unknown: float = MOST
+    max_unknown: float = MOST
     """share of the texts' tokens that may be unknown to the tokenizer; more is refused before it starts"""
     callbacks: tuple[str, ...] = ()
     """what else is done after a step, by modules of your own: ["my_lab.histogram"]; may change when a run is resumed"""
@@ -108,7 +108,7 @@ class Training:
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("decay_schedule",)
     judges_average: ClassVar[bool] = False  # whether the averaged weights are validated during training
     verb: ClassVar[str]
-    HOW: ClassVar[tuple[str, ...]] = ("callbacks", "most_unknown")
+    HOW: ClassVar[tuple[str, ...]] = ("callbacks", "max_unknown")
 
     @staticmethod
     def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Training:
             object.__setattr__(self, "optimizer", load("optimizers", "adamw")())
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay: found {self.layer_decay}; wanted above 0, to 1")
-        check_share("most_unknown", self.most_unknown)
+        check_share("max_unknown", self.max_unknown)
         if isinstance(self.average, float | int) and not 0 <= self.average < 1:
             raise ValueError(f"average: found {self.average}; wanted 0 to below 1")
         if isinstance(self.decay_schedule, Ramp) and not 0 <= ends(self.decay_schedule)[0] < math.inf:

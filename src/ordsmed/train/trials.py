@@ -59,8 +59,18 @@ class Trials(RunGroup[Trial]):
         return cls(folder=folder, recipe=recipe, runs=runs, plan=cls.plans, workers=getattr(recipe, "jobs", 0))
 
     @classmethod
-    def asked(cls, name: str, overrides: Sequence[str] = (), *, deadline: float | None = None, anew: bool = False,
-              layout: str = "", site: str = "", devices: int = 0, yes: bool = False) -> Self | None:  # fmt: skip
+    def asked(
+        cls,
+        name: str,
+        overrides: Sequence[str] = (),
+        *,
+        deadline: float | None = None,
+        anew: bool = False,
+        layout: str = "",
+        site: str = "",
+        devices: int = 0,
+        yes: bool = False,
+    ) -> Self | None:
         """Return the trials that the arguments mean, or None if they mean a single run.
 
         The options are those of session.run_session; `devices` is the number of processes that will be started.

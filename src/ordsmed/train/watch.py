@@ -33,9 +33,14 @@ class Watch:
     """Reports the progress of this rank, and finds ranks that are lost or hanging."""
 
     def __init__(
-        self, ranks: Ranks, patience: float, *, stages: Sequence[str] = ORDER, remedy: str = GO_ON,
+        self,
+        ranks: Ranks,
+        patience: float,
+        *,
+        stages: Sequence[str] = ORDER,
+        remedy: str = GO_ON,
         ending: Callable[[OrdsmedError], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`stages`: the stages of a step in order; `ending`: called before this process ends."""
         self.ranks, self.patience = ranks, patience
         self.stages, self.remedy, self.ending = stages, remedy, ending

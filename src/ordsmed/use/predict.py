@@ -199,7 +199,7 @@ def evaluate(
     sources: Sequence[str] = (),
     overrides: Sequence[str] = (),
     *,
-    most_unknown: float = MOST,
+    max_unknown: float = MOST,
     **how: Any,
 ) -> Evaluated:
     """Return the scores of a model on labeled files, by default on the dev files of its run."""
@@ -211,7 +211,7 @@ def evaluate(
     if not named:
         chosen = _own_files(model.trained.folder, chosen)
     with contextlib.nullcontext() if named else at_home(model.trained.folder):  # a run's paths are relative to it
-        records, predictions, facts, loss = _predicted(model, chosen, scores=True, most_unknown=most_unknown)
+        records, predictions, facts, loss = _predicted(model, chosen, scores=True, max_unknown=max_unknown)
     if not facts:
         raise RecipeError(", ".join(chosen), "has no labels", "labeled files", "`ordsmed predict` needs no labels")
     guessing, counted = ({} if named else _baseline(model.trained.folder, of) for of in ("guessing", "word_counts"))
@@ -244,11 +244,11 @@ def _own_files(folder: Path, paths: list[str]) -> list[str]:
 
 
 def _predicted(
-    model: Asked, sources: Sequence[str], *, scores: bool, most_unknown: float = 1.0
+    model: Asked, sources: Sequence[str], *, scores: bool, max_unknown: float = 1.0
 ) -> tuple[Any, Any, dict[str, float], float | None]:
     records = model.settings.records(tuple(sources))
     features = model.settings.features(records, model.reader)
-    model.reader.unknown.check(", ".join(sources), most_unknown, "--most-unknown ")
+    model.reader.unknown.check(", ".join(sources), max_unknown, "--max-unknown ")
     if not scores:  # without labels, no loss is computed
         features = dataclasses.replace(features, labels=None)
     with Progress("predict", len(features), "examples", every=30) as shown:

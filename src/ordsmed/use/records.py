@@ -73,7 +73,7 @@ def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split:
         raise RecipeError("--split", f"found {split}, which {encoded.folder} does not have", "train")
     objective = load("objectives", kind, place="the objective")
     how = settings.decode(objective, settings.override({}, words), "records")
-    phase = Phase(steps=1, length=length, batch=BATCH, rate=1.0, pack=False)
+    phase = Phase(steps=1, length=length, batch=BATCH, learning_rate=1.0, pack=False)
     rows = how.rows([store], [1.0], encoded.tokenizer, phase, "records", seed)
     if not hasattr(rows, "features"):
         able = [name for name in entries("objectives") if _has_features(name)]

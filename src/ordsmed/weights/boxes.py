@@ -31,8 +31,16 @@ from ordsmed.weights import weights
 if TYPE_CHECKING:
     from safetensors import safe_open
 
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-          "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "BOOL": torch.bool}  # fmt: skip
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 
 FileIndex = dict[str, tuple[str, list[int], list[int], list[int]]]  # type, full shape, start and size of each slice
 

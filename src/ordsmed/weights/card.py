@@ -39,7 +39,7 @@ _LICENCES = """
     mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail osl-3.0 pddl postgresql unknown unlicense wtfpl zlib
 """
 LICENCES = frozenset(_LICENCES.split())  # identifiers of the hub
-TRAINING = ("epochs", "steps", "batch", "rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
+TRAINING = ("epochs", "steps", "batch", "learning_rate", "warmup", "layer_decay", "freeze", "average", "clip", "seed")
 
 
 def write(
@@ -65,10 +65,17 @@ def write(
     cells = [row[1:] for result in results for row in probed.rows(result)]
     probes = "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
     parts = [
-        _front(trained, usage, data, licence, language), f"# {title or name}", _what(trained, usage.does),
-        _data_section(data), _settings_section(trained), _training(trained), _scores(trained), probes,
-        f"## How to use it\n\n{usage.how}" if usage.how else "", _made(trained),
-    ]  # fmt: skip
+        _front(trained, usage, data, licence, language),
+        f"# {title or name}",
+        _what(trained, usage.does),
+        _data_section(data),
+        _settings_section(trained),
+        _training(trained),
+        _scores(trained),
+        probes,
+        f"## How to use it\n\n{usage.how}" if usage.how else "",
+        _made(trained),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -50,9 +50,18 @@ def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
 
 
 def export(
-    path: str | Path, out: str | Path, step: int | None = None, *, anew: bool = False, licence: str | None = None,
-    to: str | None = None, overrides: Sequence[str] = (), name: str = "", title: str = "", language: str = "",
-) -> Path:  # fmt: skip
+    path: str | Path,
+    out: str | Path,
+    step: int | None = None,
+    *,
+    anew: bool = False,
+    licence: str | None = None,
+    to: str | None = None,
+    overrides: Sequence[str] = (),
+    name: str = "",
+    title: str = "",
+    language: str = "",
+) -> Path:
     """Export a run, an imported folder or a Hugging Face folder to `out`, and return `out`.
 
     The folder is written completely or not at all. An earlier export there is replaced.

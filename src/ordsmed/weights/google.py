@@ -28,8 +28,12 @@ SLOTS = re.compile(r"/(adam_[mv]|Adam(_1)?|Adagrad|Momentum|LAMB\w*|lamb_[mv]|m|
 
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # suffix of every name in an object graph
-HEADS = {"classifier": "", "qa_outputs": "cls/squad/", "cls.predictions": "cls/predictions/",
-         "cls.seq_relationship": "cls/seq_relationship/"}  # fmt: skip
+HEADS = {
+    "classifier": "",
+    "qa_outputs": "cls/squad/",
+    "cls.predictions": "cls/predictions/",
+    "cls.seq_relationship": "cls/seq_relationship/",
+}
 LAYER = (  # name after the layer number: TensorFlow 2's -> TensorFlow 1's
     (r"_attention_layer/_(query|key|value)_dense/", r"attention/self/\1/"),
     (r"(_attention_layer/_output|_attention_output)_dense/", "attention/output/dense/"),

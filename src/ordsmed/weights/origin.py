@@ -252,8 +252,12 @@ class Origin:
                 newest = best, files.read_table(best / "state.json")
         fingerprint = newest[1]["tokenizer"]
         if fingerprint != tokenizer.fingerprint:
-            raise RecipeError("init", f"{self.name} was trained with tokenizer {fingerprint}", tokenizer.fingerprint,
-                              f"use data encoded with its tokenizer, or {MOVE}")  # fmt: skip
+            raise RecipeError(
+                "init",
+                f"{self.name} was trained with tokenizer {fingerprint}",
+                tokenizer.fingerprint,
+                f"use data encoded with its tokenizer, or {MOVE}",
+            )
         tensors, kept = boxes.read_weights(newest[0]), own_tensors(objective)
         for name in [name for name in tensors if name.startswith(WHILE_LEARNING) and name not in kept]:
             del tensors[name]

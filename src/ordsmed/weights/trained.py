@@ -119,9 +119,13 @@ def _without_plans(numbers: contextlib.AbstractContextManager[None]) -> Iterator
 
 
 def opened(
-    origin: Trained | Origin | str | Path, *, step: int | None = None, device: str = "auto", precision: str = "fp32",
+    origin: Trained | Origin | str | Path,
+    *,
+    step: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
     threads: int | None = None,
-) -> Trained:  # fmt: skip
+) -> Trained:
     """Return a model opened on a device, or the model itself if it is open already.
 
     Its folder may hold a network without heads; see `Trained.check_heads`.

@@ -40,9 +40,14 @@ class Beginning:
 
 
 def begin(
-    objective: Objective, origin: Origin, learned: Any, network: ModelSettings, tokenizer: Tokenizer,
-    vocabulary: Vocabulary, seed: int,
-) -> Beginning:  # fmt: skip
+    objective: Objective,
+    origin: Origin,
+    learned: Any,
+    network: ModelSettings,
+    tokenizer: Tokenizer,
+    vocabulary: Vocabulary,
+    seed: int,
+) -> Beginning:
     """Load the weights of a model into new networks, as the recipe's `vocabulary` says."""
     if vocabulary == "same":
         return Beginning(origin.load_into(objective, tokenizer))
@@ -77,8 +82,12 @@ def tables_of(learned: Any, network: ModelSettings, tokenizer: Tokenizer) -> lis
     names = [name for name, tensor in plain.items() if tensor.shape != more[name].shape]
     for name in names:
         if more[name].shape != (len(plain[name]) + 1, *plain[name].shape[1:]):
-            raise RecipeError("vocabulary", f"{name} has no row for each piece", "one along its first dimension",
-                              "such a network cannot be moved to another vocabulary")  # fmt: skip
+            raise RecipeError(
+                "vocabulary",
+                f"{name} has no row for each piece",
+                "one along its first dimension",
+                "such a network cannot be moved to another vocabulary",
+            )
     return names
 
 

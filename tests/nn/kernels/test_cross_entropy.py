@@ -36,9 +36,13 @@ def scored(rows: int, width: int, dtype: torch.dtype, seed: int = 0, spread: flo
 
 @settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # a smaller example would cost minutes
 @given(
-    rows=st.integers(1, 4), width=st.one_of(st.integers(1, 700), st.just(4097)), seed=st.integers(0, 99),
-    dtype=st.sampled_from(list(BOUND)), lift=st.sampled_from([0.0, 5.0]), spread=st.sampled_from([0.1, 3.0, 40.0]),
-)  # fmt: skip
+    rows=st.integers(1, 4),
+    width=st.one_of(st.integers(1, 700), st.just(4097)),
+    seed=st.integers(0, 99),
+    dtype=st.sampled_from(list(BOUND)),
+    lift=st.sampled_from([0.0, 5.0]),
+    spread=st.sampled_from([0.1, 3.0, 40.0]),
+)
 def test_losses_and_shares_of_any_shape(
     rows: int, width: int, seed: int, dtype: torch.dtype, lift: float, spread: float
 ) -> None:

@@ -23,10 +23,13 @@ BOUND = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 DROP = Drop(chance.key("some"), 77)
 SMALL = {"width": 24, "layers": 1, "heads": 2, "positions": 16}
 FAMILIES = {
-    "bert": bert.Bert(**SMALL), "megatron_bert": megatron_bert.MegatronBert(**SMALL), "gpt2": gpt2.Gpt2(**SMALL),
+    "bert": bert.Bert(**SMALL),
+    "megatron_bert": megatron_bert.MegatronBert(**SMALL),
+    "gpt2": gpt2.Gpt2(**SMALL),
     "modern": modern.ModernBert(
-        **{**SMALL, "layers": 2}, every=2, inner=32, window=4, dropout=0.1, attention_bias=True),
-}  # fmt: skip
+        **{**SMALL, "layers": 2}, every=2, inner=32, window=4, dropout=0.1, attention_bias=True
+    ),
+}
 
 
 def leaves(device: torch.device, rows: tuple[int, ...], width: int, dtype: torch.dtype, kind: torch.dtype) -> Any:
@@ -153,9 +156,13 @@ def learned(network: nn.Module, device: torch.device, layout: Layout, choice: st
 
 @pytest.mark.parametrize(
     ("family", "how"),
-    [*((family, how) for family in FAMILIES for how in ("fp32", "bf16, cast at once")), ("bert", "bf16"),
-     ("gpt2", "bf16, exact norms"), ("bert", "bf16, exact norms")],
-)  # fmt: skip
+    [
+        *((family, how) for family in FAMILIES for how in ("fp32", "bf16, cast at once")),
+        ("bert", "bf16"),
+        ("gpt2", "bf16, exact norms"),
+        ("bert", "bf16, exact norms"),
+    ],
+)
 def test_networks_learn_as_by_torch(device: torch.device, taken: list[str], family: str, how: str) -> None:
     torch.manual_seed(1)
     layout = Layout(precision="fp32" if how == "fp32" else "bf16", exact=("norms",) if "exact" in how else ())
@@ -200,15 +207,24 @@ def test_a_block_computed_again_drops_the_same(device: torch.device, taken: list
 @pytest.mark.parametrize(
     ("how", "taken_as", "by_bias"),
     [
-        ("as it is", ["add_norm"], True), ("looked at", ["add_norm"], False), ("frozen", ["add_norm"], False),
-        ("a norm that is looked at", [], False), ("another norm", [], False), ("too wide", [], False),
-        ("dropout that is looked at", [], False), ("an attention that is looked at", ["add_norm"], False),
+        ("as it is", ["add_norm"], True),
+        ("looked at", ["add_norm"], False),
+        ("frozen", ["add_norm"], False),
+        ("a norm that is looked at", [], False),
+        ("another norm", [], False),
+        ("too wide", [], False),
+        ("dropout that is looked at", [], False),
+        ("an attention that is looked at", ["add_norm"], False),
     ],
-)  # fmt: skip
+)
 def test_what_is_more_or_less_stays_as_it_is(
-    device: torch.device, taken: list[str], monkeypatch: pytest.MonkeyPatch, how: str, taken_as: list[str],
+    device: torch.device,
+    taken: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    taken_as: list[str],
     by_bias: bool,
-) -> None:  # fmt: skip
+) -> None:
     layer, norm, dropout = nn.Linear(6, 10).to(device), nn.LayerNorm(10).to(device), Dropout(0.5).train()
     among = nn.Identity()
     hooked = {"looked at": layer, "a norm that is looked at": norm, "dropout that is looked at": dropout}

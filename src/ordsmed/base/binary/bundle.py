@@ -23,9 +23,17 @@ from ordsmed.base.binary.proto import Torn
 from ordsmed.base.errors import DataError, RecipeError
 
 TYPES = {  # TensorFlow's type codes
-    1: torch.float32, 2: torch.float64, 3: torch.int32, 4: torch.uint8, 5: torch.int16, 6: torch.int8, 9: torch.int64,
-    10: torch.bool, 14: torch.bfloat16, 19: torch.float16,
-}  # fmt: skip
+    1: torch.float32,
+    2: torch.float64,
+    3: torch.int32,
+    4: torch.uint8,
+    5: torch.int16,
+    6: torch.int8,
+    9: torch.int64,
+    10: torch.bool,
+    14: torch.bfloat16,
+    19: torch.float16,
+}
 Extent = tuple[tuple[int, int], ...]  # begin and length of a part along each axis; length -1: the whole axis
 TEXT = 7  # strings, in which TensorFlow 2 saves its object graph
 WHOLE = "the files NAME.index and NAME.data-* of one save"

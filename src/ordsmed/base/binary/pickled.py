@@ -31,10 +31,17 @@ ZIP = b"PK\x03\x04"  # the first bytes of a zip file
 LEGACY = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P"  # the pickled magic number
 WANTED = "a file of torch.save"
 TYPES = {
-    "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16,
-    "Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8,
+    "Float": torch.float32,
+    "Double": torch.float64,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
     "Bool": torch.bool,
-}  # fmt: skip
+}
 SHORT, LONGEST = 1 << 21, 1 << 25  # limits of a pickle's bytes: of a small file, of any; a tensor takes about 150
 LONGEST_NAME, MOST_SIZES, LARGEST = (
     1000,

@@ -278,7 +278,7 @@ def _tested(place: Destination, account: str) -> Iterator[SiteFact]:
     if part.gpu != "none" and not part.gpus:
         yield SiteFact("not asked", about, "how many GPUs a node has is unknown")
         return
-    whole = part.whole_nodes or (part.least_gpus or 1) > 1
+    whole = part.whole_nodes or (part.min_gpus or 1) > 1
     gpus = (part.gpus if whole else 1) or 1 if part.gpu != "none" else 0
     tasks = max(1, gpus)
     cores = resources.cores_of(place, gpus, tasks)
@@ -294,7 +294,7 @@ def _tested(place: Destination, account: str) -> Iterator[SiteFact]:
         folder=Path.cwd(),
         log=Path("/dev/null"),
         hours=min(SHORT, part.hours or SHORT),
-        nodes=part.least_nodes or 1,
+        nodes=part.min_nodes or 1,
         gpus=gpus,
         tasks=tasks,
         cores=cores,

@@ -31,7 +31,7 @@ def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
 
     After a failure, restart all of them up to `restarts` times.
     """
-    if devices > (most := host.most_processes()):
+    if devices > (most := host.max_processes()):
         raise RecipeError("--devices", f"found {many(devices, 'process')}", f"at most {most:,} on this machine")
     for attempt in range(restarts + 1):
         if attempt:
@@ -76,10 +76,19 @@ def _processes(words: Sequence[str], devices: int, port: int) -> list[subprocess
 
 def _process(words: Sequence[str], rank: int, devices: int, port: int) -> subprocess.Popen[bytes]:
     quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # no stack trace of torch if stopped in the rendezvous
-    env = quiet | os.environ | {
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), DEVICES: str(devices),
-    }  # fmt: skip
+    env = (
+        quiet
+        | os.environ
+        | {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(devices),
+            "LOCAL_WORLD_SIZE": str(devices),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            DEVICES: str(devices),
+        }
+    )
     # start a new session: Ctrl-C reaches only this process, which forwards it once
     command = [sys.executable, "-m", "ordsmed", *words]
     return subprocess.Popen(command, env=env, start_new_session=True, preexec_fn=end_with_parent)

@@ -109,7 +109,7 @@ def _partition(part: dict[str, str], nodes: Sequence[dict[str, str]]) -> dict[st
     if any(re.fullmatch(r"[1-9]\d*", part.get(key, "")) for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")):
         table["ask_memory"] = "optional"
     if part.get("MinNodes", "").isdigit() and int(part["MinNodes"]) > 1:
-        table["least_nodes"] = int(part["MinNodes"])
+        table["min_nodes"] = int(part["MinNodes"])
     if (hours := hours_of(part.get("MaxTime", ""))) is not None:
         table["hours"] = hours
     if part.get("MaxNodes", "").isdigit():

@@ -18,13 +18,13 @@ from ordsmed.base.machine.devices import Accelerator
 SHIPPED = menu.HOUSE / "sites"
 LARGE, TOKENS = 80, 65_536  # GiB of a GPU that computes this many tokens together; a smaller one computes its share
 Arch = Literal["x86_64", "aarch64", "ppc64le", "unknown"]
-OF_GPUS = ("gpus", "gpu_memory", "mig", "cores_per_gpu", "memory_per_gpu", "least_gpus", "most_gpus")
+OF_GPUS = ("gpus", "gpu_memory", "mig", "cores_per_gpu", "memory_per_gpu", "min_gpus", "max_gpus")
 NUMBERS = (
     *(key for key in OF_GPUS if key != "mig"),
     "cores",
     "memory",
     "memory_per_core",
-    "least_nodes",
+    "min_nodes",
     "nodes",
     "hours",
 )
@@ -62,13 +62,13 @@ class Partition:
     """how a job requests memory"""
     whole_nodes: bool | None = None
     """are jobs given whole nodes, all cores, GPUs and memory of them?"""
-    least_nodes: int | None = None
+    min_nodes: int | None = None
     """fewest nodes of a job"""
     nodes: int | None = None
     """most nodes of a job"""
-    least_gpus: int | None = None
+    min_gpus: int | None = None
     """fewest GPUs of a job"""
-    most_gpus: int | None = None
+    max_gpus: int | None = None
     """most GPUs of a job"""
     hours: float | None = None
     """longest job, in hours"""
@@ -113,7 +113,7 @@ class Partition:
             raise ValueError(f"mig: found {self.mig}; wanted a slice as NVIDIA writes it: 1g.12gb")
         if self.gpu == "none" and self.memory_flag == "--mem-per-gpu":
             raise ValueError("memory_flag: found --mem-per-gpu where `gpu` is none; wanted --mem or --mem-per-cpu")
-        for least, most in (("least_nodes", "nodes"), ("least_gpus", "most_gpus")):
+        for least, most in (("min_nodes", "nodes"), ("min_gpus", "max_gpus")):
             if (getattr(self, least) or 0) > (getattr(self, most) or 10**9):
                 problem = f"found {getattr(self, least)}, above `{most}` of {getattr(self, most)}"
                 raise ValueError(f"{least}: {problem}; wanted at most that")

@@ -82,10 +82,10 @@ def check_place(place: Destination, nodes: int, gpus: int, quality: Quality | No
     if part.gpus and gpus > part.gpus:
         raise RecipeError("--gpus", f"found {gpus} a node", f"at most {part.gpus} on {part.name} of {name}")
     where = f"{part.name} of {name}" if quality is None else f"{part.name} of {name} with qos {quality.name}"
-    most_nodes, most_gpus = (quality and quality.nodes) or part.nodes, (quality and quality.gpus) or part.most_gpus
-    _between("--nodes", nodes, f"found {nodes}", part.least_nodes, most_nodes, where)
+    max_nodes, max_gpus = (quality and quality.nodes) or part.nodes, (quality and quality.gpus) or part.max_gpus
+    _between("--nodes", nodes, f"found {nodes}", part.min_nodes, max_nodes, where)
     if total := gpus * nodes:
-        _between("--gpus", total, f"found {total} in all", part.least_gpus, most_gpus, where)
+        _between("--gpus", total, f"found {total} in all", part.min_gpus, max_gpus, where)
 
 
 def _between(flag: str, value: int, problem: str, least: int | None, most: int | None, where: str) -> None:

@@ -30,7 +30,7 @@ def numbers_in(ranges: str) -> set[int]:
     return {number for first, _, last in pairs for number in range(int(first), int(last or first) + 1)}
 
 
-def most_processes() -> int:
+def max_processes() -> int:
     return max(FEW, EACH * cores())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ordsmed.base.arguments import Parser, number, whole
 from ordsmed.base.ending import BEGINS_AGAIN
@@ -22,7 +23,8 @@ def arguments(parser: Parser) -> None:
     meaning = "take the first group of this regular expression as the label"
     parser.add_argument("--pattern", metavar="REGEX", default="", help=meaning)
     meaning = "most documents of each label, drawn at random (default 100000)"
-    parser.add_argument("--most", type=whole(1), metavar="N", default=100_000, help=meaning)
+    number_of: dict[str, Any] = {"type": whole(1), "metavar": "N", "dest": "most", "default": 100_000}
+    parser.add_argument("--max-documents", former="--most", help=meaning, **number_of)
     parser.add_argument("--dev", type=number, metavar="X", default=0.1, help="share to evaluate it on (default 0.1)")
     parser.add_argument("--bits", type=whole(8, 26), metavar="N", default=20, help="2^N weights per label (default 20)")
     parser.add_argument("--epochs", type=whole(1), metavar="N", default=5, help="passes over the data (default 5)")

@@ -8,6 +8,7 @@ questions (a question or a heading that asks, what follows). Two files are trans
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ordsmed.base.arguments import Parser, number, whole
 from ordsmed.base.ending import BEGINS_AGAIN
@@ -27,8 +28,10 @@ def arguments(parser: Parser) -> None:
     meaning = "most words of a passage (default 150)"
     parser.add_argument("--length", type=whole(1), metavar="N", default=150, help=meaning)
     meaning = "least words of each text; titles and questions may be shorter (default 5)"
-    parser.add_argument("--shortest", type=whole(1), metavar="N", default=5, help=meaning)
-    parser.add_argument("--most", type=whole(1), metavar="N", help="most pairs; of more, some are drawn")
+    count: dict[str, Any] = {"type": whole(1), "metavar": "N"}
+    parser.add_argument("--min-words", former="--shortest", dest="shortest", default=5, help=meaning, **count)
+    meaning = "most pairs; of more, some are drawn"
+    parser.add_argument("--max-pairs", former="--most", dest="most", help=meaning, **count)
     meaning = "largest similarity of two positives: Jaccard by MinHash (default 0.7; 0: no limit)"
     parser.add_argument("--near", type=number, metavar="X", default=0.7, help=meaning)
     meaning = "test sets: pairs with 13 consecutive words or a whole line of one of them are left out"

@@ -47,7 +47,9 @@ def arguments(parser: Parser) -> None:
     meaning = "use this checkpoint, not the best or last; all: every checkpoint"
     parser.add_argument("--step", type=flags.step_or_all, metavar="N|all", help=meaning)
     meaning = "largest share of tokens that may be unknown to the tokenizer (0.1)"
-    parser.add_argument("--most-unknown", type=number, metavar="SHARE", default=0.1, help=meaning)
+    parser.add_argument(
+        "--max-unknown", former="--most-unknown", type=number, metavar="SHARE", default=0.1, help=meaning
+    )
     parser.add_argument("--layout", default="", metavar="RxSxT", help="for probes: copies x 1 x tensor")
     flags.devices(parser)
     flags.device(parser)
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     if args.step == "all":
         raise UsageError("--step", "found all without a probe", "the number of a checkpoint")
     scores, lines = open(stage(args.run, *VECTORS), **flags.opened_as(args)).evaluate(
-        files, overrides=overrides, most_unknown=args.most_unknown
+        files, overrides=overrides, max_unknown=args.max_unknown
     )
     print_or_json(scores, lines, args)
 
@@ -95,7 +97,7 @@ def _probes(args: argparse.Namespace) -> None:
         recipe = read(args.run, args.files)
         models, probes, out = recipe.models, recipe.probe, out or recipe.out
         step = recipe.step if step is None else step
-    means = Means(args.device, args.threads, args.layout, args.anew, args.precision, args.most_unknown)
+    means = Means(args.device, args.threads, args.layout, args.anew, args.precision, args.max_unknown)
     result = ask(models, probes, step=step, out=out, means=means, records=args.each)
     if result.lines:  # else another process prints them
         print_or_json(result.facts, result.lines, args)

@@ -29,7 +29,7 @@ class C4(PublishedRules, Choice):
 
     ended_lines: bool = True
     "keep only lines that end in a full stop, question mark, exclamation mark or quotation mark"
-    least_line_words: int = 3
+    min_line_words: int = 3
     "least words of a line; shorter lines are removed"
     longest_word: int = 1000
     "characters; a line with a longer word is removed"
@@ -45,7 +45,7 @@ class C4(PublishedRules, Choice):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, least_line_words=0, longest_word=1)
+        at_least(self, min_line_words=0, longest_word=1)
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         kept = self.prepared(text)
@@ -69,7 +69,7 @@ class C4(PublishedRules, Choice):
         raw = raw.strip()
         parts = raw.split()
         line = raw if self.citations else _CITATION.sub("", raw)
-        if any(len(part) > self.longest_word for part in parts) or len(parts) < self.least_line_words:
+        if any(len(part) > self.longest_word for part in parts) or len(parts) < self.min_line_words:
             return ""
         if self.ended_lines and (not line.endswith(_ENDS) or line.endswith("...")):
             return ""

@@ -25,7 +25,7 @@ from ordsmed.text.document import Document
 
 SHARE, FEWEST_STOPS = 0.008, 8  # least share of a stop word, and least number of stop words of a language
 _TOP = {"pairs": 2, "triples": 3, "fours": 4}
-_AGAIN = {"fives": 5, "sixes": 6, "sevens": 7, "eights": 8, "nines": 9, "tens": 10}
+_AGAIN = {"dup_5gram": 5, "dup_6gram": 6, "dup_7gram": 7, "dup_8gram": 8, "dup_9gram": 9, "dup_10gram": 10}
 _DOTS = ("...", "…")
 _BULLETS = ("•", "-")
 _ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]
@@ -35,13 +35,13 @@ _ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]
 class Gopher(PublishedRules, Choice):
     """Keeps documents that fulfill Gopher's rules."""
 
-    least_words: float = 50
+    min_words: float = 50
     "least number of words, without punctuation"
-    most_words: float = 100_000
+    max_words: float = 100_000
     "largest number of words, without punctuation"
-    least_mean_word: float = 3
+    min_mean_word: float = 3
     "least mean length of words, in characters"
-    most_mean_word: float = 10
+    max_mean_word: float = 10
     "largest mean length of words, in characters"
     hashes: float = 0.1
     "most # characters per word"
@@ -69,25 +69,25 @@ class Gopher(PublishedRules, Choice):
     "the same for three words"
     fours: float = 0.16
     "the same for four words"
-    fives: float = 0.15
+    dup_5gram: float = 0.15
     "largest share of characters in runs of five words that occurred before"
-    sixes: float = 0.14
+    dup_6gram: float = 0.14
     "the same for six words"
-    sevens: float = 0.13
+    dup_7gram: float = 0.13
     "the same for seven words"
-    eights: float = 0.12
+    dup_8gram: float = 0.12
     "the same for eight words"
-    nines: float = 0.11
+    dup_9gram: float = 0.11
     "the same for nine words"
-    tens: float = 0.1
+    dup_10gram: float = 0.1
     "the same for ten words"
     stop_words: dict[str, list[str]] = field(default_factory=dict)
     "stop words per language; default: English ones"
 
-    LEAST: ClassVar[frozenset[str]] = frozenset({"least_words", "least_mean_word", "alphabetic", "stops"})
+    LEAST: ClassVar[frozenset[str]] = frozenset({"min_words", "min_mean_word", "alphabetic", "stops"})
     RULES: ClassVar[tuple[str, ...]] = (
         *("paragraphs", "paragraph_characters", "lines", "line_characters", *_TOP, *_AGAIN),
-        *("least_words", "most_words", "least_mean_word", "most_mean_word", "hashes", "ellipses"),
+        *("min_words", "max_words", "min_mean_word", "max_mean_word", "hashes", "ellipses"),
         *("bullets", "cut_lines", "alphabetic", "stops"),
     )
 
@@ -98,9 +98,9 @@ class Gopher(PublishedRules, Choice):
 
     def _quality(self, text: str, parts: list[str], language: str) -> Iterator[tuple[str, float]]:
         plain = [word for word in parts if not is_sign(word)]
-        yield from ((rule, len(plain)) for rule in ("least_words", "most_words"))
+        yield from ((rule, len(plain)) for rule in ("min_words", "max_words"))
         mean = sum(map(len, plain)) / max(len(plain), 1)
-        yield from ((rule, mean) for rule in ("least_mean_word", "most_mean_word"))
+        yield from ((rule, mean) for rule in ("min_mean_word", "max_mean_word"))
         count, lines = max(len(parts), 1), text.splitlines()
         yield "hashes", text.count("#") / count
         yield "ellipses", sum(map(text.count, _DOTS)) / count

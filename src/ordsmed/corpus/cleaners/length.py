@@ -1,6 +1,6 @@
 """Drop documents that are too short or too long.
 
-    least_words = 3:  "Too short"  ->  dropped
+    min_words = 3:  "Too short"  ->  dropped
 
 Words are separated by white space; count characters for languages without spaces.
 """
@@ -17,21 +17,21 @@ from ordsmed.text.read import tally
 class Length(Choice):
     """Keeps documents within bounds of length."""
 
-    least_characters: int = 0
+    min_characters: int = 0
     "documents with fewer are dropped"
-    most_characters: int = 0
+    max_characters: int = 0
     "documents with more are dropped; 0: no limit"
-    least_words: int = 0
+    min_words: int = 0
     "documents with fewer are dropped"
-    most_words: int = 0
+    max_words: int = 0
     "documents with more are dropped; 0: no limit"
 
     def __post_init__(self) -> None:
-        at_least(self, least_characters=0, most_characters=0, least_words=0, most_words=0)
+        at_least(self, min_characters=0, max_characters=0, min_words=0, max_words=0)
         for unit in ("characters", "words"):
             least, most = self._bounds(unit)
             if most and most < least:
-                raise ValueError(f"most_{unit}: found {most}; wanted least_{unit} = {least} or more")
+                raise ValueError(f"max_{unit}: found {most}; wanted min_{unit} = {least} or more")
 
     def clean(self, text: str, meta: dict[str, Any]) -> str | None:
         for unit in ("characters", "words"):
@@ -45,4 +45,4 @@ class Length(Choice):
         return text
 
     def _bounds(self, unit: str) -> tuple[int, int]:
-        return getattr(self, f"least_{unit}"), getattr(self, f"most_{unit}")
+        return getattr(self, f"min_{unit}"), getattr(self, f"max_{unit}")

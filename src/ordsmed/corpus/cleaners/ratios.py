@@ -28,9 +28,20 @@ if TYPE_CHECKING:
 
 _BLANK, _LETTER, _UPPER, _LOWER, _UNSPACED, _DIGIT, _SIGN, _LOST = range(8)
 # scripts written without spaces: Thai, Lao, Burmese, Khmer, Chinese, Japanese
-_UNSPACED_RANGES = ((0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x2E80, 0x2FDF), (0x3005, 0x3007),
-                    (0x3040, 0x312F), (0x31A0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF),
-                    (0xFF66, 0xFF9F), (0x20000, 0x3FFFF))  # fmt: skip
+_UNSPACED_RANGES = (
+    (0xE00, 0xEFF),
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
+    (0x2E80, 0x2FDF),
+    (0x3005, 0x3007),
+    (0x3040, 0x312F),
+    (0x31A0, 0x31FF),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0xFF66, 0xFF9F),
+    (0x20000, 0x3FFFF),
+)
 _HAN = "\u3005-\u3007\u3040-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _CHINESE, _RUN = re.compile(f"[{_HAN}]"), re.compile(r"\w+")
 _WORD = re.compile(rf"[{_HAN}]|[^\W{_HAN}]+")
@@ -58,9 +69,9 @@ class Ratios(Choice):
     "largest share of characters that are U+FFFD"
     longest_word: int = 1000
     "largest number of ASCII characters in a row without white space; 0: no limit"
-    least_mean_word: float = 2.0
+    min_mean_word: float = 2.0
     "least mean length of words separated by white space"
-    most_mean_word: float = 15.0
+    max_mean_word: float = 15.0
     "largest mean length of words separated by white space; 0: no limit"
     bullets: float = 0.9
     "largest share of lines that begin with a bullet"
@@ -126,7 +137,7 @@ def _lengths(text: str, count: list[int]) -> dict[str, float]:
     if 2 * count[_UNSPACED] > sum(count[_LETTER : _UNSPACED + 1]):
         return {"longest_word": longest}
     mean = (sum(count) - count[_BLANK]) / max(len(words), 1)
-    return {"longest_word": longest, "least_mean_word": mean, "most_mean_word": mean}
+    return {"longest_word": longest, "min_mean_word": mean, "max_mean_word": mean}
 
 
 def _lines(text: str) -> dict[str, float]:
@@ -200,11 +211,11 @@ def _table() -> Numbers:
 _MEASURES: dict[Callable[[str], dict[str, float]], tuple[str, ...]] = {
     _characters: (
         *("letters", "digits", "signs", "lost", "capitals"),
-        *("longest_word", "least_mean_word", "most_mean_word"),
+        *("longest_word", "min_mean_word", "max_mean_word"),
     ),
     _lines: ("bullets", "cut_lines", "ended_lines", "repeated_lines", "repeated_line_characters"),
     _repetition: ("pairs", "triples", "fours", "repeated_tens"),
 }
-_COUNTS = frozenset({"shortest", "longest_word", "least_mean_word", "most_mean_word"})
-_LEAST = frozenset({"letters", "least_mean_word", "ended_lines"})
+_COUNTS = frozenset({"shortest", "longest_word", "min_mean_word", "max_mean_word"})
+_LEAST = frozenset({"letters", "min_mean_word", "ended_lines"})
 _OFF = dict.fromkeys(_LEAST | _COUNTS, 0)

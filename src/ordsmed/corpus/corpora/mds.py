@@ -24,8 +24,19 @@ from ordsmed.text.source import FileSource, Piece
 
 INDEX = "index.json"
 WHOLE = "a complete dataset of Mosaic: index.json and its shards"
-NUMBERS = {"int": "<q", "int64": "<q", "int32": "<i", "uint32": "<I", "uint64": "<Q", "int16": "<h", "int8": "<b",
-           "uint8": "<B", "uint16": "<H", "float64": "<d", "float32": "<f"}  # fmt: skip
+NUMBERS = {
+    "int": "<q",
+    "int64": "<q",
+    "int32": "<i",
+    "uint32": "<I",
+    "uint64": "<Q",
+    "int16": "<h",
+    "int8": "<b",
+    "uint8": "<B",
+    "uint16": "<H",
+    "float64": "<d",
+    "float32": "<f",
+}
 READ = {**dict.fromkeys(NUMBERS), "str": None, "json": None, "str_int": None, "str_float": None}
 
 

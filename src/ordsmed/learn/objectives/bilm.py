@@ -62,9 +62,14 @@ class BiLm(Choice):
         need(tokenizer, "start", "stop", "unknown", by="bilm")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> BiRows:  # fmt: skip
+    ) -> BiRows:
         if not self.head:
             raise RecipeError("objective.head", "found false", "true: without scores nothing is learned")
         if not phase.pack:

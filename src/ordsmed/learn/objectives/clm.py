@@ -62,9 +62,14 @@ class Clm(Choice):
         end_sign(tokenizer, by="clm")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> CausalRows:  # fmt: skip
+    ) -> CausalRows:
         return CausalRows(stores, weights, end_sign(tokenizer, by="clm"), phase, *key, separate=self.separate)
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> NextTokens:

@@ -46,9 +46,14 @@ class Diffusion(Choice):
         need(tokenizer, "start", "stop", "mask", "pad", by="diffusion")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> HiddenRows:  # fmt: skip
+    ) -> HiddenRows:
         self.check_tokenizer(tokenizer)
         frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
         if phase.length <= frame.joint:
@@ -82,9 +87,13 @@ class HiddenRows(CorruptedRows):
         tokens[row, positions[row, slot]] = self.mask
         weights[row, positions[row, slot]] = (words / np.maximum(amount, 1))[row]
         return batch_of(
-            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents),
-            targets=rows.tokens, weights=weights,
-        )  # fmt: skip
+            numbers=numbers,
+            tokens=tokens,
+            positions=rows.positions,
+            documents=see(rows.documents),
+            targets=rows.tokens,
+            weights=weights,
+        )
 
 
 def shares(key: int, numbers: Ints) -> NDArray[np.float64]:

@@ -46,11 +46,11 @@ class Hybrid(Choice):
     """Masked and causal prediction in one model."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("generate", "fill")
-    CHANGES: ClassVar[tuple[str, ...]] = ("masked", "hide", "keep", "swap")
+    CHANGES: ClassVar[tuple[str, ...]] = ("masked", "mask_prob", "keep", "swap")
 
     masked: float | Ramp = 0.5
     """share of rows that are read with masks; the others are read causally"""
-    hide: float | Ramp = 0.15
+    mask_prob: float | Ramp = 0.15
     """share of a masked row's tokens that are hidden; elsewhere mlm_probability"""
     keep: float = 0.1
     """of these tokens: share that is kept unchanged"""
@@ -58,9 +58,9 @@ class Hybrid(Choice):
     """of these tokens: share that is replaced by a random token"""
 
     def __post_init__(self) -> None:
-        low, high = schedules.ends(self.hide)
+        low, high = schedules.ends(self.mask_prob)
         if not 0 < low <= high < 1:
-            raise ValueError(f"hide: found {self.hide}; wanted shares above 0 and below 1")
+            raise ValueError(f"mask_prob: found {self.mask_prob}; wanted shares above 0 and below 1")
         low, high = schedules.ends(self.masked)
         if not 0 <= low <= high <= 1:
             raise ValueError(f"masked: found {self.masked}; wanted shares, 0 to 1")
@@ -71,9 +71,14 @@ class Hybrid(Choice):
         end_sign(tokenizer, by="hybrid")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> HybridRows:  # fmt: skip
+    ) -> HybridRows:
         return HybridRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
 
     def build(self, model: ModelSettings, tokenizer: Tokenizer) -> BothWays:
@@ -87,15 +92,21 @@ class Hybrid(Choice):
 
 class HybridRows(StreamRows):
     def __init__(
-        self, settings: Hybrid, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
-        *key: object, stretch: Stretch,
-    ) -> None:  # fmt: skip
+        self,
+        settings: Hybrid,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
+        stretch: Stretch,
+    ) -> None:
         end = end_sign(tokenizer, by="hybrid")
         super().__init__(stores, weights, phase.length, end, *key, pack=phase.pack)
         self.settings, self.stretch, self.mask = settings, stretch, tokenizer.mask or 0
         self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in tokenizer.special])
         self.key = chance.key("hybrid", *key)
-        self.slots = masking.slots(schedules.ends(settings.hide)[1], phase.length)
+        self.slots = masking.slots(schedules.ends(settings.mask_prob)[1], phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
         rows, how, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
@@ -108,8 +119,8 @@ class HybridRows(StreamRows):
         inside = np.zeros_like(rows.inner)
         inside[:, 1:-1] = rows.inner[:, 1:-1] & (documents[:, 1:-1] == documents[:, :-2]) & (documents[:, 1:-1] > 0)
         inside &= rows.tokens != self.end
-        hide = schedules.at(how.hide, progress)
-        amount = np.clip(np.rint(inside.sum(1) * hide), 1, self.slots)
+        mask_prob = schedules.at(how.mask_prob, progress)
+        amount = np.clip(np.rint(inside.sum(1) * mask_prob), 1, self.slots)
         amount = (np.minimum(amount, inside.sum(1)) * masked).astype(np.int64)
         chosen = masking.choose(inside, amount, self.slots, self.key, numbers)
         tokens, _ = masking.corrupt(
@@ -121,9 +132,14 @@ class HybridRows(StreamRows):
         weights[row, chosen[0][row, slot] - 1] = 1
         weights *= weights.shape[1] / np.maximum(weights.sum(1, keepdims=True), 1)
         return batch_of(
-            numbers=numbers, tokens=tokens[:, :-1].copy(), positions=rows.positions[:, :-1].copy(),
-            documents=documents[:, :-1].copy(), targets=rows.tokens[:, 1:].copy(), weights=weights, causal=~masked,
-        )  # fmt: skip
+            numbers=numbers,
+            tokens=tokens[:, :-1].copy(),
+            positions=rows.positions[:, :-1].copy(),
+            documents=documents[:, :-1].copy(),
+            targets=rows.tokens[:, 1:].copy(),
+            weights=weights,
+            causal=~masked,
+        )
 
 
 class BothWays(OneTerm):
@@ -147,8 +163,10 @@ class BothWays(OneTerm):
 
     def flops(self, rows: int, length: int) -> float:
         """Return the FLOPs with the mean shares over the run; in masked rows only the masked tokens are scored."""
-        masked, hide = (sum(schedules.ends(value)) / 2 for value in (self.settings.masked, self.settings.hide))
-        scored = length * (1 - masked + masked * hide) * self.model_settings.head_flops(self.vocabulary)
+        masked, mask_prob = (
+            sum(schedules.ends(value)) / 2 for value in (self.settings.masked, self.settings.mask_prob)
+        )
+        scored = length * (1 - masked + masked * mask_prob) * self.model_settings.head_flops(self.vocabulary)
         return 3.0 * rows * (length * self.model_settings.flops(length) + scored)
 
     def usage(self, name: str, tokenizer: Tokenizer, learned: Any) -> Usage:

@@ -37,7 +37,7 @@ class Mlm(Choice):
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
     CHANGES: ClassVar[tuple[str, ...]] = (
-        "hide",
+        "mask_prob",
         "keep",
         "swap",
         "swap_from",
@@ -48,7 +48,7 @@ class Mlm(Choice):
         "cut",
         "causal",
     )
-    hide: float | Ramp = 0.15
+    mask_prob: float | Ramp = 0.15
     """share of a row's tokens that are predicted; `{ start = 0.3, end = 0.15 }`: changing over the run;
     elsewhere mlm_probability, masked_lm_prob"""
     keep: float = 0.1
@@ -80,10 +80,10 @@ class Mlm(Choice):
     def __post_init__(self) -> None:
         if self.causal and self.teacher:
             raise ValueError("causal: found true beside a teacher; wanted one of the two: a teacher fills gaps")
-        low, high = ends(self.hide)
+        low, high = ends(self.mask_prob)
         if not (low > 0 and high < 1):
-            shares = f"{low} to {high}" if isinstance(self.hide, Ramp) else f"{low}"
-            raise ValueError(f"hide: found {shares}; wanted a share above 0 and below 1")
+            shares = f"{low} to {high}" if isinstance(self.mask_prob, Ramp) else f"{low}"
+            raise ValueError(f"mask_prob: found {shares}; wanted a share above 0 and below 1")
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
 
@@ -101,9 +101,14 @@ class Mlm(Choice):
         need(tokenizer, "start", "stop", "mask", "pad", by="mlm")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> MaskedRows | CausalRows:  # fmt: skip
+    ) -> MaskedRows | CausalRows:
         if not self.causal or stretch.validating:
             return MaskedRows(self, stores, weights, tokenizer, phase, *key, stretch=stretch)
         return CausalRows(stores, weights, end_sign(tokenizer, by="mlm"), phase, *key, one_way=True)
@@ -119,9 +124,15 @@ class Mlm(Choice):
 
 class MaskedRows(CorruptedRows):
     def __init__(
-        self, settings: Mlm, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
-        *key: object, stretch: Stretch = OVER,
-    ) -> None:  # fmt: skip
+        self,
+        settings: Mlm,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
+        stretch: Stretch = OVER,
+    ) -> None:
         settings.check_tokenizer(tokenizer)
         frame = Frame(phase.length, tokenizer.start, tokenizer.stop, tokenizer.pad or 0)
         if phase.length <= frame.joint:
@@ -137,26 +148,39 @@ class MaskedRows(CorruptedRows):
         special = tokenizer.special if settings.swap_from == "text" else ()
         self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in special])
         self.key = chance.key("mlm", *key)
-        self.slots = masking.slots(ends(settings.hide)[1], phase.length)
+        self.slots = masking.slots(ends(settings.mask_prob)[1], phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
         rows, how = self.plain.assembled(numbers), self.settings
         positions, weights, heads = self._chosen(rows, numbers)
         tokens, targets = masking.corrupt(
-            rows.tokens, positions, weights, self.key, numbers,
-            mask=self.tokenizer.mask or 0, keep=how.keep, swap=how.swap, words=self.words, heads=heads,
-        )  # fmt: skip
+            rows.tokens,
+            positions,
+            weights,
+            self.key,
+            numbers,
+            mask=self.tokenizer.mask or 0,
+            keep=how.keep,
+            swap=how.swap,
+            words=self.words,
+            heads=heads,
+        )
         return batch_of(
-            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents),
-            predicted_positions=positions, targets=targets, weights=weights,
-        )  # fmt: skip
+            numbers=numbers,
+            tokens=tokens,
+            positions=rows.positions,
+            documents=see(rows.documents),
+            predicted_positions=positions,
+            targets=targets,
+            weights=weights,
+        )
 
     def _chosen(self, rows: Assembled, numbers: Ints) -> tuple[Ints, NDArray[np.float32], Ints | None]:
         """Return the predicted positions, their weights, and the positions that decide how each is replaced."""
         how, drawn = self.settings, (self.slots, self.key, numbers)
         real = rows.documents > 0 if how.signs or how.over == "row" else rows.inner
         allowed = real if how.signs else rows.inner
-        share, of = at(how.hide, self.stretch.progress(numbers)), real if how.over == "row" else rows.inner
+        share, of = at(how.mask_prob, self.stretch.progress(numbers)), real if how.over == "row" else rows.inner
         chances = masking.round_by_chance(self.key, numbers) if how.rounding == "chance" else None
         amount = masking.amounts(allowed, share, self.slots, of=of, chances=chances)
         if how.unit == "token":
@@ -177,7 +201,7 @@ class MaskedTokens(OneTerm):
         self.settings, self.teacher, self.one_way = settings, settings.teacher, settings.causal
 
     def scored(self, length: int) -> int:
-        return length if self.settings.causal else masking.slots(ends(self.settings.hide)[1], length)
+        return length if self.settings.causal else masking.slots(ends(self.settings.mask_prob)[1], length)
 
     def flops(self, rows: int, length: int) -> float:
         body = length * self.model_settings.flops(length)

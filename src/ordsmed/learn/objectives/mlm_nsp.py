@@ -42,8 +42,8 @@ class MlmNsp(Choice):
     """Masked language modeling with a second task over pairs of segments; pairs and masks are new each epoch."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
-    CHANGES: ClassVar[tuple[str, ...]] = ("hide", "most", "keep", "swap", "unit", "short")
-    hide: float = 0.15
+    CHANGES: ClassVar[tuple[str, ...]] = ("mask_prob", "most", "keep", "swap", "unit", "short")
+    mask_prob: float = 0.15
     """share of a row's tokens, special ones counted, that are predicted; elsewhere mlm_probability, masked_lm_prob"""
     most: int | None = None
     """most predictions of a row; left out: what a full row needs; elsewhere max_predictions_per_seq"""
@@ -63,8 +63,8 @@ class MlmNsp(Choice):
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples", "most")
 
     def __post_init__(self) -> None:
-        if not 0 < self.hide < 1:
-            raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
+        if not 0 < self.mask_prob < 1:
+            raise ValueError(f"mask_prob: found {self.mask_prob}; wanted a share above 0 and below 1")
         or_more(self, most=1)
         if min(self.keep, self.swap) < 0 or self.keep + self.swap > 1:
             raise ValueError(f"keep: found {self.keep} with swap {self.swap}; wanted shares that sum to at most 1")
@@ -72,15 +72,20 @@ class MlmNsp(Choice):
             raise ValueError(f"short: found {self.short}; wanted a share from 0 to 1")
 
     def slots(self, length: int) -> int:
-        return self.most or masking.slots(self.hide, length)
+        return self.most or masking.slots(self.mask_prob, length)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         need(tokenizer, "start", "stop", "mask", "pad", by="mlm_nsp")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> MaskedPairRows:  # fmt: skip
+    ) -> MaskedPairRows:
         return MaskedPairRows(self, stores, weights, tokenizer, phase, *key)
 
     def build(self, model: PairSettings, tokenizer: Tokenizer) -> MaskedPairs:
@@ -94,9 +99,14 @@ class MlmNsp(Choice):
 
 class MaskedPairRows(CorruptedRows):
     def __init__(
-        self, settings: MlmNsp, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        self,
+        settings: MlmNsp,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
         *key: object,
-    ) -> None:  # fmt: skip
+    ) -> None:
         settings.check_tokenizer(tokenizer)
         if phase.pack:
             raise RecipeError("phase.pack", "found true", "false: a pair stands alone in its row")
@@ -116,20 +126,33 @@ class MaskedPairRows(CorruptedRows):
         rows, how = self.plain.assembled(numbers), self.settings
         if how.examples == "masked":
             return self._as_given(rows, numbers)
-        amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
+        amount = masking.amounts(rows.inner, how.mask_prob, self.slots, of=rows.documents > 0)
         if how.unit == "word":
             continues = self.tokenizer.continues(rows.tokens)
             chosen = masking.choose_words(rows.inner, continues, amount, self.slots, self.key, numbers)
         else:
             chosen = masking.choose(rows.inner, amount, self.slots, self.key, numbers)
         tokens, targets = masking.corrupt(
-            rows.tokens, *chosen, self.key, numbers,
-            mask=self.tokenizer.mask or 0, keep=how.keep, swap=how.swap, words=self.words,
-        )  # fmt: skip
+            rows.tokens,
+            *chosen,
+            self.key,
+            numbers,
+            mask=self.tokenizer.mask or 0,
+            keep=how.keep,
+            swap=how.swap,
+            words=self.words,
+        )
         return batch_of(
-            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            pairs=rows.pairs, predicted_positions=chosen[0], targets=targets, weights=chosen[1],
-        )  # fmt: skip
+            numbers=numbers,
+            tokens=tokens,
+            positions=rows.positions,
+            documents=see(rows.documents),
+            types=rows.types,
+            pairs=rows.pairs,
+            predicted_positions=chosen[0],
+            targets=targets,
+            weights=chosen[1],
+        )
 
     def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
         """Return these rows with the columns of BERT's create_pretraining_data."""
@@ -140,10 +163,14 @@ class MaskedPairRows(CorruptedRows):
         used = batch.weights > 0
         real = batch.documents > 0 if batch.documents is not None else batch.tokens >= 0
         table = {
-            "input_ids": batch.tokens, "input_mask": real.long(), "segment_ids": batch.types,
-            "masked_lm_positions": batch.predicted_positions * used, "masked_lm_ids": batch.targets * used,
-            "masked_lm_weights": batch.weights, "next_sentence_labels": batch.pairs[:, None],
-        }  # fmt: skip
+            "input_ids": batch.tokens,
+            "input_mask": real.long(),
+            "segment_ids": batch.types,
+            "masked_lm_positions": batch.predicted_positions * used,
+            "masked_lm_ids": batch.targets * used,
+            "masked_lm_weights": batch.weights,
+            "next_sentence_labels": batch.pairs[:, None],
+        }
         return {name: tensor.numpy() for name, tensor in table.items()}
 
     def _as_given(self, rows: Assembled, numbers: Ints) -> Batch:
@@ -153,10 +180,16 @@ class MaskedPairRows(CorruptedRows):
         tokens = rows.tokens.copy()
         tokens[row, positions[row, slot]] = shown[row, slot]
         return batch_of(
-            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            pairs=rows.pairs, predicted_positions=positions, targets=np.take_along_axis(rows.tokens, positions, 1),
+            numbers=numbers,
+            tokens=tokens,
+            positions=rows.positions,
+            documents=see(rows.documents),
+            types=rows.types,
+            pairs=rows.pairs,
+            predicted_positions=positions,
+            targets=np.take_along_axis(rows.tokens, positions, 1),
             weights=(positions > 0).astype(np.float32),
-        )  # fmt: skip
+        )
 
 
 class MaskedPairs(Objective):

@@ -60,8 +60,8 @@ class Rtd(Choice):
     """Replaced-token detection."""
 
     VERBS: ClassVar[tuple[str, ...]] = ("fill",)
-    CHANGES: ClassVar[tuple[str, ...]] = ("hide", "detect_weight", "guess_weight", "temperature", "never_right")
-    hide: float = 0.15
+    CHANGES: ClassVar[tuple[str, ...]] = ("mask_prob", "detect_weight", "guess_weight", "temperature", "never_right")
+    mask_prob: float = 0.15
     """share of a row's tokens, special ones counted, that the generator fills; elsewhere mlm_probability, mask_prob"""
     generator: Generator = field(default_factory=Generator)
     """its size"""
@@ -88,8 +88,8 @@ class Rtd(Choice):
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("examples",)
 
     def __post_init__(self) -> None:
-        if not 0 < self.hide < 1:
-            raise ValueError(f"hide: found {self.hide}; wanted a share above 0 and below 1")
+        if not 0 < self.mask_prob < 1:
+            raise ValueError(f"mask_prob: found {self.mask_prob}; wanted a share above 0 and below 1")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"temperature: found {self.temperature}; wanted a finite number above 0")
         for name in ("detect_weight", "guess_weight"):
@@ -101,7 +101,7 @@ class Rtd(Choice):
 
     def slots(self, length: int) -> int:
         """Return the number of prediction slots of a row, ELECTRA's `max_predictions_per_seq`."""
-        return max(1, int((self.hide + 0.005) * length))
+        return max(1, int((self.mask_prob + 0.005) * length))
 
     def others(self, model: DetectingSettings) -> dict[str, Any]:
         """Return the settings of the networks in addition to the model's, by their names."""
@@ -130,9 +130,14 @@ class Rtd(Choice):
         need(tokenizer, "start", "stop", "mask", "pad", by="rtd")
 
     def rows(
-        self, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase, *key: object,
+        self,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
+        *key: object,
         stretch: Stretch = OVER,
-    ) -> ReplacedRows:  # fmt: skip
+    ) -> ReplacedRows:
         return ReplacedRows(self, stores, weights, tokenizer, phase, *key)
 
     def build(self, model: DetectingSettings, tokenizer: Tokenizer) -> Replaced:
@@ -153,9 +158,14 @@ class ReplacedRows(CorruptedRows):
     """Rows with masks for the generator: packed rows, or ELECTRA's examples of two segments (pack = false)."""
 
     def __init__(
-        self, settings: Rtd, stores: Sequence[Store], weights: Sequence[float], tokenizer: Tokenizer, phase: Phase,
+        self,
+        settings: Rtd,
+        stores: Sequence[Store],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        phase: Phase,
         *key: object,
-    ) -> None:  # fmt: skip
+    ) -> None:
         settings.check_tokenizer(tokenizer)
         start, stop, pad = tokenizer.start or 0, tokenizer.stop or 0, tokenizer.pad or 0
         frame = Frame(phase.length, start, stop, pad)
@@ -172,15 +182,23 @@ class ReplacedRows(CorruptedRows):
             )
         else:
             self.plain = PairRows(
-                stores, weights, length=phase.length, start=start, stop=stop, pad=pad, style="electra",
-                short=settings.short, single=settings.single, key=key,
-            )  # fmt: skip
+                stores,
+                weights,
+                length=phase.length,
+                start=start,
+                stop=stop,
+                pad=pad,
+                style="electra",
+                short=settings.short,
+                single=settings.single,
+                key=key,
+            )
         self.settings, self.mask = settings, tokenizer.mask or 0
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
         rows, how = self.plain.assembled(numbers), self.settings
-        amount = masking.amounts(rows.inner, how.hide, self.slots, of=rows.documents > 0)
+        amount = masking.amounts(rows.inner, how.mask_prob, self.slots, of=rows.documents > 0)
         choose = masking.choose_again if how.reference_duplicates else masking.choose
         positions, weights = choose(rows.inner, amount, self.slots, self.key, numbers)
         shown = chance.unit(self.key, masking.KIND, numbers[:, None], np.arange(self.slots)) < SHOWN
@@ -188,10 +206,16 @@ class ReplacedRows(CorruptedRows):
         row, slot = np.nonzero((weights > 0) & ~shown)
         tokens[row, positions[row, slot]] = self.mask
         return batch_of(
-            numbers=numbers, tokens=tokens, positions=rows.positions, documents=see(rows.documents), types=rows.types,
-            predicted_positions=positions, targets=np.take_along_axis(rows.tokens, positions, 1), weights=weights,
+            numbers=numbers,
+            tokens=tokens,
+            positions=rows.positions,
+            documents=see(rows.documents),
+            types=rows.types,
+            predicted_positions=positions,
+            targets=np.take_along_axis(rows.tokens, positions, 1),
+            weights=weights,
             keys=sampling.keys(self.key, numbers),
-        )  # fmt: skip
+        )
 
     def features(self, numbers: Ints) -> dict[str, NDArray[Any]]:
         """Return these rows with the columns of ELECTRA's build_pretraining_dataset, without masks."""
@@ -254,14 +278,21 @@ class Replaced(Detector):
         scores, fake = self._detect(batch, drawn)
         real, called = _real(batch), scores > 0
         return {
-            "guess": loss, "guess_right": token_hits(*inputs),
-            "drawn_right": ((drawn == batch.targets) * batch.weights).sum(), "drawn_count": batch.weights.sum(),
-            "detect": _detection_loss(scores, fake, batch), "detect_right": ((called == fake) & real).sum(),
-            "fake_right": (called & fake).sum(), "fake_count": fake.sum(),
-            "real_right": (~called & ~fake & real).sum(), "real_count": (~fake & real).sum(),
-            "called_right": (called & fake).sum(), "called_count": (called & real).sum(),
-            "original": (~fake & real).sum(), "original_count": real.sum(),
-        }  # fmt: skip
+            "guess": loss,
+            "guess_right": token_hits(*inputs),
+            "drawn_right": ((drawn == batch.targets) * batch.weights).sum(),
+            "drawn_count": batch.weights.sum(),
+            "detect": _detection_loss(scores, fake, batch),
+            "detect_right": ((called == fake) & real).sum(),
+            "fake_right": (called & fake).sum(),
+            "fake_count": fake.sum(),
+            "real_right": (~called & ~fake & real).sum(),
+            "real_count": (~fake & real).sum(),
+            "called_right": (called & fake).sum(),
+            "called_count": (called & real).sum(),
+            "original": (~fake & real).sum(),
+            "original_count": real.sum(),
+        }
 
     measures = ("balanced",)
 

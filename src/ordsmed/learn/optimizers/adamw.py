@@ -20,7 +20,7 @@ class AdamW(Choice):
     """added to the root of the second moment; elsewhere adam_epsilon"""
     decay: float = 0.01
     """weight decay of matrices; elsewhere weight_decay"""
-    flavour: Literal["torch", "bert", "keras"] = "torch"
+    variant: Literal["torch", "bert", "keras"] = "torch"
     """bert: without bias correction (Google's BERT and ELECTRA); keras: corrected after epsilon (NVIDIA's ELECTRA)"""
 
     cautious: updates.Cautious = "no"
@@ -37,7 +37,7 @@ class AdamW(Choice):
 
     def build(self, groups: Iterable[dict[str, Any]]) -> torch.optim.Optimizer:
         built = updates.with_decay(groups, self.decay)
-        if self.flavour == "torch" and self.cautious == "no":
+        if self.variant == "torch" and self.cautious == "no":
             return torch.optim.AdamW(built, lr=0.0, betas=self.betas, eps=self.epsilon, fused=True)
         return Flavoured(built, self)
 
@@ -56,7 +56,7 @@ class Flavoured(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         how, corrections = self.how, dict[str, updates.Correct](torch="yes", bert="no", keras="outside")
         for turn in updates.turns(self, *updates.MOMENTS):
-            along = updates.directions(turn, how.betas, how.epsilon, corrections[how.flavour])
+            along = updates.directions(turn, how.betas, how.epsilon, corrections[how.variant])
             if how.cautious == "updates":
                 updates.keep_agreeing(turn, along)
             updates.walk(turn, along, turn.rate, softly=how.cautious == "decay")

@@ -112,9 +112,15 @@ def independent(
 
 
 def beams(
-    start_log_probs: Floats, start_index: Ints, end_log_probs: Floats, end_index: Ints,
-    may_start: Flags, may_end: Flags, decoding: Decoding, unanswerable: Floats | None = None,
-) -> Candidates:  # fmt: skip
+    start_log_probs: Floats,
+    start_index: Ints,
+    end_log_probs: Floats,
+    end_index: Ints,
+    may_start: Flags,
+    may_end: Flags,
+    decoding: Decoding,
+    unanswerable: Floats | None = None,
+) -> Candidates:
     """Return candidates of a joint head's beams: starts [W, K], for each of them ends [W, K, K].
 
     `unanswerable` [W] is the logit of "no answer"; it may be left out only if every question has an answer.
@@ -132,9 +138,14 @@ def joined(parts: Sequence[Candidates]) -> Candidates:
 
 
 def pool(
-    passages: Sequence[Passage], question: Ints, shift: Ints, candidates: Candidates, decoding: Decoding,
-    *, joint: bool = False,
-) -> list[Answered]:  # fmt: skip
+    passages: Sequence[Passage],
+    question: Ints,
+    shift: Ints,
+    candidates: Candidates,
+    decoding: Decoding,
+    *,
+    joint: bool = False,
+) -> list[Answered]:
     """Return an answer for each passage's question from the candidates of its windows, which may be in any order.
 
     `question` [W] is the number of each window's passage (-1: none). Adding `shift` [W] to a position of the row gives
@@ -186,9 +197,14 @@ def _top_pairs(start: Floats, end: Floats, may_start: Flags, may_end: Flags, dec
 
 
 def _beam_pairs(
-    start_scores: Floats, starts: Ints, end_scores: Floats, ends: Ints,
-    may_start: Flags, may_end: Flags, decoding: Decoding,
-) -> Pairs:  # fmt: skip
+    start_scores: Floats,
+    starts: Ints,
+    end_scores: Floats,
+    ends: Ints,
+    may_start: Flags,
+    may_end: Flags,
+    decoding: Decoding,
+) -> Pairs:
     behind = ends - starts[:, :, None]
     flat = ends.reshape(len(ends), ends.shape[1] * ends.shape[2])
     fits = _at(may_end, flat).reshape(ends.shape) & (behind >= 0) & (behind < decoding.longest)
@@ -340,5 +356,9 @@ def _score(span: _Span) -> float:
 
 def _entry(span: AnswerSpan) -> dict[str, Any]:
     """Use the keys of Google's and NVIDIA's code, which call the log-probabilities of a joint head logits too."""
-    return {"text": span.text, "probability": span.probability, "start_logit": span.start_score,
-            "end_logit": span.end_score}  # fmt: skip
+    return {
+        "text": span.text,
+        "probability": span.probability,
+        "start_logit": span.start_score,
+        "end_logit": span.end_score,
+    }

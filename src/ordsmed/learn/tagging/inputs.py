@@ -25,9 +25,13 @@ AT_ONCE = 1 << 20  # tokens of windows that are compared at a time
 
 
 def features(
-    records: TaggedSentences, reader: TextReader, length: int, stride: int | None,
-    labels: Sequence[str], scheme: spans.Scheme | None,
-) -> Features:  # fmt: skip
+    records: TaggedSentences,
+    reader: TextReader,
+    length: int,
+    stride: int | None,
+    labels: Sequence[str],
+    scheme: spans.Scheme | None,
+) -> Features:
     """Return sentences in rows of at most `length` tokens; without a stride, windows share half of their tokens."""
     cut = _cut(records.words, reader)
     special = reader.frame.joint(two=False)

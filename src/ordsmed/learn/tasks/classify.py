@@ -66,9 +66,20 @@ class Classify(LabeledFiles, Choice):
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "metrics", "class_weights", "pool")
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("language",)
     LATER: ClassVar[tuple[str, ...]] = (
-        "train", "dev", "name", "language", "text", "second", "label", "split", "format", "header", "errors",
-        "metrics", "length",
-    )  # fmt: skip
+        "train",
+        "dev",
+        "name",
+        "language",
+        "text",
+        "second",
+        "label",
+        "split",
+        "format",
+        "header",
+        "errors",
+        "metrics",
+        "length",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -56,14 +56,34 @@ class Squad(Files, Choice):
 
     record: ClassVar[str] = "f1"
     UNREAD: ClassVar[tuple[str, ...]] = (
-        *Files.UNREAD, "head", "beam", "answerable_weight", "n_best", "longest_answer", "search", "threshold",
+        *Files.UNREAD,
+        "head",
+        "beam",
+        "answerable_weight",
+        "n_best",
+        "longest_answer",
+        "search",
+        "threshold",
         "whole_words",
-    )  # fmt: skip
+    )
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("whole_words", "overlap")
     LATER: ClassVar[tuple[str, ...]] = (
-        "train", "dev", "errors", "version", "length", "stride", "overlap", "longest_question", "lowercase", "beam",
-        "n_best", "longest_answer", "search", "threshold", "whole_words",
-    )  # fmt: skip
+        "train",
+        "dev",
+        "errors",
+        "version",
+        "length",
+        "stride",
+        "overlap",
+        "longest_question",
+        "lowercase",
+        "beam",
+        "n_best",
+        "longest_answer",
+        "search",
+        "threshold",
+        "whole_words",
+    )
     METHOD: ClassVar[str] = "answer"
     VERBS: ClassVar[tuple[str, ...]] = ("answer",)
     EXAMPLE: ClassVar[tuple[str, ...]] = ("Where is it?", "It is here.")

@@ -75,8 +75,16 @@ class Tag(Files, Choice):
     role: ClassVar[str] = "tag"
     UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "mend", "class_weights")
     LATER: ClassVar[tuple[str, ...]] = (
-        "train", "dev", "column", "word", "errors", "file_scheme", "mend", "length", "stride",
-    )  # fmt: skip
+        "train",
+        "dev",
+        "column",
+        "word",
+        "errors",
+        "file_scheme",
+        "mend",
+        "length",
+        "stride",
+    )
 
     def __post_init__(self) -> None:
         conll.Column.of(self.column)

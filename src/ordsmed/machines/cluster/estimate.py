@@ -144,8 +144,12 @@ class Estimate:
         room = f"{size(self.held)} a device" + ("" if self.speed.memory else ", and activations")
         if self.speed.memory:
             room += f"; measured with activations {size(self.speed.memory)}"
-        burns = "not known" if energy is None else f"{_range(energy)} kWh" + (
-            ", measured" if self.speed.energy else ", of its GPUs alone, at 50 to 100% of their watts")  # fmt: skip
+        burns = (
+            "not known"
+            if energy is None
+            else f"{_range(energy)} kWh"
+            + (", measured" if self.speed.energy else ", of its GPUs alone, at 50 to 100% of their watts")
+        )
         likely, least, most = map(duration, (self.seconds.likely, self.seconds.least, self.seconds.most))
         spent = f"{likely}; {least} to {most}" if least != most else likely
         return [
@@ -167,9 +171,15 @@ def _range(of: Margin) -> str:
 
 
 def estimate(
-    name: str, overrides: Sequence[str] = (), *, site: str = "", nodes: int = 1, a_node: int | None = None,
-    file: Path | None = None, measure: bool = False,
-) -> Estimate:  # fmt: skip
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    site: str = "",
+    nodes: int = 1,
+    a_node: int | None = None,
+    file: Path | None = None,
+    measure: bool = False,
+) -> Estimate:
     """Return the estimate of a recipe at `site`, or on this machine if no site is given.
 
     `a_node` is the number of processes per node. `measure` times some steps here.
@@ -198,18 +208,36 @@ def estimate(
     devices = f"{many(place.nodes, 'node')}, {place.world} x {place.device}"
     location = f"{site}: {devices}" if site else f"this machine: {place.world} x {place.device}"
     return Estimate(
-        name=name, where=location, nodes=nodes, devices=place.world, precision=place.precision,
-        trials=trials, steps=steps, tokens=tokens, flops=(work + checking) * trials, speed=speed, start=start,
-        seconds=seconds, device_hours=device_hours,
+        name=name,
+        where=location,
+        nodes=nodes,
+        devices=place.world,
+        precision=place.precision,
+        trials=trials,
+        steps=steps,
+        tokens=tokens,
+        flops=(work + checking) * trials,
+        speed=speed,
+        start=start,
+        seconds=seconds,
+        device_hours=device_hours,
         kilowatt_hours=_energy(speed, place, (work + checking) * trials, device_hours),
-        held=plan.held(), notes=tuple(f"not counted: {note}" for note in lacks),
-    )  # fmt: skip
+        held=plan.held(),
+        notes=tuple(f"not counted: {note}" for note in lacks),
+    )
 
 
 def _there(
-    name: str, overrides: Sequence[str], verb: str, site: str, nodes: int, a_node: int | None, *, alone: bool,
+    name: str,
+    overrides: Sequence[str],
+    verb: str,
+    site: str,
+    nodes: int,
+    a_node: int | None,
+    *,
+    alone: bool,
     make: bool,
-) -> tuple[Plan, Devices]:  # fmt: skip
+) -> tuple[Plan, Devices]:
     """Return the recipe's plan and the devices it would run on. With `alone`, each trial uses one device."""
     if site:
         where = find(site)

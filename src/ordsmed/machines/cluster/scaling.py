@@ -118,12 +118,20 @@ def measured(all_of_them: Sequence[Measurement]) -> tuple[Series, ...]:
 
 def facts(all_of_them: Sequence[Series]) -> list[dict[str, Any]]:
     return [
-        {**settings.plain(series), "point": [
-            {**settings.plain(point), "speedup": series.speedup(point), "efficiency": series.efficiency(point),
-             "serial": series.serial(point)} for point in series.point
-        ]}
+        {
+            **settings.plain(series),
+            "point": [
+                {
+                    **settings.plain(point),
+                    "speedup": series.speedup(point),
+                    "efficiency": series.efficiency(point),
+                    "serial": series.serial(point),
+                }
+                for point in series.point
+            ],
+        }
         for series in all_of_them
-    ]  # fmt: skip
+    ]
 
 
 def lines(all_of_them: Sequence[Series]) -> list[str]:

@@ -251,16 +251,33 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destina
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
     cores = resources.cores_of(place, gpus, tasks, wish.cores)
     return slurm.BatchJob(
-        words=(verb, *arguments, *site), place=place, title=title, folder=Path.cwd(),
-        hours=most, nodes=wish.nodes,
-        gpus=gpus, tasks=tasks, cores=cores, memory=resources.memory_flag(place, gpus, cores * tasks, wish.memory),
-        account=wish.account, quality=wish.quality or part.quality, options=resources.options(wish.options, place),
-        parts=wish.parts, requeue=wish.requeue, retries=wish.retries, spares=wish.spares,
+        words=(verb, *arguments, *site),
+        place=place,
+        title=title,
+        folder=Path.cwd(),
+        hours=most,
+        nodes=wish.nodes,
+        gpus=gpus,
+        tasks=tasks,
+        cores=cores,
+        memory=resources.memory_flag(place, gpus, cores * tasks, wish.memory),
+        account=wish.account,
+        quality=wish.quality or part.quality,
+        options=resources.options(wish.options, place),
+        parts=wish.parts,
+        requeue=wish.requeue,
+        retries=wish.retries,
+        spares=wish.spares,
         save=min(SAVING, int(most * 360)) if wish.save is None else wish.save,
-        container=container, overlay=overlay, enroot=wish.enroot, torchrun=wish.torchrun, local=wish.packed,
-        modules=tuple(_folders_of_modules(recipe)), saves=folder_of(recipe, name),
+        container=container,
+        overlay=overlay,
+        enroot=wish.enroot,
+        torchrun=wish.torchrun,
+        local=wish.packed,
+        modules=tuple(_folders_of_modules(recipe)),
+        saves=folder_of(recipe, name),
         saved="*/checkpoints/*" if isinstance(recipe, Training) else f"*/{run.STEPS}/*",
-    )  # fmt: skip
+    )
 
 
 def _as_installed(place: Destination) -> Destination:

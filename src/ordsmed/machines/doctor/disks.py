@@ -20,8 +20,15 @@ from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 HOME, SHARED = (1e8, 1e9), (1e9, 1e10)  # free bytes: error below the first, warning below the second
 WRITTEN = 1 << 20  # bytes of the temporary file that is written
 NEAR = 0.9  # share of a quota that causes a warning
-CACHES = ("HF_HOME", "TORCH_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "PIP_CACHE_DIR",
-          "APPTAINER_CACHEDIR")  # fmt: skip
+CACHES = (
+    "HF_HOME",
+    "TORCH_HOME",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "XDG_CACHE_HOME",
+    "PIP_CACHE_DIR",
+    "APPTAINER_CACHEDIR",
+)
 OWN = ("TRITON_CACHE_DIR", "APPTAINER_CACHEDIR")  # in the home folder itself if the variable is not set
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 TRIED = 32 << 20  # bytes written to measure the speed of a disk

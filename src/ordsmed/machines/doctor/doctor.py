@@ -24,14 +24,34 @@ Check = Callable[[Host], Iterator[Outcome]]
 
 # A check is a function from a host to outcomes; its name is the name of the check. Add new checks to this list.
 CHECKS: tuple[Check, ...] = (
-    job.site, job.partition, job.account, job.cores,
-    software.python, software.torch, software.checkpoints, software.wheel, software.gpus, software.driver,
-    software.precision, software.switches,
-    disks.room, disks.temporary, disks.quotas, disks.caches, disks.offline, disks.disk, disks.locks, disks.renames,
+    job.site,
+    job.partition,
+    job.account,
+    job.cores,
+    software.python,
+    software.torch,
+    software.checkpoints,
+    software.wheel,
+    software.gpus,
+    software.driver,
+    software.precision,
+    software.switches,
+    disks.room,
+    disks.temporary,
+    disks.quotas,
+    disks.caches,
+    disks.offline,
+    disks.disk,
+    disks.locks,
+    disks.renames,
     disks.clock,
-    network.names, network.port, network.interfaces, network.collectives,
-    speed.products, speed.memory,
-)  # fmt: skip
+    network.names,
+    network.port,
+    network.interfaces,
+    network.collectives,
+    speed.products,
+    speed.memory,
+)
 STAGES = STARTING, LOOKING, COMPARING, SUMMING = "starting", "looking", "comparing", "sums"
 MEETING = "ranks"
 NAMED = 4  # most machines or outcomes named in one message
@@ -70,9 +90,14 @@ class Examination:
 
 
 def doctor(
-    *, site: str = "", device: str = "auto", account: str = "", patience: float = PATIENCE,
-    show: Callable[[Outcome], None], ending: Callable[[dict[str, Any]], None],
-) -> State:  # fmt: skip
+    *,
+    site: str = "",
+    device: str = "auto",
+    account: str = "",
+    patience: float = PATIENCE,
+    show: Callable[[Outcome], None],
+    ending: Callable[[dict[str, Any]], None],
+) -> State:
     """Examine this machine, or all machines of a job together. The first rank passes the report to `ending`."""
     place = find(site) if site else None
     try:

@@ -87,16 +87,34 @@ def this(place: Destination | None, *, account: str = "", device: str = "cpu", w
     home = Path(os.environ.get("HOME", "") or "/")
     shared = os.path.expandvars(place.site.scratch) if place else ""
     return Host(
-        env=dict(os.environ), python=platform.python_version(), arch=platform.machine(),
-        name=os.environ.get("SLURMD_NODENAME", "") or socket.gethostname(), hostname=socket.gethostname(),
-        user=user(), home=home, fabric=fabric_of(host.ROOT),
+        env=dict(os.environ),
+        python=platform.python_version(),
+        arch=platform.machine(),
+        name=os.environ.get("SLURMD_NODENAME", "") or socket.gethostname(),
+        hostname=socket.gethostname(),
+        user=user(),
+        home=home,
+        fabric=fabric_of(host.ROOT),
         shared=Path(shared) if shared and "$" not in shared and Path(shared).is_dir() else Path.cwd(),
-        torch=torch_here(), wanted=ranges(), versions=versions(), place=place, gpus=devices.gpus_of(host.ROOT),
-        interfaces=tuple(sorted(name for _, name in socket.if_nameindex())), cores=host.cores(),
-        bound=tuple(sorted(os.sched_getaffinity(0))), available=host.available_cores(),
-        temporary=Path(os.environ.get("TMPDIR", "") or "/tmp"), ask=answer,
-        space=space, clock=time.time, address=address, bind=bind, device=device, world=world, account=account,
-    )  # fmt: skip
+        torch=torch_here(),
+        wanted=ranges(),
+        versions=versions(),
+        place=place,
+        gpus=devices.gpus_of(host.ROOT),
+        interfaces=tuple(sorted(name for _, name in socket.if_nameindex())),
+        cores=host.cores(),
+        bound=tuple(sorted(os.sched_getaffinity(0))),
+        available=host.available_cores(),
+        temporary=Path(os.environ.get("TMPDIR", "") or "/tmp"),
+        ask=answer,
+        space=space,
+        clock=time.time,
+        address=address,
+        bind=bind,
+        device=device,
+        world=world,
+        account=account,
+    )
 
 
 def torch_here() -> Torch:

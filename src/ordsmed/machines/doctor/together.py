@@ -32,8 +32,18 @@ SIZES = (1, 1_000, 65_537, 1 << 20, (1 << 22) + 3)  # elements; NCCL's protocol 
 TYPES = ("float32", "bfloat16", "float16", "float64", "int64")
 MODULUS = 3  # values are 0, 1 and 2
 EXACT = {"bfloat16": 256, "float16": 2048}  # integers up to which a type is exact in any order of addition
-SETTINGS = ("NCCL_", "FI_", "RCCL_", "UCX_", "GLOO_", "TORCH_NCCL_", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-            "CUBLAS_WORKSPACE_CONFIG", "PYTORCH_CUDA_ALLOC_CONF")  # fmt: skip
+SETTINGS = (
+    "NCCL_",
+    "FI_",
+    "RCCL_",
+    "UCX_",
+    "GLOO_",
+    "TORCH_NCCL_",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "PYTORCH_CUDA_ALLOC_CONF",
+)
 OWN = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ between processes by design
 
 COMPARED = ("FLOP/s", "memory GB/s")  # the speed of a shared disk depends on the load of others, so it is not compared
@@ -58,8 +68,17 @@ class Member:
 def facts(host: Host) -> dict[str, str]:
     torch = host.torch
     cards = ", ".join(sorted({card.name for card in torch.cards}))
-    named = {"Python": host.python, "torch": torch.version, "CUDA": torch.cuda, "ROCm": torch.hip, "NCCL": torch.nccl,
-             "driver": torch.driver, "arch": host.arch, "GPUs": cards, **host.versions}  # fmt: skip
+    named = {
+        "Python": host.python,
+        "torch": torch.version,
+        "CUDA": torch.cuda,
+        "ROCm": torch.hip,
+        "NCCL": torch.nccl,
+        "driver": torch.driver,
+        "arch": host.arch,
+        "GPUs": cards,
+        **host.versions,
+    }
     settings = {key: value for key, value in host.env.items() if key.startswith(SETTINGS) and key not in OWN}
     return {key: value for key, value in {**named, **settings}.items() if value}
 

@@ -58,10 +58,16 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
         sums = {path.name: _sha256(path) for path in sorted(part.iterdir()) if path.suffix != ".txt"}
         built = [entry.name for entry in work.pinned if not entry.wheels(arch, version)]
         facts = {
-            "site": work.place.name, "arch": arch, "python": version, "ordsmed": work.version, "code": work.code.digest,
-            "torch": work.torch, "wheels": [name for name in sums if name.endswith(".whl")], "sha256": sums,
+            "site": work.place.name,
+            "arch": arch,
+            "python": version,
+            "ordsmed": work.version,
+            "code": work.code.digest,
+            "torch": work.torch,
+            "wheels": [name for name in sums if name.endswith(".whl")],
+            "sha256": sums,
             "built_there": {package: BUILT.get(package, "a compiler") for package in built},
-        }  # fmt: skip
+        }
         files.write_json(part / MANIFEST, facts)
     return facts
 

@@ -147,7 +147,7 @@ def _variables() -> dict[str, str]:
 
 
 def variables() -> dict[str, str]:
-    """Return this process's environment without paths to other copies of ordsmed, which hide the installed one."""
+    """Return this process's environment without paths to other copies of ordsmed, which mask_prob the installed one."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in paths if path and not Path(path, "ordsmed").exists()]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(kept), "PYTHONNOUSERSITE": "1"}

@@ -13,10 +13,15 @@ from ordsmed.machines.install.default import variables
 from ordsmed.machines.install.plan import Installation
 
 WRITERS: dict[str, Callable[[Installation], dict[str, str]]] = {
-    "venv": venv.files, "module": venv.files, "eessi": venv.files, "overlay": overlay.files,
-    "tykky": containers.tykky, "apptainer": containers.apptainer,
-    "docker": containers.docker, "easybuild": easybuild.files,
-}  # fmt: skip
+    "venv": venv.files,
+    "module": venv.files,
+    "eessi": venv.files,
+    "overlay": overlay.files,
+    "tykky": containers.tykky,
+    "apptainer": containers.apptainer,
+    "docker": containers.docker,
+    "easybuild": easybuild.files,
+}
 SCRIPT = "install.sh"
 
 

@@ -170,14 +170,22 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     partition = f"-{place.partition.name}" if place.site.partition else ""
     name = re.sub(r"[^\w.-]+", "-", Path(place.name.partition(":")[0]).stem + partition)
     installation = Installation(
-        place=place, flavor=flavor, torch=torch, index=index, modules=tuple(modules),
+        place=place,
+        flavor=flavor,
+        torch=torch,
+        index=index,
+        modules=tuple(modules),
         image=image or (_image(place) if flavor in ("apptainer", "docker") else ""),
-        source=source, extras=_extras(wish.extras, source), requirements=requirements(source, wish.extras),
+        source=source,
+        extras=_extras(wish.extras, source),
+        requirements=requirements(source, wish.extras),
         prefix=Path(wish.prefix or Path("work/software") / name).expanduser().absolute(),
         folder=Path(wish.out or Path("work/install") / f"{name}-{flavor}").absolute(),
-        bundle=Path(wish.bundle).absolute() if wish.bundle else None, python=_python(wish.python), words=words,
+        bundle=Path(wish.bundle).absolute() if wish.bundle else None,
+        python=_python(wish.python),
+        words=words,
         code=_code(source, wish.bundle),
-    )  # fmt: skip
+    )
     return _of_bundle(installation) if installation.bundle else installation
 
 
@@ -190,8 +198,14 @@ def _torch(place: Destination, flavor: str, modules: tuple[str, ...], image: str
     if flavor == "easybuild":
         if part.arch == "ppc64le" or (part.model and part.model.amd):
             problem = f"found easybuild, which has no PyTorch for {part.gpu} on {part.arch}"
-            raise RecipeError("--by", problem, "", "`--by venv` builds it from source" if part.arch == "ppc64le"
-                              else "`--by apptainer` takes the site's image")  # fmt: skip
+            raise RecipeError(
+                "--by",
+                problem,
+                "",
+                "`--by venv` builds it from source"
+                if part.arch == "ppc64le"
+                else "`--by apptainer` takes the site's image",
+            )
         return "modules", ""
     if image or (flavor in ("apptainer", "docker") and _image(place) == NVIDIA):
         return "image", ""

@@ -12,9 +12,13 @@ from ordsmed.machines.install import shell
 from ordsmed.machines.install.plan import EESSI_MODULES, SOURCE_TORCH, Installation
 
 BUILT = {
-    "tokenizers": "Rust", "safetensors": "Rust", "numpy": "C and C++ compilers", "msgspec": "a C compiler",
-    "zstandard": "a C compiler", "torch": "C++ compilers, CMake, and CUDA for GPUs",
-}  # fmt: skip
+    "tokenizers": "Rust",
+    "safetensors": "Rust",
+    "numpy": "C and C++ compilers",
+    "msgspec": "a C compiler",
+    "zstandard": "a C compiler",
+    "torch": "C++ compilers, CMake, and CUDA for GPUs",
+}
 
 
 def files(work: Installation) -> dict[str, str]:

@@ -57,11 +57,11 @@ def rows(folder: Path) -> Iterator[tuple[str, str]]:
             continue
         objective = settings.decode(menu.load("objectives", case["kind"]), case["settings"], name)
         if case.get("words"):
-            phase = Phase(steps=4, length=9, batch=4, rate=1e-3)
+            phase = Phase(steps=4, length=9, batch=4, learning_rate=1e-3)
             carried = objective.rows([words.train], [1.0], words.tokenizer, phase, 7, 0, stretch=Stretch(0.0, 1.0, 1))
             yield name, digest([carried.batch(np.arange(n * 4, n * 4 + 4)) for n in (0, 1, 30)])
             continue
-        phase = Phase(steps=4, length=40, batch=8, rate=1e-3, pack=case.get("pack", True))
+        phase = Phase(steps=4, length=40, batch=8, learning_rate=1e-3, pack=case.get("pack", True))
         weights, stretch = case.get("weights", [1.0]), Stretch(*case["stretch"]) if "stretch" in case else OVER
         drawn_rows = objective.rows(both[: len(weights)], weights, tokenizer, phase, 7, 0, stretch=stretch)
         numbers = np.arange(32)
@@ -123,8 +123,13 @@ def losses(
 ) -> tuple[list[float], float]:
     """Return the first losses of a recipe, computed by this process alone, and the seconds of its steps."""
     case = of("losses")[name]
-    words = [f'data="{store_of(case, folder)}"', "layout.threads=1", f'layout.device="{device}"',
-             f'layout.precision="{precision}"', *case.get("words", [])]  # fmt: skip
+    words = [
+        f'data="{store_of(case, folder)}"',
+        "layout.threads=1",
+        f'layout.device="{device}"',
+        f'layout.precision="{precision}"',
+        *case.get("words", []),
+    ]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -154,8 +154,13 @@ def _system(place: Destination | None, unkept: bool, *, alone: bool) -> dict[str
     loaded = (*site.use, *site.modules, *(name for partition in every for name in partition.modules))
     modules = "lmod" if loaded else "nomod"
     hostnames = [".*"] if alone else [f".*{re.escape(name)}"]
-    return {"name": name, "descr": site.title or name, "hostnames": hostnames, "modules_system": modules,
-            "partitions": partitions}  # fmt: skip
+    return {
+        "name": name,
+        "descr": site.title or name,
+        "hostnames": hostnames,
+        "modules_system": modules,
+        "partitions": partitions,
+    }
 
 
 def _partition(partition: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:
@@ -166,11 +171,15 @@ def _partition(partition: Partition, site: Site, place: Destination | None, unke
     slurm = site.scheduler == "slurm"
     scheduler = "squeue" if unkept else "slurm"
     table: dict[str, Any] = {
-        "name": partition.name, "scheduler": scheduler if slurm else "local", "launcher": "srun" if slurm else "local",
-        "environs": ["default"], "max_jobs": 4, "prepare_cmds": [*partition.before, *site.use],
+        "name": partition.name,
+        "scheduler": scheduler if slurm else "local",
+        "launcher": "srun" if slurm else "local",
+        "environs": ["default"],
+        "max_jobs": 4,
+        "prepare_cmds": [*partition.before, *site.use],
         "modules": [*site.modules, *partition.modules],
         "env_vars": [[key, value] for key, value in {**site.environment, **partition.environment}.items()],
-    }  # fmt: skip
+    }
     if slurm:
         whole = Destination(place.name if place else "here", site, partition)
         memory = resources.memory_flag(whole, partition.gpus or 0, partition.cores or 0, must=False)

@@ -35,9 +35,15 @@ Row = dict[str, Any]
 
 
 def validate(
-    out: Path, *, device: str = "auto", site: str = "", quick: bool = False, patience: float = PATIENCE,
-    show: Callable[[Row], None], chosen: tuple[Item, ...] = items.ITEMS,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    *,
+    device: str = "auto",
+    site: str = "",
+    quick: bool = False,
+    patience: float = PATIENCE,
+    show: Callable[[Row], None],
+    chosen: tuple[Item, ...] = items.ITEMS,
+) -> dict[str, Any]:
     place = find(site) if site else None
     ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
     host = this(place, device=ranks.device.type, world=ranks.world)
@@ -82,8 +88,13 @@ def validate(
 
 def row_of(item: str, case: str, outcome: Outcome, seconds: float, node: str = "") -> Row:
     plain = dataclasses.asdict(outcome)
-    return {"item": item, "case": case, **{key: plain[key] for key in ("state", "text", "remedy", "figures")},
-            "seconds": round(seconds, 3), "node": node}  # fmt: skip
+    return {
+        "item": item,
+        "case": case,
+        **{key: plain[key] for key in ("state", "text", "remedy", "figures")},
+        "seconds": round(seconds, 3),
+        "node": node,
+    }
 
 
 def _work(out: Path, ranks: Ranks, quick: bool) -> Workplace:

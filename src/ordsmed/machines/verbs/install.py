@@ -64,10 +64,17 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("install", "no --site", "`ordsmed install --site SITE`", "`ordsmed sites` lists them")
     words = command(*args.words)
     wish = plan.InstallWish(
-        site=args.site, flavor=args.by, prefix=args.prefix, modules=tuple(args.module), image=args.image,
-        source=args.source, extras=tuple(filter(None, args.extras.split(","))), bundle=args.collected,
-        python=args.python, out=args.out,
-    )  # fmt: skip
+        site=args.site,
+        flavor=args.by,
+        prefix=args.prefix,
+        modules=tuple(args.module),
+        image=args.image,
+        source=args.source,
+        extras=tuple(filter(None, args.extras.split(","))),
+        bundle=args.collected,
+        python=args.python,
+        out=args.out,
+    )
     work = plan.decide(wish, words)
     if args.bundle:
         facts = bundle.collect(work, Path(args.bundle))

@@ -86,14 +86,31 @@ def run(args: argparse.Namespace) -> None:
         raise UsageError("submit", f"no {missing}", wanted, "`ordsmed sites` lists sites")
     served = flags.serving_words(args)
     wish = submit.Wish(
-        site=args.site, nodes=args.nodes, gpus=args.gpus, tasks=args.tasks, cores=args.cpus_per_task, memory=args.mem,
-        time=args.time, save=args.save, options=tuple(args.options),
-        account=args.account, quality=args.qos, parts=args.parts, requeue=not args.chain,
-        container=args.container, overlay=args.overlay, enroot=args.enroot, torchrun=args.torchrun, anyway=args.anyway,
+        site=args.site,
+        nodes=args.nodes,
+        gpus=args.gpus,
+        tasks=args.tasks,
+        cores=args.cpus_per_task,
+        memory=args.mem,
+        time=args.time,
+        save=args.save,
+        options=tuple(args.options),
+        account=args.account,
+        quality=args.qos,
+        parts=args.parts,
+        requeue=not args.chain,
+        container=args.container,
+        overlay=args.overlay,
+        enroot=args.enroot,
+        torchrun=args.torchrun,
+        anyway=args.anyway,
         packed=args.packed,
-        retries=args.retries, spares=args.spares, data_inside=args.data_inside, token=args.token_file,
+        retries=args.retries,
+        spares=args.spares,
+        data_inside=args.data_inside,
+        token=args.token_file,
         served=tuple(served),
-    )  # fmt: skip
+    )
     preparations = {**dict.fromkeys(checks.VERBS, checks.prepare), serving.VERB: serving.prepare}
     prepare = preparations.get(args.name, submit.prepare)
     for flag in [*(["--token-file"] if args.token_file else []), *served]:

@@ -132,7 +132,7 @@ def recipes_of(request: SpeedrunRequest, rule: Track, inputs: InputTexts, survey
         "source": source,
         "clean": inputs.clean if inputs.sources else [],
         "validation": rule.validation,
-        "most_words": rule.words,
+        "max_words": rule.words,
         "title": out.resolve().name,
         "broken": "skip",
         "out": str(out / "corpus"),

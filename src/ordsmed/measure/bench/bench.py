@@ -123,13 +123,21 @@ def _overhead(recipe: Bench, plan: PretrainingPlan) -> dict[str, Any]:
         loop.train(job, Path(folder), 0, 1.0, callbacks=[AfterStep(after_step, every_rank=True)])
     spent, needed = np.asarray([loops[WARM:], bares[WARM:]]) * 1e3
     return {
-        "model": settings.plain(recipe.model)["kind"], "width": recipe.model.width, "layers": recipe.model.layers,
-        "objective": settings.plain(recipe.objective)["kind"], "loop_ms": round(float(np.median(spent)), 3),
+        "model": settings.plain(recipe.model)["kind"],
+        "width": recipe.model.width,
+        "layers": recipe.model.layers,
+        "objective": settings.plain(recipe.objective)["kind"],
+        "loop_ms": round(float(np.median(spent)), 3),
         "arithmetic_ms": round(float(np.median(needed)), 3),
-        "overhead_ms": round(float(np.median(spent - needed)), 3), "length": recipe.length, "batch": recipe.batch,
-        "micro": job.share(0).micro, "precision": job.recipe.layout.precision, "threads": ranks.threads,
-        "device": str(ranks.device), "steps": recipe.steps,
-    }  # fmt: skip
+        "overhead_ms": round(float(np.median(spent - needed)), 3),
+        "length": recipe.length,
+        "batch": recipe.batch,
+        "micro": job.share(0).micro,
+        "precision": job.recipe.layout.precision,
+        "threads": ranks.threads,
+        "device": str(ranks.device),
+        "steps": recipe.steps,
+    }
 
 
 def _bare_step(job: Job, batches: list[Batch], counts: dict[str, float], rate: float) -> None:
@@ -200,14 +208,22 @@ def _plain(recipe: Bench, job: Job) -> dict[str, Any]:
     words = recipe.batch * recipe.length
     different = [len(job.rows(0).batch(np.arange(recipe.batch) + recipe.batch * s).words) - 1 for s in range(3)]  # type: ignore[arg-type]
     return {
-        "width": recipe.model.width, "cells": recipe.model.cells, "words_per_second": round(words / loop_seconds),
-        "plain_words_per_second": round(words / plain_seconds), "ratio": round(plain_seconds / loop_seconds, 2),
-        "least_ratio": round(float(np.min(np.divide(plains, loops)[WARM:])), 2),
-        "different_words_a_step": different, "words_a_step": words, "batch": recipe.batch, "length": recipe.length,
+        "width": recipe.model.width,
+        "cells": recipe.model.cells,
+        "words_per_second": round(words / loop_seconds),
+        "plain_words_per_second": round(words / plain_seconds),
+        "ratio": round(plain_seconds / loop_seconds, 2),
+        "min_ratio": round(float(np.min(np.divide(plains, loops)[WARM:])), 2),
+        "different_words_a_step": different,
+        "words_a_step": words,
+        "batch": recipe.batch,
+        "length": recipe.length,
         "told": job.objective.describe(ranks.device.type, job.recipe.layout.precision),
-        "micro": job.share(0).micro, "threads": ranks.threads,
-        "device": str(ranks.device), "steps": recipe.steps,
-    }  # fmt: skip
+        "micro": job.share(0).micro,
+        "threads": ranks.threads,
+        "device": str(ranks.device),
+        "steps": recipe.steps,
+    }
 
 
 def measure_loader(recipe: Bench) -> dict[str, Any]:
@@ -221,7 +237,7 @@ def measure_loader(recipe: Bench) -> dict[str, Any]:
     os.sched_setaffinity(0, {min(cores)})
     try:
         for length in recipe.lengths:
-            phase = Phase(steps=1, length=length, batch=recipe.batch, rate=1.0)
+            phase = Phase(steps=1, length=length, batch=recipe.batch, learning_rate=1.0)
             rows = objective.rows([encoded.train], [1.0], encoded.tokenizer, phase, 0)
             rows.batch(np.arange(recipe.batch))
             real, began = 0, time.perf_counter()
@@ -255,8 +271,15 @@ def measure_windows(recipe: Bench) -> dict[str, Any]:
             spent.append(time.perf_counter() - began)
         return round(min(spent) * 1e3, 3)
 
-    return {"sentences": recipe.sentences, "tokens": int(starts[-1]), "rows": len(windows), "length": recipe.length,
-            "index_seconds": round(seconds, 3), "step_1_ms": step(0), "step_1000000_ms": step(1_000_000)}  # fmt: skip
+    return {
+        "sentences": recipe.sentences,
+        "tokens": int(starts[-1]),
+        "rows": len(windows),
+        "length": recipe.length,
+        "index_seconds": round(seconds, 3),
+        "step_1_ms": step(0),
+        "step_1000000_ms": step(1_000_000),
+    }
 
 
 def measure_pairs(recipe: Bench) -> dict[str, Any]:
@@ -286,13 +309,19 @@ def measure_pairs(recipe: Bench) -> dict[str, Any]:
     last = len(rows) - examples.share
     spent = [batch(begin) for begin in range(last, len(rows) - recipe.batch + 1, recipe.batch)]
     return {
-        "style": recipe.style, "sentences": recipe.sentences, "documents": len(source.document_starts) - 1,
-        "rows": len(rows), "groups": examples.groups, "length": recipe.length, "batch": recipe.batch,
-        "first_batch_seconds": round(first, 3), "epoch_seconds": round(walked, 2),
+        "style": recipe.style,
+        "sentences": recipe.sentences,
+        "documents": len(source.document_starts) - 1,
+        "rows": len(rows),
+        "groups": examples.groups,
+        "length": recipe.length,
+        "batch": recipe.batch,
+        "first_batch_seconds": round(first, 3),
+        "epoch_seconds": round(walked, 2),
         "examples_per_second": round(len(rows) / walked),
         "batch_ms": round(float(np.median(spent or [first])) * 1e3, 3),
         "second_epoch_seconds": round(batch(len(rows)), 3),
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True)
@@ -357,9 +386,13 @@ def _training(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
 
 
 MEASURES: dict[str, Callable[[Bench], dict[str, Any]]] = {
-    "overhead": measure_overhead, "loader": measure_loader, "encode": measure_encode, "windows": measure_windows,
-    "pairs": measure_pairs, "plain": measure_plain,
-}  # fmt: skip
+    "overhead": measure_overhead,
+    "loader": measure_loader,
+    "encode": measure_encode,
+    "windows": measure_windows,
+    "pairs": measure_pairs,
+    "plain": measure_plain,
+}
 KEPT: dict[str, Callable[[Bench], tuple[dict[str, Any], list[Measurement]]]] = {
     "training": _training,
     "finetune": bench_tasks.measure_finetune,

@@ -20,8 +20,13 @@ from torch.profiler import ProfilerActivity, profile
 KINDS = ("products", "attention", "head", "optimizer", "other", "waiting", "between")
 PRODUCTS = ("::mm", "::addmm", "::bmm", "::baddbmm", "::matmul", "::linear", "::_addmm", "mkldnn")
 ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "attention_for_cpu", "cudnn_attention")
-OPTIMIZER = ("Optimizer.", "_fused_adam", "_fused_adagrad", "_fused_sgd", *(f"_foreach_{word}" for word in (
-    "norm", "mul", "add", "sqrt", "div", "lerp", "pow", "neg", "sub", "maximum")))  # fmt: skip
+OPTIMIZER = (
+    "Optimizer.",
+    "_fused_adam",
+    "_fused_adagrad",
+    "_fused_sgd",
+    *(f"_foreach_{word}" for word in ("norm", "mul", "add", "sqrt", "div", "lerp", "pow", "neg", "sub", "maximum")),
+)
 BATCHED = ("aten::bmm", "aten::baddbmm", "aten::_softmax", "aten::_softmax_backward_data")  # attention, not fused
 SAMPLED = "_SampledLoss"  # scores of sampled words, whose number may equal another width
 LOOKED_UP = ("embedding", "index", "gather")  # table lookups are not scores

@@ -37,10 +37,33 @@ WHOLE = ("fp32", "tf32")  # baseline precisions of speed-ups
 SECONDS = 3600.0  # per hour
 OURS = "ordsmed"
 COMPLAINT = "ordsmed: "  # prefix of an error line
-WORK = ("measure", "software", "family", "task", "optimizer", "width", "layers", "parameters", "length", "dropout",
-        "compile", "recompute", "device")  # fmt: skip
-COLUMNS = ("length=", "task.length=", "batch=", "layout.micro=", "layout.precision=", "layout.compile=", "devices=",
-           "layout.replicate=", "layout.shard=", "layout.tensor=")  # fmt: skip
+WORK = (
+    "measure",
+    "software",
+    "family",
+    "task",
+    "optimizer",
+    "width",
+    "layers",
+    "parameters",
+    "length",
+    "dropout",
+    "compile",
+    "recompute",
+    "device",
+)
+COLUMNS = (
+    "length=",
+    "task.length=",
+    "batch=",
+    "layout.micro=",
+    "layout.precision=",
+    "layout.compile=",
+    "devices=",
+    "layout.replicate=",
+    "layout.shard=",
+    "layout.tensor=",
+)
 
 
 @dataclass(frozen=True)
@@ -144,9 +167,16 @@ def _meshes(axes: Axes) -> list[list[str]]:
     keys = ("replicate", "shard", "tensor")
     meshes = [[int(part) for part in mesh.split("x")] for mesh in axes.layouts]
     counts = [count for count in axes.devices if not meshes or count in map(math.prod, meshes)]
-    return [[*(f"layout.{key}={n}" for key, n in zip(keys, mesh, strict=False)), f"devices={count}"]
-            for mesh in meshes or [[]] for count in (counts or [math.prod(mesh)])
-            if not mesh or count == math.prod(mesh)] if meshes or counts else []  # fmt: skip
+    return (
+        [
+            [*(f"layout.{key}={n}" for key, n in zip(keys, mesh, strict=False)), f"devices={count}"]
+            for mesh in meshes or [[]]
+            for count in (counts or [math.prod(mesh)])
+            if not mesh or count == math.prod(mesh)
+        ]
+        if meshes or counts
+        else []
+    )
 
 
 def _run(name: str, words: Sequence[str]) -> CellResult:
@@ -215,15 +245,21 @@ def _rows(result: CellResult, axes: Axes, measured: Sequence[Measurement]) -> It
 
 def row_of(timing: Measurement) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "length": timing.length, "batch": timing.batch, "micro": timing.micro, "precision": timing.precision,
-        "compile": timing.compile, "layout": timing.layout, "devices": timing.processes,
+        "length": timing.length,
+        "batch": timing.batch,
+        "micro": timing.micro,
+        "precision": timing.precision,
+        "compile": timing.compile,
+        "layout": timing.layout,
+        "devices": timing.processes,
         "sequences_per_second": rounded(timing.sequences_per_second),
         "slowest": rounded(timing.batch / timing.step_seconds_most),
         "fastest": rounded(timing.batch / timing.step_seconds_least),
         "tokens_per_second": round(timing.tokens_per_second),
-        "tflops": rounded(timing.flops_per_second / 1e12), "share_of_peak": round(timing.share_of_peak, 3),
+        "tflops": rounded(timing.flops_per_second / 1e12),
+        "share_of_peak": round(timing.share_of_peak, 3),
         "memory_gib": round(timing.memory / 2**30, 2),
-    }  # fmt: skip
+    }
     if timing.energy:
         row["joules_a_sequence"] = rounded(timing.energy / timing.batch)
     return row
@@ -288,10 +324,18 @@ def hours_by_way(measured: Sequence[Measurement], train: Sequence[tuple[int, int
         baselines = [
             hours[whole] for name in WHOLE if (whole := (*key[:-1], name)) in hours and first.precision not in WHOLE
         ]
-        lines.append({"network": f"{first.family} {first.layers} x {first.width}", "device": first.device,
-                      "devices": first.processes, "compile": first.compile, "layout": first.layout,
-                      "precision": first.precision, "hours": rounded(needed),
-                      "speed_up": round(baselines[0] / needed, 2) if baselines else None})  # fmt: skip
+        lines.append(
+            {
+                "network": f"{first.family} {first.layers} x {first.width}",
+                "device": first.device,
+                "devices": first.processes,
+                "compile": first.compile,
+                "layout": first.layout,
+                "precision": first.precision,
+                "hours": rounded(needed),
+                "speed_up": round(baselines[0] / needed, 2) if baselines else None,
+            }
+        )
     return lines
 
 

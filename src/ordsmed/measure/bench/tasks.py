@@ -84,14 +84,20 @@ def _measure_steps(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Measur
         for seconds, software in ((packed_seconds, "ordsmed"), (padded_seconds, "padded"))
     ]
     return {
-        **_description(recipe, job), **rates(recipe.batch, packed_seconds),
-        "padded": rates(recipe.batch, padded_seconds), **ratios(packed_seconds, padded_seconds),
+        **_description(recipe, job),
+        **rates(recipe.batch, packed_seconds),
+        "padded": rates(recipe.batch, padded_seconds),
+        **ratios(packed_seconds, padded_seconds),
         "ratio_of_places": round(padded / positions, 3),
-        "filled": round(tokens / positions, 3), "length": job.phases[0].length,
+        "filled": round(tokens / positions, 3),
+        "length": job.phases[0].length,
         "tokens_an_example": round(tokens / recipe.batch / recipe.steps, 1),
-        "batch": recipe.batch, "micro": share.micro, "steps": recipe.steps, "rounds": min(recipe.rounds, recipe.steps),
+        "batch": recipe.batch,
+        "micro": share.micro,
+        "steps": recipe.steps,
+        "rounds": min(recipe.rounds, recipe.steps),
         "processes": job.ranks.world,
-    }, results if job.ranks.first else []  # fmt: skip
+    }, results if job.ranks.first else []
 
 
 def measure_predict(recipe: Bench) -> tuple[dict[str, Any], list[Measurement]]:
@@ -161,20 +167,41 @@ def _measurement(recipe: Bench, job: Job, batch: int, seconds: Seconds, tokens: 
         of_all(ranks, peak_memory(ranks.device), 0),
     )
     return Measurement(
-        bench="", measure=recipe.measure, software=software, family=settings.plain(model)["kind"],
+        bench="",
+        measure=recipe.measure,
+        software=software,
+        family=settings.plain(model)["kind"],
         task=settings.plain(recipe.task)["kind"],
         optimizer=settings.plain(job.recipe.optimizer)["kind"] if learning else "",
-        width=model.width, layers=model.layers, parameters=sum(p.numel() for p in job.objective.parameters()),
-        vocabulary=job.tokenizer.vocabulary, length=length, batch=batch,
+        width=model.width,
+        layers=model.layers,
+        parameters=sum(p.numel() for p in job.objective.parameters()),
+        vocabulary=job.tokenizer.vocabulary,
+        length=length,
+        batch=batch,
         micro=job.share(0).micro if learning else batch,
-        dropout=getattr(model, "dropout", 0.0) if learning else 0.0, precision=layout.precision, compile=layout.compile,
-        recompute=layout.recompute, layout="x".join(map(str, ranks.shape)),
-        device=name_of(ranks.device), kind=ranks.device.type, processes=ranks.world,
-        threads=ranks.threads, steps=len(seconds), rounds=len(seconds), step_seconds=median,
-        step_seconds_least=min(seconds), step_seconds_most=max(seconds), sequences_per_second=batch / median,
-        tokens_per_second=tokens / median, flops_per_second=flops, peak=peak, share_of_peak=flops / peak,
-        memory=memory, **here(),
-    )  # fmt: skip
+        dropout=getattr(model, "dropout", 0.0) if learning else 0.0,
+        precision=layout.precision,
+        compile=layout.compile,
+        recompute=layout.recompute,
+        layout="x".join(map(str, ranks.shape)),
+        device=name_of(ranks.device),
+        kind=ranks.device.type,
+        processes=ranks.world,
+        threads=ranks.threads,
+        steps=len(seconds),
+        rounds=len(seconds),
+        step_seconds=median,
+        step_seconds_least=min(seconds),
+        step_seconds_most=max(seconds),
+        sequences_per_second=batch / median,
+        tokens_per_second=tokens / median,
+        flops_per_second=flops,
+        peak=peak,
+        share_of_peak=flops / peak,
+        memory=memory,
+        **here(),
+    )
 
 
 def summary(batch: int, seconds: Seconds) -> dict[str, Any]:
@@ -249,9 +276,15 @@ def _finetuning(recipe: Bench) -> Finetuning:
         tokenizer, examples = made_up.examples(task, recipe.sizes, recipe.vocabulary)
         task, source = dataclasses.replace(task, train=str(examples)), source | {"tokenizer": str(tokenizer)}
     return Finetuning(
-        task=task, optimizer=recipe.optimizer, steps=recipe.steps + WARM, batch=recipe.batch, warmup=0.0,
-        layout=recipe.layout, features="", **source,
-    )  # fmt: skip
+        task=task,
+        optimizer=recipe.optimizer,
+        steps=recipe.steps + WARM,
+        batch=recipe.batch,
+        warmup=0.0,
+        layout=recipe.layout,
+        features="",
+        **source,
+    )
 
 
 def _summed(job: Job, sizes: list[Ints]) -> list[int]:
@@ -268,8 +301,14 @@ def _padded(packing: Packing, job: Job) -> Packing:
 def _description(recipe: Bench, job: Job) -> dict[str, Any]:
     model = job.recipe.model
     return {
-        "task": settings.plain(recipe.task)["kind"], "examples_made_up": not recipe.task.paths("train"),
-        "model": settings.plain(model)["kind"], "width": model.width, "layers": model.layers,
-        "parameters": sum(p.numel() for p in job.objective.parameters()), "dropout": getattr(model, "dropout", None),
-        "precision": job.recipe.layout.precision, "threads": job.ranks.threads, "device": str(job.ranks.device),
-    }  # fmt: skip
+        "task": settings.plain(recipe.task)["kind"],
+        "examples_made_up": not recipe.task.paths("train"),
+        "model": settings.plain(model)["kind"],
+        "width": model.width,
+        "layers": model.layers,
+        "parameters": sum(p.numel() for p in job.objective.parameters()),
+        "dropout": getattr(model, "dropout", None),
+        "precision": job.recipe.layout.precision,
+        "threads": job.ranks.threads,
+        "device": str(job.ranks.device),
+    }

@@ -74,16 +74,22 @@ def planned(recipe: Bench, **changes: Any) -> Iterator[PretrainingPlan]:
     """Yield the connected plan of the training to measure: one phase on synthetic text, nothing saved or validated."""
     model = with_dropout(recipe.model, recipe.dropout)
     steps = recipe.steps + recipe.profile + WARM
-    phase = Phase(steps=steps, length=recipe.length, batch=recipe.batch, rate=1e-4)
+    phase = Phase(steps=steps, length=recipe.length, batch=recipe.batch, learning_rate=1e-4)
     if model.capabilities.state:
         data = synthetic.word_store(recipe.vocabulary, recipe.tokens)
     else:  # RoBERTa numbers positions from its padding id
         data = synthetic.random_store(recipe.vocabulary, recipe.tokens, pad=max(0, getattr(model, "offset", 0) - 1))
     training = Pretraining(
         data=str(data),
-        objective=recipe.objective, phase=(phase,), model=model,
-        optimizer=recipe.optimizer, save=0, validate=0, layout=recipe.layout, **changes,
-    )  # fmt: skip
+        objective=recipe.objective,
+        phase=(phase,),
+        model=model,
+        optimizer=recipe.optimizer,
+        save=0,
+        validate=0,
+        layout=recipe.layout,
+        **changes,
+    )
     with met(PretrainingPlan, training) as plan:
         yield plan
 
@@ -96,8 +102,15 @@ def _steps(recipe: Bench, job: Job, joules: energy.Joules, peak: float) -> tuple
 
         reference = TransformersStep.of(job).steps
     compiler = job.parallel.compiler
-    rounds = Rounds(ranks.device, recipe.steps, recipe.rounds, WARM, joules, reference,
-                    graphs=(lambda: compiler.graphs) if compiler else int)  # fmt: skip
+    rounds = Rounds(
+        ranks.device,
+        recipe.steps,
+        recipe.rounds,
+        WARM,
+        joules,
+        reference,
+        graphs=(lambda: compiler.graphs) if compiler else int,
+    )
     watch = RowsWatch(ranks, recipe.layout.patience)
     profiled = Profile(ranks.device, wide(job), hasattr(job.recipe.model, "heads")) if recipe.profile else None
     last = WARM + recipe.steps
@@ -128,18 +141,41 @@ def _measurement(recipe: Bench, job: Job, seconds: Spread, *, peak: float, memor
     flops = job.objective.flops(recipe.batch, recipe.length) / seconds.median
     model: Any = job.recipe.model
     return Measurement(
-        bench="", measure="training", software="ordsmed", family=settings.plain(model)["kind"],
-        task=settings.plain(recipe.objective)["kind"], optimizer=settings.plain(job.recipe.optimizer)["kind"],
-        width=model.width, layers=model.layers, parameters=sum(p.numel() for p in job.objective.parameters()),
-        vocabulary=job.tokenizer.vocabulary, length=recipe.length, batch=recipe.batch, micro=job.share(0).micro,
-        dropout=getattr(model, "dropout", 0.0), precision=layout.precision, compile=layout.compile,
-        recompute=layout.recompute, layout="x".join(map(str, ranks.shape)), device=name_of(ranks.device),
-        kind=ranks.device.type, processes=ranks.world, threads=ranks.threads, steps=recipe.steps,
-        rounds=min(recipe.rounds, recipe.steps), step_seconds=seconds.median, step_seconds_least=seconds.least,
-        step_seconds_most=seconds.most, sequences_per_second=recipe.batch / seconds.median,
-        tokens_per_second=recipe.batch * recipe.length * filled(job) / seconds.median, flops_per_second=flops,
-        peak=peak, share_of_peak=flops / peak if peak else 0.0, memory=memory, **here(),
-    )  # fmt: skip
+        bench="",
+        measure="training",
+        software="ordsmed",
+        family=settings.plain(model)["kind"],
+        task=settings.plain(recipe.objective)["kind"],
+        optimizer=settings.plain(job.recipe.optimizer)["kind"],
+        width=model.width,
+        layers=model.layers,
+        parameters=sum(p.numel() for p in job.objective.parameters()),
+        vocabulary=job.tokenizer.vocabulary,
+        length=recipe.length,
+        batch=recipe.batch,
+        micro=job.share(0).micro,
+        dropout=getattr(model, "dropout", 0.0),
+        precision=layout.precision,
+        compile=layout.compile,
+        recompute=layout.recompute,
+        layout="x".join(map(str, ranks.shape)),
+        device=name_of(ranks.device),
+        kind=ranks.device.type,
+        processes=ranks.world,
+        threads=ranks.threads,
+        steps=recipe.steps,
+        rounds=min(recipe.rounds, recipe.steps),
+        step_seconds=seconds.median,
+        step_seconds_least=seconds.least,
+        step_seconds_most=seconds.most,
+        sequences_per_second=recipe.batch / seconds.median,
+        tokens_per_second=recipe.batch * recipe.length * filled(job) / seconds.median,
+        flops_per_second=flops,
+        peak=peak,
+        share_of_peak=flops / peak if peak else 0.0,
+        memory=memory,
+        **here(),
+    )
 
 
 def filled(job: Job) -> float:
@@ -154,32 +190,64 @@ def beside(timing: Measurement, seconds: Spread, software: str = "transformers")
     slower = seconds.median / timing.step_seconds
     rates = ("sequences_per_second", "tokens_per_second", "flops_per_second", "share_of_peak")
     return dataclasses.replace(
-        timing, software=software, step_seconds=seconds.median, step_seconds_least=seconds.least,
-        step_seconds_most=seconds.most, memory=0, energy=None, energy_of="", kernels="", attention="",
+        timing,
+        software=software,
+        step_seconds=seconds.median,
+        step_seconds_least=seconds.least,
+        step_seconds_most=seconds.most,
+        memory=0,
+        energy=None,
+        energy_of="",
+        kernels="",
+        attention="",
         **{name: getattr(timing, name) / slower for name in rates},
-    )  # fmt: skip
+    )
 
 
 def _compared(rounds: Rounds, reference: Measurement) -> Facts:
     pairs = np.divide(rounds.steady(rounds.others), rounds.steady(rounds.seconds))
-    return {reference.software: {"sequences_per_second": round(reference.sequences_per_second, 3),
-                              "step_seconds": round(reference.step_seconds, 4)},
-            "ratio": round(float(np.median(pairs)), 3), "least_ratio": round(float(np.min(pairs)), 3),
-            "most_ratio": round(float(np.max(pairs)), 3)}  # fmt: skip
+    return {
+        reference.software: {
+            "sequences_per_second": round(reference.sequences_per_second, 3),
+            "step_seconds": round(reference.step_seconds, 4),
+        },
+        "ratio": round(float(np.median(pairs)), 3),
+        "min_ratio": round(float(np.min(pairs)), 3),
+        "max_ratio": round(float(np.max(pairs)), 3),
+    }
 
 
 def _facts(recipe: Bench, job: Job, timing: Measurement, waited: float) -> Facts:
     energy_told = {"joules_a_step": round(timing.energy, 2), "energy_of": timing.energy_of} if timing.energy else {}
     return {
-        "model": timing.family, "width": timing.width, "layers": timing.layers, "parameters": timing.parameters,
-        "objective": timing.task, "sequences_per_second": round(timing.sequences_per_second, 3),
-        "tokens_per_second": round(timing.tokens_per_second, 1), "share_of_peak": round(timing.share_of_peak, 4),
-        "dropout": timing.dropout, "attention_dropout": getattr(job.recipe.model, "attention_dropout", None),
-        "length": timing.length, "batch": timing.batch, "micro": timing.micro, "precision": timing.precision,
-        "compile": timing.compile, "threads": timing.threads, "device": str(job.ranks.device),
-        "device_name": timing.device, "processes": timing.processes, "layout": timing.layout,
-        "step_seconds": round(timing.step_seconds, 4), "step_seconds_least": round(timing.step_seconds_least, 4),
-        "step_seconds_most": round(timing.step_seconds_most, 4), "waited": round(waited, 4),
-        "gflops": round(timing.flops_per_second / 1e9, 1), "peak_gflops": round(timing.peak / 1e9, 1),
-        "memory_mb": timing.memory >> 20, **energy_told, "steps": timing.steps, "rounds": timing.rounds,
-    }  # fmt: skip
+        "model": timing.family,
+        "width": timing.width,
+        "layers": timing.layers,
+        "parameters": timing.parameters,
+        "objective": timing.task,
+        "sequences_per_second": round(timing.sequences_per_second, 3),
+        "tokens_per_second": round(timing.tokens_per_second, 1),
+        "share_of_peak": round(timing.share_of_peak, 4),
+        "dropout": timing.dropout,
+        "attention_dropout": getattr(job.recipe.model, "attention_dropout", None),
+        "length": timing.length,
+        "batch": timing.batch,
+        "micro": timing.micro,
+        "precision": timing.precision,
+        "compile": timing.compile,
+        "threads": timing.threads,
+        "device": str(job.ranks.device),
+        "device_name": timing.device,
+        "processes": timing.processes,
+        "layout": timing.layout,
+        "step_seconds": round(timing.step_seconds, 4),
+        "step_seconds_least": round(timing.step_seconds_least, 4),
+        "step_seconds_most": round(timing.step_seconds_most, 4),
+        "waited": round(waited, 4),
+        "gflops": round(timing.flops_per_second / 1e9, 1),
+        "peak_gflops": round(timing.peak / 1e9, 1),
+        "memory_mb": timing.memory >> 20,
+        **energy_told,
+        "steps": timing.steps,
+        "rounds": timing.rounds,
+    }

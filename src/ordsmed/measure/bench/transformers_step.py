@@ -61,9 +61,13 @@ class TransformersStep:
         length = job.phases[0].length
         chance = torch.Generator().manual_seed(0)
         shape, words = (share.micro, length), job.tokenizer.vocabulary
-        rows = [(torch.randint(words // 2, words, shape, generator=chance).to(device),
-                 (torch.rand(shape, generator=chance) < PREDICTED).to(device))
-                for _ in range(min(MADE_UP, share.accumulation))]  # fmt: skip
+        rows = [
+            (
+                torch.randint(words // 2, words, shape, generator=chance).to(device),
+                (torch.rand(shape, generator=chance) < PREDICTED).to(device),
+            )
+            for _ in range(min(MADE_UP, share.accumulation))
+        ]
         dtype = DTYPES[layout.precision] if layout.half else None
         return TransformersStep(networks, optimizer, loss, rows, share.accumulation, job.recipe.clip, device, dtype)
 

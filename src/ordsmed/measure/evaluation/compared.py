@@ -63,8 +63,13 @@ class Compared:
 
     def plain(self) -> dict[str, Any]:
         about = {name: getattr(self, name) for name in ("probe", "files", "score", "first", "second", "examples")}
-        over = {"difference": self.over.mean, "error": self.over.error, "interval": [*self.over.interval],
-                "p": self.over.p, "groups": self.over.groups}  # fmt: skip
+        over = {
+            "difference": self.over.mean,
+            "error": self.over.error,
+            "interval": [*self.over.interval],
+            "p": self.over.p,
+            "groups": self.over.groups,
+        }
         return {
             **about,
             **over,
@@ -74,8 +79,14 @@ class Compared:
     def row(self) -> list[str]:
         name = Path(self.files[0]).name + (f" and {len(self.files) - 1} more" if self.files[1:] else "")
         numbers = [self.over.mean, self.over.error, *self.over.interval, self.over.p]
-        return [self.probe, name, self.score, self.second, self.first,
-                *(said(value) for value in (*numbers, self.examples, self.over.groups))]  # fmt: skip
+        return [
+            self.probe,
+            name,
+            self.score,
+            self.second,
+            self.first,
+            *(said(value) for value in (*numbers, self.examples, self.over.groups)),
+        ]
 
 
 def compare(results: Sequence[Result]) -> list[Compared]:
@@ -105,8 +116,16 @@ def _compared(first: Result, second: Result) -> Iterator[Compared]:
         differences = [counterpart.values[score] - example.values[score] for example, counterpart in pairs]
         over = clustered(differences, [example.weight for example, _ in pairs], [example.group for example, _ in pairs])
         plain = first.plain(), second.plain()
-        yield Compared(plain[0]["probe"], first.files, score, who(plain[0]), who(plain[1]), len(pairs), over,
-                       _paradigms(pairs, score))  # fmt: skip
+        yield Compared(
+            plain[0]["probe"],
+            first.files,
+            score,
+            who(plain[0]),
+            who(plain[1]),
+            len(pairs),
+            over,
+            _paradigms(pairs, score),
+        )
 
 
 def _paradigms(pairs: Sequence[tuple[PairedExample, PairedExample]], score: str) -> list[Paradigm]:

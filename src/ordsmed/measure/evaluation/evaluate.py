@@ -51,7 +51,7 @@ class Means:
     layout: str = ""  # replicate x shard x tensor
     anew: bool = False  # ignore stored scores
     precision: str = "fp32"
-    most_unknown: float = MOST  # largest share of unknown tokens
+    max_unknown: float = MOST  # largest share of unknown tokens
 
 
 @dataclass(frozen=True)
@@ -186,12 +186,12 @@ def ask(
     *,
     out: str | None = None,
     anew: bool = False,
-    most_unknown: float = MOST,
+    max_unknown: float = MOST,
 ) -> Result:
     """Run a probe on an open model, on its device, and store the result like `ordsmed evaluate`."""
     check([str(trained.folder)], [probe], None)
     trained.check_heads()
-    means = Means(anew=anew, precision=trained.precision, most_unknown=most_unknown)
+    means = Means(anew=anew, precision=trained.precision, max_unknown=max_unknown)
     setup = Setup(trained.ranks, Layout(sequence=False), means, out)
     [result] = _findings(trained, str(trained.folder), [probe], setup)
     result.write()
@@ -224,16 +224,28 @@ def _findings(
         paths, files = _files(probe)
         title = f"{kind_of(probe)}-{Path(files[0]).name.split('.')[0]}"
         kept = Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank)
-        task = _asking(probe, scorer, trained, kept, means.most_unknown)
+        task = _asking(probe, scorer, trained, kept, means.max_unknown)
         result = task.run(f"{trained.folder.name}: {kind_of(probe)}", anew=means.anew)
         if result is not None:
             finding, records = result
             if inner := (revisions or {}).get(number):
                 finding = cast(Any, probe).with_revisions(records, inner)
             line = "; ".join(filter(None, (line, finding.how)))
-            yield Result(name, trained.step, probe, scorer.way, files, title, task.kept.key, folder,
-                         replace(finding, how=line), records, means.precision, learned_from,
-                         trained.tokenizer.cutting)  # fmt: skip
+            yield Result(
+                name,
+                trained.step,
+                probe,
+                scorer.way,
+                files,
+                title,
+                task.kept.key,
+                folder,
+                replace(finding, how=line),
+                records,
+                means.precision,
+                learned_from,
+                trained.tokenizer.cutting,
+            )
 
 
 def _asking(
@@ -241,12 +253,12 @@ def _asking(
     reader: Scorer | TextEncoder | TokenEncoder,
     trained: Trained,
     kept: Kept,
-    most_unknown: float,
+    max_unknown: float,
 ) -> Asking | VectorAsking:
     if isinstance(probe, VectorProbe):
         encoder = replace(cast(TextEncoder | TokenEncoder, reader), trained=trained)
-        return VectorAsking(probe, encoder, trained.ranks, kept, most_unknown)
-    return Asking(probe, cast(Scorer, reader), trained.ranks, kept, trained.within, most_unknown)
+        return VectorAsking(probe, encoder, trained.ranks, kept, max_unknown)
+    return Asking(probe, cast(Scorer, reader), trained.ranks, kept, trained.within, max_unknown)
 
 
 def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncoder | TokenEncoder:
@@ -275,7 +287,7 @@ class Asking:
     ranks: Ranks
     kept: Kept
     within: Callable[[], Any] = nullcontext  # context that sets the precision of matrix products
-    most_unknown: float = MOST
+    max_unknown: float = MOST
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
         """Return the finding and its records; None on all ranks but the first."""
@@ -324,7 +336,7 @@ class Asking:
         if unknown.share > TOLD and not drawn.is_store(self.probe.files):
             with suppress(DataError):  # Parquet files cannot be read as text
                 unknown.look(chain.from_iterable(map(read.texts, _files(self.probe)[0])), tokenizer)
-        unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
+        unknown.check(", ".join(self.probe.files), self.max_unknown, "--max-unknown ")
         return costs
 
     def _chunks(self) -> Iterator[list[Example]]:

@@ -45,7 +45,7 @@ class VectorAsking:
     encoder: TextEncoder | TokenEncoder
     ranks: Ranks
     kept: Kept
-    most_unknown: float = MOST
+    max_unknown: float = MOST
 
     @cached_property
     def groups(self) -> dict[str, Sequence[str]]:
@@ -92,7 +92,7 @@ class VectorAsking:
             for encoding in tokenizer.plain.encode_batch_fast(sample, add_special_tokens=False):
                 unknown.count(np.asarray(encoding.ids), tokenizer)
             unknown.look(sample, tokenizer)
-        unknown.check(", ".join(self.probe.files), self.most_unknown, "--most-unknown ")
+        unknown.check(", ".join(self.probe.files), self.max_unknown, "--max-unknown ")
 
     def _blocks(self) -> list[TextBlock]:
         parts = [

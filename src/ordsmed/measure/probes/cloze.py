@@ -51,7 +51,7 @@ class Cloze(Choice):
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("start",)
 
     best: ClassVar[bool] = True
-    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both hide the later tokens of the word
+    prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both mask_prob the later tokens of the word
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if scorer.way not in CHOOSE:

@@ -40,7 +40,7 @@ class Positions(Choice):
     """key of the text in JSON lines"""
     window: int = 0
     """tokens per window; 0: the model's positions, at most 8,192"""
-    hide: float = 0.15
+    mask_prob: float = 0.15
     """masked models: share of tokens that are masked and scored at once"""
     short: int = 128
     """tokens of a short text: the beginning of each document, scored alone"""
@@ -51,8 +51,8 @@ class Positions(Choice):
 
     def __post_init__(self) -> None:
         or_more(self, window=0, short=2)
-        if not 0 < self.hide < 1:
-            raise ValueError(f"hide: found {self.hide:g}; wanted a share above 0 and below 1")
+        if not 0 < self.mask_prob < 1:
+            raise ValueError(f"mask_prob: found {self.mask_prob:g}; wanted a share above 0 and below 1")
 
     def fits(self, scorer: Scorer, place: str) -> str:
         if scorer.way not in ("masked", "causal"):
@@ -60,7 +60,7 @@ class Positions(Choice):
         if self.window > scorer.room:
             most = f"at most {scorer.room:,}, the model's positions"
             raise RecipeError(f"{place}.window", f"found {self.window:,}", most)
-        hidden = f", {self.hide:.0%} of them masked at once" if scorer.way == "masked" else ""
+        hidden = f", {self.mask_prob:.0%} of them masked at once" if scorer.way == "masked" else ""
         return f"consecutive windows of {self._size(scorer):,} tokens{hidden}"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
@@ -88,7 +88,7 @@ class Positions(Choice):
         if scorer.way == "causal":
             return Item(pieces, first=1, sign=False)
         draws = chance.bits(chance.key("positions", number), np.arange(len(pieces)))
-        return Item(pieces, hidden=np.sort(np.argsort(draws)[: max(1, round(self.hide * len(pieces)))]))
+        return Item(pieces, hidden=np.sort(np.argsort(draws)[: max(1, round(self.mask_prob * len(pieces)))]))
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         """Return bytes, tokens and documents, then nats and targets: of the short text, and of each bin."""

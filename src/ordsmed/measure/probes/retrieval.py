@@ -134,9 +134,11 @@ class Retrieval(VectorProbe, Choice):
         table = [[name, *_cells(values, records)] for name, values in shown.items()]
         head = ["ranking", *(word for name in MEASURES for word in (name, "±"))]
         return Finding(
-            {**facts, "questions": len(records)}, errors, dict(zip(MEASURES, chance.tolist(), strict=True)),
+            {**facts, "questions": len(records)},
+            errors,
+            dict(zip(MEASURES, chance.tolist(), strict=True)),
             [("rankings, with 95 % intervals by questions", head, table)],
-        )  # fmt: skip
+        )
 
     def as_line(self, record: Record) -> dict[str, Any]:
         question, _, *scores, first = record

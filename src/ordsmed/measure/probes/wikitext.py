@@ -93,11 +93,26 @@ class Wikitext(WindowedProbe, Choice):
         adjusted = perplexity(nats / targets * ratio)
         error = result.errors["perplexity"] / result.facts["perplexity"] * ratio * adjusted
         if self.pages:
-            return replace(result, facts={**result.facts, "pages": int(texts), "words": int(words), "bytes": int(size),
-                                          "windows": len(records)})  # fmt: skip
-        facts = {"perplexity": result.facts["perplexity"], "adjusted_perplexity": adjusted, **result.facts,
-                 "tokens": int(tokens), "original_tokens": int(original), "words": int(words), "bytes": int(size),
-                 "windows": len(records)}  # fmt: skip
+            return replace(
+                result,
+                facts={
+                    **result.facts,
+                    "pages": int(texts),
+                    "words": int(words),
+                    "bytes": int(size),
+                    "windows": len(records),
+                },
+            )
+        facts = {
+            "perplexity": result.facts["perplexity"],
+            "adjusted_perplexity": adjusted,
+            **result.facts,
+            "tokens": int(tokens),
+            "original_tokens": int(original),
+            "words": int(words),
+            "bytes": int(size),
+            "windows": len(records),
+        }
         return replace(result, facts=facts, errors={**result.errors, "adjusted_perplexity": error})
 
     def _check(self, text: str, path: Path) -> None:

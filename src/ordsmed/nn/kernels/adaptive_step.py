@@ -20,9 +20,16 @@ TILE = 1_024
 
 @triton.jit
 def _step(
-    weights: Value, sums: Value, gradients: Value, count: Value, rate: Value, epsilon: Value, decay: Value,
-    SKIPS: tl.constexpr, SIZE: tl.constexpr,
-) -> None:  # fmt: skip
+    weights: Value,
+    sums: Value,
+    gradients: Value,
+    count: Value,
+    rate: Value,
+    epsilon: Value,
+    decay: Value,
+    SKIPS: tl.constexpr,
+    SIZE: tl.constexpr,
+) -> None:
     at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     gradient = tl.load(gradients + at, at < count, 0)
     learned = tl.max((gradient != 0).to(tl.int32), 0)

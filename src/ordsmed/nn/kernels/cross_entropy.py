@@ -42,9 +42,19 @@ def _gumbel(key: Value, number: Value) -> Value:
 
 @triton.jit
 def _rows(
-    scores: Value, targets: Value, keys: Value, losses: Value, drawn: Value, stride: Value, lifted: Value,
-    words: tl.constexpr, width: tl.constexpr, SHARES: tl.constexpr, DRAWS: tl.constexpr, TILES: tl.constexpr,
-) -> None:  # fmt: skip
+    scores: Value,
+    targets: Value,
+    keys: Value,
+    losses: Value,
+    drawn: Value,
+    stride: Value,
+    lifted: Value,
+    words: tl.constexpr,
+    width: tl.constexpr,
+    SHARES: tl.constexpr,
+    DRAWS: tl.constexpr,
+    TILES: tl.constexpr,
+) -> None:
     row = tl.program_id(0).to(tl.int64)
     scores += row * stride
     target = tl.load(targets + row)
@@ -94,9 +104,20 @@ def _launch(
     width = scores.shape[1]
     tiles = min(triton.next_power_of_2(triton.cdiv(width, BLOCK.value)), TILE // BLOCK.value)
     _rows[(len(scores),)](
-        scores, targets, targets if keys is None else keys, losses, drawn, scores.stride(0), math.exp(lift), words,
-        width, shares, keys is not None, tiles, num_warps=8,
-    )  # fmt: skip
+        scores,
+        targets,
+        targets if keys is None else keys,
+        losses,
+        drawn,
+        scores.stride(0),
+        math.exp(lift),
+        words,
+        width,
+        shares,
+        keys is not None,
+        tiles,
+        num_warps=8,
+    )
     return losses, drawn
 
 

@@ -25,9 +25,17 @@ ROWS, STEP, COLUMNS = 128, 8, 128  # rows of a program, rows it processes at a t
 
 @triton.jit
 def _back(
-    gradients: Value, inputs: Value, out: Value, sums: Value, rows: Value, width: Value, TANH: tl.constexpr,
-    SIZE: tl.constexpr, LINES: tl.constexpr, WIDE: tl.constexpr,
-) -> None:  # fmt: skip
+    gradients: Value,
+    inputs: Value,
+    out: Value,
+    sums: Value,
+    rows: Value,
+    width: Value,
+    TANH: tl.constexpr,
+    SIZE: tl.constexpr,
+    LINES: tl.constexpr,
+    WIDE: tl.constexpr,
+) -> None:
     group, column = tl.program_id(0), tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     total = tl.zeros((LINES, WIDE), tl.float32)
     for first in range(0, SIZE, LINES):

@@ -39,9 +39,21 @@ def _clipped(x: Value, clip: Value) -> Value:
 
 @triton.jit
 def _cell(
-    ahead: Value, bias: Value, product: Value, before: Value, gates: Value, states: Value, mixed: Value,
-    rows: Value, wide: Value, narrow: Value, before_wide: Value, clip: Value, CELLS: tl.constexpr, SIZE: tl.constexpr,
-) -> None:  # fmt: skip
+    ahead: Value,
+    bias: Value,
+    product: Value,
+    before: Value,
+    gates: Value,
+    states: Value,
+    mixed: Value,
+    rows: Value,
+    wide: Value,
+    narrow: Value,
+    before_wide: Value,
+    clip: Value,
+    CELLS: tl.constexpr,
+    SIZE: tl.constexpr,
+) -> None:
     """Compute gates, state and output of one step; `wide`, `narrow`: strides between directions."""
     row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
@@ -68,10 +80,21 @@ def _cell(
 
 @triton.jit
 def _cell_back(
-    gates: Value, to_mixed: Value, states: Value, before: Value, to_c: Value, gradients: Value, rows: Value,
+    gates: Value,
+    to_mixed: Value,
+    states: Value,
+    before: Value,
+    to_c: Value,
+    gradients: Value,
+    rows: Value,
     wide: Value,
-    narrow: Value, before_wide: Value, clip: Value, CLIPS: tl.constexpr, CELLS: tl.constexpr, SIZE: tl.constexpr,
-) -> None:  # fmt: skip
+    narrow: Value,
+    before_wide: Value,
+    clip: Value,
+    CLIPS: tl.constexpr,
+    CELLS: tl.constexpr,
+    SIZE: tl.constexpr,
+) -> None:
     """Compute the gradients of one step's gates; replace the gradient of its state by that of the previous state."""
     row, cell = tl.program_id(0), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     way, line, here = (row // rows).to(tl.int64), row % rows, cell < CELLS
@@ -95,9 +118,15 @@ def _cell_back(
 
 @triton.jit
 def _leave(
-    product: Value, out: Value, carried: Value, count: Value, wide: Value, carried_wide: Value, clip: Value,
+    product: Value,
+    out: Value,
+    carried: Value,
+    count: Value,
+    wide: Value,
+    carried_wide: Value,
+    clip: Value,
     SIZE: tl.constexpr,
-) -> None:  # fmt: skip
+) -> None:
     """Clip the projected output of a step; store it in fp32, and in the products' precision for the next step."""
     way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     x = _clipped(tl.load(product + way * count + at, at < count, 0).to(tl.float32), clip)
@@ -107,9 +136,17 @@ def _leave(
 
 @triton.jit
 def _leave_back(
-    above: Value, later: Value, out: Value, to_out: Value, count: Value, wide: Value, clip: Value, CLIPS: tl.constexpr,
-    LATER: tl.constexpr, SIZE: tl.constexpr,
-) -> None:  # fmt: skip
+    above: Value,
+    later: Value,
+    out: Value,
+    to_out: Value,
+    count: Value,
+    wide: Value,
+    clip: Value,
+    CLIPS: tl.constexpr,
+    LATER: tl.constexpr,
+    SIZE: tl.constexpr,
+) -> None:
     """Add the gradients of a step's output from above and from the next step; 0 where the output was clipped."""
     way, at = tl.program_id(0).to(tl.int64), tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     here = at < count
@@ -124,9 +161,15 @@ def _leave_back(
 class _SideBySide(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Context, ahead: Tensor, bias: Tensor, h: Tensor, c: Tensor, carry: Tensor, project: Tensor,
+        ctx: Context,
+        ahead: Tensor,
+        bias: Tensor,
+        h: Tensor,
+        c: Tensor,
+        carry: Tensor,
+        project: Tensor,
         clips: tuple[float, float],
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         ways, steps, rows, width = ahead.shape
         cells, size = width // 4, project.shape[1]
         gates = ahead.new_empty(ahead.shape, dtype=torch.float32)
@@ -140,13 +183,31 @@ class _SideBySide(torch.autograd.Function):
         for t in range(steps):
             before = states[:, t - 1] if t else first
             _cell[grid](
-                ahead[:, t], bias, torch.bmm(carried[:, t], enter), before, gates[:, t], states[:, t], mixed[:, t],
-                rows, gates.stride(0), states.stride(0), before.stride(0), cell_clip, cells, BLOCK,
-            )  # fmt: skip
+                ahead[:, t],
+                bias,
+                torch.bmm(carried[:, t], enter),
+                before,
+                gates[:, t],
+                states[:, t],
+                mixed[:, t],
+                rows,
+                gates.stride(0),
+                states.stride(0),
+                before.stride(0),
+                cell_clip,
+                cells,
+                BLOCK,
+            )
             _leave[out_grid](
-                torch.bmm(mixed[:, t], leave), out[:, t], carried[:, t + 1], rows * size, out.stride(0),
-                carried.stride(0), out_clip, BLOCK,
-            )  # fmt: skip
+                torch.bmm(mixed[:, t], leave),
+                out[:, t],
+                carried[:, t + 1],
+                rows * size,
+                out.stride(0),
+                carried.stride(0),
+                out_clip,
+                BLOCK,
+            )
         ctx.clips = clips
         ctx.mark_non_differentiable(states)
         ctx.set_materialize_grads(False)
@@ -166,13 +227,33 @@ class _SideBySide(torch.autograd.Function):
         for t in reversed(range(steps)):
             before = states[:, t - 1] if t else first
             _leave_back[out_grid](
-                above[:, t], later, out[:, t], to_out[:, t], rows * size, out.stride(0), ctx.clips[1],
-                bool(ctx.clips[1]), t + 1 < steps, BLOCK,
-            )  # fmt: skip
+                above[:, t],
+                later,
+                out[:, t],
+                to_out[:, t],
+                rows * size,
+                out.stride(0),
+                ctx.clips[1],
+                bool(ctx.clips[1]),
+                t + 1 < steps,
+                BLOCK,
+            )
             _cell_back[grid](
-                gates[:, t], torch.bmm(to_out[:, t], project), states[:, t], before, to_c, gradients[:, t], rows,
-                gates.stride(0), states.stride(0), before.stride(0), ctx.clips[0], bool(ctx.clips[0]), cells, BLOCK,
-            )  # fmt: skip
+                gates[:, t],
+                torch.bmm(to_out[:, t], project),
+                states[:, t],
+                before,
+                to_c,
+                gradients[:, t],
+                rows,
+                gates.stride(0),
+                states.stride(0),
+                before.stride(0),
+                ctx.clips[0],
+                bool(ctx.clips[0]),
+                cells,
+                BLOCK,
+            )
             later = torch.bmm(gradients[:, t], carry)
         to_carry = torch.bmm(gradients.flatten(1, 2).transpose(1, 2), carried[:, :-1].flatten(1, 2))
         to_project = torch.bmm(to_out.flatten(1, 2).transpose(1, 2), mixed.flatten(1, 2))

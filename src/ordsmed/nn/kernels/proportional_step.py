@@ -27,9 +27,20 @@ def _fp32(addresses: Value, place: Value) -> Value:
 
 @triton.jit
 def _direct(
-    addresses: Value, sizes: Value, tensors: Value, begins: Value, factors: Value, parts: Value, count: Value,
-    chunks: Value, first_beta: Value, second_beta: Value, decay: Value, SIZE: tl.constexpr, STEP: tl.constexpr,
-) -> None:  # fmt: skip
+    addresses: Value,
+    sizes: Value,
+    tensors: Value,
+    begins: Value,
+    factors: Value,
+    parts: Value,
+    count: Value,
+    chunks: Value,
+    first_beta: Value,
+    second_beta: Value,
+    decay: Value,
+    SIZE: tl.constexpr,
+    STEP: tl.constexpr,
+) -> None:
     """Update the moments of one chunk, and store its direction and the sums of squares of direction and weights."""
     chunk = tl.program_id(0)
     which, begin = tl.load(tensors + chunk), tl.load(begins + chunk)
@@ -71,9 +82,15 @@ def _add_up(
 
 @triton.jit
 def _walk(
-    addresses: Value, sizes: Value, tensors: Value, begins: Value, rates: Value, count: Value, SIZE: tl.constexpr,
+    addresses: Value,
+    sizes: Value,
+    tensors: Value,
+    begins: Value,
+    rates: Value,
+    count: Value,
+    SIZE: tl.constexpr,
     STEP: tl.constexpr,
-) -> None:  # fmt: skip
+) -> None:
     chunk = tl.program_id(0)
     which, begin = tl.load(tensors + chunk), tl.load(begins + chunk)
     weights, along = _fp32(addresses, which), _fp32(addresses, 4 * count + which)
@@ -127,9 +144,20 @@ class Step:
         parts = torch.empty(2, chunks, device=self.device)
         factors = _sent([*map(float, epsilons), *map(float, scales)], self.device)
         _direct[(chunks,)](
-            self.addresses, sizes, tensors, begins, factors, parts, self.count, chunks, *betas, decay, CHUNK, TILE,
+            self.addresses,
+            sizes,
+            tensors,
+            begins,
+            factors,
+            parts,
+            self.count,
+            chunks,
+            *betas,
+            decay,
+            CHUNK,
+            TILE,
             num_warps=8,
-        )  # fmt: skip
+        )
         totals = torch.empty(2, self.count, device=self.device)
         most = max(triton.cdiv(weight.numel(), CHUNK) for weight in self.along)
         _add_up[(self.count, 2)](parts, starts, totals, self.count, chunks, most, TILE)
@@ -147,9 +175,15 @@ def fits(tensors: Sequence[Tensor]) -> bool:
 
 
 def plain(
-    weights: list[Tensor], gradients: list[Tensor], firsts: list[Tensor], seconds: list[Tensor],
-    betas: tuple[float, float], epsilon: float, decay: float, rate: float,
-) -> None:  # fmt: skip
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    firsts: list[Tensor],
+    seconds: list[Tensor],
+    betas: tuple[float, float],
+    epsilon: float,
+    decay: float,
+    rate: float,
+) -> None:
     """Compute a complete step without bias correction by torch's kernels, tensor by tensor, for `check`."""
     for weight, gradient, first, second in zip(weights, gradients, firsts, seconds, strict=True):
         first.lerp_(gradient, 1 - betas[0])

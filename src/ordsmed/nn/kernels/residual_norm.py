@@ -45,10 +45,23 @@ def _mask(state: Value, row: Value, eighth: Value, within: Value, dropped: Value
 
 @triton.jit(do_not_specialize=["state", "dropped"])
 def _forward(
-    products: Value, residuals: Value, scale: Value, shift: Value, sums: Value, normed: Value, stats: Value,
-    state: Value, dropped: Value, epsilon: Value, width: tl.constexpr, ADDS: tl.constexpr, DROPS: tl.constexpr,
-    NORMS: tl.constexpr, SHIFTS: tl.constexpr, WIDE: tl.constexpr,
-) -> None:  # fmt: skip
+    products: Value,
+    residuals: Value,
+    scale: Value,
+    shift: Value,
+    sums: Value,
+    normed: Value,
+    stats: Value,
+    state: Value,
+    dropped: Value,
+    epsilon: Value,
+    width: tl.constexpr,
+    ADDS: tl.constexpr,
+    DROPS: tl.constexpr,
+    NORMS: tl.constexpr,
+    SHIFTS: tl.constexpr,
+    WIDE: tl.constexpr,
+) -> None:
     row = tl.program_id(0).to(tl.int64)
     eighth, within = tl.arange(0, WIDE), tl.arange(0, 8)
     column = eighth[:, None] * 8 + within[None, :]
@@ -75,11 +88,27 @@ def _forward(
 
 @triton.jit(do_not_specialize=["state", "dropped", "rows", "size"])
 def _back(
-    first: Value, second: Value, to_sums: Value, inputs: Value, stats: Value, scale: Value, to_residuals: Value,
-    to_products: Value, totals: Value, state: Value, dropped: Value, rows: Value, size: Value, width: tl.constexpr,
-    NORMS: tl.constexpr, TWO: tl.constexpr, BESIDE: tl.constexpr, DROPS: tl.constexpr, BIAS: tl.constexpr,
+    first: Value,
+    second: Value,
+    to_sums: Value,
+    inputs: Value,
+    stats: Value,
+    scale: Value,
+    to_residuals: Value,
+    to_products: Value,
+    totals: Value,
+    state: Value,
+    dropped: Value,
+    rows: Value,
+    size: Value,
+    width: tl.constexpr,
+    NORMS: tl.constexpr,
+    TWO: tl.constexpr,
+    BESIDE: tl.constexpr,
+    DROPS: tl.constexpr,
+    BIAS: tl.constexpr,
     WIDE: tl.constexpr,
-) -> None:  # fmt: skip
+) -> None:
     group = tl.program_id(0).to(tl.int64)
     eighth, within = tl.arange(0, WIDE), tl.arange(0, 8)
     column = eighth[:, None] * 8 + within[None, :]
@@ -133,9 +162,15 @@ def _assert_rows(*tensors: Tensor | None) -> None:
 
 
 def _launch(
-    products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, state: int, dropped: int,
-    epsilon: float, kind: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    products: Tensor | None,
+    residuals: Tensor,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    state: int,
+    dropped: int,
+    epsilon: float,
+    kind: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
     _assert_rows(products, residuals, scale, shift)
     sums, normed, stats = _made(products, residuals, scale, shift, state, dropped, epsilon, kind)
     rows, width = residuals.shape
@@ -143,17 +178,37 @@ def _launch(
         wide, warps = _shape(width)
         spare = residuals  # placeholder for missing tensors
         _forward[(rows,)](
-            spare if products is None else products, residuals, spare if scale is None else scale,
-            spare if shift is None else shift, sums, normed, stats, state, dropped, epsilon, width,
-            products is not None, dropped > 0, scale is not None, shift is not None, wide, num_warps=warps,
-        )  # fmt: skip
+            spare if products is None else products,
+            residuals,
+            spare if scale is None else scale,
+            spare if shift is None else shift,
+            sums,
+            normed,
+            stats,
+            state,
+            dropped,
+            epsilon,
+            width,
+            products is not None,
+            dropped > 0,
+            scale is not None,
+            shift is not None,
+            wide,
+            num_warps=warps,
+        )
     return sums, normed, stats
 
 
 def _made(
-    products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, state: int, dropped: int,
-    epsilon: float, kind: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    products: Tensor | None,
+    residuals: Tensor,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    state: int,
+    dropped: int,
+    epsilon: float,
+    kind: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
     sums, normed, stats = (residuals.new_empty(0) for _ in range(3))
     if products is not None:
         sums = torch.empty_like(residuals, dtype=torch.promote_types(residuals.dtype, products.dtype))
@@ -164,9 +219,18 @@ def _made(
 
 
 def _launch_back(
-    first: Tensor, second: Tensor | None, to_sums: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
-    scale: Tensor | None, state: int, dropped: int, bias: bool, to: torch.dtype, of: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    first: Tensor,
+    second: Tensor | None,
+    to_sums: Tensor | None,
+    inputs: Tensor | None,
+    stats: Tensor | None,
+    scale: Tensor | None,
+    state: int,
+    dropped: int,
+    bias: bool,
+    to: torch.dtype,
+    of: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
     _assert_rows(first, second, to_sums, inputs, stats, scale)
     outs = _made_back(first, second, to_sums, inputs, stats, scale, state, dropped, bias, to, of)
     rows, width = first.shape
@@ -174,16 +238,38 @@ def _launch_back(
         wide, warps = _shape(width)
         tensors = (first if tensor is None else tensor for tensor in (second, to_sums, inputs, stats, scale))
         _back[(len(outs[2]),)](
-            first, *tensors, *outs, state, dropped, rows, _group(rows, warps), width, scale is not None,
-            second is not None, to_sums is not None, dropped > 0, bias, wide, num_warps=warps,
-        )  # fmt: skip
+            first,
+            *tensors,
+            *outs,
+            state,
+            dropped,
+            rows,
+            _group(rows, warps),
+            width,
+            scale is not None,
+            second is not None,
+            to_sums is not None,
+            dropped > 0,
+            bias,
+            wide,
+            num_warps=warps,
+        )
     return outs
 
 
 def _made_back(
-    first: Tensor, second: Tensor | None, to_sums: Tensor | None, inputs: Tensor | None, stats: Tensor | None,
-    scale: Tensor | None, state: int, dropped: int, bias: bool, to: torch.dtype, of: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    first: Tensor,
+    second: Tensor | None,
+    to_sums: Tensor | None,
+    inputs: Tensor | None,
+    stats: Tensor | None,
+    scale: Tensor | None,
+    state: int,
+    dropped: int,
+    bias: bool,
+    to: torch.dtype,
+    of: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
     rows, width = first.shape
     to_residuals = first.new_empty(0) if scale is None else torch.empty_like(first, dtype=to)
     to_products = torch.empty_like(first, dtype=of) if dropped else first.new_empty(0)
@@ -217,9 +303,14 @@ class _How:
 class _Together(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Context, products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None,
-        bias: Tensor | None, how: _How,
-    ) -> Any:  # fmt: skip
+        ctx: Context,
+        products: Tensor | None,
+        residuals: Tensor,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        bias: Tensor | None,
+        how: _How,
+    ) -> Any:
         flat, more = _rows(residuals), None if products is None else _rows(products)
         sums, normed, stats = _op(more, flat, scale, shift, how.drop.state, how.drop.dropped, how.epsilon, how.kind)
         ctx.how, ctx.bias = how, None if bias is None else bias.dtype
@@ -272,9 +363,17 @@ def add(products: Tensor, residuals: Tensor, bias: Tensor | None, drop: Drop) ->
 
 
 def add_norm(
-    products: Tensor | None, residuals: Tensor, scale: Tensor, shift: Tensor | None, epsilon: float, kind: torch.dtype,
-    *, bias: Tensor | None = None, drop: Drop = KEEP, after: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    products: Tensor | None,
+    residuals: Tensor,
+    scale: Tensor,
+    shift: Tensor | None,
+    epsilon: float,
+    kind: torch.dtype,
+    *,
+    bias: Tensor | None = None,
+    drop: Drop = KEEP,
+    after: bool = False,
+) -> tuple[Tensor, Tensor]:
     """Return residuals + dropout(products) and its norm; with `after`, the norm twice.
 
     The backward pass adds up the gradients of both uses of the norm.
@@ -295,9 +394,15 @@ def mask(shape: torch.Size, drop: Drop, device: torch.device) -> Tensor:
 
 
 def plain(
-    products: Tensor | None, residuals: Tensor, scale: Tensor | None, shift: Tensor | None, epsilon: float,
-    kind: torch.dtype, *, drop: Drop = KEEP,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    products: Tensor | None,
+    residuals: Tensor,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    epsilon: float,
+    kind: torch.dtype,
+    *,
+    drop: Drop = KEEP,
+) -> tuple[Tensor, Tensor]:
     sums = residuals
     if products is not None:
         dropped = mask(products.shape, drop, products.device).to(products.dtype) if drop.dropped else 1
@@ -335,9 +440,15 @@ def _same(how: str, tensors: list[Tensor], shapes: Shapes, drop: Drop) -> bool:
 
 
 def _ours(
-    how: str, products: Tensor, residuals: Tensor, scale: Tensor, shift: Tensor | None, bias: Tensor, drop: Drop,
+    how: str,
+    products: Tensor,
+    residuals: Tensor,
+    scale: Tensor,
+    shift: Tensor | None,
+    bias: Tensor,
+    drop: Drop,
     kind: torch.dtype,
-) -> Sequence[Tensor]:  # fmt: skip
+) -> Sequence[Tensor]:
     if how == "sum":
         return [add(products, residuals, bias, drop)]
     if how == "norm":
@@ -346,9 +457,15 @@ def _ours(
 
 
 def _exact(
-    how: str, products: Tensor, residuals: Tensor, scale: Tensor, shift: Tensor | None, bias: Tensor, drop: Drop,
+    how: str,
+    products: Tensor,
+    residuals: Tensor,
+    scale: Tensor,
+    shift: Tensor | None,
+    bias: Tensor,
+    drop: Drop,
     kind: torch.dtype,
-) -> Sequence[Tensor]:  # fmt: skip
+) -> Sequence[Tensor]:
     added = None if how == "norm" else products + (bias - bias.detach())
     sums, normed = plain(added, residuals, None if how == "sum" else scale, shift, 1e-5, torch.float32, drop=drop)
     return {"sum": [sums], "norm": [normed], "norm twice": [normed, normed], "sum and norm": [sums, normed]}[how]

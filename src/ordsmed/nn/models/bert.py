@@ -17,8 +17,12 @@ class Bert(PairedEncoderSettings, Choice):
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (*EncoderSettings.LATER_ADDED, "deep")
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "tiny": size(2, 128), "mini": size(4, 256), "small": size(4, 512),
-        "medium": size(8, 512), "base": size(12, 768), "large": size(24, 1024),
-    }  # fmt: skip
+        "tiny": size(2, 128),
+        "mini": size(4, 256),
+        "small": size(4, 512),
+        "medium": size(8, 512),
+        "base": size(12, 768),
+        "large": size(24, 1024),
+    }
     model_type: ClassVar[str] = "bert"
     architectures: ClassVar[dict[str, str]] = classes("Bert", head="ForMaskedLM", head_pair="ForPreTraining")

@@ -89,8 +89,14 @@ class Electra(EncoderSettings, Choice):
         words, scores = "electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"
         table |= {**both_ends(pairs), "head.bias": "generator_lm_head.bias"}
         table |= {} if self.tied else {"head.words.weight": scores}
-        return Names(table, self.heads, "electra.", tied={scores: words} if self.tied else {},
-                     buffers=("position_ids",), zeros=self.without_types("electra"))  # fmt: skip
+        return Names(
+            table,
+            self.heads,
+            "electra.",
+            tied={scores: words} if self.tied else {},
+            buffers=("position_ids",),
+            zeros=self.without_types("electra"),
+        )
 
     @classmethod
     def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:

@@ -111,7 +111,7 @@ class Elmo(Family, Choice):
 
     def tuning(self) -> Tuning:
         """Freeze the network and train the head at a high rate, as in the paper's tasks."""
-        return Tuning(rate=1e-3, warmup=0.0, freeze=True)
+        return Tuning(learning_rate=1e-3, warmup=0.0, freeze=True)
 
     def describe(self, device: str, precision: str) -> str:
         lacks = lacks_fused(device, precision, projects=self.cells != self.width)

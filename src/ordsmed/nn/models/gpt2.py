@@ -76,9 +76,15 @@ class Gpt2(Family, Choice):
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "mini": size(4, 256),
-        "124M": size(12, 768), "355M": size(24, 1024), "774M": size(36, 1280), "1558M": size(48, 1600),
-        "117M": size(12, 768), "345M": size(24, 1024), "762M": size(36, 1280), "1.5B": size(48, 1600),
-    }  # fmt: skip
+        "124M": size(12, 768),
+        "355M": size(24, 1024),
+        "774M": size(36, 1280),
+        "1558M": size(48, 1600),
+        "117M": size(12, 768),
+        "345M": size(24, 1024),
+        "762M": size(36, 1280),
+        "1.5B": size(48, 1600),
+    }
     capabilities: ClassVar[Capabilities] = Capabilities(causal=True, cached=True, tensor=True, both=True)
     model_type: ClassVar[str] = "gpt2"
     architectures: ClassVar[dict[str, str]] = classes("GPT2", head="LMHeadModel")
@@ -110,15 +116,24 @@ class Gpt2(Family, Choice):
         end = tokenizer.separator
         return {
             "vocab_size": vocabulary,
-            "n_embd": self.width, "n_layer": self.layers, "n_head": self.heads, "n_inner": self.inner,
-            "n_positions": self.positions, "n_ctx": self.positions,
+            "n_embd": self.width,
+            "n_layer": self.layers,
+            "n_head": self.heads,
+            "n_inner": self.inner,
+            "n_positions": self.positions,
+            "n_ctx": self.positions,
             "activation_function": activations.theirs(self.activation),
-            "resid_pdrop": self.dropout, "embd_pdrop": self.dropout, "attn_pdrop": self.attention_dropout,
-            "layer_norm_epsilon": self.epsilon, "initializer_range": self.initializer_std,
+            "resid_pdrop": self.dropout,
+            "embd_pdrop": self.dropout,
+            "attn_pdrop": self.attention_dropout,
+            "layer_norm_epsilon": self.epsilon,
+            "initializer_range": self.initializer_std,
             "tie_word_embeddings": self.tied,
-            "scale_attn_weights": self.scaled, "scale_attn_by_inverse_layer_idx": self.scaled_by_layer,
-            "bos_token_id": end, "eos_token_id": end,
-        }  # fmt: skip
+            "scale_attn_weights": self.scaled,
+            "scale_attn_by_inverse_layer_idx": self.scaled_by_layer,
+            "bos_token_id": end,
+            "eos_token_id": end,
+        }
 
     def names(self) -> Names:
         pairs = {"model.norm": "transformer.ln_f", "tag.out": "classifier", "span.out": "qa_outputs"}
@@ -140,9 +155,15 @@ class Gpt2(Family, Choice):
         table |= {f"{name}.{end}": f"{hf_name}.{end}" for name, hf_name in pairs.items() for end in ("weight", "bias")}
         scores, words = ("lm_head.weight", "transformer.lm_head.weight"), "transformer.wte.weight"
         table |= {} if self.tied else {"head.words.weight": scores[0]}
-        return Names(table, self.heads, "transformer.", transposed=True, fused=True,
-                     tied=dict.fromkeys(scores, words) if self.tied else {},
-                     buffers=(".attn.bias", ".attn.masked_bias"))  # fmt: skip
+        return Names(
+            table,
+            self.heads,
+            "transformer.",
+            transposed=True,
+            fused=True,
+            tied=dict.fromkeys(scores, words) if self.tied else {},
+            buffers=(".attn.bias", ".attn.masked_bias"),
+        )
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> Gpt2:
@@ -150,10 +171,14 @@ class Gpt2(Family, Choice):
         sizes = {"width": "n_embd", "layers": "n_layer", "heads": "n_head", "positions": "n_positions"}
         sizes |= {"inner": "n_inner"} if config.get("n_inner") is not None else {}
         numbers = {
-            "dropout": "resid_pdrop", "attention_dropout": "attn_pdrop", "epsilon": "layer_norm_epsilon",
-            "initializer_std": "initializer_range", "tied": "tie_word_embeddings", "scaled": "scale_attn_weights",
+            "dropout": "resid_pdrop",
+            "attention_dropout": "attn_pdrop",
+            "epsilon": "layer_norm_epsilon",
+            "initializer_std": "initializer_range",
+            "tied": "tie_word_embeddings",
+            "scaled": "scale_attn_weights",
             "scaled_by_layer": "scale_attn_by_inverse_layer_idx",
-        }  # fmt: skip
+        }
         chosen = activations.ours(config, "activation_function", "gelu_new")
         return settings_of(Gpt2, {"n_positions": 1024, **config}, sizes, numbers, activation=chosen)
 
@@ -182,9 +207,15 @@ class Gpt2Model(Model):
                 nn.init.normal_(parameter, std=settings.positions_initializer_std if name == "places.weight" else std)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
-        types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        documents: Tensor | Texts | None = None,
+        types: Tensor | None = None,
+        *,
+        causal: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
         """Encode tokens.
 
         `causal` [B]: rows where it is False see all of their document. `cache`: tokens read before.

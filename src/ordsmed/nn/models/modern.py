@@ -119,9 +119,18 @@ class ModernBert(Family, Choice):
     than before): { kind = "yarn", factor = 8 }; left out: as theta says"""
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = (
-        "whole", "activation", "head_activation", "norm_bias", "attention_bias", "inner_bias", "head_bias",
-        "word_bias", "tied", "causal", "rope_scaling",
-    )  # fmt: skip
+        "whole",
+        "activation",
+        "head_activation",
+        "norm_bias",
+        "attention_bias",
+        "inner_bias",
+        "head_bias",
+        "word_bias",
+        "tied",
+        "causal",
+        "rope_scaling",
+    )
     CHANGES: ClassVar[tuple[str, ...]] = ("theta", "local_theta", "rope_scaling", "window")
 
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
@@ -211,32 +220,49 @@ class ModernBert(Family, Choice):
         if self.rope_scaling:
             turns = self.rope_scaling.hugging_face(self.theta, self.width // self.heads, self.positions)
         return {
-            "vocab_size": vocabulary, "hidden_size": self.width, "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads, "intermediate_size": self.inner,
-            "max_position_embeddings": self.positions, "hidden_activation": activations.theirs(self.activation),
+            "vocab_size": vocabulary,
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.inner,
+            "max_position_embeddings": self.positions,
+            "hidden_activation": activations.theirs(self.activation),
             "classifier_activation": activations.theirs(self.head_activation),
             "layer_types": [LOCAL if self.local(n) else GLOBAL for n in range(self.layers)],
-            "global_attn_every_n_layers": self.every, "local_attention": self.window + AHEAD * self.causal,
-            "rope_parameters": {
-                GLOBAL: turns,
-                LOCAL: {"rope_type": "default", "rope_theta": self.local_theta},
-            },
-            "global_rope_theta": turns["rope_theta"], "local_rope_theta": self.local_theta,
-            "attention_dropout": self.attention_dropout, "embedding_dropout": self.embedding_dropout,
-            "mlp_dropout": self.inner_dropout, "norm_eps": self.epsilon, "initializer_range": self.initializer_std,
-            "initializer_cutoff_factor": 2.0, "norm_bias": self.norm_bias, "attention_bias": self.attention_bias,
-            "mlp_bias": self.inner_bias, "classifier_bias": self.head_bias, "decoder_bias": self.word_bias,
+            "global_attn_every_n_layers": self.every,
+            "local_attention": self.window + AHEAD * self.causal,
+            "rope_parameters": {GLOBAL: turns, LOCAL: {"rope_type": "default", "rope_theta": self.local_theta}},
+            "global_rope_theta": turns["rope_theta"],
+            "local_rope_theta": self.local_theta,
+            "attention_dropout": self.attention_dropout,
+            "embedding_dropout": self.embedding_dropout,
+            "mlp_dropout": self.inner_dropout,
+            "norm_eps": self.epsilon,
+            "initializer_range": self.initializer_std,
+            "initializer_cutoff_factor": 2.0,
+            "norm_bias": self.norm_bias,
+            "attention_bias": self.attention_bias,
+            "mlp_bias": self.inner_bias,
+            "classifier_bias": self.head_bias,
+            "decoder_bias": self.word_bias,
             "tie_word_embeddings": self.tied,
-            "pad_token_id": tokenizer.pad, "bos_token_id": tokenizer.start, "cls_token_id": tokenizer.start,
-            "eos_token_id": tokenizer.stop, "sep_token_id": tokenizer.stop,
-        }  # fmt: skip
+            "pad_token_id": tokenizer.pad,
+            "bos_token_id": tokenizer.start,
+            "cls_token_id": tokenizer.start,
+            "eos_token_id": tokenizer.stop,
+            "sep_token_id": tokenizer.stop,
+        }
 
     def names(self) -> Names:
         head = "lm_head" if self.causal else "head"
         pairs = {
-            "model.words": "model.embeddings.tok_embeddings", "model.norm": "model.embeddings.norm",
-            "model.last": "model.final_norm", "head.dense": f"{head}.dense", "head.norm": f"{head}.norm", **self.begins,
-        }  # fmt: skip
+            "model.words": "model.embeddings.tok_embeddings",
+            "model.norm": "model.embeddings.norm",
+            "model.last": "model.final_norm",
+            "head.dense": f"{head}.dense",
+            "head.norm": f"{head}.norm",
+            **self.begins,
+        }
         for n in range(self.layers):
             name, hf_name = f"model.blocks.{n}", f"model.layers.{n}"
             pairs |= {f"{name}.attention_norm": f"{hf_name}.attn_norm"} if n else {}
@@ -256,30 +282,55 @@ class ModernBert(Family, Choice):
         table |= {} if self.tied else {"head.words.weight": "decoder.weight"}
         for kind in TASK_CLASSES:
             table |= {f"{kind}.out.{end}": f"classifier.{end}" for end in ("weight", "bias")}
-        return Names(table, self.heads, "model.", fused=True, halves=self.runs,
-                     tied={"decoder.weight": pairs["model.words"] + ".weight"} if self.tied else {})  # fmt: skip
+        return Names(
+            table,
+            self.heads,
+            "model.",
+            fused=True,
+            halves=self.runs,
+            tied={"decoder.weight": pairs["model.words"] + ".weight"} if self.tied else {},
+        )
 
     def _has_bias(self, layer: str) -> bool:
-        ends = {"norm": self.norm_bias, "last": self.norm_bias, "gather": self.attention_bias,
-                "mix": self.attention_bias, "up": self.inner_bias, "down": self.inner_bias,
-                "dense": self.head_bias}  # fmt: skip
+        ends = {
+            "norm": self.norm_bias,
+            "last": self.norm_bias,
+            "gather": self.attention_bias,
+            "mix": self.attention_bias,
+            "up": self.inner_bias,
+            "down": self.inner_bias,
+            "dense": self.head_bias,
+        }
         return ends.get(layer.rpartition(".")[2].removeprefix("attention_"), False)
 
     @staticmethod
     def from_hugging_face(config: dict[str, Any]) -> ModernBert:
         expect(config, rope_scaling=(None,), pruned_heads=({}, None))
         sizes = {
-            "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
-            "inner": "intermediate_size", "positions": "max_position_embeddings", "window": "local_attention",
-        }  # fmt: skip
+            "width": "hidden_size",
+            "layers": "num_hidden_layers",
+            "heads": "num_attention_heads",
+            "inner": "intermediate_size",
+            "positions": "max_position_embeddings",
+            "window": "local_attention",
+        }
         numbers = {
-            "dropout": "attention_dropout", "attention_dropout": "attention_dropout",
-            "embedding_dropout": "embedding_dropout", "inner_dropout": "mlp_dropout", "epsilon": "norm_eps",
-            "initializer_std": "initializer_range", "norm_bias": "norm_bias", "attention_bias": "attention_bias",
-            "inner_bias": "mlp_bias", "head_bias": "classifier_bias", "word_bias": "decoder_bias",
-            "tied": "tie_word_embeddings", "every": "global_attn_every_n_layers", "theta": "global_rope_theta",
+            "dropout": "attention_dropout",
+            "attention_dropout": "attention_dropout",
+            "embedding_dropout": "embedding_dropout",
+            "inner_dropout": "mlp_dropout",
+            "epsilon": "norm_eps",
+            "initializer_std": "initializer_range",
+            "norm_bias": "norm_bias",
+            "attention_bias": "attention_bias",
+            "inner_bias": "mlp_bias",
+            "head_bias": "classifier_bias",
+            "word_bias": "decoder_bias",
+            "tied": "tie_word_embeddings",
+            "every": "global_attn_every_n_layers",
+            "theta": "global_rope_theta",
             "local_theta": "local_rope_theta",
-        }  # fmt: skip
+        }
         usual = {"max_position_embeddings": 8192, "local_attention": 128} | config
         if causal := config.get("model_type") == DECODER:
             wide = usual["local_attention"]  # an invalid value is reported by `settings_of`
@@ -345,9 +396,15 @@ class Modern(Model):
                 nn.init.zeros_(weight)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, documents: Tensor | Texts | None = None,
-        types: Tensor | None = None, *, causal: Tensor | None = None, cache: Cache | None = None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        documents: Tensor | Texts | None = None,
+        types: Tensor | None = None,
+        *,
+        causal: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
         """Encode tokens.
 
         `causal` [B]: rows where it is False see all of their document. `cache`: tokens read before.

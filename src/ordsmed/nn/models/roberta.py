@@ -44,7 +44,7 @@ class Roberta(EncoderSettings, Choice):
 
     def tuning(self) -> Tuning:
         """Return the authors' defaults: rate 1e-5, 6 % of warm-up, decay 0.1, and beta2 0.98."""
-        return Tuning(rate=small_rate(self, base=1e-5), warmup=0.06, decay=0.1, betas=(0.9, 0.98))
+        return Tuning(learning_rate=small_rate(self, base=1e-5), warmup=0.06, decay=0.1, betas=(0.9, 0.98))
 
     def hugging_face(self, vocabulary: int, tokenizer: SpecialTokens) -> dict[str, Any]:
         ends = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.stop}
@@ -55,9 +55,16 @@ class Roberta(EncoderSettings, Choice):
         pairs |= {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}
         pairs |= {"classify.dense": "classifier.dense", "classify.out": "classifier.out_proj"}
         scores, tied, copies = self.scores("roberta", "lm_head.decoder", "lm_head.bias")
-        return Names(table | both_ends(pairs) | scores, self.heads, "roberta.", zeros=self.without_types("roberta"),
-                     tied=tied, copies=copies, buffers=("position_ids",),
-                     others=(".pooler.dense.weight", ".pooler.dense.bias"))  # fmt: skip
+        return Names(
+            table | both_ends(pairs) | scores,
+            self.heads,
+            "roberta.",
+            zeros=self.without_types("roberta"),
+            tied=tied,
+            copies=copies,
+            buffers=("position_ids",),
+            others=(".pooler.dense.weight", ".pooler.dense.bias"),
+        )
 
     @classmethod
     def from_hugging_face(cls, config: dict[str, Any], **sizes: str) -> Self:

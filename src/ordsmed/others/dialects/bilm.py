@@ -54,7 +54,7 @@ DICTIONARY = (
             ("unroll_steps", 20, "phase.length"),
             ("n_negative_samples_batch", 8192, "objective.samples"),
             ("sample_softmax", True, "objective.samples"),
-            ("learning_rate", 0.2, "phase.rate"),
+            ("learning_rate", 0.2, "phase.learning_rate"),
         )
     ),
     Flag("char_cnn.n_characters", 261, nothing="letters are bytes, and five signs", within="--options"),
@@ -63,9 +63,13 @@ DICTIONARY = (
 )
 USUAL = {flag.name: flag.default for flag in DICTIONARY} | {"char_cnn.filters": FILTERS}  # too long for the table
 LACKING = {  # values of keys that an options.json does not have
-    "lstm.n_layers": 1, "lstm.use_skip_connections": False, "lstm.cell_clip": None, "lstm.proj_clip": None,
-    "char_cnn.n_highway": None, "n_tokens_vocab": None,
-}  # fmt: skip
+    "lstm.n_layers": 1,
+    "lstm.use_skip_connections": False,
+    "lstm.cell_clip": None,
+    "lstm.proj_clip": None,
+    "char_cnn.n_highway": None,
+    "n_tokens_vocab": None,
+}
 PLAIN = {
     flag.name: flag.goes
     for flag in DICTIONARY
@@ -322,14 +326,18 @@ def embedding(values: Values, call: Call) -> None:
 
 
 PROGRAMS = (
-    *(Program(f"{name}.py", doc, flags, call, verb, f"bin/{name}.py", also=(f"bilm/{name}.py",))
-      for name, doc, flags, call, verb in (
-          ("train_elmo", "train an ELMo", TRAINING, training, "pretrain"),
-          ("restart", "resume with one, or on other text", RESTARTING, restarting, "pretrain"),
-          ("run_test", "perplexity of held-out text", TESTING, testing, "evaluate"),
-          ("dump_weights", "weights as HDF5", DUMPING, dumping, "export"),
-    )),
+    *(
+        Program(f"{name}.py", doc, flags, call, verb, f"bin/{name}.py", also=(f"bilm/{name}.py",))
+        for name, doc, flags, call, verb in (
+            ("train_elmo", "train an ELMo", TRAINING, training, "pretrain"),
+            ("restart", "resume with one, or on other text", RESTARTING, restarting, "pretrain"),
+            ("run_test", "perplexity of held-out text", TESTING, testing, "evaluate"),
+            ("dump_weights", "weights as HDF5", DUMPING, dumping, "export"),
+        )
+    ),
     Program("vocabulary.py", "the most frequent words of standard input", COUNTING, counting),
-    *(Program(name, "vectors from Python: refused, `ordsmed embed` makes them", (), embedding)
-      for name in ("usage_cached.py", "usage_character.py", "usage_token.py", "testchar.py")),
-)  # fmt: skip
+    *(
+        Program(name, "vectors from Python: refused, `ordsmed embed` makes them", (), embedding)
+        for name in ("usage_cached.py", "usage_character.py", "usage_token.py", "testchar.py")
+    ),
+)

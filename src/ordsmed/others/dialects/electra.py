@@ -32,14 +32,22 @@ from ordsmed.weights import foreign
 
 SIZES = {"small": (256, 12), "base": (768, 12), "large": (1024, 24)}  # width, layers
 NETWORK = {  # the original's BertConfig
-    "hidden_size": 0, "num_hidden_layers": 0, "num_attention_heads": 0, "intermediate_size": 0, "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512,
-    "type_vocab_size": 2, "initializer_range": 0.02, "vocab_size": 30522,
-}  # fmt: skip
+    "hidden_size": 0,
+    "num_hidden_layers": 0,
+    "num_attention_heads": 0,
+    "intermediate_size": 0,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "vocab_size": 30522,
+}
 QUICK = {"num_train_steps": 20, "train_batch_size": 8, "num_eval_steps": 2, "eval_batch_size": 4}  # of debug
 QUICK_NETWORK = {"num_hidden_layers": 3, "hidden_size": 144, "intermediate_size": 576, "num_attention_heads": 4}
 ALL = 10**6  # checkpoints
-ADAM = "optimizer.kind=adamw optimizer.flavour=bert optimizer.epsilon=1e-6"
+ADAM = "optimizer.kind=adamw optimizer.variant=bert optimizer.epsilon=1e-6"
 RECORDS_SETS = (
     "corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 encode:corpus=<corpus> "
     "encode:tokenizer=<tokenizer> tokenizer:tokenizer.kind=wordpiece"
@@ -112,8 +120,8 @@ PRETRAINING = (
         Flag("electric_objective", False, refused="leave it out: an ELECTRA is made, no Electric"),
         Flag("gen_weight", 1.0, "objective.guess_weight"),
         Flag("disc_weight", 50.0, "objective.detect_weight"),
-        Flag("mask_prob", 0.15, "objective.hide"),
-        Flag("learning_rate", 5e-4, "phase.rate", joint=True),
+        Flag("mask_prob", 0.15, "objective.mask_prob"),
+        Flag("learning_rate", 5e-4, "phase.learning_rate", joint=True),
         Flag("lr_decay_power", 1.0, "phase.schedule", joint=True),
         Flag("weight_decay_rate", 0.01, "optimizer.decay"),
         Flag("num_warmup_steps", 10_000, "phase.warmup", joint=True),
@@ -195,7 +203,13 @@ def _put_rates(values: Values, call: Call) -> None:
         rate, warmup = rate * steps / warmup, steps
     power = values.lr_decay_power
     schedule = {"kind": "linear"} if power == 1 else {"kind": "polynomial", "power": power}
-    phase = {"steps": steps, "batch": batch, "rate": rate, "warmup": warmup, "schedule": schedule | {"since": "start"}}
+    phase = {
+        "steps": steps,
+        "batch": batch,
+        "learning_rate": rate,
+        "warmup": warmup,
+        "schedule": schedule | {"since": "start"},
+    }
     for key, value in phase.items():
         call.put(f"phase.{key}", value)
 
@@ -221,8 +235,16 @@ def _network(values: Values) -> dict[str, Any]:
     return known | (QUICK_NETWORK if values.debug else {})
 
 
-GLUE = {"cola": "cola", "mrpc": "mrpc", "mnli": "mnli", "sst": "sst-2", "rte": "rte", "qnli": "qnli", "qqp": "qqp",
-        "sts": "sts-b"}  # fmt: skip
+GLUE = {
+    "cola": "cola",
+    "mrpc": "mrpc",
+    "mnli": "mnli",
+    "sst": "sst-2",
+    "rte": "rte",
+    "qnli": "qnli",
+    "qqp": "qqp",
+    "sts": "sts-b",
+}
 SQUAD = {"squad": "2.0", "squadv1": "1.1"}
 TASKS = (*GLUE, *SQUAD, "chunk")
 UNORDERED = ("mrpc", "sts")
@@ -247,7 +269,7 @@ FINETUNING = (
         Flag("model_hparam_overrides", {}, nothing="the model says it"),
         *idle("the model says it", "embedding_size:int vocab_size=30522"),
         Flag("do_lower_case", True, "tokenizer: tokenizer.lowercase", joint=True),
-        Flag("learning_rate", 1e-4, "rate", joint=True),
+        Flag("learning_rate", 1e-4, "learning_rate", joint=True),
         Flag("weight_decay_rate", 0.01, "optimizer.decay"),
         Flag("layerwise_lr_decay", 0.8, "layer_decay", joint=True),
         Flag("num_train_epochs", 3.0, "epochs", joint=True),
@@ -366,11 +388,19 @@ def _task(values: Values, task: str) -> dict[str, Any]:
     refuse = {"threshold": values.qa_na_threshold} if task == "squad" else {}
     if refuse and values.do_train:
         refuse["answerable_weight"] = values.answerable_weight
-    return {
-        "kind": "squad", "version": SQUAD[task], "length": length, "stride": values.doc_stride,
-        "longest_question": values.max_query_length, "n_best": values.n_best_size,
-        "longest_answer": values.max_answer_length,
-    } | (joint if values.joint_prediction else {"head": "independent", "search": "tops"}) | refuse  # fmt: skip
+    return (
+        {
+            "kind": "squad",
+            "version": SQUAD[task],
+            "length": length,
+            "stride": values.doc_stride,
+            "longest_question": values.max_query_length,
+            "n_best": values.n_best_size,
+            "longest_answer": values.max_answer_length,
+        }
+        | (joint if values.joint_prediction else {"head": "independent", "search": "tops"})
+        | refuse
+    )
 
 
 def _rates(values: Values, call: Call, task: str) -> None:
@@ -384,7 +414,7 @@ def _rates(values: Values, call: Call, task: str) -> None:
         "num_train_epochs": 10.0 if task in ("rte", "sts") else 2.0 if task in SQUAD else 3.0,
     }
     chosen = {key: values.of[key] if key in values.explicit else value for key, value in usual.items()}
-    call.put("rate", chosen["learning_rate"])
+    call.put("learning_rate", chosen["learning_rate"])
     call.put("layer_decay", chosen["layerwise_lr_decay"] if chosen["layerwise_lr_decay"] > 0 else 1.0)
     call.put("epochs", chosen["num_train_epochs"])
     call.set(f"epoch_steps=up schedule.kind=linear schedule.since=start {ADAM}")
@@ -431,12 +461,30 @@ def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict
 
 INSTEAD = {"flops_computation.py": "`ordsmed estimate RECIPE` counts floating-point operations"}
 PROGRAMS = (
-    Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records",
-            sets=RECORDS_SETS),
-    Program("build_openwebtext_pretraining_dataset.py", "the same of OpenWebText's archives", WEB, web,
-            "encode records", sets=RECORDS_SETS),
-    Program("run_pretraining.py", "pretrain an ELECTRA from records", PRETRAINING, pretraining, "pretrain",
-            sets="objective.kind=rtd objective.examples=given data=<encode> encode:tokenizer=<tokenizer> "
-            f"tokenizer:tokenizer.kind=wordpiece validate=0 phase.pack=false {ADAM}"),
+    Program(
+        "build_pretraining_dataset.py",
+        "records of ELECTRA's examples",
+        BUILDING,
+        building,
+        "encode records",
+        sets=RECORDS_SETS,
+    ),
+    Program(
+        "build_openwebtext_pretraining_dataset.py",
+        "the same of OpenWebText's archives",
+        WEB,
+        web,
+        "encode records",
+        sets=RECORDS_SETS,
+    ),
+    Program(
+        "run_pretraining.py",
+        "pretrain an ELECTRA from records",
+        PRETRAINING,
+        pretraining,
+        "pretrain",
+        sets="objective.kind=rtd objective.examples=given data=<encode> encode:tokenizer=<tokenizer> "
+        f"tokenizer:tokenizer.kind=wordpiece validate=0 phase.pack=false {ADAM}",
+    ),
     Program("run_finetuning.py", "fine-tune on a task of GLUE, SQuAD or chunks", FINETUNING, finetuning, "finetune"),
-)  # fmt: skip
+)

@@ -172,10 +172,10 @@ DATA = (
     ),
 )
 UPDATES = (
-    Flag("--max-update", 0, "phase.steps, phase.most_steps", joint=True),
+    Flag("--max-update", 0, "phase.steps, phase.max_steps", joint=True),
     Flag("--max-epoch", 0, "phase.epochs", joint=True),
     Flag("--clip-norm", 0.0, "clip"),
-    Flag("--lr", "0.25", "phase.rate", joint=True),
+    Flag("--lr", "0.25", "phase.learning_rate", joint=True),
     Flag("--optimizer", str, "optimizer.kind", joint=True),
     Flag("--adam-betas", "(0.9, 0.999)", "optimizer.betas", joint=True),
     Flag("--adam-eps", 1e-8, "optimizer.epsilon"),
@@ -218,12 +218,14 @@ CHECKPOINTS = (
         "--keep-best-checkpoints=-1 --best-checkpoint-metric=loss --maximize-best-checkpoint-metric=False",
     ),
     Flag("--checkpoint-suffix", "", nothing="checkpoints have names of their own"),
-    *idle(
-        "every rank writes and reads its part", "--checkpoint-shard-count=1 --load-checkpoint-on-all-dp-ranks=False"
+    *idle("every rank writes and reads its part", "--checkpoint-shard-count=1 --load-checkpoint-on-all-dp-ranks=False"),
+    Flag(
+        "--write-checkpoints-asynchronously",
+        False,
+        nothing="they are written while training continues",
+        also=("--save-async",),
     ),
-    Flag("--write-checkpoints-asynchronously", False, nothing="they are written while training continues",
-         also=("--save-async",)),
-)  # fmt: skip
+)
 MACHINES = (
     Flag("--distributed-world-size", 0, "--devices", joint=True),
     Flag("--ddp-backend", "pytorch_ddp", "layout.shard", joint=True, one_of=BACKENDS),
@@ -285,7 +287,7 @@ TRAINING = (
     *joint("objective.kind", "--task=translation --criterion=cross_entropy"),
     Flag("--sample-break-mode", "none", "objective.cut", by=BREAKS, one_of=tuple(BREAKS)),
     Flag("--tokens-per-sample", 1024, "phase.length"),
-    Flag("--mask-prob", 0.15, "objective.hide"),
+    Flag("--mask-prob", 0.15, "objective.mask_prob"),
     Flag("--leave-unmasked-prob", 0.1, "objective.keep"),
     Flag("--random-token-prob", 0.1, "objective.swap"),
     Flag("--mask-whole-words", False, "objective.unit", by={True: "word"}),
@@ -302,8 +304,13 @@ TRAINING = (
         "--classification-head-name:str --no-shuffle=False",
     ),
     Flag("--max-option-length", int, refused="leave it out: no head ranks options here"),
-    *NETWORK, *DATA, *UPDATES, *CHECKPOINTS, *MACHINES, *COMMON,
-)  # fmt: skip
+    *NETWORK,
+    *DATA,
+    *UPDATES,
+    *CHECKPOINTS,
+    *MACHINES,
+    *COMMON,
+)
 
 
 def training(values: Values, call: Call) -> None:
@@ -374,10 +381,10 @@ def _put_steps(values: Values, call: Call) -> None:
         raise UsageError("--max-update", "missing, as is --max-epoch", "one of them", "`--max-update 125000`")
     if values.max_epoch:
         call.put("phase.epochs", values.max_epoch / len(values.data.split(":")))  # epochs over one folder
-        call.put("phase.most_steps", values.max_update)
+        call.put("phase.max_steps", values.max_update)
     else:
         call.put("phase.steps", values.max_update)
-    call.put("phase.rate", rate)
+    call.put("phase.learning_rate", rate)
     call.put("phase.pack", values.sample_break_mode == "none")
     if values.warmup_init_lr > 0:
         raise UsageError("--warmup-init-lr", f"found {values.warmup_init_lr:g}", "0: a warm-up rises from 0")
@@ -546,12 +553,31 @@ INSTEAD = {
     "fairseq-score": "there are no encoders with decoders here",
 }
 PROGRAMS = (
-    Program("multiprocessing_bpe_encoder.py", "hands texts on to fairseq-preprocess", ENCODING, encoding, "tokenizer",
-            path="examples/roberta/multiprocessing_bpe_encoder.py"),
-    Program("fairseq-preprocess", "texts to tokens", PREPROCESSING, preprocessing, "encode", sets="corpus=<corpus> "
-            "corpus:source.kind=text corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0"),
-    Program("fairseq-train", "pretrain a RoBERTa", TRAINING, training, "pretrain",
-            sets="objective.kind=mlm objective.swap_from=text objective.over=row objective.rounding=chance "
-            "objective.signs=true"),
+    Program(
+        "multiprocessing_bpe_encoder.py",
+        "hands texts on to fairseq-preprocess",
+        ENCODING,
+        encoding,
+        "tokenizer",
+        path="examples/roberta/multiprocessing_bpe_encoder.py",
+    ),
+    Program(
+        "fairseq-preprocess",
+        "texts to tokens",
+        PREPROCESSING,
+        preprocessing,
+        "encode",
+        sets="corpus=<corpus> "
+        "corpus:source.kind=text corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0",
+    ),
+    Program(
+        "fairseq-train",
+        "pretrain a RoBERTa",
+        TRAINING,
+        training,
+        "pretrain",
+        sets="objective.kind=mlm objective.swap_from=text objective.over=row objective.rounding=chance "
+        "objective.signs=true",
+    ),
     Program("fairseq-hydra-train", "pretrain a RoBERTa by a YAML file", HYDRA, hydra, "pretrain"),
-)  # fmt: skip
+)

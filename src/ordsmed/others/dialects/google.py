@@ -42,7 +42,7 @@ RECORDS = (
     Flag("--do_whole_word_mask", False, "unit", joint=True),
     Flag("--max_seq_length", 128, "--length"),
     Flag("--max_predictions_per_seq", 20, "most", joint=True),
-    Flag("--masked_lm_prob", 0.15, "hide", joint=True),
+    Flag("--masked_lm_prob", 0.15, "mask_prob", joint=True),
     Flag("--short_seq_prob", 0.1, "short", joint=True),
     Flag("--dupe_factor", 10, "--times"),
     Flag("--random_seed", 12345, "--seed"),
@@ -50,7 +50,7 @@ RECORDS = (
 
 
 def records(values: Values, call: Call) -> None:
-    how = [f"hide={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
+    how = [f"mask_prob={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
     how += [f"short={values.short_seq_prob:g}", *["unit=word"] * values.do_whole_word_mask]
     names = listed(values.output_file)
     call.writes = names[0]
@@ -79,7 +79,7 @@ PRETRAINING = (
     Flag("--do_eval", False, "encode: validation_records", joint=True),
     Flag("--train_batch_size", 32, "phase.batch"),
     *joint("validation_rows", "--eval_batch_size=8 --max_eval_steps=100"),
-    Flag("--learning_rate", 5e-5, "phase.rate"),
+    Flag("--learning_rate", 5e-5, "phase.learning_rate"),
     Flag("--num_train_steps", 100_000, "phase.steps"),
     Flag("--num_warmup_steps", 10_000, "phase.warmup"),
     Flag("--save_checkpoints_steps", 1000, "save"),
@@ -112,7 +112,7 @@ def pretraining(values: Values, call: Call) -> None:
         call.after.append(lambda: leave_validation(Path(values.output_dir)))
 
 
-ADAM = "optimizer.kind=adamw optimizer.flavour=bert optimizer.epsilon=1e-6 optimizer.decay=0.01"
+ADAM = "optimizer.kind=adamw optimizer.variant=bert optimizer.epsilon=1e-6 optimizer.decay=0.01"
 
 
 def _files(name: str) -> list[str]:
@@ -123,11 +123,17 @@ def _files(name: str) -> list[str]:
 
 def leave_validation(folder: Path) -> None:
     last = [line for line in files.read_lines(folder / "metrics.jsonl") if "validation" in line][-1]
-    _write_results(folder, {
-        "global_step": last["step"], "loss": last["validation"], "masked_lm_accuracy": last["mlm_right"],
-        "masked_lm_loss": last["mlm"], "next_sentence_accuracy": last["pair_right"],
-        "next_sentence_loss": last["pair"],
-    })  # fmt: skip
+    _write_results(
+        folder,
+        {
+            "global_step": last["step"],
+            "loss": last["validation"],
+            "masked_lm_accuracy": last["mlm_right"],
+            "masked_lm_loss": last["mlm"],
+            "next_sentence_accuracy": last["pair_right"],
+            "next_sentence_loss": last["pair"],
+        },
+    )
 
 
 def _write_results(folder: Path, results: dict[str, Any]) -> None:
@@ -152,7 +158,7 @@ LEARNING = (
     Flag("--do_predict", False, "predict", joint=True),
     Flag("--train_batch_size", 32, "batch"),
     Flag("--predict_batch_size", 8, nothing=FITS),
-    Flag("--learning_rate", 5e-5, "rate"),
+    Flag("--learning_rate", 5e-5, "learning_rate"),
     Flag("--num_train_epochs", 3.0, "epochs"),
     Flag("--warmup_proportion", 0.1, "warmup"),
     Flag("--save_checkpoints_steps", 1000, "save"),
@@ -316,14 +322,42 @@ INSTEAD = {
     "run_classifier_with_tfhub.py": "`run_classifier.py`, with a checkpoint's folder in place of a module of TF Hub",
 }
 PROGRAMS = (
-    Program("create_pretraining_data.py", "records of BERT's examples", RECORDS, records, "encode records", absl=True,
-            sets="corpus:source.kind=text corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 "
-            "encode:corpus=<corpus> encode:tokenizer=<tokenizer> tokenizer:tokenizer.kind=wordpiece"),
-    Program("run_pretraining.py", "pretrain a BERT from records", PRETRAINING, pretraining, "pretrain", absl=True,
-            sets="objective.kind=mlm_nsp objective.examples=masked data=<encode> validate=0 phase.pack=false "
-            f"phase.schedule.kind=linear phase.schedule.since=jump {ADAM}"),
-    Program("run_classifier.py", "fine-tune on a task of GLUE, and predict", CLASSES, classes, "finetune", absl=True,
-            sets="task.kind=classify"),
-    Program("run_squad.py", "fine-tune on SQuAD, and predict", QUESTIONS, questions, "finetune", absl=True,
-            sets="task.kind=squad task.search=tops"),
-)  # fmt: skip
+    Program(
+        "create_pretraining_data.py",
+        "records of BERT's examples",
+        RECORDS,
+        records,
+        "encode records",
+        absl=True,
+        sets="corpus:source.kind=text corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 "
+        "encode:corpus=<corpus> encode:tokenizer=<tokenizer> tokenizer:tokenizer.kind=wordpiece",
+    ),
+    Program(
+        "run_pretraining.py",
+        "pretrain a BERT from records",
+        PRETRAINING,
+        pretraining,
+        "pretrain",
+        absl=True,
+        sets="objective.kind=mlm_nsp objective.examples=masked data=<encode> validate=0 phase.pack=false "
+        f"phase.schedule.kind=linear phase.schedule.since=jump {ADAM}",
+    ),
+    Program(
+        "run_classifier.py",
+        "fine-tune on a task of GLUE, and predict",
+        CLASSES,
+        classes,
+        "finetune",
+        absl=True,
+        sets="task.kind=classify",
+    ),
+    Program(
+        "run_squad.py",
+        "fine-tune on SQuAD, and predict",
+        QUESTIONS,
+        questions,
+        "finetune",
+        absl=True,
+        sets="task.kind=squad task.search=tops",
+    ),
+)

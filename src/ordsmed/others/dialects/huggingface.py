@@ -37,10 +37,16 @@ from ordsmed.weights import foreign
 FETCHED = {  # data sets of the hub that `ordsmed fetch` downloads: their training and validation files
     "squad": ("squad/train-v1.1.json", "squad/dev-v1.1.json"),
     "squad_v2": ("squad/train-v2.0.json", "squad/dev-v2.0.json"),
-    **{f"wikitext {name}-v1": (f"wikitext/{name}/wiki.train.{end}", f"wikitext/{name}/wiki.valid.{end}")
-       for name, end in (("wikitext-2-raw", "raw"), ("wikitext-103-raw", "raw"), ("wikitext-2", "tokens"),
-                         ("wikitext-103", "tokens"))},
-}  # fmt: skip
+    **{
+        f"wikitext {name}-v1": (f"wikitext/{name}/wiki.train.{end}", f"wikitext/{name}/wiki.valid.{end}")
+        for name, end in (
+            ("wikitext-2-raw", "raw"),
+            ("wikitext-103-raw", "raw"),
+            ("wikitext-2", "tokens"),
+            ("wikitext-103", "tokens"),
+        )
+    },
+}
 ALL = 10**9  # more than the rows of any validation file; the original validates on all rows
 LONGEST = 1024  # tokens per row if the tokenizer has no limit, as in the original
 LONGEST_OF_WORDS = 512  # tokens per row of token classification; longer sentences are read in windows
@@ -48,8 +54,13 @@ NO_LIMIT = 10**9
 ADAMS = ("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused")
 OPTIMIZERS = {**dict.fromkeys(ADAMS, "adamw"), "adagrad": "adagrad", "stable_adamw": "stableadamw"}
 GLUE_NAMES = {"sst2": "sst-2", "stsb": "sts-b"}
-NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "squared_error": "mse", "exact": "exact_match",
-         "validation": "loss"}  # fmt: skip
+NAMES = {
+    "matthews": "matthews_correlation",
+    "spearman": "spearmanr",
+    "squared_error": "mse",
+    "exact": "exact_match",
+    "validation": "loss",
+}
 COMBINED = ("mrpc", "qqp", "sts-b")  # tasks for which the original also reports the mean of the two scores
 NETWORK = "nothing is fetched from the network"
 AFAR = idle("nothing is debugged from afar", "--server_ip= --server_port=")
@@ -65,10 +76,14 @@ MODELS = (
     Flag("--model_revision", "main", refused="name the folder of that revision"),
     Flag("--use_fast_tokenizer", True, nothing="there is one kind of tokenizer"),
     Flag("--trust_remote_code", False, nothing="no code of a model's folder is run"),
-    Flag("--dtype", "float32", refused="leave it out: weights are kept in fp32; --bf16 computes in 16 bits",
-         also=("--torch_dtype",)),
+    Flag(
+        "--dtype",
+        "float32",
+        refused="leave it out: weights are kept in fp32; --bf16 computes in 16 bits",
+        also=("--torch_dtype",),
+    ),
     Flag("--low_cpu_mem_usage", False, nothing="weights are read one by one"),
-)  # fmt: skip
+)
 SAMPLES = "name a file with fewer: `head -n 1000`"
 DATA = (
     Flag("--overwrite_cache", False, nothing="other files, flags or tokenizers have folders of their own"),
@@ -90,7 +105,7 @@ TEXTS = (
 )
 MASKED = (
     Flag("--max_seq_length", int, "phase.length", joint=True),
-    Flag("--mlm_probability", 0.15, "objective.hide"),
+    Flag("--mlm_probability", 0.15, "objective.mask_prob"),
     Flag("--line_by_line", False, "corpus: source.apart", joint=True),
     *TEXTS,
 )
@@ -99,7 +114,7 @@ OLD = (  # the program that was later split into run_mlm.py and run_clm.py
     *joint("corpus: source", "--train_data_file:str --train_data_files:str"),
     Flag("--eval_data_file", str, "corpus: given.validation", joint=True),
     Flag("--mlm", False, "objective.kind", joint=True),
-    Flag("--mlm_probability", 0.15, "objective.hide", needs="--mlm"),
+    Flag("--mlm_probability", 0.15, "objective.mask_prob", needs="--mlm"),
     Flag("--whole_word_mask", False, "objective.unit", by={True: "word"}, needs="--mlm"),
     Flag("--line_by_line", False, "corpus: source.apart", joint=True),
     Flag("--block_size", -1, "phase.length", joint=True),
@@ -116,8 +131,14 @@ OLD = (  # the program that was later split into run_mlm.py and run_clm.py
     *DATA,
     *trainer.arguments("phase.", "validate"),
 )
-OLDER_USUAL = {"--per_device_train_batch_size": 4, "--num_train_epochs": 1.0, "--logging_steps": 50.0,
-               "--save_steps": 50.0, "--model_name_or_path": "bert-base-cased", "--model_type": "bert"}  # fmt: skip
+OLDER_USUAL = {
+    "--per_device_train_batch_size": 4,
+    "--num_train_epochs": 1.0,
+    "--logging_steps": 50.0,
+    "--save_steps": 50.0,
+    "--model_name_or_path": "bert-base-cased",
+    "--model_type": "bert",
+}
 OLDER_TYPES = ("bert", "roberta", "distilbert", "camembert", "gpt2", "openai-gpt")
 OLDER = (
     *(
@@ -335,8 +356,12 @@ def _put_start(values: Values, call: Call) -> None:
 
 def _family(kind: str) -> str:
     families = {name: menu.load("models", name) for name in menu.entries("models")}
-    known = {type_name: name for name, family in families.items() if hasattr(family, "hugging_face")
-             for type_name in (family.model_type, *family.other_types)}  # fmt: skip
+    known = {
+        type_name: name
+        for name, family in families.items()
+        if hasattr(family, "hugging_face")
+        for type_name in (family.model_type, *family.other_types)
+    }
     if kind not in known:
         raise UsageError("--model_type", f"found {kind}", f"one of {', '.join(sorted(known))}", nearest(kind, known))
     return known[kind]
@@ -817,23 +842,80 @@ INSTEAD = {
     "run_swag.py": "no head ranks options here",
 }
 PROGRAMS = (
-    Program("run_mlm.py", "pretrain on masked words of texts", MASKED, masked, "pretrain", fields=True,
-            path="language-modeling/run_mlm.py"),
-    Program("run_clm.py", "pretrain on the next word of texts", CAUSAL, causal, "pretrain", fields=True,
-            path="language-modeling/run_clm.py"),
-    Program("run_language_modeling.py", "pretrain on masked words, or on the next one", OLD, before_mlm,
-            "pretrain", fields=True, path="legacy/run_language_modeling.py",
-            also=("run_language_modeling.py", "language-modeling/run_language_modeling.py")),
-    Program("run_lm_finetuning.py", "the same, as it was at first", OLDER,
-            functools.partial(before_mlm, results="eval_results.txt"), "pretrain", fields=True),
-    Program("run_glue.py", "fine-tune on a task of GLUE or a table of texts, and predict", CLASSES, classes, "finetune",
-            sets="task.kind=classify", fields=True, path="text-classification/run_glue.py"),
-    Program("run_xnli.py", "fine-tune on XNLI in one of its languages, and predict", ENTAILED, entailed, "finetune",
-            sets="task.kind=classify task.name=xnli", fields=True, path="text-classification/run_xnli.py"),
-    Program("run_qa.py", "fine-tune on questions about texts, and predict", QUESTIONS, questions, "finetune",
-            fields=True, sets="task.kind=squad task.search=tops task.overlap=true",
-            path="question-answering/run_qa.py"),
-    Program("run_ner.py", "fine-tune on tags of words, and predict", WORDS, words, "finetune", fields=True,
-            sets="task.kind=tag task.column=-1",
-            path="token-classification/run_ner.py"),
-)  # fmt: skip
+    Program(
+        "run_mlm.py",
+        "pretrain on masked words of texts",
+        MASKED,
+        masked,
+        "pretrain",
+        fields=True,
+        path="language-modeling/run_mlm.py",
+    ),
+    Program(
+        "run_clm.py",
+        "pretrain on the next word of texts",
+        CAUSAL,
+        causal,
+        "pretrain",
+        fields=True,
+        path="language-modeling/run_clm.py",
+    ),
+    Program(
+        "run_language_modeling.py",
+        "pretrain on masked words, or on the next one",
+        OLD,
+        before_mlm,
+        "pretrain",
+        fields=True,
+        path="legacy/run_language_modeling.py",
+        also=("run_language_modeling.py", "language-modeling/run_language_modeling.py"),
+    ),
+    Program(
+        "run_lm_finetuning.py",
+        "the same, as it was at first",
+        OLDER,
+        functools.partial(before_mlm, results="eval_results.txt"),
+        "pretrain",
+        fields=True,
+    ),
+    Program(
+        "run_glue.py",
+        "fine-tune on a task of GLUE or a table of texts, and predict",
+        CLASSES,
+        classes,
+        "finetune",
+        sets="task.kind=classify",
+        fields=True,
+        path="text-classification/run_glue.py",
+    ),
+    Program(
+        "run_xnli.py",
+        "fine-tune on XNLI in one of its languages, and predict",
+        ENTAILED,
+        entailed,
+        "finetune",
+        sets="task.kind=classify task.name=xnli",
+        fields=True,
+        path="text-classification/run_xnli.py",
+    ),
+    Program(
+        "run_qa.py",
+        "fine-tune on questions about texts, and predict",
+        QUESTIONS,
+        questions,
+        "finetune",
+        fields=True,
+        sets="task.kind=squad task.search=tops task.overlap=true",
+        path="question-answering/run_qa.py",
+    ),
+    Program(
+        "run_ner.py",
+        "fine-tune on tags of words, and predict",
+        WORDS,
+        words,
+        "finetune",
+        fields=True,
+        sets="task.kind=tag task.column=-1",
+        path="token-classification/run_ner.py",
+    ),
+)

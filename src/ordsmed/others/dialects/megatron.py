@@ -60,9 +60,14 @@ PRECISION = (
 TRAINING = (
     Flag("--batch-size", 4, "phase.batch", joint=True),
     Flag("--train-iters", 1_000_000, "phase.steps"),
-    Flag("--lr", 1e-4, "phase.rate"),
-    Flag("--lr-decay-style", "linear", "phase.schedule", joint=True,
-         one_of=("constant", "linear", "cosine", "exponential")),
+    Flag("--lr", 1e-4, "phase.learning_rate"),
+    Flag(
+        "--lr-decay-style",
+        "linear",
+        "phase.schedule",
+        joint=True,
+        one_of=("constant", "linear", "cosine", "exponential"),
+    ),
     Flag("--lr-decay-iters", int, "phase.schedule", joint=True),
     Flag("--warmup", 0.01, "phase.warmup", joint=True),
     Flag("--weight-decay", 0.01, "optimizer.decay"),
@@ -75,19 +80,24 @@ TRAINING = (
     Flag("--save", str, "out", joint=True),
     Flag("--save-interval", 5000, "save"),
     *joint("init", "--load:str --finetune=False --no-load-optim=False"),
-    Flag("--no-save-optim", False,
-         nothing="checkpoints hold all of a run: a resumed one is the same to the last bit"),
+    Flag("--no-save-optim", False, nothing="checkpoints hold all of a run: a resumed one is the same to the last bit"),
     *idle("draws follow from the seed and the step", "--no-save-rng=False --no-load-rng=False"),
     Flag("--resume-dataloader", False, nothing="a run continues with the next rows by itself"),
     *joint("objective.separate", "--reset-position-ids=False --reset-attention-mask=False"),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
     Flag("USE_TORCH_DDP", False, "layout.overlap", explicit=True),
-    Flag("--DDP-impl", "local", "layout.overlap", by={"torch": True, "local": False}, explicit=True,
-         one_of=("local", "torch")),
+    Flag(
+        "--DDP-impl",
+        "local",
+        "layout.overlap",
+        by={"torch": True, "local": False},
+        explicit=True,
+        one_of=("local", "torch"),
+    ),
     Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
     Flag("--model-parallel-size", 1, "layout.tensor"),
     Flag("ORDSMED_EXPORT", False, "iter_N/mp_rank_NN/model_optim_rng.pt in --save", joint=True),
-)  # fmt: skip
+)
 VALIDATION = (
     *joint("validation_rows", "--eval-iters=100 --eval-batch-size:int"),
     Flag("--eval-interval", 1000, "validate"),
@@ -120,7 +130,7 @@ DATA = (
 )
 
 
-BERT = "model.kind=bert objective.kind=mlm_nsp objective.short=0.01 objective.hide=0.15 phase.pack=false"
+BERT = "model.kind=bert objective.kind=mlm_nsp objective.short=0.01 objective.mask_prob=0.15 phase.pack=false"
 GPT2 = "model.kind=gpt2 model.positions_initializer_std=0.02 model.deep=true objective.kind=clm"
 
 
@@ -271,8 +281,12 @@ def _weights(model: str, flag: str) -> str:
     if not flag or not kind_of_folder(Path(model)).run:
         return model
     if not (weights := Path(model) / "weights").is_dir():
-        raise UsageError(flag, f"found with {model}, a run that is not done", "one that is",
-                         "let it end, or `ordsmed export` what it has for --load")  # fmt: skip
+        raise UsageError(
+            flag,
+            f"found with {model}, a run that is not done",
+            "one that is",
+            "let it end, or `ordsmed export` what it has for --load",
+        )
     return str(weights)
 
 
@@ -297,8 +311,9 @@ def _data(values: Values, call: Call, sentences: bool) -> None:
             call.put("encode: validation_records", values.valid_data)
         reason = "for TFRecords, which hold ids"
         call.note_idle(values, f"{reason}; `ordsmed evaluate` asks about a file of them later", "--test-data")
-        call.note_idle(values, reason, "--text-key", "--eval-text-key", "--split", "--presplit-sentences",
-                       "--max-preds-per-seq")  # fmt: skip
+        call.note_idle(
+            values, reason, "--text-key", "--eval-text-key", "--split", "--presplit-sentences", "--max-preds-per-seq"
+        )
     else:
         _corpus(values, call, sentences)
     _tokenizer(values, call)
@@ -355,10 +370,19 @@ def _of_their_file(name: str, key: str) -> Table | None:
     except (SyntaxError, ValueError) as error:
         remedy = f"mend it, or name corpora in {ALIASES}"
         raise UsageError(str(THEIR_ALIASES), f"is no Python ({error})", remedy) from None
-    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
-              and "NAMED_CORPORA" in map(ast.unparse, node.targets)]  # fmt: skip
-    classes = {key.value: kind.id for table in listed for key, kind in zip(table.keys, table.values, strict=True)
-               if isinstance(key, ast.Constant) and isinstance(kind, ast.Name)}  # fmt: skip
+    listed = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Dict)
+        and "NAMED_CORPORA" in map(ast.unparse, node.targets)
+    ]
+    classes = {
+        key.value: kind.id
+        for table in listed
+        for key, kind in zip(table.keys, table.values, strict=True)
+        if isinstance(key, ast.Constant) and isinstance(kind, ast.Name)
+    }
     source = {"kind": "jsonl", "path": "", "text_key": key}
     for kind in (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == classes.get(name)):
         for node in ast.walk(kind):
@@ -544,8 +568,11 @@ def evaluation(values: Values, call: Call) -> None:
     if values.says("--seq-length") and kind != "cloze":
         probe["window"] = values.seq_length
     _ask(values, call, values.model_path, probe)
-    read = {"wikitext": ("--overlapping-eval", "--seq-length"), "cloze": ("--text-key",),
-            "perplexity": ("--eval-iters", "--seq-length", "--text-key")}  # fmt: skip
+    read = {
+        "wikitext": ("--overlapping-eval", "--seq-length"),
+        "cloze": ("--text-key",),
+        "perplexity": ("--eval-iters", "--seq-length", "--text-key"),
+    }
     unread = [flag for flags in read.values() for flag in flags if flag not in read[kind]]
     call.note_idle(values, f"for {kind}", *dict.fromkeys(unread))
     if values.says("--batch-size") and kind != "perplexity":
@@ -596,8 +623,12 @@ def directly(values: Values, call: Call) -> None:
     if values.cloze_eval:
         call.note_idle(values, "for cloze", "--overlapping-eval", "--seq-length")
     else:
-        probe = {"kind": "wikitext", "files": values.valid_data[:1], "overlap": values.overlapping_eval,
-                 "window": values.seq_length}  # fmt: skip
+        probe = {
+            "kind": "wikitext",
+            "files": values.valid_data[:1],
+            "overlap": values.overlapping_eval,
+            "window": values.seq_length,
+        }
     _ask(values, call, model, probe)
 
 
@@ -607,8 +638,9 @@ def print_result(model: str, probe: Table) -> None:
     settings_of_probe = {key: value for key, value in probe.items() if key not in ("kind", "files")}.items()
     paths = (Origin.of(model).folder / "scores").glob(f"{probe['kind']}-*.json")
     tables = [files.read_table(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime)]
-    results = [table for table in tables
-               if table["files"] == probe["files"] and settings_of_probe <= table["settings"].items()]  # fmt: skip
+    results = [
+        table for table in tables if table["files"] == probe["files"] and settings_of_probe <= table["settings"].items()
+    ]
     text = result_line(probe["kind"], results[-1])
     print("-" * (len(text) + 1), text, "-" * (len(text) + 1), sep="\n")
 
@@ -687,10 +719,16 @@ def generation(values: Values, call: Call) -> None:
 PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OF_EVALUATION, *OF_GENERATION)
 OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # GPT-2's code does not read these
 WRITING = tuple(
-    replace(flag, goes="", by=None,
-            nothing=f"GPT-2 has its own, as in their code; `model.{OF_BERT[flag.name]}=N` behind the flags")
-    if flag.name in OF_BERT else flag for flag in PRETRAINING
-)  # fmt: skip
+    replace(
+        flag,
+        goes="",
+        by=None,
+        nothing=f"GPT-2 has its own, as in their code; `model.{OF_BERT[flag.name]}=N` behind the flags",
+    )
+    if flag.name in OF_BERT
+    else flag
+    for flag in PRETRAINING
+)
 PRESPLIT = (
     Flag("input", str, "FILE", joint=True, required=True),
     Flag("output", str, "OUT", joint=True, required=True),
@@ -713,8 +751,15 @@ def split(values: Values, call: Call) -> None:
     if len(test) > 1:
         wanted = "a share for dev.json, and one for test.json"
         raise UsageError("--test_percent", f"found {len(test) + 1} numbers", wanted)
-    call.words = [*values.input_files, values.output_dir, "--dev", f"{dev:g}", "--test", f"{test[0] if test else 0:g}",
-                  "--anew"]  # fmt: skip
+    call.words = [
+        *values.input_files,
+        values.output_dir,
+        "--dev",
+        f"{dev:g}",
+        "--test",
+        f"{test[0] if test else 0:g}",
+        "--anew",
+    ]
     if dev + sum(test) >= 1:
         found_share = f"found {dev + sum(test):g} in all"
         raise UsageError("--test_percent", found_share, "less than 1", "say shares, such as 0.05")
@@ -723,12 +768,30 @@ def split(values: Values, call: Call) -> None:
 PROGRAMS = (
     Program("pretrain_bert.py", "pretrain a BERT with pairs", PRETRAINING, pretrain_bert, "pretrain", sets=BERT),
     Program("pretrain_gpt2.py", "pretrain a GPT-2", WRITING, pretrain_gpt2, "pretrain", sets=GPT2),
-    Program("run_gpt2_eval.py", "WikiText, LAMBADA or any text's perplexity", EVALUATION, evaluation, "evaluate",
-            "scripts/run_gpt2_eval.py"),
+    Program(
+        "run_gpt2_eval.py",
+        "WikiText, LAMBADA or any text's perplexity",
+        EVALUATION,
+        evaluation,
+        "evaluate",
+        "scripts/run_gpt2_eval.py",
+    ),
     Program("evaluate_gpt2.py", "WikiText or LAMBADA, as run_gpt2_eval.py calls it", DIRECTLY, directly, "evaluate"),
     Program("generate_samples.py", "a GPT-2 goes on with texts", GENERATION, generation, "generate"),
-    Program("presplit_sentences_json.py", "JSON lines with a sentence a line of their text", PRESPLIT, presplit,
-            "corpus presplit", "scripts/presplit_sentences_json.py"),
-    Program("split_json.py", "fixed train, dev and test files of JSON lines", SPLIT, split, "corpus split",
-            "scripts/split_json.py"),
-)  # fmt: skip
+    Program(
+        "presplit_sentences_json.py",
+        "JSON lines with a sentence a line of their text",
+        PRESPLIT,
+        presplit,
+        "corpus presplit",
+        "scripts/presplit_sentences_json.py",
+    ),
+    Program(
+        "split_json.py",
+        "fixed train, dev and test files of JSON lines",
+        SPLIT,
+        split,
+        "corpus split",
+        "scripts/split_json.py",
+    ),
+)

@@ -40,12 +40,12 @@ PRETRAINING = (
     Flag("--vocab_file", "vocab/vocab.txt", "encode: tokenizer"),
     Flag("--results_dir", "results", "out", joint=True),
     Flag("--max_seq_length", 128, "phase.length"),
-    Flag("--mask_prob", 0.15, "objective.hide"),
+    Flag("--mask_prob", 0.15, "objective.mask_prob"),
     Flag("--disc_weight", 50.0, "objective.detect_weight"),
     Flag("--gen_weight", 1.0, "objective.guess_weight"),
     Flag("--generator_hidden_size", 0.25, "objective.generator", joint=True),
     *joint("phase.batch", "--train_batch_size=128 --gradient_accumulation_steps=1"),
-    Flag("--learning_rate", 5e-4, "phase.rate"),
+    Flag("--learning_rate", 5e-4, "phase.learning_rate"),
     Flag("--num_train_steps", 1_000_000, "phase.steps"),
     Flag("--num_warmup_steps", 10_000, "phase.warmup"),
     *joint("phase.schedule", "--lr_decay_power=0.5 --end_lr=0.0"),
@@ -175,8 +175,12 @@ def _logged_pretraining(values: Values, folder: Path) -> Iterator[Logged]:
 
 
 def _means(window: Window) -> dict[str, float]:
-    return {"train_perf": window.rate, "total_loss": window.mean("loss"), "masked_lm_loss": window.mean("guess"),
-            "disc_loss": window.mean("detect")}  # fmt: skip
+    return {
+        "train_perf": window.rate,
+        "total_loss": window.mean("loss"),
+        "masked_lm_loss": window.mean("guess"),
+        "disc_loss": window.mean("detect"),
+    }
 
 
 def _teller(every: int) -> Callable[[dllogger.Line], list[str]]:
@@ -237,7 +241,7 @@ def _steps(values: Values, call: Call) -> None:
         call.put("optimizer.kind", "lamb")
         call.put("optimizer.adapt", "matrices" if values.skip_adaptive else "all")
     else:
-        call.set("optimizer.kind=adamw optimizer.flavour=keras")
+        call.set("optimizer.kind=adamw optimizer.variant=keras")
         call.note_idle(values, "with adam", "--skip_adaptive")
     call.put("optimizer.betas", [values.opt_beta_1, values.opt_beta_2])
 
@@ -293,7 +297,7 @@ SQUAD = (
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
     Flag("--train_batch_size", 32, "batch", joint=True),
     Flag("--gradient_accumulation_steps", 1, nothing="the original reads it nowhere: each batch is a step"),
-    Flag("--learning_rate", 1e-4, "rate"),
+    Flag("--learning_rate", 1e-4, "learning_rate"),
     Flag("--num_train_epochs", 3.0, "epochs"),
     Flag("--max_steps", -1, "steps", by=positive),
     Flag("--warmup_proportion", 0.1, "warmup"),
@@ -342,7 +346,7 @@ def squad(values: Values, call: Call) -> None:
         call.put("task.dev", _file(values, "dev", values.predict_file, version))
     call.put("batch", values.train_batch_size * values.place.world)
     call.put("layout.micro", values.train_batch_size)
-    call.set("epoch_steps=down course=epochs optimizer.kind=adamw optimizer.flavour=keras optimizer.epsilon=1e-6")
+    call.set("epoch_steps=down course=epochs optimizer.kind=adamw optimizer.variant=keras optimizer.epsilon=1e-6")
     _put_tf32(values, call)
     if values.amp:
         call.put("layout.reduce", "fp16")
@@ -610,8 +614,12 @@ def _by_version(place: Path) -> None:
 
 def _formatting(values: Values, call: Call, home: Path) -> None:
     if values.dataset not in ("wikicorpus_en", "bookscorpus"):
-        raise UsageError("--dataset", f"found {values.dataset} with text_formatting", "wikicorpus_en or bookscorpus",
-                         "`ordsmed corpus wikipedia source.path=DUMP out=FOLDER` reads other languages")  # fmt: skip
+        raise UsageError(
+            "--dataset",
+            f"found {values.dataset} with text_formatting",
+            "wikicorpus_en or bookscorpus",
+            "`ordsmed corpus wikipedia source.path=DUMP out=FOLDER` reads other languages",
+        )
     call.verb = "corpus"
     if values.dataset == "bookscorpus":
         call.put("source", {"kind": "books", "path": str(home / "download" / "bookscorpus"), "broken": "skip"})
@@ -638,12 +646,25 @@ def _sharding(values: Values, call: Call, home: Path) -> None:
         raise UsageError("--dataset", f"found {values.dataset} with sharding", f"wikicorpus_en, bookscorpus or {BOTH}")
     sources = values.input_files.split(",") if values.input_files else [str(_formatted(home, name)) for name in names]
     if wrong := next((path for path in sources if Path(path).is_file()), None):
-        raise UsageError("--input_files", f"found {wrong}, a file", "folders of corpora",
-                         "`ordsmed corpus folder source.path=TEXTS out=FOLDER` makes one")  # fmt: skip
+        raise UsageError(
+            "--input_files",
+            f"found {wrong}, a file",
+            "folders of corpora",
+            "`ordsmed corpus folder source.path=TEXTS out=FOLDER` makes one",
+        )
     out = _sharded(values, home)
     call.verb = "corpus shards"
-    call.words = [*sources, str(out / "shards"), "--train", str(values.n_training_shards), "--test",
-                  str(values.n_test_shards), "--fraction", str(values.fraction_test_set), "--anew"]  # fmt: skip
+    call.words = [
+        *sources,
+        str(out / "shards"),
+        "--train",
+        str(values.n_training_shards),
+        "--test",
+        str(values.n_test_shards),
+        "--fraction",
+        str(values.fraction_test_set),
+        "--anew",
+    ]
     call.after.append(lambda: _by_side(out))
 
 
@@ -752,20 +773,56 @@ def bench_squad(values: Values, call: Call) -> None:
 
 ALSO = {"inference.py": "run_inference.py", "inference": "run_inference.py"}  # names in the original's documentation
 PROGRAMS = (
-    Program("run_pretraining.py", "pretrain an ELECTRA from records, a phase a call", PRETRAINING, pretraining,
-            "pretrain", sets="model.kind=electra objective.kind=rtd objective.examples=given data=<encode> validate=0 "
-            "phase.pack=false optimizer.epsilon=1e-6"),
-    Program("run_tf_squad.py", "fine-tune an ELECTRA on SQuAD, and predict", SQUAD, squad, "finetune",
-            sets="task.kind=squad"),
+    Program(
+        "run_pretraining.py",
+        "pretrain an ELECTRA from records, a phase a call",
+        PRETRAINING,
+        pretraining,
+        "pretrain",
+        sets="model.kind=electra objective.kind=rtd objective.examples=given data=<encode> validate=0 "
+        "phase.pack=false optimizer.epsilon=1e-6",
+    ),
+    Program(
+        "run_tf_squad.py",
+        "fine-tune an ELECTRA on SQuAD, and predict",
+        SQUAD,
+        squad,
+        "finetune",
+        sets="task.kind=squad",
+    ),
     Program("run_inference.py", "answer one question", INFERENCE, inference, "answer", sets="task.kind=squad"),
-    Program("postprocess_pretrained_ckpt.py", "the discriminator for Hugging Face", POSTPROCESSING, postprocessing,
-            "export"),
-    Program("build_pretraining_dataset.py", "records of ELECTRA's examples", BUILDING, building, "encode records",
-            "data/build_pretraining_dataset.py"),
-    Program("dataPrep.py", "a step of data: fetch, format, share out, write records", PREPARATION, preparation,
-            path="data/dataPrep.py"),
-    Program("benchmark_pretraining.sh", "rows a second of both phases", BENCH_PRETRAINING, bench_pretraining, "bench",
-            "scripts/benchmark_pretraining.sh"),
-    Program("benchmark_squad.sh", "examples a second on SQuAD, learning or asked", BENCH_SQUAD, bench_squad, "bench",
-            "scripts/benchmark_squad.sh"),
-)  # fmt: skip
+    Program(
+        "postprocess_pretrained_ckpt.py", "the discriminator for Hugging Face", POSTPROCESSING, postprocessing, "export"
+    ),
+    Program(
+        "build_pretraining_dataset.py",
+        "records of ELECTRA's examples",
+        BUILDING,
+        building,
+        "encode records",
+        "data/build_pretraining_dataset.py",
+    ),
+    Program(
+        "dataPrep.py",
+        "a step of data: fetch, format, share out, write records",
+        PREPARATION,
+        preparation,
+        path="data/dataPrep.py",
+    ),
+    Program(
+        "benchmark_pretraining.sh",
+        "rows a second of both phases",
+        BENCH_PRETRAINING,
+        bench_pretraining,
+        "bench",
+        "scripts/benchmark_pretraining.sh",
+    ),
+    Program(
+        "benchmark_squad.sh",
+        "examples a second on SQuAD, learning or asked",
+        BENCH_SQUAD,
+        bench_squad,
+        "bench",
+        "scripts/benchmark_squad.sh",
+    ),
+)

@@ -76,8 +76,14 @@ def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
     last, lines = max(entry.seconds for entry in logged), []
     for step, data, seconds in logged:
         stamp = ended - last + seconds
-        line = {"timestamp": str(stamp), "datetime": str(datetime.fromtimestamp(stamp)), "elapsedtime": str(seconds),
-                "type": "LOG", "step": step, "data": data}  # fmt: skip
+        line = {
+            "timestamp": str(stamp),
+            "datetime": str(datetime.fromtimestamp(stamp)),
+            "elapsedtime": str(seconds),
+            "type": "LOG",
+            "step": step,
+            "data": data,
+        }
         lines.append(f"DLLL {json.dumps(line)}\n")
         if not step:  # scripts read summaries from the saved console output
             print(spoken("", data, stamp), flush=True)

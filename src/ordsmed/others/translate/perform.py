@@ -61,7 +61,7 @@ def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path
         if name in (*MADE, *TRAININGS):
             table = {"out": str(place / name), **table}  # default output folder
         if name == "encode":
-            table = {"most_unknown": 1.0, **table}  # unknown words are reported, not refused, as in the original
+            table = {"max_unknown": 1.0, **table}  # unknown words are reported, not refused, as in the original
         if name == call.verb:
             table = settings.override(table, overrides)
         for key, value in table.items():
@@ -127,9 +127,12 @@ def _recipe_class(name: str) -> type[run.Recipe]:
     from ordsmed.train.pretrain.recipe import Pretraining
 
     return {
-        "corpus": Corpus, "tokenizer": TokenizerTraining, "encode": Encoding, "pretrain": Pretraining,
+        "corpus": Corpus,
+        "tokenizer": TokenizerTraining,
+        "encode": Encoding,
+        "pretrain": Pretraining,
         "finetune": Finetuning,
-    }[name]  # fmt: skip
+    }[name]
 
 
 def put_processes(call: Call, flag: str, count: int, *keys: str) -> None:

@@ -3,7 +3,7 @@
 --num-layers 24  ->  model.layers = 24          set by the flag's row
 --no_cuda        ->  layout.device = "cpu"      the value is converted by `by` of the row
 --tokens 8       ->  --tokens 8                 an argument of the command, or an environment variable
---lr 1e-4        ->  phase.rate                 `joint`: set by the program's function, which combines several flags
+--lr 1e-4        ->  phase.learning_rate   `joint`: set by the program's function, which combines several flags
 --lazy-loader    ->  nothing, and why           reported once
 --eval-hf        ->  refused                    with a remedy
 

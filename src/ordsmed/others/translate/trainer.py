@@ -1,6 +1,6 @@
 """Hugging Face's Trainer: translation of its arguments in versions 4 and 5, and the files that it writes.
 
-per_device_train_batch_size, learning_rate, ...  ->  phase.batch, phase.rate, layout.micro, ...
+per_device_train_batch_size, learning_rate, ...  ->  phase.batch, phase.learning_rate, layout.micro, ...
 run's folder  ->  config.json, model.safetensors, tokenizer, NAME_results.json next to what the run wrote
 """
 
@@ -25,8 +25,17 @@ from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Table, Value
 Scores = Mapping[str, Any]
 
 LESS_IS_BETTER = ("loss", "mse")  # endings of the names of scores for which lower is better
-SCHEDULES = ("linear", "cosine", "constant", "constant_with_warmup", "polynomial", "cosine_with_restarts",
-             "cosine_with_min_lr", "inverse_sqrt", "warmup_stable_decay")  # fmt: skip
+SCHEDULES = (
+    "linear",
+    "cosine",
+    "constant",
+    "constant_with_warmup",
+    "polynomial",
+    "cosine_with_restarts",
+    "cosine_with_min_lr",
+    "inverse_sqrt",
+    "warmup_stable_decay",
+)
 SPLIT = "`layout.shard=N` behind the flags splits all over N devices"
 HUB = "nothing is sent; `huggingface-cli upload` takes output_dir"
 FITS = "rows are evaluated together as fits the device"
@@ -181,12 +190,23 @@ def arguments(phase: str, checks: str) -> tuple[Flag, ...]:
         Flag("--max_steps", -1, f"{phase}steps", joint=True),
         Flag("--learning_rate", 5e-5, f"{phase}rate"),
         *(replace(flag, goes=f"{phase}{flag.goes}") for flag in RATES),
-        *UPDATES, *ARITHMETIC, *REPORTS,
-        Flag("--eval_strategy", "no", checks, joint=True, one_of=("no", "steps", "epoch"),
-             also=("--evaluation_strategy",), implies="--do_eval"),
+        *UPDATES,
+        *ARITHMETIC,
+        *REPORTS,
+        Flag(
+            "--eval_strategy",
+            "no",
+            checks,
+            joint=True,
+            one_of=("no", "steps", "epoch"),
+            also=("--evaluation_strategy",),
+            implies="--do_eval",
+        ),
         Flag("--eval_steps", float, checks, joint=True),
-        *VALIDATION, *SAVING, *MACHINES,
-    )  # fmt: skip
+        *VALIDATION,
+        *SAVING,
+        *MACHINES,
+    )
 
 
 def put_arguments(values: Values, call: Call, phase: str) -> None:
@@ -413,12 +433,20 @@ def write_state(
         loss = {"eval_loss": check["validation"]} if "validation" in check else {}
         history.append({"step": check["step"], **scores, **loss})
     metric = values.metric_for_best_model or best
-    files.write_json(out / "trainer_state.json", {
-        "global_step": last, "max_steps": last, "num_train_epochs": values.num_train_epochs,
-        "train_batch_size": values.per_device_train_batch_size, "logging_steps": values.logging_steps,
-        "save_steps": values.save_steps, "log_history": sorted(history, key=lambda line: line["step"]),
-        **_best(out, history, f"eval_{metric.removeprefix('eval_')}" if metric else ""), "is_world_process_zero": True,
-    })  # fmt: skip
+    files.write_json(
+        out / "trainer_state.json",
+        {
+            "global_step": last,
+            "max_steps": last,
+            "num_train_epochs": values.num_train_epochs,
+            "train_batch_size": values.per_device_train_batch_size,
+            "logging_steps": values.logging_steps,
+            "save_steps": values.save_steps,
+            "log_history": sorted(history, key=lambda line: line["step"]),
+            **_best(out, history, f"eval_{metric.removeprefix('eval_')}" if metric else ""),
+            "is_world_process_zero": True,
+        },
+    )
 
 
 def _best(out: Path, history: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:

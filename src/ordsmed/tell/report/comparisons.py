@@ -73,8 +73,12 @@ def tables(report: Mapping[str, Any]) -> Iterator[ReportTable]:
     for number, compared in enumerate(report["comparisons"]):
         cells, at = Cells(report), ("comparisons", number)
         for row in range(len(compared["pairs"])):
-            cells.add(*(cells.at((*at, "pairs", row, key), str if key == "seed" else score)
-                        for key in ("seed", "first", "second", "difference")))  # fmt: skip
+            cells.add(
+                *(
+                    cells.at((*at, "pairs", row, key), str if key == "seed" else score)
+                    for key in ("seed", "first", "second", "difference")
+                )
+            )
         for key in ("mean", "deviation") if compared["over"] else ():
             cells.add(ReportCell(key), ReportCell(""), ReportCell(""), cells.at((*at, "over", key), score))
         names = [cut(recipe["name"]) for recipe in compared["recipes"]]

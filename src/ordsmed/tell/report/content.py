@@ -45,14 +45,22 @@ def content(
         }
     groups = _groups(runs)
     return {
-        "made": {"ordsmed": str(identity()), "at": time.strftime("%Y-%m-%d %H:%M"),
-                 "named": [*map(values.written, names)], "watts": watts or None,
-                 "title": values.written(title), "author": values.written(author)},
-        "runs": runs, "groups": groups, "differences": _differences(runs, groups), "cost": _all_cost(runs),
+        "made": {
+            "ordsmed": str(identity()),
+            "at": time.strftime("%Y-%m-%d %H:%M"),
+            "named": [*map(values.written, names)],
+            "watts": watts or None,
+            "title": values.written(title),
+            "author": values.written(author),
+        },
+        "runs": runs,
+        "groups": groups,
+        "differences": _differences(runs, groups),
+        "cost": _all_cost(runs),
         "speeds": [table for tables, _ in stored.values() for table in tables],
         "comparisons": [table for _, tables in stored.values() for table in tables],
         "searches": [searched for name in names for searched in searches.read(Path(name))],
-    }  # fmt: skip
+    }
 
 
 def _all_cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -120,10 +120,16 @@ def _curve(report: Mapping[str, Any], number: int, key: str, colored: Mapping[in
         return None
     points = lines[0] if len(lines) == 1 else plot.band(lines)
     index = {"step": 0, "tokens": 2, "hours": 3, "flops": 4}[key]
-    dots = [
-        (row[index], row[1]) for curve in curves for row in curve["validations"]
-        if row[index] is not None and row[1] is not None
-    ] if number in colored and len(curves) == 1 else []  # fmt: skip
+    dots = (
+        [
+            (row[index], row[1])
+            for curve in curves
+            for row in curve["validations"]
+            if row[index] is not None and row[1] is not None
+        ]
+        if number in colored and len(curves) == 1
+        else []
+    )
     banded = (len(colored) <= MANY and number in colored) or len(lines) > 1
     return PlotCurve(group["name"], points, dots, colored.get(number), banded)
 
@@ -132,10 +138,15 @@ def _scaled(key: str, label: str, curves: Sequence[PlotCurve]) -> tuple[PlotAxis
     highest = max(point.x for curve in curves for point in curve.points if point)
     unit, label = plot.scaled(key, label, highest)
     scaled = [
-        PlotCurve(c.name, [p and PlotPoint(p.x / unit, p.low, p.mean, p.high) for p in c.points],
-                  [(x / unit, y) for x, y in c.dots], c.color, c.banded)
+        PlotCurve(
+            c.name,
+            [p and PlotPoint(p.x / unit, p.low, p.mean, p.high) for p in c.points],
+            [(x / unit, y) for x, y in c.dots],
+            c.color,
+            c.banded,
+        )
         for c in curves
-    ]  # fmt: skip
+    ]
     return plot.axis_of(key, label, [point.x for curve in scaled for point in curve.points if point]), scaled, unit
 
 

@@ -143,20 +143,30 @@ def read_one(path: Path, most: int, read: CurveReader = learning_curve.read) -> 
     verb = str(status.get("verb", "run"))
     kind = "trials" if verb in TRAININGS and values.exists(path / TRIALS) else verb
     facts = {
-        "folder": values.written(str(path)), "kind": kind,
-        "state": str(status.get("state") or "unknown"), "why": str(status.get("why") or ""),
-        "began": values.number(status.get("began")), "seed": values.count(recipe.get("seed")),
+        "folder": values.written(str(path)),
+        "kind": kind,
+        "state": str(status.get("state") or "unknown"),
+        "why": str(status.get("why") or ""),
+        "began": values.number(status.get("began")),
+        "seed": values.count(recipe.get("seed")),
         "recipe": settings.flat(recipe),
         "course": _learning_curve(lambda: read(path / METRICS, known, most), path / METRICS, notes, status),
-        "planned": _planned(recipe, status), "scores": _scores(path, notes, status),
+        "planned": _planned(recipe, status),
+        "scores": _scores(path, notes, status),
         "trials": _trials(path, notes),
-        "probes": _probes(path, notes), "data": _data(path, notes), "network": log.get("network"),
-        "machine": log.get("machine", ""), "precision": settings.flat(recipe).get("layout.precision"),
-        "layouts": status.get("layouts", []), "parameters": log.get("parameters"),
+        "probes": _probes(path, notes),
+        "data": _data(path, notes),
+        "network": log.get("network"),
+        "machine": log.get("machine", ""),
+        "precision": settings.flat(recipe).get("layout.precision"),
+        "layouts": status.get("layouts", []),
+        "parameters": log.get("parameters"),
         "left_out": _left_out(status),
         "environment": _table(path / "environment.json", notes) if values.exists(path / "environment.json") else {},
-        "starts": log.get("starts", 0), "samples": samples.read(path), "notes": notes,
-    }  # fmt: skip
+        "starts": log.get("starts", 0),
+        "samples": samples.read(path),
+        "notes": notes,
+    }
     facts["guessing_loss"] = _guessing_loss(facts["scores"], status)
     losses = values.table(status.get("verdict"))
     facts["verdict"] = values.text(losses.get("line")) or "" if losses.get("kind") != "unknown" else ""
@@ -300,10 +310,14 @@ def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
         return {}
     facts = _table(path / "trials.json", notes)
     rows = [
-        {**_numbers(trial), "trial": str(trial.get("trial", "")), "setting": values.table(trial.get("setting")),
-         "scores": _numbers(values.table(trial.get("scores")))}
+        {
+            **_numbers(trial),
+            "trial": str(trial.get("trial", "")),
+            "setting": values.table(trial.get("setting")),
+            "scores": _numbers(values.table(trial.get("scores"))),
+        }
         for trial in values.tables(facts.get("trials"))
-    ]  # fmt: skip
+    ]
     return {**facts, "trials": rows}
 
 
@@ -317,12 +331,20 @@ def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
             continue
         seen, errors, guessing = (values.table(result.get(key)) for key in ("seen", "errors", "guessing"))
         rows += [
-            {"probe": f"{result['probe']} ({result['way']})", "files": _files(result["files"]),
-             "step": values.count(result.get("step")), "score": key, "value": value,
-             "error": values.number(errors.get(key)), "guessing": values.number(guessing.get(key)),
-             "words": values.count(seen.get("words")), "tokens": values.count(seen.get("tokens"))}
-            for key, value in result.items() if isinstance(value, float)
-        ]  # fmt: skip
+            {
+                "probe": f"{result['probe']} ({result['way']})",
+                "files": _files(result["files"]),
+                "step": values.count(result.get("step")),
+                "score": key,
+                "value": value,
+                "error": values.number(errors.get(key)),
+                "guessing": values.number(guessing.get(key)),
+                "words": values.count(seen.get("words")),
+                "tokens": values.count(seen.get("tokens")),
+            }
+            for key, value in result.items()
+            if isinstance(value, float)
+        ]
     return sorted(rows, key=lambda row: (row["probe"], row["files"], row["score"], row["step"] or 0))
 
 
@@ -351,8 +373,13 @@ def _data(path: Path, notes: list[str]) -> list[dict[str, Any]]:
             "vocabulary": facts.get("vocabulary"),
         }
         names = ("split", "kind", "tokenizer", "language", "licence", "fingerprint")
-        rows.append({"source": source, **{key: values.count(size) for key, size in sizes.items()},
-                     **{name: values.text(facts.get(name)) for name in names}})  # fmt: skip
+        rows.append(
+            {
+                "source": source,
+                **{key: values.count(size) for key, size in sizes.items()},
+                **{name: values.text(facts.get(name)) for name in names},
+            }
+        )
     return rows
 
 

@@ -232,19 +232,30 @@ class LearningCurve:
         ]
         tokens = int(self.tokens) if self.tokens == int(self.tokens) else self.tokens
         return {
-            "lines": self.read, "steps": self.steps, "step": self.last[0] if self.last else None,
-            "tokens": tokens, "hours": self.seconds / 3600,
-            "device_hours": self.device_seconds / 3600, "flops": _finite_or_none(self.flops) if self.steps else None,
+            "lines": self.read,
+            "steps": self.steps,
+            "step": self.last[0] if self.last else None,
+            "tokens": tokens,
+            "hours": self.seconds / 3600,
+            "device_hours": self.device_seconds / 3600,
+            "flops": _finite_or_none(self.flops) if self.steps else None,
             "tokens_per_second": self.tokens / self.seconds if self.seconds else None,
-            "loss": float(self.latest[:, 1].mean()) if len(self.latest) else None, "loss_over": len(self.latest),
-            "lowest": self.lowest[1] if self.lowest else None, "lowest_at": self.lowest[0] if self.lowest else None,
+            "loss": float(self.latest[:, 1].mean()) if len(self.latest) else None,
+            "loss_over": len(self.latest),
+            "lowest": self.lowest[1] if self.lowest else None,
+            "lowest_at": self.lowest[0] if self.lowest else None,
             "phases": [[phase, first] for phase, first in sorted(self.phases.items())],
-            "no_numbers": self.no_numbers, "first_no_number": self.first_no_number or None,
-            "damaged": self.damaged, "damaged_count": self.damaged_count,
+            "no_numbers": self.no_numbers,
+            "first_no_number": self.first_no_number or None,
+            "damaged": self.damaged,
+            "damaged_count": self.damaged_count,
             "last_judged": _plain(self.validations[-1]) if self.validations else None,
-            "best_judged": _plain(self.best_validation), "scores": _over_steps(self.validations),
-            "columns": list(COLUMNS), "points": points, "validations": validations,
-        }  # fmt: skip
+            "best_judged": _plain(self.best_validation),
+            "scores": _over_steps(self.validations),
+            "columns": list(COLUMNS),
+            "points": points,
+            "validations": validations,
+        }
 
 
 def read(path: Path, known: Known, most: int = MOST) -> dict[str, Any]:

@@ -74,16 +74,27 @@ def _lead(report: Mapping[str, Any]) -> Iterator[str]:
 def _summary(report: Mapping[str, Any]) -> str:
     """Return the most important numbers; for a single run also those that no table shows."""
     cells, run, curve = tables.Cells(report), ("runs", 0), ("runs", 0, "course")
-    wanted: list[tuple[str, tables.Path, Callable[[Any], str]]] = [
-        ("verb", (*run, "kind"), str), ("state", (*run, "state"), str), ("step", (*curve, "step"), tables.count),
-        ("of", (*run, "planned"), tables.count), ("loss", (*curve, "loss"), tables.loss),
-        ("best validation", (*curve, "best_judged", "validation"), tables.loss),
-        ("tokens", (*curve, "tokens"), tables.count), ("tokens/s", (*curve, "tokens_per_second"), tables.count),
-        ("weights", (*run, "parameters"), tables.count), ("seed", (*run, "seed"), str),
-    ] if len(report["runs"]) == 1 else [
-        ("time", ("cost", "hours"), tables.hours), ("device hours", ("cost", "device_hours"), tables.few),
-        ("FLOPs", ("cost", "flops"), operations), ("energy (kWh)", ("cost", "kwh"), tables.few),
-    ]  # fmt: skip
+    wanted: list[tuple[str, tables.Path, Callable[[Any], str]]] = (
+        [
+            ("verb", (*run, "kind"), str),
+            ("state", (*run, "state"), str),
+            ("step", (*curve, "step"), tables.count),
+            ("of", (*run, "planned"), tables.count),
+            ("loss", (*curve, "loss"), tables.loss),
+            ("best validation", (*curve, "best_judged", "validation"), tables.loss),
+            ("tokens", (*curve, "tokens"), tables.count),
+            ("tokens/s", (*curve, "tokens_per_second"), tables.count),
+            ("weights", (*run, "parameters"), tables.count),
+            ("seed", (*run, "seed"), str),
+        ]
+        if len(report["runs"]) == 1
+        else [
+            ("time", ("cost", "hours"), tables.hours),
+            ("device hours", ("cost", "device_hours"), tables.few),
+            ("FLOPs", ("cost", "flops"), operations),
+            ("energy (kWh)", ("cost", "kwh"), tables.few),
+        ]
+    )
     shown = [(name, cells.at(path, show)) for name, path, show in wanted]
     items = "".join(f"<div><dt>{name}</dt>{parts.cell(cell, 'dd')}</div>" for name, cell in shown if cell.text)
     return f'<dl class="facts">{items}</dl>' if items else ""

@@ -15,8 +15,15 @@ SIDE = 1000  # side of the square in which curves are drawn, stretched to its sh
 BUCKETS = 140  # points of a drawn curve
 CALM = 5  # values further above the lowest than CALM times the typical distance are cut off
 COLORED = 8  # curves with a separate color; others are gray
-SCALES = ((1e21, "10²¹"), (1e18, "10¹⁸"), (1e15, "10¹⁵"), (1e12, "10¹²"), (1e9, "billions"), (1e6, "millions"),
-          (1e3, "thousands"))  # fmt: skip
+SCALES = (
+    (1e21, "10²¹"),
+    (1e18, "10¹⁸"),
+    (1e15, "10¹⁵"),
+    (1e12, "10¹²"),
+    (1e9, "billions"),
+    (1e6, "millions"),
+    (1e3, "thousands"),
+)
 
 
 @dataclass(frozen=True)
@@ -164,9 +171,14 @@ def leaps(curves: Sequence[PlotCurve]) -> list[tuple[str, float]]:
 
 
 def plot(
-    axis: PlotAxis, curves: Sequence[PlotCurve], label: str, phases: Sequence[tuple[float, str]] = (), *,
-    bands: bool = False, guessing: float | None = None,
-) -> str:  # fmt: skip
+    axis: PlotAxis,
+    curves: Sequence[PlotCurve],
+    label: str,
+    phases: Sequence[tuple[float, str]] = (),
+    *,
+    bands: bool = False,
+    guessing: float | None = None,
+) -> str:
     """Return the figure; `phases`: starts of phases; `bands`: show them whole; `guessing`: level of guessing."""
     low, high = reach([*curves, *([_level(guessing)] if guessing is not None else [])], bands=bands)
     # `reach` ignores outliers, so the level of guessing may be outside of the figure: then it is not drawn

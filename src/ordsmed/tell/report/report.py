@@ -24,9 +24,15 @@ class WrittenReport(NamedTuple):
 
 
 def write(
-    names: Sequence[str], *, out: str | None = None, markdown: str | None = None, json: str | None = None,
-    watts: float = 0.0, title: str = "", author: str = "",
-) -> WrittenReport:  # fmt: skip
+    names: Sequence[str],
+    *,
+    out: str | None = None,
+    markdown: str | None = None,
+    json: str | None = None,
+    watts: float = 0.0,
+    title: str = "",
+    author: str = "",
+) -> WrittenReport:
     """Write the requested files, by default the page."""
     requested = [Path(name).resolve() for name in (out, markdown, json) if name]
     if repeated := [path for path in requested if requested.count(path) > 1]:

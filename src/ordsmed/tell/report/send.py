@@ -25,8 +25,13 @@ from ordsmed.tell.report import content, folders
 
 MENU = "trackers"
 NOTE = "sent.json"
-TAGS = {"loss": "training/loss", "rate": "training/rate", "norm": "training/norm", "scale": "training/scale",
-        "tokens_per_second": "speed/tokens_per_second"}  # fmt: skip
+TAGS = {
+    "loss": "training/loss",
+    "rate": "training/rate",
+    "norm": "training/norm",
+    "scale": "training/scale",
+    "tokens_per_second": "speed/tokens_per_second",
+}
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,12 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
         raise
     except Exception as error:  # trackers raise anything; the last line is the most useful
         lines = str(error).strip().splitlines() or [""]
-        raise RunError(f"{folder}: {kind}", f"{type(error).__name__}: {lines[-1][:300]}", "",
-                       "check its address and login, then run the same command") from error  # fmt: skip
+        raise RunError(
+            f"{folder}: {kind}",
+            f"{type(error).__name__}: {lines[-1][:300]}",
+            "",
+            "check its address and login, then run the same command",
+        ) from error
     _note(folder, {**notes, target: {**note, "step": last, "end": end}})
     return f"{folder}: {many(count, 'step')} sent to {kind}, up to step {last:,}" + (
         f", in {offline}" if offline else ""

@@ -24,15 +24,34 @@ from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, tabl
 KEPT = measurements.PLACE.name
 MOST = 100  # maximum number of rows of a table, the latest ones
 NAMES = {
-    "sequences_per_second": "sequences/s", "tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "memory_gib": "GiB",
-    "share_of_peak": "of the peak", "joules_a_sequence": "J/sequence", "speed_up": "speed-up", "weak": "weak scaling",
-    "strong": "strong scaling", "nvidia_sequences_per_second": "sequences/s (NVIDIA's way)",
-    "nvidia_latency_ms": "ms (NVIDIA's way)", "latency_ms": "ms",
-}  # fmt: skip
+    "sequences_per_second": "sequences/s",
+    "tokens_per_second": "tokens/s",
+    "tflops": "TFLOP/s",
+    "memory_gib": "GiB",
+    "share_of_peak": "of the peak",
+    "joules_a_sequence": "J/sequence",
+    "speed_up": "speed-up",
+    "weak": "weak scaling",
+    "strong": "strong scaling",
+    "nvidia_sequences_per_second": "sequences/s (NVIDIA's way)",
+    "nvidia_latency_ms": "ms (NVIDIA's way)",
+    "latency_ms": "ms",
+}
 ABOUT = "medians of rounds, with the slowest and the fastest; batch: rows per step of all devices"
 LIKE_THEM = ("nvidia_sequences_per_second", "padded")  # rates of a row with padding as in the published figures
-CALLED = ("date", "device", "network", "settings", "length", "batch", "micro", "precision", "compile", "layout",
-          "devices")  # fmt: skip
+CALLED = (
+    "date",
+    "device",
+    "network",
+    "settings",
+    "length",
+    "batch",
+    "micro",
+    "precision",
+    "compile",
+    "layout",
+    "devices",
+)
 PARTS = (  # separate tables, so that each fits a page
     ("work", "Work and memory", ("tflops", "share_of_peak", "memory_gib", "joules_a_sequence")),
     ("latencies", "Latencies", ("latency_ms", "nvidia_sequences_per_second", "nvidia_latency_ms")),
@@ -115,8 +134,16 @@ def _measurement_tables(path: Path) -> list[dict[str, Any]]:
             groups.append([measurement])
         elif groups:
             groups[-1].append(measurement)  # references follow their measurement
-    return [{"bench": f"all measurements of {name}", "rows": [*_rows(groups[-MOST:])], "all_rows": len(groups),
-             "file": values.written(str(path))} for name, groups in by_recipe.items() if groups]  # fmt: skip
+    return [
+        {
+            "bench": f"all measurements of {name}",
+            "rows": [*_rows(groups[-MOST:])],
+            "all_rows": len(groups),
+            "file": values.written(str(path)),
+        }
+        for name, groups in by_recipe.items()
+        if groups
+    ]
 
 
 def _rows(groups: Sequence[Sequence[Measurement]]) -> Iterator[dict[str, Any]]:
@@ -188,9 +215,15 @@ def _named(item: tuple[str, Any]) -> str:
 
 
 def _grid(
-    report: Mapping[str, Any], at: tuple[str | int, ...], key: str, title: str, about: str, *,
-    without: Collection[str] = (), only: Collection[str] = (),
-) -> ReportTable:  # fmt: skip
+    report: Mapping[str, Any],
+    at: tuple[str | int, ...],
+    key: str,
+    title: str,
+    about: str,
+    *,
+    without: Collection[str] = (),
+    only: Collection[str] = (),
+) -> ReportTable:
     """Return rows of facts as a table; nested numbers get a column each."""
     cells, rows = Cells(report), report["speeds"][at[1]].get(at[2]) or []
     paths = dict.fromkeys(
@@ -224,15 +257,32 @@ def _published(report: Mapping[str, Any], number: int) -> ReportTable:
             base, at = ("speeds", number, "rows", row), ("speeds", number, "rows", row, "published", index)
             like_them = next((key for key in LIKE_THEM if key in measured), "")
             cells.add(
-                *(cells.at((*base, key), _cell)
-                  for key in ("length", "batch", "precision", "sequences_per_second", like_them)),
+                *(
+                    cells.at((*base, key), _cell)
+                    for key in ("length", "batch", "precision", "sequences_per_second", like_them)
+                ),
                 *(cells.at((*at, key), _cell) for key in ("devices", "device", "sequences_per_second")),
-                *(cells.at((*at, "latency_ms", n), _cell) if "latency_ms" in figure else ReportCell("")
-                  for n in range(4)),
+                *(
+                    cells.at((*at, "latency_ms", n), _cell) if "latency_ms" in figure else ReportCell("")
+                    for n in range(4)
+                ),
                 ReportCell("other" if figure["other_hardware"] else "same"),
-            )  # fmt: skip
-    head = ("length", "batch", "precision", "ordsmed, sequences/s", "ordsmed, padded", "devices", "published on",
-            "published, sequences/s", "ms mean", "ms 90%", "ms 95%", "ms 99%", "hardware")  # fmt: skip
+            )
+    head = (
+        "length",
+        "batch",
+        "precision",
+        "ordsmed, sequences/s",
+        "ordsmed, padded",
+        "devices",
+        "published on",
+        "published, sequences/s",
+        "ms mean",
+        "ms 90%",
+        "ms 95%",
+        "ms 99%",
+        "hardware",
+    )
     return cells.table(f"published-{number}", f"Published figures: {bench['bench']}", head, bench.get("source", ""))
 
 

@@ -148,25 +148,55 @@ def title(report: Mapping[str, Any]) -> str:
 
 
 def tables(report: Mapping[str, Any]) -> list[ReportTable]:
-    all_tables = [_runs(report), *_samples(report), *_differences(report), *_scores(report), *_trials(report),
-             _probes(report), *_data(report), _cost(report), _left_out(report), _environment(report)]  # fmt: skip
+    all_tables = [
+        _runs(report),
+        *_samples(report),
+        *_differences(report),
+        *_scores(report),
+        *_trials(report),
+        _probes(report),
+        *_data(report),
+        _cost(report),
+        _left_out(report),
+        _environment(report),
+    ]
     return [table for table in all_tables if table.rows]
 
 
 def _runs(report: Mapping[str, Any]) -> ReportTable:
     cells = Cells(report)
-    head = ("run", "verb", "state", "seed", "step", "of", "loss", "best validation", "tokens", "tokens/s", "time",
-            "FLOPs", "parameters")  # fmt: skip
+    head = (
+        "run",
+        "verb",
+        "state",
+        "seed",
+        "step",
+        "of",
+        "loss",
+        "best validation",
+        "tokens",
+        "tokens/s",
+        "time",
+        "FLOPs",
+        "parameters",
+    )
     for number in range(len(report["runs"])):
         at: Path = ("runs", number)
         cells.add(
-            cells.at((*at, "name"), cut), cells.at((*at, "kind"), str), cells.at((*at, "state"), str),
-            cells.at((*at, "seed"), str), cells.at((*at, "course", "step"), count), cells.at((*at, "planned"), count),
-            cells.at((*at, "course", "loss"), loss), cells.at((*at, "course", "best_judged", "validation"), loss),
-            cells.at((*at, "course", "tokens"), count), cells.at((*at, "course", "tokens_per_second"), count),
-            cells.at((*at, "course", "hours"), hours), cells.at((*at, "course", "flops"), operations),
+            cells.at((*at, "name"), cut),
+            cells.at((*at, "kind"), str),
+            cells.at((*at, "state"), str),
+            cells.at((*at, "seed"), str),
+            cells.at((*at, "course", "step"), count),
+            cells.at((*at, "planned"), count),
+            cells.at((*at, "course", "loss"), loss),
+            cells.at((*at, "course", "best_judged", "validation"), loss),
+            cells.at((*at, "course", "tokens"), count),
+            cells.at((*at, "course", "tokens_per_second"), count),
+            cells.at((*at, "course", "hours"), hours),
+            cells.at((*at, "course", "flops"), operations),
             cells.at((*at, "parameters"), count),
-        )  # fmt: skip
+        )
     about = "loss: mean of the last 10 steps; time: of the steps, without validation and saving"
     return cells.table("runs", "Runs", head, about)
 
@@ -274,11 +304,17 @@ def _probes(report: Mapping[str, Any]) -> ReportTable:
         for row in range(len(run["probes"])):
             at: Path = ("runs", number, "probes", row)
             cells.add(
-                cells.at(("runs", number, "name"), cut), cells.at((*at, "probe"), str), cells.at((*at, "files"), cut),
-                cells.at((*at, "step"), count), cells.at((*at, "words"), count), cells.at((*at, "tokens"), count),
-                cells.at((*at, "score"), str), cells.at((*at, "value"), score), cells.at((*at, "error"), score),
+                cells.at(("runs", number, "name"), cut),
+                cells.at((*at, "probe"), str),
+                cells.at((*at, "files"), cut),
+                cells.at((*at, "step"), count),
+                cells.at((*at, "words"), count),
+                cells.at((*at, "tokens"), count),
+                cells.at((*at, "score"), str),
+                cells.at((*at, "value"), score),
+                cells.at((*at, "error"), score),
                 cells.at((*at, "guessing"), score),
-            )  # fmt: skip
+            )
     head = ("run", "probe", "files", "step", "words seen", "tokens seen", "score", "result", "± error", "guessing")
     return cells.table("probes", "Probes", head, "± error: the standard error over examples")
 
@@ -301,12 +337,29 @@ def _data(report: Mapping[str, Any]) -> Iterator[ReportTable]:
                 continue
             sizes = (cells.at((*at, key), count) for key in ("documents", "words", "dropped", "tokens", "held_out"))
             cells.add(
-                cells.at((*at, "source"), cut), *sizes, cells.at((*at, "bytes_a_token"), few),
-                cells.at((*at, "unknown"), few), cells.at((*at, "kind"), str), cells.at((*at, "vocabulary"), count),
-                cells.at((*at, "language"), str), cells.at((*at, "licence"), cut),
-            )  # fmt: skip
-    head = ("store", "documents", "words", "dropped", "tokens", "held out", "bytes a token", "unknown", "tokenizer",
-            "vocabulary", "language", "license")  # fmt: skip
+                cells.at((*at, "source"), cut),
+                *sizes,
+                cells.at((*at, "bytes_a_token"), few),
+                cells.at((*at, "unknown"), few),
+                cells.at((*at, "kind"), str),
+                cells.at((*at, "vocabulary"), count),
+                cells.at((*at, "language"), str),
+                cells.at((*at, "licence"), cut),
+            )
+    head = (
+        "store",
+        "documents",
+        "words",
+        "dropped",
+        "tokens",
+        "held out",
+        "bytes a token",
+        "unknown",
+        "tokenizer",
+        "vocabulary",
+        "language",
+        "license",
+    )
     yield cells.table("data", "Corpus and tokenizer", head, DATA)
     yield files.table("files", "Files of tasks", ("file", "split", "examples", "tokens"))
 
@@ -321,9 +374,13 @@ def _cost(report: Mapping[str, Any]) -> ReportTable:
     paths = [(("runs", n, "name"), ("runs", n, "cost")) for n, run in enumerate(report["runs"]) if run["course"]]
     for name, at in paths:
         cells.add(
-            cells.at(name, cut), cells.at((*name[:2], "machine"), _devices), cells.at((*at, "hours"), hours),
-            cells.at((*at, "device_hours"), few), cells.at((*at, "flops"), operations), cells.at((*at, "kwh"), few),
-        )  # fmt: skip
+            cells.at(name, cut),
+            cells.at((*name[:2], "machine"), _devices),
+            cells.at((*at, "hours"), hours),
+            cells.at((*at, "device_hours"), few),
+            cells.at((*at, "flops"), operations),
+            cells.at((*at, "kwh"), few),
+        )
     if len(paths) > 1:
         total = ("cost",)
         cells.add(

@@ -86,11 +86,15 @@ def features() -> list[Feature]:
         named |= {f"precision {precision}": Layout(precision=precision)} if precision != "auto" else {}
     layouts = [_row("layouts", name, functools.partial(_layout, layout)) for name, layout in named.items()]
     return [
-        *_of_menu("objectives", "learns", _objective), *_of_menu("tasks", "tasks", _task),
-        *_of_menu("optimizers", "optimizers", _optimizer), *layouts, *_abilities(), *_formats(),
+        *_of_menu("objectives", "learns", _objective),
+        *_of_menu("tasks", "tasks", _task),
+        *_of_menu("optimizers", "optimizers", _optimizer),
+        *layouts,
+        *_abilities(),
+        *_formats(),
         _row("recipes", "sizes", lambda family: _listed(menu.load("models", family).SIZES)),
         _row("recipes", "pretraining", lambda family: _listed(_recipes().get(family, []))),
-    ]  # fmt: skip
+    ]
 
 
 def lines(features: Sequence[Feature], family: str = "") -> list[str]:

@@ -53,9 +53,15 @@ TRIALS: dict[str, type[Trials]] = {
 
 
 def show(
-    name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0,
-    own_settings: bool = False, defaults: bool = False,
-) -> list[str]:  # fmt: skip
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    layout: str = "",
+    site: str = "",
+    devices: int = 0,
+    own_settings: bool = False,
+    defaults: bool = False,
+) -> list[str]:
     """Describe a recipe, a run (its state first) or a model of any format, in lines.
 
     `own_settings` adds a run's settings; `defaults` also those that have their default.

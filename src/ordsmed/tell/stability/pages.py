@@ -22,8 +22,16 @@ def page(result: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     order = dict.fromkeys([result["metric"], "validation", "loss", *result["over"]])
     names = [name for name in order if name in result["over"] and not name.endswith("thresh")][:SHOWN]
-    rows = [[str(row["seed"]), *(_score(result, row, name) for name in names), f"{row['step']:,}",
-             f"{row['seconds']:,.0f}", _mark(row)] for row in result["runs"]]  # fmt: skip
+    rows = [
+        [
+            str(row["seed"]),
+            *(_score(result, row, name) for name in names),
+            f"{row['step']:,}",
+            f"{row['seconds']:,.0f}",
+            _mark(row),
+        ]
+        for row in result["runs"]
+    ]
     for title in ("mean", "deviation", "least", "most") if names else ():
         cells = [_statistic(result, name, title) for name in names]
         rows.append([title, *cells, "", "", ""])

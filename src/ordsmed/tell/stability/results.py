@@ -46,11 +46,17 @@ def results(
     for row in rows:
         row["why"] = row["why"] or _why_left_out(row, metric)
     return {
-        "name": study.name, "folder": str(study.folder), "of": study.recipe.verb,
-        "metric": metric, "lower_is_better": lower(study, metric), "level": LEVEL,
+        "name": study.name,
+        "folder": str(study.folder),
+        "of": study.recipe.verb,
+        "metric": metric,
+        "lower_is_better": lower(study, metric),
+        "level": LEVEL,
         "over": {name: _statistics(scored, name) for name in names},
-        "in_mean": [row["seed"] for row in rows if not row["why"]], "beside": _other_seeds(study), "runs": rows,
-    }  # fmt: skip
+        "in_mean": [row["seed"] for row in rows if not row["why"]],
+        "beside": _other_seeds(study),
+        "runs": rows,
+    }
 
 
 def _other_seeds(study: Study) -> list[int]:
@@ -61,8 +67,17 @@ def _other_seeds(study: Study) -> list[int]:
 
 def _of_run(seed: int, member: PlannedRun, failed: str) -> dict[str, Any]:
     """Return the state and scores of a run; a run that cannot be read counts as failed."""
-    row: dict[str, Any] = {"seed": seed, "folder": str(member.folder), "state": "not begun", "why": failed, "step": 0,
-                           "seconds": 0.0, "left_out": 0, "notes": [], "scores": {}}  # fmt: skip
+    row: dict[str, Any] = {
+        "seed": seed,
+        "folder": str(member.folder),
+        "state": "not begun",
+        "why": failed,
+        "step": 0,
+        "seconds": 0.0,
+        "left_out": 0,
+        "notes": [],
+        "scores": {},
+    }
     try:
         status = sound(member.folder)
         row["state"] = "failed" if failed else status.get("state", row["state"])

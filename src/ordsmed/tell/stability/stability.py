@@ -191,16 +191,25 @@ def _compared(folder: Path, studies: Sequence[Study], outcomes: Sequence[Mapping
     first_scores, second_scores = values
     pairs = paired(first_scores, second_scores) if first_scores.keys() & second_scores.keys() else None
     result = {
-        "metric": metric, "lower_is_better": outcomes[0]["lower_is_better"], "level": LEVEL,
-        "recipes": [{"name": study.name, "folder": str(study.folder), "left_out": _unpaired(outcome, values)}
-                    for study, outcome in zip(studies, outcomes, strict=True)],
-        "pairs": [{"seed": seed, "first": first_scores[seed], "second": second_scores[seed], "difference": difference}
-                  for seed, difference in pairs.differences.items()] if pairs else [],
-        "over": asdict(pairs.over) if pairs else None, "shown": bool(pairs and pairs.differs),
+        "metric": metric,
+        "lower_is_better": outcomes[0]["lower_is_better"],
+        "level": LEVEL,
+        "recipes": [
+            {"name": study.name, "folder": str(study.folder), "left_out": _unpaired(outcome, values)}
+            for study, outcome in zip(studies, outcomes, strict=True)
+        ],
+        "pairs": [
+            {"seed": seed, "first": first_scores[seed], "second": second_scores[seed], "difference": difference}
+            for seed, difference in pairs.differences.items()
+        ]
+        if pairs
+        else [],
+        "over": asdict(pairs.over) if pairs else None,
+        "shown": bool(pairs and pairs.differs),
         "seeds_wanting": pairs.wanting if pairs else 0,
         "settings": (settings := plan.differences(*(study.recipe for study in studies))),
         "unlike": plan.unlike(settings),
-    }  # fmt: skip
+    }
     result["verdict"] = pages.verdict(result)
     with files.survive_disk(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -31,9 +31,13 @@ class MlflowRun:
             location = {"artifact_location": (sending.offline.resolve() / "mlartifacts").as_uri()}
         experiment = known.experiment_id if known else self.client.create_experiment(sending.project, **location)
         sent_runs = self.client.search_runs([experiment], f"tags.ordsmed = '{sending.key}'")
-        run = sent_runs[0] if sent_runs else self.client.create_run(
-            experiment, start_time=int(sending.began * 1000), run_name=sending.name, tags={"ordsmed": sending.key}
-        )  # fmt: skip
+        run = (
+            sent_runs[0]
+            if sent_runs
+            else self.client.create_run(
+                experiment, start_time=int(sending.began * 1000), run_name=sending.name, tags={"ordsmed": sending.key}
+            )
+        )
         self.key, self.ended = run.info.run_id, run.info.status != "RUNNING"
         settings = [self.entities.Param(_valid_name(key), value[:LONGEST]) for key, value in sending.settings.items()]
         for start in range(0, 0 if run.data.params else len(settings), SETTINGS):  # can be sent only once
@@ -65,7 +69,7 @@ class MlflowRun:
 
 
 def _valid_name(name: str) -> str:
-    """Return a name that MLflow accepts, such as `phase.1.rate` for `phase[1].rate`."""
+    """Return a name that MLflow accepts, such as `phase.1.learning_rate` for `phase[1].learning_rate`."""
     return re.sub(r"[^\w .:/-]", "_", re.sub(r"\[(\d+)\]", r".\1", name), flags=re.ASCII)
 
 

@@ -17,9 +17,14 @@ class TrackioRun:
         self.trackio = imported("trackio", "trackio")
         self.last = sending.last
         self.trackio.init(  # identifies a run by its name; CPU and GPU statistics of this machine are not the run's
-            project=sending.project, name=f"{sending.name}-{sending.key[:4]}", config=dict(sending.settings),
-            resume="allow", embed=False, auto_log_cpu=False, auto_log_gpu=False,
-        )  # fmt: skip
+            project=sending.project,
+            name=f"{sending.name}-{sending.key[:4]}",
+            config=dict(sending.settings),
+            resume="allow",
+            embed=False,
+            auto_log_cpu=False,
+            auto_log_gpu=False,
+        )
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
         self.trackio.log(dict(numbers), step=step)

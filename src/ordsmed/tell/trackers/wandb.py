@@ -19,9 +19,14 @@ class WandbRun:
         wandb = imported("wandb", "wandb")
         mode: dict[str, Any] = {"mode": "offline", "dir": str(sending.offline)} if sending.offline else {}
         self.run = wandb.init(
-            project=sending.project, name=sending.name, id=sending.key, resume="allow", config=dict(sending.settings),
-            settings=wandb.Settings(x_disable_stats=True, console="off", silent=True), **mode,
-        )  # fmt: skip
+            project=sending.project,
+            name=sending.name,
+            id=sending.key,
+            resume="allow",
+            config=dict(sending.settings),
+            settings=wandb.Settings(x_disable_stats=True, console="off", silent=True),
+            **mode,
+        )
 
     def log(self, step: int, numbers: Mapping[str, float], at: float) -> None:
         self.run.log(dict(numbers), step=step)

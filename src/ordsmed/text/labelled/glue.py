@@ -71,74 +71,104 @@ class GlueTask:
 
 TASKS = {
     "cola": GlueTask(
-        "CoLA", {"train": 8551, "dev": 1043, "test": 1063}, ONE, ("matthews", "accuracy"), bare={"text": 4, "label": 2},
+        "CoLA",
+        {"train": 8551, "dev": 1043, "test": 1063},
+        ONE,
+        ("matthews", "accuracy"),
+        bare={"text": 4, "label": 2},
         files=FILES | {"train": ("train.tsv", "in_domain_train.tsv"), "dev": ("dev.tsv", "in_domain_dev.tsv")},
     ),
     "sst-2": GlueTask("SST-2", {"train": 67349, "dev": 872, "test": 1821}, ONE),
     # GLUE's leaderboard uses the mean of the two metrics of mrpc, qqp and sts-b; ELECTRA reports the first
     "mrpc": GlueTask(
-        "MRPC", {"train": 3668, "dev": 408, "test": 1725},
+        "MRPC",
+        {"train": 3668, "dev": 408, "test": 1725},
         {"text": ("#1 String", "sentence1"), "second": ("#2 String", "sentence2"), "label": ("Quality", "label")},
-        ("accuracy", "f1"), unordered=True,
+        ("accuracy", "f1"),
+        unordered=True,
         files={"train": ("train.tsv", MRPC[0]), "dev": ("dev.tsv", DEV_IDS), "test": ("test.tsv", MRPC[1])},
     ),
     "sts-b": GlueTask(
-        "STS-B", {"train": 5749, "dev": 1500, "test": 1379}, {**TWO, "label": ("score", "label")},
-        ("spearman", "pearson"), labels=(), range=(0.0, 5.0), unordered=True,
+        "STS-B",
+        {"train": 5749, "dev": 1500, "test": 1379},
+        {**TWO, "label": ("score", "label")},
+        ("spearman", "pearson"),
+        labels=(),
+        range=(0.0, 5.0),
+        unordered=True,
         bare={"label": 5, "text": 6, "second": 7},  # the STS benchmark as published, with tabs even in .csv
         files={split: (*FILES[split], *(name.format(split) for name in STS)) for split in FILES},
     ),
     "qqp": GlueTask(
-        "QQP", {"train": 363846, "dev": 40430, "test": 390965},
-        {"text": ("question1",), "second": ("question2",), "label": ("is_duplicate", "label")}, ("accuracy", "f1"),
+        "QQP",
+        {"train": 363846, "dev": 40430, "test": 390965},
+        {"text": ("question1",), "second": ("question2",), "label": ("is_duplicate", "label")},
+        ("accuracy", "f1"),
     ),
     "mnli": GlueTask(
         "MNLI",
         {
-            "train": 392702, "dev": 9815, "dev_mismatched": 9832,
-            "test": 9796, "test_mismatched": 9847, "test_diagnostic": 1104,
+            "train": 392702,
+            "dev": 9815,
+            "dev_mismatched": 9832,
+            "test": 9796,
+            "test_mismatched": 9847,
+            "test_diagnostic": 1104,
         },
         {
-            "text": ("sentence1", "premise", "Premise"), "second": ("sentence2", "hypothesis", "Hypothesis"),
+            "text": ("sentence1", "premise", "Premise"),
+            "second": ("sentence2", "hypothesis", "Hypothesis"),
             "label": ("gold_label", "label", "Label"),
         },
         labels=("contradiction", "entailment", "neutral"),
         spellings={"0": "entailment", "1": "neutral", "2": "contradiction"},
         files={
-            "train": ("train.tsv",), "dev": ("dev_matched.tsv",), "dev_mismatched": ("dev_mismatched.tsv",),
-            "test": ("test_matched.tsv",), "test_mismatched": ("test_mismatched.tsv",),
-            "test_diagnostic": ("diagnostic.tsv", "AX.tsv", "../AX/AX.tsv", "../diagnostic/diagnostic.tsv",
-                                "diagnostic-full.tsv"),
+            "train": ("train.tsv",),
+            "dev": ("dev_matched.tsv",),
+            "dev_mismatched": ("dev_mismatched.tsv",),
+            "test": ("test_matched.tsv",),
+            "test_mismatched": ("test_mismatched.tsv",),
+            "test_diagnostic": (
+                "diagnostic.tsv",
+                "AX.tsv",
+                "../AX/AX.tsv",
+                "../diagnostic/diagnostic.tsv",
+                "diagnostic-full.tsv",
+            ),
         },
         handed_in={"test": "MNLI-m", "test_mismatched": "MNLI-mm", "test_diagnostic": "AX"},
     ),
     "qnli": GlueTask(
-        "QNLI", {"train": 104743, "dev": 5463, "test": 5463},
+        "QNLI",
+        {"train": 104743, "dev": 5463, "test": 5463},
         {"text": ("question",), "second": ("sentence",), "label": ("label",)},
-        labels=ENTAILED, spellings=ENTAILED_NUMBERS,
+        labels=ENTAILED,
+        spellings=ENTAILED_NUMBERS,
     ),
-    "rte": GlueTask(
-        "RTE", {"train": 2490, "dev": 277, "test": 3000}, TWO, labels=ENTAILED, spellings=ENTAILED_NUMBERS
-    ),
+    "rte": GlueTask("RTE", {"train": 2490, "dev": 277, "test": 3000}, TWO, labels=ENTAILED, spellings=ENTAILED_NUMBERS),
     "wnli": GlueTask("WNLI", {"train": 635, "dev": 71, "test": 146}, TWO),
-}  # fmt: skip
+}
 BESIDE = {
     "xnli": GlueTask(
-        "XNLI", {"train": 392702, "dev": 2490, "test": 5010},
+        "XNLI",
+        {"train": 392702, "dev": 2490, "test": 5010},
         {
-            "text": ("sentence1", "premise"), "second": ("sentence2", "hypothesis", "hypo"),
-            "label": ("gold_label", "label"), "language": ("language",),
+            "text": ("sentence1", "premise"),
+            "second": ("sentence2", "hypothesis", "hypo"),
+            "label": ("gold_label", "label"),
+            "language": ("language",),
         },
         labels=("contradiction", "entailment", "neutral"),
         spellings={"0": "entailment", "1": "neutral", "2": "contradiction", "contradictory": "contradiction"},
         files={
             "train": tuple(f"{place}multinli.train.{{}}.tsv" for place in ("XNLI-MT-1.0/multinli/", "multinli/", "")),
-            "dev": ("XNLI-1.0/xnli.dev.tsv", "xnli.dev.tsv"), "test": ("XNLI-1.0/xnli.test.tsv", "xnli.test.tsv"),
+            "dev": ("XNLI-1.0/xnli.dev.tsv", "xnli.dev.tsv"),
+            "test": ("XNLI-1.0/xnli.test.tsv", "xnli.test.tsv"),
         },
         languages=("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh"),
         fetched="xnli",
-    ),
-}  # fmt: skip
+    )
+}
 KNOWN = TASKS | BESIDE
 
 

@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 Format = Literal["tsv", "csv", "jsonl", "json", "parquet"]
 Column = str | int  # its name, or its number from 1
 ENDINGS: dict[str, Format] = {
-    ".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
     ".parquet": "parquet",
-}  # fmt: skip
+}
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 LONGEST = 1 << 28  # characters of one line
 LONGEST_FIELD = 1 << 24  # characters between two quotes of CSV

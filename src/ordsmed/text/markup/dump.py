@@ -105,8 +105,13 @@ def _begins_with_page(packed: mmap.mmap, start: int) -> bool:
 
 # ---- bytes to characters
 
-_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be",
-          b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # fmt: skip
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+    b"<\0": "utf-16-le",
+    b"\0<": "utf-16-be",
+}
 _UNPACKERS: dict[str, Callable[[], Any]] = {".bz2": bz2.BZ2Decompressor, ".xz": lzma.LZMADecompressor}
 _DECLARED = re.compile(rb"\s*<\?xml[^>]{1,100}?encoding\s*=\s*[\"']([\w.:-]{1,40})")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")

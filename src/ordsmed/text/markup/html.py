@@ -34,15 +34,50 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
 _META = re.compile(rb"<meta\b[^>]{0,1000}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})", re.IGNORECASE)
 # Character sets that browsers read as a larger one, because pages use its characters.
-_MEANT = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030",
-          "shift_jis": "cp932", "euc_kr": "cp949", "iso8859-11": "cp874", "tis-620": "cp874"}  # fmt: skip
+_MEANT = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+}
 _NO_CHARSETS = {"utf-7", "idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"}
 
 _PARTS = ("div", "section", "article", "td")  # elements that contain paragraphs
 _INLINE = frozenset(
-    ["a", "abbr", "b", "bdi", "big", "cite", "code", "em", "font", "i", "ins", "kbd", "label", "mark", "q", "s",
-     "small", "span", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr"]
-)  # fmt: skip
+    [
+        "a",
+        "abbr",
+        "b",
+        "bdi",
+        "big",
+        "cite",
+        "code",
+        "em",
+        "font",
+        "i",
+        "ins",
+        "kbd",
+        "label",
+        "mark",
+        "q",
+        "s",
+        "small",
+        "span",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+        "tt",
+        "u",
+        "var",
+        "wbr",
+    ]
+)
 _CONTENT_NAME = re.compile("article|body|content|entry|main|message|post|story|text", re.IGNORECASE)
 _SEE = (
     r"(?:also (?:read|see|on)|don['’]t miss|explore further|more (?:from|on)|read (?:also|more|next)|recommended"

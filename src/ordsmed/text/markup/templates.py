@@ -153,9 +153,20 @@ _AND_LESSER = names_of(
     " LT|cwt LT|lb ST|lb cwt|qtr cwt|lb qtr|lb st|lb lb|oz"
 )
 _UNITS = {
-    "C": "°C", "F": "°F", "sqmi": "sq mi", "sqkm": "km²", "km2": "km²", "m2": "m²", "cm2": "cm²", "m3": "m³",
-    "km3": "km³", "cm3": "cm³", "sqft": "sq ft", "cuft": "cu ft", "kg/m3": "kg/m³",
-}  # fmt: skip
+    "C": "°C",
+    "F": "°F",
+    "sqmi": "sq mi",
+    "sqkm": "km²",
+    "km2": "km²",
+    "m2": "m²",
+    "cm2": "cm²",
+    "m3": "m³",
+    "km3": "km³",
+    "cm3": "cm³",
+    "sqft": "sq ft",
+    "cuft": "cu ft",
+    "kg/m3": "kg/m³",
+}
 
 # The text that templates show, in the English Wikipedia and some others. Templates not listed show nothing.
 _NAMES: dict[str, Rule] = {

@@ -61,11 +61,11 @@ class TaskData:
         tokenizer: Tokenizer,
         seed: int,
         cache: str,
-        most_unknown: float = MOST,
+        max_unknown: float = MOST,
     ) -> TaskData:
         """Read the files of a task; if the recipe names no labels, they are those of the training data."""
         task, learning, judging = records_of(task)
-        make = functools.partial(_split, task, network, tokenizer, cache, most_unknown=most_unknown)
+        make = functools.partial(_split, task, network, tokenizer, cache, max_unknown=max_unknown)
         train = make("train", learning)
         dev = None if judging is None else make("dev", judging)
         if not len(train.features):
@@ -115,9 +115,13 @@ class TaskData:
         assert isinstance(recipe, Finetuning)
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
         answers, means = predict_all(
-            objective, dev.features, self.packing, job.ranks, within=within,
+            objective,
+            dev.features,
+            self.packing,
+            job.ranks,
+            within=within,
             done=lambda _: job.state.tell("judging"),  # a rank with many examples is not hanging
-        )  # fmt: skip
+        )
         means |= task.losses(dev.features, answers)
         loss = sum(weight * means[term] for term, weight in objective.weights.items() if term in means)
 
@@ -149,8 +153,12 @@ class TaskData:
 
     def _check(self, scores: dict[str, float], score: str) -> None:
         if not scores:
-            raise DataError(", ".join(self.task.paths("dev")), "hold no right answers", "files to validate on",
-                            "leave task.dev out; `ordsmed predict` answers them when it is done")  # fmt: skip
+            raise DataError(
+                ", ".join(self.task.paths("dev")),
+                "hold no right answers",
+                "files to validate on",
+                "leave task.dev out; `ordsmed predict` answers them when it is done",
+            )
         better = [name for name in scores if not name.endswith(UNCOMPARED)]
         if score not in better:
             raise RecipeError("best", f"found {score}", "a score of which more is better", nearest(score, better))
@@ -166,11 +174,15 @@ class TaskData:
         same = self.task.paths("train") == self.task.paths("dev")  # a column separates the splits
         return {
             ", ".join(self.task.paths(name)) + (f" ({name})" if same else ""): {
-                "split": name, "records": len(split.records), "examples": len(split.features),
-                "tokens": len(split.features.ids), "longest": int(split.features.sizes.max(initial=0)),
+                "split": name,
+                "records": len(split.records),
+                "examples": len(split.features),
+                "tokens": len(split.features.ids),
+                "longest": int(split.features.sizes.max(initial=0)),
             }
-            for name, split in splits.items() if split is not None
-        }  # fmt: skip
+            for name, split in splits.items()
+            if split is not None
+        }
 
 
 def records_of(task: TaskSettings) -> tuple[TaskSettings, Sized, Sized | None]:
@@ -187,13 +199,13 @@ def _split(
     cache: str,
     name: str,
     records: Sized,
-    most_unknown: float = MOST,
+    max_unknown: float = MOST,
 ) -> TaskSplit:
     """Return features from the cache, or make and store them; raise first if too many tokens are unknown."""
     place, features = ", ".join(task.paths(name)), reader(tokenizer, network)
     if not cache:
         fresh = task.features(records, features)
-        features.unknown.check(place, most_unknown)
+        features.unknown.check(place, max_unknown)
         return TaskSplit(records, fresh)
     essence = {k: v for k, v in settings.plain(task, essence=True).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
@@ -203,11 +215,11 @@ def _split(
     if folder.is_dir():
         detail(f"{folder}: features stand, reused")
         features.unknown.count(Features.open(folder).ids, tokenizer)
-        features.unknown.check(place, most_unknown)
+        features.unknown.check(place, max_unknown)
     else:
         with run.locked(folder):
             if not folder.is_dir():  # another process may have made them meanwhile
                 fresh = task.features(records, features)
-                features.unknown.check(place, most_unknown)
+                features.unknown.check(place, max_unknown)
                 fresh.save(folder)
     return TaskSplit(records, Features.open(folder))

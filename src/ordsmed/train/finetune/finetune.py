@@ -40,9 +40,13 @@ def finetune(
 
 
 def rehearse(
-    name: str, overrides: Sequence[str] = (), *, part: str | None = None, devices: int = 0,
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    part: str | None = None,
+    devices: int = 0,
     **how: Unpack[SessionOptions],
-) -> tuple[Finetuning, list[str]]:  # fmt: skip
+) -> tuple[Finetuning, list[str]]:
     """Return the recipe that `finetune` would train by and its plan as lines; raise its errors, and make nothing."""
     _check(name, how, part)
     with nothing_made(), at_home(name) as place:

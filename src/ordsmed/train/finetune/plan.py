@@ -92,7 +92,7 @@ class FinetuningPlan(Plan):
         recipe = self.recipe
         self.network.fits(self.tokenizer)
         task = recipe.task, self.network, self.tokenizer
-        return self._with(TaskData.of(*task, recipe.seed, cache, self.most_unknown))
+        return self._with(TaskData.of(*task, recipe.seed, cache, self.max_unknown))
 
     def _with(self, data: TaskData) -> Self:
         """Return the plan with these examples; raise if the recipe's warm-up or score does not fit them."""
@@ -238,7 +238,9 @@ def _start(recipe: Finetuning, folder: Path | None) -> tuple[Start | None, list[
 
 
 def _filled_in(recipe: Finetuning, filled: Finetuning) -> str:
-    left = [key for key in ("rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None]
+    left = [
+        key for key in ("learning_rate", "warmup", "layer_decay", "freeze", "optimizer") if getattr(recipe, key) is None
+    ]
     usual, pool = settings.plain(filled), getattr(filled.task, "pool", None)
     listed = [f"{key} {in_words(usual[key])}" for key in left]
     listed += [f"task.pool {pool}"] if pool != getattr(recipe.task, "pool", None) else []

@@ -48,7 +48,7 @@ class Finetuning(Training):
     """epochs: the rate goes its way over all of `epochs` and a step more; `steps` are done at most (NVIDIA's)"""
     batch: int = 32
     """examples a step over all devices; elsewhere batch_size, train_batch_size"""
-    rate: float | None = None
+    learning_rate: float | None = None
     """peak learning rate; left out: as the family is usually fine-tuned, like warmup, layer_decay and freeze;
     elsewhere lr, learning_rate"""
     warmup: float | None = None
@@ -74,7 +74,7 @@ class Finetuning(Training):
     seeds: tuple[int, ...] = ()
     """a trial with each, and their mean and deviation; left out: one run with `seed`"""
     grid: dict[str, Any] = field(default_factory=dict)
-    """a trial with each combination: { rate = [3e-5, 5e-5], task.length = [128, 256] }; any setting by its path"""
+    """a trial with each combination: { learning_rate = [3e-5, 5e-5], task.length = [128, 256] }; any setting"""
     jobs: int = 0
     """trials at a time; 0: one a GPU, on a CPU one to two cores"""
     examples: int = 0
@@ -108,8 +108,8 @@ class Finetuning(Training):
                 raise ValueError(f"{name}: found {getattr(self, name):,}; wanted at most {MOST:,}")
         if not self.steps and not 0 < self.epochs < MOST:
             raise ValueError(f"epochs: found {self.epochs}; wanted above 0, to {MOST:,}")
-        if self.rate is not None and not 0 < self.rate < math.inf:
-            raise ValueError(f"rate: found {self.rate}; wanted a finite number above 0")
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate: found {self.learning_rate}; wanted a finite number above 0")
         longest = self.laid().span(self.updates)
         if self.warmup is not None and not 0 <= self.warmup <= (longest or math.inf):
             raise ValueError(f"warmup: found {self.warmup:g}; wanted 0 to {longest or 'all'} steps")
@@ -125,7 +125,7 @@ class Finetuning(Training):
         else:  # check the other settings now, before the family fills in these
             decay = 1.0 if self.layer_decay is None else self.layer_decay
             optimizer = self.optimizer or load("optimizers", "adamw")()
-            replace(self, rate=1.0, warmup=0.0, layer_decay=decay, freeze=False, optimizer=optimizer)
+            replace(self, learning_rate=1.0, warmup=0.0, layer_decay=decay, freeze=False, optimizer=optimizer)
 
     @property
     def several(self) -> bool:
@@ -134,7 +134,7 @@ class Finetuning(Training):
     @property
     def complete(self) -> bool:
         """Whether the recipe has every setting that a run needs, like the recipe in a run's folder."""
-        return None not in (self.rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
+        return None not in (self.learning_rate, self.warmup, self.layer_decay, self.freeze, self.optimizer)
 
     def fill_defaults(self, network: ModelSettings, head: TaskSettings | None = None) -> Finetuning:
         """Return the recipe with missing settings filled in from the network's family.
@@ -146,7 +146,7 @@ class Finetuning(Training):
         usual = network.tuning()
         narrow = not usual.freeze and network.width < NARROW
         defaults = {
-            "rate": usual.rate * (self.task.NARROW_SHARE if narrow else 1.0),
+            "learning_rate": usual.learning_rate * (self.task.NARROW_SHARE if narrow else 1.0),
             "warmup": usual.warmup,
             "layer_decay": usual.layer_decay,
             "freeze": usual.freeze,
@@ -173,8 +173,17 @@ class Finetuning(Training):
     def phases(self) -> tuple[Phase, ...]:
         """The only phase, in steps once the examples are counted."""
         steps = self.updates
-        return (Phase(steps=steps, epochs=0.0 if steps else self.epochs, length=self.task.length, batch=self.batch,
-                      rate=self.rate or 1.0, warmup=self._rise(), schedule=self.laid()),)  # fmt: skip
+        return (
+            Phase(
+                steps=steps,
+                epochs=0.0 if steps else self.epochs,
+                length=self.task.length,
+                batch=self.batch,
+                learning_rate=self.learning_rate or 1.0,
+                warmup=self._rise(),
+                schedule=self.laid(),
+            ),
+        )
 
     def with_phases(self, phases: Sequence[Phase]) -> Finetuning:
         (phase,) = phases

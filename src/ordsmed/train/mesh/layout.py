@@ -275,7 +275,7 @@ class Layout:
 def arithmetic(phase: Phase, number: int, share: Share) -> str:
     """Return a phase's batch as micro x accumulation x devices, as text."""
     long = many(phase.steps, "step") if phase.steps else many(phase.epochs, "epoch")
-    long += f" or {many(phase.most_steps, 'step')}, whichever is less," if phase.most_steps else ""
+    long += f" or {many(phase.max_steps, 'step')}, whichever is less," if phase.max_steps else ""
     return (
         f"phase {number}: {long} of {_rows(phase)} x {many(phase.length, 'token')}; batch = micro "
         f"{share.micro} x accumulation {share.accumulation} x devices {share.world}"

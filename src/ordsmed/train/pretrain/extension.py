@@ -98,7 +98,7 @@ def extend(folder: Path, seconds: float) -> Extension:
     if finished:
         phases, wanted = _with_one_more(recipe.phase, len(ends), count)
         ends, plans = [*ends, step], []
-        rates = recipe.phase[-1].rate_at(recipe.phase[-1].steps - 1), phases[-1].rate
+        rates = recipe.phase[-1].rate_at(recipe.phase[-1].steps - 1), phases[-1].learning_rate
     else:
         phases, wanted = _stretched(recipe.phase, step, count)
         change = {"after": step, "was": table(recipe.phase), "now": table(phases)}
@@ -139,9 +139,9 @@ def _with_one_more(phases: tuple[Phase, ...], added: int, steps: int) -> tuple[t
     first = len(phases) - 1 - added  # the phase that is extended; its peak rate is that of all its extensions
     usual, done = phases[first], total(phases[first:])
     schedule = dataclasses.replace(usual.schedule, over=0)
-    peak = usual.rate * _at(schedule, done, done + steps, usual)
+    peak = usual.learning_rate * _at(schedule, done, done + steps, usual)
     more = dataclasses.replace(
-        phases[-1], steps=steps, rate=peak, warmup=REWARMING, schedule=schedule, batch_ramp=None, rewarm=False
+        phases[-1], steps=steps, learning_rate=peak, warmup=REWARMING, schedule=schedule, batch_ramp=None, rewarm=False
     )
     longer = (*phases, more)
     return longer, [*table(phases), [float(math.ceil(ABOVE * steps)), REWARMING]]

@@ -62,15 +62,15 @@ def portions(data: TextData) -> list[Portion]:
 
 
 def portion_lines(data: TextData) -> list[str]:
-    """Return lines on the portions of each phase; too many repetitions are printed, or refused by `most_epochs`."""
+    """Return lines on the portions of each phase; too many repetitions are printed, or refused by `max_epochs`."""
     lines, read = list[str](), portions(data)
     for number, phase in enumerate(data.phases, 1):
         of_phase = [portion for portion in read if portion.phase == number]
-        if phase.longer_than:
+        if phase.min_length:
             lines.append(data.long_documents(number - 1))
         if len(of_phase) > 1:
             lines += _table(of_phase, float(phase.rows * phase.length))
-    _check(read, data.recipe.most_epochs, several=len(data.recipe.sources) > 1)
+    _check(read, data.recipe.max_epochs, several=len(data.recipe.sources) > 1)
     return lines
 
 
@@ -95,6 +95,6 @@ def _check(read: Sequence[Portion], most: float, *, several: bool) -> None:
     worst = f"{_epochs(epochs[over[0]])} of {over[0]}"
     worst += f", and more than {most or USUAL:g} of {many(len(over) - 1, 'other')}" if over[1:] else ""
     if most:
-        remedy = "fewer steps, a smaller share of it, or a larger `most_epochs`"
-        raise RecipeError("most_epochs", f"found {worst}", f"at most {most:g}", remedy)
-    say(f"data: {worst}: more than about {USUAL:g} teach less and less; `most_epochs` refuses them")
+        remedy = "fewer steps, a smaller share of it, or a larger `max_epochs`"
+        raise RecipeError("max_epochs", f"found {worst}", f"at most {most:g}", remedy)
+    say(f"data: {worst}: more than about {USUAL:g} teach less and less; `max_epochs` refuses them")

@@ -81,7 +81,7 @@ class PretrainingPlan(Plan):
         if data:
             check_data(data, self.network)
             for encoded in data.encoded:
-                encoded.check_unknown(self.most_unknown)
+                encoded.check_unknown(self.max_unknown)
             read = mixed(dataclasses.replace(data, recipe=counted(data)))
             notes += portion_lines(read)
             plan = dataclasses.replace(plan.by(read.recipe), by_epochs=not all(p.steps for p in self.recipe.phase))
@@ -282,7 +282,7 @@ def counted(data: TextData) -> Pretraining:
     recipe, phases = data.recipe, []
     for index, phase in enumerate(recipe.phase):
         if not phase.steps:
-            single = dataclasses.replace(phase, steps=1, epochs=0.0, most_steps=0, warmup=0.0)
+            single = dataclasses.replace(phase, steps=1, epochs=0.0, max_steps=0, warmup=0.0)
             phases_then = (*recipe.phase[:index], single, *recipe.phase[index + 1 :])
             rows = dataclasses.replace(data, recipe=recipe.with_phases(phases_then)).rows(index, 0)
             if phase.epochs * len(rows) > MOST_ROWS:
@@ -290,14 +290,14 @@ def counted(data: TextData) -> Pretraining:
             steps = steps_of_rows(phase, phase.epochs * len(rows))
             text = f"{many(phase.epochs, 'epoch')} of {many(len(rows), 'row')}"
             line = f"phase {index + 1}: {text} are {many(steps, 'step')}"
-            if 0 < phase.most_steps < steps:
-                steps, line = phase.most_steps, f"{line}, of which most_steps leaves {phase.most_steps:,}"
-            (say if steps == phase.most_steps else detail)(line)  # always report a cut
+            if 0 < phase.max_steps < steps:
+                steps, line = phase.max_steps, f"{line}, of which max_steps leaves {phase.max_steps:,}"
+            (say if steps == phase.max_steps else detail)(line)  # always report a cut
             if phase.warmup > (longest := phase.schedule.span(steps)):
                 raise RecipeError(
                     f"phase[{index + 1}].warmup", f"found {phase.warmup:g}", f"0 to {many(longest, 'step')}"
                 )
-            phase = dataclasses.replace(phase, steps=steps, epochs=0.0, most_steps=0)
+            phase = dataclasses.replace(phase, steps=steps, epochs=0.0, max_steps=0)
         phases.append(phase)
     return recipe.with_phases(phases)
 
@@ -418,8 +418,12 @@ def _expected(name: str, corpus: str = "") -> Tokenizer:
     if tokenizer is not None:
         return tokenizer
     if not hasattr(recipe.tokenizer, "size"):  # a user's tokenizer, whose size is unknown
-        raise RecipeError(name, "is not made yet, and does not say how many pieces it will have", "",
-                          f"`{command('tokenizer', name)}` makes it")  # fmt: skip
+        raise RecipeError(
+            name,
+            "is not made yet, and does not say how many pieces it will have",
+            "",
+            f"`{command('tokenizer', name)}` makes it",
+        )
     expected = SimpleNamespace(vocabulary=recipe.tokenizer.size, pad=getattr(recipe.tokenizer, "pad", 0), mask=0)
     if hasattr(recipe.tokenizer, "learns"):
         expected.kind = recipe.tokenizer.learns

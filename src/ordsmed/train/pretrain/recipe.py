@@ -47,7 +47,7 @@ class Pretraining(Training):
     vectors, others begin as the mean of those that spell them; fresh: another, whose vectors all begin anew"""
     mix: Mix | None = None
     """shares of several data by their tokens: { temperature = 0.5 } or { unimax = 4 }; a phase may have its own"""
-    most_epochs: float = 0.0
+    max_epochs: float = 0.0
     """how often any of several data may be gone through, over all phases; more is refused; 0: told from 4 on"""
     tokenizer: str | None = None
     """folder, file or recipe; must be the one of the data, which is taken where none is named"""
@@ -72,7 +72,7 @@ class Pretraining(Training):
     seeds: tuple[int, ...] = ()
     """a run with each, and their mean and deviation; left out: one run with `seed`"""
     grid: dict[str, Any] = field(default_factory=dict)
-    """a run with each combination: { phase.rate = [5e-4, 1e-3], objective.hide = [0.15, 0.3] }"""
+    """a run with each combination: { phase.learning_rate = [5e-4, 1e-3], objective.mask_prob = [0.15, 0.3] }"""
     jobs: int = 0
     """of those, runs at a time; 0: one a GPU, on a CPU one to two cores"""
 
@@ -80,7 +80,7 @@ class Pretraining(Training):
         *Training.LATER_ADDED,
         "vocabulary",
         "mix",
-        "most_epochs",
+        "max_epochs",
         "revisions_at_words",
         "keep_best",
         "patience",
@@ -112,8 +112,8 @@ class Pretraining(Training):
             self._check_objective(index)
             if phase.mix and phase.data is None:
                 listed(self.data, phase.mix)
-        if not 0 <= self.most_epochs < math.inf:
-            raise ValueError(f"most_epochs: found {self.most_epochs:g}; wanted 0 or more")
+        if not 0 <= self.max_epochs < math.inf:
+            raise ValueError(f"max_epochs: found {self.max_epochs:g}; wanted 0 or more")
         for name in ("save", "validate"):
             every = getattr(self, name)
             if not 0 <= every < math.inf or (every > 1 and every % 1):
@@ -240,8 +240,8 @@ class Pretraining(Training):
 
         Such phases differ only in length and learning rate, as the phases that extend a finished run do.
         """
-        same: dict[str, Any] = {"steps": 1, "epochs": 0.0, "most_steps": 0, "batch": 1, "batch_ramp": None}
-        same |= {"rate": 1.0, "warmup": 0.0, "schedule": Schedule(), "rewarm": False}
+        same: dict[str, Any] = {"steps": 1, "epochs": 0.0, "max_steps": 0, "batch": 1, "batch_ramp": None}
+        same |= {"learning_rate": 1.0, "warmup": 0.0, "schedule": Schedule(), "rewarm": False}
         like = [replace(phase, **same) for phase in self.phase]
         count = len(like)
         first = next((n for n in range(count, 0, -1) if like[n - 1] != like[-1]), 0)

@@ -53,13 +53,13 @@ class TextData:
 
     def stores(self, index: int) -> list[Store | LongDocuments]:
         """Return the training splits of a phase's data, restricted to long documents if the phase says so."""
-        least = self.phases[index].longer_than
+        least = self.phases[index].min_length
         stores = [encoded.train for encoded in self.read_in(index).values()]
         return [LongDocuments.of(store, least) if least else store for store in stores]
 
     def tokens(self, index: int) -> dict[str, int]:
         """Return the tokens available to a phase in each of its data; raise if any has none."""
-        least = self.phases[index].longer_than
+        least = self.phases[index].min_length
         tokens = {name: store.token_count for name, store in zip(self.read_in(index), self.stores(index), strict=True)}
         if empty := [name for name, count in tokens.items() if not count]:
             more = f", and {many(len(empty) - 1, 'other')}" if empty[1:] else ""
@@ -70,11 +70,11 @@ class TextData:
                 )
             problem = f"found {least:,}, but {empty[0]} has no document of so many tokens{more}"
             remedy = "a smaller number, or name `data` of this phase without it"
-            raise RecipeError(f"phase[{index + 1}].longer_than", problem, "", remedy)
+            raise RecipeError(f"phase[{index + 1}].min_length", problem, "", remedy)
         return tokens
 
     def long_documents(self, index: int) -> str:
-        least, encoded, stores = self.phases[index].longer_than, self.read_in(index).values(), self.stores(index)
+        least, encoded, stores = self.phases[index].min_length, self.read_in(index).values(), self.stores(index)
         documents, tokens = (sum(getattr(s.train, f"{noun}_count") for s in encoded) for noun in ("document", "token"))
         left = sum(store.document_count for store in stores), sum(store.token_count for store in stores)
         return (

@@ -41,9 +41,14 @@ ENDINGS = (".hdf5", ".h5")
 SOFTMAX = ("softmax/W", "softmax/b")
 LETTERS_THERE = "lm/char_embed"  # a variable of every ELMo checkpoint
 DUMPED = {  # parts of variable names -> of dataset names
-    "/rnn/": "/RNN/", "/multi_rnn_cell/": "/MultiRNNCell/", "/cell_": "/Cell", "/lstm_cell/": "/LSTMCell/",
-    "/projection/kernel": "/W_P_0", "LSTMCell/kernel": "LSTMCell/W_0", "LSTMCell/bias": "LSTMCell/B",
-}  # fmt: skip
+    "/rnn/": "/RNN/",
+    "/multi_rnn_cell/": "/MultiRNNCell/",
+    "/cell_": "/Cell",
+    "/lstm_cell/": "/LSTMCell/",
+    "/projection/kernel": "/W_P_0",
+    "LSTMCell/kernel": "LSTMCell/W_0",
+    "LSTMCell/bias": "LSTMCell/B",
+}
 SYMBOLS = 261  # characters; for inference a row of zeros is added, and the options say one more
 NEEDED = object()
 LSTM = {  # key in options.json -> setting, and the value if it is missing
@@ -63,10 +68,21 @@ LETTERS = {
     "n_characters": ("symbols", NEEDED),
 }
 USUAL = {  # other keys of options.json, which describe the training
-    "all_clip_norm_val", "batch_size", "bidirectional", "char_cnn", "dropout", "learning_rate", "lstm", "n_epochs",
-    "n_negative_samples_batch", "n_tokens_vocab", "n_train_tokens", "sample_softmax", "share_embedding_softmax",
+    "all_clip_norm_val",
+    "batch_size",
+    "bidirectional",
+    "char_cnn",
+    "dropout",
+    "learning_rate",
+    "lstm",
+    "n_epochs",
+    "n_negative_samples_batch",
+    "n_tokens_vocab",
+    "n_train_tokens",
+    "sample_softmax",
+    "share_embedding_softmax",
     "unroll_steps",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -254,18 +270,24 @@ def _options(model: Any, words: int) -> tables.Table:
     return {
         "bidirectional": True,
         "char_cnn": {
-            "activation": model.activation, "embedding": {"dim": model.letter},
-            "filters": [list(pair) for pair in model.filters], "max_characters_per_token": model.longest_word,
-            "n_characters": SYMBOLS + 1, "n_highway": model.highways,
+            "activation": model.activation,
+            "embedding": {"dim": model.letter},
+            "filters": [list(pair) for pair in model.filters],
+            "max_characters_per_token": model.longest_word,
+            "n_characters": SYMBOLS + 1,
+            "n_highway": model.highways,
         },
         "dropout": model.dropout,
         "lstm": {
-            "cell_clip": model.cell_clip or None, "dim": model.cells, "n_layers": model.layers,
-            "proj_clip": model.projection_clip or None, "projection_dim": model.width,
+            "cell_clip": model.cell_clip or None,
+            "dim": model.cells,
+            "n_layers": model.layers,
+            "proj_clip": model.projection_clip or None,
+            "projection_dim": model.width,
             "use_skip_connections": model.residual,
         },
         "n_tokens_vocab": words,
-    }  # fmt: skip
+    }
 
 
 def _theirs(tensors: Mapping[str, Tensor], model: Any) -> weights.Tensors:
@@ -330,8 +352,14 @@ def _compare(stored: Mapping[str, Tensor], model: Any, path: Path, options: Path
     file_size = (
         path.stat().st_size
     )  # refuse sizes that are impossible for this file before a network of that size is allocated
-    sizes = {"n_layers": model.layers, "dim": model.cells, "projection_dim": model.width, "n_highway": model.highways,
-             "filters": sum(sum(pair) for pair in model.filters), "embedding.dim": model.letter}  # fmt: skip
+    sizes = {
+        "n_layers": model.layers,
+        "dim": model.cells,
+        "projection_dim": model.width,
+        "n_highway": model.highways,
+        "filters": sum(sum(pair) for pair in model.filters),
+        "embedding.dim": model.letter,
+    }
     for name, size in sizes.items():
         if size > file_size:
             raise DataError(options, f"{name}: found {size}", f"what fits {path.name}, of {file_size:,} bytes")

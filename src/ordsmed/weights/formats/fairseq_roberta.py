@@ -129,12 +129,21 @@ class FairseqRoberta(Choice):
             tensors |= {name: torch.zeros(shape) for name, shape in _idle(model.width, tokenizer.vocabulary).items()}
         tensors |= {f"{SCORES}weight": tensors[WORDS], f"{BODY}version": torch.tensor([3.0])}
         args = argparse.Namespace(
-            arch="roberta_base", encoder_layers=model.layers, encoder_embed_dim=model.width,
-            encoder_ffn_embed_dim=model.inner, encoder_attention_heads=model.heads, activation_fn=model.activation,
-            dropout=model.dropout, attention_dropout=model.attention_dropout, max_positions=model.positions,
-            tokens_per_sample=model.positions, pooler_activation_fn="tanh", pooler_dropout=0.0, activation_dropout=0.0,
+            arch="roberta_base",
+            encoder_layers=model.layers,
+            encoder_embed_dim=model.width,
+            encoder_ffn_embed_dim=model.inner,
+            encoder_attention_heads=model.heads,
+            activation_fn=model.activation,
+            dropout=model.dropout,
+            attention_dropout=model.attention_dropout,
+            max_positions=model.positions,
+            tokens_per_sample=model.positions,
+            pooler_activation_fn="tanh",
+            pooler_dropout=0.0,
+            activation_dropout=0.0,
             **_learning(network, heads, self.name),
-        )  # fmt: skip
+        )
         pickled.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
         pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
         real = [piece for piece in pieces if not piece.startswith("madeupword")]
@@ -270,10 +279,15 @@ def _described(tensors: LazyTensors, table: dict[str, Any], file: Path) -> dict[
         raise DataError(file, f"lacks {' and '.join(lacks)}", "a checkpoint of fairseq's RoBERTa")
     (rows, width), (places, _), (inner, _) = (tensors.shapes[name] for name in names)
     described = {
-        "vocab_size": rows, "hidden_size": width, "intermediate_size": inner, "max_position_embeddings": places,
-        "num_hidden_layers": renaming.layers(tensors, f"{BODY}layers.N."), "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+        "vocab_size": rows,
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "max_position_embeddings": places,
+        "num_hidden_layers": renaming.layers(tensors, f"{BODY}layers.N."),
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
         "hidden_act": args.get("activation_fn", "gelu"),
-    }  # fmt: skip
+    }
     if isinstance(args.get("encoder_attention_heads"), int):
         described["num_attention_heads"] = args["encoder_attention_heads"]
     known = {"dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob"}

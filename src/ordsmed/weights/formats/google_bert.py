@@ -34,9 +34,16 @@ HEADS = ("cls/predictions/", "cls/seq_relationship/")
 CLASSES, SPAN = "output_weights", "cls/squad/output_weights"  # of run_classifier.py, of run_squad.py
 POOLER = "bert/pooler/"  # used only by heads that read a complete text
 WRITTEN = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_dropout_prob",
-    "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size", "initializer_range",
-)  # fmt: skip
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+)
 
 
 @dataclass(frozen=True)
@@ -132,8 +139,12 @@ def _learned(tensors: LazyTensors, longest: int, path: Path) -> tuple[tables.Tab
         return {"task": {"kind": kind, **table}}, "|".join([*HEADS, *([] if labels else [POOLER])]), notes
     if pairs and not masks:
         theirs_are = ", ".join(sorted({name.split("/")[0] for name in tensors}))
-        raise DataError(path, f"holds no head for masked words (scopes: {theirs_are})", "cls/predictions/...",
-                        "take the checkpoint that pretraining left")  # fmt: skip
+        raise DataError(
+            path,
+            f"holds no head for masked words (scopes: {theirs_are})",
+            "cls/predictions/...",
+            "take the checkpoint that pretraining left",
+        )
     if masks and not pairs:
         idle, notes = POOLER, ["no head for pairs: the pooler, which it is for, is left out"]
     if not masks:

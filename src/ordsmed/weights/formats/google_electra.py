@@ -168,8 +168,12 @@ def _table(tensors: LazyTensors, share: str, path: Path, overrides: Sequence[str
         return tensors.shapes[name]
 
     if "generator_predictions/output_bias" not in tensors:
-        raise DataError(path, "holds no generator", "both networks that learned together",
-                        "take the checkpoint that pretraining left")  # fmt: skip
+        raise DataError(
+            path,
+            "holds no generator",
+            "both networks that learned together",
+            "take the checkpoint that pretraining left",
+        )
     notes: list[str] = []
     overridden = tables.override({}, overrides)
     asked_heads = overridden.get("model", {}).get("heads")

@@ -65,29 +65,49 @@ BLOCK_2019 = {
     "down": "output.dense",
 }
 BESIDE = {
-    "model.norm": "final_layernorm", "model.words": "word_embeddings", "model.places": "position_embeddings",
-    "model.types": "tokentype_embeddings", "head.dense": "lm_head.dense", "head.norm": "lm_head.layernorm",
-    "head": "lm_head", "pair.dense": "pooler.dense", "pair.out": "binary_head",
-}  # fmt: skip
+    "model.norm": "final_layernorm",
+    "model.words": "word_embeddings",
+    "model.places": "position_embeddings",
+    "model.types": "tokentype_embeddings",
+    "head.dense": "lm_head.dense",
+    "head.norm": "lm_head.layernorm",
+    "head": "lm_head",
+    "pair.dense": "pooler.dense",
+    "pair.out": "binary_head",
+}
 BESIDE_2019 = {
-    "model.norm": "bert.embeddings.LayerNorm", "model.words": "bert.embeddings.word_embeddings",
-    "model.places": "bert.embeddings.position_embeddings", "model.types": "bert.embeddings.token_type_embeddings",
-    "head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm",
-    "head": "cls.predictions", "pair.dense": "bert.pooler.dense", "pair.out": "cls.seq_relationship",
-}  # fmt: skip
+    "model.norm": "bert.embeddings.LayerNorm",
+    "model.words": "bert.embeddings.word_embeddings",
+    "model.places": "bert.embeddings.position_embeddings",
+    "model.types": "bert.embeddings.token_type_embeddings",
+    "head.dense": "cls.predictions.transform.dense",
+    "head.norm": "cls.predictions.transform.LayerNorm",
+    "head": "cls.predictions",
+    "pair.dense": "bert.pooler.dense",
+    "pair.out": "cls.seq_relationship",
+}
 CORE = (  # Megatron Core's -> names of 2020
-    (r"attention\.linear_qkv\.layer_norm_", "input_layernorm."), (r"mlp\.linear_fc1\.layer_norm_",
-                                                                 "post_attention_layernorm."),
-    (r"attention\.linear_qkv\.", "attention.query_key_value."), (r"attention\.linear_proj\.", "attention.dense."),
-    (r"\.pre_mlp_layernorm\.", ".post_attention_layernorm."), (r"mlp\.linear_fc1\.", "mlp.dense_h_to_4h."),
-    (r"mlp\.linear_fc2\.", "mlp.dense_4h_to_h."), (r"^lm_head\.layer_norm\.", "lm_head.layernorm."),
-    (r"^output_layer\.bias$", "lm_head.bias"), (r"^output_layer\.weight$", "word_embeddings_for_head.weight"),
-)  # fmt: skip
+    (r"attention\.linear_qkv\.layer_norm_", "input_layernorm."),
+    (r"mlp\.linear_fc1\.layer_norm_", "post_attention_layernorm."),
+    (r"attention\.linear_qkv\.", "attention.query_key_value."),
+    (r"attention\.linear_proj\.", "attention.dense."),
+    (r"\.pre_mlp_layernorm\.", ".post_attention_layernorm."),
+    (r"mlp\.linear_fc1\.", "mlp.dense_h_to_4h."),
+    (r"mlp\.linear_fc2\.", "mlp.dense_4h_to_h."),
+    (r"^lm_head\.layer_norm\.", "lm_head.layernorm."),
+    (r"^output_layer\.bias$", "lm_head.bias"),
+    (r"^output_layer\.weight$", "word_embeddings_for_head.weight"),
+)
 UNLIKE = {  # settings of Megatron, and their values in a GPT-2 or BERT
-    "normalization": "LayerNorm", "position_embedding_type": "learned_absolute", "swiglu": False,
-    "group_query_attention": False, "untie_embeddings_and_output_weights": False, "num_experts": None,
-    "apply_layernorm_1p": False, "apply_residual_connection_post_layernorm": False,
-}  # fmt: skip
+    "normalization": "LayerNorm",
+    "position_embedding_type": "learned_absolute",
+    "swiglu": False,
+    "group_query_attention": False,
+    "untie_embeddings_and_output_weights": False,
+    "num_experts": None,
+    "apply_layernorm_1p": False,
+    "apply_residual_connection_post_layernorm": False,
+}
 FLAGS = ("bias_gelu_fusion", "openai_gelu")  # training arguments: either one selects the tanh GELU
 BERT_2019 = "bert.encoder.layer."
 LISTS = (("vocab.txt",), ("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"), ("tokenizer.json",))
@@ -399,8 +419,12 @@ def _described(tensors: LazyTensors, args: dict[str, Any], first: RankFile) -> t
         "layers": renaming.layers(tensors, f"{layers}N."),
         "epsilon": 1e-5,
     }
-    read = {"hidden_dropout": "dropout", "attention_dropout": "attention_dropout", "layernorm_epsilon": "epsilon",
-             "norm_epsilon": "epsilon"}  # fmt: skip
+    read = {
+        "hidden_dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "layernorm_epsilon": "epsilon",
+        "norm_epsilon": "epsilon",
+    }
     model |= {setting: args[key] for key, setting in read.items() if isinstance(args.get(key), float)}
     model |= {"activation": _activation(args, core=first.core, old=old)[0]}
     if not old and not any(name.startswith("lm_head.") for name in tensors):
@@ -457,8 +481,12 @@ def _check_2019(trained: Trained) -> None:
         remedy = "`ordsmed export` without --to writes it as it is" if bert else "add style=2020"
         computed_as, wanted_as = (f"{a}, epsilon {e}, {n:,} inside" for a, e, n in (computed, wanted))
         raise RecipeError(trained.folder, f"has {computed_as}", f"what Megatron of 2019 computes: {wanted_as}", remedy)
-    flags = {"num-layers": settings.layers, "hidden-size": settings.width, "num-attention-heads": settings.heads,
-             "max-position-embeddings": settings.positions}  # fmt: skip
+    flags = {
+        "num-layers": settings.layers,
+        "hidden-size": settings.width,
+        "num-attention-heads": settings.heads,
+        "max-position-embeddings": settings.positions,
+    }
     flags |= {"intermediate-size": settings.inner, "layernorm-epsilon": settings.epsilon} if bert else {}
     say(f"files of 2019 tell no sizes; its scripts want {' '.join(f'--{name} {n}' for name, n in flags.items())}")
 

@@ -64,9 +64,14 @@ class OpenAiGpt2(Choice):
     def write(self, trained: Trained, folder: Path) -> None:
         network = trained.objective.networks()[""]
         described = network.settings.hugging_face(trained.tokenizer.vocabulary, trained.tokenizer)
-        usual = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True,
-                 "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False,
-                 "n_inner": 4 * network.settings.width}  # fmt: skip
+        usual = {
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
+            "tie_word_embeddings": True,
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "n_inner": 4 * network.settings.width,
+        }
         heads = [role for role in network.modules if role not in ("model", "head")]
         unlike = [f"{key} {described[key]}" for key in usual if described[key] != usual[key]]
         if unlike or heads or not trained.tokenizer.byte_level:
