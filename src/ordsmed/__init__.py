@@ -63,9 +63,9 @@ class _FormerNames:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
-        if not name.startswith("ordsmed.") or name in ("ordsmed.base", "ordsmed.base.moved"):
+        if not name.startswith("ordsmed.") or name in ("ordsmed.base", "ordsmed.base.former_modules"):
             return None
-        return import_module("ordsmed.base.moved").spec(name)
+        return import_module("ordsmed.base.former_modules").spec(name)
 
 
 sys.meta_path.insert(0, _FormerNames)  # type: ignore[arg-type]

@@ -1,4 +1,3 @@
-from ordsmed.api.made import Made as Made
 from ordsmed.api.making import corpus as corpus
 from ordsmed.api.making import encode as encode
 from ordsmed.api.making import export as export
@@ -15,6 +14,7 @@ from ordsmed.api.searching import search as search
 from ordsmed.api.searching import update_index as update_index
 from ordsmed.api.training import finetune as finetune
 from ordsmed.api.training import pretrain as pretrain
+from ordsmed.api.verb_result import Made as Made
 from ordsmed.base.ending import Stopped as Stopped
 from ordsmed.base.errors import DataError as DataError
 from ordsmed.base.errors import OrdsmedError as OrdsmedError
@@ -23,16 +23,16 @@ from ordsmed.base.errors import RunError as RunError
 from ordsmed.learn.score.answers import Answered as Answered
 from ordsmed.maker.make import MadeModel as MadeModel
 from ordsmed.maker.make import make as make
-from ordsmed.maker.speedrun.again import speedrun_check as speedrun_check
+from ordsmed.maker.speedrun.reproduction import speedrun_check as speedrun_check
 from ordsmed.maker.speedrun.speedrun import Speedrun as Speedrun
 from ordsmed.maker.speedrun.speedrun import speedrun as speedrun
-from ordsmed.measure.likelihood.scored import Scored as Scored
+from ordsmed.measure.likelihood.surprisal import Scored as Scored
 from ordsmed.use.embed import Embedded as Embedded
 from ordsmed.use.fill import Filled as Filled
 from ordsmed.use.fill import Guess as Guess
 from ordsmed.use.generation.options import Generated as Generated
-from ordsmed.use.index.opened import OpenIndex as OpenIndex
-from ordsmed.use.index.opened import SearchHit as SearchHit
+from ordsmed.use.index.open_index import OpenIndex as OpenIndex
+from ordsmed.use.index.open_index import SearchHit as SearchHit
 from ordsmed.use.predict import Classified as Classified
 from ordsmed.use.predict import Evaluated as Evaluated
 from ordsmed.use.predict import Predicted as Predicted

@@ -17,7 +17,7 @@ from kit.task_files import LABELS, task_files
 from kit.task_models import task_models
 from ordsmed import cli
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
-from ordsmed.measure.evaluation.kept import Kept
+from ordsmed.measure.evaluation.score_cache import Kept
 from ordsmed.weights import weights
 from ordsmed.weights.export import export
 

@@ -24,7 +24,7 @@ from ordsmed.measure.probes.minimal_pairs import MinimalPairs
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.weights.export import export
 from ordsmed.weights.formats.babylm import BabyLm
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 TEXT = "w1 w2 w3 w2 w7"

@@ -18,7 +18,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 from ordsmed.weights.export import export
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 TEXTS = ["[1]", "null", "", "{", "7", '"x"', "[[1]]", "[" * 100_000]
 RECIPE = """

@@ -25,7 +25,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.pretrain.finish import beside
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.weights import card
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 SMALL = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 32}
 RECIPE = """

@@ -15,7 +15,7 @@ from ordsmed.use import elmo_reader
 from ordsmed.use.elmo_reader import ElmoReader
 from ordsmed.use.embed import Form, embed
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 h5py = Lazy("h5py")
 LINES = ["the newts ran up the hill", "", "naïve 🙂🙂🙂🙂 unquestionably", "up", "the the newts"]

@@ -23,7 +23,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.use import embed as verb
 from ordsmed.use.embed import Form, embed, entries, lines_of, reader_of
 from ordsmed.use.readers import Read, TransformerReader, WordShares, layers_of, windows
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 h5py, parquet = Lazy("h5py"), Lazy("pyarrow.parquet")

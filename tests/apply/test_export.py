@@ -19,7 +19,7 @@ from ordsmed.use.fill import fill
 from ordsmed.use.generate import generate
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.export import export
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 TEXT = "The old smith mends the iron gate, and my sister forgets a bell."

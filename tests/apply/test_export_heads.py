@@ -19,7 +19,7 @@ from ordsmed.weights import foreign, weights
 from ordsmed.weights.export import export
 from ordsmed.weights.formats.huggingface import HuggingFace
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 WORDS = 60

@@ -30,7 +30,7 @@ from ordsmed.weights import foreign, weights
 from ordsmed.weights.export import export, export_all
 from ordsmed.weights.foreign import Networks
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")]
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 48, "positions": 64}

@@ -20,7 +20,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.use.fill import fill, lines
 from ordsmed.use.generate import generate
 from ordsmed.use.generation.options import SamplingOptions
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 
 @pytest.fixture(scope="module")

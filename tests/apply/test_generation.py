@@ -26,7 +26,7 @@ from ordsmed.use.generation.choosing import choose, penalized
 from ordsmed.use.generation.continuing import stable_length
 from ordsmed.use.generation.network import WritingNetwork, together, writing
 from ordsmed.use.generation.options import SamplingOptions
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 SCORES = torch.tensor([0.15, 0.5, 0.05, 0.3]).log()
 

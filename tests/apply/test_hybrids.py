@@ -26,7 +26,7 @@ from ordsmed.use.readers import TransformerReader
 from ordsmed.weights import card
 from ordsmed.weights.export import export
 from ordsmed.weights.formats import huggingface
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 FAMILIES = {
     "modern": modern.ModernBert(width=32, layers=4, heads=2, positions=40, window=6, initializer_std=0.2),

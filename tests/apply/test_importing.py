@@ -15,7 +15,7 @@ from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.use.fill import fill
 from ordsmed.weights.export import export
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 CORPUS = 'validation = 0.1\nout = "{folder}/corpus"\n[source]\nkind = "text"\npath = "{folder}/texts.txt"\n'
 TOKENIZER = 'corpus = "{folder}/corpus.toml"\nout = "{folder}/tokenizer"\n[tokenizer]\nkind = "words"\nsize = 25\n'

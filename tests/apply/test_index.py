@@ -30,13 +30,13 @@ from ordsmed.text.bm25 import Bm25, fused
 from ordsmed.text.document import Document
 from ordsmed.use import text_encoder, token_encoder
 from ordsmed.use.embed import Form, embedded
-from ordsmed.use.index import approximate, build, encoder, opened
-from ordsmed.use.index.appended import GrowingRows
+from ordsmed.use.index import approximate, build, encoder, open_index
+from ordsmed.use.index.growing_files import GrowingRows
 from ordsmed.use.index.nearest import nearest
-from ordsmed.use.index.opened import OpenIndex
+from ordsmed.use.index.open_index import OpenIndex
 from ordsmed.use.index.passages import PassageCutting, in_words, read_as
 from ordsmed.weights.foreign import Networks
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_a_weight_of_the_vectors_is_kept_and_can_be_another(place, capsys):
 
 
 def test_of_words_alone_no_model_is_opened(place, monkeypatch):
-    monkeypatch.setattr(opened, "opened", None)
+    monkeypatch.setattr(open_index, "opened", None)
     index = ordsmed.index(None, place / "texts.jsonl", place / "words")
     assert index.search("mat 7", 1)[0].passage.id == "d7"
     assert not (place / "words/vectors.npy").exists()
@@ -413,7 +413,7 @@ def test_a_model_of_pairs_reranks_and_makes_no_index(place, tmp_path):
 
     index.search("the old newt", 3, rerank=rescore)
     index.search_all(["the old newt"], 3, rerank=rescore)
-    assert asked == [min(opened.TOP, len(index))] * 2
+    assert asked == [min(open_index.TOP, len(index))] * 2
     behind = ordsmed.search(place / "made", "the old newt", 6, rerank=models["fits"], top=2)
     assert behind[2:] == plain[2:]
     assert {hit.number for hit in behind[:2]} == {hit.number for hit in plain[:2]}
@@ -469,7 +469,7 @@ def test_an_index_of_token_vectors_is_searched_by_maxsim(tokens, monkeypatch):
     assert [scores[hit.number] for hit in hits] == pytest.approx([hit.score for hit in hits], abs=0.02)
     every = [[hit.number for hit in index.search("the newt", 5, kind=kind)] for kind in ("both", "words", "dense")]
     assert every[0] not in every[1:]
-    monkeypatch.setattr(opened, "MEMORY", 1_000)
+    monkeypatch.setattr(open_index, "MEMORY", 1_000)
     again = index.search("the newt", 5, kind="dense")
     assert [hit.number for hit in again] == [hit.number for hit in hits]
     assert [hit.score for hit in again] == pytest.approx([hit.score for hit in hits], abs=1e-4)

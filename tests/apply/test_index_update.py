@@ -21,12 +21,12 @@ from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks.pairs import TextPairs
 from ordsmed.nn.model import own_tensors
 from ordsmed.nn.models import bert
-from ordsmed.use.index import checksums, stored, update
+from ordsmed.use.index import checksums, store, update
 from ordsmed.use.index.conditions import Condition, fitting
-from ordsmed.use.index.opened import OpenIndex
+from ordsmed.use.index.open_index import OpenIndex
 from ordsmed.use.vector_reader import VectorReader
 from ordsmed.weights.foreign import Networks
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 QUESTIONS = ("the old newt", "a red dog", "cat")
 KINDS = ("both", "dense", "words")
@@ -263,7 +263,7 @@ def test_all_files_are_read_on_demand(place: Path, tmp_path: Path, monkeypatch: 
 
 def test_a_few_answers_to_conditions_are_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passages = ordsmed.open_index(place / "of-words").passages
-    monkeypatch.setattr(stored, "MASKS", 2)
+    monkeypatch.setattr(store, "MASKS", 2)
     kept = [(passages.allowed((f"year!={1990 + n}",)), len(passages.masks))[1] for n in range(5)]
     assert kept == [1, 2, 1, 2, 1]
     assert passages.allowed(("year!=1994",)) is passages.masks["year!=1994",]

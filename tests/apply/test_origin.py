@@ -19,7 +19,7 @@ from ordsmed.weights import weights
 from ordsmed.weights.export import export
 from ordsmed.weights.foreign import Networks
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError
-from ordsmed.weights import probed
+from ordsmed.weights import probe_results
 
 WHOLE: dict[str, Any] = {
     "accuracy": 0.5,
@@ -29,7 +29,7 @@ def test_results_are_told_and_others_left_alone(tmp_path: Path, capsys: pytest.C
     (tmp_path / "scores").mkdir()
     (tmp_path / "scores/a-1.json").write_text(json.dumps(WHOLE))
     (tmp_path / "scores/b-1.json").write_text("{}")
-    assert probed.lines(tmp_path) == [TOLD]
+    assert probe_results.lines(tmp_path) == [TOLD]
     assert capsys.readouterr().err == ""
 
 
@@ -38,7 +38,7 @@ def test_results_of_one_probe_are_told_apart_by_their_settings(tmp_path: Path) -
     for number, settings in enumerate(({"least": 1, "most": 9}, {"least": 4, "most": 9})):
         (tmp_path / f"scores/a-{number}.json").write_text(json.dumps(WHOLE | {"settings": settings}))
     before, _, scores = TOLD.partition(":")
-    assert probed.lines(tmp_path) == [f"{before}, least=1:{scores}", f"{before}, least=4:{scores}"]
+    assert probe_results.lines(tmp_path) == [f"{before}, least=1:{scores}", f"{before}, least=4:{scores}"]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_damaged_result_is_told_and_costs_the_others_nothing(
     (tmp_path / "scores").mkdir()
     (tmp_path / "scores/a-1.json").write_text(json.dumps(WHOLE))
     (tmp_path / "scores/b-1.json").write_text(json.dumps(WHOLE | damage))
-    assert probed.lines(tmp_path) == [TOLD]
+    assert probe_results.lines(tmp_path) == [TOLD]
     assert "b-1.json: " in (told := capsys.readouterr().err)
     assert "the file is damaged; `ordsmed evaluate` computes it again; it is left out" in told
     with pytest.raises(DataError, match=next(iter(damage))):
-        probed.read_one(tmp_path / "scores/b-1.json")
+        probe_results.read_one(tmp_path / "scores/b-1.json")

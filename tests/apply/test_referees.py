@@ -39,7 +39,7 @@ from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.formats import elmo as elmo_files
 from ordsmed.weights.formats.huggingface import HuggingFace
 from ordsmed.weights.formats.sentence_transformers import SentenceTransformers
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.long]
 CAUSAL = ["gpt2", "gpt2 of bytes", "gpt2 of roberta's bytes", "hybrid", "hybrid-modern"]

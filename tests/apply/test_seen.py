@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kit.language_models import made
-from ordsmed.weights.seen import seen
+from ordsmed.weights.text_amount import seen
 
 
 def run_of(folder: Path, step: int | None, **data: Any) -> Any:

@@ -19,7 +19,7 @@ from ordsmed.use.fill import Filled
 from ordsmed.weights import weights
 from ordsmed.weights.export import export, export_all
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 pytestmark = pytest.mark.long
 

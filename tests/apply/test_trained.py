@@ -16,13 +16,13 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.nn.attention import Cache
 from ordsmed.nn.model import own_tensors
-from ordsmed.nn.packed import lacks_int8
+from ordsmed.nn.packed_layers import lacks_int8
 from ordsmed.use.embed import Form, embedded
 from ordsmed.use.fill import fill
 from ordsmed.use.generation.network import writing
 from ordsmed.weights import weights
 from ordsmed.weights.export import export, export_all
-from ordsmed.weights.trained import Trained, can_multiply, open_model, opened
+from ordsmed.weights.trained_model import Trained, can_multiply, open_model, opened
 
 WITH_INT8 = pytest.mark.skipif(bool(lacks_int8(torch.device("cpu"))), reason="no exact products of 8 bits here")
 
@@ -267,10 +267,10 @@ def test_who_cannot_multiply_in_8_bits_is_told_what_can(tmp_path, monkeypatch, c
     trained, cpu = made("bert", tmp_path / "bert"), torch.device("cpu")
     with pytest.raises(RecipeError, match=r"found int8, which is for CPUs, and the model is on cuda; use bf16$"):
         can_multiply(trained, "int8", torch.device("cuda"))
-    monkeypatch.setattr("ordsmed.weights.trained.lacks_int8", lambda device: "this CPU, without VNNI, lacks")
+    monkeypatch.setattr("ordsmed.weights.trained_model.lacks_int8", lambda device: "this CPU, without VNNI, lacks")
     with pytest.raises(RecipeError, match=r"--precision: found int8, which this CPU, without .*; use fp32 or bf16$"):
         can_multiply(trained, "int8", cpu)
-    monkeypatch.setattr("ordsmed.weights.trained.lacks_int8", lambda device: "")
+    monkeypatch.setattr("ordsmed.weights.trained_model.lacks_int8", lambda device: "")
     with pytest.raises(RecipeError, match=r"found int8 with layers split over 2 processes; use fp32 or bf16$"):
         can_multiply(trained, "int8", cpu, 2)
     with pytest.raises(RecipeError, match=r"found int8, but .* \(elmo\) is not made of blocks of linear layers; use"):

@@ -20,7 +20,7 @@ from ordsmed.use.generate import generate, generate_all, steps, stream
 from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.use.generation.unmasking import behind, fill_all, filled, put_in, unmasked
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 WORDS = 40
 MODELS = {

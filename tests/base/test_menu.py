@@ -257,7 +257,7 @@ def test_types_in_words() -> None:
     assert found["near"] == ("table | None", "None")
     assert found["given"] == ("table", "its defaults")
     assert found["normalise"] == ("'NFC' | 'none'", "'NFC'"), "what a name of another module stands for"
-    held_out = {line.name: line.default for line in menu.lines("ordsmed.corpus.held_out", "Decontaminate")}
+    held_out = {line.name: line.default for line in menu.lines("ordsmed.corpus.decontamination", "Decontaminate")}
     assert held_out["shortest"] == "8", "the number, not the name of a constant"
     choices = {line.name: line.type for line in menu.lines("ordsmed.measure.probes.choices")}
     assert choices["metrics"].startswith("list of ('acc' | 'acc_norm' | ")

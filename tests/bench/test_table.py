@@ -14,7 +14,7 @@ from ordsmed.base import measurements, run, settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.measurements import Measurement
 from ordsmed.measure.bench import bench as benches
-from ordsmed.measure.bench import published, table
+from ordsmed.measure.bench import published_figures, table
 from ordsmed.measure.bench.bench import Bench, bench
 from ordsmed.measure.bench.table import Axes, CellResult
 
@@ -342,7 +342,7 @@ def test_latencies_stand_in_both_ways() -> None:
 
 def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     ours = rate(600, **LIKE_THEIRS, precision="bf16", device="NVIDIA A100-SXM4-40GB", processes=1)
-    figures = published.beside("nvidia-electra", ours)
+    figures = published_figures.beside("nvidia-electra", ours)
     assert [(each["device"], each["sequences_per_second"], each["other_hardware"]) for each in figures] == [
         ("A100", 955, False),
         ("V100 16 GB", 444, True),
@@ -352,16 +352,24 @@ def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     assert "1 A100: 955; 1 V100 16 GB: 444 (other hardware); 1 V100 32 GB: 500 (other hardware)" in lines[4]
     assert lines[-1].startswith("Published: NVIDIA, DeepLearningExamples")
     eight = rate(1, **LIKE_THEIRS, precision="fp32", length=512, processes=8, device="Some CPU")
-    assert {each["sequences_per_second"] for each in published.beside("nvidia-electra", eight)} == {716, 190, 213}
+    assert {each["sequences_per_second"] for each in published_figures.beside("nvidia-electra", eight)} == {
+        716,
+        190,
+        213,
+    }
     asked = rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=256, precision="fp16", device="T4")
-    t4 = next(each for each in published.beside("nvidia-electra", asked) if each["device"] == "T4")
+    t4 = next(each for each in published_figures.beside("nvidia-electra", asked) if each["device"] == "T4")
     assert (t4["sequences_per_second"], t4["latency_ms"], t4["other_hardware"]) == (
         169,
         [1451.396, 1445.07, 1447.654, 1450.141],
         False,
     )
-    assert published.beside("nvidia-electra", rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=3)) == []
-    assert published.beside("nvidia-electra", rate(600, **LIKE_THEIRS | {"width": 256})) == []  # of electra-small
+    assert (
+        published_figures.beside("nvidia-electra", rate(1, **LIKE_THEIRS, measure="predict", length=384, batch=3)) == []
+    )
+    assert (
+        published_figures.beside("nvidia-electra", rate(600, **LIKE_THEIRS | {"width": 256})) == []
+    )  # of electra-small
 
 
 @pytest.mark.parametrize(
@@ -375,7 +383,7 @@ def test_published_figures_are_marked_where_the_hardware_is_other() -> None:
     ],
 )
 def test_hardware_is_the_same_where_chip_and_memory_are(device: str, same: list[str]) -> None:
-    figures = published.beside("nvidia-electra", rate(1, **LIKE_THEIRS, precision="fp16", device=device))
+    figures = published_figures.beside("nvidia-electra", rate(1, **LIKE_THEIRS, precision="fp16", device=device))
     assert [each["device"] for each in figures if not each["other_hardware"]] == same
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from kit.foreign_files import everything
-from ordsmed.base.binary import pickled
-from ordsmed.base.binary.pickled import Pickled, Strided, Stub, is_pickled
+from ordsmed.base.binary import pickle_reader
+from ordsmed.base.binary.pickle_reader import Pickled, Strided, Stub, is_pickled
 from ordsmed.base.errors import DataError
 
 
@@ -148,7 +148,7 @@ def test_how_long_a_pickle_may_be_follows_from_the_file(
     tmp_path: Path, zipped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some bytes beside few numbers, more beside many: 400 of a tensor here."""
-    monkeypatch.setattr(pickled, "SHORT", 100)
+    monkeypatch.setattr(pickle_reader, "SHORT", 100)
     for numbers in (100, 10000):
         torch.save({"a": torch.zeros(numbers)}, tmp_path / f"{numbers}.pt", _use_new_zipfile_serialization=zipped)
     assert Pickled(tmp_path / "10000.pt").value["a"].shape == (10000,)

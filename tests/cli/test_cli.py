@@ -108,7 +108,7 @@ MORE = {"group": ("ordsmed.learn.groups", "Rule"), "trouble": ("ordsmed.train.gu
 TABLES = {  # verb -> tables within its recipe's settings, which help tells of
     "corpus": {
         "near": ("ordsmed.corpus.near", "Near"),
-        "held_out": ("ordsmed.corpus.held_out", "Decontaminate"),
+        "held_out": ("ordsmed.corpus.decontamination", "Decontaminate"),
         "given": ("ordsmed.corpus.pipeline", "GivenSplits"),
     },
     "pretrain": {

@@ -103,8 +103,8 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ),
     ("corpus pairs a out", "corpus.pairs.write_pairs", LINES, (["a"], "out", Pairing()), {"anew": False}),
     (
-        "corpus pairs a b out --kinds cloze=2 title --length 90 --min-words 4 --max-pairs 8 --near 0 --against t u --split test"
-        " --seed 3 --anew",
+        "corpus pairs a b out --kinds cloze=2 title --length 90 --min-words 4 --max-pairs 8 --near 0 --against t u"
+        " --split test --seed 3 --anew",
         "corpus.pairs.write_pairs",
         LINES,
         (["a", "b"], "out", Pairing({"cloze": 2.0, "title": 1.0}, 90, 4, 8, 0.0, ("t", "u"), "test", 3)),

@@ -142,7 +142,8 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
     [
         (
             {"site": "contained.toml", "overlay": "y.sqsh"},
-            "--overlay: found y.sqsh, and there is no such file; `ordsmed install --site contained.toml --by overlay --yes`",
+            "--overlay: found y.sqsh, and there is no such file; "
+            "`ordsmed install --site contained.toml --by overlay --yes`",
         ),
         (
             {"site": "here.toml", "overlay": "here.toml"},

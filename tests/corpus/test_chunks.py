@@ -19,8 +19,8 @@ from ordsmed.corpus import chunks, cleaning, sources
 from ordsmed.corpus.chunks import Reading
 from ordsmed.corpus.cleaners import length
 from ordsmed.corpus.cleaning import Work
+from ordsmed.corpus.decontamination import grams
 from ordsmed.corpus.folder import documents, parts
-from ordsmed.corpus.held_out import grams
 from ordsmed.corpus.pipeline import Corpus, partly
 from ordsmed.corpus.signatures import Near
 from ordsmed.corpus.sources import CorpusSource

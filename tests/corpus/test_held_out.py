@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base.errors import DataError
-from ordsmed.corpus import held_out
-from ordsmed.corpus.held_out import Decontaminate, HeldOut, Hit, grams
+from ordsmed.corpus import decontamination
+from ordsmed.corpus.decontamination import Decontaminate, HeldOut, Hit, grams
 
 LONG = "The grey heron stood by the old mill until the evening train had passed, and then it flew home."
 SHORT = "Nine copper kettles were mended before the market opened."  # 9 words
@@ -109,9 +109,11 @@ def test_files_of_any_usual_form(name: str, text: str, tmp_path: Path) -> None:
 def test_spaces_between_forms_follow_the_file(tmp_path: Path) -> None:
     forms = [("1", "Nine", "_"), ("2", "-", "SpaceAfter=No"), ("3", "teen", "_")]
     rows = "\n".join(f"{n}\t{form}" + "\t_" * 7 + f"\t{misc}" for n, form, misc in forms)
-    assert list(held_out._conll(write(tmp_path / "a.conllu", rows))) == ["Nine -teen "]
+    assert list(decontamination._conll(write(tmp_path / "a.conllu", rows))) == ["Nine -teen "]
     eleven = "\n".join(f"{word}\t{n}" + "\t_" * 9 for n, word in enumerate(("Nine", "teen")))
-    assert list(held_out._conll(write(tmp_path / "b.conll", eleven))) == ["Nine teen "], "eleven columns are no CoNLL-U"
+    assert list(decontamination._conll(write(tmp_path / "b.conll", eleven))) == ["Nine teen "], (
+        "eleven columns are no CoNLL-U"
+    )
 
 
 def write(path: Path, text: str) -> Path:
@@ -140,7 +142,7 @@ def test_a_long_field_of_a_table_is_held_out_but_no_endless_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert held(tmp_path, "a.csv", f'"{"x " * 100_000}{LONG}"').hits(LONG)
-    monkeypatch.setattr(held_out, "LONGEST_FIELD", 1_000)
+    monkeypatch.setattr(decontamination, "LONGEST_FIELD", 1_000)
     with pytest.raises(DataError, match=r"a\.csv:1: bad CSV"):
         held(tmp_path, "a.csv", f'"{"x " * 1_000}{LONG}"')
 
@@ -159,7 +161,7 @@ def test_long_texts_are_cut_where_words_end(tmp_path: Path, monkeypatch: pytest.
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdeåø", k=chance.randint(1, 9))) for _ in range(300)]
     whole = held(tmp_path, "a.txt", " ".join(words))
-    monkeypatch.setattr(held_out, "BLOCK", 50)
+    monkeypatch.setattr(decontamination, "BLOCK", 50)
     assert (held(tmp_path, "a.txt", " ".join(words)).hashes == whole.hashes).all()
     assert whole.hits("\n".join(words[100:113])) == Hit("\n".join(words[100:113]), 0)
 
@@ -251,8 +253,8 @@ def test_many_entries_are_held_however_little_is_gathered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gather: int
 ) -> None:
     lines = [" ".join(f"w{(n * 31 + k * 7) % 97}" for k in range(20)) for n in range(50)]
-    monkeypatch.setattr(held_out, "BLOCK", 200)
-    monkeypatch.setattr(held_out, "GATHER", gather)
+    monkeypatch.setattr(decontamination, "BLOCK", 200)
+    monkeypatch.setattr(decontamination, "GATHER", gather)
     found = held(tmp_path, "a.txt", "\n".join(lines))
     assert (found.entries, found.short) == (50, 0)
     assert len(found.hashes) == len({tuple(line.split()[n : n + 13]) for line in lines for n in range(8)})
@@ -262,11 +264,11 @@ def test_many_entries_are_held_however_little_is_gathered(
 
 def test_documents_of_conll_and_json_are_cut_as_their_files_say(tmp_path: Path) -> None:
     rows = "-DOCSTART- O\n\n# comment\nNine O\nkettles O\n \n# text = One text\n1\tOne\n\nlast\tO"
-    assert list(held_out._conll(write(tmp_path / "a.conll", rows))) == ["Nine kettles ", " One text", "last "]
+    assert list(decontamination._conll(write(tmp_path / "a.conll", rows))) == ["Nine kettles ", " One text", "last "]
     told = write(tmp_path / "a.conllu", "# text = One\n\n# text = Two")
-    assert list(held_out._conll(told)) == [" One", " Two"]
-    assert list(held_out._strings({"a": ["x", {"b": "y"}, 3], "c": "z"})) == ["x", "y", "z"]
-    assert list(held_out._json(write(tmp_path / "b.json", '"one"\n\n["two"]\n'))) == ["one", "two"]
+    assert list(decontamination._conll(told)) == [" One", " Two"]
+    assert list(decontamination._strings({"a": ["x", {"b": "y"}, 3], "c": "z"})) == ["x", "y", "z"]
+    assert list(decontamination._json(write(tmp_path / "b.json", '"one"\n\n["two"]\n'))) == ["one", "two"]
     with pytest.raises(DataError, match=r"c\.json:3: column 2: the file stops"):
         held(tmp_path, "c.json", "{\n}\n{")
 
@@ -285,14 +287,14 @@ def test_words_of_every_plane_are_told_apart(tmp_path: Path) -> None:
     words = "々〇〡〩ぁヿㇰㇿ㐀䶿一鿿豈ｦﾟ𠀀𪚥"  # the first and the last of each range
     counts = {sign * 2: 2 for sign in words} | {sign * 2: 1 for sign in "ﾠꀀ〪ㄅa"}
     counts |= {"⺀⻳": 0, "㈀": 0, "〈": 0, "一a鿿": 3, "a-b_c": 3, "\U0001fffe\U0001ffff": 0}
-    assert {text: len(held_out._words(text)[0]) for text in counts} == counts
+    assert {text: len(decontamination._words(text)[0]) for text in counts} == counts
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "東", "dd"]), max_size=40), st.data())
 def test_what_is_found_is_what_a_slow_reader_finds(words: list[str], data: st.DataObject) -> None:
     """In several texts at once, runs of three words and entries of two."""
     entries = data.draw(st.lists(st.lists(st.sampled_from(["a", "b", "c", "東", "dd"]), max_size=5), max_size=3))
-    sizes, found = held_out._gathered([" ".join(entry) for entry in entries], 3, 2)
+    sizes, found = decontamination._gathered([" ".join(entry) for entry in entries], 3, 2)
     assert sizes.tolist() == [len(entry) for entry in entries]
     known = HeldOut(np.unique(np.concatenate([np.empty(0, "<u8"), *found])), 3, 2)
     runs = {tuple(e[n : n + 3]) for e in entries for n in range(len(e) - 2)} | {

@@ -25,13 +25,13 @@ from ordsmed.corpus.chunks import Reading
 from ordsmed.corpus.cleaners.judge import Judge
 from ordsmed.corpus.cleaning import Work
 from ordsmed.corpus.folder import SPLITS, documents, parts
-from ordsmed.corpus.judging import JudgeLearning, learn
+from ordsmed.corpus.judge_training import JudgeLearning, learn
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.measure.evaluation.evaluate import evaluate
 from ordsmed.measure.probes.bits import Bits
 from ordsmed.text.document import Document
 from ordsmed.use.predict import classified
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 ADVERT = ["buy", "now", "free", "shipping", "discount", "save", "order", "today", "%d", "price", "sale"]
 PROSE = ["the", "river", "was", "cold", "and", "she", "thought", "of", "the", "house", "where", "they", "had", "lived"]

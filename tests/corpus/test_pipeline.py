@@ -19,14 +19,14 @@ from ordsmed.base.run import Run, load, obtain
 from ordsmed.corpus import folder as folders
 from ordsmed.corpus import pipeline, sources
 from ordsmed.corpus.corpora import text as text_files
+from ordsmed.corpus.decontamination import Decontaminate
 from ordsmed.corpus.folder import SPLITS, documents, parts
-from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.pipeline import Corpus, partly
 from ordsmed.corpus.signatures import Near
 from ordsmed.text.clean import tidy
 from ordsmed.text.document import Document
 from ordsmed.text.read import stamp
-from ordsmed.text.seen import Seen
+from ordsmed.text.text_hashes import Seen
 
 
 @dataclass(frozen=True)

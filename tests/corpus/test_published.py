@@ -16,7 +16,7 @@ import pytest
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.corpus import published
+from ordsmed.corpus import published_rules
 from ordsmed.corpus.cleaners.c4 import C4
 from ordsmed.corpus.cleaners.fineweb import FineWeb
 from ordsmed.corpus.cleaners.gopher import Gopher
@@ -125,10 +125,10 @@ def test_words_are_those_of_the_codes() -> None:
     )
     wanted = """Mr. Smith did n't pay $ 1,000.50 for the U.S.-made 3.5 - inch disks ... He said : " It 's John 's ! " (
         well - known ) e.g."""
-    assert published.words(text) == wanted.split()
-    assert published.words("東京です。") == ["東", "京", "で", "す", "。"]
+    assert published_rules.words(text) == wanted.split()
+    assert published_rules.words("東京です。") == ["東", "京", "で", "す", "。"]
     counted = {"": 0, "a b": 1, "He went. She too. So": 3, "What!? Yes... no. (So.) End": 4, "Mr. X went on.": 1}
-    assert {line: published.count_sentences(published.words(line)) for line in counted} == counted
+    assert {line: published_rules.count_sentences(published_rules.words(line)) for line in counted} == counted
 
 
 def test_hostile_texts_end() -> None:
@@ -188,7 +188,7 @@ def test_bad_thresholds_are_refused(table: dict[str, Any], wanted: str) -> None:
 
 def plainly(text: str, size: int) -> dict[str, float]:
     """Runs of words that come again, as the paper's table says them, word by word."""
-    parts, found = published.words(text), dict[str, float]()
+    parts, found = published_rules.words(text), dict[str, float]()
     for rule, n in {"pairs": 2, "triples": 3, "fours": 4}.items():
         run, count = Counter(" ".join(parts[at : at + n]) for at in range(len(parts) - n + 1)).most_common(1)[0]
         found[rule] = len(run) * count / size

@@ -12,11 +12,11 @@ import torch
 
 from kit.makers import make_words
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.data import carried
-from ordsmed.data.carried import CarriedRows, SpecialWords
+from ordsmed.data import stream_rows
 from ordsmed.data.encode import Encoded
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
 from ordsmed.data.store import Store
+from ordsmed.data.stream_rows import CarriedRows, SpecialWords
 
 SIGNS = SpecialWords(0, 1, 2, 123)
 
@@ -33,7 +33,7 @@ def store(folder: Path) -> Store:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "BLOCK", 130)
+    monkeypatch.setattr(stream_rows, "BLOCK", 130)
 
 
 def rows_of(
@@ -222,7 +222,7 @@ def test_what_cannot_be_is_refused(store: Store) -> None:
 
 def test_sentences_inside_a_block_are_shuffled_anew_each_epoch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block for all: what is other from epoch to epoch is the order inside it, and each direction has its own."""
-    monkeypatch.setattr(carried, "BLOCK", 1 << 20)
+    monkeypatch.setattr(stream_rows, "BLOCK", 1 << 20)
     forward, backward = rows_of(store).ways[0]
     assert len(forward.sizes) == 1
     orders = [forward.sentences(epoch, 0, forward.words) for epoch in (0, 1, 2)]
@@ -247,7 +247,7 @@ def test_other_seeds_read_in_another_order(store: Store) -> None:
 
 def test_the_order_stays_from_version_to_version(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that goes on under a newer version must not read other sentences."""
-    monkeypatch.setattr(carried, "BLOCK", 8_192)
+    monkeypatch.setattr(stream_rows, "BLOCK", 8_192)
     rows = rows_of(store)
     ends = [rows.batch(np.asarray([n])).targets[0, :4].tolist() for n in (0, 5, len(rows) + 1)]
     assert ends == [[2, 111, 20, 117], [69, 105, 1, 33], [2, 110, 2, 1]]

@@ -15,7 +15,7 @@ from ordsmed.data.pairs import PairRows
 from ordsmed.data.rows import Frame, PackedRows, StreamRows
 from ordsmed.data.sentences import LineRows
 from ordsmed.data.store import Store
-from ordsmed.data.words_seen import BABYLM, WordsSeen, label, passed
+from ordsmed.data.word_counts import BABYLM, WordsSeen, label, passed
 
 FRAME = Frame(length=12, before=2, after=3, pad=0)
 END = 1

@@ -18,7 +18,7 @@ from ordsmed.base.machine import host
 from ordsmed.cli import main
 from ordsmed.others.translate import install, perform
 from ordsmed.others.translate.program import find
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 CODE = "fairseq"
 TRAIN, PREPROCESS, HYDRA, BPE = (

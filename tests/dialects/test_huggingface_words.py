@@ -12,7 +12,7 @@ from kit.dialects import called, changes, resolved
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError, OrdsmedError
 from ordsmed.cli import main
-from ordsmed.others.translate import tagged
+from ordsmed.others.translate import tagged_words
 from ordsmed.others.translate.program import find
 
 CODE, NER, F = "huggingface", "run_ner.py", "finetune: "
@@ -95,9 +95,9 @@ def test_a_list_on_one_line_is_taken(folder: Path) -> None:
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_list_is_as_good_as_lines(tmp_path: Path, indent: int | None) -> None:
     (tmp_path / "w.json").write_text(json.dumps(OBJECTS, indent=indent))
-    tagged.as_conll(tmp_path / "w.json", tmp_path / "x" / "w.conll", "tokens", "ner_tags")
+    tagged_words.as_conll(tmp_path / "w.json", tmp_path / "x" / "w.conll", "tokens", "ner_tags")
     assert (tmp_path / "x" / "w.conll").read_text() == CONLL
-    tagged.write_predictions(tmp_path / "p.txt", [tmp_path / "x" / "w.conll"])
+    tagged_words.write_predictions(tmp_path / "p.txt", [tmp_path / "x" / "w.conll"])
     assert (tmp_path / "p.txt").read_text() == "B-ANIMAL O\nO B-PLACE\n"
 
 
@@ -115,19 +115,19 @@ def test_a_list_is_as_good_as_lines(tmp_path: Path, indent: int | None) -> None:
 def test_files_that_are_wrong(tmp_path: Path, line: str, said: str) -> None:
     (tmp_path / "w.json").write_text(json.dumps(OBJECTS[0]) + "\n" + line)
     with pytest.raises(DataError, match=rf"w\.json:2: {said}"):
-        tagged.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
+        tagged_words.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
     assert not (tmp_path / "w.conll").exists()
 
 
 def test_a_list_without_its_end(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text("[" + json.dumps(OBJECTS[0]))
     with pytest.raises(DataError, match=r"w\.json: is no JSON \(.*; wanted a list of objects, or an object a line"):
-        tagged.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
+        tagged_words.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
 
 
 def test_a_line_ends_where_json_has_its_end(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text('{"tokens": ["a\u2028b"], "ner_tags": ["O"]}\n', encoding="utf-8")
-    tagged.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
+    tagged_words.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
     assert (tmp_path / "w.conll").read_text(encoding="utf-8") == "a\u2028b\tO\n\n"
 
 

@@ -22,7 +22,7 @@ from kit.processes import PATIENT
 from ordsmed import cli
 from ordsmed.base import files
 from ordsmed.others.translate import install
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 pytestmark = pytest.mark.long
 TEXT = "the cat sat on a mat while rain fell over old red roofs and no one came home"

@@ -16,8 +16,8 @@ import pytest
 from kit.language_models import SENTENCES, hub_folder, pairs_file
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import main
-from ordsmed.learn.score.paired import clustered, sign_test
-from ordsmed.measure.evaluation import compared
+from ordsmed.learn.score.paired_tests import clustered, sign_test
+from ordsmed.measure.evaluation import comparison
 from ordsmed.measure.evaluation.evaluate import Means, check, evaluate
 from ordsmed.measure.likelihood.probe import PairedExample
 from ordsmed.measure.probes import bits, cloze, minimal_pairs, perplexity
@@ -54,7 +54,7 @@ def test_differences_by_hand(models: list[str], paradigms: list[str], tmp_path: 
     """Overall with errors over paradigms, of a paradigm by McNemar's test; each model less the first."""
     results = asked(models, minimal_pairs.MinimalPairs(files=tuple(paradigms)), tmp_path)
     first, *others = map(right, results)
-    found = compared.compare(results)
+    found = comparison.compare(results)
     assert [(one.first, one.second) for one in found] == [("one", "other"), ("one", "bert")]
     for one, second in zip(found, others, strict=True):
         differences = {name: np.subtract(second[name], first[name], dtype=float) * 100 for name in first}
@@ -133,10 +133,10 @@ def test_one_model_alone_is_compared_with_nobody(models: list[str], paradigms: l
     """Nor with itself."""
     probe = minimal_pairs.MinimalPairs(files=tuple(paradigms))
     for asked_of in (models[:1], models[:1] * 2):
-        assert compared.compare(asked(asked_of, probe, tmp_path)) == []
-    assert compared.table([]) == []
+        assert comparison.compare(asked(asked_of, probe, tmp_path)) == []
+    assert comparison.table([]) == []
     lab = SimpleNamespace()  # a probe of one's own that compares nothing
-    assert compared.compare([replace(one, probe=lab) for one in asked(models[:2], probe, tmp_path)]) == []
+    assert comparison.compare([replace(one, probe=lab) for one in asked(models[:2], probe, tmp_path)]) == []
     with pytest.raises(RecipeError, match="--each: found with several probes"):
         check(models, [probe, probe], "each.jsonl")
 
@@ -148,7 +148,7 @@ def test_each_paradigm_and_all_of_them() -> None:
         (PairedExample(str(n), "b", {"x": 100.0 * (n > 6)}), PairedExample(str(n), "b", {"x": 100.0 * (n < 7)}))
         for n in (6, 7)
     ]
-    one, other = compared._paradigms(pairs, "x")
+    one, other = comparison._paradigms(pairs, "x")
     assert (one.name, one.more, one.less, one.p, one.p_of_all) == ("a", 6, 0, 2 / 64, 4 / 64)
     assert (other.name, other.more, other.less, other.p, other.p_of_all) == ("b", 1, 1, 1.0, 1.0)
 
@@ -161,21 +161,21 @@ def test_last_words_and_windows_are_compared(
     passages.write_text("".join(json.dumps({"text": f"{one} newt"}) + "\n" for one in SENTENCES))
     text.write_text("\n".join(SENTENCES * 9))
     results = asked(models[:2], cloze.Cloze(files=(str(passages),)), tmp_path)
-    found = {one.score: one for one in compared.compare(results)}
+    found = {one.score: one for one in comparison.compare(results)}
     first, second = (one.finding.facts for one in results)
     assert {*found} == {"last_token", "word"}
     for score, one in found.items():
         assert one.over.mean == pytest.approx(second[score] - first[score])
         assert (one.over.groups, one.paradigms) == (9, [])
     results = asked(models[:2], bits.Bits(files=(str(text),)), tmp_path)
-    [one] = compared.compare(results)
+    [one] = comparison.compare(results)
     logs = [math.log(2) * one.finding.facts["bits_per_byte"] * len(text.read_bytes()) for one in results]
     scored = results[0].finding.facts["scored"]
     unknown = [one.finding.facts.get("unknown_tokens", 0) for one in results]
     assert unknown == [0, 0]
     assert one.over.mean == pytest.approx((logs[1] - logs[0]) / scored)
     results[1].records[0][-1] += 1
-    assert compared.compare(results) == []
+    assert comparison.compare(results) == []
     assert "splits bits-x into other windows than" in capsys.readouterr().err
 
 
@@ -196,6 +196,6 @@ def test_windows_that_are_drawn_are_pairs_where_texts_are_cut_alike(
     assert [[one.key for one in each.probe.compared(each.records)] for each in (first, third)] == [
         [f"{n}:8" for n in range(3)]
     ] * 2
-    [found] = compared.compare([first, second, third])
+    [found] = comparison.compare([first, second, third])
     assert found.second == "other"
     assert "splits perplexity-x into other tokens than" in capsys.readouterr().err

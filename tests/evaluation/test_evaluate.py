@@ -19,10 +19,10 @@ from ordsmed.data.encode import read_store
 from ordsmed.measure.evaluation import evaluate as evaluates
 from ordsmed.measure.evaluation import results
 from ordsmed.measure.evaluation.evaluate import Means, evaluate
-from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.evaluation.recipe import named
+from ordsmed.measure.evaluation.score_cache import Kept
 from ordsmed.measure.probes import bits, minimal_pairs, perplexity, perplexity_bound, pseudo_perplexity
-from ordsmed.nn.packed import lacks_int8
+from ordsmed.nn.packed_layers import lacks_int8
 from ordsmed.train.mesh.layout import Layout
 
 WITH_INT8 = pytest.mark.skipif(bool(lacks_int8(torch.device("cpu"))), reason="no exact products of 8 bits here")
@@ -253,7 +253,7 @@ def test_steps_of_a_run(tiny_run: Any, tmp_path: Path, capsys: pytest.CaptureFix
 
     from ordsmed.tell.show import state
     from ordsmed.weights import card
-    from ordsmed.weights.trained import open_model
+    from ordsmed.weights.trained_model import open_model
 
     run = tmp_path / "run"
     shutil.copytree(tiny_run.gpt2, run)

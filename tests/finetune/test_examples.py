@@ -24,8 +24,8 @@ from ordsmed.nn.models import bert
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.finetune import examples, finish
 from ordsmed.train.finetune.examples import TaskData, TaskSplit
+from ordsmed.train.finetune.initialization import prepared
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.finetune.start import prepared
 from ordsmed.train.pretrain.texts import TextData
 
 NETWORK = bert.Bert(width=16, layers=1, heads=2, positions=32, dropout=0.1, attention_dropout=0.1)

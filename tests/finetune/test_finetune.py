@@ -37,7 +37,7 @@ from ordsmed.use.predict import evaluate, predict
 from ordsmed.weights import boxes, weights
 from ordsmed.weights.export import export
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 NETWORK = {"kind": "bert", "width": 32, "layers": 2, "heads": 2, "positions": 64}
 LAYOUT = {"device": "cpu", "threads": 1}

@@ -56,7 +56,7 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
             "network: 400 parameters with its head, of which 100 learn",
             "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations",
         ]
-    assert [*plan.sizes(), *plan.memory()] == wanted
+    assert [*plan.sizes(), *plan.memory_lines()] == wanted
     assert plan.held() == (1600 * 5 if learns else 1600 + 400 * 4), "weights; gradients, two moments and the mean"
 
 

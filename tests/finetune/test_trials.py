@@ -26,15 +26,15 @@ from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.nn.model import own_tensors
 from ordsmed.tell.show.picture import Pictures
-from ordsmed.train import several
-from ordsmed.train.finetune.compared import ended
+from ordsmed.train import run_group
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.summary import ended
 from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.grid import Trial
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 pytestmark = pytest.mark.long
 
@@ -101,8 +101,8 @@ class AtOnce:
 @pytest.fixture(scope="module", autouse=True)
 def _in_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(several, "start", AtOnce)
-        patch.setattr(several, "LOOK", 0.0)
+        patch.setattr(run_group, "start", AtOnce)
+        patch.setattr(run_group, "LOOK", 0.0)
         patch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
         yield
 

@@ -21,9 +21,9 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
-from ordsmed.train import compared, grid, request, scores, several, trials
-from ordsmed.train.finetune.compared import ended
+from ordsmed.train import grid, request, run_group, scores, trial_results, trials
 from ordsmed.train.finetune.recipe import Finetuning
+from ordsmed.train.finetune.summary import ended
 from ordsmed.train.finetune.trials import FinetuningTrials
 from ordsmed.train.grid import Trial
 from ordsmed.train.mesh.layout import Layout
@@ -92,12 +92,12 @@ def test_the_best_is_the_first_of_the_highest_score(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2, 3, 4))
     for trial, accuracy in zip(made, (70.0, 90.0, 90.0, None), strict=True):
         done(trial, accuracy)
-    assert compared.best_of(made, "accuracy") is made[1]
-    assert compared.best_of(made[3:], "accuracy") is made[3]
+    assert trial_results.best_of(made, "accuracy") is made[1]
+    assert trial_results.best_of(made[3:], "accuracy") is made[3]
     odd = planned(tmp_path / "odd", seeds=(1, 2))
     for trial, accuracy in zip(odd, (math.nan, 10.0), strict=True):
         done(trial, accuracy)
-    assert compared.best_of(odd, "accuracy") is odd[1], "what is no number comes last"
+    assert trial_results.best_of(odd, "accuracy") is odd[1], "what is no number comes last"
 
 
 def test_what_is_compared(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_what_is_compared(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    found = compared.compared("accuracy", made, {made[3].name: "out of memory"})
+    found = trial_results.compared("accuracy", made, {made[3].name: "out of memory"})
     low, high = found["settings"]
     assert (low["setting"], low["seeds"], high["seeds"]) == ({"learning_rate": 1e-5}, [1, 2], [1])
     assert low["scores"]["accuracy"] == {"mean": 75.0, "best": 80.0, "deviation": pytest.approx(50.0**0.5)}
@@ -122,9 +122,9 @@ def test_what_is_compared(tmp_path: Path) -> None:
         "scores": {"accuracy": 70.0, "f1": 50.0},
     }
     assert found["trials"][3]["failed"] == "out of memory"
-    (only,) = compared.compared("accuracy", made[:2], {})["settings"]
+    (only,) = trial_results.compared("accuracy", made[:2], {})["settings"]
     assert not only["best"], "one setting is compared with nothing"
-    none = compared.compared("accuracy", made[3:], {made[3].name: "-"})
+    none = trial_results.compared("accuracy", made[3:], {made[3].name: "-"})
     assert (none["best"], none["settings"][0]["best"]) == (None, False)
 
 
@@ -132,7 +132,7 @@ def test_the_table(tmp_path: Path) -> None:
     made = planned(tmp_path, seeds=(1, 2), grid={"learning_rate": [1e-5, 3e-5]})
     for trial, accuracy in zip(made[:3], (70.0, 80.0, 77.0), strict=True):
         done(trial, accuracy)
-    lines = compared.table("tiny", compared.compared("accuracy", made, {made[3].name: "out of memory"}))
+    lines = trial_results.table("tiny", trial_results.compared("accuracy", made, {made[3].name: "out of memory"}))
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert lines[0] == "# tiny: 4 trials"
     assert cells[0] == ["setting", "seeds", "accuracy", "best", "guessing", "f1"]
@@ -258,8 +258,8 @@ def at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def poll(self) -> int:
             return self.returncode
 
-    monkeypatch.setattr(several, "start", AtOnce)
-    monkeypatch.setattr(several, "LOOK", 0.0)
+    monkeypatch.setattr(run_group, "start", AtOnce)
+    monkeypatch.setattr(run_group, "LOOK", 0.0)
     return begun
 
 
@@ -273,7 +273,7 @@ def test_all_trials_have_one_precision(tmp_path: Path, at_once: list[str], monke
     """Chosen once, before the first; trials that come later keep it, though another would be chosen now."""
     answers, folder = ["bf16"], tmp_path / "out"
     monkeypatch.setattr(
-        several, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop()
+        run_group, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop()
     )
     perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2), jobs=1), "r")
     perform(folder, recipe(folder, layout=Layout(), seeds=(1, 2, 3), jobs=1), "r")
@@ -291,8 +291,8 @@ def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
     tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch, jobs: int, trials_beside: int
 ) -> None:
     told: list[int] = []
-    monkeypatch.setattr(several, "cores", lambda: 12)
-    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(run_group, "cores", lambda: 12)
+    monkeypatch.setattr(run_group, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
     perform(tmp_path / "out", recipe(tmp_path / "out", layout=Layout(), seeds=(1, 2, 3), jobs=jobs), "r")
     assert told == [trials_beside]
 
@@ -300,10 +300,10 @@ def test_a_precision_is_chosen_beside_as_many_trials_as_will_run(
 def test_a_grid_may_name_precisions(tmp_path: Path, at_once: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is chosen, as none is left open; one that comes later and leaves it open is settled too."""
     folder, grids = tmp_path / "out", [["fp32", "bf16"], ["fp16", "auto"]]
-    monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(run_group, "fastest_precision", lambda *_: pytest.fail("chosen"))
     perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[0]}, jobs=1), "r")
     assert sorted(precisions(folder).values()) == ["bf16", "fp32"]
-    monkeypatch.setattr(several, "fastest_precision", lambda *_: "bf16")
+    monkeypatch.setattr(run_group, "fastest_precision", lambda *_: "bf16")
     perform(folder, recipe(folder, layout=Layout(), grid={"layout.precision": grids[1]}, jobs=1), "r")
     assert precisions(folder)["precision-auto,seed-0"] == "bf16"
 
@@ -313,7 +313,7 @@ def test_trials_of_before_were_in_fp32(tmp_path: Path, at_once: list[str], monke
     perform(folder, recipe(folder, seeds=(1,), jobs=1), "r")
     path = folder / TRIALS
     path.write_text(path.read_text().replace('precision = "fp32"\n', ""))
-    monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(run_group, "fastest_precision", lambda *_: pytest.fail("chosen"))
     again = FinetuningTrials.asked(str(folder), ["seeds=[1,2]"])
     assert again
     assert again.recipe.layout.precision == "fp32"
@@ -415,8 +415,8 @@ def test_asked_to_stop_what_is_done_is_told(
     def asked() -> Iterator[Callable[[], int]]:
         yield lambda: signal.SIGTERM if len(list(folder.glob("trials/*/scores.json"))) >= stop_after else 0
 
-    monkeypatch.setattr(several, "asked_to_stop", asked)
-    monkeypatch.setattr(several, "end", lambda running: None)
+    monkeypatch.setattr(run_group, "asked_to_stop", asked)
+    monkeypatch.setattr(run_group, "end", lambda running: None)
     with pytest.raises(Stopped) as stopped:
         perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert (stopped.value.step, stopped.value.by) == (stop_after, signal.SIGTERM)
@@ -424,7 +424,7 @@ def test_asked_to_stop_what_is_done_is_told(
     assert Run(folder).status["state"] == "stopped"
     told = f"{stop_after} of 3 trials are done; go on with:\n    ordsmed finetune {folder}"
     assert told in capsys.readouterr().err
-    monkeypatch.setattr(several, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
+    monkeypatch.setattr(run_group, "asked_to_stop", lambda: contextlib.nullcontext(lambda: 0))
     perform(folder, recipe(folder, seeds=(1, 2, 3), jobs=1), "r")
     assert at_once == ["seed-1", "seed-2", "seed-3"]
 
@@ -443,7 +443,7 @@ def test_a_table_has_room_for_six_scores(tmp_path: Path) -> None:
         "guessing": {},
         "scores": {f"s{n}": {"mean": float(n), "best": float(n)} for n in range(9)},
     }
-    lines = compared.table("t", {"score": "s3", "best": None, "settings": [row], "trials": []})
+    lines = trial_results.table("t", {"score": "s3", "best": None, "settings": [row], "trials": []})
     (head,) = [line for line in lines if line.startswith("| setting")]
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         "setting",

@@ -15,7 +15,7 @@ from ordsmed.data.features import Features
 from ordsmed.learn.classification.word_counts import counted_classes
 from ordsmed.tell.report.folders import read
 from ordsmed.tell.show.show import show
-from ordsmed.train.finetune.compared import ended
+from ordsmed.train.finetune.summary import ended
 
 
 def features(rows: list[list[int]], labels: list[int] | None = None, **more: Any) -> Features:

@@ -36,7 +36,7 @@ from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.use.fill import fill
 from ordsmed.weights import weights
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 ARCHIVE, TOLD = (Path(__file__).with_name(name) for name in ("old.tar.xz", "old.json"))
 WHEN = 1_700_000_000  # the time of all files: that of texts is part of what is made of them

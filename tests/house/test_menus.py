@@ -44,7 +44,7 @@ KNOWN = {  # these may only become fewer
     "nn/model.py": {"classify": HEAD, "tag": HEAD},
     "text/tokenizer.py": {"wordpiece": "what the library of tokenizers calls a file's kind"},
     "train/training.py": {"adamw": USUAL},
-    "data/words_seen.py": {"babylm": "numbers of words, which an evaluation of others asks for"},
+    "data/word_counts.py": {"babylm": "numbers of words, which an evaluation of others asks for"},
     "web/fetch.py": {"tag": "what a server calls a file's version"},
     "web/download.py": {"tag": "what a server calls a file's version"},
 }

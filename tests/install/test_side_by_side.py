@@ -126,11 +126,13 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
     [
         (
             lambda binary: validated(binary, "error"),
-            f"{NEW}: 1 of 2 cases of its validation went wrong (masking, mlm: rows sum to 1); the default is still {OLD}; ",
+            f"{NEW}: 1 of 2 cases of its validation went wrong (masking, mlm: rows sum to 1); "
+            f"the default is still {OLD}; ",
         ),
         (
             lambda binary: (binary / "crash").touch(),
-            f"{NEW}: its validation ended with status 1: ImportError: broken; the default is still {OLD}; install it again",
+            f"{NEW}: its validation ended with status 1: ImportError: broken; "
+            f"the default is still {OLD}; install it again",
         ),
         (
             lambda binary: (binary / "red").touch(),
@@ -142,7 +144,8 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
         ),
         (
             lambda binary: (binary / "digest").write_text("other"),
-            f"{NEW}: its code is other, not what was installed; the default is still {OLD}; wanted of {NEW}; install it a",
+            f"{NEW}: its code is other, not what was installed; "
+            f"the default is still {OLD}; wanted of {NEW}; install it a",
         ),
         (
             lambda binary: binary.parent.parent.joinpath(f"ordsmed-{NEW}").unlink(),

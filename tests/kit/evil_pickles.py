@@ -15,9 +15,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base.binary.pickled import Pickled
+from ordsmed.base.binary.pickle_reader import Pickled
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.weights.taken_over import recognised
+from ordsmed.weights.import_folder import recognised
 
 SECONDS, MEGABYTES = 20, 300
 TENSOR = b"ctorch._utils\n_rebuild_tensor_v2\n"

@@ -14,7 +14,7 @@ from ordsmed.nn.models import bert, electra, elmo, gpt2, modern
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 from ordsmed.weights.hub_files import config, tensors
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>"]
 WORDS = [

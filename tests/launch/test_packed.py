@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import packed, slurm
-from ordsmed.base.launch.packed import PackedPython, folders_of_python, pack
+from ordsmed.base.launch import python_archive, slurm
+from ordsmed.base.launch.python_archive import PackedPython, folders_of_python, pack
 from ordsmed.base.launch.site import find
 from ordsmed.base.menu import HOUSE
 from ordsmed.machines.cluster.submit import check_packed
@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, local: str, container: s
 
 def test_this_very_python_imports_from_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library and ordsmed, which are small; packages are left where they are."""
-    library = tuple(folder for folder in folders_of_python() if folder.name not in packed.PACKAGES)
+    library = tuple(folder for folder in folders_of_python() if folder.name not in python_archive.PACKAGES)
     with tarfile.open(pack(tmp_path, library).path) as tar:
         tar.extractall(tmp_path / "local", filter="fully_trusted")
     path = ":".join(str(tmp_path / "local" / str(number)) for number in range(len(library)))

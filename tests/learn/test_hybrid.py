@@ -18,7 +18,7 @@ from ordsmed.nn.models import bert, gpt2
 from ordsmed.use.fill import fill
 from ordsmed.use.generate import generate
 from ordsmed.use.generation.options import SamplingOptions
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 MODEL = gpt2.Gpt2(width=32, layers=2, heads=2, positions=64)
 PHASE = Phase(steps=100, length=32, batch=8, learning_rate=1e-3)

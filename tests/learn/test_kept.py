@@ -11,7 +11,7 @@ import torch
 from kit.families import shaken
 from kit.makers import SPECIAL
 from ordsmed.base.menu import choice, load
-from ordsmed.learn.kept import keep
+from ordsmed.learn.head_transfer import keep
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.tasks import classify, squad, tag
 from ordsmed.learn.upper_layers import Top

@@ -21,7 +21,7 @@ from ordsmed.nn.models import bert, gpt2
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 from ordsmed.weights.weights import read as read_weights
 
 Recipe = Callable[..., Path]

@@ -22,7 +22,7 @@ from ordsmed.nn.dropout import begin_micro_batch, number_layers
 from ordsmed.nn.models import bert, electra, elmo, gpt2, megatron_bert, modern, roberta
 from ordsmed.use.elmo_reader import ElmoReader
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 SHAPE: dict[str, Any] = {"width": 16, "layers": 3, "heads": 2, "inner": 24, "positions": 24}
 FAMILIES = {

@@ -12,7 +12,7 @@ from maker.test_texts import prose
 from ordsmed.maker.speedrun import masked_loss as module
 from ordsmed.maker.speedrun.masked_loss import masked_loss
 from ordsmed.weights.export import export
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 
 def corpus_of(folder: Path, texts: list[str]) -> Path:

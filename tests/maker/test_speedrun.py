@@ -15,9 +15,9 @@ from maker.test_texts import prose
 from ordsmed.base import run, settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.cli import main
-from ordsmed.data.words_seen import BABYLM
+from ordsmed.data.word_counts import BABYLM
 from ordsmed.learn import masking
-from ordsmed.maker.speedrun import again, board, budget, entry, scaling, scores
+from ordsmed.maker.speedrun import board, budget, entry, reproduction, scaling, scores
 from ordsmed.maker.speedrun import plan as planning
 from ordsmed.maker.speedrun.speedrun import Speedrun
 from ordsmed.maker.speedrun.track import SpeedrunRequest, track, tracks
@@ -316,18 +316,18 @@ def whole_entry(**changes: Any) -> dict[str, Any]:
 
 def test_two_entries_that_differ_say_in_what() -> None:
     before = whole_entry()
-    assert list(again.differences(before, whole_entry(date="2027-01-01", machine={**MACHINE, "cores": 8}))) == []
+    assert list(reproduction.differences(before, whole_entry(date="2027-01-01", machine={**MACHINE, "cores": 8}))) == []
     run_of = {**RUN, "weights": "bb", "scores": {"bits_per_byte": 2.5}}
     over = {"bits_per_byte": {"mean": 2.5, "deviation": None}}
     now = whole_entry(runs=[run_of], over=over, tokenizer="u", sample={"sha256": "z", "train": {"words": 9}})
-    assert list(again.differences(before, now)) == [
+    assert list(reproduction.differences(before, now)) == [
         "the sample differs: other texts (10 words there, 9 words here)",
         "the tokenizer differs",
         "weights of seed 1 differ",
         "bits_per_byte differs: 2.0 there, 2.5 here",
     ]
     elsewhere = whole_entry(machine={**MACHINE, "torch": "2.9", "gpu": "H100"}, code="d", ordsmed="0.3.0")
-    assert list(again.reasons(before, elsewhere)) == [
+    assert list(reproduction.reasons(before, elsewhere)) == [
         "gpu none (here H100)",
         "torch 2.13 (here 2.9)",
         "ordsmed 0.2.0+g1234567 (here 0.3.0)",
@@ -482,7 +482,7 @@ def test_arguments_of_python_are_those_of_the_verb(monkeypatch: pytest.MonkeyPat
         ordsmed.speedrun("track.toml", "texts", "out", kind="mask")
     with pytest.raises(RecipeError, match="--check: found texts alone; wanted texts and out"):
         ordsmed.speedrun_check("out", "texts")
-    monkeypatch.setattr(f"{module}.again.check", lambda *given: [*map(str, given)])
+    monkeypatch.setattr(f"{module}.reproduction.check", lambda *given: [*map(str, given)])
     assert ordsmed.speedrun_check("out", "texts", "again") == ["out", "('texts',)", "again", ""]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kit.makers import digest_of
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
-from ordsmed.text.markup import epub, zipped
+from ordsmed.text.markup import epub, zip_archive
 
 CONTAINER = '<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
 PACKAGE = """<?xml version="1.0"?>
@@ -68,7 +68,8 @@ def test_chapters_come_in_the_order_of_the_spine(tmp_path: Path) -> None:
         ("<pre>one\n  two\n</pre><ul><li>x</li><li>y</li></ul>", ["one", "two", "x", "y"]),
         ("<p>so<a epub:type='noteref' href='#n1'>1</a> it was.</p><script>if (a<b) {}</script>", ["so it was."]),
         (
-            "<p>so.<a class='fnanchor' href='#f1'>[1]</a> It<a href='#f2'><sup>2</sup></a> was<a href=\"#f3\">*</a>.</p>",
+            "<p>so.<a class='fnanchor' href='#f1'>[1]</a>"
+            " It<a href='#f2'><sup>2</sup></a> was<a href=\"#f3\">*</a>.</p>",
             ["so. It was."],
         ),
         ("<p>was <a href='#f2'><sup>2</sup></a></p><p><a href='#r1'>1</a> A note.</p>", ["was", "A note."]),
@@ -149,7 +150,7 @@ def test_locked_books_are_told_and_locked_fonts_are_none(tmp_path: Path) -> None
     for name in ("OEBPS/a.xhtml", "OEBPS/font.otf"):
         path = written(tmp_path / "a.epub", {"a.xhtml": "<p>x</p>"}, more={"META-INF/encryption.xml": locked % name})
         if name.endswith("xhtml"):
-            with pytest.raises(zipped.Encrypted, match="is encrypted; wanted a book without copy protection"):
+            with pytest.raises(zip_archive.Encrypted, match="is encrypted; wanted a book without copy protection"):
                 epub.book(path)
         else:
             assert epub.book(path).chapters == [["x"]]
@@ -167,7 +168,7 @@ def test_a_declared_entity_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_unpacks_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zipped, "LARGEST", 10_000)
+    monkeypatch.setattr(zip_archive, "LARGEST", 10_000)
     path = written(tmp_path / "a.epub", {"a.xhtml": "<p>x</p>", "b.xhtml": "0" * 10_000})
     assert complaint(path).startswith(": unpacks to 10,")
     path = written(tmp_path / "a.epub", {}, more={"META-INF/container.xml": CONTAINER + " " * 10_000})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordsmed.base.errors import DataError
-from ordsmed.text.markup import office, zipped
+from ordsmed.text.markup import office, zip_archive
 
 RELS = '<Relationships><Relationship Type="http://x/officeDocument" Target="word/document.xml"/></Relationships>'
 STYLES = '<w:styles xmlns:w="w"><w:style w:styleId="Innhold1"><w:name w:val="toc 1"/></w:style></w:styles>'
@@ -164,7 +164,7 @@ def test_what_locks_or_explodes_is_refused(tmp_path: Path, monkeypatch: pytest.M
         assert wrong in str(caught.value)
         assert str(caught.value).startswith(str(path))
     large = odt(tmp_path / "large.odt", "<text:p>" + "x" * 20_000 + "</text:p>")
-    monkeypatch.setattr(zipped, "LARGEST", 10_000)
+    monkeypatch.setattr(zip_archive, "LARGEST", 10_000)
     with pytest.raises(DataError, match="unpacks to 20,"):
         office.paragraphs(large)
 

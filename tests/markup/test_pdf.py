@@ -12,7 +12,7 @@ import pytest
 
 from ordsmed.base.errors import DataError, RunError
 from ordsmed.text import read
-from ordsmed.text.markup import page_lines, pdf, zipped
+from ordsmed.text.markup import page_lines, pdf, zip_archive
 from ordsmed.text.markup.page_lines import PageLine, paragraphs
 
 pytest.importorskip("pypdf")
@@ -193,7 +193,7 @@ def test_an_encrypted_pdf_is_named(tmp_path: Path) -> None:
     writer = pypdf.PdfWriter(written(tmp_path / "a.pdf", [drawn(*BODY)]))
     writer.encrypt("secret", algorithm="RC4-128")
     writer.write(tmp_path / "locked.pdf")
-    with pytest.raises(zipped.Encrypted, match="is encrypted; wanted a PDF with text; save it again"):
+    with pytest.raises(zip_archive.Encrypted, match="is encrypted; wanted a PDF with text; save it again"):
         pdf.text_of(tmp_path / "locked.pdf")
     writer = pypdf.PdfWriter(tmp_path / "a.pdf")
     writer.encrypt("", owner_password="owner", algorithm="RC4-128")  # which forbids printing alone

@@ -7,8 +7,7 @@ import textwrap
 import pytest
 
 from kit.makers import digest_of
-from ordsmed.text.markup import wrapped
-from ordsmed.text.markup.wrapped import joined
+from ordsmed.text.markup.line_wrapping import joined
 
 WORDS = "the keeper of the small lighthouse had counted every single ship that went by in the long and bright summer "
 HAN = "".join(chr(0x4E00 + 7 * n % 900) for n in range(280))
@@ -78,4 +77,4 @@ def test_tables_and_records_of_one_width_stay() -> None:
 def test_no_sign_of_the_tables_is_lost_unseen() -> None:
     """What is joined hangs on each: who changes one says so in the change log, and the digest here."""
     signs, patterns = "STOPS _TIGHT _BESIDE_TIGHT _HYPHENS _DASHES", "_NO_BLANK _WIDE _FIRST ITEM _PARTED _DASH _WORD"
-    assert digest_of(wrapped, f"{signs} {patterns}") == "74d086fa"
+    assert digest_of(line_wrapping, f"{signs} {patterns}") == "74d086fa"

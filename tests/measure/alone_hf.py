@@ -27,7 +27,7 @@ from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer
 import ordsmed
 from ordsmed.base.menu import load
 from ordsmed.text.labelled import questions
-from ordsmed.weights.trained import HALVES
+from ordsmed.weights.trained_model import HALVES
 
 CLASSES = {"bert": "Bert", "electra": "Electra", "gpt2": "GPT2"}
 LONGEST = 384

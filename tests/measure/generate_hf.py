@@ -28,7 +28,7 @@ from ordsmed.use.generate import generate_all
 from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import SamplingOptions
 from ordsmed.weights.formats.huggingface import HuggingFace
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 WAYS = {
     "greedy": {"do_sample": False},

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ordsmed.base.machine.host import cores
-from ordsmed.use.index.appended import GrowingRows, Noted
+from ordsmed.use.index.growing_files import GrowingRows, Noted
 from ordsmed.use.index.nearest import nearest
 from ordsmed.use.text_encoder import units
 

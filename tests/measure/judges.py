@@ -34,7 +34,7 @@ from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.detokenizers import wikitext as put_together
 from ordsmed.measure.likelihood.items import Item
 from ordsmed.measure.probes import bits, cloze, minimal_pairs
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 KEYS = ("sentence_good", "sentence_bad")
 BATCH = 32  # sentences that minicons is given at once

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from ordsmed.learn.embedding.maxsim import TokenRows
-from ordsmed.use.index.appended import GrowingRows
+from ordsmed.use.index.growing_files import GrowingRows
 from ordsmed.use.index.nearest_tokens import nearest_tokens
-from ordsmed.use.index.opened import MEMORY
+from ordsmed.use.index.open_index import MEMORY
 from ordsmed.use.text_encoder import units
 
 ASKED, QUESTION = 4, 32  # questions, and tokens of each

@@ -25,7 +25,7 @@ from ordsmed.measure.probes.retrieval import Retrieval
 from ordsmed.measure.probes.similarity import Similarity
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 
 def about(kind: str, main: str) -> TaskMetadata:

@@ -33,7 +33,7 @@ from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.job import Job
 from ordsmed.weights.formats.sentence_transformers import SentenceTransformers
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 WARM = 3
 RECIPE = """

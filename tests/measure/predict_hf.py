@@ -28,7 +28,7 @@ from ordsmed.learn.inference import predict_all
 from ordsmed.learn.objective import fresh
 from ordsmed.learn.task import Task, packing, reader
 from ordsmed.measure.bench.tasks import latencies, part, ratios
-from ordsmed.nn.packed import CastWeights
+from ordsmed.nn.packed_layers import CastWeights
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 from ordsmed.weights.hub_files import config, tensors

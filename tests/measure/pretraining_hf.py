@@ -26,7 +26,7 @@ from ordsmed.base import run, settings
 from ordsmed.base.machine import memory
 from ordsmed.measure.bench import rounds
 from ordsmed.measure.bench.bench import Bench
-from ordsmed.measure.bench.measured import WARM
+from ordsmed.measure.bench.measurement import WARM
 from ordsmed.measure.bench.training import measure_training, planned
 from ordsmed.measure.bench.transformers_step import TransformersStep
 

@@ -25,7 +25,7 @@ from ordsmed.base.ranks import prepare
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.probe import Record
 from ordsmed.measure.probes.minimal_pairs import MinimalPairs
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 KEYS = ("sentence_good", "sentence_bad")
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}

@@ -25,7 +25,7 @@ from ordsmed.base import run
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining, read_tokenizer
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 CORPUS = 'sentences = "none"\nvalidation = 0.03\n[source]\nkind = "jsonl"\npath = "{path}"\n'
 PIECES = 'corpus = "{corpus}"\n[tokenizer]\nkind = "wordpiece"\nsize = {size}\n'
@@ -173,7 +173,9 @@ def extended(home: Path, start: Path, corpus: Path) -> None:
 
 
 @torch.no_grad()
-def difference(old: ordsmed.weights.trained.Trained, new: ordsmed.weights.trained.Trained, ids: list[int]) -> float:
+def difference(
+    old: ordsmed.weights.trained_model.Trained, new: ordsmed.weights.trained_model.Trained, ids: list[int]
+) -> float:
     """The largest between scores of the old pieces."""
     asked, places = torch.tensor([ids]), torch.arange(len(ids))[None]
     one, other = (m.objective.head(m.objective.model(asked, places)) for m in (old, new))

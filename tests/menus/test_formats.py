@@ -19,9 +19,9 @@ from ordsmed.nn.models.elmo import Elmo
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights.export import export
 from ordsmed.weights.formats import elmo
+from ordsmed.weights.import_folder import recognised
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.taken_over import recognised
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 
 def theirs(folder, seed=0, **changed):

@@ -24,7 +24,7 @@ from ordsmed.train.finetune.finetune import finetune
 from ordsmed.use.predict import predict
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.weights.export import export
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 TEXTS = ["w1 w2 . w3", "w9", ". w4, w5", "w5 " * 40]
 HEAD = ["task.head=multi-vector", "task.token_width=8", "task.skip_punctuation=true", "task.expand=6"]

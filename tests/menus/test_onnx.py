@@ -24,7 +24,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.use.embed import Form, embedded
 from ordsmed.weights.export import export
 from ordsmed.weights.formats import huggingface, onnx, sentence_transformers
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 SHAPE: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "inner": 16, "positions": 40}
 

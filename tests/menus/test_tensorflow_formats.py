@@ -17,9 +17,9 @@ from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.nn.model import own_tensors
 from ordsmed.weights import foreign, weights
 from ordsmed.weights.export import export
+from ordsmed.weights.import_folder import recognised
 from ordsmed.weights.importing import take_over
-from ordsmed.weights.taken_over import recognised
-from ordsmed.weights.trained import open_model, opened
+from ordsmed.weights.trained_model import open_model, opened
 
 SAYS = np.load(foreign_files.REAL / "says.npz")  # what TensorFlow computed
 TOKENS, TYPES = (torch.from_numpy(SAYS[name]) for name in ("tokens", "types"))

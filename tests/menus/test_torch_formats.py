@@ -18,10 +18,10 @@ from ordsmed.base.menu import entries, kind_of, load
 from ordsmed.nn.model import own_tensors
 from ordsmed.weights import weights
 from ordsmed.weights.export import export
+from ordsmed.weights.import_folder import recognised
 from ordsmed.weights.importing import take_over
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.taken_over import recognised
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 AGES = {  # of Megatron's GPT-2
     "2019": {"old": True, "version": 0},

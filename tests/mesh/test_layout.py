@@ -29,7 +29,7 @@ from ordsmed.train.mesh.parallel import padded_rows
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train.pretrain.recipe import Pretraining
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 from ordsmed.weights.weights import read as read_weights
 
 Recipe = Callable[..., Path]

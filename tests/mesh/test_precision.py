@@ -20,7 +20,7 @@ from kit.makers import job_of, learned
 from ordsmed.base.errors import RecipeError, RunError, Trouble
 from ordsmed.base.run import Run
 from ordsmed.nn.loss import token_loss
-from ordsmed.nn.packed import CastWeights, HalfLayer, lacks_bf16
+from ordsmed.nn.packed_layers import CastWeights, HalfLayer, lacks_bf16
 from ordsmed.train import checkpoint
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ordsmed.nn import packed
+from ordsmed.nn import packed_layers
 from ordsmed.nn.activations import ACTIVATIONS, bent
 from ordsmed.nn.models import bert
-from ordsmed.nn.packed import HalfLayer, Int8Layer, installed, lacks_bf16, lacks_int8, layers_of, quantized
+from ordsmed.nn.packed_layers import HalfLayer, Int8Layer, installed, lacks_bf16, lacks_int8, layers_of, quantized
 
 CPU = torch.device("cpu")
 with_bf16 = pytest.mark.skipif(lacks_bf16(CPU), reason="no packed products in bf16 here")
@@ -65,10 +65,10 @@ def test_in_int8_it_is_the_product_by_hand(shape: tuple[int, ...], bias: bool) -
     assert float((out - own(x)).abs().max()) < 0.1
 
 
-@pytest.mark.parametrize("cached", [packed.CACHED, 20])
+@pytest.mark.parametrize("cached", [packed_layers.CACHED, 20])
 def test_what_is_quantized_comes_back_within_half_a_step(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    monkeypatch.setattr(packed, "CACHED", cached)
+    monkeypatch.setattr(packed_layers, "CACHED", cached)
     for x in (
         torch.randn(5, 7),
         torch.rand(33, 3) + 4,
@@ -116,12 +116,12 @@ def test_heads_stay_out_of_8_bits() -> None:
 def test_who_cannot_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lacks_int8(torch.device("cuda")) == "is for CPUs, and the model is on cuda"
     assert lacks_bf16(torch.device("cuda"))
-    monkeypatch.setattr(packed.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(packed_layers.platform, "machine", lambda: "aarch64")
     assert lacks_int8(CPU) == "was not tried on aarch64"
     monkeypatch.undo()
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert lacks_bf16(CPU)
-    if packed.platform.machine().lower() in ("x86_64", "amd64"):
+    if packed_layers.platform.machine().lower() in ("x86_64", "amd64"):
         assert lacks_int8(CPU) == f"torch {torch.__version__} has no products for"
 
 
@@ -129,7 +129,7 @@ def test_who_cannot_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 @with_int8
 def test_a_cpu_that_adds_up_in_16_bits_is_found_out() -> None:
     """oneDNN does as an older one would."""
-    script = "import torch; from ordsmed.nn.packed import lacks_int8; print(lacks_int8(torch.device('cpu')))"
+    script = "import torch; from ordsmed.nn.packed_layers import lacks_int8; print(lacks_int8(torch.device('cpu')))"
     told = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},

@@ -16,7 +16,7 @@ from ordsmed.base.ranks import Ranks
 from ordsmed.nn import loss, products
 from ordsmed.nn.adapters import Adapted, Adapters
 from ordsmed.nn.lstm import Lstm
-from ordsmed.nn.packed import HalfLayer, installed
+from ordsmed.nn.packed_layers import HalfLayer, installed
 from ordsmed.train import job
 from ordsmed.train.mesh.layout import Layout
 

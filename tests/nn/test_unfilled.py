@@ -13,7 +13,7 @@ from torch import nn
 from kit.makers import make_store
 from ordsmed.base import menu
 from ordsmed.nn.model import own_tensors
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 
 RECIPE = """
 data = "{here}/store"

@@ -19,7 +19,7 @@ from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.texts import TextData
 from ordsmed.weights import weights
 from ordsmed.weights.export import export
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 Recipe = Callable[..., Path]
 OVERFITTING = [5.0, 4.0, 4.5, 4.6, 4.7]

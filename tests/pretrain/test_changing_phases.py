@@ -30,9 +30,9 @@ from ordsmed.train.job import Job
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.plan import PretrainingPlan, check
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
-from ordsmed.weights import seen, weights
+from ordsmed.weights import text_amount, weights
 from ordsmed.weights.export import export
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 Nursery = Callable[..., Any]
 FULL = os.environ.get("ORDSMED_GRID") == "full"
@@ -433,7 +433,7 @@ def test_what_a_batch_that_grows_is_counted_by(here: Path) -> None:
     assert abs(first.rows - 2 * rows) <= 4
     assert first.steps > 2 * rows / 4, "more steps than of the whole batch"
     made = SimpleNamespace(recipe=settings.plain(plan.recipe), folder=here)
-    shares = {table["name"]: table["share"] for table in seen.data_of(made)}  # type: ignore[arg-type]
+    shares = {table["name"]: table["share"] for table in text_amount.data_of(made)}  # type: ignore[arg-type]
     tokens = [phase.rows * phase.length for phase in (first, second, third)]
     of_a = tokens[0] + tokens[1] * second.data[f"{here}/a"]
     assert shares["a"] == pytest.approx(of_a / sum(tokens))

@@ -174,7 +174,7 @@ def test_rows_that_are_read_either_way_are_planned_so(monkeypatch: pytest.Monkey
 def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "held_by_rank", lambda *_: 1000)
     _, plan = planned(monkeypatch, 2, describe=lambda device, precision: [f"told of {device} in {precision}"])
-    lines = [*plan.spread(), *plan.memory()]
+    lines = [*plan.spread(), *plan.memory_lines()]
     assert lines[0].startswith("layout: 2 x 1 x 1")
     assert lines[1] == f"told of cpu in {plan.likely_layout.precision}"
     assert lines[2].endswith("batch = micro 1 x accumulation 1 x devices 2")

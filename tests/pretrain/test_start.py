@@ -26,7 +26,7 @@ from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.saving import Saving
 from ordsmed.weights import boxes
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 Recipe = Callable[..., Path]
 SMALL = ("model.width=16", "model.layers=1")

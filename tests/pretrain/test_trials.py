@@ -17,12 +17,12 @@ from ordsmed.base.run import Run
 from ordsmed.machines.cluster import submit
 from ordsmed.tell.report import report
 from ordsmed.tell.show.show import show
-from ordsmed.train import several
+from ordsmed.train import run_group
 from ordsmed.train.grid import Trial
 from ordsmed.train.pretrain.pretrain import pretrain, rehearse
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.training import check_axes
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 Recipe = Callable[..., Path]
 GRID = ["seeds=[1,2]", "grid.phase.learning_rate=[1e-6,3e-3]"]
@@ -51,8 +51,8 @@ class AtOnce:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the trials that were begun."""
     monkeypatch.setattr(AtOnce, "made", [])
-    monkeypatch.setattr(several, "start", AtOnce)
-    monkeypatch.setattr(several, "LOOK", 0.0)
+    monkeypatch.setattr(run_group, "start", AtOnce)
+    monkeypatch.setattr(run_group, "LOOK", 0.0)
     monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
     return AtOnce.made
 

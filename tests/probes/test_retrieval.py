@@ -22,10 +22,10 @@ from ordsmed.learn.score.ranking import MEASURES
 from ordsmed.learn.task import packing, reader
 from ordsmed.learn.tasks import pairs
 from ordsmed.measure.evaluation import vectors as asking
-from ordsmed.measure.evaluation.compared import compare
+from ordsmed.measure.evaluation.comparison import compare
 from ordsmed.measure.evaluation.evaluate import Means, evaluate
-from ordsmed.measure.evaluation.kept import Kept
 from ordsmed.measure.evaluation.results import Result
+from ordsmed.measure.evaluation.score_cache import Kept
 from ordsmed.measure.probes.retrieval import Retrieval
 from ordsmed.measure.vectors.sets import read_set
 from ordsmed.nn.model import own_tensors
@@ -36,7 +36,7 @@ from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
 from ordsmed.weights.foreign import Networks
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 CPU = Means(device="cpu", threads=1)
 NOUNS = ["newt", "cat", "dog"]

@@ -14,7 +14,7 @@ from ordsmed.measure.evaluation.evaluate import Means, ask, evaluate
 from ordsmed.measure.probes.similarity import Similarity
 from ordsmed.use.embed import Form, embedded
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 CPU = Means(device="cpu", threads=1)
 PAIRS = [(a, b, float((len(a) * 7 + len(b) * 3) % 11)) for a in SENTENCES for b in SENTENCES if a < b]

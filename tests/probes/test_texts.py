@@ -15,8 +15,8 @@ from kit import megatron
 from kit.language_models import SENTENCES, elmo_made, made, opened
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import choice
-from ordsmed.learn.score.paired import clustered
-from ordsmed.measure.likelihood import documents, drawn, ways, windows
+from ordsmed.learn.score.paired_tests import clustered
+from ordsmed.measure.likelihood import documents, sampled_windows, ways, windows
 from ordsmed.measure.likelihood.detokenizers import BY_SET
 from ordsmed.measure.likelihood.items import Item, Scores
 from ordsmed.measure.likelihood.probe import Example, Finding, Record
@@ -24,7 +24,7 @@ from ordsmed.measure.likelihood.transformers import Causal
 from ordsmed.measure.likelihood.windows import Cutting
 from ordsmed.measure.probes import bits, cloze, perplexity, perplexity_bound, pseudo_perplexity, wikitext
 from ordsmed.text import read
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 TEXT = " \n = The newts = \n \n the old newt , a red @-@ old cat ( it sat ) and ' the dog ' ran : \" on it \" . \n " * 9
 
@@ -176,7 +176,7 @@ def test_a_drawn_window_of_one_asked_token_is_kept(gpt2: Any, tmp_path: Path) ->
     for size in range(4, 9):
         path = tmp_path / f"{size}.jsonl"
         path.write_text(json.dumps({"text": "the " * size}) + "\n")
-        items = drawn.items(ways.scorer(gpt2), [str(path)], "text", 4, None, 0)
+        items = sampled_windows.items(ways.scorer(gpt2), [str(path)], "text", 4, None, 0)
         counts.append(sum(item.asked for item in items))
     assert np.diff(counts).tolist() == [1] * 4
 
@@ -608,9 +608,9 @@ def test_windows_are_drawn_of_a_text_in_parts(gpt2: Any, tmp_path: Path, monkeyp
     probe = perplexity.Perplexity(files=(str(tmp_path / "a"), str(tmp_path / "b")), iterations=4, batch=2)
     scorer = ways.scorer(gpt2)
     wanted = [example.items[0].pieces.tolist() for example in probe.examples(scorer)]
-    drawn._temporary_store.cache_clear()
+    sampled_windows._temporary_store.cache_clear()
     monkeypatch.setattr(documents, "PART", 100)
     monkeypatch.setattr(documents, "BESIDE", 20)
     assert [example.items[0].pieces.tolist() for example in probe.examples(scorer)] == wanted
     assert sum(row.count(scorer.tokenizer.end) for row in wanted) >= 2
-    drawn._temporary_store.cache_clear()
+    sampled_windows._temporary_store.cache_clear()

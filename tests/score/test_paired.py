@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from ordsmed.learn.score.paired import Clustered, clustered, holm, sign_test
+from ordsmed.learn.score.paired_tests import Clustered, clustered, holm, sign_test
 
 
 def test_an_error_by_hand() -> None:

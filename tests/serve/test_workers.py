@@ -29,7 +29,7 @@ from ordsmed.serve import workers
 from ordsmed.serve.batcher import Batcher, BatchLimits
 from ordsmed.serve.metrics import ServerMetrics
 from ordsmed.serve.refusal import Refusal
-from ordsmed.serve.shared import SharedMemory
+from ordsmed.serve.shared_memory import SharedMemory
 from ordsmed.serve.workers import Worker, WorkerKeeper
 
 BODY = {"inputs": "the [MASK] cat"}
@@ -244,7 +244,7 @@ def test_half_a_text_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seat.row.read("problem") == b"whole"
     at = seat.row._texts["problem"] // 8
     seat.row._numbers[at] += 1  # as if its writer were ended within
-    monkeypatch.setattr("ordsmed.serve.shared.TRIES", 2)
+    monkeypatch.setattr("ordsmed.serve.shared_memory.TRIES", 2)
     assert seat.row.read("problem") == b""
     seat.row.mend()
     assert seat.row.read("problem") == b""

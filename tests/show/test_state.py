@@ -20,7 +20,7 @@ from ordsmed.base.run import Run, locked
 from ordsmed.tell.show import state
 from ordsmed.tell.show.picture import Pictures
 from ordsmed.tell.show.show import show
-from ordsmed.train.finetune import compared
+from ordsmed.train.finetune import summary
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
 
@@ -284,7 +284,7 @@ def test_a_fine_tuning_whose_scores_are_damaged_is_shown(text: str, tmp_path: Pa
     assert told[1].startswith(f"scores: unknown: {tmp_path}/scores.json: ")
     assert told[2].startswith("began: ")
     with pytest.raises(DataError, match=r"scores\.json"):
-        compared.ended(tmp_path)
+        summary.ended(tmp_path)
 
 
 @pytest.mark.parametrize(

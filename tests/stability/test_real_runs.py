@@ -16,9 +16,9 @@ from ordsmed import cli
 from ordsmed.base import files
 from ordsmed.base.run import Run
 from ordsmed.tell.stability.stability import StudyOptions, stability
-from ordsmed.train import several
+from ordsmed.train import run_group
 from ordsmed.train.pretrain.pretrain import pretrain
-from ordsmed.train.several import PlannedRun
+from ordsmed.train.run_group import PlannedRun
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +35,7 @@ def test_each_seed_is_the_run_that_pretrain_makes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ordsmed.train.session.measured_peak", lambda *_: 1e12)
-    monkeypatch.setattr(several, "start", at_once)
+    monkeypatch.setattr(run_group, "start", at_once)
     path = recipe("steady", steps=6)
     result = stability(str(path), ["out=both"], StudyOptions(seeds=(1, 2)))
     alone = files.read_json(pretrain(str(path), ["seed=2", "out=alone"]) / "scores.json")

@@ -27,8 +27,8 @@ from ordsmed.tell.report.folders import read_one
 from ordsmed.tell.show.show import show
 from ordsmed.tell.stability import results
 from ordsmed.tell.stability.stability import StudyOptions, compare, stability
-from ordsmed.train import several
-from ordsmed.train.several import PlannedRun
+from ordsmed.train import run_group
+from ordsmed.train.run_group import PlannedRun
 
 LOSSES = {1: 8.72, 2: 8.69, 3: 8.71, 4: 8.70, 5: 8.68}  # NVIDIA's
 FIVE = StudyOptions(seeds=(1, 2, 3, 4, 5))
@@ -78,8 +78,8 @@ class Made:
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Made:
     made = Made()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(several, "start", made.start)
-    monkeypatch.setattr(several, "LOOK", 0.0)
+    monkeypatch.setattr(run_group, "start", made.start)
+    monkeypatch.setattr(run_group, "LOOK", 0.0)
     monkeypatch.setattr(
         "ordsmed.tell.stability.stability._check_runs", lambda *_: None
     )  # files here hold next to nothing
@@ -185,7 +185,7 @@ def test_what_is_done_is_not_made_again_and_seeds_are_added(study: Path, made: M
 def test_as_many_are_made_at_a_time_as_are_not_done(
     study: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(several, "cores", lambda: 8)
+    monkeypatch.setattr(run_group, "cores", lambda: 8)
     for seeds, said in (((1, 2), "0 of 2 seeds stand; 2 at a time"), ((1, 2, 3), "2 of 3 seeds stand; 1 at a time")):
         stability(str(study), how=StudyOptions(seeds))
         assert said in capsys.readouterr().err
@@ -197,11 +197,11 @@ def test_killed_in_between_it_goes_on(study: Path, made: Made, monkeypatch: pyte
             raise SystemExit(137)
         return made.start(*words)
 
-    monkeypatch.setattr(several, "start", third)
+    monkeypatch.setattr(run_group, "start", third)
     with pytest.raises(SystemExit):
         stability(str(study), how=StudyOptions(seeds=(1, 2, 3, 4, 5), workers=1))
     assert [row["state"] for row in files.read_json(HERE / "stability.json")["runs"]].count("done") == 2
-    monkeypatch.setattr(several, "start", made.start)
+    monkeypatch.setattr(run_group, "start", made.start)
     result = stability(str(HERE), how=StudyOptions(workers=1))
     assert made.begun == [f"seed-{seed}" for seed in LOSSES]
     assert result["in_mean"] == list(LOSSES)
@@ -249,7 +249,7 @@ def test_a_run_that_fails_before_it_begins_is_no_trouble_for_the_page(
             shutil.rmtree(one.folder)
         return process
 
-    monkeypatch.setattr(several, "start", start)
+    monkeypatch.setattr(run_group, "start", start)
     with pytest.raises(RunError, match="1 of 2 seeds failed: 2"):
         stability(str(study), how=StudyOptions(seeds=(1, 2)))
     page = (HERE / "stability.html").read_text()
@@ -468,7 +468,7 @@ def test_a_disk_that_fails_is_told_once(study: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Run, "set", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "status")))
         raise RunError("seeds", "cannot write: No space left on device")
 
-    monkeypatch.setattr(several.RunGroup, "make", full)
+    monkeypatch.setattr(run_group.RunGroup, "make", full)
     with pytest.raises(RunError, match=r"^seeds: cannot write: No space left on device$"):
         stability(str(study))
 
@@ -495,7 +495,7 @@ def test_a_precision_is_measured_beside_as_many_processes_as_will_run(
 ) -> None:
     """Each run has so many devices; the cores are theirs together."""
     asked: list[int] = []
-    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: asked.append(beside) or "fp32")
+    monkeypatch.setattr(run_group, "fastest_precision", lambda kind, recipe, beside: asked.append(beside) or "fp32")
     for number, (workers, devices) in enumerate([(2, 3), (2, 0), (1, 2)]):
         how = StudyOptions(seeds=(1, 2, 3), workers=workers, devices=devices)
         stability(str(study), ["layout.precision=auto", f"out=study-{number}"], how)
@@ -506,7 +506,7 @@ def test_all_seeds_have_one_precision(study: Path, made: Made, monkeypatch: pyte
     """Chosen once, before the first; seeds that come later keep it, though another would be chosen now."""
     answers, words = ["fp32", "bf16"], ["layout.precision=auto"]
     monkeypatch.setattr(
-        several, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop()
+        run_group, "fastest_precision", lambda kind, recipe, beside: say("it was chosen") or answers.pop()
     )
     stability(str(study), words, StudyOptions(seeds=(1, 2)))
     assert "it was chosen\n" in (HERE / "log.txt").read_text()
@@ -530,10 +530,10 @@ def test_a_precision_is_chosen_beside_as_many_processes_as_will_run(
         begun.add((threads, devices))
         return made.start(one, place, threads, devices)
 
-    monkeypatch.setattr(several, "cores", lambda: 8)
-    monkeypatch.setattr(several, "threads_of", lambda *, local_world: local_world)
-    monkeypatch.setattr(several, "start", start)
-    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(run_group, "cores", lambda: 8)
+    monkeypatch.setattr(run_group, "threads_of", lambda *, local_world: local_world)
+    monkeypatch.setattr(run_group, "start", start)
+    monkeypatch.setattr(run_group, "fastest_precision", lambda kind, recipe, beside: told.append(beside) or "fp32")  # type: ignore[func-returns-value]
     stability(str(study), ["layout.precision=auto"], StudyOptions(FIVE.seeds, workers, devices))
     assert (told, begun) == ([beside], {(beside, devices)})
 
@@ -544,7 +544,7 @@ def test_what_is_compared_is_computed_alike(
 ) -> None:
     """The second takes what the first took, or the first what the second stands in."""
     answers, words, both = ["fp32", "bf16"], ["layout.precision=auto"], [str(study), str(recipe("quicker", clip=0.5))]
-    monkeypatch.setattr(several, "fastest_precision", lambda kind, recipe, beside: answers.pop())
+    monkeypatch.setattr(run_group, "fastest_precision", lambda kind, recipe, beside: answers.pop())
     if first is not None:
         stability(both[first], words, StudyOptions(seeds=(1, 2)))
     compare(*both, words, StudyOptions(seeds=(1, 2)))
@@ -556,7 +556,7 @@ def test_what_is_compared_is_computed_alike(
 def test_a_precision_that_is_named_stays(
     study: Path, made: Made, recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(several, "fastest_precision", lambda *_: pytest.fail("chosen"))
+    monkeypatch.setattr(run_group, "fastest_precision", lambda *_: pytest.fail("chosen"))
     second = recipe("quicker", clip=0.5)
     second.write_text(second.read_text().replace("fp32", "bf16"))
     compare(str(study), str(second), how=StudyOptions(seeds=(1, 2)))

@@ -18,7 +18,7 @@ from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.use.predict import evaluate
 from ordsmed.weights import card
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 NETWORK = """[layout]
 device = "cpu"

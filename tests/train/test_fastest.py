@@ -20,7 +20,7 @@ from ordsmed.base.machine import speed
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.run import Run
 from ordsmed.tell.show import show
-from ordsmed.train import fastest
+from ordsmed.train import precision_trial
 from ordsmed.train import session as deed
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout
@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("details")
 def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """Speeds of products and steps in bf16, where fp32's are 1; networks that were timed, each with its layout."""
     given = SimpleNamespace(peak=1e15, products=5.0, steps=2.0, norm=1.0, alone=True, first=9.0, timed=[])
-    monkeypatch.setattr(fastest, "watch_alone", lambda: lambda: given.alone)
+    monkeypatch.setattr(precision_trial, "watch_alone", lambda: lambda: given.alone)
 
     def timed_steps(job: Any, index: int) -> Iterator[tuple[float, float]]:
         precision = job.recipe.layout.precision
@@ -67,8 +67,8 @@ def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
             yield 1.0 / (given.steps if precision == "bf16" else 1.0), given.norm if precision == "bf16" else 1.0
 
     peaks = lambda device, which: given.peak * (given.products if which == "bf16" else 1.0)  # noqa: E731
-    monkeypatch.setattr(fastest, "measured_peak", peaks)
-    monkeypatch.setattr(fastest, "timed_steps", timed_steps)
+    monkeypatch.setattr(precision_trial, "measured_peak", peaks)
+    monkeypatch.setattr(precision_trial, "timed_steps", timed_steps)
     monkeypatch.setattr(speed, "_cache", lambda: tmp_path / "cache" / "speed.json")
     monkeypatch.setattr(speed, "_known", {})
     return given
@@ -94,7 +94,7 @@ def test_bf16_is_taken_where_it_is_faster_by_a_fifth(
 ) -> None:
     """Where products are not, no steps are timed; one line says all."""
     speeds.products, speeds.steps = products, steps
-    plan = fastest.with_fastest_precision(plan_of(recipe(), "layout.exact=['norms']"))
+    plan = precision_trial.with_fastest_precision(plan_of(recipe(), "layout.exact=['norms']"))
     layout = plan.recipe.layout
     assert (layout.precision, layout.exact) == (chosen, ("norms",) if chosen == "bf16" else ())
     assert [one[0] for one in speeds.timed] == ["fp32", "bf16"][:timed]
@@ -105,7 +105,7 @@ def test_bf16_is_taken_where_it_is_faster_by_a_fifth(
 
 def test_what_is_named_stays(recipe: Recipe, speeds: SimpleNamespace) -> None:
     plan = plan_of(recipe(), "layout.precision=fp32")
-    assert fastest.with_fastest_precision(plan) is plan
+    assert precision_trial.with_fastest_precision(plan) is plan
     assert not speeds.timed
 
 
@@ -113,11 +113,11 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
     recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process finds them too; another network, length or number of threads is timed on its own."""
-    fastest.with_fastest_precision(plan_of(recipe()))
+    precision_trial.with_fastest_precision(plan_of(recipe()))
     assert speeds.timed == [("fp32", 8), ("bf16", 8)]
     speeds.steps = 1.0
     monkeypatch.setattr(speed, "_known", {})
-    assert fastest.with_fastest_precision(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
+    assert precision_trial.with_fastest_precision(plan_of(recipe(), "seed=5")).recipe.layout.precision == "bf16"
     assert len(speeds.timed) == 2
     for word in (
         "model.width=18",
@@ -128,32 +128,32 @@ def test_steps_are_timed_once_for_a_machine_and_a_network(
         "layout.exact=['norms']",
         "optimizer.kind=lamb",
     ):
-        assert fastest.with_fastest_precision(plan_of(recipe(), word)).recipe.layout.precision == "fp32", word
+        assert precision_trial.with_fastest_precision(plan_of(recipe(), word)).recipe.layout.precision == "fp32", word
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert precision_trial.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     assert len(speeds.timed) == 18
 
 
 def test_the_first_step_counts_for_nothing(recipe: Recipe, speeds: SimpleNamespace) -> None:
     speeds.first, speeds.steps = 1e-6, 1.0
-    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert precision_trial.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
 
 
 def test_what_was_timed_beside_others_is_timed_again(recipe: Recipe, speeds: SimpleNamespace) -> None:
     speeds.alone, speeds.steps = False, 0.5
-    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
+    assert precision_trial.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     speeds.alone, speeds.steps = True, 2.0
-    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "bf16"
+    assert precision_trial.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "bf16"
 
 
 def test_few_tokens_are_timed(recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never more rows than the run itself holds at a time, and one where fp32 would take long for more."""
-    monkeypatch.setattr(fastest, "TOKENS", 4 * 32)
-    plan = fastest.with_fastest_precision(plan_of(recipe()))
+    monkeypatch.setattr(precision_trial, "TOKENS", 4 * 32)
+    plan = precision_trial.with_fastest_precision(plan_of(recipe()))
     assert plan.recipe.layout.micro == 0, "the run's own micro-batch stays"
-    fastest.with_fastest_precision(plan_of(recipe(), "layout.micro=2"))
+    precision_trial.with_fastest_precision(plan_of(recipe(), "layout.micro=2"))
     speeds.peak = 1.0
-    fastest.with_fastest_precision(plan_of(recipe(), "model.width=18"))
+    precision_trial.with_fastest_precision(plan_of(recipe(), "model.width=18"))
     assert [micro for _, micro in speeds.timed] == [4, 4, 2, 2, 1, 1]
 
 
@@ -161,11 +161,11 @@ def test_the_first_rank_decides(recipe: Recipe, speeds: SimpleNamespace, monkeyp
     """What another rank measured or kept does not count."""
     plan = plan_of(recipe())
     answers = iter([3.0, 0.0, 99, True, True, None, 1.1])  # products; steps kept; tokens; enough, twice; kept; steps
-    monkeypatch.setattr(fastest, "first_alone", lambda ranks, act: next(answers))
-    assert fastest.with_fastest_precision(plan).recipe.layout.precision == "fp32"
+    monkeypatch.setattr(precision_trial, "first_alone", lambda ranks, act: next(answers))
+    assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "fp32"
     assert len(speeds.timed) == 2, "steps are taken by all ranks together"
     answers = iter([3.0, 1.3])
-    assert fastest.with_fastest_precision(plan).recipe.layout.precision == "bf16"
+    assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "bf16"
     assert len(speeds.timed) == 2, "the first rank knew"
 
 
@@ -179,7 +179,7 @@ def test_a_gpu_has_units_for_16_bits(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "some GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: arch)
     plan: Any = Planned(Made(Layout(precision="auto")))
-    assert fastest.with_fastest_precision(plan).recipe.layout.precision == chosen
+    assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == chosen
     why = "for which this GPU has units" if arch >= (7, 0) else "this GPU has no units for 16 bits"
     assert capsys.readouterr().err == f"layout.precision: auto took {chosen}: {why}\n"
 
@@ -200,8 +200,8 @@ def test_on_the_machine_of_the_tests_nothing_is_measured(
     """As kit/machine.py keeps it, so that every test has fp32's numbers on every machine."""
     monkeypatch.setattr(speed, "_measure", lambda *_: pytest.fail("measured"))
     monkeypatch.setattr(speed, "_known", {})
-    monkeypatch.setattr(fastest, "timed_steps", lambda *_: pytest.fail("timed"))
-    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
+    monkeypatch.setattr(precision_trial, "timed_steps", lambda *_: pytest.fail("timed"))
+    assert precision_trial.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     assert "products in bf16 are 1.00 times as fast" in capsys.readouterr().err
 
 
@@ -223,16 +223,16 @@ def test_what_cannot_be_timed_is_plain_fp32(
     told: str,
 ) -> None:
     """And is tried again next time: nothing is kept of it."""
-    speeds.norm, inner = norm, fastest._speed
+    speeds.norm, inner = norm, precision_trial._speed
     if error:
-        monkeypatch.setattr(fastest, "_speed", lambda plan: inner(plan) if _is_fp32(plan) else raised(error))
-    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
+        monkeypatch.setattr(precision_trial, "_speed", lambda plan: inner(plan) if _is_fp32(plan) else raised(error))
+    assert precision_trial.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "fp32"
     line = capsys.readouterr().err
     assert line.endswith(f"times as fast as in fp32, but steps of this network could not be timed: {told}\n")
     assert not any("steps" in key for key in speed._known)
     speeds.norm = 1.0
-    monkeypatch.setattr(fastest, "_speed", inner)
-    assert fastest.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "bf16"
+    monkeypatch.setattr(precision_trial, "_speed", inner)
+    assert precision_trial.with_fastest_precision(plan_of(recipe())).recipe.layout.precision == "bf16"
 
 
 def _is_fp32(plan: Any) -> bool:
@@ -246,9 +246,9 @@ def raised(error: Exception) -> Any:
 def test_a_request_to_stop_is_no_failure(
     recipe: Recipe, speeds: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fastest, "_speed", lambda plan: raised(Stopped(0, 15)))
+    monkeypatch.setattr(precision_trial, "_speed", lambda plan: raised(Stopped(0, 15)))
     with pytest.raises(Stopped):
-        fastest.with_fastest_precision(plan_of(recipe()))
+        precision_trial.with_fastest_precision(plan_of(recipe()))
 
 
 def test_of_several_processes_one_s_own_failure_is_raised(
@@ -257,38 +257,38 @@ def test_of_several_processes_one_s_own_failure_is_raised(
     """The others would wait for it; what all meet alike, as gradients with NaN or Inf, is not."""
     plan = plan_of(recipe())
     both = dataclasses.replace(plan, ranks=dataclasses.replace(plan.ranks, world=2))
-    monkeypatch.setattr(fastest, "_speed", lambda plan: raised(RuntimeError("gone")))
+    monkeypatch.setattr(precision_trial, "_speed", lambda plan: raised(RuntimeError("gone")))
     with pytest.raises(RuntimeError, match="gone"):
-        fastest._tried(both, "fp32")
-    monkeypatch.setattr(fastest, "_speed", lambda plan: raised(Trouble("step 1", "is no number")))
-    assert fastest._tried(both, "fp32") == (0.0, "step 1: is no number")
+        precision_trial._tried(both, "fp32")
+    monkeypatch.setattr(precision_trial, "_speed", lambda plan: raised(Trouble("step 1", "is no number")))
+    assert precision_trial._tried(both, "fp32") == (0.0, "step 1: is no number")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_8_bits_need_bf16(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is measured for it."""
     plan: Any = Planned(Made(Layout(fp8=True)), Ranks(torch.device(device)))
-    assert fastest.with_fastest_precision(plan).recipe.layout.precision == "bf16"
+    assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "bf16"
     assert capsys.readouterr().err == "layout.precision: auto took bf16: which layout.fp8 needs\n"
-    assert fastest.expected(plan) == "bf16"
+    assert precision_trial.expected(plan) == "bf16"
 
 
 def test_what_is_expected_before_anything_is_measured(recipe: Recipe, speeds: SimpleNamespace) -> None:
     """On a CPU what is kept of this very network; else fp32. On a GPU that is not here: what newer ones have."""
     plan = plan_of(recipe())
-    assert fastest.expected(plan) == "fp32"
+    assert precision_trial.expected(plan) == "fp32"
     assert plan.precision() == [
         "layout.precision: auto, which measures once whether steps are faster in bf16 than in fp32"
     ]
     assert not speeds.timed
-    fastest.with_fastest_precision(plan)
-    assert fastest.expected(plan) == "bf16"
-    assert fastest.expected(plan_of(recipe(), "model.width=18")) == "fp32"
-    assert fastest.expected(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
+    precision_trial.with_fastest_precision(plan)
+    assert precision_trial.expected(plan) == "bf16"
+    assert precision_trial.expected(plan_of(recipe(), "model.width=18")) == "fp32"
+    assert precision_trial.expected(plan_of(recipe(), "layout.precision=fp16")) == "fp16"
     assert plan_of(recipe(), "layout.precision=fp16").precision() == []
     if not torch.cuda.is_available():
         elsewhere = plan.on(Ranks(torch.device("cuda")))
-        assert fastest.expected(elsewhere) == "bf16"
+        assert precision_trial.expected(elsewhere) == "bf16"
         assert elsewhere.precision() == ["layout.precision: auto, which takes bf16"]
 
 
@@ -300,11 +300,13 @@ def test_several_runs_choose_once(
     several = run.load(Pretraining, str(recipe()), words)[0]
     threads: list[tuple[int, int]] = []
     before = torch.get_num_threads()
-    monkeypatch.setattr(fastest, "threads_of", lambda wish, *, local_world: threads.append((wish, local_world)) or 2)
-    assert fastest.fastest_precision(PretrainingPlan, several, 3) == "bf16"
+    monkeypatch.setattr(
+        precision_trial, "threads_of", lambda wish, *, local_world: threads.append((wish, local_world)) or 2
+    )
+    assert precision_trial.fastest_precision(PretrainingPlan, several, 3) == "bf16"
     assert (threads, len(speeds.timed), torch.get_num_threads()) == ([(None, 3)], 2, before)
     missing = dataclasses.replace(several, data="no/such/store", model=dataclasses.replace(several.model, width=20))
-    assert fastest.fastest_precision(PretrainingPlan, missing, 1) == "fp32"
+    assert precision_trial.fastest_precision(PretrainingPlan, missing, 1) == "fp32"
     assert re.search(r"as in fp32, but steps could not be timed: .*no/such/store", capsys.readouterr().err)
 
 
@@ -340,7 +342,7 @@ def test_a_run_keeps_its_choice(
     weights = [(each / "weights" / "model.safetensors").read_bytes() for each in (named, folder)]
     assert weights[0] == weights[1]
 
-    monkeypatch.setattr(fastest, "_measured", lambda plan: pytest.fail("measured again"))
+    monkeypatch.setattr(precision_trial, "_measured", lambda plan: pytest.fail("measured again"))
     laid: list[str] = []
     monkeypatch.setattr(deed, "resume", lambda plan, *_: laid.append(plan.recipe.layout.precision) or {})
     Run(folder).set(state="stopped")

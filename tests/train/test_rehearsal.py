@@ -20,7 +20,7 @@ from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
 from ordsmed.machines.cluster import estimate, submit
 from ordsmed.tell.stability import stability
-from ordsmed.train import fitting, session, several
+from ordsmed.train import fitting, run_group, session
 from ordsmed.train.finetune.examples import TaskData
 from ordsmed.train.finetune.finetune import finetune
 from ordsmed.train.finetune.finetune import rehearse as rehearse_finetuning
@@ -265,7 +265,7 @@ def test_a_dry_fine_tuning_refuses_what_the_run_refuses(
 ) -> None:
     failed = said != GOES and any(word.startswith("grid") for word in words) and "the same trial" not in said
     if any(word.startswith(("seeds", "grid")) for word in words):
-        monkeypatch.setattr("ordsmed.train.several.RunGroup.make", lambda *_: (_ for _ in ()).throw(Reached))
+        monkeypatch.setattr("ordsmed.train.run_group.RunGroup.make", lambda *_: (_ for _ in ()).throw(Reached))
     if not failed:
         assert said in compared("finetune", ["f.toml", *words], how, home)
         return
@@ -423,7 +423,7 @@ def doors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., Any]]:
 
     monkeypatch.setattr(submit, "written", reached)
     monkeypatch.setattr(estimate, "_work", reached)
-    monkeypatch.setattr(several.RunGroup, "work", reached)
+    monkeypatch.setattr(run_group.RunGroup, "work", reached)
     return {
         "submit": lambda name, words: submit.prepare(name, words, submit.Wish("cpus.toml")),
         "estimate": estimate.estimate,

@@ -19,13 +19,13 @@ from kit.makers import change, job_of
 from ordsmed import cli
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.machine import memory
+from ordsmed.base.machine import memory as machine_memory
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.run import Run
 from ordsmed.data import loader
 from ordsmed.data.loader import MicroBatches
 from ordsmed.nn.models import bert
-from ordsmed.train import loop, room
+from ordsmed.train import loop, memory
 from ordsmed.train.job import Vote
 from ordsmed.train.meters import read
 from ordsmed.train.pretrain.pretrain import pretrain
@@ -82,7 +82,7 @@ def test_what_no_machine_has_is_not_shown(
     with pytest.raises(SystemExit, match=r"^1$"):
         cli.main(["show", "tiny/bert", "model.width=100000000"])
     assert "which no machine has" in capsys.readouterr().err
-    monkeypatch.setattr(memory, "memory_limit", lambda: 1_000_000)  # what one machine lacks another may have
+    monkeypatch.setattr(machine_memory, "memory_limit", lambda: 1_000_000)  # what one machine lacks another may have
     cli.main(["show", "tiny/bert"])
     cli.main(["pretrain", "tiny/bert", "--dry-run", "--devices", "2"])
     capsys.readouterr()
@@ -95,33 +95,33 @@ def bert_of(model: bert.Bert) -> torch.nn.Module:
     return model.build(1000)
 
 
-@pytest.mark.parametrize("many", [4, pytest.param(room.MANY, marks=pytest.mark.long)])
+@pytest.mark.parametrize("many", [4, pytest.param(memory.MANY, marks=pytest.mark.long)])
 def test_many_layers_are_counted_by_a_few(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(room, "MANY", many)
+    monkeypatch.setattr(memory, "MANY", many)
     small = {"width": 8, "heads": 2, "positions": 16}
     for layers in (2, many, many + many // 2):
         model = bert.Bert(layers=layers, **small)
         with torch.device("meta"):
             exact = sum(t.numel() for t in bert_of(model).parameters())
-        assert room.parameters(model, bert_of) == exact
-    assert room.parameters(bert.Bert(layers=2, width=10**12, heads=2, positions=16), bert_of) is None
+        assert memory.parameters(model, bert_of) == exact
+    assert memory.parameters(bert.Bert(layers=2, width=10**12, heads=2, positions=16), bert_of) is None
 
 
 def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(recipe())
     model, make = job.recipe.model, lambda model: job.recipe.objective.build(model, job.tokenizer)
-    needed = 4 * 4 * room.parameters(model, make)  # weights, slopes, two moments
-    monkeypatch.setattr(memory, "memory_limit", lambda: needed + 1)
-    room.check(job.recipe, model, job.ranks, make)
-    monkeypatch.setattr(memory, "memory_limit", lambda: needed)
+    needed = 4 * 4 * memory.parameters(model, make)  # weights, slopes, two moments
+    monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed + 1)
+    memory.check(job.recipe, model, job.ranks, make)
+    monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed)
     with pytest.raises(OrdsmedError, match=r"^model: found .* parameters, which take"):
-        room.check(job.recipe, model, job.ranks, make)
+        memory.check(job.recipe, model, job.ranks, make)
     split = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
-    room.check(job.recipe, model, split, make)
-    monkeypatch.setattr(memory, "memory_limit", lambda: needed * 2)
+    memory.check(job.recipe, model, split, make)
+    monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed * 2)
     two = Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1), place=type(split.place)(0, 2, 0, 2))
     with pytest.raises(OrdsmedError, match=r"^model: "):
-        room.check(job.recipe, model, two, make)
+        memory.check(job.recipe, model, two, make)
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ FLAT = SimpleNamespace(width=10, layers=3)
 
 def fits(recipe: Any, ranks: Any, limit: int, monkeypatch: pytest.MonkeyPatch, weights: int = 1) -> str:
     """What is refused of so many weights, where a machine has so much; empty: nothing."""
-    monkeypatch.setattr(memory, "memory_limit", lambda: limit)
+    monkeypatch.setattr(machine_memory, "memory_limit", lambda: limit)
     try:
-        room.check(recipe, FLAT, ranks, lambda model: torch.nn.Linear(weights, 1, bias=False))
+        memory.check(recipe, FLAT, ranks, lambda model: torch.nn.Linear(weights, 1, bias=False))
     except OrdsmedError as error:
         return str(error)
     return ""
@@ -295,11 +295,11 @@ def test_rows_take_what_they_hold(
 
 
 def test_what_cannot_be_counted_takes_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "parameters", lambda *_: None)
+    monkeypatch.setattr(memory, "parameters", lambda *_: None)
     told = fits(recipe_of(), ranks_of(split=(2, 1)), 10**14, monkeypatch)
     assert told.startswith("model: found more parameters than can be counted, which take 1,000 TB of memory")
 
 
 def test_a_gpus_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80_000))
-    assert room.memory_of(SimpleNamespace(device=torch.device("cuda", 1))) == 80_000
+    assert memory.memory_of(SimpleNamespace(device=torch.device("cuda", 1))) == 80_000

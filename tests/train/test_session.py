@@ -32,7 +32,7 @@ from ordsmed.train.request import requested
 from ordsmed.train.saving import Saving
 from ordsmed.train.trouble import Rewind
 from ordsmed.weights import weights
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 Recipe = Callable[..., Path]
 TWO = '[[phase]]\nsteps = 2\nlength = 16\nbatch = 4\nrate = 1e-3\nschedule = "constant"'

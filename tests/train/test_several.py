@@ -14,12 +14,12 @@ from ordsmed.base import run
 from ordsmed.base.errors import Lost
 from ordsmed.learn.tasks import classify
 from ordsmed.nn.models import bert
-from ordsmed.train import several
+from ordsmed.train import run_group
 from ordsmed.train.finetune.plan import FinetuningPlan
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.finetune.trials import FinetuningTrials as Trials
 from ordsmed.train.mesh.layout import Layout
-from ordsmed.train.several import PlannedRun
+from ordsmed.train.run_group import PlannedRun
 
 
 def planned(folder: Path, *, seeds: tuple[int, ...], **how: Any) -> list[PlannedRun]:
@@ -35,11 +35,11 @@ def test_why_a_run_failed(tmp_path: Path) -> None:
     (one,) = planned(tmp_path, seeds=(1,))
     one.said.parent.mkdir(parents=True)
     one.said.write_text("step 1\nordsmed: here: wrong; wanted right\nordsmed: there: wrong too\nmore\n")
-    assert several.why_failed(one, 1) == "there: wrong too"
+    assert run_group.why_failed(one, 1) == "there: wrong too"
     one.said.write_text("Traceback\n")
-    assert several.why_failed(one, 3) == f"exit status 3; {one.said} tells more"
-    assert several.why_failed(one, -signal.SIGKILL) == f"ended by SIGKILL; {one.said} tells more"
-    assert several.why_failed(one, 0) == ""
+    assert run_group.why_failed(one, 3) == f"exit status 3; {one.said} tells more"
+    assert run_group.why_failed(one, -signal.SIGKILL) == f"ended by SIGKILL; {one.said} tells more"
+    assert run_group.why_failed(one, 0) == ""
     assert not one.said.exists()
 
 
@@ -66,9 +66,9 @@ def test_places_side_by_side(
     wanted: list[Any],
 ) -> None:
     """A GPU each where there are some, else one to two cores; never more than there are runs."""
-    monkeypatch.setattr(several, "gpus_here", lambda: gpus)
-    monkeypatch.setattr(several, "cores", lambda: 8)
-    found = several.places_of(device, jobs, most).environments
+    monkeypatch.setattr(run_group, "gpus_here", lambda: gpus)
+    monkeypatch.setattr(run_group, "cores", lambda: 8)
+    found = run_group.places_of(device, jobs, most).environments
     assert [place.get("CUDA_VISIBLE_DEVICES") for place in found] == wanted
 
 
@@ -79,28 +79,28 @@ def test_places_side_by_side(
 def test_runs_of_several_devices_have_them_for_themselves(
     monkeypatch: pytest.MonkeyPatch, gpus: list[str], devices: int, wanted: list[Any]
 ) -> None:
-    monkeypatch.setattr(several, "gpus_here", lambda: gpus)
-    monkeypatch.setattr(several, "cores", lambda: 8)
-    found = several.places_of("auto", 0, 9, devices)
+    monkeypatch.setattr(run_group, "gpus_here", lambda: gpus)
+    monkeypatch.setattr(run_group, "cores", lambda: 8)
+    found = run_group.places_of("auto", 0, 9, devices)
     assert [place.get("CUDA_VISIBLE_DEVICES") for place in found.environments] == wanted
     assert found.devices == devices
 
 
 def test_a_machine_of_one_core_makes_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "cores", lambda: 1)
-    assert len(several.places_of("cpu", 0, 9).environments) == 1
+    monkeypatch.setattr(run_group, "cores", lambda: 1)
+    assert len(run_group.places_of("cpu", 0, 9).environments) == 1
 
 
 def test_gpus_as_this_process_may_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(several.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(run_group.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(run_group.torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert several.gpus_here() == ["0", "1"]
+    assert run_group.gpus_here() == ["0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-ab,9")
-    assert several.gpus_here() == ["5", "GPU-ab"]
+    assert run_group.gpus_here() == ["5", "GPU-ab"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(several.torch.cuda, "is_available", lambda: False)
-    assert several.gpus_here() == []
+    monkeypatch.setattr(run_group.torch.cuda, "is_available", lambda: False)
+    assert run_group.gpus_here() == []
 
 
 class Process:
@@ -131,16 +131,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[str, Any, int]]
         together.append(len(running))
         return made
 
-    monkeypatch.setattr(several, "start", start)
-    monkeypatch.setattr(several, "LOOK", 0.0)
-    monkeypatch.setattr(several, "threads_of", lambda local_world: 6 // local_world)
+    monkeypatch.setattr(run_group, "start", start)
+    monkeypatch.setattr(run_group, "LOOK", 0.0)
+    monkeypatch.setattr(run_group, "threads_of", lambda local_world: 6 // local_world)
     return begun, together
 
 
 def test_as_many_runs_as_places(tmp_path: Path, started: Any) -> None:
     """Each place is taken again when its run is done; cores are shared out."""
     made, (begun, together) = planned(tmp_path, seeds=(1, 2, 3, 4, 5)), started
-    found = list(several.side_by_side(deque(made), several.Places(({"gpu": "a"}, {"gpu": "b"})), lambda: 0))
+    found = list(run_group.side_by_side(deque(made), run_group.Places(({"gpu": "a"}, {"gpu": "b"})), lambda: 0))
     assert sorted(one.name for one, _ in found) == [one.name for one in made]
     assert sorted(status for _, status in found) == [0, 1, 2, 3, 4]
     assert max(together) == 2
@@ -150,10 +150,12 @@ def test_as_many_runs_as_places(tmp_path: Path, started: Any) -> None:
 
 def test_asked_to_stop_no_more_runs_begin(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
-    monkeypatch.setattr(several, "end", lambda running: ended.append(len(running)))
+    monkeypatch.setattr(run_group, "end", lambda running: ended.append(len(running)))
     asks = iter([0, 15, 15])
     found = list(
-        several.side_by_side(deque(planned(tmp_path, seeds=(1, 2, 3))), several.Places(({}, {})), lambda: next(asks))
+        run_group.side_by_side(
+            deque(planned(tmp_path, seeds=(1, 2, 3))), run_group.Places(({}, {})), lambda: next(asks)
+        )
     )
     assert (found, len(started[0]), ended) == ([], 2, [2])
 
@@ -161,9 +163,9 @@ def test_asked_to_stop_no_more_runs_begin(tmp_path: Path, started: Any, monkeypa
 def test_between_two_looks_it_sleeps(tmp_path: Path, started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting must not cost the runs a core."""
     slept: list[float] = []
-    set_time(monkeypatch, several, sleep=slept.append)
-    list(several.side_by_side(deque(planned(tmp_path, seeds=(1, 2))), several.Places(({},)), lambda: 0))
-    assert slept == [several.LOOK] * 4
+    set_time(monkeypatch, run_group, sleep=slept.append)
+    list(run_group.side_by_side(deque(planned(tmp_path, seeds=(1, 2))), run_group.Places(({},)), lambda: 0))
+    assert slept == [run_group.LOOK] * 4
 
 
 def test_who_is_asked_a_second_time_ends_runs_at_once() -> None:
@@ -181,37 +183,37 @@ def test_who_is_asked_a_second_time_ends_runs_at_once() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        several.end([Slow(), Slow()])  # type: ignore[list-item]
+        run_group.end([Slow(), Slow()])  # type: ignore[list-item]
     assert done == ["terminate", "terminate", "wait", "kill", "kill"]
 
 
 def test_what_a_run_is_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
-    monkeypatch.setattr(several.subprocess, "Popen", lambda words, **how: begun.append((words, how)))
+    monkeypatch.setattr(run_group.subprocess, "Popen", lambda words, **how: begun.append((words, how)))
     free, said = planned(tmp_path, seeds=(1,))[0], planned(tmp_path, seeds=(1,), layout=Layout(threads=2))[0]
     free.said.parent.mkdir(parents=True)
     for one in (free, said):
-        several.start(one, {"CUDA_VISIBLE_DEVICES": "3"}, 5)
+        run_group.start(one, {"CUDA_VISIBLE_DEVICES": "3"}, 5)
     assert begun[0][0][1:] == ["-m", "ordsmed", "finetune", str(free.path), "layout.threads=5"]
     assert begun[1][0][-1] == str(said.path), "the recipe's own number"
     assert begun[0][1]["env"]["CUDA_VISIBLE_DEVICES"] == "3"
     assert begun[0][1]["start_new_session"], "or Ctrl-C would reach it twice"
-    assert begun[0][1]["preexec_fn"] is several.end_with_parent, "or it would go on when this process is killed"
-    several.start(free, {}, 1, devices=2)
+    assert begun[0][1]["preexec_fn"] is run_group.end_with_parent, "or it would go on when this process is killed"
+    run_group.start(free, {}, 1, devices=2)
     assert begun[2][0][-3:] == ["layout.threads=1", "--devices", "2"]
 
 
 def test_a_run_that_stands_is_started_with_its_own_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bits depend on them; the newest checkpoint tells, or the record of a run that has none yet."""
     begun: list[list[str]] = []
-    monkeypatch.setattr(several.subprocess, "Popen", lambda words, **how: begun.append(words))
+    monkeypatch.setattr(run_group.subprocess, "Popen", lambda words, **how: begun.append(words))
     (one,) = planned(tmp_path, seeds=(1,))
     one.folder.mkdir(parents=True)
     run.Run(one.folder).set(threads=3)
-    several.start(one, {}, 8)
+    run_group.start(one, {}, 8)
     (one.folder / "checkpoints" / "step-000000005").mkdir(parents=True)
     (one.folder / "checkpoints" / "step-000000005" / "state.json").write_text('{"threads": 2}')
-    several.start(one, {}, 8)
+    run_group.start(one, {}, 8)
     assert [words[-1] for words in begun] == ["layout.threads=3", "layout.threads=2"]
 
 
@@ -219,7 +221,7 @@ def test_a_run_that_ended_well_but_is_not_done_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was told to stop at a step."""
-    monkeypatch.setattr(several, "side_by_side", lambda waiting, places, stopped: ((one, 0) for one in waiting))
+    monkeypatch.setattr(run_group, "side_by_side", lambda waiting, places, stopped: ((one, 0) for one in waiting))
     told: list[str] = []
     made = planned(tmp_path, seeds=(1, 2))
     for one, state in zip(made, ("stopped", "done"), strict=True):
@@ -241,7 +243,7 @@ def test_a_run_whose_process_was_killed_is_tried_again(
     for one in made:
         one.folder.mkdir(parents=True)
         run.Run(one.folder).set(state="done")
-    real = several.start
+    real = run_group.start
 
     def start(one: PlannedRun, *place: Any) -> Any:
         one.said.touch()
@@ -249,7 +251,7 @@ def test_a_run_whose_process_was_killed_is_tried_again(
         process.returncode = ends[one.name].pop(0)  # type: ignore[attr-defined]
         return process
 
-    monkeypatch.setattr(several, "start", start)
+    monkeypatch.setattr(run_group, "start", start)
     monkeypatch.setattr(PlannedRun, "done", property(lambda one: not ends[one.name]))
     group = Trials(folder=tmp_path, recipe=made[0].recipe, runs=tuple(made), plan=FinetuningPlan)  # type: ignore[arg-type]
     failed = group.make(lambda one, left: told.append(one.name))

@@ -8,7 +8,7 @@ import pytest
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.nn.models import bert, gpt2
-from ordsmed.train.start import check_same
+from ordsmed.train.init_check import check_same
 
 
 def test_what_makes_another_network() -> None:

@@ -22,7 +22,7 @@ from ordsmed.base.settings import words
 from ordsmed.learn.task import Task
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.request import folder_of, read
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 SPLITS = ("train", "dev")
 WANTED = "a path, paths, a dict of lists, or a datasets.Dataset"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ordsmed.api.made import HIDDEN, Made
+from ordsmed.api.verb_result import HIDDEN, Made
 from ordsmed.base import files, run, settings
 from ordsmed.base.run import Run
 from ordsmed.base.say import in_words

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ordsmed.api.keywords import by_path
-from ordsmed.api.made import Made
 from ordsmed.api.making import Place, listed
 from ordsmed.api.model import open
+from ordsmed.api.verb_result import Made
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.files import in_a_line
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.run import recipe_names
 from ordsmed.data.unknown import MOST
-from ordsmed.measure.evaluation import compared
+from ordsmed.measure.evaluation import comparison
 from ordsmed.measure.evaluation.evaluate import Means
 from ordsmed.measure.evaluation.evaluate import evaluate as ask_probes
 from ordsmed.measure.evaluation.recipe import named, read
@@ -94,12 +94,12 @@ def ask(
     result = ask_probes(models, probes, step=step, out=out, means=means, each=records)
     if not result:
         return Made(Path(), {}, [])
-    comparisons = compared.compare(result)
-    written = [*(scores.path for scores in result), *([compared.write(comparisons, out)] if comparisons else [])]
+    comparisons = comparison.compare(result)
+    written = [*(scores.path for scores in result), *([comparison.write(comparisons, out)] if comparisons else [])]
     plain = [scores.plain() for scores in result]
     compared_facts = {"comparisons": [finite(comparison.plain()) for comparison in comparisons]} if comparisons else {}
     facts = plain[0] if len(plain) == 1 else {"results": plain, **compared_facts}
-    lines = [*table(result), *compared.table(comparisons), *(f"{path}: written" for path in written)]
+    lines = [*table(result), *comparison.table(comparisons), *(f"{path}: written" for path in written)]
     return Made(written[-1], facts, lines)
 
 

@@ -26,8 +26,8 @@ from ordsmed.learn.task import Task
 from ordsmed.measure.evaluation.evaluate import ask
 from ordsmed.measure.evaluation.recipe import named
 from ordsmed.measure.evaluation.results import table
-from ordsmed.measure.likelihood import scored
-from ordsmed.measure.likelihood.scored import Scored
+from ordsmed.measure.likelihood import surprisal
+from ordsmed.measure.likelihood.surprisal import Scored
 from ordsmed.use import answer, embed, fill, generate, predict
 from ordsmed.use.embed import Embedded, Source
 from ordsmed.use.fill import Filled
@@ -35,7 +35,7 @@ from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import Generated, SamplingOptions
 from ordsmed.use.generation.unmasking import fill_all
 from ordsmed.use.predict import Classified, Evaluated, Predicted, Tagged
-from ordsmed.weights.trained import Trained, at_steps, opened
+from ordsmed.weights.trained_model import Trained, at_steps, opened
 
 
 @in_a_line()
@@ -233,7 +233,7 @@ class OpenModel:
             model.score("Newts swim in Bergen").words[0].bits
         """
         self.check("score")
-        results = scored.score_each(self.trained, texts_of("score", texts), way)
+        results = surprisal.score_each(self.trained, texts_of("score", texts), way)
         return results[0] if isinstance(texts, str) else results
 
     def at_steps(self, steps: Literal["all"] | Sequence[int] = "all") -> Iterator[OpenModel]:
@@ -327,7 +327,11 @@ class OpenModel:
 
 
 VERBS = {"score": "surprisal"}  # commands with another name than the method
-CHECKS: dict[str, Callable[[Trained], object]] = {"fill": fill.check, "generate": generate.check, "score": scored.check}
+CHECKS: dict[str, Callable[[Trained], object]] = {
+    "fill": fill.check,
+    "generate": generate.check,
+    "score": surprisal.check,
+}
 
 
 def _passes(check: Callable[[Trained], object], trained: Trained) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form, sampling_options, text_of, texts_of
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, nearest
 from ordsmed.learn.score.answers import Answered
-from ordsmed.measure.likelihood.scored import Scored
+from ordsmed.measure.likelihood.surprisal import Scored
 from ordsmed.use.embed import Embedded
 from ordsmed.use.fill import Filled
 from ordsmed.use.generation.options import Generated

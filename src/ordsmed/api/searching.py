@@ -21,11 +21,11 @@ from ordsmed.base.run import Run
 from ordsmed.use.index.build import Indexing, Kind
 from ordsmed.use.index.choice import Rescoring, SearchChoice
 from ordsmed.use.index.encoder import index_encoder, longest_of
-from ordsmed.use.index.opened import OpenIndex, SearchHit, check_weight
+from ordsmed.use.index.open_index import OpenIndex, SearchHit, check_weight
 from ordsmed.use.index.rerank import check_reranker, pair_scores, reranker_key
 from ordsmed.use.index.update import update
 from ordsmed.use.text_encoder import TextEncoder
-from ordsmed.weights.trained import Trained, opened
+from ordsmed.weights.trained_model import Trained, opened
 
 Place = str | os.PathLike[str]
 

@@ -88,7 +88,7 @@ def read(
 
 
 def override(table: Table, words: Sequence[str]) -> Table:
-    """Apply `key.path=value` words. `phase[2].learning_rate=1e-3` sets one phase (counted from 1), `phase.learning_rate=...` all.
+    """Apply `key.path=value` words. `phase[2].batch=64` sets one phase (counted from 1), `phase.batch=64` all.
 
     `none` removes an optional setting whose value cannot be that word: a table, a number, a choice (`near=none`).
     """

@@ -215,7 +215,7 @@ def check_serving(args: argparse.Namespace) -> None:
     if not re.fullmatch(DEVICES, args.device):
         raise RecipeError("--device", f"found {args.device}", "auto, cpu or cuda")
     if args.precision != "fp32":
-        from ordsmed.weights.trained import known
+        from ordsmed.weights.trained_model import known
 
         known(args.precision)
     for word in args.index:

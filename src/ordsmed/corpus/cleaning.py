@@ -20,7 +20,7 @@ import numpy as np
 from ordsmed.base import menu
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import with_article
-from ordsmed.corpus.held_out import HeldOut
+from ordsmed.corpus.decontamination import HeldOut
 from ordsmed.corpus.signatures import Near, signatures
 from ordsmed.corpus.sources import CorpusSource, naming
 from ordsmed.text import counting, sentences

@@ -27,13 +27,13 @@ from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.keys import text_number
 from ordsmed.base.say import Progress, many
 from ordsmed.corpus import near
+from ordsmed.corpus.corpus_reader import corpus_folder, read_documents
+from ordsmed.corpus.decontamination import Decontaminate, HeldOut
 from ordsmed.corpus.folder import SPLITS, parts
-from ordsmed.corpus.held_out import Decontaminate, HeldOut
-from ordsmed.corpus.opened import corpus_folder, read_documents
 from ordsmed.corpus.pair_kinds import KINDS, DrawnPair, pairs_of
 from ordsmed.corpus.signatures import Near, signatures
 from ordsmed.text import read
-from ordsmed.text.seen import Seen
+from ordsmed.text.text_hashes import Seen
 
 TOGETHER = 1 << 10  # pairs processed at once
 SHORT, QUOTED, AGAIN, ALIKE, OVER, BLANK = (

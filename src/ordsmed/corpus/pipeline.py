@@ -31,9 +31,9 @@ from ordsmed.base.workers import MapInOrder, worker_pool
 from ordsmed.corpus import report
 from ordsmed.corpus.chunks import Chunk, Reading
 from ordsmed.corpus.cleaning import Work
+from ordsmed.corpus.decontamination import Decontaminate
 from ordsmed.corpus.dedup import Matched, match
 from ordsmed.corpus.fitting import changes, fitted
-from ordsmed.corpus.held_out import Decontaminate
 from ordsmed.corpus.signatures import Near
 from ordsmed.corpus.sources import CorpusSource, is_refined
 from ordsmed.corpus.splits import Shares

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ordsmed.base import files
 from ordsmed.base.say import many
+from ordsmed.corpus.corpus_reader import corpus_folder, making, read_documents
 from ordsmed.corpus.folder import SPLITS, parts
-from ordsmed.corpus.opened import corpus_folder, making, read_documents
 from ordsmed.text.sentences import record
 
 

@@ -22,8 +22,8 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
+from ordsmed.corpus.corpus_reader import corpus_folder, making, read_documents
 from ordsmed.corpus.folder import SPLITS, documents, parts
-from ordsmed.corpus.opened import corpus_folder, making, read_documents
 
 HELD = 64 << 20  # bytes of buffered text; files are opened one at a time, because there may be very many
 OURS = r"(train|test)-\d+-of-\d+\.txt|manifest\.json"

@@ -29,9 +29,9 @@ from ordsmed.base.say import Progress, many, say
 from ordsmed.base.workers import worker_pool
 from ordsmed.corpus.folder import SPLITS, check, documents, parts
 from ordsmed.corpus.pipeline import Corpus
-from ordsmed.data.given import GIVEN, beside
 from ordsmed.data.lexicon import KEPT as STRANGERS
 from ordsmed.data.lexicon import Lexicon, LexiconWriter
+from ordsmed.data.record_rows import GIVEN, beside
 from ordsmed.data.records import store_records, store_tokens
 from ordsmed.data.store import Ids, Ints, Store, StoreWriter, dtype_for
 from ordsmed.data.tokenizer_training import read_tokenizer

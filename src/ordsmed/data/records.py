@@ -5,7 +5,7 @@
 
 Files of ids as in nanoGPT (.bin) become a store as well.
 
-Objectives can build new rows from the text, or use the masks of the records (`data/given.py`).
+Objectives can build new rows from the text, or use the masks of the records (`data/record_rows.py`).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from ordsmed.base.binary import records as packed
 from ordsmed.base.binary.records import RecordBlock
 from ordsmed.base.errors import DataError
 from ordsmed.base.say import Progress, many, say
-from ordsmed.data.given import GIVEN, NO_LABEL
+from ordsmed.data.record_rows import GIVEN, NO_LABEL
 from ordsmed.data.store import StoreWriter
 from ordsmed.text.tokenizer import Tokenizer
 

@@ -53,7 +53,7 @@ class Store:
         self.token_count, self.sequence_count, self.document_count = len(tokens), len(lengths), len(documents) - 1
         self.vocabulary: int | None = None
         self.fingerprint: str | None = None  # of the tokenizer
-        self.given: NDArray[np.int32] | None = None  # imported rows of records (data/given.py)
+        self.given: NDArray[np.int32] | None = None  # imported rows of records (data/record_rows.py)
         self.row_length = 0  # of the imported rows
 
     @staticmethod

@@ -13,7 +13,7 @@ from ordsmed.maker.networks import FamilyPlan, Table
 from ordsmed.maker.request import MakeRequest
 from ordsmed.maker.texts import InputTexts
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 RATES = {
     64: 3e-3,

@@ -73,8 +73,8 @@ class MakePlan:
             (
                 "training",
                 [
-                    f"about {many(expected, 'step')} of {phase['batch']} rows of {phase['length']} tokens: {passes} passes "
-                    "over the text",
+                    f"about {many(expected, 'step')} of {phase['batch']} rows of {phase['length']} tokens: "
+                    f"{passes} passes over the text",
                     f"{duration(self.training)} of {duration(self.seconds)}, on {on}{more}",
                 ],
             ),

@@ -31,10 +31,10 @@ from ordsmed.maker.session import Clock
 from ordsmed.tell.report import report
 from ordsmed.train.meters import read as read_metrics
 from ordsmed.use.index.choice import Rescoring, SearchChoice, SearchTrial
-from ordsmed.use.index.opened import DEPTH, OpenIndex
+from ordsmed.use.index.open_index import DEPTH, OpenIndex
 from ordsmed.use.index.passages import read_as
 from ordsmed.use.index.rerank import Reranker
-from ordsmed.use.index.told import lines as hit_lines
+from ordsmed.use.index.search_output import lines as hit_lines
 from ordsmed.weights.export import export
 
 Pair = dict[str, str]

@@ -30,7 +30,7 @@ from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.sources import is_refined
 from ordsmed.maker.session import cpu_seconds
 from ordsmed.text import encodings, language, read
-from ordsmed.text.markup import pdf, wrapped
+from ordsmed.text.markup import line_wrapping, pdf
 from ordsmed.text.source import Piece
 
 SAMPLE = 4_000_000  # characters of the sample, over all files
@@ -273,7 +273,7 @@ def _is_text(sample: bytes) -> bool:
 def _prose(text: str) -> dict[str, Any]:
     """Return the source of plain text by how it separates documents; short wrapped lines mean a book."""
     lines = text.splitlines()[:-1] or [text]
-    if len(lines) > 20 and len(wrapped.joined(lines)) < 0.7 * sum(map(bool, lines)):
+    if len(lines) > 20 and len(line_wrapping.joined(lines)) < 0.7 * sum(map(bool, lines)):
         return {"kind": "books", "broken": "skip", "errors": "replace"}
     blocks = [block.count("\n") + 1 for block in re.split(r"\n\s*\n", text.strip())]
     if len(blocks) > 1:

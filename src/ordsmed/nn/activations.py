@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ordsmed.nn.config import expect
 from ordsmed.nn.kernels import switch
-from ordsmed.nn.packed import PackedLayer
+from ordsmed.nn.packed_layers import PackedLayer
 from ordsmed.nn.shards import is_sharded
 
 Activation = Callable[[Tensor], Tensor]

@@ -22,7 +22,7 @@ from ordsmed.learn.embedding.maxsim import TokenRows
 from ordsmed.serve.call import ServedCall
 from ordsmed.serve.models import ServedModel, ServedModels
 from ordsmed.serve.refusal import Refusal
-from ordsmed.use.index.opened import TOP, OpenIndex, Questions, SearchHit, check_questions, check_weight, reordered
+from ordsmed.use.index.open_index import TOP, OpenIndex, Questions, SearchHit, check_questions, check_weight, reordered
 from ordsmed.use.index.rerank import check_reranker, pair_score, reranker_key
 from ordsmed.use.text_encoder import TextEncoder, check_readable
 from ordsmed.use.token_encoder import TokenEncoder

@@ -20,7 +20,7 @@ from ordsmed.measure.likelihood import ways
 from ordsmed.serve.refusal import Refusal
 from ordsmed.serve.writing import ContinuingWriter
 from ordsmed.use.generation.network import fills, writing
-from ordsmed.weights.trained import Trained, at_steps, opened
+from ordsmed.weights.trained_model import Trained, at_steps, opened
 
 OPENING = threading.Lock()  # opening a run changes the process's working directory
 NO_ADDRESS = frozenset("?#%{} ")  # characters that are not allowed in a name

@@ -16,7 +16,7 @@ from functools import partial
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.say import say
-from ordsmed.serve.shared import SharedMemory
+from ordsmed.serve.shared_memory import SharedMemory
 from ordsmed.serve.workers import Worker, WorkerKeeper
 
 PIP = "pip install 'ordsmed[serve]'"

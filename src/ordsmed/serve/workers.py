@@ -29,7 +29,7 @@ from ordsmed.base.errors import RunError
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.say import many, say
 from ordsmed.serve.refusal import Refusal
-from ordsmed.serve.shared import SharedMemory, SharedPart
+from ordsmed.serve.shared_memory import SharedMemory, SharedPart
 
 if TYPE_CHECKING:
     from ordsmed.serve.batcher import Batcher

@@ -15,8 +15,8 @@ from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import many
 from ordsmed.train import meters
+from ordsmed.train.run_group import PlannedRun
 from ordsmed.train.scores import found_in
-from ordsmed.train.several import PlannedRun
 from ordsmed.train.training import Training
 
 MOST = 10_000  # trials; more are likely a mistake

@@ -24,7 +24,7 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
 from ordsmed.data.loader import Share
 from ordsmed.data.rows import Rows
-from ordsmed.data.words_seen import WordsSeen, passed
+from ordsmed.data.word_counts import WordsSeen, passed
 from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import Phase, Stretch

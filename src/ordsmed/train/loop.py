@@ -26,7 +26,7 @@ from ordsmed.base.ranks import first_alone
 from ordsmed.base.say import Progress, say, unread
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import Share, load
-from ordsmed.data.words_seen import WordsSeen
+from ordsmed.data.word_counts import WordsSeen
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.phases import locate, total
 from ordsmed.nn.dropout import begin_micro_batch

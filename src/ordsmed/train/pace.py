@@ -13,8 +13,8 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measured_peak
 from ordsmed.base.say import duration, many, say
 from ordsmed.train.callbacks import Callback
-from ordsmed.train.fastest import expected
 from ordsmed.train.plan import Plan
+from ordsmed.train.precision_trial import expected
 
 SHARE = {"cpu": 0.55, "cuda": 0.35}  # share of the measured peak that trainings usually reach
 WARM, TIMED = 3, 10.0  # steps that are not timed, then seconds that are

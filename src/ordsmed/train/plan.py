@@ -20,7 +20,7 @@ from ordsmed.base.launch.site import find
 from ordsmed.base.ranks import Ranks
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.train import checkpoint, room
+from ordsmed.train import checkpoint, memory
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.job import Job, TrainingData
 from ordsmed.train.mesh.attention import way
@@ -116,7 +116,7 @@ class Plan(abc.ABC):
         return self.data.row_length(index) if self.data else self.recipe.phases[index].length
 
     @abc.abstractmethod
-    def memory(self) -> list[str]:
+    def memory_lines(self) -> list[str]:
         """Return lines on the memory of a rank."""
 
     @abc.abstractmethod
@@ -173,9 +173,9 @@ class Plan(abc.ABC):
         lengths = sorted({phase.length for phase in self.recipe.phases})
         return way(self.network, self.likely_layout, self.ranks, lengths, mixed=mixed)
 
-    def fits(self, make: room.Make, *, here: bool) -> None:
+    def fits(self, make: memory.Make, *, here: bool) -> None:
         """Raise if the networks or batches do not fit on any machine, or on this one if `here`."""
-        room.check(self.recipe, self.network, self.ranks, make, here=here)
+        memory.check(self.recipe, self.network, self.ranks, make, here=here)
 
     def lines(self) -> list[str]:
         return [*self.notes, *self.sizes(), *self.lying()]
@@ -185,7 +185,7 @@ class Plan(abc.ABC):
             *self.spread(),
             *self.precision(),
             *self.attention(),
-            *self.memory(),
+            *self.memory_lines(),
             *([self.changed] if self.changed else []),
         ]
 

@@ -34,7 +34,6 @@ from ordsmed.train import checkpoint, loop
 from ordsmed.train.auto import laid_out, let_go
 from ordsmed.train.callbacks import Callback, Replanned
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
-from ordsmed.train.fastest import expected, with_fastest_precision
 from ordsmed.train.fitting import TooShort
 from ordsmed.train.guard import LEAST, REMEDY, LossHistory, left_out, remedy
 from ordsmed.train.job import Job
@@ -42,6 +41,7 @@ from ordsmed.train.meters import read
 from ordsmed.train.pace import Timed
 from ordsmed.train.plan import Plan
 from ordsmed.train.plan import planned as planned_for
+from ordsmed.train.precision_trial import expected, with_fastest_precision
 from ordsmed.train.request import Request, fitted_to, requested
 from ordsmed.train.saving import Saving, circumstances
 from ordsmed.train.tensorboard import TensorBoard

@@ -27,15 +27,15 @@ from ordsmed.base.ranks import place_of
 from ordsmed.base.run import Run
 from ordsmed.base.say import logged, many, say
 from ordsmed.train import callbacks as hooks
-from ordsmed.train import session, several
+from ordsmed.train import run_group, session
 from ordsmed.train.callbacks import Callback
-from ordsmed.train.compared import best_of, compared, table
 from ordsmed.train.grid import Trial, plan
 from ordsmed.train.plan import Plan
 from ordsmed.train.request import Request, folder_of, read
+from ordsmed.train.run_group import RunGroup
 from ordsmed.train.session import SessionOptions
-from ordsmed.train.several import RunGroup
 from ordsmed.train.training import ALONE, Training
+from ordsmed.train.trial_results import best_of, compared, table
 
 NAMED = 3  # trials named in a printed line
 WHOLE = (0, 1)  # all trials
@@ -142,7 +142,7 @@ class Trials(RunGroup[Trial]):
             self.check_folder(anew=anew)
         left = self.runs if anew else [trial for trial in self.runs if not trial.done]
         for trial in [] if anew else self.runs:
-            several.check(trial, self.noun)
+            run_group.check(trial, self.noun)
         return [*describe(self.runs), *(self.dry_run(left, anew=anew).lines() if left else [])]
 
     def dry_run(self, trials: Sequence[Trial], *, anew: bool) -> Plan:

@@ -28,7 +28,7 @@ from ordsmed.text.labelled.questions import Question
 from ordsmed.use.fill import lines
 from ordsmed.use.predict import Asked, asked_of, open_task
 from ordsmed.use.typed_texts import INPUT, LIKE_A_FILE, blocks, is_file, one_line
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 AROUND = 60  # characters shown before and after an answer
 FORM = "SQuAD's JSON, JSON lines, or lines of question<TAB>context"

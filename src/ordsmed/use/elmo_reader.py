@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ordsmed.nn.characters import SPECIAL, listed, symbols
 from ordsmed.use.readers import Read
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 WINDOW = 1 << 11  # words of all lines of a window
 WORDS = 1 << 12  # distinct words whose characters are read at once

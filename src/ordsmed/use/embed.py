@@ -30,7 +30,7 @@ from ordsmed.use import vectors
 from ordsmed.use.fill import lines
 from ordsmed.use.readers import EmbeddingReader, Floats, Read, TransformerReader, layers_of
 from ordsmed.use.vector_reader import LEARNED, TokenReader, VectorReader
-from ordsmed.weights.trained import Trained, opened
+from ordsmed.weights.trained_model import Trained, opened
 
 Source = str | Path | IO[bytes]
 HELD_LINES = 1_000  # lines that are sorted by length together, at most

@@ -20,7 +20,7 @@ from ordsmed.data.batch import Batch
 from ordsmed.data.features import Features, Packing, by_length
 from ordsmed.learn.inference import TOKENS
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 MASK = "[MASK]"  # accepted in texts, whatever the tokenizer calls its mask
 STATES = 256  # positions scored at once over the whole vocabulary

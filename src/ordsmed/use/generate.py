@@ -13,7 +13,7 @@ from ordsmed.use.generation.continuing import Continuation, TextRow, continued, 
 from ordsmed.use.generation.network import WritingNetwork, check, fills, writing
 from ordsmed.use.generation.options import Ending, Generated, SamplingOptions
 from ordsmed.use.generation.unmasking import behind, filled, written
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 __all__ = ["check", "generate", "generate_all", "steps", "stream"]
 BATCH = 16  # texts per batch

@@ -30,7 +30,7 @@ from ordsmed.learn.score.squad import written
 from ordsmed.learn.task import Arrays, Task, no_better, packing, reader
 from ordsmed.train.scores import found_in
 from ordsmed.use.score import scored_line
-from ordsmed.weights.trained import Trained, opened
+from ordsmed.weights.trained_model import Trained, opened
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ordsmed.data.features import Features, Packing, by_length
 from ordsmed.nn.capture import capture_layers
 from ordsmed.nn.model import Block
 from ordsmed.nn.varlen import Texts
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]

@@ -25,7 +25,7 @@ from ordsmed.nn.model import own_tensors
 from ordsmed.use.embed import Embedder, Form
 from ordsmed.use.readers import blank_texts
 from ordsmed.weights import weights
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 Floats = NDArray[np.float32]
 ROWS = 256  # texts per block

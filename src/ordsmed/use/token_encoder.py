@@ -24,7 +24,7 @@ from ordsmed.learn.embedding.tokens import token_features
 from ordsmed.learn.task import LateInteraction, TokenVectors, packing, reader
 from ordsmed.use.text_encoder import ROWS, Floats, check_readable
 from ordsmed.weights import weights
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 
 @dataclass(frozen=True)

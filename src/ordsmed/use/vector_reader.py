@@ -10,7 +10,7 @@ from ordsmed.data.examples import cut_examples
 from ordsmed.learn.embedding.tokens import token_features
 from ordsmed.learn.task import Embedding, LateInteraction, packing, reader
 from ordsmed.use.readers import Read, blank_texts
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 LEARNED = ""  # the pool that the network learned, used if none is named
 

@@ -24,7 +24,7 @@ from ordsmed import __version__
 from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
-from ordsmed.text.seen import Seen
+from ordsmed.text.text_hashes import Seen
 from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
 from ordsmed.web.pages import Page, Pages, behind
 from ordsmed.web.robots import NAME, RobotRules, read_rules

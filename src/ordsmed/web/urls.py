@@ -27,7 +27,7 @@ from ordsmed.base.files import checksum, survive_disk, writing
 from ordsmed.base.keys import text_number
 from ordsmed.base.say import Progress, many
 from ordsmed.text import read
-from ordsmed.text.seen import Seen
+from ordsmed.text.text_hashes import Seen
 from ordsmed.web.hosts import in_ascii
 from ordsmed.web.http import public
 

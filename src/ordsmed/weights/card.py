@@ -23,10 +23,10 @@ from ordsmed.learn.score.squad import written
 from ordsmed.learn.task import NO_SCORES, Task
 from ordsmed.learn.usage import Usage
 from ordsmed.text.language import CODE
-from ordsmed.weights import held_out, probed
+from ordsmed.weights import example_sentences, probe_results
 from ordsmed.weights.origin import planned
-from ordsmed.weights.seen import data_of, metrics
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.text_amount import data_of, metrics
+from ordsmed.weights.trained_model import Trained
 
 Table = dict[str, Any]
 MACHINE = ("out", "layout")  # keys of a recipe that depend on the machine
@@ -60,10 +60,14 @@ def write(
         language: language of the model; empty: the languages of its data.
     """
     data = [{**facts, "language": facts.get("language") or language} for facts in _data(trained)]
-    usage = (usage or _usage(trained, name)).with_examples(held_out.examples(trained))
-    results = [result for result in probed.read(trained.folder / probed.SCORES) if result.get("step") == trained.step]
-    cells = [row[1:] for result in results for row in probed.rows(result)]
-    probes = "## Probes\n\n" + "\n".join(markdown(probed.HEAD[1:], cells)) if cells else ""
+    usage = (usage or _usage(trained, name)).with_examples(example_sentences.examples(trained))
+    results = [
+        result
+        for result in probe_results.read(trained.folder / probe_results.SCORES)
+        if result.get("step") == trained.step
+    ]
+    cells = [row[1:] for result in results for row in probe_results.rows(result)]
+    probes = "## Probes\n\n" + "\n".join(markdown(probe_results.HEAD[1:], cells)) if cells else ""
     parts = [
         _front(trained, usage, data, licence, language),
         f"# {title or name}",

@@ -25,7 +25,7 @@ from ordsmed.learn.usage import Usage
 from ordsmed.weights import card
 from ordsmed.weights.foreign import FORMAT, Format
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 MARK = "ordsmed.json"  # marks an export; names its model and format
 

@@ -9,7 +9,7 @@ import torch
 
 from ordsmed.base import files
 from ordsmed.data.pieces import TextReader
-from ordsmed.learn.kept import UNIT, Scale, rescaled
+from ordsmed.learn.head_transfer import UNIT, Scale, rescaled
 from ordsmed.learn.objective import Network
 from ordsmed.learn.task import reader
 from ordsmed.nn.model import TASK_CLASSES, ModelSettings

@@ -11,7 +11,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import kind_of
 from ordsmed.base.screen import command, command_lines
-from ordsmed.weights import taken_over, weights
+from ordsmed.weights import import_folder, weights
 from ordsmed.weights.export import check
 
 
@@ -23,9 +23,9 @@ def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = ()
             wanted = "model.key=value, objective.key=value or task.key=value"
             raise RecipeError(f"`{word}`", "changes no setting of the model, nor of what it learned", wanted)
     check(target, place, anew=anew)
-    form = taken_over.recognised(place)
+    form = import_folder.recognised(place)
     imported = form.read(place, overrides)
-    taken_over.write(imported, target, place, form)
+    import_folder.write(imported, target, place, form)
     size = sum(math.prod(shape) for shape in weights.shapes(target / WEIGHTS).values())
     kind = kind_of(imported.networks.model)
     line = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"

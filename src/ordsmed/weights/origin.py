@@ -6,7 +6,8 @@
     google/electra-small-discriminator              a published name, resolved by models.toml
     uncased_L-12_H-768_A-12, roberta.base/model.pt  another format (formats/), converted once into the cache
 
-Every verb that takes a model starts here. Nothing is opened until it is needed; `weights/trained.py` opens networks.
+Every verb that takes a model starts here. Nothing is opened until it is needed; `weights/trained_model.py` opens
+networks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ordsmed.learn.objective import WHILE_LEARNING, Objective
 from ordsmed.learn.phases import changed, steps_of_epochs
 from ordsmed.nn.model import own_tensors
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights import boxes, foreign, sentence_modules, taken_over, weights
+from ordsmed.weights import boxes, foreign, import_folder, sentence_modules, weights
 from ordsmed.weights.foreign import Networks, decoded
 
 KIND = snapshots.KINDS[0]
@@ -59,7 +60,7 @@ class Origin:
         """Return the model that `name` means, or raise an error. `key` is the setting that named it."""
         place = hub.folder(name)
         kind = kind_of_folder(place)
-        if not kind.made and not kind.model and (folder := taken_over.once(place, name)):
+        if not kind.made and not kind.model and (folder := import_folder.once(place, name)):
             place, kind = folder, kind_of_folder(folder)
         if not kind.model:
             raise _refused(name, key, place, kind)
@@ -68,7 +69,7 @@ class Origin:
     @staticmethod
     def find(name: str | Path | None, *, key: str = "") -> Origin | None:
         """Return the model that `name` means; None if `name` is None or nothing exists there."""
-        return None if name is None or not taken_over.exists(hub.folder(name)) else Origin.of(name, key=key)
+        return None if name is None or not import_folder.exists(hub.folder(name)) else Origin.of(name, key=key)
 
     @property
     def is_run(self) -> bool:
@@ -291,7 +292,7 @@ def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> Recip
     if hub.is_address(name):
         problem, remedy = "the address of a served model", "`fill`, `generate` and `surprisal` ask one; name its folder"
     elif kind is FolderKind.FOREIGN:
-        taken_over.refuse_unknown(place)
+        import_folder.refuse_unknown(place)
         problem, remedy = "neither a run nor a model of a known format", ""
     elif kind is FolderKind.MAKE:
         problem, remedy = "the folder of a `make` that has no model yet", f"`{stages.continuing(place)}` continues it"

@@ -20,7 +20,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import many
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import Names, own_tensors
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import weights
 

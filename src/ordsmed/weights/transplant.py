@@ -21,7 +21,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import say
 from ordsmed.learn.objective import Objective, built
 from ordsmed.nn.model import ModelSettings, own_tensors
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text.surfaces import Descent, descent
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, weights

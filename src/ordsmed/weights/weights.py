@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ordsmed.base import files
-from ordsmed.base.binary.pickled import Pickled, Strided, Stub
+from ordsmed.base.binary.pickle_reader import Pickled, Strided, Stub
 from ordsmed.base.errors import DataError, RunError
 from ordsmed.base.say import say
 from ordsmed.nn.model import Names, own_tensors

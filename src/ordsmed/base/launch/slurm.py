@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ordsmed.base.errors import RecipeError, RunError, nearest
 from ordsmed.base.identity import Identity, identity
-from ordsmed.base.launch.packed import PackedPython
+from ordsmed.base.launch.python_archive import PackedPython
 from ordsmed.base.launch.site import Destination, Quality, refuse_retired
 from ordsmed.base.say import many
 from ordsmed.base.screen import command

@@ -33,7 +33,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.corpus.judging import JudgeLearning, learn
+    from ordsmed.corpus.judge_training import JudgeLearning, learn
 
     *sources, out = args.files
     if not sources:

@@ -23,10 +23,10 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from ordsmed.corpus import loose
+    from ordsmed.corpus import jsonl_files
     from ordsmed.corpus.presplit import presplit
 
     if Path(args.folder).is_file():
-        print_lines(loose.presplit(args.folder, args.out, key=args.key, anew=args.anew))
+        print_lines(jsonl_files.presplit(args.folder, args.out, key=args.key, anew=args.anew))
         return
     print_lines(presplit(args.folder, args.out, anew=args.anew))

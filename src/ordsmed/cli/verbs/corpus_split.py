@@ -24,7 +24,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.corpus.loose import split
+    from ordsmed.corpus.jsonl_files import split
 
     *sources, out = args.files
     if not sources:

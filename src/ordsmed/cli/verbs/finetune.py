@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
 
     folder = train(args, finetune, rehearse)
     if folder and speaks() and not (args.part and Run(folder).status.get("state") != "done"):
-        from ordsmed.train.finetune.compared import ended
+        from ordsmed.train.finetune.summary import ended
 
         print_lines(ended(folder))
         tell_next(folder)

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.use.generate import generate_all, steps
     from ordsmed.use.generation.network import together
     from ordsmed.use.generation.prompts import before, given, of_file, same_on_all_ranks
-    from ordsmed.weights.trained import opened
+    from ordsmed.weights.trained_model import opened
 
     prompts: Iterable[Prompt] = of_file(args.file) if args.file else given(args.text)
     if is_address(args.run):

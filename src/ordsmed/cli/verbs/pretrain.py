@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.api.training import pretrain
     from ordsmed.base.folder import FolderKind, kind_of_folder
     from ordsmed.base.run import Run
-    from ordsmed.train.compared import summary
     from ordsmed.train.pretrain.pretrain import rehearse
+    from ordsmed.train.trial_results import summary
 
     folder = train(args, pretrain, rehearse)
     if folder and speaks() and kind_of_folder(folder) is FolderKind.TRIALS:

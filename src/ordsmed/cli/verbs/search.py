@@ -48,8 +48,8 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.api.searching import open_index, reranker
-    from ordsmed.use.index.opened import check_weight
-    from ordsmed.use.index.told import as_line, asked, lines
+    from ordsmed.use.index.open_index import check_weight
+    from ordsmed.use.index.search_output import as_line, asked, lines
 
     if bool(args.questions) == bool(args.file):
         problem = "found questions and --file" if args.file else "found no question"

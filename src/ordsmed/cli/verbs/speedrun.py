@@ -78,12 +78,12 @@ def _board(args: argparse.Namespace) -> list[str]:
 
 
 def _check(args: argparse.Namespace) -> list[str]:
-    from ordsmed.maker.speedrun import again
+    from ordsmed.maker.speedrun import reproduction
 
     names = [args.track, *args.texts] if args.track else []
     if len(names) == 1:
         raise RecipeError("--check", f"found only {names[0]} after it", "TEXTS OUT", "name a new folder as well")
-    return again.check(Path(args.check), names[:-1], names[-1] if names else "", args.blimp)
+    return reproduction.check(Path(args.check), names[:-1], names[-1] if names else "", args.blimp)
 
 
 def _offers() -> list[str]:

@@ -18,7 +18,7 @@ from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines
 
 if TYPE_CHECKING:
-    from ordsmed.measure.likelihood.scored import Scored
+    from ordsmed.measure.likelihood.surprisal import Scored
 
 PLACE = ("use", 1)
 HEAD = ("step", "text", "number", "start", "end", "bits", "word")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
-from ordsmed.corpus.published import PublishedRules, count_sentences, words
+from ordsmed.corpus.published_rules import PublishedRules, count_sentences, words
 from ordsmed.text.read import tally
 
 _CITATION = re.compile(r"\[(?:\d*|edit|citation needed)\]")

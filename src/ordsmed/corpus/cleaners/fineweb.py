@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ordsmed.base.menu import Choice
-from ordsmed.corpus.published import PublishedRules, repeated, stops, words
+from ordsmed.corpus.published_rules import PublishedRules, repeated, stops, words
 
 SHORT = 30  # characters of a short line
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ordsmed.base.menu import Choice
 from ordsmed.corpus import repetition
-from ordsmed.corpus.published import FEWEST, PublishedRules, by_language, frequent, is_sign, repeated, words
+from ordsmed.corpus.published_rules import FEWEST, PublishedRules, by_language, frequent, is_sign, repeated, words
 from ordsmed.text.document import Document
 
 SHARE, FEWEST_STOPS = 0.008, 8  # least share of a stop word, and least number of stop words of a language

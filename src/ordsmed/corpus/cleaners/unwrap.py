@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ordsmed.base.menu import Choice
-from ordsmed.text.markup.wrapped import joined
+from ordsmed.text.markup.line_wrapping import joined
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.text import encodings, read
 from ordsmed.text.document import Document
-from ordsmed.text.markup import epub, gutenberg, wrapped, zipped
+from ordsmed.text.markup import epub, gutenberg, line_wrapping, zip_archive
 from ordsmed.text.source import FileSource, Piece
 
 LONGEST = 8 << 20  # characters of a document; a longer one is cut at the end of a paragraph
-LARGEST = zipped.LARGEST  # most unpacked bytes of a book's text
+LARGEST = zip_archive.LARGEST  # most unpacked bytes of a book's text
 _TXT = re.compile(r"\.(?:txt|text)(?:\.utf-?8)?(?:\.(?:gz|bz2|xz|zst))?\Z", re.IGNORECASE)
 
 
@@ -57,7 +57,7 @@ class Books(FileSource, Choice):
         left_out = read.tally().left_out
         try:
             meta, chapters = self._book(piece.path)
-        except zipped.Encrypted:
+        except zip_archive.Encrypted:
             left_out["encrypted books"] += 1
             return
         except DataError as error:
@@ -92,7 +92,7 @@ class Books(FileSource, Choice):
         meta = {} if encoding == "utf-8" else {"encoding": encoding}
         lines = lines[start:stop]
         if self.unwrap != "never":
-            lines = wrapped.joined(lines, always=self.unwrap == "always")
+            lines = line_wrapping.joined(lines, always=self.unwrap == "always")
         return meta, [[line.strip() for line in lines if line.strip()]]
 
     def _encodings(self, data: bytes) -> list[str]:

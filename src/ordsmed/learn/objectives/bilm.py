@@ -21,8 +21,8 @@ from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch
-from ordsmed.data.carried import CarriedRows, SpecialWords
 from ordsmed.data.store import Store
+from ordsmed.data.stream_rows import CarriedRows, SpecialWords
 from ordsmed.data.windows import Ints
 from ordsmed.learn.objective import Network, Objective, need
 from ordsmed.learn.phases import OVER, Phase, Stretch

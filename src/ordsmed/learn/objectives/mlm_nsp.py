@@ -20,8 +20,8 @@ from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.data.batch import Batch, batch_of
-from ordsmed.data.given import GivenRows
 from ordsmed.data.pairs import PairRows
+from ordsmed.data.record_rows import GivenRows
 from ordsmed.data.rows import Assembled, see
 from ordsmed.data.store import Store
 from ordsmed.data.windows import Ints

@@ -31,7 +31,7 @@ from ordsmed.learn.classification.outputs import LOSSES, OF_NUMBERS, LabelPredic
 from ordsmed.learn.classification.records import LabeledFiles, Records, check_written_labels, sorted_labels
 from ordsmed.learn.classification.records import Part as Part  # subclasses of Classify import it from here
 from ordsmed.learn.classification.word_counts import counted_classes
-from ordsmed.learn.kept import UNIT, told_scale
+from ordsmed.learn.head_transfer import UNIT, told_scale
 from ordsmed.learn.pool import Pool, pooled
 from ordsmed.learn.score import labels as scores
 from ordsmed.learn.task import Arrays, ClassWeights, Files, LabelWeights, Task, check_labels, label_weights

@@ -34,10 +34,10 @@ from ordsmed.learn.phases import total
 from ordsmed.machines.cluster import submit
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.callbacks import AfterStep, LoopState
-from ordsmed.train.fastest import expected, with_fastest_precision
 from ordsmed.train.job import Job
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
+from ordsmed.train.precision_trial import expected, with_fastest_precision
 from ordsmed.train.training import Training, named
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch import resources, slurm
-from ordsmed.base.launch.packed import pack
+from ordsmed.base.launch.python_archive import pack
 from ordsmed.base.launch.site import Destination, absolute, find, names_partition
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command

@@ -27,7 +27,15 @@ from ordsmed.data.encode import Encoded
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.sampling import Draw, keys
-from ordsmed.machines.suite.drawn import PAD_SECOND, SPECIAL, build, invented_text, learned, make_store, make_words
+from ordsmed.machines.suite.random_data import (
+    PAD_SECOND,
+    SPECIAL,
+    build,
+    invented_text,
+    learned,
+    make_store,
+    make_words,
+)
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import read

@@ -143,7 +143,7 @@ def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedE
 def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     """Compare the losses of one training whose batches are divided among all ranks with the golden losses."""
     from ordsmed.base import run
-    from ordsmed.machines.suite.drawn import build, learned
+    from ordsmed.machines.suite.random_data import build, learned
     from ordsmed.train.pretrain.recipe import Pretraining
     from ordsmed.train.request import read
 

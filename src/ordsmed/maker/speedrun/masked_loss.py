@@ -18,7 +18,7 @@ from ordsmed.base.say import say
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 HIDE = 0.15
 LENGTH = 128  # tokens of a row with special tokens; fewer if the model has fewer positions

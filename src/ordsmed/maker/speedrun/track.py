@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.menu import Menu
-from ordsmed.data.words_seen import WordNumbers
+from ordsmed.data.word_counts import WordNumbers
 
 VERB = "speedrun"
 

@@ -24,7 +24,7 @@ from ordsmed.base.say import many
 from ordsmed.learn.phases import Phase
 from ordsmed.measure.bench import synthetic as made_up
 from ordsmed.measure.bench import tasks as bench_tasks
-from ordsmed.measure.bench.measured import WARM, now
+from ordsmed.measure.bench.measurement import WARM, now
 from ordsmed.measure.bench.recipe import Bench
 from ordsmed.measure.bench.table import measured_table
 from ordsmed.train.guard import Guard

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from ordsmed.base.ranks import disconnect, join, prepare
-from ordsmed.train.fastest import with_fastest_precision
 from ordsmed.train.plan import Plan
+from ordsmed.train.precision_trial import with_fastest_precision
 from ordsmed.train.training import Training
 
 P = TypeVar("P", bound=Plan)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ordsmed.base.measurements import PLACE
 from ordsmed.base.menu import Menu
 from ordsmed.base.settings import as_toml
-from ordsmed.measure.bench import published
+from ordsmed.measure.bench import published_figures
 from ordsmed.train.mesh.layout import Layout
 
 LEAST = {
@@ -59,8 +59,8 @@ class Axes:
             raise ValueError("cells: found none; wanted one or more")
         if self.devices and min(self.devices) < 1:
             raise ValueError(f"devices: found {min(self.devices)}; wanted 1 or more")
-        if self.published and self.published not in published.names():
-            raise ValueError(f"published: found {self.published}; wanted one of {', '.join(published.names())}")
+        if self.published and self.published not in published_figures.names():
+            raise ValueError(f"published: found {self.published}; wanted one of {', '.join(published_figures.names())}")
         if any(min(pair) < 1 for pair in self.train):
             raise ValueError(f"train: found {as_toml(self.train)}; wanted pairs of a length and rows, 1 or more each")
         for mesh in self.layouts:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ordsmed.measure.bench.energy import Joules
-from ordsmed.measure.bench.measured import now
+from ordsmed.measure.bench.measurement import now
 from ordsmed.train.watch import Watch
 
 if TYPE_CHECKING:

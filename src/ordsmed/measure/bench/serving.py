@@ -33,7 +33,7 @@ from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.measurements import PLACE
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import markdown
-from ordsmed.measure.bench.measured import here
+from ordsmed.measure.bench.measurement import here
 from ordsmed.measure.bench.recipe import Bench
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")

@@ -30,7 +30,7 @@ from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.measurements import PLACE, Measurement
 from ordsmed.base.say import say
-from ordsmed.measure.bench import published
+from ordsmed.measure.bench import published_figures
 from ordsmed.measure.bench.recipe import Axes, Bench
 
 WHOLE = ("fp32", "tf32")  # baseline precisions of speed-ups
@@ -214,7 +214,7 @@ def summary(name: str, axes: Axes, results: Sequence[CellResult]) -> dict[str, A
         "time_to_train": hours_by_way(measured, axes.train) if axes.train else [],
         "not_measured": unmeasured,
         "failed": [{"cell": " ".join(result.words), "why": result.why} for result in results if result.why],
-        **({"source": published.source(axes.published)} if axes.published else {}),
+        **({"source": published_figures.source(axes.published)} if axes.published else {}),
     }
 
 
@@ -239,7 +239,7 @@ def _rows(result: CellResult, axes: Axes, measured: Sequence[Measurement]) -> It
         if "profile" in result.facts:
             line["profile"] = result.facts["profile"]
         if axes.published:
-            line["published"] = published.beside(axes.published, measurement)
+            line["published"] = published_figures.beside(axes.published, measurement)
         yield line
 
 
@@ -392,5 +392,5 @@ def _cell(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
     if isinstance(value, list):
-        return "; ".join(map(published.cell_of, value))
+        return "; ".join(map(published_figures.cell_of, value))
     return digits(value) if isinstance(value, int | float) else str(value)

@@ -25,14 +25,14 @@ from ordsmed.base.machine.memory import peak_memory, reset_peak_memory
 from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.measure.bench import synthetic as made_up
-from ordsmed.measure.bench.measured import WARM, here, now, of_all, with_dropout
+from ordsmed.measure.bench.measurement import WARM, here, now, of_all, with_dropout
 from ordsmed.measure.bench.recipe import Bench
 
 if TYPE_CHECKING:
     from ordsmed.data.features import Features, Packing
     from ordsmed.train.finetune.recipe import Finetuning
     from ordsmed.train.job import Job
-    from ordsmed.weights.trained import Trained
+    from ordsmed.weights.trained_model import Trained
 
 SHARES = (90, 95, 99)  # percentiles
 DROPPED = 2  # longest times that NVIDIA's scripts leave out
@@ -146,7 +146,7 @@ def _measure_batches(recipe: Bench, job: Job) -> tuple[dict[str, Any], list[Meas
 def _for_inference(job: Job) -> Trained:
     """Return the network as other commands open it, without a training's weight casts and gradient kernels."""
     from ordsmed.nn.kernels import switch
-    from ordsmed.weights.trained import Trained
+    from ordsmed.weights.trained_model import Trained
 
     layout, network = job.recipe.layout, job.recipe.model
     switch.begin("plain", job.ranks.device)

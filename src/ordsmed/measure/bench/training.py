@@ -21,7 +21,7 @@ from ordsmed.base.machine.speed import measured_peak
 from ordsmed.base.measurements import Measurement
 from ordsmed.learn.phases import Phase
 from ordsmed.measure.bench import energy, synthetic
-from ordsmed.measure.bench.measured import WARM, here, of_all, with_dropout
+from ordsmed.measure.bench.measurement import WARM, here, of_all, with_dropout
 from ordsmed.measure.bench.processes import met
 from ordsmed.measure.bench.profile import Profile, Wide
 from ordsmed.measure.bench.recipe import Bench

@@ -19,12 +19,12 @@ from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare, wa
 from ordsmed.base.say import Progress, say
 from ordsmed.base.snapshots import reached
 from ordsmed.data.unknown import MOST, TOLD, UnknownTokens
-from ordsmed.data.words_seen import counted
+from ordsmed.data.word_counts import counted
 from ordsmed.learn.task import LateInteraction
-from ordsmed.measure.evaluation.kept import Kept, key_of, model_key
 from ordsmed.measure.evaluation.results import Result, draw, draw_models, place_of, write_each, write_table
+from ordsmed.measure.evaluation.score_cache import Kept, key_of, model_key
 from ordsmed.measure.evaluation.vectors import VectorAsking
-from ordsmed.measure.likelihood import drawn, ways
+from ordsmed.measure.likelihood import sampled_windows, ways
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, Probe, Record, paths_of
 from ordsmed.measure.vectors.probe import VectorProbe
@@ -34,8 +34,8 @@ from ordsmed.train.mesh.parallel import split_layers
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder, token_encoder
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.seen import seen
-from ordsmed.weights.trained import Trained, can_multiply, known, open_model
+from ordsmed.weights.text_amount import seen
+from ordsmed.weights.trained_model import Trained, can_multiply, known, open_model
 
 COST = 1 << 16  # tokens per chunk
 PATIENCE = 600.0  # seconds after which a process stops waiting for the others
@@ -271,8 +271,8 @@ def _reader(trained: Trained, probe: Probe | VectorProbe) -> Scorer | TextEncode
 
 def _files(probe: Probe | VectorProbe) -> tuple[list[Path], list[str]]:
     """Return the files whose contents determine a result, and the names it is reported under."""
-    if drawn.is_store(probe.files):
-        return drawn.parts(probe.files), [*probe.files]
+    if sampled_windows.is_store(probe.files):
+        return sampled_windows.parts(probe.files), [*probe.files]
     if hasattr(probe, "paths"):  # the probe reads only some files of its folders
         return probe.paths(), [*probe.files]
     paths = paths_of(probe.files)
@@ -333,7 +333,7 @@ class Asking:
             costs.append(sum(self._cost(example) for example in chunk))
             for item in (item for example in chunk for item in example.items):
                 unknown.count(item.pieces, tokenizer)
-        if unknown.share > TOLD and not drawn.is_store(self.probe.files):
+        if unknown.share > TOLD and not sampled_windows.is_store(self.probe.files):
             with suppress(DataError):  # Parquet files cannot be read as text
                 unknown.look(chain.from_iterable(map(read.texts, _files(self.probe)[0])), tokenizer)
         unknown.check(", ".join(self.probe.files), self.max_unknown, "--max-unknown ")

@@ -23,7 +23,7 @@ from ordsmed.base.say import say
 from ordsmed.base.screen import markdown
 from ordsmed.measure.likelihood.probe import Finding, Probe, Record
 from ordsmed.measure.vectors.probe import VectorProbe
-from ordsmed.weights.probed import HEAD, SCORES, question, read, read_one, rows, said, who
+from ordsmed.weights.probe_results import HEAD, SCORES, question, read, read_one, rows, said, who
 
 AWAY = Path("work/evaluate")
 

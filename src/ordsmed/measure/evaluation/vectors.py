@@ -20,7 +20,7 @@ from ordsmed.base.say import Progress, say
 from ordsmed.data.pieces import Ints
 from ordsmed.data.unknown import MOST, UnknownTokens
 from ordsmed.learn.embedding.maxsim import TokenRows
-from ordsmed.measure.evaluation.kept import Kept
+from ordsmed.measure.evaluation.score_cache import Kept
 from ordsmed.measure.likelihood.probe import Finding, Record
 from ordsmed.measure.vectors.probe import VectorProbe
 from ordsmed.measure.vectors.reading import Floats, VectorFile

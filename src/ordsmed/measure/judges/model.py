@@ -22,7 +22,7 @@ from ordsmed.measure.likelihood.windows import Cutting
 from ordsmed.text import read
 from ordsmed.use.predict import classified
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 LOOKED_AT = 200  # characters that are tokenized to check whether a text has enough tokens
 UNTOLD = 8.0  # bits per byte reported for a text too short to be scored

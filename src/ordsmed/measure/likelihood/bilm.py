@@ -17,7 +17,7 @@ from torch import Tensor
 from ordsmed.measure.likelihood.items import Ints, Item, Scores
 from ordsmed.nn.characters import SPECIAL, listed, symbols
 from ordsmed.nn.loss import token_logs
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 WORDS = 2_048  # words per batch
 SPELLED = 1 << 12  # distinct words per pass of the character encoder

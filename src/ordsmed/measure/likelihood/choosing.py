@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from ordsmed.base.say import many
-from ordsmed.learn.score.paired import clustered
+from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import (
     TOGETHER,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.measure.likelihood import drawn, running
+from ordsmed.measure.likelihood import running, sampled_windows
 from ordsmed.measure.likelihood.documents import documents
 from ordsmed.measure.likelihood.items import Ints, Item, Scorer
 from ordsmed.measure.likelihood.probe import Example, PairedExample, Record
@@ -53,8 +53,8 @@ class FillingProbe:
     def windows(self, scorer: Scorer) -> Iterator[Example]:
         """Yield the windows of all documents; the words and bytes of a store are unknown, so they are 0."""
         size = self._size(scorer)
-        if drawn.is_store(self.files):
-            for ids in drawn.document_ids(scorer, self.files):
+        if sampled_windows.is_store(self.files):
+            for ids in sampled_windows.document_ids(scorer, self.files):
                 for item in end_to_end([ids], size):
                     yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
             return

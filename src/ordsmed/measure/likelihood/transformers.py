@@ -22,7 +22,7 @@ from ordsmed.measure.likelihood.items import Ints, Item, Scores, split
 from ordsmed.measure.likelihood.rows import AskedRows, answered
 from ordsmed.nn.loss import token_logs
 from ordsmed.nn.model import TokenHead
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 
 class TransformerScorer:

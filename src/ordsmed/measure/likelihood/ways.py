@@ -13,7 +13,7 @@ from ordsmed.base.errors import RecipeError, meant
 from ordsmed.learn.task import Task
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.transformers import Causal, Detecting, Masked, TransformerScorer, WordAware
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 CLASSES: dict[str, type[TransformerScorer]] = {
     "causal": Causal,

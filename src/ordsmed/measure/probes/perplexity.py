@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
-from ordsmed.measure.likelihood import drawn, running
+from ordsmed.measure.likelihood import running, sampled_windows
 from ordsmed.measure.likelihood.items import Scorer
 from ordsmed.measure.likelihood.probe import Example, Finding, Record
 from ordsmed.measure.likelihood.windows import WindowedProbe
@@ -43,7 +43,7 @@ class Perplexity(WindowedProbe, Choice):
 
     def fits(self, scorer: Scorer, place: str) -> str:
         cutting = self.cutting(scorer, place)
-        if scorer.by_line and (self.iterations or drawn.is_store(self.files)):
+        if scorer.by_line and (self.iterations or sampled_windows.is_store(self.files)):
             wrong = f"is read the way `{scorer.way}`, line by line, so that no windows can be sampled"
             raise RecipeError(place, wrong, "text files or JSON lines, without iterations")
         if not self.iterations:
@@ -52,11 +52,11 @@ class Perplexity(WindowedProbe, Choice):
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         cutting = self.cutting(scorer)
-        if not (self.iterations or drawn.is_store(self.files)):
+        if not (self.iterations or sampled_windows.is_store(self.files)):
             yield from running.examples(scorer, cutting, self.files, self.key)
             return
         count = self.iterations * self.batch or None
-        for item in drawn.items(scorer, self.files, self.key, cutting.window, count, self.seed):
+        for item in sampled_windows.items(scorer, self.files, self.key, cutting.window, count, self.seed):
             yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
 
     def finding(self, records: list[Record]) -> Finding:

@@ -20,7 +20,7 @@ import torch
 from ordsmed.base.checks import at_least
 from ordsmed.base.menu import Choice
 from ordsmed.learn.embedding.maxsim import TokenRows
-from ordsmed.learn.score.paired import clustered
+from ordsmed.learn.score.paired_tests import clustered
 from ordsmed.learn.score.ranking import MEASURES, by_chance, measures
 from ordsmed.measure.likelihood.probe import Finding, PairedExample, Record
 from ordsmed.measure.vectors.probe import VectorProbe

@@ -25,7 +25,7 @@ from ordsmed.base.keys import value_key
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import read_tokenizer
-from ordsmed.others.translate import fewer, perform, tagged, trainer
+from ordsmed.others.translate import fewer, perform, tagged_words, trainer
 from ordsmed.others.translate.converters import SQUAD_VERSION, unless_empty
 from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Table, Values, idle, joint, refused
 from ordsmed.others.translate.standing import asked_by, put_start, run_of
@@ -636,7 +636,7 @@ def _as_conll(path: str, values: Values, call: Call) -> str:
     read.files([path])
     if Path(path).suffix == ".csv":
         raise UsageError(path, "ends with .csv", ".json: an object a sentence; or CoNLL", "a cell holds no list")
-    if Path(path).suffix not in tagged.ENDINGS:
+    if Path(path).suffix not in tagged_words.ENDINGS:
         return path
     names = _columns(path)
     words = values.text_column_name or ("tokens" if "tokens" in names else names[0])
@@ -649,7 +649,7 @@ def _as_conll(path: str, values: Values, call: Call) -> str:
     target = (
         perform.FOLDER / f"words-{value_key([str(Path(path).resolve()), words, tags], 8)}" / f"{Path(path).stem}.conll"
     )
-    call.before.append(lambda: tagged.as_conll(Path(path), target, words, tags))
+    call.before.append(lambda: tagged_words.as_conll(Path(path), target, words, tags))
     call.notes.append(f"{path}: `{words}` and `{tags}`, as CoNLL in {target}")
     return str(target)
 
@@ -824,7 +824,9 @@ def _leave_words(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) ->
         strict = f"{part.name}_strict"
         scores[part.name] = {key: value for key, value in scores[part.name].items() if not key.startswith(strict)}
         if part.name == "predict":
-            tagged.write_predictions(out / "predictions.txt", sorted(part.folder(out).glob(Path(part.files[0]).name)))
+            tagged_words.write_predictions(
+                out / "predictions.txt", sorted(part.folder(out).glob(Path(part.files[0]).name))
+            )
     trainer.write_results(out, scores)
 
 

@@ -242,9 +242,9 @@ def _folders(values: Values, call: Call) -> None:
         problem = f"holds checkpoints of Megatron-LM, not of a run: {values.save}"
         raise UsageError("--save", problem, f"another folder beside `--load {values.load}`: its weights are taken over")
     if values.load and not goes_on:
-        from ordsmed.weights import taken_over
+        from ordsmed.weights import import_folder
 
-        if not taken_over.exists(hub.folder(values.load)):
+        if not import_folder.exists(hub.folder(values.load)):
             call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
         else:
             call.put("init", _weights(_with_heads(values.load, values, call), alone))

@@ -190,7 +190,7 @@ def take_fp32(values: Values, call: Call) -> None:
         return
     import torch
 
-    from ordsmed.nn.packed import lacks_fp16
+    from ordsmed.nn.packed_layers import lacks_fp16
 
     on_gpu = torch.cuda.is_available() and layout.get("device") != "cpu" and "cpu" not in call.words
     if on_gpu or not lacks_fp16(torch.device("cpu")):

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ordsmed.base.say import many
 from ordsmed.learn.score.answers import Answered
-from ordsmed.measure.likelihood.scored import Scored
+from ordsmed.measure.likelihood.surprisal import Scored
 from ordsmed.serve import indexes
 from ordsmed.serve.call import Endpoint, ServedCall, texts_of
 from ordsmed.serve.indexes import FoundPassage, index_of

@@ -21,7 +21,7 @@ from ordsmed.base.say import duration, many
 from ordsmed.base.workers import worker_pool
 from ordsmed.tell.report import learning_curve, samples, summary, values
 from ordsmed.tell.report.learning_curve import Known
-from ordsmed.weights import probed
+from ordsmed.weights import probe_results
 
 METRICS, LOG, SCORES = "metrics.jsonl", "log.txt", "scores.json"
 TRAININGS = ("pretrain", "finetune")
@@ -323,11 +323,11 @@ def _trials(path: Path, notes: list[str]) -> dict[str, Any]:
 
 def _probes(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     rows = []
-    for file in values.matching(path / probed.SCORES, "*-*.json"):
+    for file in values.matching(path / probe_results.SCORES, "*-*.json"):
         try:
-            result = values.clean(probed.read_one(file))
+            result = values.clean(probe_results.read_one(file))
         except OrdsmedError as error:
-            notes.append(f"{probed.SCORES}/{file.name}: {error.found}")
+            notes.append(f"{probe_results.SCORES}/{file.name}: {error.found}")
             continue
         seen, errors, guessing = (values.table(result.get(key)) for key in ("seen", "errors", "guessing"))
         rows += [

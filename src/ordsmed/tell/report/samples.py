@@ -22,9 +22,9 @@ from ordsmed.tell.report import values
 from ordsmed.use import fill, generate
 from ordsmed.use.generation.network import writing
 from ordsmed.use.generation.options import SamplingOptions
-from ordsmed.weights import held_out
+from ordsmed.weights import example_sentences
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 NAME = "samples.jsonl"
 SENTENCES = 3
@@ -80,7 +80,9 @@ def _sampled(folder: Path) -> list[dict[str, Any]]:
             trained = open_model(origin, step)
         except OrdsmedError:  # step 0 is rebuilt from its seed and data, which may be gone
             continue
-        rows = rows or [{**sentence, "says": []} for sentence in held_out.sentences(origin, trained, SENTENCES)]
+        rows = rows or [
+            {**sentence, "says": []} for sentence in example_sentences.sentences(origin, trained, SENTENCES)
+        ]
         for row in rows:
             row["says"].append({"step": step, "text": _prediction(trained, row["text"])})
     return rows

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ordsmed.base.say import duration, many, operations
-from ordsmed.weights import probed
+from ordsmed.weights import probe_results
 
 SPREAD = "over the seeds of a recipe; sample deviation; interval of the mean by Student's t"
 THRESHOLD = "_thresh"  # suffix of decision thresholds, which are not scores
@@ -97,7 +97,7 @@ def loss(value: float) -> str:
 
 
 def score(value: float) -> str:
-    return probed.said(float(value))
+    return probe_results.said(float(value))
 
 
 def percent(value: float) -> str:

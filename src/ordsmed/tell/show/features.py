@@ -21,7 +21,7 @@ from ordsmed.learn.groups import groups
 from ordsmed.learn.objective import Objective, built
 from ordsmed.learn.task import packing
 from ordsmed.nn.model import TASK_CLASSES, ModelSettings
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.weights.foreign import FORMAT, Format
 

@@ -18,9 +18,9 @@ from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.menu import kind_of
 from ordsmed.base.say import many
 from ordsmed.nn.model import ModelSettings
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text.tokenizer import Tokenizer
-from ordsmed.weights import foreign, google, taken_over, weights
+from ordsmed.weights import foreign, google, import_folder, weights
 from ordsmed.weights.foreign import Format
 from ordsmed.weights.renaming import LazyTensors
 
@@ -30,19 +30,19 @@ VOCABULARIES = (".json", ".txt", ".bpe", ".model", ".vocab")  # suffixes of toke
 def place_of(name: str) -> Path | None:
     """Return the path of another project's model that a name means, or None."""
     place = hub.folder(name)
-    if kind_of_folder(place).made or not taken_over.exists(place):
+    if kind_of_folder(place).made or not import_folder.exists(place):
         return None
     listed = place.is_file() and (str(place) != name or place.suffix in VOCABULARIES)
-    return place if listed or bundle.find(place) or taken_over.known(place) else None
+    return place if listed or bundle.find(place) or import_folder.known(place) else None
 
 
 def lines(name: str, place: Path, overrides: Sequence[str] = ()) -> list[str]:
     """Describe a model; raise the errors of an import. `overrides`: settings that its files do not contain."""
-    form = taken_over.known(place)
+    form = import_folder.known(place)
     location = [] if str(place) == name else [f"  found at {place}"]
     if form is None and place.is_file():
         return [f"{name}: a vocabulary", *location, f"  {_pieces(Tokenizer.load(place))}"]
-    form = form or taken_over.recognised(place)
+    form = form or import_folder.recognised(place)
     return [f"{name}: {kind_of(form)}", *location, *(f"  {line}" for line in _details(form, place, overrides))]
 
 
@@ -53,7 +53,7 @@ def refuse_absent(name: str) -> None:
             name, "is the address of a served model", "a recipe or a folder", "open its page in a browser"
         )
     owners = {recipe.split("/")[0] for recipe in run.recipe_names()}
-    if taken_over.exists(hub.folder(name)) or name.split("/")[0] in owners:
+    if import_folder.exists(hub.folder(name)) or name.split("/")[0] in owners:
         return
     if remedy := hub.remedy_of_others(name):
         raise RecipeError(name, "is neither a recipe nor a folder", "", remedy)

@@ -13,7 +13,7 @@ from ordsmed.base import chart, files
 from ordsmed.base.chart import BOTTOM, COLORS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Mean
 from ordsmed.learn.score.bands import BandPoint, Course
 from ordsmed.train.callbacks import Callback
-from ordsmed.train.compared import digits_of, setting_of
+from ordsmed.train.trial_results import digits_of, setting_of
 
 TRIALS = "trials.json"
 BARS = "dots: seeds; bars: mean ± sample deviation"

@@ -24,7 +24,7 @@ from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.finish import beside, verdict_on, where
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.scores import found_in, numbers
-from ordsmed.weights import probed
+from ordsmed.weights import probe_results
 
 LAST = 10  # steps of the reported mean loss
 # keys of a status that are not shown
@@ -92,7 +92,12 @@ def lines(folder: Path) -> list[str]:
     else:
         lines += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
     pictures = (folder / name for name in ("trials.svg", "loss.svg", "stability.svg"))
-    return [*lines, *probed.lines(folder), *_times(status), *(f"picture: {path}" for path in pictures if path.exists())]
+    return [
+        *lines,
+        *probe_results.lines(folder),
+        *_times(status),
+        *(f"picture: {path}" for path in pictures if path.exists()),
+    ]
 
 
 def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:

@@ -22,8 +22,8 @@ from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.corpus import histogram
+from ordsmed.corpus.corpus_reader import corpus_folder, read_documents
 from ordsmed.corpus.folder import SPLITS, Count, parts
-from ordsmed.corpus.opened import corpus_folder, read_documents
 from ordsmed.corpus.report import PUBLISHED
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.text import language

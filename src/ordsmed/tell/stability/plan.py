@@ -23,7 +23,7 @@ from ordsmed.base.say import many
 from ordsmed.tell.show.show import PLANS, read
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.pretrain.recipe import Pretraining
-from ordsmed.train.several import PlannedRun, RunGroup
+from ordsmed.train.run_group import PlannedRun, RunGroup
 from ordsmed.train.training import Training
 
 HOME = Path("work") / "stability"

@@ -19,7 +19,7 @@ from ordsmed.tell.stability.plan import Study
 from ordsmed.train import meters
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.guard import left_out
-from ordsmed.train.several import PlannedRun
+from ordsmed.train.run_group import PlannedRun
 
 LOSSES = ("loss", "validation", "squared_error")  # metrics of fine-tuning for which lower is better
 NO_SCORES = ("step", "tokens", "training_seconds", "unigram", "examples")  # numbers of a run that are not scores

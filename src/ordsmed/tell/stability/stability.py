@@ -26,7 +26,7 @@ from ordsmed.tell.stability.plan import Study
 from ordsmed.train import session
 from ordsmed.train.finetune.recipe import Finetuning
 from ordsmed.train.request import Request
-from ordsmed.train.several import PlannedRun
+from ordsmed.train.run_group import PlannedRun
 
 VERB = FolderKind.STABILITY.value
 

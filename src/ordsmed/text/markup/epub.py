@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
-from ordsmed.text.markup import zipped
+from ordsmed.text.markup import zip_archive
 
 
 def _words(table: str) -> frozenset[str]:
@@ -55,7 +55,7 @@ class Book:
 
 def book(path: Path, errors: read.Errors = "strict", *, headings: bool = True) -> Book:
     """Read an EPUB. Documents of the spine that are missing are counted and left out."""
-    with zipped.open_archive(path) as archive:
+    with zip_archive.open_archive(path) as archive:
         package = _package(archive, path)
         chapters = [_chapter(archive, name, path, errors, headings) for name in _texts(archive, package, path)]
     return Book(package.meta, [chapter for chapter in chapters if chapter])
@@ -70,12 +70,12 @@ class _Package:
 
 
 def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
-    container = zipped.elements(archive, "META-INF/container.xml", path)
+    container = zip_archive.elements(archive, "META-INF/container.xml", path)
     root = next((a.get("full-path", "") for name, a, _ in container if name == "rootfile"), "")
     folder, package = posixpath.dirname(root), _Package()
     there = lambda href: posixpath.normpath(posixpath.join(folder, unquote(href.split("#")[0])))  # noqa: E731
     metadata: dict[str, list[str]] = {}
-    for name, attributes, text in zipped.elements(archive, root, path):
+    for name, attributes, text in zip_archive.elements(archive, root, path):
         if name in ("title", "creator", "language") and text.strip():
             metadata.setdefault(name, []).append(" ".join(text.split()))
         elif name == "item":
@@ -101,14 +101,14 @@ def _texts(archive: zipfile.ZipFile, package: _Package, path: Path) -> list[str]
     locked = _locked(archive, path)
     wanted = dict.fromkeys(package.manifest.get(name, "") for name in package.spine)
     names = [name for name in wanted if name in there and name not in package.front]
-    if any(name in locked or archive.getinfo(name).flag_bits & zipped.LOCKED for name in names):
-        raise zipped.Encrypted(path, "is encrypted", "a book without copy protection")
+    if any(name in locked or archive.getinfo(name).flag_bits & zip_archive.LOCKED for name in names):
+        raise zip_archive.Encrypted(path, "is encrypted", "a book without copy protection")
     if missing := [name for name in wanted if name not in there and name in package.manifest.values()]:
         read.tally().left_out["missing chapters"] += len(missing)
     if not names:
         raise DataError(path, "no chapters: its spine names none that it contains", "an epub with text")
-    if (size := sum(archive.getinfo(name).file_size for name in names)) > zipped.LARGEST:
-        raise DataError(path, f"unpacks to {size:,} bytes of text", f"{zipped.LARGEST:,} at most", "leave it out")
+    if (size := sum(archive.getinfo(name).file_size for name in names)) > zip_archive.LARGEST:
+        raise DataError(path, f"unpacks to {size:,} bytes of text", f"{zip_archive.LARGEST:,} at most", "leave it out")
     return names
 
 
@@ -118,7 +118,7 @@ def _locked(archive: zipfile.ZipFile, path: Path) -> set[str]:
         return set()
     return {
         unquote(a.get("URI", ""))
-        for element, a, _ in zipped.elements(archive, name, path)
+        for element, a, _ in zip_archive.elements(archive, name, path)
         if element == "CipherReference"
     }
 

@@ -13,7 +13,7 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ordsmed.text.markup import zipped
+from ordsmed.text.markup import zip_archive
 
 OLE = b"\xd0\xcf\x11\xe0"  # the first bytes of old .doc files and of encrypted .docx files
 _CONTENTS = ("toc ", "table of figures", "index ")  # how the names of Word's styles of contents and indexes begin
@@ -146,7 +146,7 @@ class _Reader:
 def paragraphs(path: Path) -> tuple[dict[str, str], list[str]]:
     """Return the title and author of a .docx or .odt file, if it names them, and its paragraphs."""
     _refuse_encrypted(path)
-    with zipped.open_archive(path) as archive:
+    with zip_archive.open_archive(path) as archive:
         return (_odt if path.suffix.lower() == ".odt" else _docx)(archive, path)
 
 
@@ -158,25 +158,25 @@ def _refuse_encrypted(path: Path) -> None:
         return  # opening the archive reports it
     if begins == OLE:
         problem = "is encrypted, or a .doc file under another name"
-        raise zipped.Encrypted(path, problem, "a file without a password", "save it again in Word or LibreOffice")
+        raise zip_archive.Encrypted(path, problem, "a file without a password", "save it again in Word or LibreOffice")
 
 
 def _docx(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, str], list[str]]:
-    relations = zipped.elements(archive, "_rels/.rels", path)
+    relations = zip_archive.elements(archive, "_rels/.rels", path)
     targets = [a.get("Target", "") for _, a, _ in relations if a.get("Type", "").endswith("/officeDocument")]
     main = posixpath.normpath((targets or ["word/document.xml"])[0].lstrip("/"))
     part = lambda name: posixpath.join(posixpath.dirname(main), name)  # noqa: E731
     present = set(archive.namelist())
     reader = _Reader(DOCX, _styles_of_contents(archive, part("styles.xml"), path, present))
     for name in (main, *(part(note) for note in ("footnotes.xml", "endnotes.xml") if part(note) in present)):
-        zipped.parse(archive, name, path, start=reader.start, end=reader.end, text=reader.text)
+        zip_archive.parse(archive, name, path, start=reader.start, end=reader.end, text=reader.text)
     return _meta(archive, "docProps/core.xml", path, present), reader.lines
 
 
 def _styles_of_contents(archive: zipfile.ZipFile, name: str, path: Path, present: set[str]) -> frozenset[str]:
     """Return the ids of the styles of tables of contents. Their names are the same in every language."""
     style, contents = "", set[str]()
-    for tag, attributes, _ in zipped.elements(archive, name, path) if name in present else ():
+    for tag, attributes, _ in zip_archive.elements(archive, name, path) if name in present else ():
         plain = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
         if tag == "style":
             style = plain.get("styleId", "")
@@ -188,14 +188,14 @@ def _styles_of_contents(archive: zipfile.ZipFile, name: str, path: Path, present
 def _odt(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, str], list[str]]:
     present = set(archive.namelist())
     manifest = "META-INF/manifest.xml"
-    if manifest in present and any(t == "encryption-data" for t, _, _ in zipped.elements(archive, manifest, path)):
-        raise zipped.Encrypted(path, "is encrypted", "a file without a password", "save it again without one")
+    if manifest in present and any(t == "encryption-data" for t, _, _ in zip_archive.elements(archive, manifest, path)):
+        raise zip_archive.Encrypted(path, "is encrypted", "a file without a password", "save it again without one")
     reader = _Reader(ODT)
-    zipped.parse(archive, "content.xml", path, start=reader.start, end=reader.end, text=reader.text)
+    zip_archive.parse(archive, "content.xml", path, start=reader.start, end=reader.end, text=reader.text)
     return _meta(archive, "meta.xml", path, present), [*reader.lines, *reader.notes]
 
 
 def _meta(archive: zipfile.ZipFile, name: str, path: Path, present: set[str]) -> dict[str, str]:
     keys = {"title": "title", "creator": "author"}
-    elements = zipped.elements(archive, name, path) if name in present else ()
+    elements = zip_archive.elements(archive, name, path) if name in present else ()
     return {keys[tag]: value for tag, _, text in elements if tag in keys and (value := " ".join(text.split()))}

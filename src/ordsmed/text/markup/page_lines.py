@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from ordsmed.text.markup import wrapped
+from ordsmed.text.markup import line_wrapping
 
 EDGE = 2  # lines at the top and at the bottom of a page that may be running heads
 REPEATED = 3  # a line at the edge of this many pages, its numbers aside, is a running head
@@ -98,15 +98,15 @@ def _ends(line: PageLine, after: PageLine, gap: float, full: int) -> bool:
     if abs(line.size - after.size) > SIZES * max(line.size, after.size):
         return True
     small = (first := after.text.lstrip("\"'“‘«([")[:1]).isalpha() and not first.isupper()
-    closes, length = line.text.endswith(wrapped.STOPS), len(line.text)
+    closes, length = line.text.endswith(line_wrapping.STOPS), len(line.text)
     if gap <= 0:  # the next line is at the top of a page or column
         return closes and not small
     if gap > GAP:
         return True
     if _PARTED.search(line.text):
         return False
-    if wrapped.ITEM.match(after.text):
-        return closes or length < SHORT * full or bool(wrapped.ITEM.match(line.text))
+    if line_wrapping.ITEM.match(after.text):
+        return closes or length < SHORT * full or bool(line_wrapping.ITEM.match(line.text))
     indented = after.x - line.x > INDENT * after.size
     return (closes and (indented or length < SHORT * full)) or (length < VERY_SHORT * full and not small)
 
@@ -129,7 +129,7 @@ def _joined(before: str, after: str, words: set[str]) -> str:
     """Join two lines. A word hyphenated at the line end loses its hyphen; a compound keeps it."""
     parted, begins = _PARTED.search(before[-60:]), _BEGINS.match(after)
     if parted is None or begins is None or not begins[0][0].islower():
-        return wrapped.line_before(before, after, words) + after
+        return line_wrapping.line_before(before, after, words) + after
     first, rest = parted[1].lower(), begins[0].lower()
     is_compound = f"{first}-{rest}" in words or {first, rest} <= words
     keeps = is_compound and first + rest not in words

@@ -26,7 +26,7 @@ from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.say import many
 from ordsmed.text import read
-from ordsmed.text.markup import zipped
+from ordsmed.text.markup import zip_archive
 from ordsmed.text.markup.page_lines import PageLine, paragraphs
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def text_of(path: Path) -> tuple[dict[str, str], list[str]]:
         raise DataError(path, "no such file")
     facts = _read_in_child(path)
     if "problem" in facts:
-        kind = zipped.Encrypted if facts.get("encrypted") else DataError
+        kind = zip_archive.Encrypted if facts.get("encrypted") else DataError
         raise kind(path, facts["problem"], facts["wanted"], facts["remedy"])
     left_out = read.tally().left_out
     for reason in ("pages without text", "pages that cannot be read"):
@@ -116,8 +116,8 @@ def _content(path: Path) -> dict[str, Any]:
             broken += 1
             continue
         characters += sum(len(line.text) for line in pages[-1])
-        if characters > zipped.LARGEST:
-            return _problem(f"holds more than {zipped.LARGEST:,} characters", "leave it out")
+        if characters > zip_archive.LARGEST:
+            return _problem(f"holds more than {zip_archive.LARGEST:,} characters", "leave it out")
     if not pages and broken:
         return _problem(f"is damaged: none of its {many(broken, 'page')} can be read", "copy it again, or leave it out")
     if characters < LETTERS_A_PAGE * max(1, len(pages)):

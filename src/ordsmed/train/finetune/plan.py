@@ -18,12 +18,12 @@ from ordsmed.data.tokenizer_training import is_tokenizer
 from ordsmed.learn.objective import Objective, built, fresh
 from ordsmed.learn.task import Task
 from ordsmed.nn.model import ModelSettings
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text import read
 from ordsmed.train.finetune.examples import TaskData, records_of
 from ordsmed.train.finetune.finish import finish
+from ordsmed.train.finetune.initialization import Begun, Start, prepared, start
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.finetune.start import Begun, Start, prepared, start
 from ordsmed.train.fitting import fit
 from ordsmed.train.job import Job, assemble
 from ordsmed.train.mesh.layout import memory

@@ -14,7 +14,7 @@ from ordsmed.train.plan import Plan
 from ordsmed.train.training import Training, named
 from ordsmed.train.trials import Trials
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import open_model
+from ordsmed.weights.trained_model import open_model
 
 READ = ("init", "step", "fresh", "fresh_head", "model", "tokenizer", "task")  # settings that decide model and data
 

@@ -27,26 +27,26 @@ from ordsmed.learn.objective import Objective, ObjectiveSettings, built, fresh
 from ordsmed.learn.phases import MOST_ROWS, Stretch, steps_of_rows, total
 from ordsmed.learn.schedules import Ramp
 from ordsmed.nn.model import ModelSettings, own_tensors
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train import checkpoint
 from ordsmed.train.fitting import fit
+from ordsmed.train.init_check import check_same
 from ordsmed.train.job import Job, assemble, check_frozen, check_word_count
 from ordsmed.train.mesh.layout import memory
 from ordsmed.train.mesh.parallel import held_by_rank
 from ordsmed.train.pace import expected_seconds
 from ordsmed.train.plan import Plan
-from ordsmed.train.pretrain.compared import compared
 from ordsmed.train.pretrain.effort import Effort
 from ordsmed.train.pretrain.finish import finish
+from ordsmed.train.pretrain.initial_loss import compared
 from ordsmed.train.pretrain.mixture import mixed, portion_lines
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.pretrain.teaching import learn_from, teacher_of, teaching
 from ordsmed.train.pretrain.texts import TextData
-from ordsmed.train.start import check_same
 from ordsmed.train.training import Training
 from ordsmed.weights.origin import Origin, standing
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 from ordsmed.weights.transplant import Beginning, begin
 
 WORDS = "wordlevel"

@@ -14,7 +14,7 @@ from ordsmed.base.run import Run, obtain
 from ordsmed.base.settings import as_toml
 from ordsmed.data.encode import Encoding
 from ordsmed.data.mix import Mix, Names, listed
-from ordsmed.data.words_seen import WordNumbers, numbers
+from ordsmed.data.word_counts import WordNumbers, numbers
 from ordsmed.learn.objective import ObjectiveSettings
 from ordsmed.learn.phases import Phase, changed
 from ordsmed.learn.schedules import Schedule

@@ -17,7 +17,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.training import Training
 from ordsmed.weights import weights
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 PLACE = "objective.teacher.run"
 

@@ -18,7 +18,7 @@ from ordsmed.nn.attention import Cache
 from ordsmed.nn.loss import token_scores
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.mesh.parallel import split_layers
-from ordsmed.weights.trained import HALVES, Trained, can_multiply
+from ordsmed.weights.trained_model import HALVES, Trained, can_multiply
 
 PATIENCE = 600.0  # seconds to wait until all processes have joined
 ROWS = 16  # rows that the packed embedding matrix is optimized for

@@ -22,7 +22,7 @@ from ordsmed.use.fill import MASK, check, framed, written_as
 from ordsmed.use.generation.choosing import choose, penalized
 from ordsmed.use.generation.network import WritingNetwork, writing
 from ordsmed.use.generation.options import Generated, SamplingOptions
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 SUREST = SamplingOptions(temperature=0)
 

@@ -28,13 +28,13 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, many, say
 from ordsmed.text.bm25 import Bm25
 from ordsmed.text.document import Document
-from ordsmed.use.index.appended import GrowingFile, GrowingRows, Noted
 from ordsmed.use.index.approximate import NearVectors, faiss_here
 from ordsmed.use.index.checksums import checksums
 from ordsmed.use.index.encoder import longest_of, measure_of
+from ordsmed.use.index.growing_files import GrowingFile, GrowingRows, Noted
 from ordsmed.use.index.passages import Measure, PassageCutting, in_words
 from ordsmed.use.index.source import IndexedTexts, record_of
-from ordsmed.use.index.stored import StoredPassages
+from ordsmed.use.index.store import StoredPassages
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
 

@@ -20,14 +20,14 @@ from ordsmed.base import chance
 from ordsmed.base.say import many
 from ordsmed.corpus.pair_kinds import pairs_of
 from ordsmed.learn.embedding.maxsim import TokenRows
-from ordsmed.learn.score.paired import Clustered, clustered
+from ordsmed.learn.score.paired_tests import Clustered, clustered
 from ordsmed.learn.score.ranking import FIRST
 from ordsmed.text.bm25 import Bm25, blended
 from ordsmed.text.document import Document
 from ordsmed.use.index.nearest import nearest
 from ordsmed.use.index.nearest_tokens import nearest_tokens
 from ordsmed.use.index.passages import read_as
-from ordsmed.use.index.stored import StoredPassages
+from ordsmed.use.index.store import StoredPassages
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
 

@@ -9,7 +9,7 @@ from ordsmed.learn.task import LateInteraction
 from ordsmed.use.index.passages import InTokens, Measure, in_words
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder, token_encoder
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 NO_PROMPTS = {"query": "", "passage": ""}
 

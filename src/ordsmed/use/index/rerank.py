@@ -19,7 +19,7 @@ from ordsmed.nn.model import own_tensors
 from ordsmed.use.index.choice import Rescoring
 from ordsmed.use.predict import Classified, classified
 from ordsmed.weights import weights
-from ordsmed.weights.trained import Trained, opened
+from ordsmed.weights.trained_model import Trained, opened
 
 AT_ONCE = 256  # pairs per batch
 REMEDY = "measure the new model: `ordsmed index INDEX --rerank RUN`; or search with --no-rerank"

@@ -23,15 +23,15 @@ from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.run import Run
 from ordsmed.base.say import many, say
 from ordsmed.text.bm25 import Bm25
-from ordsmed.use.index.appended import GrowingRows, Noted
 from ordsmed.use.index.approximate import NearVectors
 from ordsmed.use.index.build import CUTTING, PassageWriter, blocks
 from ordsmed.use.index.checksums import DATA, checksums
 from ordsmed.use.index.encoder import measure_of
-from ordsmed.use.index.opened import OpenIndex
+from ordsmed.use.index.growing_files import GrowingRows, Noted
+from ordsmed.use.index.open_index import OpenIndex
 from ordsmed.use.index.passages import PassageCutting, in_words
 from ordsmed.use.index.source import IndexedTexts, name_of
-from ordsmed.use.index.stored import StoredPassages
+from ordsmed.use.index.store import StoredPassages
 from ordsmed.use.token_encoder import TokenEncoder
 
 ROWS = 1 << 14  # vectors copied at once

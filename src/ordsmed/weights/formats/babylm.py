@@ -21,7 +21,7 @@ from ordsmed.learn.task import Task
 from ordsmed.learn.usage import Usage
 from ordsmed.weights.foreign import FORMAT, Imported
 from ordsmed.weights.hub_files import frame_texts
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 MAIN, HUB = "main", "hub"
 

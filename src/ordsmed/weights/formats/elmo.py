@@ -29,12 +29,12 @@ from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.nn.model import own_tensors
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import google, weights
 from ordsmed.weights.foreign import Imported, Networks, decoded
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 OPTIONS, WEIGHTS, LISTS = "options.json", "model.hdf5", ("vocab.txt", "vocab.txt.gz")
 ENDINGS = (".hdf5", ".h5")

@@ -8,7 +8,7 @@
     layers.N.fc1, fc2, final_layer_norm          up, down, norm
 
 Old files say `decoder.` for `encoder.`. A fine-tuning's head, classification_heads.NAME, is read where one is meant:
-the one that its settings name, or the only one. The pickle is read without running it (base/binary/pickled.py).
+the one that its settings name, or the only one. The pickle is read without running it (base/binary/pickle_reader.py).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import torch
 
 from ordsmed.base import files
 from ordsmed.base import settings as tables
-from ordsmed.base.binary import pickled
+from ordsmed.base.binary import pickle_reader
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
-from ordsmed.learn.kept import meant
+from ordsmed.learn.head_transfer import meant
 from ordsmed.nn.model import own_tensors
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors, Lies
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 MODEL, LISTING, PIECES, MERGES = "model.pt", "dict.txt", "encoder.json", "vocab.bpe"
 BODY, SCORES = "encoder.sentence_encoder.", "encoder.lm_head."
@@ -84,8 +84,8 @@ class FairseqRoberta(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         file = _file(path)
         assert file is not None
-        source = pickled.Pickled(file)
-        table = pickled.attributes(source.value)
+        source = pickle_reader.Pickled(file)
+        table = pickle_reader.attributes(source.value)
         if not isinstance(table.get("model"), dict):
             raise DataError(file, "holds no table `model`", "a checkpoint of fairseq's RoBERTa")
         stored, notes = _modern(source, table["model"], file)
@@ -144,7 +144,7 @@ class FairseqRoberta(Choice):
             activation_dropout=0.0,
             **_learning(network, heads, self.name),
         )
-        pickled.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
+        pickle_reader.write(folder / MODEL, {"args": args, "model": self._spelled(tensors)})
         pieces = [tokenizer.piece(number) for number in range(len(vocabulary.ROBERTA), tokenizer.vocabulary - 1)]
         real = [piece for piece in pieces if not piece.startswith("madeupword")]
         numbers = {piece: number for number, piece in enumerate(real)}
@@ -208,12 +208,12 @@ def speller(head: str = "") -> renaming.Spell:
 
 def _file(path: Path) -> Path | None:
     if path.is_file():
-        return path if path.suffix == ".pt" and pickled.is_pickled(path) else None
+        return path if path.suffix == ".pt" and pickle_reader.is_pickled(path) else None
     paths = [path / MODEL] if (path / MODEL).is_file() else sorted(path.glob("*.pt"))
-    return paths[0] if len(paths) == 1 and pickled.is_pickled(paths[0]) else None
+    return paths[0] if len(paths) == 1 and pickle_reader.is_pickled(paths[0]) else None
 
 
-def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[LazyTensors, list[str]]:
+def _modern(source: pickle_reader.Pickled, table: object, file: Path) -> tuple[LazyTensors, list[str]]:
     """Return the tensors under current names, with query, key and value split and unused tensors dropped, and notes."""
     pieces = source.flat(table)
     tensors = LazyTensors(
@@ -243,8 +243,8 @@ def _modern(source: pickled.Pickled, table: object, file: Path) -> tuple[LazyTen
 
 def _arguments(table: dict[str, Any]) -> dict[str, Any]:
     """Return the training arguments: a Namespace, or since 2020 a table with one for the model."""
-    model = pickled.plain(pickled.attributes(table.get("cfg")).get("model"))
-    return pickled.plain(table.get("args")) or model
+    model = pickle_reader.plain(pickle_reader.attributes(table.get("cfg")).get("model"))
+    return pickle_reader.plain(table.get("args")) or model
 
 
 def _learned(

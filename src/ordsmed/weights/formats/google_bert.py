@@ -22,7 +22,7 @@ from ordsmed.base.binary import bundle
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
-from ordsmed.learn.kept import meant
+from ordsmed.learn.head_transfer import meant
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, google, renaming
 from ordsmed.weights.foreign import Imported

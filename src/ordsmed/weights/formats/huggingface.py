@@ -14,7 +14,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import WEIGHTS
 from ordsmed.base.menu import Choice, load
-from ordsmed.learn.kept import told_scale
+from ordsmed.learn.head_transfer import told_scale
 from ordsmed.learn.objective import Objective
 from ordsmed.learn.task import Files, Task
 from ordsmed.nn.config import short
@@ -23,7 +23,7 @@ from ordsmed.weights import foreign, sentence_modules, weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.hub_files import config, rescaled_head, tensors, write_tokenizer
 from ordsmed.weights.renaming import LazyTensors
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 KEPT = "ordsmed"  # key in config.json with settings of a task or hybrid that transformers does not know
 LEFT_OUT = ("train", "dev", "top", "class_weights")  # settings of a task that are useless after training

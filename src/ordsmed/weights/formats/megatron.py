@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ordsmed.base import files
 from ordsmed.base import settings as tables
-from ordsmed.base.binary import pickled
+from ordsmed.base.binary import pickle_reader
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
@@ -37,7 +37,7 @@ from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import foreign, renaming, weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.renaming import LazyTensors, Lies
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 TRACKER, FILE, RELEASE = "latest_checkpointed_iteration.txt", "model_optim_rng.pt", "release"
 RANK = re.compile(r"mp_rank_(\d+)(?:_(\d+))?$")
@@ -143,7 +143,7 @@ class MegatronFormat(Choice):
     def read(self, path: Path, overrides: Sequence[str] = ()) -> Imported:
         parts = _parts(path)
         first = parts[0][0]
-        args = pickled.plain(first.args)
+        args = pickle_reader.plain(first.args)
         overridden = tables.override({}, overrides).get("model", {})
         heads = overridden.get("heads", args.get("num_attention_heads"))
         if not isinstance(heads, int) or heads < 1:
@@ -202,9 +202,9 @@ class MegatronFormat(Choice):
             if style == "2019":
                 cut = {name: _ordered(name, t, model.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
                 flat = {_name_2019(name): tensor for name, tensor in cut.items()}
-                pickled.write(place / FILE, {"iteration": step, "model": flat})
+                pickle_reader.write(place / FILE, {"iteration": step, "model": flat})
             else:
-                pickled.write(
+                pickle_reader.write(
                     place / FILE, {"iteration": step, "checkpoint_version": 3.0, "args": args, "model": _nested(cut)}
                 )
         files.write_text(folder / TRACKER, RELEASE if self.release else str(step))
@@ -219,8 +219,8 @@ class MegatronFormat(Choice):
 @dataclass(frozen=True)
 class RankFile:
     path: Path
-    source: pickled.Pickled
-    pieces: dict[str, pickled.Strided]
+    source: pickle_reader.Pickled
+    pieces: dict[str, pickle_reader.Strided]
     version: float
     args: object
     stage: int
@@ -228,17 +228,17 @@ class RankFile:
 
     @staticmethod
     def of(path: Path, stage: int) -> RankFile:
-        source = pickled.Pickled(path)
-        table = pickled.attributes(source.value)
+        source = pickle_reader.Pickled(path)
+        table = pickle_reader.attributes(source.value)
         if not isinstance(table.get("model"), dict):
             raise DataError(path, "holds no table `model`", "a checkpoint of Megatron-LM")
         version = table.get("checkpoint_version", 0)
         if not isinstance(version, int | float):
-            raise DataError(path, f"checkpoint_version: found {pickled.brief(version)}", "a number")
+            raise DataError(path, f"checkpoint_version: found {pickle_reader.brief(version)}", "a number")
         unreadable = [
             f"{key} {value}"
             for key, usual in UNLIKE.items()
-            if (value := pickled.plain(table.get("args")).get(key, usual)) != usual
+            if (value := pickle_reader.plain(table.get("args")).get(key, usual)) != usual
         ]
         if unreadable:
             wanted = ", ".join(f"{key} {usual}" for key, usual in UNLIKE.items() if any(key in o for o in unreadable))
@@ -272,7 +272,7 @@ def _parts(path: Path) -> list[list[RankFile]]:
     if lacks:
         raise DataError(folder, f"lacks {', '.join(lacks)}", f"{FILE} of every rank", "fetch them as well")
     parts = [[RankFile.of(ranks[stage, way] / FILE, stage) for way in range(ways)] for stage in range(stages)]
-    args = pickled.plain(parts[0][0].args)
+    args = pickle_reader.plain(parts[0][0].args)
     wide = args.get("tensor_model_parallel_size", args.get("model_parallel_size"))
     for number, count, name in (
         (wide, ways, "mp_rank_{:02}"),

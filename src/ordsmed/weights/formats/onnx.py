@@ -27,13 +27,13 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
-from ordsmed.learn.kept import told_scale
+from ordsmed.learn.head_transfer import told_scale
 from ordsmed.learn.task import Embedding, LateInteraction, Reranking, TextVectors, reader
 from ordsmed.learn.usage import TEXT, Usage, in_python
 from ordsmed.nn.model import Block, ModelSettings
 from ordsmed.weights import hub_files
 from ordsmed.weights.foreign import Imported
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 STATES, VECTORS = "last_hidden_state", "sentence_embedding"  # names of outputs, as in optimum
 PIPELINES = {STATES: "feature-extraction", VECTORS: "sentence-similarity"}

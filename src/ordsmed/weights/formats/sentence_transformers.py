@@ -28,7 +28,7 @@ from ordsmed.nn.model import ModelSettings
 from ordsmed.weights import weights
 from ordsmed.weights.foreign import Imported
 from ordsmed.weights.hub_files import config, tensors, write_tokenizer
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 _THEIRS = "sentence_transformers."
 MODULES = tuple(f"{_THEIRS}models.{name}" for name in ("Transformer", "Pooling", "Normalize"))

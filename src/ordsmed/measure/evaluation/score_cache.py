@@ -19,7 +19,7 @@ from ordsmed.base.menu import kind_of
 from ordsmed.measure.likelihood.probe import Record
 from ordsmed.nn.model import own_tensors
 from ordsmed.weights import weights
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 VERSION = 2  # raised when scores are computed or stored differently
 

@@ -13,7 +13,7 @@ from ordsmed.base.machine import memory
 from ordsmed.base.ranks import Ranks
 from ordsmed.base.say import many, size
 from ordsmed.nn.model import ModelSettings
-from ordsmed.nn.unfilled import unfilled
+from ordsmed.nn.weight_shapes import unfilled
 from ordsmed.train.training import Training
 
 ABSURD = 10**15  # bytes that no process of any machine has

@@ -27,7 +27,7 @@ from ordsmed.learn.task import Task
 from ordsmed.nn import products
 from ordsmed.nn.adapters import Adapters, merged
 from ordsmed.nn.model import own_tensors
-from ordsmed.nn.packed import CastWeights, SmallWeights, lacks_int8, layers_of
+from ordsmed.nn.packed_layers import CastWeights, SmallWeights, lacks_int8, layers_of
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.weights import boxes, foreign, weights
 from ordsmed.weights.foreign import Networks

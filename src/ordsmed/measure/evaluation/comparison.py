@@ -19,10 +19,10 @@ from ordsmed.base import files
 from ordsmed.base.keys import value_key
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import markdown
-from ordsmed.learn.score.paired import Clustered, clustered, holm, sign_test
+from ordsmed.learn.score.paired_tests import Clustered, clustered, holm, sign_test
 from ordsmed.measure.evaluation.results import AWAY, Result, asked_of, finite
 from ordsmed.measure.likelihood.probe import PairedExample
-from ordsmed.weights.probed import said, who
+from ordsmed.weights.probe_results import said, who
 
 CHANCE = 0.05  # p-value below which a difference counts
 HEAD = ["probe", "files", "score", "model", "less", "difference", "± error", "from", "to", "p", "examples", "groups"]

@@ -31,9 +31,9 @@ from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, logged, remembered, say
 from ordsmed.base.screen import command, command_lines
 from ordsmed.train import checkpoint
-from ordsmed.train.fastest import fastest_precision
 from ordsmed.train.loop import asked_to_stop
 from ordsmed.train.plan import Plan
+from ordsmed.train.precision_trial import fastest_precision
 from ordsmed.train.training import Training
 
 LOOK = 0.1  # seconds

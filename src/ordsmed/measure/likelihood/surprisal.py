@@ -16,7 +16,7 @@ import numpy as np
 from ordsmed.measure.likelihood import ways
 from ordsmed.measure.likelihood.items import Item, Scorer, Scores
 from ordsmed.measure.likelihood.probe import fits, valid
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 Span = tuple[int, int]
 

@@ -17,17 +17,17 @@ from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import load
 from ordsmed.base.say import say
 from ordsmed.data.tokenizer_training import read_tokenizer
-from ordsmed.learn.kept import KeptHead, head_of, keep
+from ordsmed.learn.head_transfer import KeptHead, head_of, keep
 from ordsmed.learn.task import Task, TaskSettings
 from ordsmed.nn import adapters
 from ordsmed.nn.dropout import number_layers
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.finetune.recipe import Finetuning
-from ordsmed.train.start import check_same
+from ordsmed.train.init_check import check_same
 from ordsmed.weights import foreign, sentence_modules, weights
 from ordsmed.weights.origin import Origin
-from ordsmed.weights.trained import Trained, open_model
+from ordsmed.weights.trained_model import Trained, open_model
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ordsmed.data.mix import listed
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.task import Task
 from ordsmed.weights.origin import sources, standing
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 Table = dict[str, Any]
 

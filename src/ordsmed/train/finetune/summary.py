@@ -6,14 +6,14 @@ from pathlib import Path
 
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.learn.score.squad import written
-from ordsmed.train import compared
+from ordsmed.train import trial_results
 from ordsmed.train.scores import found_in, numbers
 
 
 def ended(folder: Path) -> list[str]:
     facts = found_in(folder)
     if kind_of_folder(folder) is FolderKind.TRIALS:
-        lines = compared.summary(folder)
+        lines = trial_results.summary(folder)
     else:
         scores = ", ".join(f"{name} {written(name, value, '.2f')}" for name, value in numbers(facts).items())
         lines = [f"{folder}: done" + (f"; step {facts['step']:,}: {scores}" if scores else "")]

@@ -9,7 +9,7 @@ from ordsmed.data.encode import Encoded
 from ordsmed.learn.task import Task
 from ordsmed.learn.usage import BEGUN, MASKED, TEXT
 from ordsmed.weights.origin import Origin, sources, standing
-from ordsmed.weights.trained import Trained
+from ordsmed.weights.trained_model import Trained
 
 WORDS = range(6, 21)  # allowed in a sentence
 MASK = "[MASK]"

@@ -13,7 +13,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.say import many
 from ordsmed.base.screen import table
 from ordsmed.use.embed import lines_of
-from ordsmed.use.index.opened import OpenIndex, SearchHit
+from ordsmed.use.index.open_index import OpenIndex, SearchHit
 
 AT_ONCE = 64  # questions of a file that are searched together, so that the vectors are read once for all of them
 SHOWN = 220  # characters of a passage in the table

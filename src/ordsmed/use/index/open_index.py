@@ -47,10 +47,10 @@ from ordsmed.use.index.nearest import nearest
 from ordsmed.use.index.nearest_tokens import nearest_tokens
 from ordsmed.use.index.passages import read_as
 from ordsmed.use.index.rerank import Reranker
-from ordsmed.use.index.stored import REMEDY, IndexedPassage, StoredPassages
+from ordsmed.use.index.store import REMEDY, IndexedPassage, StoredPassages
 from ordsmed.use.text_encoder import TextEncoder
 from ordsmed.use.token_encoder import TokenEncoder
-from ordsmed.weights.trained import Trained, opened
+from ordsmed.weights.trained_model import Trained, opened
 
 DEPTH = 100  # fewest passages per ranking that is fused
 MEMORY = 256 << 20  # bytes of memory for a search in token vectors
