@@ -39,9 +39,9 @@ LESS = {
 CLONE = "a clone and an installation, which CI begins with"
 NETWORK = "asks the network"
 SIZE = "of a real size; that its recipe is taken is held by test_docs.py"
-SERVES = "goes on until Ctrl-C; tests/report asks one"
-TRACKERS = "asks for a package of others; tests/trackers has stand-ins"
-PROCESSES = "starts processes, as tests/launch and tests/layouts do"
+SERVES = "goes on until Ctrl-C; tests/tell/report asks one"
+TRACKERS = "asks for a package of others; tests/tell/trackers has stand-ins"
+PROCESSES = "starts processes, as tests/base/launch and tests/train/layouts do"
 NOT_RUN = {
     "README.md": {"git clone": CLONE, "cd ordsmed": CLONE, "make quickstart": CLONE, "export PATH": CLONE},
     "docs/continued-pretraining.md": {

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-REAL = Path(__file__).parents[1] / "binary" / "tensorflow"  # made by tests/measure/tensorflow_files.py
+REAL = Path(__file__).parents[1] / "base" / "binary" / "tensorflow"  # made by tests/measure/tensorflow_files.py
 TORCH = REAL.with_name("torch")  # by fairseq and megatron-core themselves: tests/measure/torch_files.py
 SIGNS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = 40

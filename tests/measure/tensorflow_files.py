@@ -1,4 +1,4 @@
-"""Writes tests/binary/tensorflow/ with TensorFlow: tiny checkpoints of three kinds, what the networks say, records.
+"""Writes tests/base/binary/tensorflow/ with TensorFlow: tiny checkpoints of three kinds, what the networks say, records.
 
     python -m venv tf; tf/bin/pip install tensorflow-cpu; tf/bin/python tests/measure/tensorflow_files.py
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-OUT = Path(__file__).parents[1] / "binary" / "tensorflow"
+OUT = Path(__file__).parents[1] / "base" / "binary" / "tensorflow"
 V, LENGTH, POSITIONS = 40, 7, 12
 rng = np.random.default_rng(0)
 TOKENS = rng.integers(0, V, (2, LENGTH))

@@ -1,4 +1,4 @@
-"""Writes tests/binary/torch/ with fairseq and megatron-core themselves: tiny checkpoints, and what the networks say.
+"""Writes tests/base/binary/torch/ with fairseq and megatron-core themselves: tiny checkpoints, and what the networks say.
 
     pip download --no-deps fairseq==0.12.2 megatron-core; unpack both beside each other into SOURCES
     pip install --no-deps --target SOURCES omegaconf antlr4-python3-runtime==4.9.3 hydra-core packaging pyyaml regex \\
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-OUT = Path(__file__).parents[1] / "binary" / "torch"
+OUT = Path(__file__).parents[1] / "base" / "binary" / "torch"
 TOKENS = torch.arange(4, 22).reshape(2, 9)
 VOCABULARY, POSITIONS = 40, 12
 

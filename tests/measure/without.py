@@ -1,8 +1,8 @@
 """All tests, or some, as if optional packages were not installed: they are skipped, none fails.
 
-    python tests/measure/without.py all -m "not long" tests/menus       # all of them hidden at once
-    python tests/measure/without.py each -m "not long" tests/menus      # a run for each
-    python tests/measure/without.py ftfy,h5py -m "not long" tests/menus
+    python tests/measure/without.py all -m "not long" tests/learn/tasks       # all of them hidden at once
+    python tests/measure/without.py each -m "not long" tests/learn/tasks      # a run for each
+    python tests/measure/without.py ftfy,h5py -m "not long" tests/learn/tasks
 
 They are hidden in processes that tests start, too.
 """

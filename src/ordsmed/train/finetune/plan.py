@@ -166,7 +166,7 @@ class FinetuningPlan(Plan):
     def judged(self) -> int:
         return len(self.data.dev.features) if self.data and self.data.dev is not None else 0
 
-    def memory(self) -> list[str]:
+    def memory_lines(self) -> list[str]:
         if self.begun is None or not self.recipe.examples:
             return []
         weights_size = 4 * held_by_rank(self.task, self.recipe.layout)

@@ -229,7 +229,7 @@ class PretrainingPlan(Plan):
     def judged(self) -> int:
         return self.recipe.validation_rows
 
-    def memory(self) -> list[str]:
+    def memory_lines(self) -> list[str]:
         weights_size = 4 * held_by_rank(self.objective, self.recipe.layout)
         return [memory(weights_size, self.recipe.optimizer.moments + bool(self.recipe.average))]
 

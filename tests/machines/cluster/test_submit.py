@@ -26,7 +26,7 @@ from ordsmed.machines.cluster.submit import Wish, prepare
 from ordsmed.nn import varlen
 from ordsmed.tell.show.show import read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

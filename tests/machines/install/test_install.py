@@ -28,7 +28,7 @@ from ordsmed.machines.install import bundle, containers, easybuild, lock, make, 
 from ordsmed.machines.install.plan import FLAVORS, NVIDIA, InstallWish, decide
 from ordsmed.machines.verbs import install
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
 PLACES += [name for name in site.names() if not site.read(name).partition]
 MACHINE = os.uname().machine

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from kit.makers import digest_of
+from ordsmed.text.markup import line_wrapping
 from ordsmed.text.markup.line_wrapping import joined
 
 WORDS = "the keeper of the small lighthouse had counted every single ship that went by in the long and bright summer "

@@ -18,7 +18,7 @@ from ordsmed.cli.verbs import version
 from ordsmed.others.translate import page, perform, program
 from ordsmed.others.translate.program import Call, Flag, Program, Values
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.parametrize("code", program.names())

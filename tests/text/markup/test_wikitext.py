@@ -210,7 +210,7 @@ def test_entities_escaped_twice() -> None:
 @pytest.fixture(scope="module")
 def measure() -> ModuleType:
     pytest.importorskip("mwparserfromhell")
-    path = Path(__file__).parents[1] / "measure" / "wikipedia.py"
+    path = Path(__file__).parents[2] / "measure" / "wikipedia.py"
     spec = importlib.util.spec_from_file_location("measure_wikipedia", path)
     assert spec is not None
     assert spec.loader is not None

@@ -16,7 +16,7 @@ from ordsmed.machines.doctor.host import within
 from ordsmed.machines.install import lock
 from ordsmed.machines.install.plan import InstallWish, decide
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LINE = re.compile(
     r"([\w-]+)==([\w.]+)( ; (?:python_version|platform_machine) in '[\w. ]+')?((?: --hash=sha256:[0-9a-f]{64})+)"
 )

@@ -17,7 +17,7 @@ from ordsmed.base.identity import identity_of
 from ordsmed.base.menu import HOUSE
 from ordsmed.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SITE = f"""
 source = "x"
 checked = "2026-11"

@@ -13,7 +13,7 @@ from ordsmed.cli import main
 from ordsmed.nn.models import bert
 from ordsmed.tell.show import features
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 MASKED = {"bert", "electra", "megatron_bert", "modern", "roberta"}
 LEARNED = {  # by hand: family -> the setting it needs
     "bilm": {"elmo": ""},

@@ -3,7 +3,7 @@
 lm-evaluation-harness, minicons, sentence-transformers; simple_elmo in a Python of its own, for it wants TensorFlow:
 
     python -m venv elmo && elmo/bin/pip install tensorflow tf-keras simple_elmo
-    ORDSMED_SIMPLE_ELMO=elmo/bin/python python -m pytest tests/apply/test_referees.py
+    ORDSMED_SIMPLE_ELMO=elmo/bin/python python -m pytest tests/use/test_referees.py
 """
 
 from __future__ import annotations

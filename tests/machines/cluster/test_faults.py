@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-SPEC = importlib.util.spec_from_file_location("slurm_faults", Path(__file__).parents[1] / "measure/slurm.py")
+SPEC = importlib.util.spec_from_file_location("slurm_faults", Path(__file__).parents[2] / "measure/slurm.py")
 assert SPEC
 assert SPEC.loader
 faults: Any = importlib.util.module_from_spec(SPEC)
@@ -64,7 +64,7 @@ phase = [{{ steps = {STEPS}, length = 32, batch = 8, learning_rate = 2e-3, warmu
 """)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        source = Path(__file__).parents[2] / "src"
+        source = Path(__file__).parents[3] / "src"
         patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{source}")
         faults.prepared(["recipe.toml"])
         yield ["recipe.toml"]
