@@ -2,7 +2,7 @@
 
     results/measurements.jsonl   lines of `ordsmed bench NAME --keep docs/results/measurements.jsonl`
     results/figures.json         what else was measured, with date and command; the log has the circumstances
-    results/published.json       others' figures; src/ordsmed/measure/bench/published.toml too, for the bench
+    results/published.json       others' figures; src/ordsmed/measure/bench/published_figures.toml too, for the bench
 
 Another page from another folder: `python docs/results.py FOLDER PAGE`.
 """
@@ -24,7 +24,7 @@ from ordsmed.base.screen import markdown
 from ordsmed.machines.cluster import claims
 
 HERE = Path(__file__).parent
-RATES = Path(ordsmed.__file__).parent / "measure/bench/published.toml"
+RATES = Path(ordsmed.__file__).parent / "measure/bench/published_figures.toml"
 HEAD = """\
 # Results
 

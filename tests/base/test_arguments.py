@@ -51,6 +51,15 @@ def test_flags_stand_anywhere() -> None:
     assert (asked.more, asked.switch, asked.count) == ([], False, 3)
 
 
+def test_a_former_name_of_a_flag_works_with_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    made = parser()
+    made.add_argument("--max-pairs", former="--most", type=whole(1))
+    assert [made.read(words).max_pairs for words in (["a", "--most", "3"], ["a", "--most=4"])] == [3, 4]
+    advice = "act: `--most` is called `--max-pairs` now; the former name works until version 1.0"
+    assert capsys.readouterr().err.count(advice) == 2
+    assert made.read(["a", "--", "--most"]).more == ["--most"]
+
+
 def test_behind_two_dashes_everything_is_a_word() -> None:
     """Only the first two are a sign."""
     asked = parser().read(["--count", "2", "a", "--", "--switch", "-x", "--", "b"])

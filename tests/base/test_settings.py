@@ -133,7 +133,8 @@ def test_one_line_with_key_and_remedy(words: list[str], said: str) -> None:
         ('layout.exact=["embedings"]', "embeddings"),
         ("objective.kind=mln", "mlm"),
         ("mask_prob=0.3", "objective.mask_prob"),  # a key of one other table leads there
-        ("learning_rate=1", "phase.learning_rate` or `group.rate"),  # of several, to those the recipe has first
+        ("learning_rate=1", "phase.learning_rate"),
+        ("rate=1", "phase.learning_rate` or `group.rate"),  # of several, to those the recipe has first
         ("lenght=3", "phase.length"),
         ("precison=fp16", "layout.precision"),
         ("phase.tensor=2", "layout.tensor"),
@@ -241,8 +242,8 @@ def test_overrides_reach_everywhere() -> None:
         ),
         ("phase[x].learning_rate=1", "`phase[x].learning_rate=1`: found phase[x]; wanted phase[1] to phase[2]"),
         (
-            "phase[1.rate=1",
-            "`phase[1.rate=1`: found phase[1; wanted phase[1] to phase[2]; did you mean `phase[1].learning_rate`?",
+            "phase[1.learning_rate=1",
+            "`phase[1.learning_rate=1`: found phase[1; wanted phase[1] to phase[2]; did you mean `phase[1].learning_rate`?",
         ),
         ("phase[]=1", "`phase[]=1`: found phase[]; wanted phase[1] to phase[2]"),
         ("model[1].width=64", "`model[1].width=64`: found model[1]; wanted `model` without a number: it is not a list"),
@@ -255,8 +256,8 @@ def test_overrides_reach_everywhere() -> None:
             "`phase.2.learning_rate=1`: found phase.2; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",  # noqa: E501
         ),
         (
-            "phase2.rate=1",
-            "`phase2.rate=1`: found phase2; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",
+            "phase2.learning_rate=1",
+            "`phase2.learning_rate=1`: found phase2; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",
         ),
         ("phase.9=1", "`phase.9=1`: found phase.9; wanted phase[1] to phase[2]; did you mean `phase[2]`?"),
         ("phase.steps", "`phase.steps`: not an override; wanted key.path=value"),
@@ -291,8 +292,8 @@ REFUSED: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     (Phase, PHASE := {"steps": 4, "length": 8, "batch": 2, "learning_rate": 1.0}, {"steps": 0}, "steps"),
     (Phase, PHASE, {"length": 0}, "length"),
     (Phase, PHASE, {"batch": -1}, "batch"),
-    (Phase, PHASE, {"learning_rate": 0.0}, "rate"),
-    (Phase, PHASE, {"rate": math.inf}, "rate"),
+    (Phase, PHASE, {"learning_rate": 0.0}, "learning_rate"),
+    (Phase, PHASE, {"learning_rate": math.inf}, "learning_rate"),
     (Phase, PHASE, {"warmup": 5}, "warmup"),
     (Phase, PHASE, {"warmup": -0.1}, "warmup"),
     (Phase, PHASE, {"schedule": {"end": 2.0}}, "schedule.end"),
@@ -344,7 +345,7 @@ phases = st.builds(
     steps=st.integers(10, 10**7),
     length=st.integers(1, 4096),
     batch=st.integers(1, 10**5),
-    rate=st.floats(1e-9, 10),
+    learning_rate=st.floats(1e-9, 10),
     warmup=st.floats(0, 10),
     pack=st.booleans(),
     schedule=st.builds(
@@ -508,7 +509,28 @@ def test_a_setting_that_was_renamed_goes_on_by_its_former_name(tmp_path: Path) -
     assert complaint(text=both).endswith(said)
     assert complaint("model.spread=-1.0").endswith("model.initializer_std: found -1.0; wanted above 0, to 10")
     assert settings.renamed(tomllib.loads(former)) == tomllib.loads(present)
-    assert settings.renamed(tomllib.loads(present), settings.FORMER) == tomllib.loads(former)
+    assert settings.renamed(tomllib.loads(present), settings.FORMER) == tomllib.loads(
+        former.replace("learning_rate", "rate")
+    )
+
+
+def test_a_former_name_is_advised_once_and_not_for_what_is_stored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In short for a setting of the objective or a phase too; a plugin's setting of that name stays as it is."""
+    monkeypatch.setattr(settings, "_advised", set())
+    old = GOOD.replace("learning_rate", "rate")
+    assert decoded("objective.hide=0.2", "phase.rate=0.5", text=old) == decoded(
+        "objective.mask_prob=0.2", "phase.learning_rate=0.5"
+    )
+    advice = [line for line in capsys.readouterr().err.splitlines() if "is called" in line]
+    assert len(advice) == 2
+    assert "`rate` is called `learning_rate` now; the former name works until version 1.0" in advice[1]
+    monkeypatch.setattr(settings, "_advised", set())
+    settings.decode(Pretraining, tomllib.loads(old), "work/run/recipe.toml")
+    assert "is called" not in capsys.readouterr().err
+    both = run.lay_over({"objective": {"hide": 0.1}}, {"objective": {"mask_prob": 0.2}})
+    assert both == {"objective": {"mask_prob": 0.2}}
 
 
 def test_a_finished_folder_fits_by_either_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

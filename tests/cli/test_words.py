@@ -96,7 +96,7 @@ HANDED: list[tuple[str, str, Any, tuple[Any, ...], dict[str, Any]]] = [
     ("corpus presplit a out", "corpus.presplit.presplit", LINES, ("a", "out"), {"anew": False}),
     (
         "corpus split a b out --dev 0.1 --seed 3",
-        "corpus.loose.split",
+        "corpus.jsonl_files.split",
         LINES,
         (["a", "b"], "out"),
         {"dev": 0.1, "test": 0.0, "seed": 3, "anew": False},
@@ -373,7 +373,7 @@ def test_a_training_that_is_done_leads_on(
     """The first of several processes says it."""
     given("train.pretrain.pretrain.pretrain", Path("a b"))
     given("train.finetune.finetune.finetune", Path("tuned"))
-    ended = given("train.finetune.compared.ended", ["told"])
+    ended = given("train.finetune.summary.ended", ["told"])
     cli.main(["pretrain", "r"])
     assert capsys.readouterr().out == "a b: done; a b/loss.svg is its learning curve\n"
     cli.main(["finetune", "r"])

@@ -23,11 +23,11 @@ FREE = """
     corpus/corpora/parquet: PART BATCH
     data/encode: BLOCK EVERY SHARE | data/features: FULL | data/pieces: AT_ONCE | data/store: BLOCK FIRST
     data/windows: BLOCK | data/words: FULL LONG | base/launch/local: GRACE LOOK | learn/score/answers: BLOCK
-    learn/inference: TOKENS | learn/kept: MANY | nn/attention: CALL | nn/characters: CHUNK WIDE | nn/loss: CHUNK_SCORES
+    learn/inference: TOKENS | learn/head_transfer: MANY | nn/attention: CALL | nn/characters: CHUNK WIDE | nn/loss: CHUNK_SCORES
     nn/loss: DEVICE_SCORES PITCH | train/mesh/compiler: LIMIT
     learn/question_answering/outputs: BLOCK | learn/tagging/inputs: AT_ONCE | corpus/chunks: OVERHEAD
     corpus/sources: BUNDLE | corpus/cleaning: KEPT SEARCHED EXAMPLES
-    web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/held_out: BLOCK GATHER
+    web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/decontamination: BLOCK GATHER
     base/chart: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST PANEL PANEL_BOTTOM
     corpus/signatures: BATCH | corpus/buckets: RUN PART
     corpus/similar: PAIRS | web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
@@ -35,7 +35,7 @@ FREE = """
     text/markup/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
     train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW
     train/trials: NAMED | tell/show/state: LAST
-    train/several: LOOK | train/compared: SHOWN | train/watch: BEAT ANSWER
+    train/run_group: LOOK | train/trial_results: SHOWN | train/watch: BEAT ANSWER
 """  # anybody's to change: sizes of buffers and pieces, times of waiting, how much is shown, how pictures look
 MAKES_NUMBERS = ("np.uint64", "range", "timedelta")
 

@@ -1,4 +1,4 @@
-"""Writes tests/base/binary/tensorflow/ with TensorFlow: tiny checkpoints of three kinds, what the networks say, records.
+"""Writes tests/base/binary/tensorflow/ with TensorFlow: tiny checkpoints of three kinds, outputs, records.
 
     python -m venv tf; tf/bin/pip install tensorflow-cpu; tf/bin/python tests/measure/tensorflow_files.py
 

@@ -1,4 +1,4 @@
-"""Writes tests/base/binary/torch/ with fairseq and megatron-core themselves: tiny checkpoints, and what the networks say.
+"""Writes tests/base/binary/torch/ with fairseq and megatron-core themselves: tiny checkpoints, and outputs.
 
     pip download --no-deps fairseq==0.12.2 megatron-core; unpack both beside each other into SOURCES
     pip install --no-deps --target SOURCES omegaconf antlr4-python3-runtime==4.9.3 hydra-core packaging pyyaml regex \\

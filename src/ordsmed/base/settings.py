@@ -155,8 +155,8 @@ def plain(settings: object, *, essence: bool = False) -> Any:
             if f.name not in how and not (f.name in newer and getattr(settings, f.name) == _default(f))
         ]
         fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
-        ours = essence and type(settings).__module__.startswith("ordsmed.")  # a plugin may use any name
-        fields = {FORMER.get(k, k) if ours else k: v for k, v in fields.items() if v is not None}
+        fingerprinted = essence and type(settings).__module__.startswith("ordsmed.")  # a plugin may use any name
+        fields = {FORMER.get(k, k) if fingerprinted else k: v for k, v in fields.items() if v is not None}
         return {"kind": menu.kind_of(settings), **fields} if _is_choice(settings) else fields
     if isinstance(settings, Mapping):
         return {former_path(str(k)) if essence else str(k): plain(v, essence=essence) for k, v in settings.items()}
@@ -519,6 +519,8 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
     for path, aliases in _paths(cls, present):
         for name in (path.rpartition(".")[2], *aliases):
             paths.setdefault(name, []).append(path)
+        if former := FORMER.get(path.rpartition(".")[2]):
+            paths.setdefault(former, []).append(path)
     instead = [
         name for path in answers("settings", error.key) if path in paths.get(name := path.rpartition(".")[2], [])
     ]

@@ -70,7 +70,7 @@ def test_this_python_is_its_library_its_packages_and_ordsmed(monkeypatch: pytest
     monkeypatch.syspath_prepend(str(tmp_path))
     folders = folders_of_python()
     assert Path(sysconfig.get_path("stdlib")).resolve() in folders
-    assert Path(pytest.__file__).resolve().parents[2] in folders
+    assert Path(pytest.__file__).resolve().parents[1] in folders
     assert HOUSE.parent.resolve() in folders
     assert tmp_path.resolve() not in folders
 

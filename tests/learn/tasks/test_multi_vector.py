@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kit.task_files import pair_files
-from menus.test_pairs import RECIPE
+from learn.tasks.test_pairs import RECIPE
 from ordsmed.api.model import open as open_model
 from ordsmed.api.searching import reranker
 from ordsmed.base.errors import RecipeError

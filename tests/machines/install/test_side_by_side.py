@@ -214,7 +214,7 @@ def test_two_admins_at_once(prefix: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_what_is_validated_is_not_this_code(prefix: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither paths to this checkout nor what a launcher set reach it; other paths do, which modules may have set."""
     (tmp_path / "of-a-module").mkdir()
-    source = str(Path(default.__file__).parents[4])
+    source = str(Path(default.__file__).parents[3])
     monkeypatch.setenv("PYTHONPATH", f"{source}:{tmp_path}/of-a-module")
     monkeypatch.setenv("RANK", "3")
     default.change(prefix, NEW, print)

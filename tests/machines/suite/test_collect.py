@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from machines.suite.test_report import row
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
 from ordsmed.machines.doctor.host import CODE
 from ordsmed.machines.suite import collect, collect_page, report
-from suite.test_report import row
 
 NOW = datetime(2026, 11, 26, 12)
 

@@ -52,7 +52,7 @@ class Axes:
     train: tuple[tuple[int, int], ...] = ()
     """pairs of a length and a number of rows: report how long training on them takes"""
     published: str = ""
-    """published figures to compare with: a name in `measure/bench/published.toml`"""
+    """published figures to compare with: a name in `measure/bench/published_figures.toml`"""
 
     def __post_init__(self) -> None:
         if not self.cells:
