@@ -42,12 +42,12 @@ def with_example_files(name: str, overrides: Sequence[str], settings: Mapping[st
     recipe = read(Finetuning, name, words_of(Finetuning, name, overrides, settings | paths))
     folder = folder_of(recipe, name) / EXAMPLES
     for split, data in examples.items():
-        place = f"task.{split}"
-        ending, text, how = recipe.task.example_file(place, _columns(place, data))
-        if as_files := [s for s in SPLITS if how and s not in examples and recipe.task.paths(s)]:
+        location = f"task.{split}"
+        ending, text, options = recipe.task.example_file(location, _columns(location, data))
+        if as_files := [s for s in SPLITS if options and s not in examples and recipe.task.paths(s)]:
             problem = f"found a file next to columns as task.{split}"
             raise RecipeError(f"task.{as_files[0]}", problem, "both as files, or both as columns", "or `task.dev=[]`")
-        settings |= {place: str(_write(folder, split, ending, text)), **{f"task.{k}": v for k, v in how.items()}}
+        settings |= {location: str(_write(folder, split, ending, text)), **{f"task.{k}": v for k, v in options.items()}}
     return settings
 
 
@@ -57,9 +57,9 @@ def evaluated_files(trained: Trained, data: object) -> Iterator[tuple[object, li
     if _is_path(data) or not isinstance(trained.objective, Task):
         yield data, []
         return
-    ending, text, how = trained.learned.example_file("evaluate", _columns("evaluate", data))
+    ending, text, options = trained.learned.example_file("evaluate", _columns("evaluate", data))
     with tempfile.TemporaryDirectory() as folder:
-        yield str(_write(Path(folder), "examples", ending, text)), list(words(how, "task."))
+        yield str(_write(Path(folder), "examples", ending, text)), list(words(options, "task."))
 
 
 def _write(folder: Path, split: str, ending: str, text: str) -> Path:
@@ -93,27 +93,27 @@ def _is_path(value: object) -> bool:
     return all(entry is None or isinstance(entry, str | Path) for entry in several)
 
 
-def _columns(place: str, data: object) -> Columns:
+def _columns(location: str, data: object) -> Columns:
     """Return examples as lists of equal length, with class numbers replaced by their names if the data has them."""
     if isinstance(data, Mapping) and data and all(hasattr(value, "column_names") for value in data.values()):
-        raise RecipeError(place, f"found the splits {', '.join(map(str, data))}", "one of them")
+        raise RecipeError(location, f"found the splits {', '.join(map(str, data))}", "one of them")
     features = getattr(data, "features", None) or {}
     if hasattr(data, "column_names") and hasattr(data, "to_dict"):
         data = data.to_dict()
     if not isinstance(data, Mapping):
-        raise RecipeError(place, f"found {type(data).__name__}", WANTED)
-    columns = {str(name): _values(place, str(name), values) for name, values in data.items()}
+        raise RecipeError(location, f"found {type(data).__name__}", WANTED)
+    columns = {str(name): _values(location, str(name), values) for name, values in data.items()}
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1 or not any(lengths.values()):
         listed = ", ".join(f"{name} {length:,}" for name, length in lengths.items()) or "no columns"
-        raise RecipeError(place, f"found rows: {listed}", "columns of the same length, with at least one row")
+        raise RecipeError(location, f"found rows: {listed}", "columns of the same length, with at least one row")
     return {name: [_named(value, features.get(name)) for value in values] for name, values in columns.items()}
 
 
-def _values(place: str, name: str, values: object) -> list[Any]:
+def _values(location: str, name: str, values: object) -> list[Any]:
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, list | tuple):
-        raise RecipeError(place, f"found {type(values).__name__} as `{name}`", "a list with a value for each row")
+        raise RecipeError(location, f"found {type(values).__name__} as `{name}`", "a list with a value for each row")
     return [value.tolist() if hasattr(value, "tolist") else value for value in values]
 
 

@@ -137,10 +137,10 @@ def report(
     from ordsmed.tell.report import report as reports
 
     forms = {"out": out, "markdown": markdown, "json": json}
-    paths = {form: os.fspath(place) for form, place in forms.items() if place is not None}
+    paths = {form: os.fspath(location) for form, location in forms.items() if location is not None}
     written = reports.write(listed(runs), **paths, watts=watts, title=title, author=author)
     return Made(written.paths[0], written.facts, written.lines)
 
 
 def listed(paths: Place | Sequence[Place]) -> list[str]:
-    return [os.fspath(place) for place in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    return [os.fspath(location) for location in ([paths] if isinstance(paths, str | os.PathLike) else paths)]

@@ -61,8 +61,8 @@ def evaluate(
     if probe or (len(names) == 1 and is_recipe(names[0])):
         question = _asked(names, paths, probe, [*overrides, *settings.words(changes)])
         means = Means(device, threads, "", anew, precision, max_unknown)
-        at, place = question[2] if step is None else step, question[3] if out is None else os.fspath(out)
-        answer = ask(question[0], question[1], step=at, out=place, means=means)
+        at, location = question[2] if step is None else step, question[3] if out is None else os.fspath(out)
+        answer = ask(question[0], question[1], step=at, out=location, means=means)
         return Evaluated(dict(answer.facts), list(answer.lines))
     if len(names) != 1 or step == "all" or out is not None or anew:
         raise RecipeError("evaluate", ALONE, 'one model, or probe="perplexity"')

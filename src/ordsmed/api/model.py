@@ -141,10 +141,10 @@ class OpenModel:
         return fill_all(self.trained, text_of("fill_all", text), SamplingOptions(temperature=0, together=together))
 
     @overload
-    def generate(self, prompts: str = "", **how: Unpack[WritingOptions]) -> Generated: ...
+    def generate(self, prompts: str = "", **options: Unpack[WritingOptions]) -> Generated: ...
     @overload
-    def generate(self, prompts: Texts, **how: Unpack[WritingOptions]) -> list[Generated]: ...
-    def generate(self, prompts: str | Texts = "", **how: Unpack[WritingOptions]) -> Generated | list[Generated]:
+    def generate(self, prompts: Texts, **options: Unpack[WritingOptions]) -> list[Generated]: ...
+    def generate(self, prompts: str | Texts = "", **settings: Unpack[WritingOptions]) -> Generated | list[Generated]:
         """Return how the model continues a text; it begins an empty one itself. Masked models fill masks.
 
         Several prompts, or `samples`, give a list with all samples of each prompt.
@@ -152,30 +152,30 @@ class OpenModel:
             model.generate("The value of", tokens=20, share=0.9).text
         """
         self.check("generate")
-        options = sampling_options(how)
+        options = sampling_options(settings)
         texts = list(generate.generate_all(writing(self.trained), texts_of("generate", prompts), options))
         return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
 
-    def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
+    def stream(self, prompt: str = "", **options: Unpack[WritingOptions]) -> Iterator[str]:
         """Yield the text after the prompt in pieces, as they are generated.
 
         for piece in model.stream("The value of"): print(piece, end="", flush=True)
         """
         self.check("generate")
-        return generate.stream(writing(self.trained), text_of("stream", prompt), sampling_options(how))
+        return generate.stream(writing(self.trained), text_of("stream", prompt), sampling_options(options))
 
     @overload
-    def embed(self, texts: str, **how: Unpack[EmbedOptions]) -> Embedded: ...
+    def embed(self, texts: str, **options: Unpack[EmbedOptions]) -> Embedded: ...
     @overload
-    def embed(self, texts: Texts, **how: Unpack[EmbedOptions]) -> list[Embedded]: ...
-    def embed(self, texts: str | Texts, **how: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
+    def embed(self, texts: Texts, **options: Unpack[EmbedOptions]) -> list[Embedded]: ...
+    def embed(self, texts: str | Texts, **options: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
         """Return a vector for each word of a text, or one for the whole text (of="sentences").
 
         `ordsmed help embed` explains the options.
 
             model.embed("it is old", of="sentences").vectors.shape
         """
-        rows = embed.embedded(self.trained, texts_of("embed", texts), embed_form(how))
+        rows = embed.embedded(self.trained, texts_of("embed", texts), embed_form(options))
         return rows[0] if isinstance(texts, str) else rows
 
     @overload
@@ -305,12 +305,14 @@ class OpenModel:
         return Evaluated(result.plain(), [*table([result]), f"{result.path}: written"])
 
     @in_a_line()
-    def embed_file(self, source: Source, out: str | Path, *, anew: bool = False, **how: Unpack[EmbedOptions]) -> str:
+    def embed_file(
+        self, source: Source, out: str | Path, *, anew: bool = False, **options: Unpack[EmbedOptions]
+    ) -> str:
         """Write the vectors of every line of a file (plain, compressed or a stream) to .h5, .npz, .npy or .parquet.
 
         model.embed_file("texts.txt", "vectors.h5", layers="all")
         """
-        return embed.embed(self.trained, source, out, embed_form(how), anew=anew)
+        return embed.embed(self.trained, source, out, embed_form(options), anew=anew)
 
     def check(self, method: str) -> None:
         """Raise an error that lists what the model can do, if it does not support a method."""

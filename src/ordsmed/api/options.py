@@ -56,11 +56,11 @@ class WritingOptions(TypedDict, total=False):
     start: bool  # causal models: put the document separator before a prompt; default True
 
 
-def embed_form(how: EmbedOptions) -> Form:
-    layers = how.get("layers", "")
+def embed_form(options: EmbedOptions) -> Form:
+    layers = options.get("layers", "")
     if not isinstance(layers, str):
         layers = ",".join(map(str, [layers] if isinstance(layers, int) else layers))
-    return Form(**{**how, "mix": str(how.get("mix", "")), "layers": layers})  # type: ignore[arg-type]
+    return Form(**{**options, "mix": str(options.get("mix", "")), "layers": layers})  # type: ignore[arg-type]
 
 
 NAMES = {  # transformers' names of options -> names in SamplingOptions
@@ -73,15 +73,15 @@ NAMES = {  # transformers' names of options -> names in SamplingOptions
 }
 
 
-def sampling_options(how: WritingOptions) -> SamplingOptions:
+def sampling_options(options: WritingOptions) -> SamplingOptions:
     """Return the checked options of `generate` and `stream`, which may have transformers' names."""
     known = [option.name for option in fields(SamplingOptions)]
-    for name in how:
+    for name in options:
         if name not in (*known, *NAMES):
             raise RecipeError("generate", f"no option `{name}`", ", ".join(known), nearest(name, [*known, *NAMES]))
-        if NAMES.get(name) in how:
+        if NAMES.get(name) in options:
             raise RecipeError("generate", f"`{name}` and `{NAMES[name]}` are the same option", "one of them")
-    return SamplingOptions(**{NAMES.get(name, name): value for name, value in how.items()})  # type: ignore[arg-type]
+    return SamplingOptions(**{NAMES.get(name, name): value for name, value in options.items()})  # type: ignore[arg-type]
 
 
 def texts_of(method: str, value: object) -> list[str]:

@@ -153,16 +153,16 @@ class RemoteModel:
         body = {"texts": texts_of("fill", texts), "best": best, "targets": list(targets)}
         return _like(texts, self._ask("api/fill", body, list[Filled]))
 
-    def generate(self, prompts: str | Texts = "", **how: Unpack[WritingOptions]) -> Generated | list[Generated]:
+    def generate(self, prompts: str | Texts = "", **settings: Unpack[WritingOptions]) -> Generated | list[Generated]:
         """Return how the model continues a text; it begins an empty one itself."""
-        options = sampling_options(how)
+        options = sampling_options(settings)
         body = {"texts": texts_of("generate", prompts), **msgspec.to_builtins(options)}
         texts = self._ask("api/generate", body, list[Generated])
         return texts[0] if isinstance(prompts, str) and options.samples == 1 else texts
 
-    def stream(self, prompt: str = "", **how: Unpack[WritingOptions]) -> Iterator[str]:
+    def stream(self, prompt: str = "", **settings: Unpack[WritingOptions]) -> Iterator[str]:
         """Yield the text after the prompt in pieces, as they are generated."""
-        options = msgspec.to_builtins(replace(sampling_options(how), samples=1))
+        options = msgspec.to_builtins(replace(sampling_options(settings), samples=1))
         body = {"texts": [text_of("stream", prompt)], **options, "stream": True}
         with _request(f"{self.url}/{self._path}/api/generate", msgspec.json.encode(body)) as answer:
             for line in answer:
@@ -174,9 +174,9 @@ class RemoteModel:
                     if piece["text"]:
                         yield piece["text"]
 
-    def embed(self, texts: str | Texts, **how: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
+    def embed(self, texts: str | Texts, **settings: Unpack[EmbedOptions]) -> Embedded | list[Embedded]:
         """Return a vector for each word of a text, or one for the whole text (of="sentences")."""
-        form = embed_form(how)
+        form = embed_form(settings)
         if form.mix or form.carry:
             raise RecipeError("embed", "found mix or carry", "other options", OPEN)
         options = {name: getattr(form, name) for name in ("of", "layers", "pieces", "pool", "prompt", "dtype", "cut")}

@@ -127,10 +127,10 @@ def with_reranker(index: OpenIndex, rerank: Place, choice: SearchChoice) -> Open
 
 
 def _described(index: OpenIndex, rerank: Place | OpenModel, trained: Trained) -> dict[str, str]:
-    place = str(rerank.folder) if isinstance(rerank, OpenModel) else os.fspath(rerank)
-    if (home := Run(index.folder).home) and os.path.exists(place):
-        place = os.path.relpath(place, home)  # relative like the paths of its recipe, so that both can be moved
-    return {"model": place, "key": reranker_key(trained)}
+    location = str(rerank.folder) if isinstance(rerank, OpenModel) else os.fspath(rerank)
+    if (home := Run(index.folder).home) and os.path.exists(location):
+        location = os.path.relpath(location, home)  # relative like the paths of its recipe, so that both can be moved
+    return {"model": location, "key": reranker_key(trained)}
 
 
 @files.in_a_line()

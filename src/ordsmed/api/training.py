@@ -56,9 +56,9 @@ def pretrain(
         run = ordsmed.pretrain("tiny/bert", steps=100, out="work/short", **{"phase.learning_rate": 1e-3})
         run.scores["validation"], run.open().fill("it is [MASK].")
     """
-    how = SessionOptions(deadline=_until(deadline), anew=anew, site=site, yes=yes)
+    options = SessionOptions(deadline=_until(deadline), anew=anew, site=site, yes=yes)
     perform = _part_of(pretraining.pretrain, part, devices)
-    return _trained(PretrainingPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
+    return _trained(PretrainingPlan, perform, recipe, overrides, layout, settings, devices, restarts, options)
 
 
 @in_a_line()
@@ -89,11 +89,11 @@ def finetune(
         run = ordsmed.finetune("tiny/words", init="work/pretrain/tiny-bert", task={"length": 64})
         run.scores["f1"], run.open().tag("Newts swim in Bergen")
     """
-    how = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
+    options = SessionOptions(deadline=_until(deadline), anew=anew, site=site)
     settings |= {f"task.{split}": data for split, data in (("train", train), ("dev", dev)) if data is not None}
     settings = with_example_files(str(recipe), overrides, settings)
     perform = _part_of(finetuning.finetune, part, devices)
-    return _trained(FinetuningPlan, perform, recipe, overrides, layout, settings, devices, restarts, how)
+    return _trained(FinetuningPlan, perform, recipe, overrides, layout, settings, devices, restarts, options)
 
 
 def _part_of(perform: Callable[..., Path], part: str, devices: int) -> Callable[..., Path]:
@@ -111,27 +111,27 @@ def _trained(
     settings: dict[str, object],
     devices: int,
     restarts: int,
-    how: SessionOptions,
+    options: SessionOptions,
 ) -> TrainingRun:
     """Train in this process, or in `devices` processes that it starts."""
     if not isinstance(layout, str):  # the recipe's setting `layout`, not a mesh
         layout, settings["layout"] = "", layout
-    name, how["layout"] = stages.stage(recipe, stages.BY_VERB.get(kind.recipes.verb, "")), layout
+    name, options["layout"] = stages.stage(recipe, stages.BY_VERB.get(kind.recipes.verb, "")), layout
     words = words_of(kind.recipes, name, overrides, settings)
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 0:
         raise RecipeError("devices", f"found {devices!r}", "a number of processes, 1 or more")
     if devices and "RANK" not in os.environ:
-        return TrainingRun(_by_processes(kind, name, words, devices, restarts, how))
-    return TrainingRun(perform(name, words, callbacks=[Pictures()], **how))
+        return TrainingRun(_by_processes(kind, name, words, devices, restarts, options))
+    return TrainingRun(perform(name, words, callbacks=[Pictures()], **options))
 
 
 def _by_processes(
-    kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, how: SessionOptions
+    kind: type[Plan], name: str, words: Sequence[str], devices: int, restarts: int, options: SessionOptions
 ) -> Path:
     folder = Path(name) if kind_of_folder(name).made else folder_of(read(kind.recipes, name, words), name)
-    until = [f"--deadline={how['deadline']}s"] if how["deadline"] else []
-    named = [f"--{key}={how[key]}" for key in ("layout", "site") if how[key]]
-    flags = [*until, *(f"--{key}" for key in ("anew", "yes") if how.get(key)), *named]
+    until = [f"--deadline={options['deadline']}s"] if options["deadline"] else []
+    named = [f"--{key}={options[key]}" for key in ("layout", "site") if options[key]]
+    flags = [*until, *(f"--{key}" for key in ("anew", "yes") if options.get(key)), *named]
     if status := start([kind.recipes.verb, name, *words, *flags], devices, restarts=restarts):
         if status - 128 in PASSED_ON:
             raise Stopped(int(Run(folder).status.get("step", 0)), status - 128)

@@ -33,23 +33,23 @@ class Parser(argparse.ArgumentParser):
         owners: Callable[[str], str],
         settings: Iterable[str] = (),
         elsewhere: Callable[[str], Iterable[str]] = lambda _: (),
-        **how: Any,
+        **options: Any,
     ) -> None:
         self.offers: dict[str, Callable[[], Iterable[str]]] = {}  # shell completions by argument
         self.former: dict[str, str] = {}  # former names of flags, which still work
-        super().__init__(f"ordsmed {verb}", allow_abbrev=False, **how)
+        super().__init__(f"ordsmed {verb}", allow_abbrev=False, **options)
         self.verb, self.owners, self.settings = verb, owners, tuple(settings)
         self.behind = ""  # name of the words after `--`, if they are passed to another program unchanged
         self.elsewhere = elsewhere  # finds the settings of the recipe that have a name in other codes
 
     def add_argument(
-        self, *words: str, offers: Callable[[], Iterable[str]] | None = None, former: str = "", **how: Any
+        self, *words: str, offers: Callable[[], Iterable[str]] | None = None, former: str = "", **options: Any
     ) -> argparse.Action:
         """Add an argument as argparse does. `offers` lists its shell completions; `former` is a name that still works.
 
         After a tab, a completion may have a description.
         """
-        action = super().add_argument(*words, **how)
+        action = super().add_argument(*words, **options)
         if former:
             self.former[former] = words[0]
         if offers:
@@ -92,17 +92,17 @@ class Parser(argparse.ArgumentParser):
             free = [action.metavar for action in self._actions if action.nargs in ("*", "?")]
             names = [name for name in missing[1].split(", ") if name not in free]
             raise UsageError(self.verb, f"no {' and no '.join(names)}", f"`{self._form()}`", self._more())
-        place, _, complaint = message.partition(": ")
+        location, _, complaint = message.partition(": ")
         if choices := re.match(r"invalid choice: (.*) \(choose from (.*)\)", complaint):
             options = [option.strip("' ") for option in choices[2].split(",")]
             remedy = meant(choices[1].strip("'"), options)
-            raise UsageError(place, f"found {choices[1]}", f"one of {choices[2]}", remedy)
+            raise UsageError(location, f"found {choices[1]}", f"one of {choices[2]}", remedy)
         if re.match("expected .* argument", complaint):
-            raise UsageError(self.verb, f"{place} has no value", f"`{self._value(place)}`", self._more())
+            raise UsageError(self.verb, f"{location} has no value", f"`{self._value(location)}`", self._more())
         if explicit := re.match("ignored explicit argument '(.*)'", complaint):
-            raise UsageError(place, f"found {_short(explicit[1])}", "no value, because it is a switch")
+            raise UsageError(location, f"found {_short(explicit[1])}", "no value, because it is a switch")
         problem, _, wanted = complaint.partition("; wanted ")
-        raise UsageError(place if complaint else self.verb, problem or message, wanted)
+        raise UsageError(location if complaint else self.verb, problem or message, wanted)
 
     def flags(self) -> list[str]:
         return [word for action in self._actions for word in action.option_strings if word.startswith("--")]
@@ -137,12 +137,12 @@ class Parser(argparse.ArgumentParser):
                 return re.sub(r"\{form .*?\}", form, answer)
         return ""
 
-    def _value(self, place: str) -> str:
-        action = next((a for a in self._actions if place.split("/")[-1] in a.option_strings), None)
+    def _value(self, location: str) -> str:
+        action = next((a for a in self._actions if location.split("/")[-1] in a.option_strings), None)
         metavar = (
             " ".join(action.metavar) if action and isinstance(action.metavar, tuple) else action and action.metavar
         )
-        return f"{place} {metavar or 'N'}" if action else place
+        return f"{location} {metavar or 'N'}" if action else location
 
     def _form(self) -> str:
         formatter = argparse.HelpFormatter(self.prog, width=1000)

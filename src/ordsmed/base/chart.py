@@ -65,8 +65,8 @@ class Chart:
     def line(self, points: Sequence[Point], color: str, opacity: float = 1.0, more: str = "") -> None:
         """Add a line through points, thinner if it is transparent."""
         d = path([(self.x(x), self.y(y)) for x, y in points])
-        how = more or f' stroke-width="{1 if opacity < 1 else 2}" opacity="{opacity}"'
-        self.parts.append(f'<path d="{d}" fill="none" stroke="{color}"{how}/>')
+        options = more or f' stroke-width="{1 if opacity < 1 else 2}" opacity="{opacity}"'
+        self.parts.append(f'<path d="{d}" fill="none" stroke="{color}"{options}/>')
 
     def band(self, points: Sequence[tuple[float, float, float]], color: str, opacity: float) -> None:
         """Add the area between two lines, given as (x, low, high)."""
@@ -75,9 +75,9 @@ class Chart:
         self.parts.append(f'<path d="{d}Z" fill="{color}" opacity="{opacity}"/>')
 
     def dot(self, x: float, y: float, radius: float, color: str = INK, opacity: float = 1.0) -> None:
-        place = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}"'
+        location = f'cx="{self.x(x):.1f}" cy="{self.y(y):.1f}"'
         faint = f' opacity="{opacity}"' if opacity < 1 else ""
-        self.parts.append(f'<circle {place} r="{radius}" fill="{color}"{faint}/>')
+        self.parts.append(f'<circle {location} r="{radius}" fill="{color}"{faint}/>')
 
     def bar(self, x: float, low: float, high: float, color: str, more: str = "") -> None:
         self.rule(f"M{self.x(x):.1f} {self.y(high):.1f}V{self.y(low):.1f}", color, more)

@@ -272,14 +272,14 @@ def _refused(error: Exception) -> OSError | None:
 def named(path: Path) -> Path:
     """Return a path with a name, so that files can be put next to it: `.` and `..` are resolved."""
     try:
-        place = path.resolve() if path.name in ("", "..") else path
+        folder = path.resolve() if path.name in ("", "..") else path
         if path.is_symlink():
             path.resolve(strict=True)
     except (OSError, RuntimeError):  # a link in a circle, or to nowhere
         raise RecipeError(path, "is a broken link", "a folder") from None
-    if not place.name:
+    if not folder.name:
         raise RecipeError(path, "is the root folder", "a folder in it")
-    return place
+    return folder
 
 
 def absent(folder: Path) -> list[Path]:

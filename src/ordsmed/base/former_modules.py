@@ -132,7 +132,7 @@ class Moved:
         """Return None, so that Python makes an empty module, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
-        name, place = module.__name__, now(module.__name__)
-        sys.modules[name] = importlib.import_module(place)
+        name, location = module.__name__, now(module.__name__)
+        sys.modules[name] = importlib.import_module(location)
         if not hasattr(sys.modules[name], "__path__"):  # parent packages are imported without a warning
-            warnings.warn(f"{name} is {place} since 0.2", DeprecationWarning, stacklevel=2)
+            warnings.warn(f"{name} is {location} since 0.2", DeprecationWarning, stacklevel=2)

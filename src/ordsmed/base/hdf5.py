@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def h5py(place: object) -> ModuleType:
+def h5py(location: object) -> ModuleType:
     """Import and return h5py, or raise an error that says how to install it."""
     try:
         return importlib.import_module("h5py")
     except ImportError:
         remedy = "pip install 'ordsmed[hdf5]'"
-        raise RecipeError(place, "needs h5py, which is not installed", "", remedy) from None
+        raise RecipeError(location, "needs h5py, which is not installed", "", remedy) from None
 
 
 @contextlib.contextmanager
@@ -94,8 +94,8 @@ class Sturdy:
         memoryview(room).cast("B")[: len(piece)] = piece
         return len(piece)
 
-    def seek(self, place: int, whence: int = 0) -> int:
-        self.place = place + (0, self.place, self.size)[whence]
+    def seek(self, position: int, whence: int = 0) -> int:
+        self.place = position + (0, self.place, self.size)[whence]
         return self.place
 
     def tell(self) -> int:

@@ -47,9 +47,9 @@ def folder(name: str | Path) -> Path:
     if kept and (copies := [copy for known in names if (copy := _copy_of(kept / "models" / known))]):
         return copies[0]
     for known in names:
-        for place in _candidates(known):
-            if place.exists():
-                return _copied(place, kept / "models" / known) if kept else place
+        for location in _candidates(known):
+            if location.exists():
+                return _copied(location, kept / "models" / known) if kept else location
     return path
 
 
@@ -155,28 +155,28 @@ def _named_cache() -> Path | None:
     return base / table["cache"] if "cache" in table else None
 
 
-def _copy_of(place: Path) -> Path | None:
+def _copy_of(location: Path) -> Path | None:
     """Return the cached copy: a folder, or a file with its original suffix."""
-    if place.is_dir():
-        return place
-    neighbors = place.parent.iterdir() if place.parent.is_dir() else ()
-    return next((path for path in sorted(neighbors) if path.stem == place.name and path.is_file()), None)
+    if location.is_dir():
+        return location
+    neighbors = location.parent.iterdir() if location.parent.is_dir() else ()
+    return next((path for path in sorted(neighbors) if path.stem == location.name and path.is_file()), None)
 
 
-def _copied(place: Path, target: Path) -> Path:
+def _copied(path: Path, target: Path) -> Path:
     """Copy a model to the cache, completely or not at all, once while other processes wait."""
     with run.locked(target):
         if copy := _copy_of(target):
             return copy
-        if place.is_file():
-            with files.writing(target.with_name(target.name + place.suffix)) as file:
-                file.write(place.read_bytes())
+        if path.is_file():
+            with files.writing(target.with_name(target.name + path.suffix)) as file:
+                file.write(path.read_bytes())
         else:
-            twice = ("*.bin",) if any(place.glob("*.safetensors")) else ()
+            twice = ("*.bin",) if any(path.glob("*.safetensors")) else ()
             with files.making(target) as part, files.survive_disk(target):
-                shutil.copytree(place, part, ignore=shutil.ignore_patterns(*OTHERS, *twice), dirs_exist_ok=True)
-        say(f"{place}: copied to {target.parent}, and used from there from now on")
-        return _copy_of(target) or place
+                shutil.copytree(path, part, ignore=shutil.ignore_patterns(*OTHERS, *twice), dirs_exist_ok=True)
+        say(f"{path}: copied to {target.parent}, and used from there from now on")
+        return _copy_of(target) or path
 
 
 def _table_path() -> Path | None:

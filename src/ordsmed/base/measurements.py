@@ -133,12 +133,12 @@ def read(path: Path) -> list[Measurement]:
     ]
 
 
-def _measurement(line: bytes, place: str) -> Measurement:
+def _measurement(line: bytes, location: str) -> Measurement:
     try:
         table = json.loads(line)
     except ValueError:
         table = None
     if not isinstance(table, dict):
-        raise DataError(place, "is not a measurement", "a table written by `ordsmed bench`", "remove that line")
+        raise DataError(location, "is not a measurement", "a table written by `ordsmed bench`", "remove that line")
     known = {name: value for name, value in table.items() if name in NAMES and value is not None}
-    return settings.decode(Measurement, known, place)
+    return settings.decode(Measurement, known, location)

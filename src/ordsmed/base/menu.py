@@ -122,19 +122,19 @@ def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
     return loaded
 
 
-def choice(module: ModuleType, place: str = "") -> type[Any]:
+def choice(module: ModuleType, location: str = "") -> type[Any]:
     """Return the class of a menu's module: the one that is derived from `Choice`."""
     classes: list[type[Any]] = [value for value in vars(module).values() if isinstance(value, type)]
     marked = [value for value in classes if issubclass(value, Choice) and value.__module__ == module.__name__]
     if len(marked) > 1:
         names = " and ".join(value.__name__ for value in marked)
-        raise RecipeError(place or module.__name__, f"{names} derive from `Choice`", "one class that does")
+        raise RecipeError(location or module.__name__, f"{names} derive from `Choice`", "one class that does")
     if marked:
         return marked[0]
     unmarked: type[Any] | None = getattr(module, UNMARKED, None)
     if unmarked is None:
         wanted = "one frozen dataclass that derives from `ordsmed.base.menu.Choice`"
-        raise RecipeError(place, f"`{module.__name__}` has no such class", wanted)
+        raise RecipeError(location, f"`{module.__name__}` has no such class", wanted)
     if module.__name__ not in _advised and not issubclass(unmarked, Choice):
         _advised.add(module.__name__)
         say(f"{module.__name__}.{UNMARKED}: derive it from `ordsmed.base.menu.Choice`, under a name of its own")
@@ -152,8 +152,13 @@ def _is_marked(module: str, node: ast.ClassDef) -> bool:
     for base in map(ast.unparse, node.bases):
         if base.rpartition(".")[2] == Choice.__name__:
             return True
-        place = _home(module, base)
-        if place and place != (module, node.name) and (parent := _class(*place)) and _is_marked(place[0], parent):
+        location = _home(module, base)
+        if (
+            location
+            and location != (module, node.name)
+            and (parent := _class(*location))
+            and _is_marked(location[0], parent)
+        ):
             return True
     return False
 
@@ -169,9 +174,9 @@ def opened(menu: str, kind: str) -> ModuleType:
 def kind_of(settings: object) -> str:
     """Return the kind of settings, as recipes name it."""
     module = type(settings).__module__
-    place, _, kind = module.rpartition(".")
+    location, _, kind = module.rpartition(".")
     known = {f"ordsmed.{package}.{menu}" for menu in MENUS for package in PACKAGES[menu]}
-    return kind if place in known else module
+    return kind if location in known else module
 
 
 def module_of(menu: str, kind: str) -> str:
@@ -214,9 +219,9 @@ def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ())
         for node in _named(field.annotation):
             if isinstance(node, ast.Call):
                 tables += _nested_of_kinds(field.name, ast.literal_eval(node.args[0]), above)
-            elif (place := _table(field.module, ast.unparse(node))) and place not in above:
-                tables.append(Nested(field.name, *place))
-                tables += [replace(inner, key=f"{field.name}.{inner.key}") for inner in nested(*place, above)]
+            elif (location := _table(field.module, ast.unparse(node))) and location not in above:
+                tables.append(Nested(field.name, *location))
+                tables += [replace(inner, key=f"{field.name}.{inner.key}") for inner in nested(*location, above)]
     return tables
 
 
@@ -232,8 +237,8 @@ def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str
                 kinds = entries(menu := ast.literal_eval(node.args[0]))
                 modules = {kind: module_of(menu, kind) for kind in kinds}
                 classes += [(f"{field.name}.", path, choice_name(path), kind) for kind, path in modules.items()]
-    for path, place, cls, kind in classes:
-        for line in lines(place, cls):
+    for path, location, cls, kind in classes:
+        for line in lines(location, cls):
             for alias in filter(None, line.doc.partition(ELSEWHERE)[2].split(", ")):
                 yield alias, f"{path}{line.name}", kind
 
@@ -242,8 +247,8 @@ def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) ->
     """Return the tables within the settings of a menu's kinds, each once, with its kinds."""
     owners: dict[Nested, list[str]] = {}
     for kind in entries(menu):
-        place = (module_of(menu, kind), choice_name(module_of(menu, kind)))
-        for inner in nested(*place, above) if place not in above else []:
+        location = (module_of(menu, kind), choice_name(module_of(menu, kind)))
+        for inner in nested(*location, above) if location not in above else []:
             owners.setdefault(replace(inner, key=f"{key}.{inner.key}"), []).append(kind)
     return [replace(table, kinds=() if kinds == entries(menu) else tuple(kinds)) for table, kinds in owners.items()]
 
@@ -270,12 +275,12 @@ def _fields(module: str, name: str) -> list[_Field]:
     """Return the fields of a dataclass, those of its bases first. A class that is not a dataclass adds none."""
     node = _class(module, name)
     if node is None:  # the module imports the class
-        place = _home(module, name)
-        return _fields(*place) if place else []
+        location = _home(module, name)
+        return _fields(*location) if location else []
     inherited: dict[str, _Field] = {}
     for base in reversed(node.bases):
-        if place := _home(module, ast.unparse(base)):
-            inherited |= {field.name: field for field in _fields(*place)}
+        if location := _home(module, ast.unparse(base)):
+            inherited |= {field.name: field for field in _fields(*location)}
     fields: dict[str, _Field] = {}
     if not _is_dataclass(node):
         return list(inherited.values())
@@ -294,13 +299,13 @@ def _fields(module: str, name: str) -> list[_Field]:
 
 def _table(module: str, name: str) -> tuple[str, str] | None:
     """Return module and name of a dataclass of this package or of the module's own package, or None."""
-    place = _home(module, name)
-    if place is None or place[0].split(".")[0] not in ("ordsmed", module.split(".")[0]):
+    location = _home(module, name)
+    if location is None or location[0].split(".")[0] not in ("ordsmed", module.split(".")[0]):
         return None
-    node = _class(*place)
+    node = _class(*location)
     if node is None:
-        return _table(*place)
-    return place if _is_dataclass(node) else None
+        return _table(*location)
+    return location if _is_dataclass(node) else None
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:

@@ -74,18 +74,20 @@ PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # in docs/add-a/; de
 NAMED = {"stretch", "learning"}  # keyword arguments
 
 
-def imported(kind: str, place: str) -> ModuleType:
+def imported(kind: str, location: str) -> ModuleType:
     """Import a module, and turn any error into one line."""
     try:
         return importlib.import_module(kind)
     except ModuleNotFoundError as error:
         if error.name and (kind == error.name or kind.startswith(f"{error.name}.")):
             wanted = "a module that Python finds"
-            raise RecipeError(place, f"`{kind}`: {error}", wanted, _where(kind, error.name)) from None
+            raise RecipeError(location, f"`{kind}`: {error}", wanted, _where(kind, error.name)) from None
         problem = f"`{kind}` cannot be imported: {error_line(error)}"
-        raise RecipeError(place, problem, "", "correct or install that module") from None
+        raise RecipeError(location, problem, "", "correct or install that module") from None
     except Exception as error:  # a user's module may raise anything
-        raise RecipeError(place, f"`{kind}` cannot be imported: {error_line(error)}", "", "correct that line") from None
+        raise RecipeError(
+            location, f"`{kind}` cannot be imported: {error_line(error)}", "", "correct that line"
+        ) from None
 
 
 def _where(kind: str, missing: str) -> str:
@@ -104,42 +106,42 @@ def page(menu: str) -> str:
     return f"docs/add-a/{PAGES.get(menu, menu.removesuffix('s'))}.md shows one"
 
 
-def check(menu: str, kind: str, settings: type, place: str) -> None:
+def check(menu: str, kind: str, settings: type, location: str) -> None:
     """Raise an error if a choice does not fit its menu."""
     choice = getattr(settings, "__name__", str(settings))
     if not (inspect.isclass(settings) and dataclasses.is_dataclass(settings)):
-        raise RecipeError(place, f"`{kind}`: {choice} is not a dataclass", "@dataclass(frozen=True) above the class")
+        raise RecipeError(location, f"`{kind}`: {choice} is not a dataclass", "@dataclass(frozen=True) above the class")
     if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        raise RecipeError(place, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
+        raise RecipeError(location, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
     # give renamed methods both names in every class, so that overriding one overrides the other
     for cls in settings.__mro__[:-1]:
         for former, name in FORMER.get(menu, {}).items():
             for missing, present in ((name, former), (former, name)):
                 if present in vars(cls) and missing not in vars(cls):
                     setattr(cls, missing, vars(cls)[present])
-    check_names(menu, settings, f"`{kind}`: {choice}", place)
-    check_finished(menu, settings, f"`{kind}`: {choice}", place)
+    check_names(menu, settings, f"`{kind}`: {choice}", location)
+    check_finished(menu, settings, f"`{kind}`: {choice}", location)
 
 
-def check_names(menu: str, owner: type | ModuleType, named: str, place: str) -> None:
+def check_names(menu: str, owner: type | ModuleType, named: str, location: str) -> None:
     """Raise an error if a choice, or a module without one, does not have all names of its menu."""
     fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
     sorts = INSTEAD.get(menu, {})
     for form in next((sorts[name] for name in sorts if hasattr(owner, name)), WANTED[menu]):
         name = form.partition("(")[0]
         if not hasattr(owner, name) and name not in fields:
-            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`", page(menu))
+            raise RecipeError(location, f"{named} has no `{name}`", f"`{form}`", page(menu))
         if "(" in form and (reason := _uncallable(owner, name, form)):
-            raise RecipeError(place, f"{named}.{name} {reason}", f"`{form}`", page(menu))
+            raise RecipeError(location, f"{named}.{name} {reason}", f"`{form}`", page(menu))
 
 
-def check_finished(menu: str, cls: type, named: str, place: str) -> None:
+def check_finished(menu: str, cls: type, named: str, location: str) -> None:
     """Raise an error if a class does not implement an abstract method of its base class."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name, None)
         if inspect.isfunction(method) and method.__code__.co_names == ("NotImplementedError",):
             form = f"{name}{inspect.signature(method)}"
-            raise RecipeError(place, f"{named} has no `{name}`", f"`{form}`".replace("(self, ", "("), page(menu))
+            raise RecipeError(location, f"{named} has no `{name}`", f"`{form}`".replace("(self, ", "("), page(menu))
 
 
 def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:

@@ -194,12 +194,12 @@ def _listed(ranks: Sequence[int]) -> str:
     return f"rank {', '.join(map(str, ranks[:NAMED]))}{more}"
 
 
-def plan(device: str = "auto", place: str = "layout.device") -> Ranks:
+def plan(device: str = "auto", location: str = "layout.device") -> Ranks:
     """Return this process with the device it would use, without setting anything up."""
     import torch
 
     position = place_of(os.environ)
-    chosen = devices.device_of(device, position.local, position.local_world, position.world, place)
+    chosen = devices.device_of(device, position.local, position.local_world, position.world, location)
     return Ranks(torch.device(chosen), position.rank, position.world, shape=(position.world, 1, 1), place=position)
 
 
@@ -241,7 +241,7 @@ def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Rank
     os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local)}
     os.environ |= {"MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port)}
     seconds = max(patience, least)
-    place = f"rank {ranks.rank} at {_address(ranks.place)}"
+    location = f"rank {ranks.rank} at {_address(ranks.place)}"
     line = WaitingLine(ranks.rank, seconds, silent=ranks.place.local != 0)
     try:
         resolve(ranks.place.address, ranks.rank)
@@ -255,27 +255,27 @@ def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Rank
             store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds, line), store)
     except Absent as absent:
         problem = f"{in_words(absent.ranks, os.environ)} did not connect within {seconds:g} s"
-        complaint = Lost(place, problem, many(ranks.world, "process"), ABSENT)
+        complaint = Lost(location, problem, many(ranks.world, "process"), ABSENT)
         complaint.echo = absent.echo
         raise complaint from None
     except (RuntimeError, dist.DistError) as error:
         if "EADDRINUSE" in str(error):
             wanted, remedy = "a free port", "set MASTER_PORT to the same other port on all ranks"
             raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
-        raise Lost(place, f"could not connect: {_line(error)}", f"{many(ranks.world, 'process')}") from None
+        raise Lost(location, f"could not connect: {_line(error)}", f"{many(ranks.world, 'process')}") from None
     return dataclasses.replace(ranks, store=store)
 
 
-def _address(place: Place) -> str:
-    return f"{place.address}:{place.port}"
+def _address(location: Place) -> str:
+    return f"{location.address}:{location.port}"
 
 
-def _first_store(place: Place, limit: timedelta) -> Store:
+def _first_store(location: Place, limit: timedelta) -> Store:
     """Return the store of rank 0, or that of torchrun. It does not wait for ranks: `word_of_attempt` does."""
     import torch.distributed as dist
 
     of_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    at, first = (place.address, place.port, place.world), place.rank == 0
+    at, first = (location.address, location.port, location.world), location.rank == 0
     return dist.TCPStore(*at, first and not of_torchrun, limit, wait_for_workers=False, multi_tenant=not of_torchrun)
 
 

@@ -656,11 +656,11 @@ def _held(lock: FileLock, note: Path, group: str) -> contextlib.ExitStack:
 def _started_together(variables: Mapping[str, str]) -> tuple[str, int]:
     """Return what identifies the processes of one command ("" for a single one), and this one's rank."""
     try:
-        place = place_of(variables)
+        location = place_of(variables)
     except RecipeError:  # a training reports it; other verbs do not need it
         return "", 0
     words = (variables.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"))
-    return ("/".join((f"{place.address}:{place.port}", *words)) if place.world > 1 else ""), place.rank
+    return ("/".join((f"{location.address}:{location.port}", *words)) if location.world > 1 else ""), location.rank
 
 
 def read_recipe(cls: type[R], folder: Path, name: str = RECIPE) -> R:

@@ -103,27 +103,27 @@ def override(table: Table, words: Sequence[str]) -> Table:
     return table
 
 
-def decode(cls: type[T], table: object, place: str) -> T:
+def decode(cls: type[T], table: object, location: str) -> T:
     """Build settings from a table, or raise an error with file, key, found, wanted and a similar key."""
     try:
-        return _decoded(cls, table, place)
+        return _decoded(cls, table, location)
     except _Unknown as error:
         raise RecipeError(error.place, error.found, "", _meant(error, cls, table)) from None
 
 
-def _decoded(cls: type[T], table: object, place: str) -> T:
+def _decoded(cls: type[T], table: object, location: str) -> T:
     if isinstance(table, str) and any(f.name == "kind" for f in dataclasses.fields(cls)):  # type: ignore[arg-type]
         table = {"kind": table}
     if not isinstance(table, Mapping):
-        raise RecipeError(place, f"found {_show(table)}", "a table of " + ", ".join(_names(cls)))
+        raise RecipeError(location, f"found {_show(table)}", "a table of " + ", ".join(_names(cls)))
     hints = get_type_hints(cls, include_extras=True)
-    table = _gathered(cls, with_present_names(cls, _named_size(cls, table, place), place), place)
+    table = _gathered(cls, with_present_names(cls, _named_size(cls, table, location), location), location)
     for key in table:
         if key not in _names(cls):
-            raise _Unknown(_at(place, key), key, _names(cls))
+            raise _Unknown(_at(location, key), key, _names(cls))
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        where = _at(place, field.name)
+        where = _at(location, field.name)
         if field.default is None and table.get(field.name) == "none" and _is_menu(hints[field.name]):
             values[field.name] = None  # removes an optional choice: model=none
         elif field.name in table:
@@ -134,7 +134,7 @@ def _decoded(cls: type[T], table: object, place: str) -> T:
         return cls(**values)
     except ValueError as error:
         key, _, rest = str(error).partition(": ")
-        raise RecipeError(_at(place, key), rest or "cannot be") from None
+        raise RecipeError(_at(location, key), rest or "cannot be") from None
 
 
 def plain(settings: object, *, essence: bool = False) -> Any:
@@ -147,12 +147,12 @@ def plain(settings: object, *, essence: bool = False) -> Any:
     if isinstance(settings, os.PathLike):
         return os.fspath(settings)
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
-        how = getattr(type(settings), "HOW", ()) if essence else ()
+        options = getattr(type(settings), "HOW", ()) if essence else ()
         newer = getattr(type(settings), "LATER_ADDED", ()) if essence else ()
         names = [
             f.name
             for f in dataclasses.fields(settings)
-            if f.name not in how and not (f.name in newer and getattr(settings, f.name) == _default(f))
+            if f.name not in options and not (f.name in newer and getattr(settings, f.name) == _default(f))
         ]
         fields = {name: plain(getattr(settings, name), essence=essence) for name in names}
         fingerprinted = essence and type(settings).__module__.startswith("ordsmed.")  # a plugin may use any name
@@ -232,30 +232,30 @@ def flat(table: object, prefix: str = "") -> dict[str, Any]:
     return {k: v for key, value in items for k, v in flat(value, key).items()}
 
 
-def _decode(wish: object, value: object, place: str) -> Any:
+def _decode(wish: object, value: object, location: str) -> Any:
     if _is_menu(wish):
-        return _choice(get_args(wish)[1], value, place)
+        return _choice(get_args(wish)[1], value, location)
     if get_origin(wish) in (Union, types.UnionType):
         inner = [w for w in get_args(wish) if w is not type(None)]
         if value == "none" and len(inner) < len(get_args(wish)) and not any(_is_word(w) for w in inner):
             return None  # removes a setting of the recipe: near=none
         tables = [w for w in inner if dataclasses.is_dataclass(w)]
         if len(inner) == 1 or (tables and isinstance(value, Mapping)):
-            return _decode(tables[0] if tables else inner[0], value, place)
+            return _decode(tables[0] if tables else inner[0], value, location)
         if tables:
             try:
-                return _leaf(Union[tuple(w for w in inner if w not in tables)], value, place)  # noqa: UP007
+                return _leaf(Union[tuple(w for w in inner if w not in tables)], value, location)  # noqa: UP007
             except RecipeError as error:
                 wanted = f"{error.wanted} or a table of {', '.join(_names(cast(type, tables[0])))}"
-                raise RecipeError(place, error.found, wanted, "") from None
+                raise RecipeError(location, error.found, wanted, "") from None
     if get_origin(wish) is tuple and dataclasses.is_dataclass(get_args(wish)[0]):
         if not isinstance(value, list):
-            wanted = f"one or more tables, written [[{place.split(': ')[-1]}]]"
-            raise RecipeError(place, f"found {_show(value)}", wanted)
-        return tuple(_decoded(get_args(wish)[0], v, f"{place}[{i + 1}]") for i, v in enumerate(value))
+            wanted = f"one or more tables, written [[{location.split(': ')[-1]}]]"
+            raise RecipeError(location, f"found {_show(value)}", wanted)
+        return tuple(_decoded(get_args(wish)[0], v, f"{location}[{i + 1}]") for i, v in enumerate(value))
     if dataclasses.is_dataclass(wish):
-        return _decoded(wish, value, place)  # type: ignore[arg-type]
-    return _leaf(wish, value, place)
+        return _decoded(wish, value, location)  # type: ignore[arg-type]
+    return _leaf(wish, value, location)
 
 
 def _is_menu(wish: object) -> bool:
@@ -267,17 +267,19 @@ def _is_word(wish: object) -> bool:
     return wish is str or "none" in _choices(wish)
 
 
-def _named_size(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+def _named_size(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str, Any]:
     """Replace `size = "mini"` by the numbers in the class's SIZES. Numbers next to it take precedence."""
     sizes = getattr(cls, "SIZES", None)
     if not sizes or "size" not in table:
         return table
     if table["size"] not in sizes:
-        raise RecipeError(_at(place, "size"), f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes))
+        raise RecipeError(
+            _at(location, "size"), f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes)
+        )
     return {**sizes[table["size"]], **{k: v for k, v in table.items() if k != "size"}}
 
 
-def _gathered(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+def _gathered(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str, Any]:
     """Move keys in a class's SHORT to their tables: `hide = 0.3` -> `objective = { hide = 0.3 }`."""
     short = {key: below for key, below in getattr(cls, "SHORT", {}).items() if key in table}
     if not short:
@@ -286,23 +288,23 @@ def _gathered(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, A
     for key, below in short.items():
         inner = whole.get(below, {})
         if not isinstance(inner, Mapping) or {key, other_name(key)} & inner.keys():
-            raise RecipeError(_at(place, key), f"also set in `{below}`", "one of the two")
+            raise RecipeError(_at(location, key), f"also set in `{below}`", "one of the two")
         whole[below] = {**inner, key: table[key]}
     return whole
 
 
-def with_present_names(cls: type, table: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+def with_present_names(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str, Any]:
     """Return a table of settings of `cls` with the present names of its keys."""
     names = {*_names(cls), *getattr(cls, "SHORT", ())}
     for former, name in RENAMED.items():
         if former in table and former not in names and name in names:
             if name in table:
                 problem = f"its new name `{name}` is set as well"
-                raise RecipeError(_at(place, former), problem, "one of the two", f"leave out `{former}`")
+                raise RecipeError(_at(location, former), problem, "one of the two", f"leave out `{former}`")
             table = {name if key == former else key: value for key, value in table.items()}
-            if RECIPE not in place and former not in _advised:  # of a stored recipe nothing needs to be changed
+            if RECIPE not in location and former not in _advised:  # of a stored recipe nothing needs to be changed
                 _advised.add(former)
-                say(f"{place}: `{former}` is called `{name}` now; the former name works until version 1.0")
+                say(f"{location}: `{former}` is called `{name}` now; the former name works until version 1.0")
     return table
 
 
@@ -325,28 +327,28 @@ def renamed(table: Mapping[str, Any], names: Mapping[str, str] = RENAMED) -> Tab
     return result
 
 
-def _choice(choices: menu.Menu, value: object, place: str) -> Any:
+def _choice(choices: menu.Menu, value: object, location: str) -> Any:
     if choices.many and isinstance(value, list):
-        return tuple(_choice(choices, entry, f"{place}[{number}]") for number, entry in enumerate(value, 1))
+        return tuple(_choice(choices, entry, f"{location}[{number}]") for number, entry in enumerate(value, 1))
     table = {"kind": value} if isinstance(value, str) else value
     if choices.usual and isinstance(table, Mapping) and "kind" not in table:
         table = {"kind": choices.usual, **table}
     if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
-        raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries(choices.name)))
-    chosen = menu.load(choices.name, table["kind"], place=f"{place}.kind")
+        raise RecipeError(f"{location}.kind", "missing", "one of: " + ", ".join(menu.entries(choices.name)))
+    chosen = menu.load(choices.name, table["kind"], place=f"{location}.kind")
     try:
-        return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, place)
+        return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, location)
     except _Unknown as error:
-        if error.place == _at(place, error.key):
+        if error.place == _at(location, error.key):
             error.elsewhere = menu.of_others(choices.name, error.key)
         raise
 
 
-def _leaf(wish: object, value: object, place: str) -> Any:
+def _leaf(wish: object, value: object, location: str) -> Any:
     import msgspec
 
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise RecipeError(place, f"found {_show(value)}", f"at most {2**63 - 1:,}")
+        raise RecipeError(location, f"found {_show(value)}", f"at most {2**63 - 1:,}")
     written = str(value)
     if isinstance(value, int | float) and written in _choices(wish):  # version = 2.0, without quotes
         return written
@@ -356,7 +358,7 @@ def _leaf(wish: object, value: object, place: str) -> Any:
         choices = [choice for choice in _choices(wish, inside=True) if isinstance(choice, str)]
         texts = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
         like = next((near_by for word in texts if word not in choices and (near_by := meant(word, choices))), "")
-        raise RecipeError(place, f"found {_show(value)}", _wish(wish), like) from None
+        raise RecipeError(location, f"found {_show(value)}", _wish(wish), like) from None
 
 
 def _put(table: Table, path: list[str], value: object, word: str) -> None:
@@ -378,8 +380,8 @@ def _put(table: Table, path: list[str], value: object, word: str) -> None:
         table.pop(other_name(key), None)  # the recipe may use its other name
         table[key] = value
     elif entries:
-        for place in range(len(entries)):
-            _put(_opened(entries, place), path[1:], value, word)
+        for position in range(len(entries)):
+            _put(_opened(entries, position), path[1:], value, word)
     else:
         if not isinstance(target, dict):
             table[key] = {} if target is None else {"kind": target}
@@ -440,9 +442,9 @@ def _value(text: str) -> Any:
         return text
 
 
-def _at(place: str, key: str) -> str:
+def _at(location: str, key: str) -> str:
     """Return the place of a key: `recipe.toml: phase[1].length`."""
-    return f"{place}.{key}" if ": " in place else f"{place}: {key}"
+    return f"{location}.{key}" if ": " in location else f"{location}: {key}"
 
 
 def _names(cls: type) -> list[str]:

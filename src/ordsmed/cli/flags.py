@@ -29,9 +29,9 @@ def recipe(parser: Parser, *, run: bool = False) -> None:
 
 def settings_of(name: str) -> list[str]:
     """Return completions for the settings of a verb's recipe, with their meanings."""
-    place = verb.find(name).recipe
-    assert place
-    tables = [("", *place), *((f"{table.key}.", table.module, table.name) for table in menu.nested(*place))]
+    location = verb.find(name).recipe
+    assert location
+    tables = [("", *location), *((f"{table.key}.", table.module, table.name) for table in menu.nested(*location))]
     return [f"{key}{line.name}=\t{line.doc}" for key, *of in tables for line in menu.lines(*of)]
 
 
@@ -39,9 +39,9 @@ def recipes_for(name: str) -> list[str]:
     """Return the built-in recipes of a verb, and general ones that it accepts, such as tiny/bert."""
     import tomllib
 
-    place = verb.find(name).recipe
-    assert place
-    settings = menu.lines(*place)
+    location = verb.find(name).recipe
+    assert location
+    settings = menu.lines(*location)
     keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
     named = (menu.HOUSE / "recipes" / name).is_dir()
     names, verbs = recipes_of(name) if named else [], verb.of_recipes()

@@ -41,14 +41,14 @@ def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Call
         sys.exit(start(without(args.words, "--devices", "--restarts"), args.devices, restarts=args.restarts))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of the others if a rank is lost
     special = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # not flags of both verbs
-    how = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **special}
+    options = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **special}
     if args.dry_run:
         from ordsmed.tell.show import show
 
-        recipe, lines = rehearse(args.name, args.overrides, devices=args.devices, **how)
+        recipe, lines = rehearse(args.name, args.overrides, devices=args.devices, **options)
         print_lines(show.rehearsed(args.name, args.overrides, recipe, lines))
         return None
-    return Path(training(args.name, overrides=args.overrides, **how).folder)
+    return Path(training(args.name, overrides=args.overrides, **options).folder)
 
 
 def _deadline(args: argparse.Namespace) -> float | None:

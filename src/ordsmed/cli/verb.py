@@ -115,7 +115,7 @@ def find(name: str) -> Verb:
     module = menu.opened(MENU, stem)
     group, order = module.PLACE
     recipe = getattr(module, "RECIPE", "")
-    place = (recipe.partition(":")[0], recipe.partition(":")[2]) if recipe else None
+    location = (recipe.partition(":")[0], recipe.partition(":")[2]) if recipe else None
     stopped = getattr(module, "STOPPED", "")
     behind = getattr(module, "OTHERS_BEHIND", 0)
     doc = (module.__doc__ or "").strip()
@@ -124,7 +124,7 @@ def find(name: str) -> Verb:
         doc,
         FORMER.get(group, group),
         order,
-        place,
+        location,
         stopped,
         module.arguments,
         module.run,

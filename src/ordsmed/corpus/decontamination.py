@@ -304,8 +304,8 @@ def _csv(path: Path) -> Iterator[str]:
         for row in rows:
             yield from row
     except csv.Error as error:
-        place, remedy = f"{path}:{rows.line_num}", "fix it, or rename it to .tsv or .txt"
-        raise DataError(place, f"bad CSV: {error}", "fields of RFC 4180", remedy) from None
+        location, remedy = f"{path}:{rows.line_num}", "fix it, or rename it to .tsv or .txt"
+        raise DataError(location, f"bad CSV: {error}", "fields of RFC 4180", remedy) from None
 
 
 def _conll(path: Path) -> Iterator[str]:

@@ -62,17 +62,21 @@ class Library:
 
 
 def match(
-    folder: Path, chunks: Sequence[Chunk], sources: Sequence[CorpusSource], how: Near | None, map_in_order: MapInOrder
+    folder: Path,
+    chunks: Sequence[Chunk],
+    sources: Sequence[CorpusSource],
+    options: Near | None,
+    map_in_order: MapInOrder,
 ) -> Matched:
-    """Find the duplicates of the documents in this folder, exact ones and, if `how` is set, near ones.
+    """Find the duplicates of the documents in this folder, exact ones and, if `options` is set, near ones.
 
     The result is stored next to the folder, and read from there when it exists.
     """
     chunks = [chunk for chunk in chunks if chunk.facts.documents]
-    key = value_key([folder.name, settings.plain(how, essence=True)], 12)
+    key = value_key([folder.name, settings.plain(options, essence=True)], 12)
     scratch = folder.with_name(f"match-{key}")
     if (scratch / "matched.json").exists():
-        agreeing = np.load(scratch / "agreeing.npy") if how and how.into else None
+        agreeing = np.load(scratch / "agreeing.npy") if options and options.into else None
         return Matched(np.load(scratch / "dropped.npy"), agreeing=agreeing, **files.read_json(scratch / "matched.json"))
     with files.survive_disk(scratch):
         scratch.mkdir(parents=True, exist_ok=True)  # it may hold the files of a search that was killed
@@ -80,15 +84,15 @@ def match(
     fixed = sum(chunk.facts.documents for chunk in chunks if sources[chunk.source].purpose in FIXED)
     library = Library(chunks)
     preference = None
-    if how and how.keep == "longest":
+    if options and options.keep == "longest":
         preference = np.concatenate([np.zeros(0, "<i4"), *(chunk.index["characters"] for chunk in chunks)]).astype(
             "<i8"
         )
-    signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if how else []
+    signed = [Path(f"{chunk.stem}.near.npy") for chunk in chunks] if options else []
     counts = [chunk.facts.documents for chunk in chunks]
-    least, kept_as = (how.sources, how.into) if how else (1, "")
-    text, how = (library, how) if how else (None, Near())
-    duplicates = near.find(signed, counts, preference, text, how, scratch, map_in_order, keys=keys, against=fixed)
+    least, kept_as = (options.sources, options.into) if options else (1, "")
+    text, options = (library, options) if options else (None, Near())
+    duplicates = near.find(signed, counts, preference, text, options, scratch, map_in_order, keys=keys, against=fixed)
     dropped = np.array(duplicates.numbers, np.int64)
     agreeing = _agreement(duplicates, np.repeat(np.array([chunk.source for chunk in chunks], np.int64), counts))[fixed:]
     few = fixed + np.flatnonzero((agreeing > 0) & (agreeing < least))

@@ -33,8 +33,8 @@ def presplit(source: str, target: str, *, key: str = "text", anew: bool = False)
     sources = read.files(source)
     _may_write(path, sources, anew)
     with files.writing(path, keep=True) as out:
-        for place, line in _lines(sources):
-            record = _record(line, place, key)
+        for location, line in _lines(sources):
+            record = _record(line, location, key)
             # line ends in the text also end sentences
             text = record[key]
             sentences = Document(text, rules(text)).sentences()
@@ -95,15 +95,15 @@ def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
     yield from ((f"{paths[number]}:{at + 1}", line) for number, at, line in _numbered(paths))
 
 
-def _record(line: str, place: str, key: str) -> dict[str, Any]:
+def _record(line: str, location: str, key: str) -> dict[str, Any]:
     import msgspec
 
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         problem = str(error)
-        raise DataError(place, f"bad JSON: {problem[:1].lower()}{problem[1:]}", "one JSON object per line") from None
+        raise DataError(location, f"bad JSON: {problem[:1].lower()}{problem[1:]}", "one JSON object per line") from None
     if not isinstance(record, dict) or not isinstance(record.get(key), str):
         keys = ", ".join(sorted(record)[:8]) if isinstance(record, dict) else type(record).__name__
-        raise DataError(place, f"no text under `{key}`; keys: {keys}", f"a string under `{key}`", "name its --key")
+        raise DataError(location, f"no text under `{key}`; keys: {keys}", f"a string under `{key}`", "name its --key")
     return record

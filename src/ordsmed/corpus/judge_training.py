@@ -57,25 +57,30 @@ class JudgeLearning:
             raise RecipeError("--pattern", f"found {self.pattern!r} ({error})", "a regular expression") from None
 
 
-def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = False) -> list[str]:
+def learn(sources: Sequence[str], out: str, settings: JudgeLearning, *, anew: bool = False) -> list[str]:
     """Train a classifier on the documents of `sources` and write it to a folder. Return lines to print."""
     target = Path(out)
     if target.exists() and not (anew and kind_of_folder(target) is FolderKind.JUDGE):
         remedy = "name another" + ("" if anew else ", or add --anew: it moves this judge aside")
         raise RecipeError(target, "exists", "a new folder", remedy)
-    texts, gold = _sampled(_labeled(sources, how), how)
+    texts, gold = _sampled(_labeled(sources, settings), settings)
     labels = _sorted(Counter(gold))
     if len(labels) < 2:
         raise DataError(sources[0], f"only one label, `{gold[0]}`" if gold else "no label", "two or more")
     numbers = np.array([labels.index(label) for label in gold])
-    dev = np.array([text_number(f"{how.seed}\n{text}") < how.dev * 2**64 for text in texts])
+    dev = np.array([text_number(f"{settings.seed}\n{text}") < settings.dev * 2**64 for text in texts])
     missing = [label for n, label in enumerate(labels) if not ((numbers == n) & ~dev).any()]
     if missing or not dev.any():
-        place = missing[0] if missing else "the documents held out"
-        raise DataError(place, "no document", "more documents of each label", "or another --dev")
+        location = missing[0] if missing else "the documents held out"
+        raise DataError(location, "no document", "more documents of each label", "or another --dev")
     began, rest = time.monotonic(), np.flatnonzero(~dev)
     model = linear.learn(
-        [texts[n] for n in rest], numbers[rest].tolist(), labels, bits=how.bits, epochs=how.epochs, seed=how.seed
+        [texts[n] for n in rest],
+        numbers[rest].tolist(),
+        labels,
+        bits=settings.bits,
+        epochs=settings.epochs,
+        seed=settings.seed,
     )
     shares = np.stack([model.probabilities(texts[n]) for n in np.flatnonzero(dev)])
     facts, rows = _scored(shares, numbers[dev], labels)
@@ -92,22 +97,22 @@ def learn(sources: Sequence[str], out: str, how: JudgeLearning, *, anew: bool = 
     return [*lines, "", *table(rows, numbers=True), "", "in the recipe of a corpus:", f"  clean = [{step}]"]
 
 
-def _labeled(sources: Sequence[str], how: JudgeLearning) -> Iterator[tuple[str, str]]:
+def _labeled(sources: Sequence[str], settings: JudgeLearning) -> Iterator[tuple[str, str]]:
     for source in sources:
         label, sign, path = source.partition("=")
         if sign and not Path(source).exists():
-            yield from ((label, text) for text in _texts(path, how))
+            yield from ((label, text) for text in _texts(path, settings))
         else:
             for file in read.files(source):
-                yield from _of_table(file, how)
+                yield from _of_table(file, settings)
 
 
-def _of_table(path: Path, how: JudgeLearning) -> Iterator[tuple[str, str]]:
+def _of_table(path: Path, settings: JudgeLearning) -> Iterator[tuple[str, str]]:
     if kind_of_folder(path.parent) is FolderKind.CORPUS:
         raise RecipeError(path, "is part of a corpus, whose documents have no labels", f"LABEL={path.parent}")
-    rows_of = tables.table(path, {"text": how.text, "label": how.label})
+    rows_of = tables.table(path, {"text": settings.text, "label": settings.label})
     rows = [
-        (_label(label, how), text)
+        (_label(label, settings), text)
         for label, text in zip(rows_of.columns["label"], rows_of.columns["text"], strict=True)
     ]
     kept = [(label, text) for label, text in rows if label]
@@ -121,31 +126,31 @@ def _of_table(path: Path, how: JudgeLearning) -> Iterator[tuple[str, str]]:
     yield from kept
 
 
-def _label(cell: str, how: JudgeLearning) -> str:
-    if not how.pattern:
+def _label(cell: str, settings: JudgeLearning) -> str:
+    if not settings.pattern:
         return " ".join(cell.split())
-    match = re.search(how.pattern, cell)
+    match = re.search(settings.pattern, cell)
     return " ".join((match[match.re.groups and 1] or "").split()) if match else ""
 
 
-def _texts(path: str, how: JudgeLearning) -> Iterator[str]:
+def _texts(path: str, settings: JudgeLearning) -> Iterator[str]:
     if kind_of_folder(path) is FolderKind.CORPUS:
         for part in folders.parts(Path(path), "train"):
             yield from (document.text for document in folders.documents(part))
     elif LINES & {*Path(path).suffixes}:
         for file in read.files(path):
-            yield from tables.table(file, {"text": how.text}).columns["text"]
+            yield from tables.table(file, {"text": settings.text}).columns["text"]
     else:
         yield from (document.text for document in load("corpora", "text")(path).documents())
 
 
-def _sampled(labeled: Iterable[tuple[str, str]], how: JudgeLearning) -> tuple[list[str], list[str]]:
+def _sampled(labeled: Iterable[tuple[str, str]], settings: JudgeLearning) -> tuple[list[str], list[str]]:
     """Return texts and labels, at most `how.most` of each label: those with the smallest hashes, each text once."""
     kept: dict[str, list[tuple[int, str]]] = {}
     for label, text in labeled:
         of_label = kept.setdefault(label, [])
-        entry = (-text_number(f"drawn {how.seed}\n{text}"), text)
-        if len(of_label) < how.most:
+        entry = (-text_number(f"drawn {settings.seed}\n{text}"), text)
+        if len(of_label) < settings.most:
             heapq.heappush(of_label, entry)
         elif entry > of_label[0]:
             heapq.heapreplace(of_label, entry)

@@ -60,7 +60,7 @@ def find(
     counts: Sequence[int],
     preference: Array | None,
     text: Text | None,
-    how: Near,
+    settings: Near,
     folder: Path,
     map_in_order: MapInOrder = starmap,
     *,
@@ -81,12 +81,14 @@ def find(
     """
     with survive_disk(folder):
         stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.exists()]
-        inputs = [how, list(counts), against, _sum(keys), _sum(preference), stamps, text is None]
+        inputs = [settings, list(counts), against, _sum(keys), _sum(preference), stamps, text is None]
         scratch = _scratch(folder, inputs)
         map_in_order = _remembering(map_in_order, scratch)
-        order = ranked(sum(counts), preference if how.keep == "longest" else None, against, scratch, keys)
+        order = ranked(sum(counts), preference if settings.keep == "longest" else None, against, scratch, keys)
         runs = runs_of(files, counts)
-        work = MatchingWork(scratch, how, text, against, tuple(run[1] for run in runs), keys is not None, bool(files))
+        work = MatchingWork(
+            scratch, settings, text, against, tuple(run[1] for run in runs), keys is not None, bool(files)
+        )
         for _ in map_in_order(write_run, ((work, *run) for run in runs)):
             pass
         twin = twins(work, len(order), map_in_order)

@@ -82,27 +82,27 @@ class Pairing:
                 raise RecipeError(f"--{flag}", "found with two files, whose lines are the pairs", "a corpus")
 
 
-def write_pairs(sources: Sequence[str], out: str, how: Pairing, *, anew: bool = False) -> list[str]:
+def write_pairs(sources: Sequence[str], out: str, settings: Pairing, *, anew: bool = False) -> list[str]:
     """Write OUT completely or not at all, from a corpus, or from two files line by line. Return lines to print."""
     target, paths = Path(out), [Path(source) for source in sources]
     if target.is_dir() or (target.exists() and not anew):
         raise RecipeError(target, "exists", "a file to write", "name another, or add --anew: it moves this one aside")
     if len(paths) > 2 or (len(paths) == 2 and not all(path.is_file() for path in paths)):
         raise RecipeError("corpus pairs", f"found {', '.join(sources)}", "a corpus, or two files, line by line")
-    held_out = Decontaminate(list(how.against)).grams() if how.against else None
+    held_out = Decontaminate(list(settings.against)).grams() if settings.against else None
     dropped: Counter[str] = Counter()
     if len(paths) == 2:
-        how.check_lines()
+        settings.check_lines()
         drawn = _by_lines(paths[0], paths[1], dropped)
     else:
-        drawn = _of_corpus(corpus_folder(sources[0]), how, dropped)
+        drawn = _of_corpus(corpus_folder(sources[0]), settings, dropped)
     scratch = target.with_name(f".{target.name}.part")
     try:
         with files.survive_disk(scratch):
             shutil.rmtree(scratch, ignore_errors=True)
             scratch.mkdir(parents=True)
-        waiting = Waiting.of(drawn, scratch, how, held_out, dropped)
-        kept = waiting.kept(how, scratch, dropped)
+        waiting = Waiting.of(drawn, scratch, settings, held_out, dropped)
+        kept = waiting.kept(settings, scratch, dropped)
         if not len(kept):
             raise DataError(sources[0], "gives no pair", "documents of several sentences", _lines_of(dropped))
         kinds, documents = waiting.write(kept, target)
@@ -119,13 +119,13 @@ def _lines_of(dropped: Counter[str]) -> str:
     return ", ".join(f"{many(count, noun)} {reason}" for count, noun, reason in reasons)
 
 
-def _of_corpus(folder: Path, how: Pairing, dropped: Counter[str]) -> Iterator[DrawnPair]:
-    sources = parts(folder, how.split)
+def _of_corpus(folder: Path, settings: Pairing, dropped: Counter[str]) -> Iterator[DrawnPair]:
+    sources = parts(folder, settings.split)
     if not sources:
-        raise DataError(folder, f"has no documents in {how.split}", "a split that it has", "`--split train`")
+        raise DataError(folder, f"has no documents in {settings.split}", "a split that it has", "`--split train`")
     for number, document in enumerate(read_documents("pairs", sources)):
-        name = document.id or f"{how.split}:{number}"
-        for pair in pairs_of(document, name, how.shares, how.length, how.shortest, how.seed):
+        name = document.id or f"{settings.split}:{number}"
+        for pair in pairs_of(document, name, settings.shares, settings.length, settings.shortest, settings.seed):
             if pair:
                 yield pair
             else:
@@ -155,7 +155,7 @@ class Waiting:
 
     @staticmethod
     def of(
-        drawn: Iterator[DrawnPair], folder: Path, how: Pairing, held_out: HeldOut | None, dropped: Counter[str]
+        drawn: Iterator[DrawnPair], folder: Path, settings: Pairing, held_out: HeldOut | None, dropped: Counter[str]
     ) -> Waiting:
         import msgspec
 
@@ -166,10 +166,10 @@ class Waiting:
                 for pair in pairs:
                     record = {name: getattr(pair, name) for name in ("anchor", "positive", "document", "source")}
                     starts.append(starts[-1] + file.write(msgspec.json.encode(record) + b"\n"))
-                if how.near:
+                if settings.near:
                     np.save(folder / f"{len(counts)}.npy", signatures([pair.positive for pair in pairs], Near()))
                 counts.append(len(pairs))
-        signed = [folder / f"{n}.npy" for n in range(len(counts))] if how.near else []
+        signed = [folder / f"{n}.npy" for n in range(len(counts))] if settings.near else []
         return Waiting(path, np.array(starts), signed, counts)
 
     def __len__(self) -> int:
@@ -179,19 +179,19 @@ class Waiting:
         with self.path.open("rb") as file:
             return str(json.loads(self._line(file, number))["positive"])
 
-    def kept(self, how: Pairing, folder: Path, dropped: Counter[str]) -> np.ndarray:
+    def kept(self, settings: Pairing, folder: Path, dropped: Counter[str]) -> np.ndarray:
         """Return the numbers of the pairs that are kept, in order."""
         stays = np.ones(len(self), bool)
-        if how.near and len(self):
-            alike = Near(threshold=how.near, keep="first")
+        if settings.near and len(self):
+            alike = Near(threshold=settings.near, keep="first")
             duplicates = near.find(self.signed, self.counts, None, self.positive, alike, folder)
             stays[duplicates.numbers] = False
             dropped[ALIKE] = len(duplicates.numbers)
         numbers = np.flatnonzero(stays)
-        if how.most is not None and how.most < len(numbers):
-            dropped[OVER] = len(numbers) - how.most
-            order = np.argsort(chance.bits(chance.key("most pairs", how.seed), numbers), kind="stable")
-            numbers = np.sort(numbers[order[: how.most]])
+        if settings.most is not None and settings.most < len(numbers):
+            dropped[OVER] = len(numbers) - settings.most
+            order = np.argsort(chance.bits(chance.key("most pairs", settings.seed), numbers), kind="stable")
+            numbers = np.sort(numbers[order[: settings.most]])
         return numbers
 
     def write(self, numbers: np.ndarray, target: Path) -> tuple[Counter[str], int]:

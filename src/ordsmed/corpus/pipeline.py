@@ -185,8 +185,8 @@ class Corpus:
                 raise DataError(self._named(), problem, "at least one text", "check `source`")
             matched = self.match(reading, chunks, map_in_order)
             noted = (self.near.into, matched.agreeing) if self.near and matched.agreeing is not None else None
-            how = (self.shares, self.shard, map_in_order, self.max_words, noted)
-            writers, sample = write(run.path, chunks, sources, matched.dropped, *how)
+            options = (self.shares, self.shard, map_in_order, self.max_words, noted)
+            writers, sample = write(run.path, chunks, sources, matched.dropped, *options)
         facts = report.facts(reading.work, chunks, sources, matched, writers)
         if sample is not None:
             facts["beyond"] = {"documents": sample.documents, "words": sample.words}
@@ -268,7 +268,7 @@ class Corpus:
 
 
 def _place(source: Source) -> object:
-    return next((place for name in ("path", "urls", "name") if (place := getattr(source, name, None))), "")
+    return next((location for name in ("path", "urls", "name") if (location := getattr(source, name, None))), "")
 
 
 def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str | None) -> list[str]:
@@ -281,22 +281,22 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
     recipe, title = run.load(Corpus, name, overrides)
     recipe.check_inputs()
     folder = run.place(recipe, title)
-    place = run.Run(folder)
+    location = run.Run(folder)
     with contextlib.ExitStack() as alone:
         alone.enter_context(run.locked(folder))
-        fits = run.fits(place, recipe)
+        fits = run.fits(location, recipe)
         if run.finished(folder, "corpus"):
             if not fits:
                 raise run.misfit(folder, recipe, name, overrides)
             return [f"{folder}: exists"]
         if not fits:
-            if place.status:
+            if location.status:
                 run.clear(folder)
-            place.begin(recipe, began=time.time())
+            location.begin(recipe, began=time.time())
         if part:
             alone.close()  # parts are read side by side
         with worker_pool(recipe._workers(), recipe.engine) as map_in_order:
-            reading = recipe.read(place, map_in_order, share)
+            reading = recipe.read(location, map_in_order, share)
             chunks = reading.chunks()
             if until == "match":
                 recipe.match(reading, chunks, map_in_order)

@@ -160,9 +160,9 @@ class PublishedRules:
             raise ValueError(f"sample: found {self.sample}, too few to set thresholds; wanted {FEWEST} or more")
         named = [("rules", rule, rule) for rule in self.rules]
         named += [("limits", f"{name}.{rule}", rule) for name, limits in self.limits.items() for rule in limits]
-        for place, written, rule in named:
+        for location, written, rule in named:
             if rule not in self.RULES:
-                raise ValueError(f"{place}: found {written}; wanted one of {', '.join(self.RULES)}")
+                raise ValueError(f"{location}: found {written}; wanted one of {', '.join(self.RULES)}")
 
     def measures(self, text: str, language: str) -> Iterator[tuple[str, float]]:
         """Yield rules and their values for a text, in order."""

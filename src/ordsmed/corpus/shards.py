@@ -153,9 +153,9 @@ def _write(
 ) -> None:
     waiting, size = [bytearray() for _ in shards], 0
     for corpus, number, sentences in _side_by_side(sources, splits, assignment):
-        place = int(assignment[corpus][number])
-        shard, text = shards[place], _lines(sentences).encode()
-        waiting[place] += b"\n" + text if shard.documents else text
+        location = int(assignment[corpus][number])
+        shard, text = shards[location], _lines(sentences).encode()
+        waiting[location] += b"\n" + text if shard.documents else text
         shard.documents += 1
         shard.sentences += len(sentences)
         size += len(text)

@@ -79,36 +79,36 @@ class Near:
         return float(ERRORS * (self.threshold * (1 - self.threshold) / self.permutations) ** 0.5)
 
 
-def signatures(texts: Sequence[str], how: Near) -> Array:
+def signatures(texts: Sequence[str], settings: Near) -> Array:
     """Return a row of `permutations` '<u4' for each text. It does not depend on the machine or on the other texts."""
-    least = np.full(len(texts) * how.permutations, EMPTY, "<u4")
-    bins = np.uint64(how.permutations)
-    for rows, hashes in _hashed(texts, how):
-        place = rows * how.permutations + ((hashes >> np.uint64(32)) * bins >> np.uint64(32)).view(np.int64)
-        np.minimum.at(least, place, hashes.astype("<u4"))
-    rows_of_bins = least.reshape(len(texts), how.permutations)
+    least = np.full(len(texts) * settings.permutations, EMPTY, "<u4")
+    bins = np.uint64(settings.permutations)
+    for rows, hashes in _hashed(texts, settings):
+        location = rows * settings.permutations + ((hashes >> np.uint64(32)) * bins >> np.uint64(32)).view(np.int64)
+        np.minimum.at(least, location, hashes.astype("<u4"))
+    rows_of_bins = least.reshape(len(texts), settings.permutations)
     for start in range(0, len(rows_of_bins), 8192):
         _fill(rows_of_bins[start : start + 8192])
     return rows_of_bins
 
 
-def jaccard(first: str, second: str, how: Near) -> float:
+def jaccard(first: str, second: str, settings: Near) -> float:
     """Return the exact similarity of two texts."""
-    return overlap(shingles(first, how), shingles(second, how))
+    return overlap(shingles(first, settings), shingles(second, settings))
 
 
-def _hashed(texts: Iterable[str], how: Near) -> Iterator[tuple[Array, Array]]:
+def _hashed(texts: Iterable[str], settings: Near) -> Iterator[tuple[Array, Array]]:
     """Yield the shingles of many texts in batches: the index of their text, and their hashes."""
     rows, pieces, length = list[int](), list[Array](), 0
-    for row, piece in _pieces(texts, how.shingle):
+    for row, piece in _pieces(texts, settings.shingle):
         rows.append(row)
         pieces.append(piece)
         length += len(piece)
         if length >= BATCH:
-            yield _hash(rows, pieces, how)
+            yield _hash(rows, pieces, settings)
             rows, pieces, length = [], [], 0
     if pieces:
-        yield _hash(rows, pieces, how)
+        yield _hash(rows, pieces, settings)
 
 
 def _pieces(texts: Iterable[str], shingle: int) -> Iterator[tuple[int, Array]]:
@@ -140,22 +140,22 @@ def _kinds() -> Array:
     return kinds
 
 
-def _hash(rows: list[int], pieces: list[Array], how: Near) -> tuple[Array, Array]:
+def _hash(rows: list[int], pieces: list[Array], settings: Near) -> tuple[Array, Array]:
     codes = np.concatenate(pieces).astype(np.uint64)
     lengths = np.array([len(piece) for piece in pieces])
     if (wide := codes >= WIDE).any():
         times = 1 + 2 * wide.astype(np.int64)
         lengths = np.add.reduceat(times, np.cumsum(lengths) - lengths)
         codes = np.repeat(codes, times)
-    count = len(codes) - how.shingle + 1
+    count = len(codes) - settings.shingle + 1
     hashes = codes[:count].copy()
-    for n in range(1, how.shingle):
+    for n in range(1, settings.shingle):
         hashes *= ODD
         hashes += codes[n : n + count]
     valid = np.ones(len(codes), bool)
-    valid[np.subtract.outer(np.cumsum(lengths), np.arange(1, how.shingle))] = False
+    valid[np.subtract.outer(np.cumsum(lengths), np.arange(1, settings.shingle))] = False
     valid = valid[:count]
-    return np.repeat(np.array(rows), lengths)[:count][valid], chance.mix(hashes[valid] + chance.bits(how.seed))
+    return np.repeat(np.array(rows), lengths)[:count][valid], chance.mix(hashes[valid] + chance.bits(settings.seed))
 
 
 def _fill(rows: Array) -> None:
@@ -178,8 +178,8 @@ def _orders(bins: int) -> Array:
     return np.argsort(drawn, axis=1, kind="stable")
 
 
-def shingles(text: str, how: Near) -> Array:
-    return np.unique(np.concatenate([hashes for _, hashes in _hashed([text], how)]))
+def shingles(text: str, settings: Near) -> Array:
+    return np.unique(np.concatenate([hashes for _, hashes in _hashed([text], settings)]))
 
 
 def overlap(first: Array, second: Array) -> float:

@@ -157,19 +157,19 @@ class PairComparison:
         self.unlike = list[int]()
 
     def __call__(self, worse: Array, better: Array, *, exactly: bool) -> tuple[Array, Array]:
-        how = self.work.how
+        options = self.work.how
         similarity = np.empty(len(worse), "<f4")
         for start in range(0, len(worse), PAIRS):
             block = slice(start, start + PAIRS)
             similarity[block] = self._estimate(worse[block], better[block])
         if not self.work.text:
-            return similarity >= how.threshold, similarity
-        close = np.abs(similarity - how.threshold) < how.doubt()
-        like = (similarity >= how.threshold) & ~close
+            return similarity >= options.threshold, similarity
+        close = np.abs(similarity - options.threshold) < options.doubt()
+        like = (similarity >= options.threshold) & ~close
         if exactly:
             at = np.flatnonzero(close & (self._tried(worse) < EXACT) & ~self._known_apart(worse, better))
             similarity[at] = self._exact(worse[at], better[at])
-            like[at] = similarity[at] >= how.threshold
+            like[at] = similarity[at] >= options.threshold
             self.unlike += _joined(worse[at], better[at])[~like[at]].tolist()
         return like, similarity
 

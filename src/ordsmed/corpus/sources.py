@@ -111,14 +111,14 @@ def is_refined(settings: Source) -> bool:
 
 
 @contextlib.contextmanager
-def naming(place: str) -> Iterator[None]:
+def naming(location: str) -> Iterator[None]:
     """Turn exceptions of user code into a DataError that names the place."""
     try:
         yield
     except (OrdsmedError, OSError, MemoryError):
         raise
     except Exception as error:
-        raise DataError(place, f"{type(error).__name__}: {error}", "", "fix the source or step") from error
+        raise DataError(location, f"{type(error).__name__}: {error}", "", "fix the source or step") from error
 
 
 def _checked(document: object) -> Document:

@@ -100,8 +100,8 @@ def _changed_sizes(stem: str, rows: np.ndarray, numbers: np.ndarray, name: str) 
     at = read_index(stem)["at"][rows].tolist()
     with Path(f"{stem}.jsonl").open("rb") as file:
         sizes = []
-        for place, number in zip(at, numbers.tolist(), strict=True):
-            file.seek(place)
+        for location, number in zip(at, numbers.tolist(), strict=True):
+            file.seek(location)
             sizes.append(len(_with(file.readline(), name, number)))
         return sizes
 
@@ -143,9 +143,9 @@ def _sampled(
             sides.append(side)
     all_rows, side = np.concatenate(drawn), np.concatenate(sides)
     order = np.lexsort((all_rows["at"], all_rows["chunk"]))
-    place = _keys(all_rows["chunk"][order], all_rows["at"][order])
+    location = _keys(all_rows["chunk"][order], all_rows["at"][order])
     wanted = _keys(numbers[sample.chunk], sample.at)
-    at = order[np.searchsorted(place, wanted)]
+    at = order[np.searchsorted(location, wanted)]
     yield all_rows[at], sample.side
 
 

@@ -104,12 +104,14 @@ class Encoding:
         corpus, tokenizer = _corpus(self.corpus), read_tokenizer(self.tokenizer, self.corpus)
         tokenizer.save(run.path / "tokenizer")
         facts = tokenizer.facts
-        how = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
+        options = How(run.path / "tokenizer", tokenizer.fingerprint, self.sentences)
         with _lexicon(run.path, tokenizer) as lexicon:
             kept = KeptEncoding(run.path, f"{VERSION} {fingerprint(self)}", lexicon)
             for split in SPLITS:
                 if paths := parts(corpus, split):
-                    facts[split] = kept.splits.get(split) or self._split(paths, run.path / split, tokenizer, how, kept)
+                    facts[split] = kept.splits.get(split) or self._split(
+                        paths, run.path / split, tokenizer, options, kept
+                    )
                     kept.done(split, facts[split])
                     say(_describe(split, facts[split]))
                     self._check_unknown(paths, split, tokenizer, facts[split])
@@ -155,7 +157,7 @@ class Encoding:
             (run.path / name).unlink(missing_ok=True)
 
     def _split(
-        self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, how: How, kept: KeptEncoding
+        self, paths: list[Path], prefix: Path, tokenizer: Tokenizer, options: How, kept: KeptEncoding
     ) -> dict[str, Any]:
         size, lexicon = sum(path.stat().st_size for path in paths), kept.lexicon
         processes = min(self.processes or cores(), max(1, size // SHARE) if not self.processes else size)
@@ -167,7 +169,7 @@ class Encoding:
             total, at = kept.since(store), LinePosition.of(store.note.get("at", {}))
             passed = sum(path.stat().st_size for path in paths[: _index(paths, at)]) + at.byte
             with Progress(prefix.name, size / 1e6, "MB", done=passed / 1e6) as shown:
-                for encoded in map_in_order(_encode, ((how, block) for block in _blocks(paths, at))):
+                for encoded in map_in_order(_encode, ((options, block) for block in _blocks(paths, at))):
                     ids = lexicon.number(encoded.ids, encoded.strangers) if lexicon else encoded.ids
                     store.extend(ids, encoded.lengths, encoded.sequences, encoded.words)
                     total += encoded.text
@@ -354,8 +356,8 @@ def _encoder(folder: Path, fingerprint: str, sentences: bool) -> LineEncoder:
     return LineEncoder(Tokenizer.load(folder), sentences)
 
 
-def _encode(how: How, block: PartLines) -> EncodedLines:
-    return _encoder(how.tokenizer, how.fingerprint, how.sentences)(block)
+def _encode(options: How, block: PartLines) -> EncodedLines:
+    return _encoder(options.tokenizer, options.fingerprint, options.sentences)(block)
 
 
 def _index(paths: list[Path], at: LinePosition) -> int:

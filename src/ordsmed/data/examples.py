@@ -60,6 +60,6 @@ def longest_first(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
 def _never_empty(text: Text, empty: NDArray[np.bool_], tokenizer: Tokenizer) -> Text:
     """Replace an empty text by one token if there are no special tokens, because a head needs a state."""
     token = next((n for n in (tokenizer.end, tokenizer.stop, tokenizer.unknown, tokenizer.pad) if n is not None), 0)
-    place = len(text.ids)
-    first, last = np.where(empty, place, text.first), np.where(empty, place + 1, text.last)
+    location = len(text.ids)
+    first, last = np.where(empty, location, text.first), np.where(empty, location + 1, text.last)
     return Text(np.append(text.ids, token), first, last)

@@ -122,18 +122,18 @@ class Packing:
         rows = int(row.max()) + 1
         inside = run(sizes)
         example = np.repeat(np.arange(len(chosen)), sizes)
-        place = (row * length + column)[example] + inside
+        location = (row * length + column)[example] + inside
         source = features.starts[chosen][example] + inside
 
         def laid(values: NDArray[Any] | None, fill: int, dtype: type[np.generic]) -> NDArray[Any]:
             filled = np.full(rows * length, fill, dtype)
             if values is not None:
-                filled[place] = values[source]
+                filled[location] = values[source]
             return filled.reshape(rows, length)
 
         documents, positions = np.zeros(rows * length, np.int32), np.zeros(rows * length, np.int64)
-        documents[place] = _order_in_row(row, column)[example]
-        positions[place] = inside
+        documents[location] = _order_in_row(row, column)[example]
+        positions[location] = inside
         marks = laid(features.marks, NOT_ASKED, np.int64)
         tokens = laid(features.ids, self.pad, np.int64)
         return batch_of(
@@ -243,7 +243,7 @@ def _listed(features: Features, tokens: Ints) -> dict[str, NDArray[Any]]:
         return {}
     different = np.union1d(tokens, [0, 1])
     begin, end = features.words[different], features.words[different + 1]
-    place = np.repeat(begin, end - begin) + run(end - begin)
+    location = np.repeat(begin, end - begin) + run(end - begin)
     tokens[:] = np.searchsorted(different, tokens)
     starts = np.concatenate([[0], np.cumsum(end - begin)])
-    return {"characters": np.ascontiguousarray(features.characters[place]), "words": starts}
+    return {"characters": np.ascontiguousarray(features.characters[location]), "words": starts}

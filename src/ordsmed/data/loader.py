@@ -93,11 +93,11 @@ def load(
     if workers == 0:
         ready = (micro[i] for i in range(len(micro)))
     else:
-        how: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
+        options: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
         # these processes ignore a stop signal to the process group and keep preparing batches
         forked = multiprocessing.get_start_method() == "fork"
         with _all_or_none(), started_deaf(forked=forked), _garbage_kept():
-            ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **how))
+            ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **options))
     for step in range(first, steps):
         batches: list[Batch] = []
         while len(batches) < share.accumulation_at(step) and not (batches and stop()):

@@ -38,7 +38,7 @@ class Mix:
         if self.unimax is not None and not 0 < self.unimax < math.inf:
             raise ValueError(f"unimax: found {self.unimax:g}; wanted passes, above 0")
 
-    def shares(self, counts: Sequence[float], budget: float, place: str = "mix") -> list[float]:
+    def shares(self, counts: Sequence[float], budget: float, location: str = "mix") -> list[float]:
         """Return each store's share of `budget` tokens; `counts`: tokens of each store."""
         if self.temperature is not None:
             powers = [count**self.temperature for count in counts]
@@ -49,7 +49,7 @@ class Mix:
         if most < budget:
             problem = f"found {self.unimax:g}, which gives {large(most)} tokens for a phase of {large(budget)}"
             least = math.ceil(10 * budget / math.fsum(counts)) / 10
-            raise RecipeError(f"{place}.unimax", problem, f"{least:g} or more, or fewer steps")
+            raise RecipeError(f"{location}.unimax", problem, f"{least:g} or more, or fewer steps")
         drawn, left = [0.0] * len(counts), budget
         for rank, number in enumerate(sorted(range(len(counts)), key=lambda number: counts[number])):
             drawn[number] = min(left / (len(counts) - rank), self.unimax * counts[number])

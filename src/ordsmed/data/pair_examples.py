@@ -145,10 +145,10 @@ class PairExamples:
         return np.where(chance.unit(key, SHORT, counter) < self.short, drawn, most)
 
     def _next(self, sentences: BlockSentences, key: int) -> Pairs:
-        starts, place = sentences.starts, np.arange(len(sentences.document))
+        starts, position = sentences.starts, np.arange(len(sentences.document))
         end = sentences.reach(self._aims(sentences.document, 2, self.length - SPECIAL, key))
-        middle = place + 1 + _draw(key, SPLIT, starts[:-1], np.maximum(end - place - 1, 1))
-        elsewhere = (end - place == 1) | (chance.unit(key, COIN, starts[:-1]) < 0.5)
+        middle = position + 1 + _draw(key, SPLIT, starts[:-1], np.maximum(end - position - 1, 1))
+        elsewhere = (end - position == 1) | (chance.unit(key, COIN, starts[:-1]) < 0.5)
         at = follow(np.where(elsewhere, middle, end))
         begin, stop = np.stack([starts[at], starts[middle[at]]], 1), np.stack([starts[middle[at]], starts[end[at]]], 1)
         return Pairs(begin, stop, elsewhere[at].astype(np.int64))
@@ -187,10 +187,10 @@ class PairExamples:
         return drawn
 
     def _order(self, sentences: BlockSentences, key: int) -> Pairs:
-        starts, place = sentences.starts, np.arange(len(sentences.document))
+        starts, position = sentences.starts, np.arange(len(sentences.document))
         aim = self._aims(sentences.document, 2, self.length - SPECIAL, key)
-        end = np.maximum(sentences.reach(aim), np.minimum(place + 2, sentences.last))
-        begin = np.where(end - place == 1, np.maximum(place - 1, sentences.first), place)
+        end = np.maximum(sentences.reach(aim), np.minimum(position + 2, sentences.last))
+        begin = np.where(end - position == 1, np.maximum(position - 1, sentences.first), position)
         at = follow(end)
         at = at[end[at] - begin[at] > 1]
         begin, end = begin[at], end[at]
@@ -238,10 +238,10 @@ class Ahead:
 
 def follow(after: Ints) -> Ints:
     """Return the first sentences of consecutive chunks, where `after` gives each chunk's successor."""
-    successors, place, visited = after.tolist(), 0, []
-    while place < len(successors):
-        visited.append(place)
-        place = successors[place]
+    successors, location, visited = after.tolist(), 0, []
+    while location < len(successors):
+        visited.append(location)
+        location = successors[location]
     return np.asarray(visited, np.int64)
 
 

@@ -103,8 +103,8 @@ class PairRows:
                 Span(int(n), source, int(d), int(a), int(b))
                 for n, d, a, b in zip(rows, document, p.start[first], ends, strict=True)
             ]
-        place = {int(number): index for index, number in enumerate(numbers)}
-        return sorted(spans, key=lambda span: place[span.number])
+        position = {int(number): index for index, number in enumerate(numbers)}
+        return sorted(spans, key=lambda span: position[span.number])
 
     def ranges(self, numbers: Ints) -> list[tuple[int, Ints, Ints]]:
         pieces = ((k, self._pieces(k, pairs, numbers[at])) for k, at, pairs in self._examples(numbers))

@@ -92,7 +92,7 @@ class TextReader:
         else:
             ids = _ints(itertools.chain.from_iterable(encoding.ids for encoding in encoded), sum(sizes))
             self._note_unknown(texts, ids, np.cumsum(sizes))
-        return sizes, ids, [end for encoding in encoded for place in encoding.offsets for end in place]
+        return sizes, ids, [end for encoding in encoded for location in encoding.offsets for end in location]
 
     def _note_unknown(self, texts: Sequence[str], ids: Ints, ends: Ints) -> None:
         before = self.unknown.unknown

@@ -123,20 +123,20 @@ def assemble(source: NDArray[np.integer] | SeveralTokens, pieces: DocumentPieces
     inside = begun - begun[first][pieces.row]  # offset of each part in its row
     piece = np.repeat(np.arange(len(sizes)), sizes)
     within = run(sizes)
-    place = pieces.row[piece] * frame.length + inside[piece] + within
+    location = pieces.row[piece] * frame.length + inside[piece] + within
     lead = int(frame.before is not None)
     body = (within >= lead) & (within < lead + lengths[piece])
     tokens = np.full(rows * frame.length, frame.pad, np.int64)
     documents, positions = np.zeros(len(tokens), np.int32), np.zeros(len(tokens), np.int64)
     inner = np.zeros(len(tokens), np.bool_)
-    tokens[place[body]] = source[(pieces.start[piece] + within - lead)[body]]
+    tokens[location[body]] = source[(pieces.start[piece] + within - lead)[body]]
     if frame.before is not None:
-        tokens[place[within == 0]] = frame.before
+        tokens[location[within == 0]] = frame.before
     if frame.after is not None:
-        tokens[place[within == sizes[piece] - 1]] = frame.after
-    documents[place] = (np.arange(len(sizes)) - first[pieces.row] + 1)[piece]
-    positions[place] = within
-    inner[place[body]] = True
+        tokens[location[within == sizes[piece] - 1]] = frame.after
+    documents[location] = (np.arange(len(sizes)) - first[pieces.row] + 1)[piece]
+    positions[location] = within
+    inner[location[body]] = True
     shape = (rows, frame.length)
     return Assembled(tokens.reshape(shape), documents.reshape(shape), positions.reshape(shape), inner.reshape(shape))
 
@@ -206,8 +206,8 @@ class PackedRows:
     ) -> PackedRows:
         """Build rows of several documents, or of one; split documents anywhere, or at the ends of sentences."""
         room, joint = frame.length - frame.joint, frame.joint
-        how: dict[str, Any] = {"room": room, "joint": joint, "pack": pack, "sentences": sentences}
-        return PackedRows(sources, weights, frame, lambda s: windows(s.document_starts, s.starts, **how), *key)
+        options: dict[str, Any] = {"room": room, "joint": joint, "pack": pack, "sentences": sentences}
+        return PackedRows(sources, weights, frame, lambda s: windows(s.document_starts, s.starts, **options), *key)
 
     def __len__(self) -> int:
         return len(self.blend)
@@ -268,9 +268,9 @@ class Stream:
         """Return document and offset of every token of the rows, [B, T + 1]; offset 0 is the end token before it."""
         starts, steps = self.document_starts, np.arange(self.length + 1)
         if self.first_rows is None:
-            place = rows[:, None] * self.length + steps
-            document = document_at(starts, place, 1, len(starts))
-            return document, place - starts[document] - document
+            location = rows[:, None] * self.length + steps
+            document = document_at(starts, location, 1, len(starts))
+            return document, location - starts[document] - document
         document = np.searchsorted(self.first_rows, rows, "right") - 1
         offset = (rows - self.first_rows[document])[:, None] * self.length + steps
         document = np.broadcast_to(document[:, None], offset.shape)
@@ -286,9 +286,9 @@ class Stream:
         """Return the first text token that each row predicts."""
         starts = self.document_starts
         if self.first_rows is None:
-            place = rows * self.length + 1
-            document = document_at(starts, place, 1, len(starts))
-            offset = np.maximum(place - starts[document] - document - 1, 0)
+            location = rows * self.length + 1
+            document = document_at(starts, location, 1, len(starts))
+            offset = np.maximum(location - starts[document] - document - 1, 0)
             return np.minimum(starts[document] + offset, starts[-1])
         document = np.searchsorted(self.first_rows, rows, "right") - 1
         document = np.minimum(document, len(starts) - 2)

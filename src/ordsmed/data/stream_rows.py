@@ -74,26 +74,26 @@ class StreamOrder:
             )  # the input has a special word only at the start of a sentence
         return np.concatenate(read), np.concatenate(targets)
 
-    def sentences(self, epoch: int, place: int, count: int) -> list[int]:
+    def sentences(self, epoch: int, position: int, count: int) -> list[int]:
         numbers = []
-        for block, inside, size in self._stretch(epoch, place, count):
+        for block, inside, size in self._stretch(epoch, position, count):
             chosen = self._shuffled(epoch, block)
             ends = np.cumsum(self.source.starts[chosen + 1] - self.source.starts[chosen] + 1)
             a, b = np.searchsorted(ends, [inside, inside + size - 1], "right")
             numbers += chosen[a : b + 1].tolist()
         return numbers
 
-    def _stretch(self, epoch: int, place: int, count: int) -> Iterator[tuple[int, int, int]]:
+    def _stretch(self, epoch: int, position: int, count: int) -> Iterator[tuple[int, int, int]]:
         if self._order is None or self._order[0] != epoch:
             order = permute(np.arange(len(self.sizes)), len(self.sizes), chance.key("blocks", *self.key, epoch))
             self._order = (epoch, order, np.cumsum(self.sizes[order]))
         _, order, ends = self._order
-        index = int(np.searchsorted(ends, place, "right"))
+        index = int(np.searchsorted(ends, position, "right"))
         while count and index < len(order):
-            size = min(count, int(ends[index]) - place)
+            size = min(count, int(ends[index]) - position)
             block = int(order[index])
-            yield block, place - int(ends[index] - self.sizes[block]), size
-            place, count, index = place + size, count - size, index + 1
+            yield block, position - int(ends[index] - self.sizes[block]), size
+            position, count, index = position + size, count - size, index + 1
 
     def _shuffled(self, epoch: int, block: int) -> Ints:
         first, last = self.firsts[block : block + 2].tolist()

@@ -50,7 +50,7 @@ class UnknownTokens:
     def share(self) -> float:
         return self.unknown / max(self.tokens, 1)
 
-    def check(self, place: object, most: float, key: str = "max_unknown=") -> None:
+    def check(self, location: object, most: float, key: str = "max_unknown=") -> None:
         """Report many unknown tokens, or raise an error above `most`; `key`: the setting or flag that allows more."""
         if self.share <= TOLD:
             return
@@ -58,8 +58,8 @@ class UnknownTokens:
         problem = f"{self.share:.1%} of its tokens are unknown to the tokenizer{listed}"
         if self.share > most:
             allow = f"`{key}{min(1.0, np.ceil(self.share * 100) / 100):g}` allows it"
-            raise DataError(place, problem, f"at most {most:.0%}", f"{FOREIGN}; {allow}")
-        say(f"{place}: {problem}; a tokenizer that was learned from such texts knows more")
+            raise DataError(location, problem, f"at most {most:.0%}", f"{FOREIGN}; {allow}")
+        say(f"{location}: {problem}; a tokenizer that was learned from such texts knows more")
 
 
 def is_limited(tokenizer: Tokenizer) -> bool:

@@ -48,11 +48,11 @@ class Packed:
     def spans(self, rows: Ints) -> tuple[Ints, Ints]:
         return self._token(rows * self.room), self._token((rows + 1) * self.room)
 
-    def _token(self, place: Ints) -> Ints:
+    def _token(self, position: Ints) -> Ints:
         """Return the token at or after each position of the stream, in which `joint` positions separate documents."""
         starts = self.document_starts
-        document = document_at(starts, place, self.joint, len(starts) - 1)
-        return np.minimum(place - self.joint * document, starts[document + 1])
+        document = document_at(starts, position, self.joint, len(starts) - 1)
+        return np.minimum(position - self.joint * document, starts[document + 1])
 
 
 @dataclass(frozen=True)
@@ -195,12 +195,12 @@ def run(counts: Ints) -> Ints:
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def document_at(starts: Ints, place: Ints, joint: int, documents: int) -> Ints:
+def document_at(starts: Ints, position: Ints, joint: int, documents: int) -> Ints:
     """Return the last document whose joined position, starts[d] + joint * d, is at or before each position."""
-    low, high = np.zeros_like(place), np.full_like(place, documents - 1)
+    low, high = np.zeros_like(position), np.full_like(position, documents - 1)
     while (low < high).any():  # bisection, because an array of joined starts would take 8 bytes per document
         middle = (low + high + 1) // 2
-        before = starts[middle] + joint * middle <= place
+        before = starts[middle] + joint * middle <= position
         low, high = np.where(before, middle, low), np.where(before, high, middle - 1)
     return low
 

@@ -79,9 +79,9 @@ class Words:
         lengths = self.lengths[numbers]
         ends = np.cumsum(lengths)
         total = int(ends[-1]) if len(ends) else 0
-        place = np.repeat(self.starts[numbers] - ends + lengths, lengths) + np.arange(total)
+        position = np.repeat(self.starts[numbers] - ends + lengths, lengths) + np.arange(total)
         borders = np.concatenate([[0], ends])[np.concatenate([[0], np.cumsum(sizes)])]
-        return self.ids[place], np.diff(borders)
+        return self.ids[position], np.diff(borders)
 
 
 class WholeWords(Words):

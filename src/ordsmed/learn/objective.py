@@ -295,10 +295,10 @@ class OneTerm(Objective):
             teaching = self._teaching[0]._loss_inputs(batch)
         return taught_loss(self.teacher, inputs, teaching)
 
-    def learn_from(self, networks: Objective, place: str) -> None:
+    def learn_from(self, networks: Objective, location: str) -> None:
         """Freeze the networks of a teacher and learn from them; raise an error if their objective is another."""
         if not isinstance(networks, OneTerm) or networks.term != self.term:
-            raise RecipeError(place, f"found a model of {type(networks).__name__}", f"one of {self.term}")
+            raise RecipeError(location, f"found a model of {type(networks).__name__}", f"one of {self.term}")
         self._teaching = (networks.requires_grad_(False).eval(),)
 
     def scored(self, length: int) -> int:
@@ -340,18 +340,18 @@ def fresh(objective: ObjectiveSettings, model: ModelSettings, tokenizer: Tokeniz
 
 def built(settings: Buildable[O], model: ModelSettings, tokenizer: Tokenizer) -> O:
     """Return the networks of an objective or task; raise an error if the class is incomplete."""
-    objective, place = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
+    objective, location = settings.build(model, tokenizer), f"`{kind_of(settings)}`"
     if not isinstance(objective, Objective):
         problem = f"build() gives {with_article(type(objective).__name__)}"
-        raise RecipeError(place, problem, "an ordsmed.learn.objective.Objective", page("objectives"))
+        raise RecipeError(location, problem, "an ordsmed.learn.objective.Objective", page("objectives"))
     kind = type(objective).__name__
-    check_finished("objectives", type(objective), kind, place)
+    check_finished("objectives", type(objective), kind, location)
     for old, now in RENAMED.items():
         if hasattr(objective, old):  # a user's class: the old method would never be called
-            raise RecipeError(place, f"{kind} has `{old}`", f"`{now}`, as it is called now", page("objectives"))
+            raise RecipeError(location, f"{kind} has `{old}`", f"`{now}`, as it is called now", page("objectives"))
     for name in ("model", "model_settings", "weights"):
         if getattr(objective, name, None) in (None, {}):
-            raise RecipeError(place, f"{kind} has no `self.{name}`", "it, set in __init__", page("objectives"))
+            raise RecipeError(location, f"{kind} has no `self.{name}`", "it, set in __init__", page("objectives"))
     for part in map(type, objective.children()):
         check_finished("models", part, part.__name__, f"`{part.__module__}`")
     number_layers(objective)

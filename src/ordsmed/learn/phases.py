@@ -195,7 +195,7 @@ class Phase:
         return any(re.search(pattern, name) for pattern in self.freeze)
 
 
-def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
+def changed(usual: S, table: Mapping[str, Any], location: str, menu: str) -> S:
     """Return settings with the values that a phase changes; raise an error for a setting that no phase may change.
 
     A choice lists the settings that a phase may change in `CHANGES`; dropout of networks may always change. `menu` is
@@ -203,7 +203,7 @@ def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
     """
     if not table:
         return usual
-    table = settings.with_present_names(type(usual), table, place)
+    table = settings.with_present_names(type(usual), table, location)
     names = [f.name for f in fields(usual)]  # type: ignore[arg-type]
     free = [n for n in names if n in getattr(usual, "CHANGES", ()) or (menu == "models" and n.endswith("dropout"))]
     for key in table:
@@ -211,13 +211,13 @@ def changed(usual: S, table: Mapping[str, Any], place: str, menu: str) -> S:
             called = kind_of(usual) if is_choice(usual) else type(usual).__name__
             problem = f"{called} has no such setting" if key not in names else f"{called} cannot change it on the way"
             wanted = f"one that a phase may change: {', '.join(free)}" if free else "none: it names no CHANGES"
-            raise RecipeError(f"{place}.{key}", problem, wanted, "" if key in names else of_others(menu, key))
+            raise RecipeError(f"{location}.{key}", problem, wanted, "" if key in names else of_others(menu, key))
     whole = {name: value for name, value in settings.plain(usual).items() if name != "kind"}
     try:
-        return settings.decode(type(usual), {**whole, **table}, place)
+        return settings.decode(type(usual), {**whole, **table}, location)
     except RecipeError as error:  # decode() writes a key of a file after a colon
-        key = error.place.removeprefix(f"{place}: ")
-        raise RecipeError(f"{place}.{key}", error.found, error.wanted, error.remedy) from None
+        key = error.place.removeprefix(f"{location}: ")
+        raise RecipeError(f"{location}.{key}", error.found, error.wanted, error.remedy) from None
 
 
 def epoch_length(rule: EpochSteps, batch: int, examples: int, records: int) -> float:

@@ -254,16 +254,18 @@ class Files:
         """Return mean losses that need the answers of all examples; losses of batches are already known."""
         return {}
 
-    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+    def example_file(self, location: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
         """Return examples given as columns in the form of a file: its ending, its text, and settings to read it.
 
-        `place` names the examples in error messages.
+        `location` names the examples in error messages.
         """
         rows = zip(*columns.values(), strict=True)
         try:
             lines = [json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows]
         except TypeError as error:
-            raise RecipeError(place, f"a value that is no text and no number ({error})", "texts and numbers") from None
+            raise RecipeError(
+                location, f"a value that is no text and no number ({error})", "texts and numbers"
+            ) from None
         return "jsonl", "\n".join(lines) + "\n", {}
 
     def count_scored(self, records: Sized) -> int:
@@ -303,7 +305,7 @@ class TypedTask(Protocol[R, P]):
     def losses(self, features: Features, answers: Arrays) -> dict[str, float]:
         """Return mean losses that need the answers of all examples; by default none. See `Files`."""
 
-    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+    def example_file(self, location: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
         """Return examples given as columns in the form of a file; see `Files`."""
 
     def count_scored(self, records: R) -> int:

@@ -46,7 +46,7 @@ class Teacher:
             raise ValueError(f"top: found {self.top}; wanted 2 or more words, or 0 for all")
 
 
-def taught_loss(how: Teacher, student: tuple[Any, ...], teaching: tuple[Any, ...]) -> Tensor:
+def taught_loss(settings: Teacher, student: tuple[Any, ...], teaching: tuple[Any, ...]) -> Tensor:
     """Return the summed loss, from the arguments of `nn.loss.token_loss` of the student and of the teacher.
 
     Large tensors of scores are recomputed in the backward pass.
@@ -62,13 +62,13 @@ def taught_loss(how: Teacher, student: tuple[Any, ...], teaching: tuple[Any, ...
     sums = torch.zeros((), device=at.device)
     chunks = max(1, -(-len(at) * vocabulary // CHUNK_SCORES))
     for piece in zip(*(tensor.tensor_split(chunks) for tensor in rows), strict=True):
-        inputs = (how, vocabulary, (table, bias), teaching[1:3], *piece)
+        inputs = (settings, vocabulary, (table, bias), teaching[1:3], *piece)
         sums = sums + (_summed(*inputs) if chunks == 1 else checkpoint(_summed, *inputs, use_reentrant=False))
     return sums
 
 
 def _summed(
-    how: Teacher,
+    settings: Teacher,
     vocabulary: int,
     layer: Layer,
     teaching_layer: Layer,
@@ -79,13 +79,13 @@ def _summed(
 ) -> Tensor:
     scores = F.linear(states, *layer)[:, :vocabulary].float()
     with torch.no_grad():
-        best = F.linear(teaching_states, *teaching_layer)[:, :vocabulary].float() / how.temperature
+        best = F.linear(teaching_states, *teaching_layer)[:, :vocabulary].float() / settings.temperature
         words = None
-        if 0 < how.top < vocabulary:
-            best, words = best.topk(how.top)
+        if 0 < settings.top < vocabulary:
+            best, words = best.topk(settings.top)
         wanted = best.log_softmax(1)
-    logs = (scores / how.temperature).log_softmax(1)
+    logs = (scores / settings.temperature).log_softmax(1)
     logs = logs if words is None else logs.gather(1, words)
-    distance = (wanted.exp() * (wanted - logs)).sum(1) * how.temperature**2
+    distance = (wanted.exp() * (wanted - logs)).sum(1) * settings.temperature**2
     losses = F.cross_entropy(scores, targets, reduction="none")
-    return (weights * ((1 - how.share) * losses + how.share * distance)).sum()
+    return (weights * ((1 - settings.share) * losses + settings.share * distance)).sum()

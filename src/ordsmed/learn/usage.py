@@ -33,10 +33,10 @@ class Usage:
         Args:
             examples: text in the code -> its replacement.
         """
-        how = self.how
+        options = self.how
         for text, example in examples.items():
-            how = how.replace(_inside(text), _inside(example))
-        return replace(self, how=how)
+            options = options.replace(_inside(text), _inside(example))
+        return replace(self, how=options)
 
 
 def _inside(text: str) -> str:

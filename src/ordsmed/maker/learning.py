@@ -112,9 +112,9 @@ def _unlike(request: MakeRequest, model: Trained) -> Iterator[str]:
     """Yield notes on purposes of the request that the initial model does not support."""
     can, about = OpenModel(model).can, f"the {model.kind} of {request.start}"
     if request.purpose in ("write", "both") and not model.continues:
-        how = "writes by filling masks" if "generate" in can else "writes no texts"
+        options = "writes by filling masks" if "generate" in can else "writes no texts"
         remedy = "leave --from out, or name a model that writes from left to right, as a GPT-2"
-        yield f"{about} reads the words on both sides: it is trained to fill gaps and {how}; to write well {remedy}"
+        yield f"{about} reads the words on both sides: it is trained to fill gaps and {options}; to write well {remedy}"
     if request.purpose in ("fill", "both") and "fill" not in can:
         yield f"{about} fills no gaps: it is trained on as what it is; to fill gaps leave --from out"
 

@@ -103,24 +103,26 @@ def perform(request: MakeRequest, *, anew: bool = False, began: float | None = N
     folder = Path(request.out)
     run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
-        place = Run(folder)
-        _check(place, request, anew=anew)
-        longer = not anew and more_hours.is_longer(place, request)
-        if place.status and not anew:
-            if place.status["state"] == "done" and not longer:
-                say(f"{folder}: is finished, with --hours {place.status['request']['hours']:g}; more hours continue it")
+        location = Run(folder)
+        _check(location, request, anew=anew)
+        longer = not anew and more_hours.is_longer(location, request)
+        if location.status and not anew:
+            if location.status["state"] == "done" and not longer:
+                say(
+                    f"{folder}: is finished, with --hours {location.status['request']['hours']:g}; more hours continue it"
+                )
                 return MadeModel(folder)
         elif anew and folder.is_dir():
             files.set_aside(folder)
-        with timed(place, began) as clock:
+        with timed(location, began) as clock:
             if longer:
-                _extend(request, place, clock)
-            if not place.status.get("planned"):
+                _extend(request, location, clock)
+            if not location.status.get("planned"):
                 say(f"looking at {' '.join(request.texts)}")
                 plan = planning.plan(request)
                 with files.survive_disk(folder):
                     folder.mkdir(parents=True, exist_ok=True)
-                place.set(
+                location.set(
                     verb=VERB, state="running", request=asdict(request), stood_in=str(Path.cwd()), folder=str(folder)
                 )
                 for line in ["plan:", *plan.lines()]:
@@ -128,64 +130,67 @@ def perform(request: MakeRequest, *, anew: bool = False, began: float | None = N
                 paths = write(plan.recipes, folder)
                 say(f"{' '.join(path.name for path in paths)} in {folder}: the plan as recipes, to look at or change")
                 written = {path.stem: files.checksum(path) for path in paths}
-                place.set(planned={"seconds": plan.seconds, "lines": plan.lines()}, written=written)
-            _perform(request, place, clock)
+                location.set(planned={"seconds": plan.seconds, "lines": plan.lines()}, written=written)
+            _perform(request, location, clock)
     return MadeModel(folder)
 
 
 def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan | LongerPlan | RestartedPlan:
     """Return the plan alone; nothing is written, and the same requests are refused."""
-    place = Run(Path(request.out))
-    _check(place, request, anew=anew)
-    if not anew and more_hours.is_longer(place, request):
-        return more_hours.plan_more(request, place, Clock(place).used)
+    path = Run(Path(request.out))
+    _check(path, request, anew=anew)
+    if not anew and more_hours.is_longer(path, request):
+        return more_hours.plan_more(request, path, Clock(path).used)
     return planning.plan(request)
 
 
-def _extend(request: MakeRequest, place: Run, clock: Clock) -> None:
-    plan = more_hours.plan_more(request, place, clock.used)
+def _extend(request: MakeRequest, location: Run, clock: Clock) -> None:
+    plan = more_hours.plan_more(request, location, clock.used)
     for line in ["plan:", *plan.lines()]:
         say(line)
-    plan.write(place)
+    plan.write(location)
     planned = {"seconds": request.hours * 3600, "lines": plan.lines()}
-    place.set(state="running", request=asdict(request), planned=planned)
+    location.set(state="running", request=asdict(request), planned=planned)
 
 
-def _check(place: Run, request: MakeRequest, *, anew: bool) -> None:
+def _check(location: Run, request: MakeRequest, *, anew: bool) -> None:
     """Raise for a folder of something else, even with `anew`, and for another request in a folder of `make`."""
-    place.check_place()
-    if not place.status:
+    location.check_place()
+    if not location.status:
         return
-    if place.status.get("verb") != VERB:
+    if location.status.get("verb") != VERB:
         raise RecipeError(
-            place.path, f"is a folder of `{place.status.get('verb')}`", "a new or empty folder", "name another OUT"
+            location.path,
+            f"is a folder of `{location.status.get('verb')}`",
+            "a new or empty folder",
+            "name another OUT",
         )
     if anew:
         return
     usual = {field.name: field.default for field in fields(MakeRequest)}  # for folders from before a field was added
-    before = usual | place.status["request"]
+    before = usual | location.status["request"]
     now = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()}
-    fewer = now["hours"] < before["hours"] and place.status["state"] != "done"
+    fewer = now["hours"] < before["hours"] and location.status["state"] != "done"
     may_change = ("devices", "site", *(() if fewer else ("hours",)))
     if changed := [key for key in now if key not in may_change and before.get(key) != now[key]]:
         names = {"purpose": "--for", "kind": "--kind", "start": "--from", "hours": "--hours", "texts": "TEXTS"}
         key = changed[0]
         if key in ("title", "language", "licence"):
-            words = ("export", place.path / "model", place.path / "hugging-face", f"--{key}", now[key], "--anew")
+            words = ("export", location.path / "model", location.path / "hugging-face", f"--{key}", now[key], "--anew")
             remedy = f"once it is made, `{command(*words)}` writes the card again"
-            raise RecipeError(f"--{key}", f"{place.path} was begun with another one", "the same command", remedy)
+            raise RecipeError(f"--{key}", f"{location.path} was begun with another one", "the same command", remedy)
         problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
         again = "the same or more hours continue it, or name another OUT"
         remedy = again if key == "hours" else "name another OUT, or add --anew: it moves this folder aside"
-        raise RecipeError(place.path, problem, "", remedy)
+        raise RecipeError(location.path, problem, "", remedy)
 
 
 def _in_words(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
-    folder, seconds = place.path, request.hours * 3600
+def _perform(request: MakeRequest, location: Run, clock: Clock) -> None:
+    folder, seconds = location.path, request.hours * 3600
     stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
     for name, recipe in stages:
         if (folder / f"{name}.toml").exists():
@@ -208,16 +213,16 @@ def _perform(request: MakeRequest, place: Run, clock: Clock) -> None:
     if request.purpose == SEARCH:
         clock.stage("pairs")
         search.write_training_pairs(folder)
-        more_hours.set_aside(place, more_hours.LEARNED_FROM_PAIRS)
+        more_hours.set_aside(location, more_hours.LEARNED_FROM_PAIRS)
         search.train(folder, clock, seconds, request.devices)
     clock.stage("what came of it")
     if request.purpose == SEARCH:
-        more_hours.set_aside(place, more_hours.BUILT)
+        more_hours.set_aside(location, more_hours.BUILT)
         results = search.close(folder, clock)
     else:
         results = close(request, folder, trained.folder, clock, round(seconds))
-    place.set(state="done", **results)
-    more_hours.clear_aside(place)
+    location.set(state="done", **results)
+    more_hours.clear_aside(location)
 
 
 def _left(request: MakeRequest, clock: Clock) -> float:

@@ -82,11 +82,11 @@ class LongerPlan:
             "phases": phases,
         }
 
-    def write(self, place: Run) -> None:
+    def write(self, location: Run) -> None:
         """Write the plan to the folders; a finished search engine is built again from the longer trained model."""
         self.extension.write()
         again = [*LEARNED_FROM_PAIRS, *BUILT] if self.request.purpose == SEARCH and self.extension.finished else []
-        place.set(replaces=[*place.status.get("replaces", []), *again] or None)
+        location.set(replaces=[*location.status.get("replaces", []), *again] or None)
 
 
 @dataclass(frozen=True)
@@ -101,47 +101,47 @@ class RestartedPlan:
     def facts(self) -> dict[str, Any]:
         return self.plan.facts()
 
-    def write(self, place: Run) -> None:
+    def write(self, location: Run) -> None:
         """Write the recipes of the training again; a recipe that was changed by hand is kept."""
-        written = place.status.get("written", {})
+        written = location.status.get("written", {})
         for name in ("model", *LEARNED_FROM_PAIRS):
-            path = place.path / f"{name}.toml"
+            path = location.path / f"{name}.toml"
             if path.exists() and written.get(name) != files.checksum(path):
                 say(f"{path}: was changed by hand, and stays as it is: its steps are the most that are made")
             elif name in self.plan.recipes:
                 path.unlink(missing_ok=True)
-                write({name: self.plan.recipes[name]}, place.path)
+                write({name: self.plan.recipes[name]}, location.path)
                 written[name] = files.checksum(path)
-                place.set(written=written)
+                location.set(written=written)
 
 
-def is_longer(place: Run, request: MakeRequest) -> bool:
-    return bool(place.status.get("planned")) and request.hours > place.status["request"]["hours"]
+def is_longer(location: Run, request: MakeRequest) -> bool:
+    return bool(location.status.get("planned")) and request.hours > location.status["request"]["hours"]
 
 
-def plan_more(request: MakeRequest, place: Run, used: float) -> LongerPlan | RestartedPlan:
+def plan_more(request: MakeRequest, location: Run, used: float) -> LongerPlan | RestartedPlan:
     """Plan more hours after `used` seconds. Nothing is written."""
-    model = place.path / "model"
+    model = location.path / "model"
     if not checkpoint.steps(model / "checkpoints"):
-        return RestartedPlan(_plan_again(request, place, used))
+        return RestartedPlan(_plan_again(request, location, used))
     finished = Run(model).status.get("state") == "done"
     seconds = request.hours * 3600 - used
-    closed = finished and place.status["state"] == "done"  # then examples, scores and export are made again
+    closed = finished and location.status["state"] == "done"  # then examples, scores and export are made again
     training = seconds - planning.closing_seconds(request, max(seconds, 1.0) if closed else 0.0)
     try:
         extension = extend(model, training)
     except TooShort as error:
         raise too_short(request, used, error.seconds) from None
-    data, phases = Run(place.path / "data").status["train"]["tokens"], extension.after.phase
+    data, phases = Run(location.path / "data").status["train"]["tokens"], extension.after.phase
     passes = sum(phase.rows * phase.length for phase in phases) / max(data, 1)
     family = networks.like(extension.after.model)
     threads = planning.threads_here(request.devices)
     return LongerPlan(request, extension, used, training, passes, family.passes, threads)
 
 
-def _plan_again(request: MakeRequest, place: Run, used: float) -> MakePlan:
+def _plan_again(request: MakeRequest, location: Run, used: float) -> MakePlan:
     """Plan the training again, from the finished corpus or else the texts, with the planned vocabulary size."""
-    corpus, recipe = place.path / "corpus", place.path / "tokenizer.toml"
+    corpus, recipe = location.path / "corpus", location.path / "tokenizer.toml"
     stands = Run(corpus).status.get("state") == "done"
     vocabulary = settings.read(recipe)["tokenizer"]["size"] if recipe.exists() else 0
     texts = (str(corpus),) if stands else request.texts
@@ -156,18 +156,18 @@ def too_short(request: MakeRequest, used: float, training: float) -> RecipeError
     )
 
 
-def set_aside(place: Run, names: tuple[str, ...]) -> None:
+def set_aside(location: Run, names: tuple[str, ...]) -> None:
     """Rename folders that are going to be made again; they stay until all is done."""
     for name in names:
-        replaces = place.status.get("replaces", [])
+        replaces = location.status.get("replaces", [])
         if name in replaces:
-            folder, aside = place.path / name, place.path / f"{name}{ASIDE}"
+            folder, aside = location.path / name, location.path / f"{name}{ASIDE}"
             if folder.exists():
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
-            place.set(replaces=[waiting for waiting in replaces if waiting != name])
+            location.set(replaces=[waiting for waiting in replaces if waiting != name])
 
 
-def clear_aside(place: Run) -> None:
+def clear_aside(location: Run) -> None:
     for name in (*LEARNED_FROM_PAIRS, *BUILT):
-        shutil.rmtree(place.path / f"{name}{ASIDE}", ignore_errors=True)
+        shutil.rmtree(location.path / f"{name}{ASIDE}", ignore_errors=True)

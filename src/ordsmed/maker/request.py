@@ -104,8 +104,8 @@ def of_words(words: Sequence[str], **changes: object) -> MakeRequest:
     return _request({}, words, changes, MakeRequest.verb)
 
 
-def _request(table: settings.Table, words: Sequence[str], changes: Mapping[str, object], place: str) -> MakeRequest:
+def _request(table: settings.Table, words: Sequence[str], changes: Mapping[str, object], location: str) -> MakeRequest:
     table = {**settings.override(table, words), **changes}
     if isinstance(table.get("texts"), str):
         table["texts"] = [table["texts"]]
-    return settings.decode(MakeRequest, table, place)
+    return settings.decode(MakeRequest, table, location)

@@ -160,19 +160,22 @@ def _tested(
     Passages of all splits are searched.
     """
     passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *_others(folder)]))[:AMONG]
-    place = folder / "test/passages.jsonl"
+    path = folder / "test/passages.jsonl"
     files_of = ({"_id": str(number), "text": text} for number, text in enumerate(passages))
-    shutil.rmtree(place.parent, ignore_errors=True)  # from an earlier, interrupted call
-    place.parent.mkdir()
-    files.write_text(place, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in files_of))
-    before = searching.index(folder / "model", place, folder / "test/before", kind="dense")
-    after = searching.index(folder / "dense", place, folder / "test/index", weight=0.5)
+    shutil.rmtree(path.parent, ignore_errors=True)  # from an earlier, interrupted call
+    path.parent.mkdir()
+    files.write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in files_of))
+    before = searching.index(folder / "model", path, folder / "test/before", kind="dense")
+    after = searching.index(folder / "dense", path, folder / "test/index", weight=0.5)
     numbers = {text: str(number) for number, text in enumerate(passages)}
     choice = _chosen(after, rerank, dev or pairs, numbers)
-    after, how = after.weighted(choice.weight), Reranker(rerank, choice.top or RERANKED, choice.rerank_weight or 1.0)
+    after, options = (
+        after.weighted(choice.weight),
+        Reranker(rerank, choice.top or RERANKED, choice.rerank_weight or 1.0),
+    )
     scores = {UNTRAINED: _measured(before, "dense", None, pairs, numbers)}
     for (kind, reranked), name in BY.items():
-        scores[name] = _measured(after, kind, how if reranked else None, pairs, numbers)
+        scores[name] = _measured(after, kind, options if reranked else None, pairs, numbers)
     return scores, choice
 
 

@@ -73,9 +73,9 @@ class Clock:
 
 
 @contextmanager
-def timed(place: Run, since: float | None = None) -> Iterator[Clock]:
+def timed(location: Run, since: float | None = None) -> Iterator[Clock]:
     """Count the time used for a folder; it is saved however the process ends."""
-    clock, over = Clock(place, since), threading.Event()
+    clock, over = Clock(location, since), threading.Event()
 
     def beat() -> None:
         while not over.wait(BEAT):
@@ -90,13 +90,13 @@ def timed(place: Run, since: float | None = None) -> Iterator[Clock]:
         over.set()
         thread.join()
         with suppress(OrdsmedError):  # a full disk was reported already
-            if place.status:
+            if location.status:
                 clock.keep()
-                (place.path / NOTE).unlink(missing_ok=True)
+                (location.path / NOTE).unlink(missing_ok=True)
 
 
-def _noted(place: Run) -> dict[str, Any]:
-    path = place.path / NOTE
+def _noted(location: Run) -> dict[str, Any]:
+    path = location.path / NOTE
     with suppress(OrdsmedError):
         return files.read_table(path) if path.exists() else {}
     return {}

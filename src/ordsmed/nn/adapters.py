@@ -78,7 +78,7 @@ class Adapted(nn.Module):
         return products.linear(x, self.weight, self.bias) + change
 
 
-def put_in(model: nn.Module, how: Adapters) -> int:
+def put_in(model: nn.Module, adapters: Adapters) -> int:
     """Replace the layers named in `how.on` by adapted ones and freeze all other weights; return their number.
 
     Call it after the weights are loaded, and before dropout layers are numbered, blocks are sharded and parameters are
@@ -92,34 +92,36 @@ def put_in(model: nn.Module, how: Adapters) -> int:
         for name, layer in parent.named_children()
         if isinstance(layer, nn.Linear)
     ]
-    _check(model, how, {name for _, name, _ in layers})
+    _check(model, adapters, {name for _, name, _ in layers})
     for name, weight in model.named_parameters():
-        weight.requires_grad_(_learns(name, how))
-    chosen = [layer for layer in layers if layer[1] in how.on]
+        weight.requires_grad_(_learns(name, adapters))
+    chosen = [layer for layer in layers if layer[1] in adapters.on]
     for parent, name, layer in chosen:
-        setattr(parent, name, Adapted(layer, how))
+        setattr(parent, name, Adapted(layer, adapters))
     return len(chosen)
 
 
-def _check(model: nn.Module, how: Adapters, names: set[str]) -> None:
+def _check(model: nn.Module, adapters: Adapters, names: set[str]) -> None:
     if any(isinstance(module, Lstm) for module in model.modules()):
         problem = "found a network of LSTMs (ELMo), which have no layers that an adapter could stand beside"
         raise RecipeError("adapters", problem, "a Transformer", "leave adapters out")
-    for name in how.on:
+    for name in adapters.on:
         if name not in names:
             raise RecipeError("adapters.on", f"found {name}", f"layers of the blocks: {', '.join(sorted(names))}")
-    if how.learn and not any(_learns(name, how) for name, _ in model.named_parameters()):
+    if adapters.learn and not any(_learns(name, adapters) for name, _ in model.named_parameters()):
         some = ", ".join(f"model.{name}" for name, _ in list(model.named_parameters())[:4])
-        raise RecipeError("adapters.learn", f"found {how.learn}, which fits no weight", f"a part of names as {some}")
+        raise RecipeError(
+            "adapters.learn", f"found {adapters.learn}, which fits no weight", f"a part of names as {some}"
+        )
 
 
-def _learns(name: str, how: Adapters) -> bool:
+def _learns(name: str, adapters: Adapters) -> bool:
     """Return whether a weight is trained in full. `how.learn` is matched against the name that the optimizer uses."""
-    return bool(how.learn and re.search(how.learn, f"model.{name}"))
+    return bool(adapters.learn and re.search(adapters.learn, f"model.{name}"))
 
 
 @torch.no_grad()
-def merged(tensors: Mapping[str, Tensor], how: Adapters) -> dict[str, Tensor]:
+def merged(tensors: Mapping[str, Tensor], adapters: Adapters) -> dict[str, Tensor]:
     """Return the tensors of an adapted network with every adapter added to its weight, as an unadapted network.
 
     `tensors` are full (unsharded) tensors by name.
@@ -129,5 +131,5 @@ def merged(tensors: Mapping[str, Tensor], how: Adapters) -> dict[str, Tensor]:
         layer, _, end = name.rpartition(".")
         if end == "adapter_up":
             down, weight = tensors[f"{layer}.adapter_down"], plain[f"{layer}.weight"]
-            plain[f"{layer}.weight"] = torch.addmm(weight, up, down, alpha=how.scale)
+            plain[f"{layer}.weight"] = torch.addmm(weight, up, down, alpha=adapters.scale)
     return plain

@@ -33,10 +33,10 @@ def symbols(characters: Tensor, starts: Tensor, longest: int) -> Tensor:
     """
     begin = starts[:-1, None]
     size = (starts[1:, None] - begin).clamp(max=longest - 2)
-    place = torch.arange(-1, longest - 1, device=characters.device)[None]
-    inside = (place >= 0) & (place < size)
+    position = torch.arange(-1, longest - 1, device=characters.device)[None]
+    inside = (position >= 0) & (position < size)
     if len(characters):
-        table = characters[(begin + place).clamp(0, len(characters) - 1)].long()
+        table = characters[(begin + position).clamp(0, len(characters) - 1)].long()
     else:
         table = torch.zeros_like(inside, dtype=torch.long)
     table = torch.where(inside, table, PAD)
@@ -170,8 +170,10 @@ class _Strongest(torch.autograd.Function):
             gradients = torch.where(hit, share[:, None], 0.0).to(kernel.dtype)
             to_kernel += gradients.flatten(0, 1).T @ _columns(characters[words], kernel, hit.shape[1]).flatten(0, 1)
             to_columns = gradients @ kernel
-            for place in range(kernel.shape[1] // size):
-                to_characters[words, place : place + hit.shape[1]] += to_columns[..., place * size : (place + 1) * size]
+            for position in range(kernel.shape[1] // size):
+                to_characters[words, position : position + hit.shape[1]] += to_columns[
+                    ..., position * size : (position + 1) * size
+                ]
         return to_characters, to_kernel.to(kernel.dtype), None, None, None
 
 
@@ -185,7 +187,7 @@ def _words(characters: Tensor, at: int) -> slice:
 
 def _columns(characters: Tensor, kernel: Tensor, count: int) -> Tensor:
     reach = kernel.shape[1] // characters.shape[2]
-    return torch.cat([characters[:, place : place + count] for place in range(reach)], 2)
+    return torch.cat([characters[:, position : position + count] for position in range(reach)], 2)
 
 
 def _leave_out(answers: Tensor, padded: int, reach: int, filters: tuple[tuple[int, int], ...]) -> None:

@@ -112,5 +112,5 @@ def _of_256(rate: float) -> int:
 
 def number_layers(module: nn.Module) -> None:
     """Number the dropout layers of a module. Call it after all networks of an objective are built."""
-    for place, layer in enumerate(m for m in module.modules() if isinstance(m, Dropout)):
-        layer.place = place
+    for position, layer in enumerate(m for m in module.modules() if isinstance(m, Dropout)):
+        layer.place = position

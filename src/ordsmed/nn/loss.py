@@ -515,8 +515,8 @@ class _SampledLoss(torch.autograd.Function):
         room = hidden.new_empty((chunks[0].stop if chunks else 0, len(table)), dtype=torch.float32)
         for rows in chunks:
             scores = _scores(hidden[rows], product, bias, room[: rows.stop - rows.start])
-            place = torch.searchsorted(candidates, targets[rows], sorter=order).clamp_(max=len(candidates) - 1)
-            hit = order[place]
+            location = torch.searchsorted(candidates, targets[rows], sorter=order).clamp_(max=len(candidates) - 1)
+            hit = order[location]
             missed = candidates[hit] != targets[rows]
             scores.scatter_add_(1, hit[:, None], torch.where(missed, 0.0, -torch.inf)[:, None])
             top = torch.maximum(scores.amax(1), right[rows])

@@ -71,8 +71,8 @@ def _yarn(slower: Tensor, theta: float, scaling: RopeScaling, learned: int) -> T
     head = 2 * len(slower)
     first, last = (head * math.log(learned / (turns * 2 * math.pi)) / (2 * math.log(theta)) for turns in (FAST, SLOW))
     low, high = max(math.floor(first), 0), min(math.ceil(last), head - 1)
-    place = torch.arange(len(slower), dtype=torch.float32, device=slower.device)
-    slowed = ((place - low) / max(high - low, 0.001)).clamp(0, 1)
+    position = torch.arange(len(slower), dtype=torch.float32, device=slower.device)
+    slowed = ((position - low) / max(high - low, 0.001)).clamp(0, 1)
     return slower / scaling.factor * slowed + slower * (1 - slowed)
 
 

@@ -78,7 +78,7 @@ def groups_of(tensor: Tensor) -> tuple[Any, ...]:
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
     placements = tensor.placements  # type: ignore[attr-defined]
     return tuple(
-        mesh.get_group(i) for i, place in enumerate(placements) if not place.is_replicate() and mesh.size(i) > 1
+        mesh.get_group(i) for i, position in enumerate(placements) if not position.is_replicate() and mesh.size(i) > 1
     )
 
 

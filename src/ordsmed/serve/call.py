@@ -220,51 +220,51 @@ class ServedProtocol:
     failure: Callable[[Refusal], ErrorForm]
 
 
-def texts_of(value: str | Sequence[Any], place: str) -> list[str]:
-    """Return the texts as a list. Refuse elements that are not text; `place` names them."""
+def texts_of(value: str | Sequence[Any], location: str) -> list[str]:
+    """Return the texts as a list. Refuse elements that are not text; `location` names them."""
     texts = [value] if isinstance(value, str) else list(value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise Refusal("invalid", f"found {type(text).__name__}", "a text", place=f"{place}[{number}]")
+            raise Refusal("invalid", f"found {type(text).__name__}", "a text", place=f"{location}[{number}]")
     return texts
 
 
-def prompts_of(served: ServedModel, value: str | Sequence[Any], place: str) -> list[Prompt]:
+def prompts_of(served: ServedModel, value: str | Sequence[Any], location: str) -> list[Prompt]:
     """Return the prompts as a list. Each is a text or a list of token ids, which are checked."""
     if not isinstance(value, str) and value and all(isinstance(number, int) for number in value):
         value = [value]
     prompts = [value] if isinstance(value, str) else list(value)
     for number, prompt in enumerate(prompts):
         if not isinstance(prompt, str):
-            _check_tokens(served, prompt, f"{place}[{number}]")
+            _check_tokens(served, prompt, f"{location}[{number}]")
     return prompts
 
 
-def _check_tokens(served: ServedModel, ids: object, place: str) -> None:
+def _check_tokens(served: ServedModel, ids: object, location: str) -> None:
     vocabulary = served.model.trained.tokenizer.vocabulary
     if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
-        raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token numbers", place=place)
+        raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token numbers", place=location)
     if any(not 0 <= number < vocabulary for number in ids):
         wanted = f"numbers from 0 to {vocabulary - 1:,}, of this model's tokenizer"
-        raise Refusal("invalid", "a token number of another tokenizer", wanted, "send texts", place)
+        raise Refusal("invalid", "a token number of another tokenizer", wanted, "send texts", location)
 
 
-def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], place: str) -> list[str]:
+def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], location: str) -> list[str]:
     """Return the texts as a list, with lists of token ids decoded."""
     return [
-        prompt if isinstance(prompt, str) else _text_of(served, prompt, f"{place}[{number}]")
-        for number, prompt in enumerate(prompts_of(served, value, place))
+        prompt if isinstance(prompt, str) else _text_of(served, prompt, f"{location}[{number}]")
+        for number, prompt in enumerate(prompts_of(served, value, location))
     ]
 
 
-def _text_of(served: ServedModel, ids: list[int], place: str) -> str:
+def _text_of(served: ServedModel, ids: list[int], location: str) -> str:
     """Decode token ids. Refuse ids that the tokenizer would not give for the decoded text."""
     tokenizer = served.model.trained.tokenizer
     text = tokenizer.decode(ids)
     plain = [number for number in ids if number not in tokenizer.special]
     if tokenizer.encode(text) != plain:
         problem = "token numbers that this model's tokenizer does not make of their text"
-        raise Refusal("invalid", problem, "numbers of whole texts", "send texts", place)
+        raise Refusal("invalid", problem, "numbers of whole texts", "send texts", location)
     return text
 
 
@@ -292,10 +292,12 @@ def _without_nulls(value: object) -> object:
 
 
 def _mismatch(message: str, request: object) -> Refusal:
-    problem, _, place = message.partition(" - at ")
-    place = place.strip("`")
+    problem, _, location = message.partition(" - at ")
+    location = location.strip("`")
     field_name = re.fullmatch(r"Object contains unknown field `(.*)`", problem)
     if field_name is None:
-        return Refusal("invalid", problem[:1].lower() + problem[1:], place=place or "$")
+        return Refusal("invalid", problem[:1].lower() + problem[1:], place=location or "$")
     fields = getattr(request, "__struct_fields__", ())
-    return Refusal("invalid", f"unknown field `{field_name[1][:80]}`", "", meant(field_name[1], fields), place or "$")
+    return Refusal(
+        "invalid", f"unknown field `{field_name[1][:80]}`", "", meant(field_name[1], fields), location or "$"
+    )

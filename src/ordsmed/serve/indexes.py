@@ -179,8 +179,8 @@ async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str
         rows = [result.vectors for result in embedded]
         return TokenRows(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
     form = encoder.form("query")
-    how = {"of": form.of, "layers": form.layers, "pool": form.pool, "prompt": form.prompt}
-    embedded = await call.compute(index.served, "embed", texts, **how)
+    options = {"of": form.of, "layers": form.layers, "pool": form.pool, "prompt": form.prompt}
+    embedded = await call.compute(index.served, "embed", texts, **options)
     return torch.from_numpy(encoder.finished(np.stack([result.vectors for result in embedded])))
 
 

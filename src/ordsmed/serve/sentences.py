@@ -67,8 +67,8 @@ async def sentence_vectors(
     call.check_size([(text,) for text in texts])
     items = [(text,) for text in fit_texts(call, served, texts, cutting)]
     prompt = {"prompt": cutting.prompt} if cutting.prompt else {}
-    how = {"of": "sentences", "layers": top_layer(served), "pool": call.service.pool, **prompt}
-    embedded = await call.compute(served, "embed", items, **how)
+    options = {"of": "sentences", "layers": top_layer(served), "pool": call.service.pool, **prompt}
+    embedded = await call.compute(served, "embed", items, **options)
     vectors: Vectors = np.stack([result.vectors for result in embedded])[:, :dimensions]
     return units(vectors) if unit else vectors
 

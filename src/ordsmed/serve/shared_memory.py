@@ -21,7 +21,7 @@ TRIES = 1_000  # to read a text while it is written
 
 class SharedPart:
     def __init__(self, memory: mmap.mmap, at: int, names: tuple[str, ...], texts: dict[str, int]) -> None:
-        self._memory, self._names = memory, {name: at // 8 + place for place, name in enumerate(names)}
+        self._memory, self._names = memory, {name: at // 8 + position for position, name in enumerate(names)}
         self._numbers = memoryview(memory).cast("q")
         self._texts = dict[str, int]()
         at += 8 * len(names)

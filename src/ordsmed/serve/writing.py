@@ -142,9 +142,9 @@ class FillingWriter:
         self.request.put(error)
         self.size = 0
 
-    def _written(self, network: WritingNetwork, prompts: Sequence[str], how: SamplingOptions) -> Iterator[bool]:
-        numbers = ((prompt, sample) for prompt in prompts for sample in range(how.samples))
+    def _written(self, network: WritingNetwork, prompts: Sequence[str], options: SamplingOptions) -> Iterator[bool]:
+        numbers = ((prompt, sample) for prompt in prompts for sample in range(options.samples))
         for number, (prompt, sample) in enumerate(numbers):
-            for piece, ended in grown(network, prompt, how, sample):
-                self.request.put(WrittenPiece(number, piece, how.tokens if ended else 0, ended))
+            for piece, ended in grown(network, prompt, options, sample):
+                self.request.put(WrittenPiece(number, piece, options.tokens if ended else 0, ended))
                 yield True

@@ -165,7 +165,7 @@ def texts(
 
 def decode(
     raw: Iterator[bytes],
-    place: object,
+    location: object,
     errors: Errors | None = None,
     encoding: str | None = None,
     *,
@@ -177,11 +177,11 @@ def decode(
     it cannot be set. Error messages suggest only what the user can set.
     """
     sample, raw = _begin(raw, encodings.SAMPLE if encoding == encodings.AUTO else 4)
-    known = _encoding(sample, place, encoding)
+    known = _encoding(sample, location, encoding)
     pieces = (
-        _from_utf8(raw, place, errors, encoding, packed)
+        _from_utf8(raw, location, errors, encoding, packed)
         if known == "utf-8"
-        else _from_others(raw, place, errors, known, packed)
+        else _from_others(raw, location, errors, known, packed)
     )
     begun, carriage = False, ""
     for text in chain(pieces, (None,)):
@@ -213,18 +213,18 @@ def _and_then(first: list[bytes], error: Exception) -> Iterator[bytes]:
     raise error
 
 
-def _encoding(sample: bytes, place: object, declared: str | None) -> str:
+def _encoding(sample: bytes, location: object, declared: str | None) -> str:
     """Return the encoding of a text that begins with `sample`. Count it in the tally if it is not UTF-8."""
     if declared not in (None, "utf-8"):
         known = encodings.guess(sample, len(sample) < encodings.SAMPLE) if declared == encodings.AUTO else declared
         if known is None:
             problem = "its encoding cannot be detected"
-            raise DataError(place, problem, "", 'set `encoding`, such as "cp1252"')
+            raise DataError(location, problem, "", 'set `encoding`, such as "cp1252"')
         if known != "utf-8":
             tally().encodings[known] += 1
         return known
     if (mark := encodings.marked(sample[: encodings.SAMPLE])) not in (None, "utf-8"):
-        raise DataError(place, f"is {mark.upper()}", "text in UTF-8", _remedy(declared, mark))
+        raise DataError(location, f"is {mark.upper()}", "text in UTF-8", _remedy(declared, mark))
     return "utf-8"
 
 
@@ -245,24 +245,26 @@ def _encoding_remedy(data: bytes, declared: str | None, errors: Errors | None) -
 
 
 def _from_utf8(
-    raw: Iterator[bytes], place: object, errors: Errors | None, declared: str | None, packed: bool
+    raw: Iterator[bytes], location: object, errors: Errors | None, declared: str | None, packed: bool
 ) -> Iterator[str]:
     at, rest = 0, b""  # at: offset of `rest` in the (unpacked) file
     for block in _and_end(raw):
         data = rest + (block or b"")
         try:
-            text, used = _decode(data, block is None, errors, place, at, packed)
+            text, used = _decode(data, block is None, errors, location, at, packed)
         except DataError as error:
             raise DataError(error.place, error.found, error.wanted, _encoding_remedy(data, declared, errors)) from None
         if (b"\x1b$" in data or b"~{" in data) and (encoding := encodings.escaped(data)):
             problem = f"is {encoding.upper()}, which is written in ASCII"
-            raise DataError(place, problem, "text in UTF-8", _remedy(declared, encoding))
+            raise DataError(location, problem, "text in UTF-8", _remedy(declared, encoding))
         at, rest = at + used, data[used:]
         if text:
             yield text
 
 
-def _from_others(raw: Iterator[bytes], place: object, errors: Errors | None, known: str, packed: bool) -> Iterator[str]:
+def _from_others(
+    raw: Iterator[bytes], location: object, errors: Errors | None, known: str, packed: bool
+) -> Iterator[str]:
     decoder, seen = codecs.getincrementaldecoder(known)("ordsmed.counted" if errors == "replace" else "strict"), 0
     for block in _and_end(raw):
         seen += len(block or b"")
@@ -273,7 +275,7 @@ def _from_others(raw: Iterator[bytes], place: object, errors: Errors | None, kno
             at, byte = seen - len(error.object) + error.start, error.object[error.start]
             problem = f"byte {at:,}{' (unpacked)' * packed}: invalid {known.upper()} (0x{byte:02x}: {error.reason})"
             remedy = 'convert it, or set another `encoding` or errors = "replace"'
-            raise DataError(place, problem, f"text in {known}", remedy) from None
+            raise DataError(location, problem, f"text in {known}", remedy) from None
 
 
 def _counted(error: UnicodeError) -> tuple[str, int]:
@@ -314,7 +316,7 @@ def blocks(path: Path, densest: int = DENSEST) -> Iterator[bytes]:
         raise DataError(path, problem, "", "copy it again, or repair it") from None
 
 
-def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) -> tuple[str, str]:
+def decoded(data: bytes, encodings: list[str], errors: Errors, location: object) -> tuple[str, str]:
     """Decode data with the first of the encodings that fits. Return the text and the name of the encoding."""
     failed: list[UnicodeDecodeError] = []
     for encoding in encodings:
@@ -325,7 +327,7 @@ def decoded(data: bytes, encodings: list[str], errors: Errors, place: object) ->
     if errors == "strict":
         at, reason = failed[0].start, failed[0].reason
         problem = f"byte {at:,}: invalid {encodings[0].upper()} (0x{data[at]:02x}: {reason})"
-        raise DataError(place, problem, f"text in {' or '.join(encodings)}", 'convert it, or set errors = "replace"')
+        raise DataError(location, problem, f"text in {' or '.join(encodings)}", 'convert it, or set errors = "replace"')
     text = data.decode(encodings[0], "replace").removeprefix("\ufeff")
     tally().replaced += text.count("\ufffd") - data.count(b"\xef\xbf\xbd")  # U+FFFD in the file itself is text
     return text, encodings[0]
@@ -423,14 +425,16 @@ def _cut(line: str, longest: int) -> Iterator[str]:
     yield line
 
 
-def _decode(data: bytes, final: bool, errors: Errors | None, place: object, at: int, packed: bool) -> tuple[str, int]:
+def _decode(
+    data: bytes, final: bool, errors: Errors | None, location: object, at: int, packed: bool
+) -> tuple[str, int]:
     try:
         return codecs.utf_8_decode(data, "strict", final)
     except UnicodeDecodeError as error:
         if errors != "replace":
             where = f"byte {at + error.start:,}{' (unpacked)' * packed}"
             problem = f"{where}: invalid UTF-8 (0x{data[error.start]:02x}: {error.reason})"
-            raise DataError(place, problem, "text in UTF-8") from None
+            raise DataError(location, problem, "text in UTF-8") from None
     text, used = codecs.utf_8_decode(data, "replace", final)
     tally().replaced += text.count("\ufffd") - data[:used].count(b"\xef\xbf\xbd")  # U+FFFD in the file itself is text
     return text, used

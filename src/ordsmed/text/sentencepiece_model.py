@@ -88,18 +88,20 @@ def save(data: bytes, folder: Path) -> None:
     files.write_text(folder / LIST, "".join(lines))
 
 
-def parsed(data: bytes, place: object) -> SentencePieceModel:
-    """Parse the bytes of a .model. `place` names it in errors."""
+def parsed(data: bytes, location: object) -> SentencePieceModel:
+    """Parse the bytes of a .model. `location` names it in errors."""
     try:
         pieces, trainer, normalizer = _fields(memoryview(data))
     except (proto.Torn, UnicodeDecodeError, KeyError, TypeError, struct.error) as error:
-        raise DataError(place, f"is not a complete SentencePiece model: {error}", WANTED, "copy it again") from None
+        raise DataError(location, f"is not a complete SentencePiece model: {error}", WANTED, "copy it again") from None
     if not pieces or not normalizer:
         missing = "pieces" if not pieces else "normalizer"
-        raise DataError(place, f"is not a complete SentencePiece model: it has no {missing}", WANTED, "copy it again")
+        raise DataError(
+            location, f"is not a complete SentencePiece model: it has no {missing}", WANTED, "copy it again"
+        )
     kind = TYPES.get(int(trainer.get(3, 1)), str(trainer.get(3)))
     names, scores, kinds = zip(*pieces, strict=True)
-    _check(place, kind, names, kinds, bool(trainer.get(24)), bool(normalizer.get(5, 1)))
+    _check(location, kind, names, kinds, bool(trainer.get(24)), bool(normalizer.get(5, 1)))
     byte_fallback, charsmap = bool(trainer.get(35)), bytes(normalizer.get(2, b""))
     prefix, squeeze = bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1))
     return SentencePieceModel(names, scores, kinds, kind, byte_fallback, charsmap, prefix, squeeze)
@@ -121,22 +123,26 @@ def _fields(data: memoryview) -> tuple[list[tuple[str, float, int]], dict[int, A
     return pieces, trainer, normalizer
 
 
-def _check(place: object, kind: str, names: tuple[str, ...], kinds: tuple[int, ...], suffix: bool, sign: bool) -> None:
+def _check(
+    location: object, kind: str, names: tuple[str, ...], kinds: tuple[int, ...], suffix: bool, sign: bool
+) -> None:
     """Raise DataError for a model that no `tokenizers` pipeline can reproduce."""
     if kind not in ("unigram", "bpe"):
-        raise DataError(place, f"is a SentencePiece model of the type {kind}", "unigram or bpe", "train one of these")
+        raise DataError(
+            location, f"is a SentencePiece model of the type {kind}", "unigram or bpe", "train one of these"
+        )
     if kinds.count(UNKNOWN) != 1:
-        raise DataError(place, f"has {kinds.count(UNKNOWN)} unknown pieces", "one")
+        raise DataError(location, f"has {kinds.count(UNKNOWN)} unknown pieces", "one")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise DataError(place, f"has the piece {twice[0]!r} twice", "each once")
+        raise DataError(location, f"has the piece {twice[0]!r} twice", "each once")
     if suffix or not sign:
         wrong = "marks spaces after words" if suffix else "does not mark spaces"
-        raise DataError(place, wrong, f"{SPACE} before words, SentencePiece's default")
+        raise DataError(location, wrong, f"{SPACE} before words, SentencePiece's default")
     if kind == "bpe" and UNUSED in kinds:
-        raise DataError(place, "has unused pieces in a BPE model", "a model as it was trained")
+        raise DataError(location, "has unused pieces in a BPE model", "a model as it was trained")
 
 
-def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tuple[str, ...] = ()) -> Pipeline:
+def pipeline(model: SentencePieceModel, location: object = "tokenizer", special: tuple[str, ...] = ()) -> Pipeline:
     """Return a pipeline with the same ids, except for ties of unigram. `special` tokens come after the pieces."""
     from tokenizers import AddedToken, Tokenizer, decoders, models
 
@@ -159,7 +165,7 @@ def pipeline(model: SentencePieceModel, place: object = "tokenizer", special: tu
                 ignore_merges=has_user_defined,
             )
         )
-    tokenizer.normalizer = _normalizer(model, place)
+    tokenizer.normalizer = _normalizer(model, location)
     tokenizer.pre_tokenizer = _pre_tokenizer(model)
     blank = decoders.Replace(SPACE, " ")
     ends = [decoders.Strip(" ", 1, 0)] if model.prefix else []
@@ -226,11 +232,11 @@ def _pre_tokenizer(model: SentencePieceModel) -> PreTokenizer:
     return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
 
 
-def _normalizer(model: SentencePieceModel, place: object) -> Normalizer:
+def _normalizer(model: SentencePieceModel, location: object) -> Normalizer:
     from tokenizers import Regex, normalizers
 
     replace = normalizers.Replace
-    steps: list[Any] = _by_rules(model.charsmap, place) if model.charsmap else []
+    steps: list[Any] = _by_rules(model.charsmap, location) if model.charsmap else []
     doubled = [replace(Regex(rf"\A(?=[ {SPACE}])"), " ")] if model.prefix and not model.squeeze else []
     # Removed characters at the start become a space, because U+2581 is only put before a text that has kept its start.
     gone = [replace(Regex(rf"\A{_GONE}+"), " ")] if model.prefix else []
@@ -241,15 +247,17 @@ def _normalizer(model: SentencePieceModel, place: object) -> Normalizer:
     normalizer = normalizers.Sequence(steps)
     for name in (name.replace(SPACE, " ").strip() for name in model.names(OWN)):
         if normalizer.normalize_str(name).strip() != name:
-            raise DataError(place, f"its normalization changes its own piece {name!r}", "pieces that are not changed")
+            raise DataError(
+                location, f"its normalization changes its own piece {name!r}", "pieces that are not changed"
+            )
     return normalizer
 
 
-def _by_rules(charsmap: bytes, place: object) -> list[Any]:
+def _by_rules(charsmap: bytes, location: object) -> list[Any]:
     """Return normalizers: the table for single characters, NFC, and explicit replacements of sequences."""
     from tokenizers import Regex, normalizers
 
-    rules = rules_of(charsmap, place)
+    rules = rules_of(charsmap, location)
     first = {key[0] for key in rules if len(key) > 1}
     gone = _class([key for key, value in rules.items() if len(key) == 1 and not value])
     able = {key for key, value in rules.items() if len(key) == 1 and value} - first
@@ -271,7 +279,7 @@ def _by_rules(charsmap: bytes, place: object) -> list[Any]:
             break
     assert best is not None
     if len(best[1]) > RULES:
-        raise DataError(place, f"has {len(best[1]):,} normalization rules of its own", f"{RULES:,} at most")
+        raise DataError(location, f"has {len(best[1]):,} normalization rules of its own", f"{RULES:,} at most")
     longest_first = sorted(best[1].items(), key=lambda rule: (-len(rule[0]), rule[0]))
     return best[0] + [normalizers.Replace(key, value) for key, value in longest_first]
 
@@ -289,7 +297,7 @@ def _unlike(normalizer: Normalizer, rules: dict[str, str]) -> dict[str, str]:
     return {key: value for (key, value), text in zip(rules.items(), done, strict=True) if text != value}
 
 
-def rules_of(charsmap: bytes, place: object) -> dict[str, str]:
+def rules_of(charsmap: bytes, location: object) -> dict[str, str]:
     """Return the replacement of each character sequence, by walking the double array of the table from its root."""
     size = int.from_bytes(charsmap[:4], "little")
     texts = charsmap[4 + size :]
@@ -311,7 +319,7 @@ def rules_of(charsmap: bytes, place: object) -> dict[str, str]:
                 rules[keys[n].decode()] = texts[first : texts.index(0, first)].decode()
             waiting += [(inner[at : at + NODES], keys[at : at + NODES]) for at in range(0, len(keys), NODES)]
     except (IndexError, ValueError) as error:
-        raise DataError(place, f"holds a broken table of normalization: {error}", WANTED, "copy it again") from None
+        raise DataError(location, f"holds a broken table of normalization: {error}", WANTED, "copy it again") from None
     return rules
 
 

@@ -20,14 +20,14 @@ THREADS = 16  # the library's default; fixed, because its sums and so the pieces
 STEP = 2.0**-7  # scores are multiples of it: nine digits write them, and float32 sums are exact up to 2^17
 
 
-def train(texts: Iterable[str], place: str = "tokenizer", **settings: object) -> bytes:
+def train(texts: Iterable[str], location: str = "tokenizer", **settings: object) -> bytes:
     """Return the bytes of a .model trained with SentencePiece's `settings`. The same texts give the same bytes."""
     library = _library()
     counts = WordCounts(WORDS)
     for text in texts:
         counts.add(_words(text))
     if not counts.counts:
-        raise RecipeError(place, "no words to learn from", "a corpus that contains some")
+        raise RecipeError(location, "no words to learn from", "a corpus that contains some")
     written = io.BytesIO()
     try:
         library.SentencePieceTrainer.train(
@@ -42,7 +42,7 @@ def train(texts: Iterable[str], place: str = "tokenizer", **settings: object) ->
         )
     except (RuntimeError, OSError) as error:
         reason = re.sub(r"^.*\] *", "", str(error).strip().split("\n")[-1])
-        raise RecipeError(place, f"SentencePiece refuses: {reason}", "settings and texts that it takes") from None
+        raise RecipeError(location, f"SentencePiece refuses: {reason}", "settings and texts that it takes") from None
     return b"".join(_stepped(written.getvalue()))
 
 

@@ -70,15 +70,15 @@ class Tokenizer:
 
     @staticmethod
     def load(
-        path: str | Path | Sequence[str | Path], *, as_there: bool = False, **how: Unpack[vocabulary.ReadingOptions]
+        path: str | Path | Sequence[str | Path], *, as_there: bool = False, **options: Unpack[vocabulary.ReadingOptions]
     ) -> Tokenizer:
-        """Load from a folder, a file, or files that belong together. `vocabulary.read` documents the formats and `how`.
+        """Load from a folder, a file, or files that belong together. `vocabulary.read` documents the formats and `options`.
 
         Args:
             as_there: keep the post-processor of tokenizer.json, which other programs use, instead of the original one.
         """
         paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
-        pipeline = vocabulary.read(paths, **how)
+        pipeline = vocabulary.read(paths, **options)
         described = (paths[0] if paths[0].is_dir() else paths[0].parent) / "tokenizer_config.json"
         known = paths[0].is_dir() or paths[0].name == "tokenizer.json"
         config = files.read_table(described) if known and described.is_file() else None

@@ -429,7 +429,7 @@ def _split_of(tensor: Tensor) -> frozenset[str]:
         return frozenset()
     names = tensor.device_mesh.mesh_dim_names or ()  # type: ignore[attr-defined]
     places = zip(names, tensor.placements, strict=True)  # type: ignore[attr-defined]
-    return frozenset(name for name, place in places if not place.is_replicate())
+    return frozenset(name for name, location in places if not location.is_replicate())
 
 
 def _copies(split: Collection[str], ranks: Ranks) -> tuple[int, int]:

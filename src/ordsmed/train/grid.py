@@ -41,7 +41,7 @@ class Trial(PlannedRun):
         return round(sum(float(line.get("seconds", 0.0)) for line in lines), 1)
 
 
-def plan(recipe: Training, folder: Path, place: str, more: Mapping[str, Sequence[Any]]) -> list[Trial]:
+def plan(recipe: Training, folder: Path, location: str, more: Mapping[str, Sequence[Any]]) -> list[Trial]:
     """Return a trial for each combination of settings and seed; `more` are axes in addition to those of the grid."""
     axes = {**more, **recipe.axes}
     last = [path.rpartition(".")[2] for path in axes]
@@ -50,7 +50,7 @@ def plan(recipe: Training, folder: Path, place: str, more: Mapping[str, Sequence
     seeds = getattr(recipe, "seeds", ()) or (recipe.seed,)
     if (count := math.prod(map(len, [*axes.values(), seeds]))) > MOST:
         raise RecipeError(
-            f"{place}: grid", f"found {many(count, 'trial')}", f"at most {MOST:,}", "leave some values out"
+            f"{location}: grid", f"found {many(count, 'trial')}", f"at most {MOST:,}", "leave some values out"
         )
     trials = []
     for *values, seed in itertools.product(*axes.values(), seeds):
@@ -59,13 +59,13 @@ def plan(recipe: Training, folder: Path, place: str, more: Mapping[str, Sequence
         pairs = zip([*axes, "seed"], [*values, seed], strict=True)
         words = [f"{path}={settings.literal(value)}" for path, value in pairs]
         table = settings.override(settings.plain(alone), words) | {"out": str(folder / "trials" / title)}
-        trials.append(Trial(title, settings.decode(type(recipe), table, place), setting))
+        trials.append(Trial(title, settings.decode(type(recipe), table, location), setting))
     seen: dict[str, str] = {}
     for trial in trials:
         for key in (trial.name, settings.write(replace(trial.recipe, out=None))):
             if key in seen:
                 raise RecipeError(
-                    f"{place}: grid", f"{seen[key]} and {trial.name} are the same trial", "different ones"
+                    f"{location}: grid", f"{seen[key]} and {trial.name} are the same trial", "different ones"
                 )
             seen[key] = trial.name
     return trials

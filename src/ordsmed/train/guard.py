@@ -81,5 +81,5 @@ def remedy(folder: Path, verb: str, guard: Guard, stands: int | None) -> str:
     kept = "no checkpoint stands" if stands is None else f"checkpoint of step {stands} stands"
     if guard.action == "rewind":
         return f"{kept}; {REMEDY}"
-    place, again = "the start" if stands is None else "there", command(verb, folder, "trouble.action=rewind")
-    return f"{kept}: `{again}` goes on from {place} and leaves out what leads here; or {REMEDY}"
+    location, again = "the start" if stands is None else "there", command(verb, folder, "trouble.action=rewind")
+    return f"{kept}: `{again}` goes on from {location} and leaves out what leads here; or {REMEDY}"

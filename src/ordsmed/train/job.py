@@ -259,13 +259,13 @@ def check_word_count(job: Job, gone_on: Mapping[str, Any] | None) -> None:
 def check_frozen(phases: Sequence[Phase], names: Sequence[str]) -> None:
     """Raise a `RecipeError` if a frozen name matches no weight in `names`, or if all weights are frozen."""
     for index, phase in enumerate(phases):
-        place = f"phase[{index + 1}].freeze"
+        location = f"phase[{index + 1}].freeze"
         for pattern in phase.freeze:
             if not any(re.search(pattern, name) for name in names):
                 remedy = "weights are called like " + ", ".join(f"`{name}`" for name in names[:3])
-                raise RecipeError(place, f"found {pattern}, which is in no weight's name", "", remedy)
+                raise RecipeError(location, f"found {pattern}, which is in no weight's name", "", remedy)
         if all(map(phase.freezes, names)):
-            raise RecipeError(place, "found all weights", "some that learn")
+            raise RecipeError(location, "found all weights", "some that learn")
 
 
 def _begin_kernels(layout: Layout, ranks: Ranks, objective: Objective) -> str:

@@ -38,8 +38,8 @@ def _key(plan: Plan) -> str:
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
     rows = [[phase.length, phase.batch] for phase in recipe.phases]
-    how = [rows, expected(plan), layout.micro, layout.recompute, layout.compile, *plan.ranks.shape]
-    return key_of(plan.ranks.device, f"FLOP/s of steps {value_key([learned, how], 16)}")
+    options = [rows, expected(plan), layout.micro, layout.recompute, layout.compile, *plan.ranks.shape]
+    return key_of(plan.ranks.device, f"FLOP/s of steps {value_key([learned, options], 16)}")
 
 
 class Timed(Callback):

@@ -163,5 +163,5 @@ def _micro(plan: Plan) -> int:
 def _key(plan: Plan) -> str:
     recipe, layout, ranks = plan.recipe, plan.recipe.layout, plan.ranks
     learned = settings.plain({"model": plan.network, "optimizer": recipe.optimizer, **recipe.learned()})
-    how = [_micro(plan), recipe.phases[0].length, layout.recompute, layout.compile, *layout.exact, *ranks.shape]
-    return key_of(ranks.device, f"steps in bf16 beside fp32 {value_key([learned, how], 16)}")
+    options = [_micro(plan), recipe.phases[0].length, layout.recompute, layout.compile, *layout.exact, *ranks.shape]
+    return key_of(ranks.device, f"steps in bf16 beside fp32 {value_key([learned, options], 16)}")

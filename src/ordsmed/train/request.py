@@ -81,18 +81,18 @@ def read(
     change.
     """
     stands = kind_of_folder(name).made
-    table, place = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
+    table, location = (_recorded(kind, name, file), f"{name}/{file}") if stands else (table_of(kind, name), name)
     if stands and file == RECIPE and (refused := [word for word in overrides if not word.startswith(MAY_CHANGE)]):
         problem = f"is a run, but {refused[0]} is given"
         remedy = "a run goes on by its own recipe and any layout; `trouble` may change too"
         raise RecipeError(name, problem, "", remedy)
     if site:
         table["layout"] = {**table.get("layout", {}), **site_layout(site)}
-    recipe = settings.decode(kind, settings.override(table, overrides), place)
+    recipe = settings.decode(kind, settings.override(table, overrides), location)
     if layout and layout != "auto":
         recipe = replace(recipe, layout=parse(layout, recipe.layout))
     if not stands:
-        check_seed(recipe, place)
+        check_seed(recipe, location)
     return recipe
 
 

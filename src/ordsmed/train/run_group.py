@@ -153,13 +153,13 @@ class RunGroup(Generic[R]):
 
     def begin(self, *, anew: bool) -> Self:
         """Write the group's folder; return the group with one precision for all runs."""
-        place = Run(self.folder)
-        before = place.status
+        location = Run(self.folder)
+        before = location.status
         if not self.check_folder(anew=anew) and before:
             files.set_aside(self.folder, stay=EXAMPLES) if anew else run.clear(self.folder)
         group = self.with_precision(self._precision())
         began = before.get("began", time.time())
-        place.begin(
+        location.begin(
             group.recipe, **{"verb": self.verb, "fingerprint": self.mark, "why": None, "began": began, **self.facts}
         )
         if self.file != RECIPE:
@@ -256,12 +256,12 @@ def side_by_side(waiting: deque[R], places: Places, stopped: Callable[[], int]) 
     try:
         while (running or waiting) and not stopped():
             while waiting and free:
-                member, place = waiting.popleft(), free.pop(0)
-                running[start(member, place, threads, places.devices)] = member, place
+                member, location = waiting.popleft(), free.pop(0)
+                running[start(member, location, threads, places.devices)] = member, location
             time.sleep(LOOK)
             for process in [process for process in running if process.poll() is not None]:
-                member, place = running.pop(process)
-                free.append(place)
+                member, location = running.pop(process)
+                free.append(location)
                 yield member, process.returncode
     finally:
         end(list(running))

@@ -65,24 +65,24 @@ class SessionOptions(TypedDict, total=False):
     callbacks: Sequence[Callback]  # in addition to those in the recipe
 
 
-def run_session(kind: type[Plan], name: str, overrides: Sequence[str] = (), **how: Unpack[SessionOptions]) -> Path:
+def run_session(kind: type[Plan], name: str, overrides: Sequence[str] = (), **options: Unpack[SessionOptions]) -> Path:
     """Start the run a recipe describes, or resume one that a folder holds; every process of a launch calls this."""
-    how["site"] = absolute(how.get("site", ""))
-    with run.at_home(name) as place:
-        return _run_processes(kind, _request(kind, place, overrides, how))
+    options["site"] = absolute(options.get("site", ""))
+    with run.at_home(name) as location:
+        return _run_processes(kind, _request(kind, location, overrides, options))
 
 
 def rehearse(
-    kind: type[P], name: str, overrides: Sequence[str] = (), devices: int = 0, **how: Unpack[SessionOptions]
+    kind: type[P], name: str, overrides: Sequence[str] = (), devices: int = 0, **options: Unpack[SessionOptions]
 ) -> P:
     """Do what `run_session` does before its first step, without making anything; return the plan.
 
     It raises the same errors. With several processes (`devices`), or if data are not made yet, it stops before networks
     are built.
     """
-    how["site"] = absolute(how.get("site", ""))
-    with run.nothing_made(), run.at_home(name) as place:
-        return dry_run(kind, _request(kind, place, overrides, how, devices))
+    options["site"] = absolute(options.get("site", ""))
+    with run.nothing_made(), run.at_home(name) as location:
+        return dry_run(kind, _request(kind, location, overrides, options, devices))
 
 
 def dry_run(kind: type[P], request: Request) -> P:
@@ -172,16 +172,18 @@ def _meet(process: Ranks, patience: float, folder: Path) -> Ranks:
         raise
 
 
-def _request(kind: type[Plan], name: str, overrides: Sequence[str], how: SessionOptions, devices: int = 0) -> Request:
-    anew, layout = bool(how.get("anew")), how.get("layout", "")
+def _request(
+    kind: type[Plan], name: str, overrides: Sequence[str], options: SessionOptions, devices: int = 0
+) -> Request:
+    anew, layout = bool(options.get("anew")), options.get("layout", "")
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if anew and restarts and os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
         problem = (
             "found with torchrun's --max-restarts on several machines, which would set the run aside at every restart"
         )
         raise RecipeError("--anew", problem, "", "rename the folder by hand, or name another `out=`")
-    request = requested(kind.recipes, name, overrides, layout, how.get("site", ""), devices=devices)
-    callbacks, deadline, yes = tuple(how.get("callbacks", ())), how.get("deadline"), bool(how.get("yes"))
+    request = requested(kind.recipes, name, overrides, layout, options.get("site", ""), devices=devices)
+    callbacks, deadline, yes = tuple(options.get("callbacks", ())), options.get("deadline"), bool(options.get("yes"))
     auto = layout == "auto"
     return dataclasses.replace(request, anew=anew, yes=yes, auto=auto, deadline=deadline, callbacks=callbacks)
 
@@ -518,17 +520,17 @@ def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
 
 def _note(folder: Path, job: Job, step: int) -> None:
     """Write recipe, tokenizer and facts of the data to the run's folder before it trains, and update its status."""
-    place, recipe = Run(folder), job.recipe
+    location, recipe = Run(folder), job.recipe
     files.write_text(folder / "recipe.toml", settings.write(recipe))
     here = {"from": step, "processes": job.ranks.world, "mesh": list(job.ranks.shape)}
-    before = [entry for entry in place.status.get("layouts", []) if entry["from"] < step]
+    before = [entry for entry in location.status.get("layouts", []) if entry["from"] < step]
     same = before and {**before[-1], "from": step} == here
     if job.began_with:
-        place.set(began_with=job.began_with, **job.began_as)
+        location.set(began_with=job.began_with, **job.began_as)
     layouts = before if same else [*before, here]
     flops = list(map(job.flops, range(len(job.phases))))  # FLOPs of a step, by phase
     facts = {"data": recipe.stamp(), "phases_before": job.phases_before, "layouts": layouts, "flops": flops}
-    place.set(state="running", why=None, threads=job.ranks.threads, **facts)
+    location.set(state="running", why=None, threads=job.ranks.threads, **facts)
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", job.data.facts())
 
@@ -586,8 +588,8 @@ def leave_weights(job: Job, out: Path, tensors: dict[str, torch.Tensor]) -> None
         weights.write(out / "model.safetensors", tensors)
         job.tokenizer.save(out / "tokenizer")
     text = settings.write({"model": job.objective.model_settings, **job.recipe.learned()})
-    if not (place := out / "settings.toml").is_file() or place.read_text(encoding="utf-8") != text:
-        files.write_text(place, text)
+    if not (path := out / "settings.toml").is_file() or path.read_text(encoding="utf-8") != text:
+        files.write_text(path, text)
 
 
 def _are_in(path: Path, tensors: dict[str, torch.Tensor]) -> bool:

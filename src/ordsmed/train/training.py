@@ -26,11 +26,11 @@ UNGRIDDED = ("seed", "seeds", "grid", "jobs", "out")
 ALONE: dict[str, Any] = {"seeds": (), "grid": {}, "jobs": 0}  # settings of a single trial
 
 
-def check_seed(recipe: Training, place: object) -> None:
+def check_seed(recipe: Training, location: object) -> None:
     """Raise a `RecipeError` for a negative seed in a new run; existing runs with one can be resumed."""
     for key, seed in (("seed", recipe.seed), *(("seeds", seed) for seed in getattr(recipe, "seeds", ()))):
         if seed < 0:
-            raise RecipeError(f"{place}: {key}", f"found {seed}", "0 or more")
+            raise RecipeError(f"{location}: {key}", f"found {seed}", "0 or more")
 
 
 def check_axes(seeds: Sequence[int], grid: Mapping[str, Any]) -> dict[str, Any]:

@@ -204,9 +204,9 @@ class Trials(RunGroup[Trial]):
 T = TypeVar("T", bound=Trials)
 
 
-def check_part(part: str | None, **how: Unpack[SessionOptions]) -> None:
+def check_part(part: str | None, **options: Unpack[SessionOptions]) -> None:
     """Raise a `RecipeError` if `--part` comes with `--anew`, before anything is deleted."""
-    if part and how.get("anew"):
+    if part and options.get("anew"):
         raise RecipeError("--anew", "beside --part", "one of them", "`--anew` alone begins again")
 
 
@@ -216,22 +216,22 @@ def meant(
     overrides: Sequence[str],
     part: str | None,
     devices: int = 0,
-    **how: Unpack[SessionOptions],
+    **options: Unpack[SessionOptions],
 ) -> tuple[T | None, tuple[int, int]]:
     """Return the trials that the arguments mean, or None for a single run; and the part of them to train."""
-    flags = {key: value for key, value in how.items() if key != "callbacks"}
+    flags = {key: value for key, value in options.items() if key != "callbacks"}
     group = kind.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
     if part and not group:
         raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
     return group, run.part(part) if part else WHOLE
 
 
-def put_away(name: str, **how: Unpack[SessionOptions]) -> bool:
+def put_away(name: str, **options: Unpack[SessionOptions]) -> bool:
     """Return whether the folder is a finished trial without checkpoints, of which only weights are left."""
     folder = Path(name)
     kinds = (FolderKind.PRETRAINING, FolderKind.FINETUNING)
     done = kind_of_folder(folder) in kinds and Run(folder).status.get("state") == "done"
-    away = done and not how.get("anew") and not (folder / "checkpoints").exists()
+    away = done and not options.get("anew") and not (folder / "checkpoints").exists()
     if away:
         say(f"{name}: all is done; its weights stand")
     return away

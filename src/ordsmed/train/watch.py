@@ -183,7 +183,7 @@ class Watch:
 
     def _slowest(self, beats: dict[int, list[Any]]) -> list[int]:
         far = {rank: (beat[1], self.stages.index(beat[2])) for rank, beat in beats.items()}
-        return [rank for rank, place in far.items() if place == min(far.values())] if far else []
+        return [rank for rank, location in far.items() if location == min(far.values())] if far else []
 
     def _named(self, ranks: list[int], beats: dict[int, list[Any]]) -> OrdsmedError:
         names, store = [], self.store

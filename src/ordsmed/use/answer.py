@@ -43,12 +43,12 @@ def answer_lines(
     file: str = "",
     best: int = 3,
     as_json: bool = False,
-    **how: Any,
+    **options: Any,
 ) -> Iterator[str]:
     """Yield the lines to print for each question, for a terminal or as JSON. The model is opened once."""
     if best < 1:
         raise RecipeError("--best", f"found {best}", "1 or more")
-    model = widened(open_task(path, overrides, verb="answer", **how), best)
+    model = widened(open_task(path, overrides, verb="answer", **options), best)
     questions = _given(words, file, stream, model.settings.errors)
     if isinstance(questions, list) and all(question.wrong for question in questions):
         questions[0].checked()
@@ -283,8 +283,8 @@ def _is_json(line: str) -> bool:
     return line.lstrip("\ufeff \t")[:1] in ("{", "[")
 
 
-def _all_checked(block: Sequence[Question], place: str) -> list[AskedQuestion]:
-    return [_checked(question, f"{place}: {question.id}") for question in block]
+def _all_checked(block: Sequence[Question], location: str) -> list[AskedQuestion]:
+    return [_checked(question, f"{location}: {question.id}") for question in block]
 
 
 def _of_columns(numbered_lines: Iterable[tuple[int, str]], name: str) -> Iterator[AskedQuestion]:
@@ -309,8 +309,8 @@ def _of_json(input_lines: Iterable[str], name: str = INPUT) -> list[Question]:
         try:
             return questions.read(path, repair=False)[0]
         except DataError as error:
-            place, problem = (text.replace(path, name) for text in (error.place, error.found))
-            raise DataError(place, problem, error.wanted, error.remedy) from None
+            location, problem = (text.replace(path, name) for text in (error.place, error.found))
+            raise DataError(location, problem, error.wanted, error.remedy) from None
 
 
 @contextlib.contextmanager
@@ -322,16 +322,16 @@ def _written(input_lines: Iterable[str]) -> Iterator[str]:
         yield file.name
 
 
-def _checked(question: Question, place: str) -> AskedQuestion:
+def _checked(question: Question, location: str) -> AskedQuestion:
     if not question.question.strip():
-        return AskedQuestion(question, place, "an empty question", "a question")
+        return AskedQuestion(question, location, "an empty question", "a question")
     if not question.context.strip():
-        return AskedQuestion(question, place, "an empty context: there is nothing to answer from", "a text")
+        return AskedQuestion(question, location, "an empty context: there is nothing to answer from", "a text")
     try:
         (question.question + question.context).encode()
     except UnicodeEncodeError as error:
-        return AskedQuestion(question, place, f"invalid UTF-8 ({error.reason})", "UTF-8 text")
-    return AskedQuestion(question, place)
+        return AskedQuestion(question, location, f"invalid UTF-8 ({error.reason})", "UTF-8 text")
+    return AskedQuestion(question, location)
 
 
 def _line(span: AnswerSpan) -> str:

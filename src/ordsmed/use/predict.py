@@ -49,9 +49,9 @@ class Asked:
     def packing(self) -> Packing:
         return packing(self.trained.tokenizer, self.trained.settings)
 
-    def answers(self, features: Features, **how: Any) -> tuple[Arrays, dict[str, float]]:
+    def answers(self, features: Features, **options: Any) -> tuple[Arrays, dict[str, float]]:
         """Return the task's outputs for the examples, and the mean losses if they have labels."""
-        return predict_all(self.task, features, self.packing, self.trained.ranks, within=self.trained.within, **how)
+        return predict_all(self.task, features, self.packing, self.trained.ranks, within=self.trained.within, **options)
 
 
 class Predicted(NamedTuple):
@@ -95,9 +95,9 @@ class Tagged:
     probabilities: tuple[float, ...]  # one per tag
 
 
-def open_task(path: Trained | str | Path, overrides: Sequence[str] = (), *, verb: str = "", **how: Any) -> Asked:
-    """Open the fine-tuned model of a run, weights or a Hugging Face folder. `how` goes to trained.opened."""
-    return asked_of(opened(path, **how), overrides, verb=verb, name="" if isinstance(path, Trained) else path)
+def open_task(path: Trained | str | Path, overrides: Sequence[str] = (), *, verb: str = "", **options: Any) -> Asked:
+    """Open the fine-tuned model of a run, weights or a Hugging Face folder. `options` goes to trained.opened."""
+    return asked_of(opened(path, **options), overrides, verb=verb, name="" if isinstance(path, Trained) else path)
 
 
 def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "", name: object = "") -> Asked:
@@ -105,16 +105,16 @@ def asked_of(trained: Trained, overrides: Sequence[str] = (), *, verb: str = "",
 
     `overrides` change settings of its task.
     """
-    place = name or trained.folder
+    location = name or trained.folder
     trained.check_heads()
     if not isinstance(trained.objective, Task):
         by = Run(trained.folder).status.get("verb", "")
         problem = f"is a run of `ordsmed {by}`" if by else "has no task head"
         remedy = "fine-tune it with `ordsmed finetune`; or evaluate any language model with --probe NAME FILE"
-        raise RecipeError(place, problem, "a fine-tuned model", remedy)
+        raise RecipeError(location, problem, "a fine-tuned model", remedy)
     if verb and verb not in getattr(trained.learned, "VERBS", ()):
         wanted = [kind for kind in entries("tasks") if verb in load("tasks", kind).VERBS]
-        raise RecipeError(place, f"was fine-tuned for {kind_of(trained.learned)}", " or ".join(wanted))
+        raise RecipeError(location, f"was fine-tuned for {kind_of(trained.learned)}", " or ".join(wanted))
     changed = _changed(trained.learned, overrides)
     if changed.length > trained.settings.longest():
         problem = f"found {changed.length}, more than the model's {trained.settings.longest()} positions"
@@ -176,11 +176,11 @@ def predict(
     *,
     anew: bool = False,
     scores: bool = False,
-    **how: Any,
+    **options: Any,
 ) -> Predicted:
     """Write the predictions for files to a folder, with their scores if `scores` is set."""
     target = free(out, anew=anew)
-    model = open_task(path, overrides, **how)
+    model = open_task(path, overrides, **options)
     records, predictions, facts, loss = _predicted(model, sources, scores=scores)
     if scores and not facts:
         say(f"{', '.join(sources)}: no labels, so nothing is scored")
@@ -200,10 +200,10 @@ def evaluate(
     overrides: Sequence[str] = (),
     *,
     max_unknown: float = MOST,
-    **how: Any,
+    **options: Any,
 ) -> Evaluated:
     """Return the scores of a model on labeled files, by default on the dev files of its run."""
-    model = open_task(path, overrides, **how)
+    model = open_task(path, overrides, **options)
     named = [s for s in sources if s]
     chosen = named or list(model.settings.paths("dev"))
     if not chosen:

@@ -72,9 +72,9 @@ def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split:
     if store is None:
         raise RecipeError("--split", f"found {split}, which {encoded.folder} does not have", "train")
     objective = load("objectives", kind, place="the objective")
-    how = settings.decode(objective, settings.override({}, words), "records")
+    options = settings.decode(objective, settings.override({}, words), "records")
     phase = Phase(steps=1, length=length, batch=BATCH, learning_rate=1.0, pack=False)
-    rows = how.rows([store], [1.0], encoded.tokenizer, phase, "records", seed)
+    rows = options.rows([store], [1.0], encoded.tokenizer, phase, "records", seed)
     if not hasattr(rows, "features"):
         able = [name for name in entries("objectives") if _has_features(name)]
         raise RecipeError("the objective", f"found {kind}, which has no TFRecord format", " or ".join(able))

@@ -114,8 +114,8 @@ class TextEncoder:
     def key(self) -> str:
         """Return 16 hexadecimal digits that are equal for models that make the same vectors."""
         network = weights.digest(own_tensors(self.trained.objective.model))
-        how = settings.plain(self.as_learned) if self.as_learned else self._pool_in_key()
-        return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, how], 16)
+        options = settings.plain(self.as_learned) if self.as_learned else self._pool_in_key()
+        return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, options], 16)
 
     def _pool_in_key(self) -> str:
         """Return the pool's name for keys. Old indexes called the mean of words `mean`, so keys still do."""
@@ -128,8 +128,8 @@ class TextEncoder:
 def check_readable(trained: Trained, questions: Sequence[str]) -> None:
     """Raise an error if a question has no token that the model can read."""
     if blank := blank_texts(trained, questions):
-        place = f"question {blank[0] + 1}" if len(questions) > 1 else "question"
-        raise RecipeError(place, "has no text that the model can read", "words to search for")
+        location = f"question {blank[0] + 1}" if len(questions) > 1 else "question"
+        raise RecipeError(location, "has no text that the model can read", "words to search for")
 
 
 def units(vectors: NDArray[np.floating]) -> Floats:

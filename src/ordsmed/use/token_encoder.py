@@ -81,22 +81,22 @@ class TokenEncoder:
     def key(self) -> str:
         """Return 16 hexadecimal digits that are equal for models that make the same vectors."""
         network = weights.digest(self.trained.objective.networks()[""].tensors())
-        how = settings.plain(self.as_learned)
-        return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, how], 16)
+        options = settings.plain(self.as_learned)
+        return value_key([self.trained.kind, network, self.trained.tokenizer.fingerprint, options], 16)
 
     def _features(self, texts: Sequence[str], group: str) -> Features:
         learned, trained = self.task.tokens, self.trained
-        how = replace(learned, prompts={**learned.prompts, **self.prompts})
-        return token_features([*texts], group, reader(trained.tokenizer, trained.settings), how)[0]
+        options = replace(learned, prompts={**learned.prompts, **self.prompts})
+        return token_features([*texts], group, reader(trained.tokenizer, trained.settings), options)[0]
 
     def _read(self, features: Features) -> Floats:
         trained, sizes = self.trained, features.sizes
         rows: NDArray[np.float32] = np.zeros((len(features.ids), self.width), np.float32)
-        how, order = packing(trained.tokenizer, trained.settings), np.argsort(-sizes, kind="stable")
+        options, order = packing(trained.tokenizer, trained.settings), np.argsort(-sizes, kind="stable")
         with torch.inference_mode(), trained.within():
             for begin in range(0, len(order), self.batch):
                 chosen = order[begin : begin + self.batch]
-                batch = how.batch(features, chosen, chosen).to(trained.device)
+                batch = options.batch(features, chosen, chosen).to(trained.device)
                 vectors = self.task.token_vectors(batch).float().cpu().numpy()
                 inside = np.arange(vectors.shape[1]) < sizes[chosen][:, None]
                 rows[np.repeat(features.starts[chosen], sizes[chosen]) + run(sizes[chosen])] = vectors[inside]

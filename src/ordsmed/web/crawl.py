@@ -84,15 +84,15 @@ class Crawl:
 
 
 def crawl(
-    urls: Iterable[str], folder: Path, how: Crawl, total: int = 0, fault_of: Callable[[str], str] = lambda _: ""
+    urls: Iterable[str], folder: Path, settings: Crawl, total: int = 0, fault_of: Callable[[str], str] = lambda _: ""
 ) -> Counter[str]:
     """Download the missing pages. Return counts of downloaded and existing pages, and of reasons for failures.
 
     `total` is for the progress bar. `fault_of` returns why the target of a redirect is left out; "": it is not.
     """
     with locked(folder), Pages(folder, fault_of) as pages, Progress("crawl", total, "pages") as progress:
-        state = _CrawlState(pages, how, progress, fault_of)
-        threads = [threading.Thread(target=state.go, daemon=True) for _ in range(how.threads)]
+        state = _CrawlState(pages, settings, progress, fault_of)
+        threads = [threading.Thread(target=state.go, daemon=True) for _ in range(settings.threads)]
         for thread in threads:
             thread.start()
         try:
@@ -274,14 +274,14 @@ class _CrawlState:
         return host.pause, None
 
     def _get(self, job: _Job) -> Page:
-        how, move = self.how, functools.partial(_move, job, self.fault_of)
-        with get(job.at, headers=self.headers, timeout=how.timeout, private=how.private, hop=move) as reply:
+        options, move = self.how, functools.partial(_move, job, self.fault_of)
+        with get(job.at, headers=self.headers, timeout=options.timeout, private=options.private, hop=move) as reply:
             if reply.status != 200:
                 raise reply.failure()
             kind = reply.headers.get("Content-Type", "")
             if kind.partition(";")[0].strip().lower() not in KINDS:
                 raise Failed("no HTML or text")
-            return Page(job.url, kind, b"".join(reply.blocks(how.largest, how.slowest)), reply.url)
+            return Page(job.url, kind, b"".join(reply.blocks(options.largest, options.slowest)), reply.url)
 
     def _failed(self, host: _Host, job: _Job, error: Failed) -> tuple[float, _Job | None]:
         job.now += 1
@@ -302,12 +302,12 @@ class _CrawlState:
 
     def _ask_robots(self, host: _Host, job: _Job) -> tuple[float, _Job]:
         """Request robots.txt. Without an answer no page of the host is requested; a status such as 404 is one."""
-        scheme, how = urlsplit(job.at).scheme, self.how
+        scheme, options = urlsplit(job.at).scheme, self.how
         address = f"{scheme}://{host.name}/robots.txt"
         host.tries += 1
         try:
-            with get(address, headers=self.headers, timeout=how.timeout, private=how.private) as reply:
-                rules = read_rules(reply, how.slowest)
+            with get(address, headers=self.headers, timeout=options.timeout, private=options.private) as reply:
+                rules = read_rules(reply, options.slowest)
         except Misled:
             rules = RobotRules()
         except Failed as error:

@@ -149,63 +149,63 @@ def _reasons(shelf: Shelf) -> str:
 
 
 def _ensure(file: File, shelf: Shelf) -> None:
-    place = shelf.folder / file.path
-    if _is_there(place, file, shelf):
+    path = shelf.folder / file.path
+    if _is_there(path, file, shelf):
         shelf.stood += 1
     else:
-        _install(place, file, shelf)
+        _install(path, file, shelf)
         shelf.got += 1
-        shelf.bytes += place.stat().st_size
+        shelf.bytes += path.stat().st_size
     if file.unpack is not None:
         known = shelf.record[file.path]
         brought = known.get("unpacked", {})
-        unpack(place, shelf.folder / file.unpack, brought, lambda names: _append({**known, "unpacked": names}, shelf))
+        unpack(path, shelf.folder / file.unpack, brought, lambda names: _append({**known, "unpacked": names}, shelf))
 
 
-def _is_there(place: Path, file: File, shelf: Shelf) -> bool:
+def _is_there(path: Path, file: File, shelf: Shelf) -> bool:
     """Return whether the file exists. Raise DataError if it is not the wanted one."""
-    if not place.exists():
+    if not path.exists():
         return False
     known = shelf.record.get(file.path)
     if known is None:
         wanted = _wanted(file, shelf)
         if not wanted:
-            raise DataError(place, "exists, but nothing says where it is from", "", STALE)
-        _note(file, place, _check(place, place, wanted, file.size), None, shelf)
+            raise DataError(path, "exists, but nothing says where it is from", "", STALE)
+        _note(file, path, _check(path, path, wanted, file.size), None, shelf)
     elif known["url"] != file.url:
-        raise DataError(place, f"was fetched from {known['url']}", file.url, STALE)
+        raise DataError(path, f"was fetched from {known['url']}", file.url, STALE)
     elif file.sha256 and file.sha256.lower() != known["sha256"]:
-        raise DataError(place, f"sha256 {known['sha256']}", file.sha256, STALE)
-    elif [place.stat().st_size, place.stat().st_mtime_ns] != [known["size"], known["time"]]:
-        _check(place, place, {"sha256": known["sha256"]}, known["size"])
+        raise DataError(path, f"sha256 {known['sha256']}", file.sha256, STALE)
+    elif [path.stat().st_size, path.stat().st_mtime_ns] != [known["size"], known["time"]]:
+        _check(path, path, {"sha256": known["sha256"]}, known["size"])
     return True
 
 
-def _install(place: Path, file: File, shelf: Shelf) -> None:
-    part = place.with_name(f".{place.name}.part")
-    with files.survive_disk(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
+def _install(path: Path, file: File, shelf: Shelf) -> None:
+    part = path.with_name(f".{path.name}.part")
+    with files.survive_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     wanted = _wanted(file, shelf)
     _download(file, part, shelf)
     tag = resume_facts(part).get("tag")
     try:
-        sha256 = _check(part, place, wanted, file.size)
+        sha256 = _check(part, path, wanted, file.size)
     except DataError:
         drop(part)
         raise
-    with files.survive_disk(place):
+    with files.survive_disk(path):
         files.sync(part)
         _note(file, part, sha256, tag, shelf)
-        part.replace(place)
+        part.replace(path)
         drop(part)
-        files.sync(place.parent)
+        files.sync(path.parent)
 
 
-def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) -> str:
+def _check(path: Path, folder: Path, wanted: dict[str, str], length: int | None) -> str:
     length_here = path.stat().st_size
-    remedy = STALE if path == place else "it was removed; try again, or fix the table"
+    remedy = STALE if path == folder else "it was removed; try again, or fix the table"
     if length is not None and length_here != length:
-        raise DataError(place, many(length_here, "byte"), f"{length:,}", remedy)
+        raise DataError(folder, many(length_here, "byte"), f"{length:,}", remedy)
     digests = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -213,7 +213,7 @@ def _check(path: Path, place: Path, wanted: dict[str, str], length: int | None) 
                 digest_of_kind.update(block)
     for kind, digest in wanted.items():
         if digests[kind].hexdigest() != digest.lower():
-            raise DataError(place, f"{kind} {digests[kind].hexdigest()}", digest, remedy)
+            raise DataError(folder, f"{kind} {digests[kind].hexdigest()}", digest, remedy)
     return digests["sha256"].hexdigest()
 
 
@@ -272,14 +272,14 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
 def _sources(file: File, shelf: Shelf) -> list[str | Path]:
     mirror = shelf.way.mirror
     if mirror is None and not file.url:
-        place = f"{shelf.folder.name}/{file.path}"
-        raise Failed(f"no address of it is known; `--mirror FOLDER` takes it from FOLDER/{place}")
+        location = f"{shelf.folder.name}/{file.path}"
+        raise Failed(f"no address of it is known; `--mirror FOLDER` takes it from FOLDER/{location}")
     if mirror is None:
         return [file.url]
     named, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
     if "://" in mirror:
-        return [f"{mirror.rstrip('/')}/{place}" for place in (named, general) if place]
-    return [Path(mirror) / place for place in (named, unquote(general)) if inside(place)]
+        return [f"{mirror.rstrip('/')}/{location}" for location in (named, general) if location]
+    return [Path(mirror) / location for location in (named, unquote(general)) if inside(location)]
 
 
 def _last(url: str) -> str:
@@ -312,8 +312,8 @@ def _note(file: File, path: Path, sha256: str, tag: str | None, shelf: Shelf) ->
 
 def _append(known: dict[str, Any], shelf: Shelf) -> None:
     shelf.record[known["path"]] = known
-    place = shelf.folder / RECORD
-    with files.survive_disk(place), place.open("a+b") as written:
+    path = shelf.folder / RECORD
+    with files.survive_disk(path), path.open("a+b") as written:
         if written.tell() and (written.seek(-1, os.SEEK_END), written.read(1))[1] != b"\n":  # the last line was cut off
             written.write(b"\n")
         written.write(json.dumps(known, ensure_ascii=False).encode() + b"\n")

@@ -149,31 +149,31 @@ def _follow(
     seen: set[str] = set()
     headers = {"User-Agent": f"ordsmed/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity", **headers}
     while True:
-        place = _split(url)
-        seen.add(place.geturl())
+        location = _split(url)
+        seen.add(location.geturl())
         with _explained():
-            reply = _request(place, headers, timeout, private)
+            reply = _request(location, headers, timeout, private)
         if reply.status not in (301, 302, 303, 307, 308):
             return reply
         reply.close()
-        target = _target(place, reply.headers.get("Location"))
+        target = _target(location, reply.headers.get("Location"))
         if target in seen:
             raise Misled("redirects in a circle")
         if len(seen) > REDIRECTS:
             raise Misled(f"more than {REDIRECTS} redirects")
         if hop:
             hop(target)
-        if urlsplit(target).netloc != place.netloc:
+        if urlsplit(target).netloc != location.netloc:
             headers = {name: value for name, value in headers.items() if name.lower() not in SECRETS}
         url = target
 
 
-def _target(place: SplitResult, location: str | None) -> str:
+def _target(where_found: SplitResult, location: str | None) -> str:
     if not location:
         raise Misled("bad redirect")
     try:
         text = location.encode("latin-1").decode("utf-8", "replace")  # http.client decodes headers as latin-1
-        return _split(urljoin(place.geturl(), text)).geturl()
+        return _split(urljoin(where_found.geturl(), text)).geturl()
     except Refused as error:
         raise Refused(f"redirect to {error.reason}") from None
     except (Failed, ValueError):
@@ -199,27 +199,27 @@ def _split(url: str) -> SplitResult:
     return SplitResult(parts.scheme, netloc, path, query, "")
 
 
-def _request(place: SplitResult, headers: Mapping[str, str], timeout: float, private: bool) -> Reply:
-    host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
-    proxy = _proxy(place.scheme, host)
+def _request(location: SplitResult, headers: Mapping[str, str], timeout: float, private: bool) -> Reply:
+    host, port = location.hostname or "", location.port or (443 if location.scheme == "https" else 80)
+    proxy = _proxy(location.scheme, host)
     if proxy is None:
         sock = _connect(_addresses(host, port, private), timeout)
     else:
         with contextlib.suppress(socket.gaierror):  # only the proxy may be able to look the name up
             _addresses(host, port, private)
         sock = _connected(proxy, timeout)
-    target = place.path + (f"?{place.query}" if place.query else "")
-    words = {"Host": place.netloc, "Connection": "close", **headers}
+    target = location.path + (f"?{location.query}" if location.query else "")
+    words = {"Host": location.netloc, "Connection": "close", **headers}
     try:
-        if place.scheme == "https":
+        if location.scheme == "https":
             if proxy is not None:
-                _tunnel(sock, f"{place.netloc}{'' if place.port else ':443'}", proxy, timeout)
+                _tunnel(sock, f"{location.netloc}{'' if location.port else ':443'}", proxy, timeout)
             sock = _trust().wrap_socket(sock, server_hostname=host)
         elif proxy is not None:
-            target, words = place.geturl(), {**words, **_password(proxy)}
+            target, words = location.geturl(), {**words, **_password(proxy)}
         sock.sendall(_head(f"GET {target} HTTP/1.1", words))
         wire = _Wire(sock)
-        return Reply(place.geturl(), _answer(wire, timeout), wire)
+        return Reply(location.geturl(), _answer(wire, timeout), wire)
     except BaseException:
         sock.close()
         raise
@@ -261,13 +261,13 @@ def _proxy(scheme: str, host: str) -> SplitResult | None:
     if not proxy or urllib.request.proxy_bypass(host):
         return None
     try:
-        place = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        known = place.scheme == "http" and bool(place.hostname) and place.port != 0
+        location = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        known = location.scheme == "http" and bool(location.hostname) and location.port != 0
     except ValueError:
         known = False
     if not known:
         raise Failed(f"{scheme}_proxy is not an http:// address")
-    return place
+    return location
 
 
 def _password(proxy: SplitResult) -> dict[str, str]:
@@ -281,8 +281,8 @@ def _addresses(host: str, port: int, private: bool) -> list[Any]:
     """Return the addresses of a host. One private address among them is enough to refuse it."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     if not private:
-        for *_, place in addresses:
-            address = ipaddress.ip_address(str(place[0]).partition("%")[0])
+        for *_, location in addresses:
+            address = ipaddress.ip_address(str(location[0]).partition("%")[0])
             if not public(address):
                 raise Refused(f"private address {address}")
     return addresses
@@ -304,11 +304,11 @@ def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 def _connect(addresses: list[Any], timeout: float) -> socket.socket:
     """Connect to the first of these addresses that accepts, in `timeout` seconds for all of them."""
     last: OSError = TimeoutError()
-    for family, kind, protocol, _, place in addresses:
+    for family, kind, protocol, _, location in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.settimeout(timeout / len(addresses))
-            sock.connect(place)
+            sock.connect(location)
             sock.settimeout(timeout)
             return sock
         except OSError as error:

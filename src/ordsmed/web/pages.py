@@ -93,14 +93,14 @@ class Outcomes:
         import msgspec
 
         decode, codes = msgspec.json.Decoder(_Line).decode, {NEVER: 0}
-        for place, line in _lines(self.folder / LOG):
+        for path, line in _lines(self.folder / LOG):
             self.log_end += len(line)
             try:
                 text = decode(line)
                 key, tries = number(text["url"]), min(text["tries"], 65535)
             except (msgspec.DecodeError, KeyError, RecursionError) as error:
                 remedy = "remove that line; its address is then tried again"
-                raise DataError(place, f"is damaged: {error}", "one outcome per line", remedy) from None
+                raise DataError(path, f"is damaged: {error}", "one outcome per line", remedy) from None
             part, byte, length = text.get("place", (0, 0, 0))
             reason = (text.get("reason", ""), text.get("again", False))
             final = text.get("final", "") if self.fault_of else ""

@@ -134,12 +134,12 @@ def spelled(link: str) -> tuple[str, str]:
         return "", ""
     if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
         return "", ""
-    place = host if port in (None, 443 if parts.scheme == "https" else 80) else f"{host}:{port}"
+    location = host if port in (None, 443 if parts.scheme == "https" else 80) else f"{host}:{port}"
     path, query = parts.path or "/", parts.query
     if TRACKING.search(query):
         query = "&".join(part for part in query.split("&") if not TRACKING.match(part))
     url = f"{path}?{query}" if query else path
-    return f"{parts.scheme}://{place}{url if PLAIN.fullmatch(url) else quote(url, KEPT)}", host
+    return f"{parts.scheme}://{location}{url if PLAIN.fullmatch(url) else quote(url, KEPT)}", host
 
 
 def number(url: str) -> int:

@@ -30,7 +30,7 @@ from ordsmed.weights.trained_model import Trained, open_model
 MARK = "ordsmed.json"  # marks an export; names its model and format
 
 
-def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
+def export_all(path: str | Path, out: str | Path, **options: Any) -> list[Path]:
     """Export step 0 and each saved step of a run to `out`/step-N, to study how it learns. Return the folders."""
     origin = Origin.of(path)
     if not origin.is_run:
@@ -41,7 +41,7 @@ def export_all(path: str | Path, out: str | Path, **how: Any) -> list[Path]:
     lines = []
     for step in origin.steps():
         try:
-            lines.append(export(origin.folder, Path(out) / f"step-{step}", step, **how))
+            lines.append(export(origin.folder, Path(out) / f"step-{step}", step, **options))
         except DataError as error:
             if step:
                 raise

@@ -93,9 +93,11 @@ def networks(folder: Path) -> Networks:
     return networks
 
 
-def decoded(table: tables.Table, place: object) -> Networks:
+def decoded(table: tables.Table, location: object) -> Networks:
     """Return the networks' settings of a recipe. Its other tables are ignored."""
-    return tables.decode(Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(place))
+    return tables.decode(
+        Networks, {k: v for k, v in table.items() if k in ("model", "objective", "task")}, str(location)
+    )
 
 
 def fits(family: ModelSettings, tokenizer: Tokenizer, folder: Path) -> None:
@@ -124,7 +126,7 @@ def tokenizer_of(folder: Path) -> Path | None:
 def settings(folder: Path) -> Any:
     if is_imported(folder):
         return networks(folder).model
-    config, place = read_config(folder), folder / "config.json"
+    config, path = read_config(folder), folder / "config.json"
     sentence_modules.check_code(folder, config)
     kind = config.get("model_type", "")
     choices = {name: menu.load("models", name) for name in menu.entries("models")}
@@ -133,10 +135,10 @@ def settings(folder: Path) -> Any:
         code = f", whose code (auto_map, {short(config['auto_map'])}) is not run" if config.get("auto_map") else ""
         known = sorted(called for called, name in families.items() if called and choices[name].architectures)
         remedy = "transformers opens other networks; take a model of these, or train one (`ordsmed help make`)"
-        raise DataError(place, f"model_type: found {short(kind)}{code}", f"one of {', '.join(known)}", remedy)
-    settings = meant(families[kind], config, place)
+        raise DataError(path, f"model_type: found {short(kind)}{code}", f"one of {', '.join(known)}", remedy)
+    settings = meant(families[kind], config, path)
     _check_class(folder, config, settings.architectures.values())
-    _affordable(settings, folder, place)
+    _affordable(settings, folder, path)
     return settings
 
 
@@ -150,7 +152,7 @@ def _check_class(folder: Path, config: dict[str, Any], known: Iterable[str]) -> 
         raise DataError(folder / "config.json", problem, wanted, remedy)
 
 
-def meant(family: str, config: dict[str, Any], place: Path) -> Any:
+def meant(family: str, config: dict[str, Any], path: Path) -> Any:
     """Return the settings of a model family from a table with the keys of Hugging Face's config.json."""
     kind = config.get("model_type", family)
     try:
@@ -158,15 +160,15 @@ def meant(family: str, config: dict[str, Any], place: Path) -> Any:
         settings = menu.load("models", family).from_hugging_face(config)
         whole(config, "vocab_size")
     except KeyError as error:
-        raise DataError(place, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
+        raise DataError(path, f"has no {error}", f"the settings of a {kind}", REMEDY) from None
     except ValueError as error:
-        raise DataError(place, f"{error}") from None
+        raise DataError(path, f"{error}") from None
     except (TypeError, AttributeError, OverflowError, IndexError) as error:
-        raise DataError(place, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
+        raise DataError(path, f"a setting of another kind ({error})", f"the settings of a {kind}", REMEDY) from None
     return settings
 
 
-def _affordable(family: Any, folder: Path, place: Path) -> None:
+def _affordable(family: Any, folder: Path, location: Path) -> None:
     """Raise DataError if the weight files are too small for the sizes in the settings.
 
     This check comes before a network of that size is allocated.
@@ -185,8 +187,8 @@ def _affordable(family: Any, folder: Path, place: Path) -> None:
         weights.foreign_names(folder)  # raises a clearer error if a file is truncated
         places = f", and {positions} positions" if positions else ""
         problem = f"tells of {layers} layers of width {width}, {inner} inside{places}"
-        remedy = REMEDY if place.name == "config.json" else "make or import the folder again"
-        raise DataError(place, problem, f"a network that fits {size_in_bytes:,} bytes of weights", remedy)
+        remedy = REMEDY if location.name == "config.json" else "make or import the folder again"
+        raise DataError(location, problem, f"a network that fits {size_in_bytes:,} bytes of weights", remedy)
 
 
 def load_into(objective: Objective, folder: Path, tokenizer: Tokenizer, *, body: bool = False) -> bool:

@@ -25,31 +25,31 @@ from ordsmed.weights.renaming import LazyTensors
 LAYOUT = "1"  # version of the cache: a new one converts every model again
 
 
-def exists(place: Path) -> bool:
+def exists(path: Path) -> bool:
     """Return whether a path exists, or is the prefix of a TensorFlow checkpoint, which is not itself a file."""
-    return place.exists() or bundle.find(place) is not None
+    return path.exists() or bundle.find(path) is not None
 
 
-def once(place: Path, name: str | Path) -> Path | None:
+def once(path: Path, name: str | Path) -> Path | None:
     """Return the cached conversion of a model, made if it is missing; None if the format is unknown."""
-    if not exists(place) or (form := known(place)) is None:
+    if not exists(path) or (form := known(path)) is None:
         return None
-    target = hub.cache() / "taken" / f"{place.resolve().name}-{_key(place)}"
+    target = hub.cache() / "taken" / f"{path.resolve().name}-{_key(path)}"
     with run.locked(target):
         if not kind_of_folder(target).model:
             try:
-                imported = form.read(place)
+                imported = form.read(path)
             except RecipeError as error:
                 if "model." not in error.remedy:
                     raise
-                by_hand = f"`{command('import', place, 'OUT', 'model.KEY=VALUE')}`, and name OUT"
+                by_hand = f"`{command('import', path, 'OUT', 'model.KEY=VALUE')}`, and name OUT"
                 raise RecipeError(error.place, error.found, error.wanted, by_hand) from None
-            write(imported, target, place, form)
+            write(imported, target, path, form)
             say(f"{name}: {kind_of(form)}, taken over into {target}")
     return target
 
 
-def write(imported: Imported, target: Path, place: Path, form: Format) -> None:
+def write(imported: Imported, target: Path, path: Path, form: Format) -> None:
     with files.making(target, keep=True) as folder:
         if imported.bare:
             load("formats", foreign.FORMAT)().write_bare(imported, folder)
@@ -60,49 +60,49 @@ def write(imported: Imported, target: Path, place: Path, form: Format) -> None:
                 weights.write(folder / WEIGHTS, imported.tensors)
             files.write_text(folder / SETTINGS, settings.write(imported.networks))
             imported.tokenizer.save(folder / TOKENIZER)
-        files.write_text(folder / "README.md", _describe(imported, target.name, place, kind_of(form)))
+        files.write_text(folder / "README.md", _describe(imported, target.name, path, kind_of(form)))
     for note in imported.notes:
         say(note)
 
 
-def known(place: Path) -> Format | None:
+def known(path: Path) -> Format | None:
     """Return the format of an existing folder or file; None if no format recognizes it."""
-    bundle.refuse_first_version(place)
+    bundle.refuse_first_version(path)
     formats: Sequence[Format] = [load("formats", kind)() for kind in entries("formats")]
-    return next((form for form in formats if form.recognises(place)), None)
+    return next((form for form in formats if form.recognises(path)), None)
 
 
-def recognised(place: Path) -> Format:
+def recognised(path: Path) -> Format:
     """Return the format of a folder or file. Raise RecipeError if no format recognizes it."""
     wanted = "; or ".join(filter(None, (load("formats", kind)().wanted for kind in entries("formats"))))
-    if not exists(place):
+    if not exists(path):
         formats = "a model in a format of `ordsmed menus formats`"
-        raise RecipeError(place, "no such folder or file", formats, hub.remedy_of_others(place))
-    kind = kind_of_folder(place)
+        raise RecipeError(path, "no such folder or file", formats, hub.remedy_of_others(path))
+    kind = kind_of_folder(path)
     if kind.made or kind is FolderKind.IMPORT:
-        raise RecipeError(place, "is a folder of ours", "a model of another format", "it is opened as it is")
-    if form := known(place):
+        raise RecipeError(path, "is a folder of ours", "a model of another format", "it is opened as it is")
+    if form := known(path):
         return form
-    refuse_unknown(place)
-    raise RecipeError(place, "is of no known format", wanted)
+    refuse_unknown(path)
+    raise RecipeError(path, "is of no known format", wanted)
 
 
-def refuse_unknown(place: Path) -> None:
+def refuse_unknown(path: Path) -> None:
     """Raise DataError for a TensorFlow checkpoint of an unknown network, with some of its tensor names."""
-    prefix = bundle.find(place)
+    prefix = bundle.find(path)
     if names := bundle.names(prefix) if prefix else frozenset():
         wrong = f"is a TensorFlow checkpoint of an unknown network: {weights.some(sorted(filter(None, names)))}"
-        raise DataError(place, wrong, "bert/..., electra/..., model/wte (GPT-2) or lm/... (ELMo)")
+        raise DataError(path, wrong, "bert/..., electra/..., model/wte (GPT-2) or lm/... (ELMo)")
 
 
-def _key(place: Path) -> str:
+def _key(folder: Path) -> str:
     """Return a hash of the names, sizes and times of the files, so that a changed model is converted again."""
-    around = place if place.is_dir() else place.parent
+    around = folder if folder.is_dir() else folder.parent
     paths = [path for path in sorted(around.rglob("*")) if path.is_file()]
     facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    return hashlib.sha256(repr((LAYOUT, str(place.resolve()), facts)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((LAYOUT, str(folder.resolve()), facts)).encode()).hexdigest()[:12]
 
 
-def _describe(imported: Imported, name: str, place: Path, form: str) -> str:
-    lines = [f"# {name}", f"Taken over by ordsmed {identity()} from `{place.name}` ({form})."]
+def _describe(imported: Imported, name: str, path: Path, form: str) -> str:
+    lines = [f"# {name}", f"Taken over by ordsmed {identity()} from `{path.name}` ({form})."]
     return "\n\n".join([*lines, *imported.notes, "`ordsmed embed`, `export` and `pretrain init=...` take it."]) + "\n"

@@ -17,16 +17,16 @@ from ordsmed.weights.export import check
 
 def take_over(source: str | Path, out: str | Path, overrides: Sequence[str] = (), *, anew: bool = False) -> list[str]:
     """Convert the model at `source` to the folder `out`, completely or not at all. Return lines to print."""
-    target, place = Path(out), hub.folder(source)
+    target, path = Path(out), hub.folder(source)
     for word in overrides:
         if not word.startswith(("model.", "objective.", "task.")):
             wanted = "model.key=value, objective.key=value or task.key=value"
             raise RecipeError(f"`{word}`", "changes no setting of the model, nor of what it learned", wanted)
-    check(target, place, anew=anew)
-    form = import_folder.recognised(place)
-    imported = form.read(place, overrides)
-    import_folder.write(imported, target, place, form)
+    check(target, path, anew=anew)
+    form = import_folder.recognised(path)
+    imported = form.read(path, overrides)
+    import_folder.write(imported, target, path, form)
     size = sum(math.prod(shape) for shape in weights.shapes(target / WEIGHTS).values())
     kind = kind_of(imported.networks.model)
-    line = f"{target}: {kind} with {size:,} numbers, from {place} ({kind_of(form)})"
+    line = f"{target}: {kind} with {size:,} numbers, from {path} ({kind_of(form)})"
     return [line, *command_lines("next", command("show", target))]

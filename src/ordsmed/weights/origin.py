@@ -58,13 +58,13 @@ class Origin:
     @staticmethod
     def of(name: str | Path, *, key: str = "") -> Origin:
         """Return the model that `name` means, or raise an error. `key` is the setting that named it."""
-        place = hub.folder(name)
-        kind = kind_of_folder(place)
-        if not kind.made and not kind.model and (folder := import_folder.once(place, name)):
-            place, kind = folder, kind_of_folder(folder)
+        location = hub.folder(name)
+        kind = kind_of_folder(location)
+        if not kind.made and not kind.model and (folder := import_folder.once(location, name)):
+            location, kind = folder, kind_of_folder(folder)
         if not kind.model:
-            raise _refused(name, key, place, kind)
-        return Origin(str(name), place, kind, read_status(place) if kind.run else {})
+            raise _refused(name, key, location, kind)
+        return Origin(str(name), location, kind, read_status(location) if kind.run else {})
 
     @staticmethod
     def find(name: str | Path | None, *, key: str = "") -> Origin | None:
@@ -127,12 +127,12 @@ class Origin:
             step = self.last() or max(snapshots.steps(self.folder / "checkpoints"), default=0)
         model, before = networks.model, 0  # steps of earlier phases, whose changes of the network persist
         for number, table in enumerate(phases, 1):
-            place = f"{self.folder}/{RECIPE}: phase[{number}]"
-            model = changed(model, table.get("model", {}), f"{place}.model", "models")
+            location = f"{self.folder}/{RECIPE}: phase[{number}]"
+            model = changed(model, table.get("model", {}), f"{location}.model", "models")
             if step <= before + int(table["steps"]) or number == len(phases):
                 break
             before += int(table["steps"])
-        learned = changed(networks.objective, table.get("objective", {}), f"{place}.objective", "objectives")
+        learned = changed(networks.objective, table.get("objective", {}), f"{location}.objective", "objectives")
         return replace(networks, model=model, objective=learned)
 
     def tokenizer(self, fingerprint: str | None = None) -> Tokenizer:
@@ -147,16 +147,16 @@ class Origin:
 
     def _of_run(self, fingerprint: str | None) -> Tokenizer:
         places = [self.folder / "weights" / "tokenizer", self.folder / "tokenizer"]
-        place = next((p for p in places if (p / "tokenizer.json").exists()), None)
-        if place is None:
-            place = standing(sources(self.recipe())[0]) / "tokenizer"
-        if not place.is_dir():
+        path = next((p for p in places if (p / "tokenizer.json").exists()), None)
+        if path is None:
+            path = standing(sources(self.recipe())[0]) / "tokenizer"
+        if not path.is_dir():
             wanted = f"the tokenizer that {self.folder} was trained with"
-            raise DataError(place, "no such folder", wanted, "put its data back")
-        tokenizer = Tokenizer.load(place)
+            raise DataError(path, "no such folder", wanted, "put its data back")
+        tokenizer = Tokenizer.load(path)
         if fingerprint not in (None, tokenizer.fingerprint):
             wanted = f"{fingerprint}, that of {self.folder}"
-            raise DataError(place, f"tokenizer {tokenizer.fingerprint}", wanted, "put its data back")
+            raise DataError(path, f"tokenizer {tokenizer.fingerprint}", wanted, "put its data back")
         return tokenizer
 
     def last(self) -> int | None:
@@ -190,21 +190,21 @@ class Origin:
 
     def source(self, step: int | None, key: str = "--step") -> WeightsSource:
         """Return where the weights are: those of `step`, else the final ones, else the newest intact checkpoint."""
-        last, place = self.last(), self.folder / "checkpoints"
+        last, folder = self.last(), self.folder / "checkpoints"
         if last is not None and step in (None, last):
             return WeightsSource(self.folder / "weights", last)
-        stored = snapshots.steps(place)
+        stored = snapshots.steps(folder)
         if step is not None and step not in stored:
             steps_text = ", ".join(f"{s}" for s in sorted({*self._again(), *stored, *([last] if last else [])}))
             lacks = f"found {step}, which {self.folder} does not keep"
             raise RecipeError(key, lacks, f"one of {steps_text}" if steps_text else "")
         if step is not None:
-            path = snapshots.path_of(place, step)
+            path = snapshots.path_of(folder, step)
             wrong = snapshots.damage(path, (KIND,))
             if wrong:
                 raise DataError(path, wrong, "a whole checkpoint", "leave --step out: the newest whole one is taken")
             return WeightsSource(path, step, files.read_table(path / "state.json"))
-        newest = snapshots.latest(place, place=self.folder, kinds=(KIND,))
+        newest = snapshots.latest(folder, place=self.folder, kinds=(KIND,))
         if newest is None:
             raise RecipeError(self.folder, "no checkpoint yet", "", f"`{self._continuing()}` goes on and makes one")
         return WeightsSource(newest[0], int(newest[1]["step"]), newest[1])
@@ -288,16 +288,16 @@ def sources(recipe: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(name for data in read for name in listed(data)))
 
 
-def _refused(name: str | Path, key: str, place: Path, kind: FolderKind) -> RecipeError:
+def _refused(name: str | Path, key: str, path: Path, kind: FolderKind) -> RecipeError:
     if hub.is_address(name):
         problem, remedy = "the address of a served model", "`fill`, `generate` and `surprisal` ask one; name its folder"
     elif kind is FolderKind.FOREIGN:
-        import_folder.refuse_unknown(place)
+        import_folder.refuse_unknown(path)
         problem, remedy = "neither a run nor a model of a known format", ""
     elif kind is FolderKind.MAKE:
-        problem, remedy = "the folder of a `make` that has no model yet", f"`{stages.continuing(place)}` continues it"
+        problem, remedy = "the folder of a `make` that has no model yet", f"`{stages.continuing(path)}` continues it"
     elif kind.made:
-        problem, remedy = f"the folder of a `{read_status(place).get('verb')}`", ""
+        problem, remedy = f"the folder of a `{read_status(path).get('verb')}`", ""
     else:
         problem, remedy = kind.value, hub.remedy(name)
     if key:

@@ -99,8 +99,8 @@ def counterparts(objective: Objective, spell: Spell, *, alike: bool = False) -> 
                 continue
             parts = names.table[key]
             spelled = [spell(inner, part) for part in ((parts,) if isinstance(parts, str) else parts)]
-            place = Counterpart(tuple(name for name, _ in spelled), spelled[0][1], key, names)
-            known.setdefault(id(tensor), place)
+            location = Counterpart(tuple(name for name, _ in spelled), spelled[0][1], key, names)
+            known.setdefault(id(tensor), location)
     return {name: known[id(tensor)] for name, tensor in own_tensors(objective).items()}
 
 
@@ -109,7 +109,7 @@ def import_tensors(
     tokenizer: Tokenizer,
     stored: LazyTensors,
     spell: Spell,
-    place: object,
+    location: object,
     *,
     alike: bool = False,
     only: str = "",
@@ -128,12 +128,12 @@ def import_tensors(
         name: shape for key, counterpart in at.items() for name, shape in _shapes(counterpart, tensors[key]).items()
     }
     padded = {name for counterpart in at.values() if counterpart.name in ROWS for name in counterpart.stored_names}
-    check_tensors(stored, wanted, padded, place)
+    check_tensors(stored, wanted, padded, location)
 
     def read(key: str) -> Tensor:
         counterpart = at[key]
         parts = [stored[name][:rows] if name in padded else stored[name] for name in counterpart.stored_names]
-        weights.check_numbers(dict(zip(counterpart.stored_names, parts, strict=True)), place)
+        weights.check_numbers(dict(zip(counterpart.stored_names, parts, strict=True)), location)
         return counterpart.take(parts).to(torch.float32).contiguous()
 
     return LazyTensors({name: tuple(tensor.shape) for name, tensor in tensors.items()}, read)
@@ -151,7 +151,7 @@ def export_tensors(
             yield name, part.contiguous()
 
 
-def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iterable[str], place: object) -> None:
+def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iterable[str], location: object) -> None:
     """Raise DataError if tensors are missing, unexpected or of the wrong shape, and say which."""
     padded = set(padded)
     missing = [f"{name} {list(shape)}" for name, shape in wanted.items() if name not in stored]
@@ -166,13 +166,13 @@ def check_tensors(stored: LazyTensors, wanted: Mapping[str, Shape], padded: Iter
         remedy = "`model.KEY=VALUE` behind the folder of an import mends a size"
         if not missing and not left and padded.issuperset(unlike):
             remedy = "put the vocabulary there that its numbers mean"
-        raise DataError(place, wrong, "all of them and no others", remedy)
+        raise DataError(location, wrong, "all of them and no others", remedy)
 
 
-def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, place: object) -> list[str]:
+def rows_behind(stored: LazyTensors, name: str, tokenizer: Tokenizer, location: object) -> list[str]:
     """Return a note if the word table has padding rows after the vocabulary, which are dropped."""
     rows = stored.shapes[name][0] - tokenizer.vocabulary if name in stored else 0
-    return [f"{place}: {many(rows, 'row')} behind the vocabulary are padding, and left out"] if rows > 0 else []
+    return [f"{location}: {many(rows, 'row')} behind the vocabulary are padding, and left out"] if rows > 0 else []
 
 
 def layers(names: Iterable[str], pattern: str) -> int:

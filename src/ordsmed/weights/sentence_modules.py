@@ -34,13 +34,13 @@ REMEDY = "`init=` of a training takes its network alone"
 
 def check_code(folder: Path, config: Mapping[str, Any]) -> None:
     """Raise DataError if the network of a sentence-transformers folder, or a module after it, is custom code."""
-    rows, place = _rows(folder), folder / MODULES
+    rows, path = _rows(folder), folder / MODULES
     code = next((name for name in map(_class_of, rows) if not name.startswith(PREFIX)), "")
     if not code and config.get("auto_map") and (rows or "sentence_transformers" in config):
-        place, code = folder / "config.json", f"auto_map, {short(config['auto_map'])}"
+        path, code = folder / "config.json", f"auto_map, {short(config['auto_map'])}"
     if code:
         problem = f"names code of its own ({code}), which is not run"
-        raise DataError(place, problem, "modules of sentence-transformers and a network of a known family")
+        raise DataError(path, problem, "modules of sentence-transformers and a network of a known family")
 
 
 def behind(folder: Path) -> list[str]:
@@ -98,20 +98,20 @@ def _folders(folder: Path, kinds: list[str]) -> list[Path]:
     return [folder / str(row.get("path", "")) for row in rows[1:]]
 
 
-def _dense(place: Path, prompts: dict[str, str], normalize: bool) -> dict[str, Any]:
-    table = files.read_table(place)
+def _dense(path: Path, prompts: dict[str, str], normalize: bool) -> dict[str, Any]:
+    table = files.read_table(path)
     older = [key.removeprefix(OLDER) for key, value in table.items() if key.startswith(OLDER) and value]
     modes = table.get("pooling_mode", [mode.removesuffix("_token").removesuffix("_tokens") for mode in older] or "mean")
     modes = [modes] if isinstance(modes, str) else modes
     if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in POOLS:
-        raise DataError(place, f"pooling_mode: found {short(modes)}", " or ".join(POOLS), REMEDY)
+        raise DataError(path, f"pooling_mode: found {short(modes)}", " or ".join(POOLS), REMEDY)
     if any(prompts.values()):
-        _check(place, include_prompt=(True,))
+        _check(path, include_prompt=(True,))
     return {"pool": POOLS[modes[0]], "normalize": normalize}
 
 
-def _sparse(place: Path) -> dict[str, Any]:
-    _check(place, pooling_strategy=("max",), activation_function=("relu",))
+def _sparse(path: Path) -> dict[str, Any]:
+    _check(path, pooling_strategy=("max",), activation_function=("relu",))
     return {"head": "sparse"}
 
 
@@ -157,14 +157,14 @@ def _length(folder: Path, longest: int) -> int:
         lower = (False, True) if _lowers(folder) else (False,)
         plain = {"query_length": (None,), "document_length": (None,), "query_expansion": (None,)}
         _check(path, do_lower_case=lower, module_output_name=(None, "token_embeddings"), **plain)
-    place, key = path, "max_seq_length"
+    location, key = path, "max_seq_length"
     if table.get(key) is None:
-        place, key = folder / "tokenizer_config.json", "model_max_length"
-        table = files.read_table(place) if place.is_file() else {}
+        location, key = folder / "tokenizer_config.json", "model_max_length"
+        table = files.read_table(location) if location.is_file() else {}
     try:
         return longest if table.get(key) is None else min(int(table[key]), longest)
     except (TypeError, ValueError):
-        raise DataError(place, f"{key}: found {short(table[key])}", "a whole number") from None
+        raise DataError(location, f"{key}: found {short(table[key])}", "a whole number") from None
 
 
 def _lowers(folder: Path) -> bool:
@@ -172,8 +172,8 @@ def _lowers(folder: Path) -> bool:
     return bool(pipeline.encode("A Bc").ids == pipeline.encode("a bc").ids)
 
 
-def _check(place: Path, **understood: tuple[Any, ...]) -> None:
+def _check(path: Path, **understood: tuple[Any, ...]) -> None:
     try:
-        expect(files.read_table(place), **understood)
+        expect(files.read_table(path), **understood)
     except ValueError as error:
-        raise DataError(place, f"{error}", "", REMEDY) from None
+        raise DataError(path, f"{error}", "", REMEDY) from None

@@ -266,7 +266,7 @@ def _task_as_left(folder: Path, source: WeightsSource, networks: Networks) -> An
     return networks.learned
 
 
-def _filled(networks: Networks, tokenizer: Tokenizer, tensors: weights.Tensors, place: Path) -> Objective:
+def _filled(networks: Networks, tokenizer: Tokenizer, tensors: weights.Tensors, path: Path) -> Objective:
     objective: Objective = networks.learned.build(networks.model, tokenizer)
-    weights.load_into(objective, tensors, place)
+    weights.load_into(objective, tensors, path)
     return objective.eval()

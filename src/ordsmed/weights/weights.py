@@ -181,7 +181,7 @@ def theirs_of(name: str, tensor: Tensor, names: Names) -> list[Tensor]:
 
 
 def from_foreign(
-    stored: Mapping[str, Tensor], wanted: Iterable[str], names: Names, place: object, *, heads: bool = True
+    stored: Mapping[str, Tensor], wanted: Iterable[str], names: Names, location: object, *, heads: bool = True
 ) -> Tensors:
     """Convert Hugging Face's tensors to this library's names and layout.
 
@@ -192,7 +192,7 @@ def from_foreign(
     wanted = list(wanted)
     known = {name for name in names.zeros if name in stored and not stored[name].any()}
     if any(name.startswith("head.") for name in wanted) or not heads:
-        _untie(stored, names, place, heads=heads)
+        _untie(stored, names, location, heads=heads)
     tensors: Tensors = {}
     missing: list[str] = []
     wrong: list[str] = []
@@ -217,10 +217,10 @@ def from_foreign(
     left = [n for n in left if n not in spared]
     if missing or left or wrong:
         problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
-        raise DataError(place, problem, "the tensors of this network and no others")
-    check_numbers({part: stored[part] for part in stored if part in known}, place)
+        raise DataError(location, problem, "the tensors of this network and no others")
+    check_numbers({part: stored[part] for part in stored if part in known}, location)
     if spared:
-        say(f"{place}: unused weights of heads that this model does not have: {', '.join(_layers(spared))}")
+        say(f"{location}: unused weights of heads that this model does not have: {', '.join(_layers(spared))}")
     return {k: v.contiguous() for k, v in tensors.items()}
 
 
@@ -241,26 +241,28 @@ def _layers(tensors: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] for name in tensors))
 
 
-def _untie(stored: Tensors, names: Names, place: object, *, heads: bool) -> None:
+def _untie(stored: Tensors, names: Names, location: object, *, heads: bool) -> None:
     """Fill in missing tensors from their tied copies. Raise DataError if both exist and differ."""
     for name, source in {**names.tied, **names.copies}.items():
         if name in stored and source not in stored:
             stored[source] = stored[name]
         elif heads and name in names.tied and name in stored and not stored[name].equal(stored[source]):
             problem = f"{name} is not {source}, though config.json ties them (tie_word_embeddings)"
-            raise DataError(place, problem, "the same numbers", 'or "tie_word_embeddings": false in config.json')
+            raise DataError(location, problem, "the same numbers", 'or "tie_word_embeddings": false in config.json')
 
 
-def check_numbers(tensors: Mapping[str, Tensor], place: object) -> None:
+def check_numbers(tensors: Mapping[str, Tensor], location: object) -> None:
     """Raise DataError if a tensor is quantized, or holds NaN or numbers that are infinite in fp32."""
     for name, tensor in tensors.items():
         if not tensor.is_floating_point() or tensor.element_size() < 2:
-            raise DataError(place, f"{name} holds {tensor.dtype}", "fractions: what is quantized is not read")
+            raise DataError(location, f"{name} holds {tensor.dtype}", "fractions: what is quantized is not read")
         if tensor.numel() and not torch.isfinite(torch.stack(tensor.aminmax()).float()).all():
             count = int((~torch.isfinite(tensor.float())).sum())
             large = " or infinite" if tensor.element_size() <= 4 else ", infinite or too large for fp32"
             problem = f"{name}: {count:,} of {tensor.numel():,} numbers are NaN{large}"
-            raise DataError(place, problem, "finite weights", "take an earlier step, or the files from where they came")
+            raise DataError(
+                location, problem, "finite weights", "take an earlier step, or the files from where they came"
+            )
 
 
 def ours_of(name: str, parts: list[Tensor], names: Names) -> Tensor:
@@ -295,7 +297,7 @@ def beginnings(names: Iterable[str], begins: Mapping[str, str]) -> dict[str, str
 
 
 def adopt(
-    tensors: Mapping[str, Tensor], stored: Mapping[str, Tensor], begins: Mapping[str, str], place: object
+    tensors: Mapping[str, Tensor], stored: Mapping[str, Tensor], begins: Mapping[str, str], location: object
 ) -> list[str]:
     """Load pretrained tensors into the network below a task head, and into parts of the head that start from them.
 
@@ -304,25 +306,25 @@ def adopt(
     sources = beginnings(tensors, begins)
     pairs = {name: source if source in stored else name for name, source in sources.items()}  # or the head itself
     begun = {name: stored[source] for name, source in pairs.items() if source in stored}
-    fill({name: tensors[name] for name in tensors if name in begun or name.startswith("model.")}, begun, place)
+    fill({name: tensors[name] for name in tensors if name in begun or name.startswith("model.")}, begun, location)
     return [name for name in tensors if name not in begun]
 
 
-def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], place: object) -> None:
-    fill(own_tensors(module), tensors, place)
+def load_into(module: torch.nn.Module, tensors: Mapping[str, Tensor], location: object) -> None:
+    fill(own_tensors(module), tensors, location)
 
 
-def fill(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], place: object) -> None:
+def fill(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], location: object) -> None:
     """Copy tensors into a network's. Raise DataError if a name or shape does not match, or numbers are not finite."""
-    compare(tensors, targets, place)
-    check_numbers(tensors, place)
+    compare(tensors, targets, location)
+    check_numbers(tensors, location)
     with torch.no_grad():
         for name, tensor in tensors.items():
             targets[name].copy_(tensor)
 
 
 def compare(
-    tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor], place: object, *, padded: Collection[str] = ()
+    tensors: Mapping[str, Tensor], targets: Mapping[str, Tensor], location: object, *, padded: Collection[str] = ()
 ) -> None:
     """Raise DataError if names or shapes differ from the network's. Those in `padded` may have fewer rows."""
 
@@ -338,7 +340,7 @@ def compare(
     missing, left = sorted(targets.keys() - tensors.keys()), sorted(tensors.keys() - targets.keys())
     if wrong or missing or left:
         problem = f"weights do not fit: missing {some(missing)}; left over {some(left)}; other shapes {some(wrong)}"
-        raise DataError(place, problem, "weights of a network with the same settings")
+        raise DataError(location, problem, "weights of a network with the same settings")
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

@@ -44,7 +44,7 @@ class Columns:
 
 def read(block: RecordBlock, wanted: Mapping[str, int]) -> Columns:
     """Return the wanted features (names with their kinds) of all examples. Errors name the example."""
-    numbers = {name.encode(): place for place, name in enumerate(wanted)}
+    numbers = {name.encode(): position for position, name in enumerate(wanted)}
     runs: list[list[tuple[int, int]]] = [[] for _ in wanted]
     kinds = list(wanted.values())
     for number in range(len(block)):

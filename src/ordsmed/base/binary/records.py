@@ -63,10 +63,10 @@ def read(path: Path) -> Iterator[RecordBlock]:
             elif len(buffer) >= HEAD:
                 whole = HEAD + TAIL + _length(buffer, f"{path}: record {first:,}, at byte {at:,}")
     if buffer:
-        place = f"{path}: record {first:,}, at byte {at:,}"
-        size = _length(buffer, place) if len(buffer) >= HEAD else HEAD
+        location = f"{path}: record {first:,}, at byte {at:,}"
+        size = _length(buffer, location) if len(buffer) >= HEAD else HEAD
         wrong = f"{len(buffer):,} bytes are left of a record of {size + HEAD + TAIL:,}"
-        raise DataError(place, f"is truncated: {wrong}", WANTED, "copy it again")
+        raise DataError(location, f"is truncated: {wrong}", WANTED, "copy it again")
 
 
 def framed(records: Iterable[bytes]) -> Iterator[bytes]:
@@ -140,13 +140,13 @@ def _right(head: bytes) -> bool:
     return int(masked(crc32c_of_words(np.array([length], np.uint64)))[0]) == total
 
 
-def _length(buffer: bytes, place: str) -> int:
+def _length(buffer: bytes, location: str) -> int:
     """Return the length of a record, or raise an error if it is wrong, before anything of its size is read."""
     if not _right(buffer[:HEAD]):
-        raise DataError(place, "the checksum of its length differs", WANTED, "copy the file again")
+        raise DataError(location, "the checksum of its length differs", WANTED, "copy the file again")
     length: int = struct.unpack_from("<Q", buffer)[0]
     if length > LONGEST:
-        raise DataError(place, f"claims {length:,} bytes", f"at most {LONGEST:,}")
+        raise DataError(location, f"claims {length:,} bytes", f"at most {LONGEST:,}")
     return length
 
 

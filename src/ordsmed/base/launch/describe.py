@@ -76,9 +76,9 @@ def lines(name: str) -> Iterator[str]:
         limits = (_hours(quality.hours, ""), _most(quality.nodes, "node"), _most(quality.gpus, "GPU"))
         of = f"of {', '.join(quality.partitions)}" if quality.partitions else ""
         yield f"  --qos={quality.name}: {'; '.join(filter(None, (*limits, of, quality.note)))}"
-    for place, note in [("", site.note), *((f"{partition.name}: ", partition.note) for partition in site.partition)]:
+    for location, note in [("", site.note), *((f"{partition.name}: ", partition.note) for partition in site.partition)]:
         if note:
-            yield f"  {place}{note}"
+            yield f"  {location}{note}"
     if missing := unknown(site):
         yield f"  unknown: {'; '.join(missing)}"
 

@@ -34,14 +34,14 @@ def folders_of_python() -> tuple[Path, ...]:
     return tuple(folder for folder in entries if folder.is_dir() and (folder in known or folder.name in PACKAGES))
 
 
-def pack(place: Path, folders: tuple[Path, ...] = ()) -> PackedPython:
+def pack(location: Path, folders: tuple[Path, ...] = ()) -> PackedPython:
     """Write the tar file into a folder, with a name that depends on its contents. If it exists, reuse it."""
     folders = folders or folders_of_python()
     members = [(folder, path) for folder in folders for path in _files_of(folder, folders)]
-    packed = PackedPython(place / f"packed-{_key(members)}.tar", folders)
+    packed = PackedPython(location / f"packed-{_key(members)}.tar", folders)
     if not packed.path.exists():
         with files.survive_disk(packed.path):
-            place.mkdir(parents=True, exist_ok=True)
+            location.mkdir(parents=True, exist_ok=True)
         with files.writing(packed.path) as file, tarfile.open(fileobj=file, mode="w") as tar:
             for folder, path in members:
                 tar.add(path, f"{folders.index(folder)}/{path.relative_to(folder)}", recursive=False)

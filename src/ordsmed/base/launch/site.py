@@ -295,33 +295,35 @@ def names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
 
 
-def path_of(name: str, place: str = "--site") -> Path:
+def path_of(name: str, location: str = "--site") -> Path:
     """Return the file of a built-in site, or the given TOML file."""
     path = Path(name) if Path(name).is_file() else SHIPPED / f"{name}.toml"
     if not path.is_file():
         is_path = Path(name).suffix == ".toml" or "/" in name
         problem = f"found {name}, and there is no such file" if is_path else f"found {name}"
-        raise RecipeError(place, problem, "a TOML file, or a built-in site" if is_path else "", nearest(name, names()))
+        raise RecipeError(
+            location, problem, "a TOML file, or a built-in site" if is_path else "", nearest(name, names())
+        )
     return path
 
 
-def read(name: str, place: str = "--site") -> Site:
+def read(name: str, location: str = "--site") -> Site:
     """Return a site by name or file. Raise an error if the file is not valid."""
-    path = path_of(name, place)
+    path = path_of(name, location)
     site = settings.decode(Site, settings.read(path), str(path))
     if not site.partition and not site.layout:
         raise RecipeError(path, "has no [layout] and no [[partition]]", "the settings of a machine")
     return site
 
 
-def find(name: str, place: str = "--site") -> Destination:
+def find(name: str, location: str = "--site") -> Destination:
     """Return a site and its partition: `saga`, `saga:a100`, `my-site.toml`, `my-site.toml:gpu`."""
     whole, wanted = _parts(name)
-    site = read(whole, place)
+    site = read(whole, location)
     wanted = wanted or site.default
     there = {partition.name: partition for partition in site.partition} or {"": Partition("this")}
     if wanted and wanted not in there:
-        raise RecipeError(place, f"found partition {wanted}", "", nearest(wanted, there))
+        raise RecipeError(location, f"found partition {wanted}", "", nearest(wanted, there))
     return Destination(whole, site, there[wanted] if wanted else next(iter(there.values())))
 
 
@@ -330,11 +332,11 @@ def names_partition(name: str) -> bool:
     return bool(_parts(name)[1])
 
 
-def refuse_retired(place: Destination) -> None:
+def refuse_retired(location: Destination) -> None:
     """Raise an error if the site is retired."""
-    if place.site.state == "retired":
-        problem = f"found {place.name}, which is retired since {place.site.until or 'some time'}"
-        raise RecipeError("--site", problem, "", f"take {place.site.successor or 'another'}")
+    if location.site.state == "retired":
+        problem = f"found {location.name}, which is retired since {location.site.until or 'some time'}"
+        raise RecipeError("--site", problem, "", f"take {location.site.successor or 'another'}")
 
 
 def site_layout(name: str) -> dict[str, Any]:

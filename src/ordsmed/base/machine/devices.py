@@ -76,16 +76,16 @@ def device_of(
 
 
 @functools.cache
-def _warn_of_unused_gpus(place: str) -> None:
+def _warn_of_unused_gpus(location: str) -> None:
     """Warn about GPUs that torch does not see, because of an old driver or a torch build without them."""
     import torch
 
     if (maker := gpus_of(Path("/"))) != "none":
         problem = f"torch {torch.__version__} does not see the {maker} GPUs of this machine"
-        say(f"{place}: using the CPU, because {problem}; `ordsmed doctor` says why")
+        say(f"{location}: using the CPU, because {problem}; `ordsmed doctor` says why")
 
 
-def _with_code(number: int, place: str) -> str:
+def _with_code(number: int, location: str) -> str:
     """Return a GPU's name, or raise an error if torch was built without code for it."""
     import torch
 
@@ -96,7 +96,7 @@ def _with_code(number: int, place: str) -> str:
         code = code or f"{gpu.major}.{gpu.minor}"
         if not has_code(code, codes):
             problem = f"found {gpu.name} ({code}), for which torch {torch.__version__} has no code"
-            raise RecipeError(place, problem, f"one of {' '.join(codes)}", "name `cpu`; `ordsmed doctor` says more")
+            raise RecipeError(location, problem, f"one of {' '.join(codes)}", "name `cpu`; `ordsmed doctor` says more")
     return f"cuda:{number}"
 
 

@@ -60,12 +60,12 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def afford(place: object, count: int, size_of_one: float) -> None:
+def afford(location: object, count: int, size_of_one: float) -> None:
     """Raise an error if `count` things of `size_of_one` bytes exceed the memory."""
     has = memory_limit()
     if has is not None and count * size_of_one >= has:
         problem = f"found {count:,}, which need {size(count * size_of_one)} of memory"
-        raise RecipeError(place, problem, f"at most {int(has / size_of_one):,}, which fit in {size(has)}")
+        raise RecipeError(location, problem, f"at most {int(has / size_of_one):,}, which fit in {size(has)}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -28,6 +28,6 @@ def run(args: argparse.Namespace) -> None:
 
     words, overrides = flags.split_overrides(args.text)
     model = open(args.run, **flags.opened_as(args))
-    how = {"file": args.file, "best": args.best, "as_json": args.json}
-    for line in answer_lines(model.trained, words, sys.stdin.buffer, overrides, **how):
+    options = {"file": args.file, "best": args.best, "as_json": args.json}
+    for line in answer_lines(model.trained, words, sys.stdin.buffer, overrides, **options):
         print(line, flush=True)

@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> None:
     if not sources:
         raise RecipeError("corpus pairs", f"found one name, {out}", "CORPUS OUT, or FILE FILE OUT")
     names = ("length", "shortest", "most", "near", "split", "seed")
-    how = {name: getattr(args, name) for name in names} | {"against": tuple(args.against)}
-    how |= {"shares": dict(map(_share, args.kinds))} if args.kinds else {}
-    print_lines(write_pairs(sources, out, Pairing(**how), anew=args.anew))
+    options = {name: getattr(args, name) for name in names} | {"against": tuple(args.against)}
+    options |= {"shares": dict(map(_share, args.kinds))} if args.kinds else {}
+    print_lines(write_pairs(sources, out, Pairing(**options), anew=args.anew))
 
 
 def _share(word: str) -> tuple[str, float]:

@@ -32,5 +32,5 @@ def run(args: argparse.Namespace) -> None:
     *folders, out = args.folders
     if not folders:
         raise RecipeError("corpus shards", f"found one folder, {out}", "FOLDER... OUT")
-    how = {"train": args.train, "test": args.test, "fraction": args.fraction, "splits": args.splits}
-    print_lines(shards(folders, out, **how, anew=args.anew))
+    options = {"train": args.train, "test": args.test, "fraction": args.fraction, "splits": args.splits}
+    print_lines(shards(folders, out, **options, anew=args.anew))

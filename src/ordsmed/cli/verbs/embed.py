@@ -57,10 +57,10 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.base.stages import VECTORS, stage
     from ordsmed.use.embed import Form, prepared
 
-    how = {name: getattr(args, name) for name in FORM}
+    options = {name: getattr(args, name) for name in FORM}
     source = sys.stdin.buffer if args.input == "-" else args.input
-    prepared(source, args.out, Form(**how), anew=args.anew)  # report errors before a model is opened
+    prepared(source, args.out, Form(**options), anew=args.anew)  # report errors before a model is opened
     model = open(
         stage(args.run, *VECTORS), step=args.step, device=args.device, precision=args.precision, threads=args.threads
     )
-    print_lines([model.embed_file(source, args.out, anew=args.anew, **how)])
+    print_lines([model.embed_file(source, args.out, anew=args.anew, **options)])

@@ -32,6 +32,6 @@ def arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     from ordsmed.use.records import write_records
 
-    how = {"length": args.length, "split": args.split, "times": args.times, "parts": args.files}
-    how |= {"seed": args.seed, "packed": args.gzip, "anew": args.anew}
-    print_lines(write_records(args.data, args.out, args.objective, args.overrides, **how))
+    options = {"length": args.length, "split": args.split, "times": args.times, "parts": args.files}
+    options |= {"seed": args.seed, "packed": args.gzip, "anew": args.anew}
+    print_lines(write_records(args.data, args.out, args.objective, args.overrides, **options))

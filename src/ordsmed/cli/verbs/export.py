@@ -31,6 +31,6 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.api.making import export
 
     card = {key: getattr(args, key) for key in ("title", "language", "licence")}
-    how = {"anew": args.anew, "to": args.to, "overrides": args.set, **card}
-    print_lines(export(args.run, args.out, step=args.step, **how).lines)
+    options = {"anew": args.anew, "to": args.to, "overrides": args.set, **card}
+    print_lines(export(args.run, args.out, step=args.step, **options).lines)
     tell_next(args.out)

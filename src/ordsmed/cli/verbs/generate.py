@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
     args.temperature = 0.0 if args.greedy else args.temperature
     if args.file and args.text:
         raise UsageError("--file", "found with a text", "one of the two")
-    how = SamplingOptions(**{name: getattr(args, name) for name in WAY}, stop=tuple(args.stop))
+    options = SamplingOptions(**{name: getattr(args, name) for name in WAY}, stop=tuple(args.stop))
     asks = args.interactive or (not args.text and not args.file and sys.stdin.isatty())
     if args.devices and "RANK" not in os.environ:
         from ordsmed.base.launch.local import start
@@ -98,18 +98,18 @@ def run(args: argparse.Namespace) -> None:
 
     prompts: Iterable[Prompt] = of_file(args.file) if args.file else given(args.text)
     if is_address(args.run):
-        _of_served(args, prompts, how)
+        _of_served(args, prompts, options)
         return
     with together(opened(args.run, **flags.opened_as(args))) as network:
         if first_alone(network.ranks, lambda: asks):
-            _session(network, how, args.until)
+            _session(network, options, args.until)
             return
         if not (args.file or args.text):
             from ordsmed.use.fill import lines
 
             prompts = given(before(args.until, lines(sys.stdin.buffer)))
         writer = TextWriter(partial(steps, network), partial(generate_all, network, batch=args.batch), network.tell)
-        _write(args, writer, same_on_all_ranks(network.ranks, prompts), how)
+        _write(args, writer, same_on_all_ranks(network.ranks, prompts), options)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class TextWriter:
     tell: Callable[[], object]  # prints the notes on the last text, such as a sliding window
 
 
-def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], how: SamplingOptions) -> None:
+def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], settings: SamplingOptions) -> None:
     from ordsmed.api.model import open
     from ordsmed.use.fill import lines
     from ordsmed.use.generation.prompts import before, given
@@ -130,14 +130,14 @@ def _of_served(args: argparse.Namespace, prompts: Iterable[Prompt], how: Samplin
     model.check("generate")
     if not (args.file or args.text):
         prompts = given(before(args.until, lines(sys.stdin.buffer)))
-    options = asdict(how)
+    options = asdict(settings)
     writer = TextWriter(
         lambda text, _: model.stream(text, **options), lambda texts, _: model.generate(texts, **options), lambda: None
     )
-    _write(args, writer, iter(prompts), how)
+    _write(args, writer, iter(prompts), settings)
 
 
-def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
+def _session(network: WritingNetwork, options: SamplingOptions, until: str) -> None:
     """Run an interactive session in the first process, while the others compute with it."""
     import contextlib
     import functools
@@ -150,11 +150,11 @@ def _session(network: WritingNetwork, how: SamplingOptions, until: str) -> None:
         return
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 (enables line editing and history)
-    Session(functools.partial(leading.lead, network), how, after=network.tell, until=until).run()
+    Session(functools.partial(leading.lead, network), options, after=network.tell, until=until).run()
     leading.end(network)
 
 
-def _write(args: argparse.Namespace, writer: TextWriter, prompts: Iterator[Prompt], how: SamplingOptions) -> None:
+def _write(args: argparse.Namespace, writer: TextWriter, prompts: Iterator[Prompt], options: SamplingOptions) -> None:
     """Write the texts of all prompts. A single text is printed while it is generated."""
     import itertools
 
@@ -166,12 +166,12 @@ def _write(args: argparse.Namespace, writer: TextWriter, prompts: Iterator[Promp
     with way.line_writer(args.out if prints else None, anew=args.anew) as write_line:
         size = args.batch if args.file or len(args.text) > 1 else 1  # lines of a stream are continued as they arrive
         while block := list(itertools.islice(prompts, size)):
-            if len(block) == how.samples == 1 and not args.out and not json:
-                pieces = itertools.chain([block[0].text], writer.steps(block[0].text, how), ["\n"])
+            if len(block) == options.samples == 1 and not args.out and not json:
+                pieces = itertools.chain([block[0].text], writer.steps(block[0].text, options), ["\n"])
                 way.print_pieces(pieces if prints else (piece for piece in pieces if not piece))
                 writer.tell()
                 continue
-            texts = writer.texts([prompt.text for prompt in block], how)
+            texts = writer.texts([prompt.text for prompt in block], options)
             for number, text in enumerate(texts):
                 if prints:
-                    write_line(written(text, block[number // how.samples]))
+                    write_line(written(text, block[number // options.samples]))

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.tell.report import report
 
     files = {"out": args.out, "markdown": args.markdown, "json": args.json}
-    how = {"watts": args.watts, "title": args.title, "author": args.author}
-    print_lines(report.write(args.folders, **files, **how).lines)
+    options = {"watts": args.watts, "title": args.title, "author": args.author}
+    print_lines(report.write(args.folders, **files, **options).lines)
     if args.out or not written:
         print_lines(command_lines("next", opened_in_browser(args.out or report.USUAL)))

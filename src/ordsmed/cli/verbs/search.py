@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> None:
         say(note)
     rescoring = reranker(args.rerank, **{**opening, "step": None}) if args.rerank else False if args.no_rerank else None
     for block in asked(args.questions, args.file, sys.stdin.buffer):
-        how = {"kind": args.kind, "rerank": rescoring, "top": args.top, "where": args.where}
-        all_hits = index.search_all(block, args.best, **how)
+        options = {"kind": args.kind, "rerank": rescoring, "top": args.top, "where": args.where}
+        all_hits = index.search_all(block, args.best, **options)
         for question, hits in zip(block, all_hits, strict=True):
             if args.json:
                 print(as_line(question, hits), flush=True)

@@ -42,13 +42,13 @@ def run(args: argparse.Namespace) -> None:
             raise RecipeError(f"`{more}`", "one name too many", "two recipes or runs to compare")
         print_lines(show.difference(args.name, second, overrides))
     elif args.layout is not None:
-        how = {"layout": args.layout, "site": args.site, "devices": args.devices}
-        print_lines(show.layout(args.name, args.other, **how))
+        options = {"layout": args.layout, "site": args.site, "devices": args.devices}
+        print_lines(show.layout(args.name, args.other, **options))
     elif is_recipe(args.name) or is_track(args.name):
         request = of_recipe(args.name, args.other) if is_recipe(args.name) else track(args.name, args.other)
         print_lines(
             [f"{args.name}: {request.verb}", *(f"  {line}" for line in settings.lines(settings.plain(request)))]
         )
     else:
-        how = {"site": args.site, "devices": args.devices, "own_settings": args.settings, "defaults": args.all}
-        print_lines(show.show(args.name, args.other, **how))
+        options = {"site": args.site, "devices": args.devices, "own_settings": args.settings, "defaults": args.all}
+        print_lines(show.show(args.name, args.other, **options))

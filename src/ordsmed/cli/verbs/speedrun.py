@@ -110,6 +110,6 @@ def _request(args: argparse.Namespace) -> SpeedrunRequest:
         problem = f"found only {' '.join([args.track or 'nothing', *names])}"
         remedy = "name a new folder as well; `ordsmed recipes speedrun` lists the tracks"
         raise RecipeError("speedrun", problem, "TRACK TEXTS OUT", remedy)
-    how = {key: getattr(args, key) for key in ("kind", "recipe", "blimp", "workers", "yes")}
-    how |= {"seeds": args.seeds or (), "budgets": args.budget or (1.0,)}
-    return SpeedrunRequest(args.track, tuple(names[:-1]), names[-1], changes=tuple(changes), **how)
+    options = {key: getattr(args, key) for key in ("kind", "recipe", "blimp", "workers", "yes")}
+    options |= {"seeds": args.seeds or (), "budgets": args.budget or (1.0,)}
+    return SpeedrunRequest(args.track, tuple(names[:-1]), names[-1], changes=tuple(changes), **options)

@@ -42,11 +42,11 @@ def run(args: argparse.Namespace) -> None:
     if len(names) > 1:
         raise UsageError("stability", f"`{names[1]}` is one name too many", "one recipe, or two to compare")
     flags_given = {key: getattr(args, key) for key in ("seeds", "workers", "devices", "metric", "anew", "yes")}
-    how = StudyOptions(**flags_given)
+    options = StudyOptions(**flags_given)
     if names:
-        result = compare(args.name, names[0], words, how)
+        result = compare(args.name, names[0], words, options)
         lines = pages.compared_lines(result)
     else:
-        result = stability(args.name, words, how)
+        result = stability(args.name, words, options)
         lines = [results.ended(result), f"{result['folder']}/stability.md has each seed, stability.html their curves"]
     print_or_json(result, lines, args)

@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.api.model import open
     from ordsmed.use.fill import lines
 
-    how = {name: getattr(args, name) for name in ("device", "precision", "threads")}
+    options = {name: getattr(args, name) for name in ("device", "precision", "threads")}
     single = args.step if isinstance(args.step, int) else None
-    model = open(args.run, step=single, **how)
+    model = open(args.run, step=single, **options)
     model.check("score")  # before a user types a line
     texts: Iterator[str] = filter(str.strip, args.text or lines(sys.stdin.buffer))
     if args.tsv:

@@ -58,13 +58,13 @@ _LOST = "ï¿½"  # U+FFFD in UTF-8, decoded wrongly
 def _is_damaged_twice(text: str) -> bool:
     """Return whether the text has at least two places whose words can be repaired by themselves."""
     count, end = 0, 0
-    for place in _suspicious().finditer(text):
-        if place.start() >= end:
-            earliest = max(place.start() - 100, end)
-            start = max(earliest, *(text.rfind(blank, earliest, place.start()) + 1 for blank in " \t\n"))
+    for location in _suspicious().finditer(text):
+        if location.start() >= end:
+            earliest = max(location.start() - 100, end)
+            start = max(earliest, *(text.rfind(blank, earliest, location.start()) + 1 for blank in " \t\n"))
             if (word := _WORD.match(text, start, start + 1000)) and _fixed_word(word[0]) != word[0]:
                 count += len(_suspicious().findall(word[0]))
-            end = word.end() if word else place.end()
+            end = word.end() if word else location.end()
         if count >= 2:
             return True
     return False

@@ -115,7 +115,7 @@ def _day(digits: str) -> bool:
 
 
 def _luhn(digits: str) -> bool:
-    doubled = (int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits)))
+    doubled = (int(digit) * (1 + position % 2) for position, digit in enumerate(reversed(digits)))
     return sum(n - 9 if n > 9 else n for n in doubled) % 10 == 0 and len(set(digits)) > 1
 
 

@@ -69,9 +69,9 @@ class _Joined:
     length: int = 0
     glued: bool = False
 
-    def add(self, sentence: _Sentence, place: str) -> None:
+    def add(self, sentence: _Sentence, location: str) -> None:
         gap = "\n" if sentence.paragraph else "" if self.glued else " "
-        self.name = self.name or sentence.document or place
+        self.name = self.name or sentence.document or location
         self.parts.append((gap if self.parts else "") + sentence.text)
         self.length += len(self.parts[-1])
         self.ends.append(self.length)
@@ -103,8 +103,8 @@ def _sentences(path: Path, lines: Iterator[str]) -> Iterator[_Sentence]:
         yield sentence
 
 
-def _word(sentence: _Sentence, line: str, place: str) -> None:
-    columns, number = conll.cells(line, place)
+def _word(sentence: _Sentence, line: str, location: str) -> None:
+    columns, number = conll.cells(line, location)
     if "." in columns[0]:
         return  # an empty node: an elided word
     if last := number[2]:

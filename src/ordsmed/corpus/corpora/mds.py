@@ -64,12 +64,12 @@ class Mds(FileSource, Choice):
             problem = f"has no text in `{self.text_key}`"
             raise DataError(piece.path, problem, f"one of {columns_there}", "set `text_key`")
         for number, row in enumerate(_samples(_unpacked(piece.path), shard, piece.path), 1):
-            text, place = row.pop(self.text_key), f"{piece.path}:{number}"
+            text, location = row.pop(self.text_key), f"{piece.path}:{number}"
             if not text:
                 read.tally().left_out["empty"] += 1
                 continue
             name = row.pop(self.id_key, None) if self.id_key else None
-            yield Document(text, id=place if name is None else f"{name}", meta=row)
+            yield Document(text, id=location if name is None else f"{name}", meta=row)
 
 
 def _shards(index: Path) -> dict[str, Any]:

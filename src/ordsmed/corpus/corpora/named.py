@@ -47,13 +47,13 @@ class Named(Choice):
         return sum(source.size() for source in self.sources())
 
     def _source(self, table: settings.Table, name: str) -> Source:
-        place = f"{self.file}: {name}"
+        location = f"{self.file}: {name}"
         if name not in table:
-            raise RecipeError(place, "no such name", "", nearest(name, table))
+            raise RecipeError(location, "no such name", "", nearest(name, table))
         entry = table[name]
         if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
-            raise RecipeError(f"{place}.kind", "missing", "one of: " + ", ".join(menu.entries("corpora")))
+            raise RecipeError(f"{location}.kind", "missing", "one of: " + ", ".join(menu.entries("corpora")))
         if entry["kind"] == "named":
-            raise RecipeError(f"{place}.kind", "a name defined by `named`", "another kind")
-        chosen = menu.load("corpora", entry["kind"], place=f"{place}.kind")
-        return settings.decode(chosen, {k: v for k, v in entry.items() if k != "kind"}, place)
+            raise RecipeError(f"{location}.kind", "a name defined by `named`", "another kind")
+        chosen = menu.load("corpora", entry["kind"], place=f"{location}.kind")
+        return settings.decode(chosen, {k: v for k, v in entry.items() if k != "kind"}, location)

@@ -98,16 +98,16 @@ class Parquet(FileSource, Choice):
                 continue
             meta = dict(zip(kept, values, strict=True))
             name = meta.pop(self.id_key, None) if self.id_key else None
-            place = f"{path}:{number}"
-            yield Document(self._decode(raw, place), id=place if name is None else str(name), meta=meta)
+            location = f"{path}:{number}"
+            yield Document(self._decode(raw, location), id=location if name is None else str(name), meta=meta)
 
-    def _decode(self, raw: bytes, place: str) -> str:
+    def _decode(self, raw: bytes, location: str) -> str:
         try:
             return raw.decode()
         except UnicodeDecodeError as error:
             if self.errors == "strict":
                 problem = f"invalid UTF-8 at byte {error.start:,} of the text"
-                raise DataError(place, problem, "text in UTF-8", 'fix it, or set errors = "replace"') from None
+                raise DataError(location, problem, "text in UTF-8", 'fix it, or set errors = "replace"') from None
         text = raw.decode(errors="replace")
         read.tally().replaced += text.count("\ufffd") - raw.count(b"\xef\xbf\xbd")
         return text
@@ -180,7 +180,7 @@ def _texts(column: ArrowArray, path: Path, name: str) -> list[bytes | None]:
     return column.cast(kind).cast(pyarrow.large_binary()).to_pylist()
 
 
-def _values(column: ArrowArray, place: str) -> list[Any]:
+def _values(column: ArrowArray, location: str) -> list[Any]:
     """Return a column as values that JSON can hold."""
     import msgspec
     import pyarrow
@@ -192,4 +192,4 @@ def _values(column: ArrowArray, place: str) -> list[Any]:
     try:
         return msgspec.to_builtins(column.to_pylist())
     except (ValueError, OverflowError, TypeError) as error:
-        raise DataError(place, f"cannot be kept: {_line(error)}", "", "list the columns to keep in `keep`") from None
+        raise DataError(location, f"cannot be kept: {_line(error)}", "", "list the columns to keep in `keep`") from None

@@ -86,9 +86,9 @@ class Tar(TextSource, Choice):
         else:
             read.tally().left_out["files other than archives"] += 1
 
-    def _tar_members(self, unpacked: io.BufferedIOBase, place: object, outer: IO[bytes]) -> Iterator[Member]:
+    def _tar_members(self, unpacked: io.BufferedIOBase, location: object, outer: IO[bytes]) -> Iterator[Member]:
         """Yield the members of a tar. Skipped bytes are checked for bombs, too."""
-        density = read.Density(place, self.densest, outer.tell())
+        density = read.Density(location, self.densest, outer.tell())
 
         def next_block(size: int) -> bytes:  # read1, so that all data before a cut are returned before the error
             block: bytes = unpacked.read1(size)
@@ -97,7 +97,7 @@ class Tar(TextSource, Choice):
 
         return _tar_members(next_block)
 
-    def _all(self, members: Iterator[Member], place: str, outer: IO[bytes], *, inner: bool) -> Iterator[Document]:
+    def _all(self, members: Iterator[Member], location: str, outer: IO[bytes], *, inner: bool) -> Iterator[Document]:
         left_out = read.tally().left_out
         for name, size, file in members:
             parts = PurePosixPath(name).parts
@@ -108,23 +108,25 @@ class Tar(TextSource, Choice):
             elif size > self.largest and not _TAR.search(name) and not _PACKED.search(name):
                 left_out["members too large"] += 1
             else:
-                with _named_errors(f"{place}:{name}"):
-                    yield from self._member(name, file, f"{place}:{name}", outer, inner=inner)
+                with _named_errors(f"{location}:{name}"):
+                    yield from self._member(name, file, f"{location}:{name}", outer, inner=inner)
 
-    def _member(self, name: str, file: IO[bytes], place: str, outer: IO[bytes], *, inner: bool) -> Iterator[Document]:
+    def _member(
+        self, name: str, file: IO[bytes], location: str, outer: IO[bytes], *, inner: bool
+    ) -> Iterator[Document]:
         unpacked = _unpacked(file, name)
         if _TAR.search(name) or (_PACKED.search(name) and _begins_as_tar(unpacked)):
             if inner:
                 read.tally().left_out["archives too deep"] += 1
             else:
-                yield from self._all(self._tar_members(unpacked, place, outer), place, outer, inner=True)
+                yield from self._all(self._tar_members(unpacked, location, outer), location, outer, inner=True)
         elif not fnmatch(_PACKED.sub("", name).lower(), self.members.lower()):
             read.tally().left_out["members of other names"] += 1
         else:
-            blocks = _within(unpacked, self.largest, read.Density(place, self.densest, outer.tell()), outer)
-            texts = read.decode(blocks, place, self.errors, encodings.known(self.encoding))
+            blocks = _within(unpacked, self.largest, read.Density(location, self.densest, outer.tell()), outer)
+            texts = read.decode(blocks, location, self.errors, encodings.known(self.encoding))
             for number, text in enumerate(_documents(texts, self.cut == "blank lines"), 1):
-                yield Document(text, id=place if number == 1 and self.cut == "member" else f"{place}:{number}")
+                yield Document(text, id=location if number == 1 and self.cut == "member" else f"{location}:{number}")
 
 
 def _documents(texts: Iterator[str], at_gaps: bool) -> Iterator[str]:
@@ -231,14 +233,14 @@ def _zip_members(file: IO[bytes]) -> Iterator[Member]:
 
 
 @contextlib.contextmanager
-def _named_errors(place: object) -> Iterator[None]:
+def _named_errors(location: object) -> Iterator[None]:
     """Raise a DataError in place of the exceptions that a missing file or a damaged archive or member causes."""
     try:
         yield
     except FileNotFoundError:
-        raise DataError(place, "no such file") from None
+        raise DataError(location, "no such file") from None
     except Exception as error:
         if not isinstance(error, read.broken_archive()):
             raise
         reason = getattr(error, "strerror", None) or str(error).split("\n")[0] or "it stops before its end"
-        raise DataError(place, f"is broken or cut off: {reason}", "a whole archive", "copy it again") from None
+        raise DataError(location, f"is broken or cut off: {reason}", "a whole archive", "copy it again") from None

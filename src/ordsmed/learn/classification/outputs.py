@@ -127,12 +127,16 @@ def _check_gold(settings: LabeledFiles, path: Path, rows: Sequence[Sequence[str]
     """Raise an error if predictions were made for other data, because many right answers differ."""
     right = dict(zip(records.locations, records.gold, strict=True))
     pairs = [(row[0], settings.plain_label(row[2]), right.get(row[0], "")) for row in rows[1:] if len(row) > 2]
-    known = [(place, then, now) for place, then, now in pairs if then and now]
-    changed = [(place, then, now) for place, then, now in known if not _is_same(then, now, number=settings.number)]
+    known = [(location, then, now) for location, then, now in pairs if then and now]
+    changed = [
+        (location, then, now) for location, then, now in known if not _is_same(then, now, number=settings.number)
+    ]
     if not changed:
         return
-    place, then, now = changed[0]
-    problem = f"{len(changed):,} of {len(known):,} lines are not what they were, as {place}: `{then}` then, `{now}` now"
+    location, then, now = changed[0]
+    problem = (
+        f"{len(changed):,} of {len(known):,} lines are not what they were, as {location}: `{then}` then, `{now}` now"
+    )
     if len(changed) > MENDED * len(known):
         raise DataError(path, f"made for other data: {problem}", "predictions for these")
     say(f"{path}: {problem}")

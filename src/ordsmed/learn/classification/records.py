@@ -160,13 +160,13 @@ class LabeledFiles(Files):
     def count_scored(self, records: Records) -> int:  # type: ignore[override]
         return len(records.known)
 
-    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+    def example_file(self, location: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
         wanted = [] if self.benchmark else [c for c in (self.text, self.second, self.label, self.split) if c]
         if absent := [c for c in wanted if not (c <= len(columns) if isinstance(c, int) else c in columns)]:
             listed = ", ".join(map(str, wanted))
             remedy = "name yours by `task.text`, `task.second` and `task.label`"
-            raise RecipeError(place, f"no column `{absent[0]}`, but {', '.join(columns)}", listed, remedy)
-        return super().example_file(place, columns)
+            raise RecipeError(location, f"no column `{absent[0]}`, but {', '.join(columns)}", listed, remedy)
+        return super().example_file(location, columns)
 
     def about(self, texts: Sequence[str], seconds: Sequence[str] = ()) -> Records:
         if self.pairs != bool(seconds) or len(seconds) not in (0, len(texts)):
@@ -218,9 +218,9 @@ class LabeledFiles(Files):
         """Read the columns of a user's file; labels may be missing if they are not used for training."""
         roles = {"text": self.text, "second": self.second, "label": self.label, "split": self.split}
         columns = {role: column for role, column in roles.items() if column is not None}
-        how: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
+        options: dict[str, Any] = {"format": self.format, "header": self.header, "errors": self.errors}
         try:
-            return tables.table(path, columns, lacking=() if learning else ("label",), **how)
+            return tables.table(path, columns, lacking=() if learning else ("label",), **options)
         except tables.NoColumn as error:
             missing = {text: role for role, c in columns.items() for text in (f"no column `{c}`", f"no column {c}")}
             chosen = f"choose it: task.{missing[error.found]}=COLUMN"
@@ -267,7 +267,7 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
         return tuple(different)
 
 
-def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
+def check_written_labels(counts: Mapping[str, int], path: Path) -> None:
     """Raise an error for training labels that mean the same (1, 1.0 and true), or are numbers to be predicted.
 
     Labels with fractions that mostly occur once are not classes. A few of them may be, and are reported.
@@ -277,17 +277,15 @@ def check_written_labels(counts: Mapping[str, int], place: Path) -> None:
         same.setdefault(_plain(label), []).append(label)
     if twice := next((labels for labels in same.values() if len(labels) > 1), None):
         problem = f"labels {' and '.join(f'`{label}`' for label in sorted(twice))} mean the same"
-        raise DataError(place, problem, "each label written one way", "or name the classes: `task.labels`")
+        raise DataError(path, problem, "each label written one way", "or name the classes: `task.labels`")
     fraction = next((label for label in counts if not _plain(label).lstrip("-").isdecimal()), "")
     if not fraction or not all(NUMBER.fullmatch(label) for label in counts):
         return
     problem, rows = f"{many(len(counts), 'different label')}, all numbers, as {fraction}", sum(counts.values())
     remedy = "`task.number=true` predicts a number"
     if len(counts) >= MANY_NUMBERS and 2 * len(counts) > rows:
-        raise DataError(
-            place, f"{problem}, in {many(rows, 'row')}", "classes", f"{remedy}; `task.labels` names classes"
-        )
-    say(f"{place}: {problem}: they are learned as classes; {remedy}")
+        raise DataError(path, f"{problem}, in {many(rows, 'row')}", "classes", f"{remedy}; `task.labels` names classes")
+    say(f"{path}: {problem}: they are learned as classes; {remedy}")
 
 
 def _plain(label: str) -> str:

@@ -103,5 +103,5 @@ class PairEncoder(PairComparing, Embedding):
             "print(question @ text)\n"
         )
         note = f"`ordsmed export RUN OUT --to sentence-transformers` writes it for {opened_by}."
-        how = f"{in_python(name, code)}\n\n{note}"
-        return Usage("sentence-similarity", does, how, tags=("feature-extraction", *tags))
+        options = f"{in_python(name, code)}\n\n{note}"
+        return Usage("sentence-similarity", does, options, tags=("feature-extraction", *tags))

@@ -64,15 +64,17 @@ class StepTexts:
         return self.labels[at, 2].float()
 
 
-def losses(how: Comparison, vectors: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def losses(comparison: Comparison, vectors: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the numbers of some anchors and their losses, part after part, to limit the similarities in memory.
 
     With several widths the loss is the sum over widths, as in sentence-transformers' MatryoshkaLoss.
     """
     group = StepTexts.of(labels, vectors.shape[1] if vectors.ndim > 2 else 1)
-    for part in chain(LOSSES[how.loss](how, group), _flops(how, group) if how.flops else ()):
+    for part in chain(
+        LOSSES[comparison.loss](comparison, group), _flops(comparison, group) if comparison.flops else ()
+    ):
         with torch.autocast(vectors.device.type, enabled=False):
-            lost = sum_of(part.loss(_at_width(vectors, width, how)) for width in how.widths or (0,))
+            lost = sum_of(part.loss(_at_width(vectors, width, comparison)) for width in comparison.widths or (0,))
         yield part.anchors, lost
 
 
@@ -83,9 +85,9 @@ def sum_of(parts: Iterator[Tensor]) -> Tensor:
     return total
 
 
-def _at_width(vectors: Tensor, width: int, how: Comparison) -> Tensor:
+def _at_width(vectors: Tensor, width: int, comparison: Comparison) -> Tensor:
     front = vectors[..., :width] if width else vectors
-    return F.normalize(front, dim=-1) if how.normalize else front
+    return F.normalize(front, dim=-1) if comparison.normalize else front
 
 
 @dataclass(frozen=True)
@@ -94,31 +96,35 @@ class LossPart:
     loss: Callable[[Tensor], Tensor]
 
 
-def _flops(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+def _flops(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield the FLOPS regularizer, the sum of the squared mean weights of all tokens, as the loss of every anchor."""
-    grown = group.labels[:, 3].max() / how.flops_warmup if how.flops_warmup and group.labels.shape[1] > 3 else 1.0
+    grown = (
+        group.labels[:, 3].max() / comparison.flops_warmup
+        if comparison.flops_warmup and group.labels.shape[1] > 3
+        else 1.0
+    )
     share = min(float(grown), 1.0) ** 2
 
     def loss(vectors: Tensor) -> Tensor:
         of_sides = (vectors[side].mean(0).square().sum() for side in (group.anchors, group.candidates))
-        total = share * sum_of(weight * lost for weight, lost in zip(how.flops, of_sides, strict=True))
+        total = share * sum_of(weight * lost for weight, lost in zip(comparison.flops, of_sides, strict=True))
         return total.expand(len(group.anchors))
 
     yield LossPart(_all(group), loss)
 
 
-def _infonce(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+def _infonce(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield the cross-entropy of each anchor's own positive among all candidates of the step."""
     for some in _some(len(group.anchors), len(group.candidates) * group.tokens, group.anchors.device):
 
         def loss(vectors: Tensor, some: Tensor = some) -> Tensor:
-            ahead = _ranked(how, group, vectors, some)
-            return (ahead + _found(how, group, vectors, some)) / 2 if how.symmetric else ahead
+            ahead = _ranked(comparison, group, vectors, some)
+            return (ahead + _found(comparison, group, vectors, some)) / 2 if comparison.symmetric else ahead
 
         yield LossPart(some, loss)
 
 
-def _ranked(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
+def _ranked(comparison: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
     """Return the cross-entropy of each positive among all candidates, except other candidates that may be right."""
     anchors, positives = group.anchors[some], group.positives[some]
     similar = _similar(vectors, anchors, group.candidates)
@@ -126,33 +132,33 @@ def _ranked(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) ->
     same = group.text(positives)[:, None] == group.text(group.candidates)
     of_same = (group.text(anchors)[:, None] == group.text(group.anchors)[group.owners]) & _is_positive(group)
     absent = same | of_same
-    if how.margin is not None:
-        absent = absent | (similar.detach() > right.detach() + how.margin)
+    if comparison.margin is not None:
+        absent = absent | (similar.detach() > right.detach() + comparison.margin)
     absent = absent.scatter(1, some[:, None], value=False)
-    return F.cross_entropy(similar.masked_fill(absent, -torch.inf) / how.temperature, some, reduction="none")
+    return F.cross_entropy(similar.masked_fill(absent, -torch.inf) / comparison.temperature, some, reduction="none")
 
 
 def _is_positive(group: StepTexts) -> Tensor:
     return torch.arange(len(group.candidates), device=group.anchors.device) < len(group.positives)
 
 
-def _found(how: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
+def _found(comparison: Comparison, group: StepTexts, vectors: Tensor, some: Tensor) -> Tensor:
     """Return the cross-entropy of each anchor among all anchors, given its positive."""
     similar = _similar(vectors, group.anchors, group.positives[some]).T
     same = group.text(group.anchors[some])[:, None] == group.text(group.anchors)
     of_same = group.text(group.positives[some])[:, None] == group.text(group.positives)
     absent = same | of_same
-    if how.margin is not None:
-        absent = absent | (similar.detach() > similar.detach().gather(1, some[:, None]) + how.margin)
+    if comparison.margin is not None:
+        absent = absent | (similar.detach() > similar.detach().gather(1, some[:, None]) + comparison.margin)
     absent = absent.scatter(1, some[:, None], value=False)
-    return F.cross_entropy(similar.masked_fill(absent, -torch.inf) / how.temperature, some, reduction="none")
+    return F.cross_entropy(similar.masked_fill(absent, -torch.inf) / comparison.temperature, some, reduction="none")
 
 
-def _cosent(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+def _cosent(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield one log-sum-exp over all pairs of records with different scores, as the loss of every anchor."""
 
     def loss(vectors: Tensor) -> Tensor:
-        similar, wanted = _pairwise(group, vectors) / how.temperature, group.score(group.positives)
+        similar, wanted = _pairwise(group, vectors) / comparison.temperature, group.score(group.positives)
         gaps = (similar[None, :] - similar[:, None]).masked_fill(wanted[:, None] <= wanted[None, :], -torch.inf)
         total = torch.logsumexp(torch.cat([similar.new_zeros(1), gaps.flatten()]), 0)
         return total.expand(len(similar))
@@ -160,7 +166,7 @@ def _cosent(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
     yield LossPart(_all(group), loss)
 
 
-def _cosine_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+def _cosine_mse(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     yield LossPart(_all(group), lambda vectors: (_pairwise(group, vectors) - group.score(group.positives)).square())
 
 
@@ -183,7 +189,7 @@ def _similar_pairs(vectors: Tensor, anchors: Tensor, texts: Tensor) -> Tensor:
     return maxsim_pairs(*pairs) if vectors.ndim > 2 else (pairs[0] * pairs[1]).sum(-1)
 
 
-def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+def _margin_mse(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield the squared error of the margins between positive and negatives; the targets are a teacher's margins."""
 
     def loss(vectors: Tensor) -> Tensor:
@@ -198,11 +204,11 @@ def _margin_mse(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
     yield LossPart(_all(group), loss)
 
 
-def _kl(how: Comparison, group: StepTexts) -> Iterator[LossPart]:
+def _kl(comparison: Comparison, group: StepTexts) -> Iterator[LossPart]:
     """Yield KL(teacher || model) of the distributions over the positive and the negatives of each anchor."""
 
     def loss(vectors: Tensor) -> Tensor:
-        student = _log_shares(group, _own(group, vectors) / how.temperature)
+        student = _log_shares(group, _own(group, vectors) / comparison.temperature)
         teacher = _log_shares(group, group.score(group.candidates))
         divergence = teacher.exp() * (teacher - student)
         return divergence.new_zeros(len(group.anchors)).index_add(0, group.owners, divergence)

@@ -36,8 +36,8 @@ class TokenRows:
         """Return the vectors of some texts, [M, B, W] in 32 bits, padded with zeros."""
         sizes = self.starts[texts + 1] - self.starts[texts]
         rows = np.zeros((len(texts), max(int(sizes.max(initial=1)), 1), self.vectors.shape[1]), np.float32)
-        inside, place = run(sizes), np.repeat(np.arange(len(texts)), sizes)
-        rows[place, inside] = self.vectors[self.starts[texts][place] + inside]
+        inside, position = run(sizes), np.repeat(np.arange(len(texts)), sizes)
+        rows[position, inside] = self.vectors[self.starts[texts][position] + inside]
         return torch.from_numpy(rows)
 
     @property

@@ -73,7 +73,7 @@ def with_negatives(records: PairRecords, count: int) -> PairRecords:
     return replace(records, first=first, members=members, scores=scores)
 
 
-def found_by(vectors: Floats, records: PairRecords, how: Mining, *key: object) -> Ints:
+def found_by(vectors: Floats, records: PairRecords, settings: Mining, *key: object) -> Ints:
     """Return wrong texts whose vectors are near each anchor's, as [K, 2], a record and a text; report their number."""
     anchors, positives, passages = records.anchors, records.positives, vectors[records.queries :]
     right, near, added = records.right(), 0, []
@@ -83,16 +83,16 @@ def found_by(vectors: Floats, records: PairRecords, how: Mining, *key: object) -
         alike = vectors[anchors[part]] @ passages.T
         for row, similar in enumerate(alike):
             record, limit = begin + row, np.inf
-            if how.margin is not None:
-                limit = similar[positives[record] - records.queries] - how.margin
+            if settings.margin is not None:
+                limit = similar[positives[record] - records.queries] - settings.margin
             similar[right[int(anchors[record])]] = -np.inf
             similar[records.members[records.first[record] + 2 : records.first[record + 1]] - records.queries] = -np.inf
             near += int((similar > limit).sum())
             similar[similar > limit] = -np.inf
-            best = top(similar, how.ranks[1])
-            best = best[similar[best] > -np.inf][how.ranks[0] - 1 :]
-            added.append(_drawn(best, how.count, chance.key("mined", *key, record)) + records.queries)
-    _tell(records, added, how, near)
+            best = top(similar, settings.ranks[1])
+            best = best[similar[best] > -np.inf][settings.ranks[0] - 1 :]
+            added.append(_drawn(best, settings.count, chance.key("mined", *key, record)) + records.queries)
+    _tell(records, added, settings, near)
     return pairs_of(added)
 
 
@@ -102,13 +102,13 @@ def _drawn(best: Ints, count: int, key: int) -> Ints:
     return best[np.sort(np.argsort(chance.unit(key, np.arange(len(best))))[:count])]
 
 
-def _tell(records: PairRecords, added: Sequence[Ints], how: Mining, near: int) -> None:
-    few = sum(len(texts) < how.count for texts in added)
+def _tell(records: PairRecords, added: Sequence[Ints], settings: Mining, near: int) -> None:
+    few = sum(len(texts) < settings.count for texts in added)
     notes = [f"{many(sum(map(len, added)), 'hard negative')} by the model for {many(len(records), 'pair')}"]
-    if how.margin is not None:
+    if settings.margin is not None:
         notes.append(f"{near:,} left out that may be right")
     if few:
-        notes.append(f"fewer than {how.count} for {few:,}")
+        notes.append(f"fewer than {settings.count} for {few:,}")
     say(f"{records.files[0]}: {'; '.join(notes)}")
 
 

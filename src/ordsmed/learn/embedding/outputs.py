@@ -136,11 +136,11 @@ def read(path: Path, records: PairRecords) -> PairPredictions:
     if tuple(rows[:1][0] if rows else ()) != COLUMNS:
         raise DataError(path, "another first line", "the columns " + ", ".join(COLUMNS))
     by_place = {row[0]: row for row in rows[1:]}
-    absent = [place for place in records.locations if place not in by_place]
+    absent = [location for location in records.locations if location not in by_place]
     if absent:
         raise DataError(path, f"lacks {many(len(absent), 'pair')}; the first: {absent[0]}", "every pair of the files")
     try:
-        chosen = [by_place[place] for place in records.locations]
+        chosen = [by_place[location] for location in records.locations]
         return PairPredictions(np.array([float(row[1]) for row in chosen]), np.array([int(row[2]) for row in chosen]))
     except (ValueError, IndexError):
         raise DataError(path, "a line that holds no similarity and rank", "what `ordsmed predict` wrote") from None

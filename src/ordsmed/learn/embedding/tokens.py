@@ -79,39 +79,43 @@ def punctuation(tokenizer: Tokenizer) -> dict[str, int]:
     return {sign: number for sign, number in ids.items() if number is not None}
 
 
-def pair_features(records: PairRecords, reader: TextReader, how: TokenVectors) -> Features:
+def pair_features(records: PairRecords, reader: TextReader, settings: TokenVectors) -> Features:
     """Return the features of anchors, then of all other texts; report how many texts were truncated."""
-    queries, cut_queries = token_features(records.texts[: records.queries], "query", reader, how)
-    passages, cut_passages = token_features(records.texts[records.queries :], "passage", reader, how)
+    queries, cut_queries = token_features(records.texts[: records.queries], "query", reader, settings)
+    passages, cut_passages = token_features(records.texts[records.queries :], "passage", reader, settings)
     if count := int(cut_queries.sum()) + int(cut_passages.sum()):
-        lengths = f"{how.query_length} or {how.length}" if how.query_length != how.length else f"{how.length}"
+        lengths = (
+            f"{settings.query_length} or {settings.length}"
+            if settings.query_length != settings.length
+            else f"{settings.length}"
+        )
         say(f"{count:,} of {many(len(records.texts), 'text')} are longer than {lengths} tokens, and cut (task.length)")
     more = {name: getattr(records, name) for name in COLUMNS}
     return dataclasses.replace(joined(queries, passages), more=more)
 
 
 def token_features(
-    texts: Sequence[str], group: str, reader: TextReader, how: TokenVectors
+    texts: Sequence[str], group: str, reader: TextReader, settings: TokenVectors
 ) -> tuple[Features, NDArray[np.bool_]]:
     """Return the features of texts with the prompt of their group, and which texts were truncated."""
-    is_query, before = group == "query", how.prompts.get(group, "")
-    length = how.query_length if is_query else how.length
+    is_query, before = group == "query", settings.prompts.get(group, "")
+    length = settings.query_length if is_query else settings.length
     features, cut = cut_examples([[before + text for text in texts]], length, reader)
     if is_query:
-        features = _filled(features, how)
-    if how.skipped:
-        left_out = np.isin(features.ids, [] if is_query else how.skipped)
+        features = _filled(features, settings)
+    if settings.skipped:
+        left_out = np.isin(features.ids, [] if is_query else settings.skipped)
         features = dataclasses.replace(features, marks=np.where(left_out, NOT_ASKED, COUNTS).astype(np.int32))
     return features, cut
 
 
-def _filled(features: Features, how: TokenVectors) -> Features:
+def _filled(features: Features, settings: TokenVectors) -> Features:
     """Pad each example to at least `how.expand` tokens."""
     sizes = features.sizes
-    starts = np.concatenate([[0], np.cumsum(np.maximum(sizes, how.expand))])
+    starts = np.concatenate([[0], np.cumsum(np.maximum(sizes, settings.expand))])
     if starts[-1] == features.starts[-1]:
         return features
-    ids = np.full(starts[-1], how.filler, np.int32)
+    ids = np.full(starts[-1], settings.filler, np.int32)
     types = None if features.types is None else np.zeros(starts[-1], np.uint8)
     known = np.repeat(starts[:-1] - features.starts[:-1], sizes) + np.arange(len(features.ids))
     ids[known] = features.ids

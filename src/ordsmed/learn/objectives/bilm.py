@@ -79,8 +79,8 @@ class BiLm(Choice):
         assert tokenizer.stop is not None
         assert tokenizer.unknown is not None
         special = SpecialWords(tokenizer.start, tokenizer.stop, tokenizer.unknown, tokenizer.vocabulary)
-        how = {"length": phase.length, "batch": phase.batch, "together": self.together}
-        return BiRows(self, stores, weights, special, *key, whole=stretch.validating, **how)
+        options = {"length": phase.length, "batch": phase.batch, "together": self.together}
+        return BiRows(self, stores, weights, special, *key, whole=stretch.validating, **options)
 
     def build(self, model: CarryingSettings, tokenizer: Tokenizer) -> BothDirections:
         if not model.capabilities.state:
@@ -94,8 +94,8 @@ class BiLm(Choice):
 class BiRows(CarriedRows):
     """Windows of streams, with the candidates of a sampled softmax, which are the same for all rows of a step."""
 
-    def __init__(self, settings: BiLm, *inputs: Any, whole: bool, **how: Any) -> None:
-        super().__init__(*inputs, whole=whole, **how)
+    def __init__(self, settings: BiLm, *inputs: Any, whole: bool, **options: Any) -> None:
+        super().__init__(*inputs, whole=whole, **options)
         self.samples = 0 if whole else settings.samples
         self.key = chance.key("candidates", *inputs[3:])
         self._last: tuple[int, Tensor, Tensor] | None = None  # the candidates of the last window
@@ -187,12 +187,12 @@ class BothDirections(Objective):
             f"model.load({json.dumps(name)})\n"
             'vectors = model.get_elmo_vectors([["This", "is", "a", "text", "."]])\n'
         )
-        how = (
+        options = (
             f"{in_python(name, code)}\n\n"
             "AllenNLP's `Elmo` takes `options.json` and `model.hdf5` where layers are residual, filters and cells are\n"
             "more than the width, and words have 50 letters; `ordsmed import` makes a folder of ordsmed's of it."
         )
-        return Usage("feature-extraction", "gives vectors of words in their sentence, from their letters", how)
+        return Usage("feature-extraction", "gives vectors of words in their sentence, from their letters", options)
 
     def networks(self) -> dict[str, Network]:
         modules = {"model": self.model, **({"head": self.head} if self.settings.head else {})}

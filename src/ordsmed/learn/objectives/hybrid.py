@@ -109,8 +109,8 @@ class HybridRows(StreamRows):
         self.slots = masking.slots(schedules.ends(settings.mask_prob)[1], phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        rows, how, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
-        ratio = schedules.at(how.masked, progress)
+        rows, options, progress = self.assembled(numbers), self.settings, self.stretch.progress(numbers)
+        ratio = schedules.at(options.masked, progress)
         if self.stretch.validating:  # half of the rows masked, half causal, unless the ratio is 0 or 1
             ratio[ratio * (1 - ratio) > 0] = 0.5
         masked = chance.unit(self.key, DIRECTION, numbers) < ratio
@@ -119,12 +119,19 @@ class HybridRows(StreamRows):
         inside = np.zeros_like(rows.inner)
         inside[:, 1:-1] = rows.inner[:, 1:-1] & (documents[:, 1:-1] == documents[:, :-2]) & (documents[:, 1:-1] > 0)
         inside &= rows.tokens != self.end
-        mask_prob = schedules.at(how.mask_prob, progress)
+        mask_prob = schedules.at(options.mask_prob, progress)
         amount = np.clip(np.rint(inside.sum(1) * mask_prob), 1, self.slots)
         amount = (np.minimum(amount, inside.sum(1)) * masked).astype(np.int64)
         chosen = masking.choose(inside, amount, self.slots, self.key, numbers)
         tokens, _ = masking.corrupt(
-            rows.tokens, *chosen, self.key, numbers, mask=self.mask, keep=how.keep, swap=how.swap, words=self.words
+            rows.tokens,
+            *chosen,
+            self.key,
+            numbers,
+            mask=self.mask,
+            keep=options.keep,
+            swap=options.swap,
+            words=self.words,
         )
         weights = rows.inner[:, 1:].astype(np.float32)
         weights[masked] = 0
@@ -173,16 +180,16 @@ class BothWays(OneTerm):
         does = "goes on with texts, each token seeing those before it, and fills gaps, seeing both sides"
         causal = self.model_settings.capabilities.causal
         call = pipeline("text-generation", name if causal else f"{name}/causal")
-        how = "It has learned to go on with texts and to fill gaps. "
-        how += in_python(name, call + f'print(ask("{BEGUN}", max_new_tokens=20))\n') + "\n\n"
+        options = "It has learned to go on with texts and to fill gaps. "
+        options += in_python(name, call + f'print(ask("{BEGUN}", max_new_tokens=20))\n') + "\n\n"
         if causal:
-            how += "No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
-            return Usage("text-generation", does, how)
+            options += "No class of transformers fills its gaps; `ordsmed fill` and `embed` do."
+            return Usage("text-generation", does, options)
         inner = (
             f"# {name}/causal\n\nThe weights of the folder above, for a class that reads causally: a token sees those\n"
             "before it, and the scores at a place are of the token that comes next. The folder above fills gaps."
         )
-        return Usage("text-generation", does, how + _filled_by_others(name, tokenizer), {"causal": inner})
+        return Usage("text-generation", does, options + _filled_by_others(name, tokenizer), {"causal": inner})
 
     def exported(self) -> dict[str, Network]:
         """Return, for a network that is kept as a bidirectional one, a causal folder next to it."""

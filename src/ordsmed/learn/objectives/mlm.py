@@ -139,11 +139,11 @@ class MaskedRows(CorruptedRows):
             problem = f"found {phase.length}, of which {frame.joint} are special tokens"
             raise RecipeError("phase.length", problem, f"{frame.joint + 1} or more")
         if settings.cut in ("full_sentences", "doc_sentences", "one_sentence"):
-            how = {"cross": settings.cut == "full_sentences", "alone": settings.cut == "one_sentence"}
-            self.plain = LineRows(stores, weights, frame, *key, **how)
+            options = {"cross": settings.cut == "full_sentences", "alone": settings.cut == "one_sentence"}
+            self.plain = LineRows(stores, weights, frame, *key, **options)
         else:
-            how = {"pack": phase.pack, "sentences": settings.cut == "sentence"}
-            self.plain = PackedRows.of(stores, weights, frame, *key, **how)
+            options = {"pack": phase.pack, "sentences": settings.cut == "sentence"}
+            self.plain = PackedRows.of(stores, weights, frame, *key, **options)
         self.settings, self.tokenizer, self.stretch = settings, tokenizer, stretch
         special = tokenizer.special if settings.swap_from == "text" else ()
         self.words = np.asarray([w for w in range(tokenizer.vocabulary) if w not in special])
@@ -151,7 +151,7 @@ class MaskedRows(CorruptedRows):
         self.slots = masking.slots(ends(settings.mask_prob)[1], phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        rows, how = self.plain.assembled(numbers), self.settings
+        rows, options = self.plain.assembled(numbers), self.settings
         positions, weights, heads = self._chosen(rows, numbers)
         tokens, targets = masking.corrupt(
             rows.tokens,
@@ -160,8 +160,8 @@ class MaskedRows(CorruptedRows):
             self.key,
             numbers,
             mask=self.tokenizer.mask or 0,
-            keep=how.keep,
-            swap=how.swap,
+            keep=options.keep,
+            swap=options.swap,
             words=self.words,
             heads=heads,
         )
@@ -177,18 +177,18 @@ class MaskedRows(CorruptedRows):
 
     def _chosen(self, rows: Assembled, numbers: Ints) -> tuple[Ints, NDArray[np.float32], Ints | None]:
         """Return the predicted positions, their weights, and the positions that decide how each is replaced."""
-        how, drawn = self.settings, (self.slots, self.key, numbers)
-        real = rows.documents > 0 if how.signs or how.over == "row" else rows.inner
-        allowed = real if how.signs else rows.inner
-        share, of = at(how.mask_prob, self.stretch.progress(numbers)), real if how.over == "row" else rows.inner
-        chances = masking.round_by_chance(self.key, numbers) if how.rounding == "chance" else None
+        options, drawn = self.settings, (self.slots, self.key, numbers)
+        real = rows.documents > 0 if options.signs or options.over == "row" else rows.inner
+        allowed = real if options.signs else rows.inner
+        share, of = at(options.mask_prob, self.stretch.progress(numbers)), real if options.over == "row" else rows.inner
+        chances = masking.round_by_chance(self.key, numbers) if options.rounding == "chance" else None
         amount = masking.amounts(allowed, share, self.slots, of=of, chances=chances)
-        if how.unit == "token":
+        if options.unit == "token":
             return *masking.choose(allowed, amount, *drawn), None
         continues = self.tokenizer.continues(rows.tokens)
-        if how.signs:
+        if options.signs:
             continues &= np.roll(rows.inner, 1, axis=1)
-        if how.unit == "word":
+        if options.unit == "word":
             return *masking.choose_words(allowed, continues, amount, *drawn), None
         return masking.choose_spans(allowed, rows.inner, continues, amount, *drawn)
 

@@ -123,11 +123,11 @@ class MaskedPairRows(CorruptedRows):
         self.slots = settings.slots(phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        rows, how = self.plain.assembled(numbers), self.settings
-        if how.examples == "masked":
+        rows, options = self.plain.assembled(numbers), self.settings
+        if options.examples == "masked":
             return self._as_given(rows, numbers)
-        amount = masking.amounts(rows.inner, how.mask_prob, self.slots, of=rows.documents > 0)
-        if how.unit == "word":
+        amount = masking.amounts(rows.inner, options.mask_prob, self.slots, of=rows.documents > 0)
+        if options.unit == "word":
             continues = self.tokenizer.continues(rows.tokens)
             chosen = masking.choose_words(rows.inner, continues, amount, self.slots, self.key, numbers)
         else:
@@ -138,8 +138,8 @@ class MaskedPairRows(CorruptedRows):
             self.key,
             numbers,
             mask=self.tokenizer.mask or 0,
-            keep=how.keep,
-            swap=how.swap,
+            keep=options.keep,
+            swap=options.swap,
             words=self.words,
         )
         return batch_of(

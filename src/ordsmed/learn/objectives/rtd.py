@@ -197,9 +197,9 @@ class ReplacedRows(CorruptedRows):
         self.key, self.slots = chance.key("rtd", *key), settings.slots(phase.length)
 
     def batch(self, numbers: Ints) -> Batch:
-        rows, how = self.plain.assembled(numbers), self.settings
-        amount = masking.amounts(rows.inner, how.mask_prob, self.slots, of=rows.documents > 0)
-        choose = masking.choose_again if how.reference_duplicates else masking.choose
+        rows, options = self.plain.assembled(numbers), self.settings
+        amount = masking.amounts(rows.inner, options.mask_prob, self.slots, of=rows.documents > 0)
+        choose = masking.choose_again if options.reference_duplicates else masking.choose
         positions, weights = choose(rows.inner, amount, self.slots, self.key, numbers)
         shown = chance.unit(self.key, masking.KIND, numbers[:, None], np.arange(self.slots)) < SHOWN
         tokens = rows.tokens.copy()

@@ -54,9 +54,9 @@ class Flavoured(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        how, corrections = self.how, dict[str, updates.Correct](torch="yes", bert="no", keras="outside")
+        options, corrections = self.how, dict[str, updates.Correct](torch="yes", bert="no", keras="outside")
         for turn in updates.turns(self, *updates.MOMENTS):
-            along = updates.directions(turn, how.betas, how.epsilon, corrections[how.variant])
-            if how.cautious == "updates":
+            along = updates.directions(turn, options.betas, options.epsilon, corrections[options.variant])
+            if options.cautious == "updates":
                 updates.keep_agreeing(turn, along)
-            updates.walk(turn, along, turn.rate, softly=how.cautious == "decay")
+            updates.walk(turn, along, turn.rate, softly=options.cautious == "decay")

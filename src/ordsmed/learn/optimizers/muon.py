@@ -102,26 +102,26 @@ class MuonOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        how, softly = self.how, self.how.cautious == "decay"
+        options, softly = self.how, self.how.cautious == "decay"
         matrices = [g for g in self.param_groups if g["kind"] == "matrix"]
         rest = [g for g in self.param_groups if g["kind"] != "matrix"]
         for turn in updates.turns(self, *self._kept, groups=matrices):
             # one matrix at a time needs less memory; steps that reduce norms over ranks take all together
-            for lot in [turn] if how.neurons or how.cautious == "updates" else turn.singles():
+            for lot in [turn] if options.neurons or options.cautious == "updates" else turn.singles():
                 along = [self._along(single) for single in lot.singles()]
-                if how.neurons:
+                if options.neurons:
                     along = self._evened(lot, along)
-                if how.cautious == "updates":
+                if options.cautious == "updates":
                     updates.keep_agreeing(lot, along)
                 for single, direction in zip(lot.singles(), along, strict=True):
                     [part] = single.parts
-                    length = adjustment(part.whole, how.adjust, parts=3 if how.head_of(part.name) else 1)
+                    length = adjustment(part.whole, options.adjust, parts=3 if options.head_of(part.name) else 1)
                     updates.walk(single, [direction], turn.rate, length=length, softly=softly)
         for turn in updates.turns(self, *updates.MOMENTS, groups=rest):
-            along = updates.directions(turn, how.rest_betas, how.rest_epsilon)
-            if how.cautious == "updates":
+            along = updates.directions(turn, options.rest_betas, options.rest_epsilon)
+            if options.cautious == "updates":
                 updates.keep_agreeing(turn, along)
-            updates.walk(turn, along, turn.rate * how.rest_rate, softly=softly)
+            updates.walk(turn, along, turn.rate * options.rest_rate, softly=softly)
 
     @property
     def _kept(self) -> list[str]:
@@ -129,18 +129,18 @@ class MuonOptimizer(torch.optim.Optimizer):
 
     def _along(self, single: updates.Turn) -> Tensor:
         """Return this rank's part of one matrix's orthogonal update."""
-        how, [part], [grad] = self.how, single.parts, single.grads
+        options, [part], [grad] = self.how, single.parts, single.grads
         [mean] = single.kept["momentum_buffer"]
-        momentum = how.momentum
-        if single.steps[0] <= how.momentum_warmup:
-            momentum = FIRST + (how.momentum - FIRST) * (single.steps[0] - 1) / how.momentum_warmup
+        momentum = options.momentum
+        if single.steps[0] <= options.momentum_warmup:
+            momentum = FIRST + (options.momentum - FIRST) * (single.steps[0] - 1) / options.momentum_warmup
         mean.lerp_(grad, 1 - momentum)
         ahead = grad.lerp(mean, momentum).bfloat16()  # cast before gathering: half the traffic, the same bits
         whole = shards.gathered(part, ahead)
-        update = self._orthogonal(whole.flatten(1), how.head_of(part.name))
-        if how.neurons:  # as large as the matrix, so that it is sharded and saved like the matrix
+        update = self._orthogonal(whole.flatten(1), options.head_of(part.name))
+        if options.neurons:  # as large as the matrix, so that it is sharded and saved like the matrix
             means = update.float().square().mean(1, keepdim=True).expand_as(update).reshape(whole.shape)
-            single.kept["row_squares"][0].lerp_(shards.cut(part, means), 1 - how.neurons)
+            single.kept["row_squares"][0].lerp_(shards.cut(part, means), 1 - options.neurons)
         return shards.cut(part, update.reshape(whole.shape))
 
     def _orthogonal(self, matrix: Tensor, head: int) -> Tensor:

@@ -42,13 +42,13 @@ def features(
     text = Text(cut.ids, begin + parts.first, begin + parts.last + 1)
     starts, ids, types, [front] = framed(reader.frame, text)
     example = _best_windows(parts, cut.starts)[cut.words]
-    place = cut.words - text.first[example] + front[example]
+    location = cut.words - text.first[example] + front[example]
     marks = None
     if any(tag is not None for tag in chain.from_iterable(records.tags)):
         marks = np.full(len(ids), NOT_ASKED, np.int32)
-        marks[starts[example] + place] = _codes(records, labels, scheme)
+        marks[starts[example] + location] = _codes(records, labels, scheme)
     characters, words = reader.listed() or (None, None)
-    more = {"example": example.astype(np.int32), "place": place.astype(np.int32)}
+    more = {"example": example.astype(np.int32), "place": location.astype(np.int32)}
     known = types if reader.types else None
     return Features(starts, ids.astype(np.int32), known, marks, characters=characters, words=words, more=more)
 
@@ -141,7 +141,7 @@ def _best_windows(cut: QuestionWindows, starts: Ints) -> Ints:
     several = np.flatnonzero(counts[cut.question] > 1)
     width = int((cut.last - cut.first + 1)[several].max(initial=1))
     for chosen in np.array_split(several, -(-len(several) * width // AT_ONCE) or 1):
-        window, place = np.nonzero(cut.positions(chosen, np.zeros(len(chosen), np.int64), width)[1])
+        window, location = np.nonzero(cut.positions(chosen, np.zeros(len(chosen), np.int64), width)[1])
         window = chosen[window]
-        best[starts[cut.question[window]] + cut.first[window] + place] = window
+        best[starts[cut.question[window]] + cut.first[window] + location] = window
     return best

@@ -115,18 +115,18 @@ class Classify(LabeledFiles, Choice):
         return self.metrics[0]
 
     def complete(self, records: Records) -> Classify:
-        seen, place = Counter(records.gold), records.parts[0].path
+        seen, location = Counter(records.gold), records.parts[0].path
         if len(seen) < 2:
-            raise DataError(place, f"`{records.gold[0]}` in every row", "two labels or numbers, or more")
+            raise DataError(location, f"`{records.gold[0]}` in every row", "two labels or numbers, or more")
         if self.number:
             numbers = [float(gold) for gold in seen]
             return replace(self, scale=self.scale or (min(numbers), max(numbers)))
         if not self.labels:
-            check_written_labels(seen, place)
+            check_written_labels(seen, location)
         labels = self.labels or sorted_labels(seen)
         check_f1(self.metrics, labels)
         if absent := [label for label in labels if label not in seen]:
-            say(f"{place}: no example of {', '.join(absent)} to learn from")
+            say(f"{location}: no example of {', '.join(absent)} to learn from")
         return replace(self, labels=labels, class_weights=label_weights(self.class_weights, labels, seen))
 
     def features(self, records: Records, reader: TextReader) -> Features:

@@ -238,8 +238,8 @@ class TextPairs(Files, PairFiles, Renewing[PairRecords], Choice):
             if model.capabilities.causal or "head" not in model.architectures:
                 problem = f"found sparse; a {kind_of(model)} has no masked-LM head"
                 raise RecipeError("task.head", problem, "a network that has one, or dense")
-            how = TextVectors("max", normalize=False, prompts=prompts, length=self.length, sparse=True)
-            return SparsePairEncoder(model, tokenizer.vocabulary, how, self.comparison)
+            options = TextVectors("max", normalize=False, prompts=prompts, length=self.length, sparse=True)
+            return SparsePairEncoder(model, tokenizer.vocabulary, options, self.comparison)
         vectors = TextVectors(pool, self.unit, prompts, self.length, self.widths, compared=self.similarity)
         return PairEncoder(model, tokenizer.vocabulary, vectors, self.comparison)
 

@@ -121,8 +121,8 @@ class Tag(Files, Choice):
         text = next(filter(is_short, map(" ".join, records.words)), SENTENCE)
         return {SENTENCE: text}
 
-    def example_file(self, place: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
-        return "conll", conll.of_columns(place, columns, str(self.column)), {"column": -1, "word": 1}
+    def example_file(self, location: str, columns: Mapping[str, list[Any]]) -> tuple[str, str, dict[str, Any]]:
+        return "conll", conll.of_columns(location, columns, str(self.column)), {"column": -1, "word": 1}
 
     def about(self, sentences: Sequence[Sequence[str]]) -> TaggedSentences:
         words = [[*sentence] for sentence in sentences]
@@ -151,15 +151,15 @@ class Tag(Files, Choice):
         """Report a tag that marks no span if other tags do; raise an error if `scheme` needs spans."""
         tags = {tag for tag in chain.from_iterable(records.tags) if tag is not None}
         odd = {tag for tag in tags if not is_span(tag)} or {tag for tag in tags - {"O"} if "-" not in tag} or tags
-        place, tag = first_of(odd, records, records.tags)
+        location, tag = first_of(odd, records, records.tags)
         if self.scheme and tags == {"O"}:
-            raise DataError(place, "no tag but O", "spans to write in a scheme: B-PER and the like", OTHER_COLUMN)
+            raise DataError(location, "no tag but O", "spans to write in a scheme: B-PER and the like", OTHER_COLUMN)
         if self.scheme:
             next_to = f" next to {min(tags - odd - {'O'})}" if tags - odd - {"O"} else ""
-            problem = f"{self.scheme}, but {place} has the tag {tag}{next_to}"
+            problem = f"{self.scheme}, but {location} has the tag {tag}{next_to}"
             raise RecipeError("task.scheme", problem, "O, B-PER and the like")
         if "O" in tags and any(tag.startswith("B-") for tag in tags):
-            say(f"{place}: with tags such as {tag} not all mark spans, so each word's tag counts by itself")
+            say(f"{location}: with tags such as {tag} not all mark spans, so each word's tag counts by itself")
 
     def features(self, records: TaggedSentences, reader: TextReader) -> Features:
         return inputs.features(records, reader, self.length, self.stride, self.labels, self.scheme)

@@ -28,18 +28,18 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
     if wish.parts or not wish.requeue:
         flag = "--parts" if wish.parts else "--chain"
         raise RecipeError(flag, f"found with {verb}, which is one job", "none")
-    place = find(wish.site)
-    gpus = submit.gpus_of(place, wish.gpus)
+    location = find(wish.site)
+    gpus = submit.gpus_of(location, wish.gpus)
     tasks = wish.tasks or gpus or 1
-    cores = resources.cores_of(place, gpus, tasks, wish.cores)
-    stem = re.sub(r"[^\w.-]+", "-", Path(place.name).stem)
-    title = f"{verb}-{stem}-{place.partition.name}"
+    cores = resources.cores_of(location, gpus, tasks, wish.cores)
+    stem = re.sub(r"[^\w.-]+", "-", Path(location.name).stem)
+    title = f"{verb}-{stem}-{location.partition.name}"
     more = ["--account", wish.account] if verb == "doctor" and wish.account else []
     more += ["--out", str(Path("work") / title)] if verb == "validate" else []
-    part = place.partition
+    part = location.partition
     job = slurm.BatchJob(
-        words=(verb, "--site", _named(place, wish.site), *more),
-        place=place,
+        words=(verb, "--site", _named(location, wish.site), *more),
+        place=location,
         title=title,
         folder=Path.cwd(),
         hours=submit.limit(wish.time, min(HOUR, part.hours or HOUR)),
@@ -47,22 +47,22 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
         gpus=gpus,
         tasks=tasks,
         cores=cores,
-        memory=resources.memory_flag(place, gpus, cores * tasks, wish.memory),
+        memory=resources.memory_flag(location, gpus, cores * tasks, wish.memory),
         account=wish.account,
         quality=wish.quality or part.quality,
-        options=resources.options(wish.options, place),
+        options=resources.options(wish.options, location),
         requeue=False,
         retries=0,
         save=SAVE if wish.save is None else wish.save,
-        container=wish.container or place.site.container,
+        container=wish.container or location.site.container,
         enroot=wish.enroot,
         torchrun=wish.torchrun,
     )
     slurm.check(job)
-    return replace(submit.written(job, out), lines=tuple(resources.notes(place, gpus, cores, job.memory)))
+    return replace(submit.written(job, out), lines=tuple(resources.notes(location, gpus, cores, job.memory)))
 
 
-def _named(place: Destination, site: str) -> str:
+def _named(location: Destination, site: str) -> str:
     """Return the site with its partition, so that the job checks the partition it runs in."""
     name = absolute(site)
-    return name if name.endswith(f":{place.partition.name}") else f"{name}:{place.partition.name}"
+    return name if name.endswith(f":{location.partition.name}") else f"{name}:{location.partition.name}"

@@ -196,23 +196,23 @@ def estimate(
     trials = 1
     if recipe.several:
         trials = len(trials_of(recipe, name).runs)
-    plan, place = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
+    plan, where_found = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
     steps, work, checking, tokens = _work(plan, name)
-    start = time.monotonic() - began if place.here else START
-    speed = _timed(plan) if measure else _known(plan, place, work / tokens, file)
+    start = time.monotonic() - began if where_found.here else START
+    speed = _timed(plan) if measure else _known(plan, where_found, work / tokens, file)
     trial = speed.flops.under(work + checking).plus(start)
-    at_a_time = max(1, place.world * (1 if trials > 1 else 0) or 1)
+    at_a_time = max(1, where_found.world * (1 if trials > 1 else 0) or 1)
     seconds = trial.times(ceil(trials / at_a_time))
-    device_hours = trial.times(trials * (1 if trials > 1 else place.world) / 3600)
+    device_hours = trial.times(trials * (1 if trials > 1 else where_found.world) / 3600)
     lacks = [note for note in plan.notes if "does not exist" in note or "not there" in note]
-    devices = f"{many(place.nodes, 'node')}, {place.world} x {place.device}"
-    location = f"{site}: {devices}" if site else f"this machine: {place.world} x {place.device}"
+    devices = f"{many(where_found.nodes, 'node')}, {where_found.world} x {where_found.device}"
+    location = f"{site}: {devices}" if site else f"this machine: {where_found.world} x {where_found.device}"
     return Estimate(
         name=name,
         where=location,
         nodes=nodes,
-        devices=place.world,
-        precision=place.precision,
+        devices=where_found.world,
+        precision=where_found.precision,
         trials=trials,
         steps=steps,
         tokens=tokens,
@@ -221,7 +221,7 @@ def estimate(
         start=start,
         seconds=seconds,
         device_hours=device_hours,
-        kilowatt_hours=_energy(speed, place, (work + checking) * trials, device_hours),
+        kilowatt_hours=_energy(speed, where_found, (work + checking) * trials, device_hours),
         held=plan.held(),
         notes=tuple(f"not counted: {note}" for note in lacks),
     )
@@ -277,10 +277,10 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
     return total(phases), *plan.work(), float(tokens)
 
 
-def _energy(speed: Speed, place: Devices, work: float, device_hours: Margin) -> Margin | None:
+def _energy(speed: Speed, location: Devices, work: float, device_hours: Margin) -> Margin | None:
     if speed.energy:
         return Margin(0.9, 1.0, 1.1).times(speed.energy * work / 3.6e6)
-    if model := gpus.known(place.device):
+    if model := gpus.known(location.device):
         return device_hours.by(BOARD).times(model.watts / 1000)
     return None
 
@@ -343,20 +343,20 @@ def _around(likely: float, uncertainty: float) -> Margin:
     return Margin(likely / (1 + uncertainty), likely, likely * (1 + uncertainty))
 
 
-def _known(plan: Plan, place: Devices, a_token: float, file: Path | None) -> Speed:
+def _known(plan: Plan, location: Devices, a_token: float, file: Path | None) -> Speed:
     path = file or measurements.PLACE
     if file or path.is_file():
-        alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, place, a_token))]
+        alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, location, a_token))]
         if alike:
             off, reasons, nearest = min(alike, key=lambda entry: entry[0])
-            return _like(off, nearest, reasons, place, path)
-        if file and (speed := _validated(path, place)):
+            return _like(off, nearest, reasons, location, path)
+        if file and (speed := _validated(path, location)):
             return speed
         if file:
-            wanted = f"a training of ordsmed on {place.device} in {place.precision}"
+            wanted = f"a training of ordsmed on {location.device} in {location.precision}"
             remedy = "`ordsmed bench` there, or leave it out: a share of the peak is taken"
             raise RecipeError("--measurements", f"{file} holds none that is like this", wanted, remedy)
-    return share_of_peak(place)
+    return share_of_peak(location)
 
 
 def _measured(path: Path) -> list[Measurement]:
@@ -366,7 +366,7 @@ def _measured(path: Path) -> list[Measurement]:
     return [measurement for file in paths for measurement in measurements.read(file)]
 
 
-def _validated(path: Path, place: Devices) -> Speed | None:
+def _validated(path: Path, location: Devices) -> Speed | None:
     """Return a share of the peak that `validate` measured on such devices, from reports in a folder or a file."""
     if not path.is_dir() and path.suffix != ".json":
         return None
@@ -374,43 +374,45 @@ def _validated(path: Path, place: Devices) -> Speed | None:
 
     if path.is_dir() and not any(path.rglob(collect.report.NAME)):
         return None
-    peaks = collect.peaks(str(path), place.precision, lambda validation: _same_devices(validation, place))
+    peaks = collect.peaks(str(path), location.precision, lambda validation: _same_devices(validation, location))
     if not peaks:
         return None
-    peak = statistics.median(peak for _, peak in peaks) * (place.world if place.kind == "cuda" else place.nodes)
-    share, newest = (OF_CPU if place.kind == "cpu" else OF_GPU), peaks[-1][0]
-    left, more = _summing(place, 1)
+    peak = statistics.median(peak for _, peak in peaks) * (
+        location.world if location.kind == "cuda" else location.nodes
+    )
+    share, newest = (OF_CPU if location.kind == "cpu" else OF_GPU), peaks[-1][0]
+    left, more = _summing(location, 1)
     basis = f"{share.likely:.0%} of the peak that `validate` measured, {operations(peak)}/s"
     reason = f"median of {many(len(peaks), 'report')}, the last of {newest.name} on {newest.when:%Y-%m-%d} in {path}"
     taken = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured there"
     return Speed(share.times(peak).by(left), basis, (reason, taken, *more))
 
 
-def _same_devices(validation: Validation, place: Devices) -> bool:
-    if validation.facts.get("device") != place.kind:
+def _same_devices(validation: Validation, location: Devices) -> bool:
+    if validation.facts.get("device") != location.kind:
         return False
-    if place.kind == "cuda":
+    if location.kind == "cuda":
         cards = validation.facts.get("GPUs", "").split(", ")
-        return place.device in (*cards, *map(gpus.named, cards))
-    if place.here:
-        return validation.facts.get("processor") == place.device
-    where = find(place.site)
+        return location.device in (*cards, *map(gpus.named, cards))
+    if location.here:
+        return validation.facts.get("processor") == location.device
+    where = find(location.site)
     return validation.name == f"{Path(where.name).stem}:{where.partition.name}"
 
 
-def _unlike(past: Measurement, plan: Plan, place: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
+def _unlike(past: Measurement, plan: Plan, location: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
     """Return the uncertainty of predicting this training from a past measurement, with reasons.
 
     Return None if it was another program, device or precision, or if the uncertainty is too large.
     """
-    same_device = past.device == place.device or (gpus.named(past.device) or past.device) == place.device
+    same_device = past.device == location.device or (gpus.named(past.device) or past.device) == location.device
     if past.software != "ordsmed" or past.measure not in ("training", "finetune"):
         return None
-    if not same_device or past.kind != place.kind or past.precision != place.precision:
+    if not same_device or past.kind != location.kind or past.precision != location.precision:
         return None
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = kind_of(getattr(recipe, "objective", None) or getattr(recipe, "task", None))
-    rows, threads = recipe.phases[0].batch / place.world, past.threads * past.processes
+    rows, threads = recipe.phases[0].batch / location.world, past.threads * past.processes
     optimizer = kind_of(recipe.optimizer) if recipe.optimizer else ""
     parts = [
         ("another network", 0.2 * (past.family != kind_of(plan.network))),
@@ -420,7 +422,7 @@ def _unlike(past: Measurement, plan: Plan, place: Devices, a_token: float) -> tu
         ("other lengths", 0.1 * _doublings(plan.row_length(0), past.length)),
         ("other rows a device", 0.05 * _doublings(rows, past.batch / past.processes)),
         ("recomputing or compiling", 0.2 * ((past.recompute, past.compile) != (layout.recompute, layout.compile))),
-        ("other threads", 0.2 * (place.kind == "cpu" and place.here and threads != place.threads)),
+        ("other threads", 0.2 * (location.kind == "cpu" and location.here and threads != location.threads)),
     ]
     jitter = (past.step_seconds_most - past.step_seconds_least) / past.step_seconds / 2
     off = MEASURED + jitter + sum(number for _, number in parts)
@@ -432,43 +434,43 @@ def _doublings(a: float, b: float) -> float:
     return abs(log2(a / b)) if a > 0 and b > 0 else 1.0
 
 
-def _like(off: float, past: Measurement, unlike: tuple[str, ...], place: Devices, path: Path) -> Speed:
-    """Return the speed of a past measurement, scaled to the number of devices of `place`."""
-    times = place.world / past.processes if place.kind == "cuda" or place.nodes > 1 else 1.0
-    left, more = _summing(place, past.processes)
+def _like(off: float, past: Measurement, unlike: tuple[str, ...], location: Devices, path: Path) -> Speed:
+    """Return the speed of a past measurement, scaled to the number of devices of `location`."""
+    times = location.world / past.processes if location.kind == "cuda" or location.nodes > 1 else 1.0
+    left, more = _summing(location, past.processes)
     alike = f"{past.bench} ({past.family}, {past.task}, {past.date[:10]}) in {path}"
     reasons = (f"the measurement itself: {off:.0%} in all", *unlike, *more)
     speed = _around(past.flops_per_second * times, off).by(left)
     energy = (past.energy or 0.0) / (past.flops_per_second * past.step_seconds)
-    same = not unlike and past.processes == place.world
+    same = not unlike and past.processes == location.world
     return Speed(speed, f"measured: {alike}", reasons, energy, past.memory if same else 0)
 
 
-def share_of_peak(place: Devices) -> Speed:
+def share_of_peak(location: Devices) -> Speed:
     """Return the speed as a share of the devices' peak, for trainings without a similar measurement."""
-    model = gpus.known(place.device)
-    left, more = _summing(place, 1)
-    if place.here:
-        peak = speed.measured_peak(torch.device(place.kind), place.precision)
-        share, of = (OF_CPU if place.kind == "cpu" else OF_GPU), "its measured peak"
-        if place.kind == "cuda":
-            peak *= place.world
+    model = gpus.known(location.device)
+    left, more = _summing(location, 1)
+    if location.here:
+        peak = speed.measured_peak(torch.device(location.kind), location.precision)
+        share, of = (OF_CPU if location.kind == "cpu" else OF_GPU), "its measured peak"
+        if location.kind == "cuda":
+            peak *= location.world
     elif model:
-        peak, of = model.peak(place.precision) * place.world, "the peak that its maker states"
-        share = TENSOR_CORES if model.has_units(place.precision) else NO_TENSOR_CORES
+        peak, of = model.peak(location.precision) * location.world, "the peak that its maker states"
+        share = TENSOR_CORES if model.has_units(location.precision) else NO_TENSOR_CORES
     else:
-        problem = f"how fast {place.device} of {place.site} is is not known"
+        problem = f"how fast {location.device} of {location.site} is is not known"
         raise RecipeError("--site", problem, "a GPU that is known", "`ordsmed bench` there, then `--measurements FILE`")
     basis = f"{share.likely:.0%} of {of}, {operations(peak)}/s"
     reason = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured here"
     return Speed(share.times(peak).by(left), basis, (reason, *more))
 
 
-def _summing(place: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
+def _summing(location: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
     """Return the share of speed that remains when `place.world` devices sum gradients, given a measurement on
     `measured` of them, and the reason.
     """
-    if place.world <= measured or (place.kind == "cpu" and place.nodes == 1):
+    if location.world <= measured or (location.kind == "cpu" and location.nodes == 1):
         return Margin(1.0, 1.0, 1.0), ()
-    left, where = (BETWEEN_NODES, "nodes") if place.nodes > 1 else (IN_A_NODE, "GPUs of a node")
+    left, where = (BETWEEN_NODES, "nodes") if location.nodes > 1 else (IN_A_NODE, "GPUs of a node")
     return left, (f"{where} that sum gradients: {left.least:.0%} to {left.most:.0%} of their speed is left",)

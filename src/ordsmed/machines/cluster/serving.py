@@ -34,38 +34,38 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
         raise RecipeError(f"submit {verb}", "names no model", f"`{command('submit', verb)} RUN... --site SITE`")
     _check_alone(wish)
     models = [_absolute(word) for word in words]
-    place = find(wish.site)
-    _check_installed(place, wish)
+    location = find(wish.site)
+    _check_installed(location, wish)
     stem = re.sub(r"[^\w.-]+", "-", _name(words[0]))
     title = f"{verb}-{stem}"
     token = wish.token or str(_token(JOBS / f"{title}.token"))
-    gpus = int(place.partition.gpu != "none") if wish.gpus is None else wish.gpus
-    cores = resources.cores_of(place, gpus, 1, wish.cores)
-    hours = submit.limit(wish.time, min(submit.LIMIT, place.partition.hours or submit.LIMIT))
+    gpus = int(location.partition.gpu != "none") if wish.gpus is None else wish.gpus
+    cores = resources.cores_of(location, gpus, 1, wish.cores)
+    hours = submit.limit(wish.time, min(submit.LIMIT, location.partition.hours or submit.LIMIT))
     listening = ("--host", "0.0.0.0", "--port", "0", "--token-file", str(Path(token).absolute()))
     job = slurm.BatchJob(
         words=(verb, *models, *listening, *wish.served),
-        place=place,
+        place=location,
         title=title,
         folder=Path.cwd(),
         hours=hours,
         gpus=gpus,
         cores=cores,
-        memory=resources.memory_flag(place, gpus, cores, wish.memory),
+        memory=resources.memory_flag(location, gpus, cores, wish.memory),
         account=wish.account,
-        quality=wish.quality or place.partition.quality,
-        options=resources.options(wish.options, place),
+        quality=wish.quality or location.partition.quality,
+        options=resources.options(wish.options, location),
         requeue=False,
         retries=0,
         save=SAVE if wish.save is None else wish.save,
-        container=wish.container or place.site.container,
+        container=wish.container or location.site.container,
         overlay=wish.overlay,
         enroot=wish.enroot,
     )
     slurm.check(job)
     job_written = submit.written(job, out)
     lines = [
-        *resources.notes(place, gpus, cores, job.memory),
+        *resources.notes(location, gpus, cores, job.memory),
         f"{token}: its token, which clients have to send (ORDSMED_TOKEN=$(cat {token}) for `ordsmed.open`)",
         f"{job_written.job.log}: says by which `ssh -L` it is reached, once it runs (%j is the job's number)",
     ]
@@ -87,9 +87,9 @@ def _check_alone(wish: Wish) -> None:
             raise RecipeError(flag, "found with serve, which is one process", "none", "submit one job a server")
 
 
-def _check_installed(place: Destination, wish: Wish) -> None:
+def _check_installed(location: Destination, wish: Wish) -> None:
     """Raise an error if the job's Python has no server package. The content of an image is not known here."""
-    if not (wish.container or wish.overlay or place.site.container) and not importlib.util.find_spec("uvicorn"):
+    if not (wish.container or wish.overlay or location.site.container) and not importlib.util.find_spec("uvicorn"):
         raise RecipeError("submit serve", "`uvicorn` is not installed", "", "pip install 'ordsmed[serve]'")
 
 

@@ -80,39 +80,39 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     recipe, verb = read(name, overrides)
     if not isinstance(recipe, Training | Corpus):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    place, wish, lines = _placed(recipe, wish)
+    location, wish, lines = _placed(recipe, wish)
     several = recipe if isinstance(recipe, Training) and recipe.several else None
     if wish.parts and not several and not isinstance(recipe, Corpus):
         problem = f"found {wish.parts}, of a {verb} that is one run"
         raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
     if several:
-        wish, in_parts = _in_parts(several, name, place, wish)
+        wish, in_parts = _in_parts(several, name, location, wish)
         lines += in_parts
-    processes = wish.nodes * _tasks(place, wish)
+    processes = wish.nodes * _tasks(location, wish)
     if several and processes > 1:
         problem = f"found {many(processes, 'process')}, with several trials"
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
     if isinstance(recipe, Corpus) and processes > 1:
         problem = f"found {many(processes, 'process')} for a corpus"
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
-    job = _job(name, overrides, recipe, place, wish)
+    job = _job(name, overrides, recipe, location, wish)
     slurm.check(job)
     check_packed(job)
-    lines += resources.notes(place, job.gpus, job.cores, job.memory)
-    lines += _image(place, wish)[2]
+    lines += resources.notes(location, job.gpus, job.cores, job.memory)
+    lines += _image(location, wish)[2]
     missing = list[tuple[str, str]]()
     if isinstance(recipe, Training):
-        plan = checked(name, overrides, verb, place, wish.site, processes)
+        plan = checked(name, overrides, verb, location, wish.site, processes)
         if not kind_of_folder(name).made:
             plan.weighed(here=False, yes=wish.anyway)
             missing = [] if wish.data_inside else plan.missing()
         lines += plan.lines()
-    if missing and (problem := _other_processor(place)):
+    if missing and (problem := _other_processor(location)):
         missing, lines = [], [*lines, problem]
     if job.local:
         job = replace(job, packed=pack(JOBS.absolute()))
         lines.append(_copied(job))
-    data = [written(_data_job(*words, place, wish)) for words in missing]
+    data = [written(_data_job(*words, location, wish)) for words in missing]
     for first in data:
         lines.append(
             f"{first.path}: written; it makes the data first, on {first.job.place.partition.name} without GPUs"
@@ -137,12 +137,12 @@ def _copied(job: slurm.BatchJob) -> str:
     )
 
 
-def _other_processor(place: Destination) -> str:
+def _other_processor(location: Destination) -> str:
     """Return the reason why an installation for the GPU nodes cannot run on nodes without GPUs.
 
     Empty if it can, or if the architecture is unknown.
     """
-    part, plain = place.partition, place.site.without_gpus
+    part, plain = location.partition, location.site.without_gpus
     if plain is None or plain.arch == part.arch or "unknown" in (plain.arch, part.arch):
         return ""
     return (
@@ -151,13 +151,13 @@ def _other_processor(place: Destination) -> str:
     )
 
 
-def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.BatchJob:
+def _data_job(verb: str, name: str, location: Destination, wish: Wish) -> slurm.BatchJob:
     """Return a job that makes missing data on nodes without GPUs, so that no GPU waits for it."""
     recipe, _ = read(name, (), verb)
-    part = place.site.without_gpus or place.partition
-    same = part.name == place.partition.name
+    part = location.site.without_gpus or location.partition
+    same = part.name == location.partition.name
     data = Wish(
-        f"{place.name}:{part.name}",
+        f"{location.name}:{part.name}",
         gpus=0,
         time=wish.time if same else "",
         memory=wish.memory if same else "",
@@ -168,7 +168,7 @@ def _data_job(verb: str, name: str, place: Destination, wish: Wish) -> slurm.Bat
         enroot=wish.enroot,
         retries=wish.retries,
     )
-    job = _job(name, (), recipe, Destination(place.name, place.site, part), data)
+    job = _job(name, (), recipe, Destination(location.name, location.site, part), data)
     job = replace(job, saves=Path("work/corpus"), saved=f"*/{run.STEPS}/*")
     slurm.check(job)
     return job
@@ -208,20 +208,28 @@ def written(job: slurm.BatchJob, out: str = "") -> Written:
 
 def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, list[str]]:
     """Return the destination, the adapted wish and notes. A job without GPUs goes to a partition without GPUs."""
-    place, named = find(wish.site), names_partition(wish.site)
-    cpu = place.site.without_gpus
+    location, named = find(wish.site), names_partition(wish.site)
+    cpu = location.site.without_gpus
     if wish.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
         wish = replace(wish, gpus=0)
-    if wish.gpus != 0 or place.partition.gpu == "none":
-        return place, wish, []
+    if wish.gpus != 0 or location.partition.gpu == "none":
+        return location, wish, []
     if named or not cpu:
-        reason = f"no partition of {place.name} without them is known" if not cpu else f"{cpu.name} has none"
-        return place, wish, [f"{place.partition.name} of {place.name} has GPUs, which this job does not use: {reason}"]
-    place = replace(place, partition=cpu)
-    return place, replace(wish, site=f"{place.name}:{cpu.name}"), [f"no GPUs: it goes to {cpu.name} of {place.name}"]
+        reason = f"no partition of {location.name} without them is known" if not cpu else f"{cpu.name} has none"
+        return (
+            location,
+            wish,
+            [f"{location.partition.name} of {location.name} has GPUs, which this job does not use: {reason}"],
+        )
+    location = replace(location, partition=cpu)
+    return (
+        location,
+        replace(wish, site=f"{location.name}:{cpu.name}"),
+        [f"no GPUs: it goes to {cpu.name} of {location.name}"],
+    )
 
 
-def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tuple[Wish, list[str]]:
+def _in_parts(recipe: Training, name: str, location: Destination, wish: Wish) -> tuple[Wish, list[str]]:
     """Return the wish for several trials, and notes.
 
     Each trial uses one device, so a job gets one process and not more GPUs than trials.
@@ -233,26 +241,26 @@ def _in_parts(recipe: Training, name: str, place: Destination, wish: Wish) -> tu
         lines = [f"trials: {count}" + (f", in {many(wish.parts, 'job')}" if wish.parts else "")]
     if count and wish.parts > count:
         raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
-    gpus = gpus_of(place, wish.gpus)
+    gpus = gpus_of(location, wish.gpus)
     if wish.gpus is None and count:
         gpus = min(gpus, -(-count // max(1, wish.parts)))
     return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
 
 
-def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destination, wish: Wish) -> slurm.BatchJob:
+def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, location: Destination, wish: Wish) -> slurm.BatchJob:
     verb: str = recipe.verb
-    container, overlay, _ = _image(place, wish)
-    place = place if container else _as_installed(place)
-    part, gpus, tasks = place.partition, gpus_of(place, wish.gpus), _tasks(place, wish)
+    container, overlay, _ = _image(location, wish)
+    location = location if container else _as_installed(location)
+    part, gpus, tasks = location.partition, gpus_of(location, wish.gpus), _tasks(location, wish)
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = ["--site", absolute(wish.site)] if isinstance(recipe, Training) else []
     site += ["--yes"] if wish.anyway and verb == "pretrain" else []
     most = limit(wish.time, min(LIMIT, part.hours or LIMIT))
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
-    cores = resources.cores_of(place, gpus, tasks, wish.cores)
+    cores = resources.cores_of(location, gpus, tasks, wish.cores)
     return slurm.BatchJob(
         words=(verb, *arguments, *site),
-        place=place,
+        place=location,
         title=title,
         folder=Path.cwd(),
         hours=most,
@@ -260,10 +268,10 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destina
         gpus=gpus,
         tasks=tasks,
         cores=cores,
-        memory=resources.memory_flag(place, gpus, cores * tasks, wish.memory),
+        memory=resources.memory_flag(location, gpus, cores * tasks, wish.memory),
         account=wish.account,
         quality=wish.quality or part.quality,
-        options=resources.options(wish.options, place),
+        options=resources.options(wish.options, location),
         parts=wish.parts,
         requeue=wish.requeue,
         retries=wish.retries,
@@ -280,21 +288,21 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, place: Destina
     )
 
 
-def _as_installed(place: Destination) -> Destination:
+def _as_installed(location: Destination) -> Destination:
     """Replace the site's modules by those that were loaded when the running ordsmed was installed."""
     here = Path(sys.prefix).resolve()
     if not (here.parent / records.FOLDER).is_dir():
-        return place
+        return location
     for record in records.read(here.parent):
         if record.before and (here.parent / record.target).resolve() == here:
-            part = replace(place.partition, before=record.before, modules=())
-            return replace(place, site=replace(place.site, use=(), modules=()), partition=part)
-    return place
+            part = replace(location.partition, before=record.before, modules=())
+            return replace(location, site=replace(location.site, use=(), modules=()), partition=part)
+    return location
 
 
-def _image(place: Destination, wish: Wish) -> tuple[str, str, list[str]]:
+def _image(location: Destination, wish: Wish) -> tuple[str, str, list[str]]:
     """Return the container image, the overlay on it, and notes about them."""
-    container = wish.container or place.site.container
+    container = wish.container or location.site.container
     if wish.overlay:
         overlay = Path(wish.overlay).resolve()  # resolve the link: a waiting job keeps its version
         if not overlay.is_file():
@@ -304,7 +312,7 @@ def _image(place: Destination, wish: Wish) -> tuple[str, str, list[str]]:
         if not wish.container and made_on.is_file():
             container = made_on.read_text(encoding="utf-8").strip()
         if wish.enroot or not container:
-            problem = "found one with --enroot" if wish.enroot else f"found one, and {place.name} has no container"
+            problem = "found one with --enroot" if wish.enroot else f"found one, and {location.name} has no container"
             raise RecipeError("--overlay", problem, "an image for Apptainer or SingularityCE", "--container IMAGE")
         return container, str(overlay), []
     if wish.container or not container:
@@ -339,17 +347,17 @@ def _kinds(table: object) -> Iterator[str]:
         yield from _kinds(entry)
 
 
-def gpus_of(place: Destination, requested: int | None) -> int:
-    part = place.partition
+def gpus_of(location: Destination, requested: int | None) -> int:
+    part = location.partition
     if requested is not None:
         return requested
     if part.gpu != "none" and part.gpus is None:
-        raise RecipeError("--gpus", f"missing; how many a node of {place.name} has is unknown", "a number")
+        raise RecipeError("--gpus", f"missing; how many a node of {location.name} has is unknown", "a number")
     return part.gpus or 0
 
 
-def _tasks(place: Destination, wish: Wish) -> int:
-    return wish.tasks or gpus_of(place, wish.gpus) or 1
+def _tasks(location: Destination, wish: Wish) -> int:
+    return wish.tasks or gpus_of(location, wish.gpus) or 1
 
 
 def limit(text: str, usual: float) -> float:
@@ -360,14 +368,14 @@ def limit(text: str, usual: float) -> float:
         raise RecipeError("--time", str(error)) from None
 
 
-def checked(name: str, overrides: Sequence[str], verb: str, place: Destination, site: str, processes: int) -> Plan:
+def checked(name: str, overrides: Sequence[str], verb: str, location: Destination, site: str, processes: int) -> Plan:
     """Return the plan for all processes.
 
     Raise an error if its work does not divide, its memory does not fit, or the GPU does not support its precision.
     """
     with run.at_home(name) as folder:
         plan = PLANS[verb].read(folder, overrides, site=absolute(site), devices=processes)
-    part, gpu, precision = place.partition, place.partition.model, plan.recipe.layout.precision
+    part, gpu, precision = location.partition, location.partition.model, plan.recipe.layout.precision
     if gpu and precision not in (*gpu.able, "auto"):
         problem = f"found {precision}, which {part.gpu} has no units for"
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))

@@ -75,9 +75,9 @@ def quotas(host: Host) -> Iterator[Outcome]:
         return
     rows = [row for answer in answers for row in quota_rows(answer or "")]
     full = [row for row in rows if row[2] >= NEAR]
-    for place, counted, share in full:
+    for location, counted, share in full:
         kind = error if share >= 1 else warning
-        yield kind(f"{place}: {share:.0%} of the {counted} that you may have", "delete some, or ask for more")
+        yield kind(f"{location}: {share:.0%} of the {counted} that you may have", "delete some, or ask for more")
     if not full:
         yield ok(f"{len(rows)} asked, none near its limit")
 

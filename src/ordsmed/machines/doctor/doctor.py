@@ -99,14 +99,14 @@ def doctor(
     ending: Callable[[dict[str, Any]], None],
 ) -> State:
     """Examine this machine, or all machines of a job together. The first rank passes the report to `ending`."""
-    place = find(site) if site else None
+    location = find(site) if site else None
     try:
         ranks = ranking.prepare(device, flags=True)
     except ImportError:  # without torch, only the checks that do not need it run
-        examination = Examination(this(place, account=account), show)
+        examination = Examination(this(location, account=account), show)
         examination.add(examine(examination.host))
     else:
-        host = this(place, account=account, device=ranks.device.type, world=ranks.world)
+        host = this(location, account=account, device=ranks.device.type, world=ranks.world)
         examination = Examination(host, show, first=ranks.first)
         try:
             ranks = ranking.rendezvous(ranks, patience, least=patience)

@@ -64,8 +64,8 @@ def wheel(host: Host) -> Iterator[Outcome]:
     """Check that torch was built for this processor and for these GPUs' vendor."""
     torch, part = host.torch, host.place.partition if host.place else None
     if part and part.arch not in ("unknown", host.arch):
-        place = f"{part.name} of {_site(host)}"
-        yield error(f"this machine is {host.arch}, {place} is {part.arch}", f"start it on a node of {part.name}")
+        location = f"{part.name} of {_site(host)}"
+        yield error(f"this machine is {host.arch}, {location} is {part.arch}", f"start it on a node of {part.name}")
     if not torch.version:
         return
     built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs alone"

@@ -111,8 +111,8 @@ def disk(ranks: Ranks, host: Host, patience: float) -> Iterator[Outcome]:
             files.write_text(folder / "word", secret)
             lock = (folder / "word").open()
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        place, word = gather(ranks, "disk", [str(folder), secret], patience)[0]
-        answers = gather(ranks, "disk/seen", "" if ranks.first else _seen(Path(place) / "word", word), patience)
+        location, word = gather(ranks, "disk", [str(folder), secret], patience)[0]
+        answers = gather(ranks, "disk/seen", "" if ranks.first else _seen(Path(location) / "word", word), patience)
     finally:
         if lock:
             lock.close()

@@ -244,8 +244,8 @@ def description(work: Installation, command: str, target: str, **facts: object) 
 
     `command` starts it before it has its final name, and `target` is that name below the prefix.
     """
-    place = work.place.name
-    site = str(Path(place).absolute()) if Path(place).is_file() else place
+    location = work.place.name
+    site = str(Path(location).absolute()) if Path(location).is_file() else location
     record = {"way": work.flavor, "site": site, "source": work.source, "target": target, **facts}
     yield "\n# what `ordsmed install --list` says of it"
     yield f"target={shlex.quote(target)}"

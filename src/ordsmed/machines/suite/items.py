@@ -121,10 +121,10 @@ def _same(whole: dict[int, float], again: dict[int, float], tolerance: float) ->
     if set(whole) != set(again) or not whole:
         return error(f"{len(again)} of {many(len(whole), 'step')} have a loss", AGAIN)
     far = max(abs(again[step] - loss) / abs(loss) for step, loss in whole.items())
-    how = "to the last bit" if not tolerance else f"within {tolerance:g}"
+    options = "to the last bit" if not tolerance else f"within {tolerance:g}"
     if far <= tolerance:
-        return ok(f"{many(len(whole), 'loss')} are the same {how}")
-    return error(f"losses differ by {far:.2g} of their size, wanted {how}", AGAIN)
+        return ok(f"{many(len(whole), 'loss')} are the same {options}")
+    return error(f"losses differ by {far:.2g} of their size, wanted {options}", AGAIN)
 
 
 def _losses(folder: Path, words: list[str]) -> dict[int, float]:

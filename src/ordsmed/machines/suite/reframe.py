@@ -125,11 +125,13 @@ def _executable(sites: Sequence[Destination]) -> str:
 
 def configuration(sites: Sequence[Destination], folder: Path, ask: Ask = answer) -> str:
     unkept = ask(["sinfo", "--version"]) is not None and ask(["sacct", "--noheader"]) is None
-    names = [_name(place) for place in sites]
+    names = [_name(location) for location in sites]
     if twice := [name for name in names if names.count(name) > 1]:
         wanted = "each system once; all its partitions are written"
         raise RecipeError("--site", f"found {twice[0]} twice", wanted, "call a site's file otherwise, or leave it out")
-    systems = [_system(place, unkept, alone=not sites[1:]) for place in sites] or [_system(None, unkept, alone=True)]
+    systems = [_system(location, unkept, alone=not sites[1:]) for location in sites] or [
+        _system(None, unkept, alone=True)
+    ]
     storage = {"enable": True, "backend": "sqlite", "sqlite_db_file": str(folder.absolute() / RESULTS)}
     environments = [{"name": "default", "features": ["ordsmed"]}]
     table = {"systems": systems, "environments": environments, "storage": [storage]}
@@ -139,15 +141,15 @@ def configuration(sites: Sequence[Destination], folder: Path, ask: Ask = answer)
     return f'"""{head}{more}"""\n\nsite_configuration = {pprint.pformat(table, width=100, sort_dicts=False)}\n'
 
 
-def _name(place: Destination) -> str:
-    return Path(place.name).stem
+def _name(location: Destination) -> str:
+    return Path(location.name).stem
 
 
-def _system(place: Destination | None, unkept: bool, *, alone: bool) -> dict[str, Any]:
-    name = _name(place) if place else "here"
-    site = place.site if place else Site()
+def _system(location: Destination | None, unkept: bool, *, alone: bool) -> dict[str, Any]:
+    name = _name(location) if location else "here"
+    site = location.site if location else Site()
     every = site.partition or (Partition("this"),)
-    partitions = [_partition(partition, site, place, unkept) for partition in every]
+    partitions = [_partition(partition, site, location, unkept) for partition in every]
     if not alone:
         for partition in partitions:
             partition["extras"]["executable"] = "ordsmed"
@@ -163,7 +165,7 @@ def _system(place: Destination | None, unkept: bool, *, alone: bool) -> dict[str
     }
 
 
-def _partition(partition: Partition, site: Site, place: Destination | None, unkept: bool) -> dict[str, Any]:
+def _partition(partition: Partition, site: Site, location: Destination | None, unkept: bool) -> dict[str, Any]:
     """Return the configuration of a partition.
 
     `unkept` means that Slurm keeps no accounting of finished jobs, so ReFrame must use its `squeue` backend.
@@ -181,7 +183,7 @@ def _partition(partition: Partition, site: Site, place: Destination | None, unke
         "env_vars": [[key, value] for key, value in {**site.environment, **partition.environment}.items()],
     }
     if slurm:
-        whole = Destination(place.name if place else "here", site, partition)
+        whole = Destination(location.name if location else "here", site, partition)
         memory = resources.memory_flag(whole, partition.gpus or 0, partition.cores or 0, must=False)
         table["access"] = [*partition.access, *([memory] if memory else [])]
     if partition.gpu != "none":
@@ -195,8 +197,8 @@ def _partition(partition: Partition, site: Site, place: Destination | None, unke
         "nodes": partition.nodes,
     }
     table["extras"] = {key: value for key, value in facts.items() if value}
-    if place:
+    if location:
         table["extras"]["site"] = (
-            f"{Path(place.name).absolute() if Path(place.name).is_file() else place.name}:{partition.name}"
+            f"{Path(location.name).absolute() if Path(location.name).is_file() else location.name}:{partition.name}"
         )
     return table

@@ -44,9 +44,9 @@ def validate(
     show: Callable[[Row], None],
     chosen: tuple[Item, ...] = items.ITEMS,
 ) -> dict[str, Any]:
-    place = find(site) if site else None
+    location = find(site) if site else None
     ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
-    host = this(place, device=ranks.device.type, world=ranks.world)
+    host = this(location, device=ranks.device.type, world=ranks.world)
     rows: list[Row] = []
 
     def add(row: Row) -> None:
@@ -168,6 +168,6 @@ def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
 def _report(rows: list[Row], host: Host, ranks: Ranks, quick: bool) -> dict[str, Any]:
     started = {"device": ranks.device.type, "ranks": str(ranks.world), "cores": str(host.cores)}
     facts = {**together.facts(host), "processor": processor(), **started}
-    place = f"{host.place.name}:{host.place.partition.name}" if host.place else ""
+    location = f"{host.place.name}:{host.place.partition.name}" if host.place else ""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    return {"host": host.name, "site": place, "made": now, "quick": quick, "facts": facts, "items": rows}
+    return {"host": host.name, "site": location, "made": now, "quick": quick, "facts": facts, "items": rows}

@@ -39,11 +39,11 @@ class Budgeted:
         return self.tokens / tokens
 
 
-def budgeted(table: settings.Table, place: str, data: str, tokenizer: Tokenizer, flops: float) -> Budgeted:
+def budgeted(table: settings.Table, location: str, data: str, tokenizer: Tokenizer, flops: float) -> Budgeted:
     """Return a recipe with as many steps as `flops` operations allow, on data of this tokenizer."""
-    recipe = settings.decode(Pretraining, {**table, "data": data}, place)
+    recipe = settings.decode(Pretraining, {**table, "data": data}, location)
     if late := next((n for n, phase in enumerate(recipe.phase, 1) if not phase.steps), 0):
-        raise RecipeError(f"{place}: phase[{late}].epochs", "found", "steps, which the budget then multiplies")
+        raise RecipeError(f"{location}: phase[{late}].epochs", "found", "steps, which the budget then multiplies")
     plan = PretrainingPlan.of(recipe, planned(recipe.layout))
     plan = dataclasses.replace(plan, tokenizer=tokenizer)
     costs = [plan.flops(index) for index in range(len(recipe.phase))]

@@ -98,9 +98,9 @@ def plan(request: SpeedrunRequest) -> SpeedrunPlan:
 def runs_of(
     request: SpeedrunRequest, rule: Track, table: settings.Table, data: str, tokenizer: Tokenizer
 ) -> dict[float, Budgeted]:
-    place = request.recipe or request.kind or next(iter(rule.recipes))
+    location = request.recipe or request.kind or next(iter(rule.recipes))
     return {
-        budget: budgeted(table, place, data or "data", tokenizer, budget * rule.flops) for budget in request.budgets
+        budget: budgeted(table, location, data or "data", tokenizer, budget * rule.flops) for budget in request.budgets
     }
 
 

@@ -125,16 +125,16 @@ def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
     folder = Path(request.out)
     run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
-        place = Run(folder)
-        _check(place, request, anew=anew)
+        location = Run(folder)
+        _check(location, request, anew=anew)
         if anew and folder.is_dir():
             files.set_aside(folder)
-        with timed(place) as clock:
-            if not place.status.get("planned"):
-                _begin(request, place)
-            place.set(state="running", request=_plain(request))
-            entries, curve = _perform(request, place, clock)
-            place.set(state="done")
+        with timed(location) as clock:
+            if not location.status.get("planned"):
+                _begin(request, location)
+            location.set(state="running", request=_plain(request))
+            entries, curve = _perform(request, location, clock)
+            location.set(state="done")
     return Speedrun(folder, entries, curve)
 
 
@@ -148,38 +148,38 @@ def _plain(request: SpeedrunRequest) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(request).items()}
 
 
-def _check(place: Run, request: SpeedrunRequest, *, anew: bool) -> None:
+def _check(location: Run, request: SpeedrunRequest, *, anew: bool) -> None:
     """Raise for a folder of something else, and for other texts or another recipe in an existing speedrun."""
-    place.check_place()
-    status = place.status
+    location.check_place()
+    status = location.status
     if not status:
         return
     if status.get("verb") != VERB:
         raise RecipeError(
-            place.path, f"is a folder of `{status.get('verb')}`", "a new or empty folder", "name another OUT"
+            location.path, f"is a folder of `{status.get('verb')}`", "a new or empty folder", "name another OUT"
         )
     before, now = status.get("request", {}), _plain(request)
     changed = [key for key in now if key not in SpeedrunRequest.FREE and before.get(key) != now[key]]
     if changed and not anew:
         problem = f"was begun with {changed[0]} {before.get(changed[0])!r}; found {now[changed[0]]!r}"
-        raise RecipeError(place.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
+        raise RecipeError(location.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
 
 
-def _begin(request: SpeedrunRequest, place: Run) -> None:
+def _begin(request: SpeedrunRequest, location: Run) -> None:
     say(f"looking at {' '.join(request.texts)}")
     plan = planning.plan(request)
-    with files.survive_disk(place.path):
-        place.path.mkdir(parents=True, exist_ok=True)
-    stood = {"stood_in": str(Path.cwd()), "folder": str(place.path)}
-    place.set(verb=VERB, state="running", request=_plain(request), **stood)
+    with files.survive_disk(location.path):
+        location.path.mkdir(parents=True, exist_ok=True)
+    stood = {"stood_in": str(Path.cwd()), "folder": str(location.path)}
+    location.set(verb=VERB, state="running", request=_plain(request), **stood)
     for line in ["plan:", *plan.lines()]:
         say(line)
-    write(planning.recipes_of(request, plan.track, plan.texts, plan.survey), place.path)
-    place.set(planned={"lines": plan.lines()})
+    write(planning.recipes_of(request, plan.track, plan.texts, plan.survey), location.path)
+    location.set(planned={"lines": plan.lines()})
 
 
-def _perform(request: SpeedrunRequest, place: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
-    folder, rule = place.path, request.rule
+def _perform(request: SpeedrunRequest, location: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
+    folder, rule = location.path, request.rule
     for name, recipe in STAGES:
         clock.stage(name)
         run.obtain(recipe, str(folder / f"{name}.toml"))
@@ -215,9 +215,9 @@ def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, p
     table = {key: value for key, value in settings.changed(recipe).items() if key not in ("seed", "out")}
     files.write_text(path, "\n".join([f"# {HEADS['model']}", *settings.lines(table), ""]))
     seeds = request.seeds or rule.seeds
-    how = StudyOptions(seeds=seeds, workers=request.workers, yes=request.yes)
+    options = StudyOptions(seeds=seeds, workers=request.workers, yes=request.yes)
     try:
-        stability(str(path), [f"out={path.with_suffix('')}"], how)
+        stability(str(path), [f"out={path.with_suffix('')}"], options)
     except Stopped:
         say(f"{folder}: the same `ordsmed speedrun` goes on with all of it")
         raise
@@ -231,13 +231,13 @@ def _entry(
     texts, rows = {"all": folder / "corpus/validation", "few": few}, []
     home = folder / f"budget-{budget:g}"
     for seed in request.seeds or rule.seeds:
-        place = home / f"seed-{seed}"
-        rows.append(entry.of_run(seed, place, scores.scores(place, texts, request.blimp)))
+        target = home / f"seed-{seed}"
+        rows.append(entry.of_run(seed, target, scores.scores(target, texts, request.blimp)))
         clock.keep()
     training = sum(row["minutes"] for row in rows) / len(rows)
     minutes = {"training": round(training, 2), "wall": round(clock.used / 60, 2), "cpu": round(clock.cpu / 60, 2)}
     passes = planned.passes(unique)
-    result = entry.entry(request, rule, budget, planned, place, folder / "corpus", rows, minutes, passes)
+    result = entry.entry(request, rule, budget, planned, target, folder / "corpus", rows, minutes, passes)
     path = folder / (entry.FILE if budget == 1 else f"budget-{budget:g}.json")
     if path.exists() and entry.is_same(before := entry.read(path), result):
         return before

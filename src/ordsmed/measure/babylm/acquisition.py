@@ -73,14 +73,14 @@ def guessed(scorer: Scorer, word: str, edition: Edition) -> float:
 def children(path: Path) -> dict[str, tuple[Floats, Floats]]:
     """Return months and shares of each word, without missing values; the first entry of a repeated word counts."""
     result: dict[str, tuple[Floats, Floats]] = {}
-    for place, row in records(path):
+    for location, row in records(path):
         months = [month for month in MONTHS if str(month) in row]
         if "word" not in row or not months:
-            raise DataError(place, "has no `word` and no months", "the columns word, 16, 17, ..., 30")
+            raise DataError(location, "has no `word` and no months", "the columns word, 16, 17, ..., 30")
         try:
             known = [(month, float(row[str(month)])) for month in months if row[str(month)] not in ("", "NA", "nan")]
         except (TypeError, ValueError):
-            raise DataError(place, "holds a share that is not a number", "numbers from 0 to 1") from None
+            raise DataError(location, "holds a share that is not a number", "numbers from 0 to 1") from None
         result.setdefault(row["word"], (np.array([m for m, _ in known], float), np.array([s for _, s in known], float)))
     return result
 
@@ -137,17 +137,17 @@ def model_age(edition: Edition, curve: Curve) -> float | None:
     after, values = after[known], values[known]
     half, logs, least = (values.max() - curve.guessed) / 2, np.log10(after + 1), 0.0
     reach, lowest = values.max() - values.min(), values.min()
-    how: dict[str, Any] = {"maxfev": 1_000}
+    options: dict[str, Any] = {"maxfev": 1_000}
     if edition == "2026":
         low = [0.0, 0.0, logs.min() - 1, lowest - 2 * reach - 1]
-        how = {"bounds": (low, [10 * reach + 1, 100.0, logs.max() + 1, values.max() + 1]), "maxfev": 20_000}
+        options = {"bounds": (low, [10 * reach + 1, 100.0, logs.max() + 1, values.max() + 1]), "maxfev": 20_000}
         least = 1e-6
-    age = _crossing(logs, values, [reach, 1.0, logs.mean(), lowest], half, how, least)
+    age = _crossing(logs, values, [reach, 1.0, logs.mean(), lowest], half, options, least)
     return age if age is not None and after[0] <= 10**age - 1 <= after[-1] else None
 
 
 def _crossing(
-    x: Floats, y: Floats, begin: Sequence[float], level: float, how: dict[str, Any], least: float
+    x: Floats, y: Floats, begin: Sequence[float], level: float, options: dict[str, Any], least: float
 ) -> float | None:
     """Fit a rising sigmoid and return where it crosses `level`; None without a fit."""
     from scipy.optimize import curve_fit
@@ -155,7 +155,7 @@ def _crossing(
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            (a, b, c, d), _ = curve_fit(_sigmoid, x, y, p0=begin, **how)
+            (a, b, c, d), _ = curve_fit(_sigmoid, x, y, p0=begin, **options)
     except (RuntimeError, ValueError, TypeError):  # the fit failed
         return None
     if a <= least or b <= least or not d < level < a + d:

@@ -109,8 +109,8 @@ def files(part: str, folder: Path) -> list[Path]:
 
 def questions(part: str, folder: Path, edition: Edition) -> Iterator[SuiteQuestion]:
     for path in paths_of([str(path) for path in files(part, folder)]):
-        for place, row in records(path):
-            question = ROWS[part](row, place, path.stem, edition)
+        for location, row in records(path):
+            question = ROWS[part](row, location, path.stem, edition)
             if question is not None:
                 yield question
 
@@ -123,59 +123,59 @@ def weights(part: str, subsets: Sequence[str]) -> dict[str, float]:
     return {subset: 1 / len(by) / len(group) for group in by.values() for subset in group}
 
 
-def _blimp(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
+def _blimp(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
     """Read a row of BLiMP; rows of its supplement name no paradigm, so use the file's name."""
-    sentences = [text_of(row, key, place) for key in ("sentence_good", "sentence_bad")]
-    return SuiteQuestion(place, str(row["UID"]) if "field" in row else stem, [(text, 0) for text in sentences], 0)
+    sentences = [text_of(row, key, location) for key in ("sentence_good", "sentence_bad")]
+    return SuiteQuestion(location, str(row["UID"]) if "field" in row else stem, [(text, 0) for text in sentences], 0)
 
 
-def _ewok(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
+def _ewok(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
     """Read a row of EWoK; 2026 compares one target after two contexts, 2025 two targets after one."""
     pairs = (("Context1", "Target1"), ("Context2", "Target1") if edition == "2026" else ("Context1", "Target2"))
-    texts = [[text_of(row, key, place) for key in pair] for pair in pairs]
-    return SuiteQuestion(place, text_of(row, "Domain", place), [_ended(*pair, space=True) for pair in texts], 0)
+    texts = [[text_of(row, key, location) for key in pair] for pair in pairs]
+    return SuiteQuestion(location, text_of(row, "Domain", location), [_ended(*pair, space=True) for pair in texts], 0)
 
 
-def _entity(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion | None:
+def _entity(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion | None:
     """Read a row of entity tracking; edition 2026 skips rows with an option that contains `nothing`."""
     options, numops = row.get("options"), row.get("numops")
     if not isinstance(options, list) or len(options) < 2 or not isinstance(numops, int) or stem not in SPLITS:
         wanted = f"`options`, two or more, and `numops`, in files {', '.join(SPLITS)}"
-        raise DataError(place, "is not a question of entity tracking", wanted)
-    options = [text_of({"options": option}, "options", place) for option in options]
+        raise DataError(location, "is not a question of entity tracking", wanted)
+    options = [text_of({"options": option}, "options", location) for option in options]
     if edition == "2026" and any("nothing" in option for option in options):
         return None
-    before = text_of(row, "input_prefix", place)
-    return SuiteQuestion(place, f"{stem}_{numops}_ops", [(before + option, len(before)) for option in options], 0)
+    before = text_of(row, "input_prefix", location)
+    return SuiteQuestion(location, f"{stem}_{numops}_ops", [(before + option, len(before)) for option in options], 0)
 
 
-def _comps(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
+def _comps(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
     if stem not in SETS:
-        raise DataError(place, f"is in a file named {stem}", " or ".join(SETS))
-    ending = text_of(row, "property_phrase", place)
-    texts = [text_of(row, key, place) for key in ("prefix_acceptable", "prefix_unacceptable")]
-    return SuiteQuestion(place, SETS[stem], [(f"{text} {ending}", len(text) + 1) for text in texts], 0)
+        raise DataError(location, f"is in a file named {stem}", " or ".join(SETS))
+    ending = text_of(row, "property_phrase", location)
+    texts = [text_of(row, key, location) for key in ("prefix_acceptable", "prefix_unacceptable")]
+    return SuiteQuestion(location, SETS[stem], [(f"{text} {ending}", len(text) + 1) for text in texts], 0)
 
 
-def _piqa(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
+def _piqa(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
     solutions = [row[f"solution{n}"] for n in range(4) if f"solution{n}" in row]
     right = row.get("label")
     if not isinstance(right, int) or not 0 <= right < len(solutions):
-        raise DataError(place, f"`label` is {right!r} of {len(solutions)}", "`solution0`, ... and the number of one")
-    before = text_of(row, "prompt", place)
-    texts = [text_of({"solution": text}, "solution", place) for text in solutions]
-    return SuiteQuestion(place, "", [_ended(before, text, space=True) for text in texts], right)
+        raise DataError(location, f"`label` is {right!r} of {len(solutions)}", "`solution0`, ... and the number of one")
+    before = text_of(row, "prompt", location)
+    texts = [text_of({"solution": text}, "solution", location) for text in solutions]
+    return SuiteQuestion(location, "", [_ended(before, text, space=True) for text in texts], right)
 
 
-def _wug(row: Row, place: str, stem: str, edition: Edition) -> SuiteQuestion:
-    texts = text_of(row, "sentences", place).split("\t")
+def _wug(row: Row, location: str, stem: str, edition: Edition) -> SuiteQuestion:
+    texts = text_of(row, "sentences", location).split("\t")
     try:
         ratio = float(row["ratio"])
     except (KeyError, TypeError, ValueError):
-        raise DataError(place, f"`ratio` is {str(row.get('ratio'))[:40]!r}", "a number") from None
+        raise DataError(location, f"`ratio` is {str(row.get('ratio'))[:40]!r}", "a number") from None
     if len(texts) < 2:
-        raise DataError(place, "`sentences` holds one", "two or more, separated by tabs")
-    return SuiteQuestion(place, "", [(text, 0) for text in texts], ratio)
+        raise DataError(location, "`sentences` holds one", "two or more, separated by tabs")
+    return SuiteQuestion(location, "", [(text, 0) for text in texts], ratio)
 
 
 def _ended(before: str, ending: str, *, space: bool) -> tuple[str, int]:

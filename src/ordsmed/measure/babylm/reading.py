@@ -66,12 +66,14 @@ def words(path: Path) -> Iterator[Word]:
     The first word of a text has no context in the table. Its context becomes the text "None", because BabyLM's program
     converts missing texts to it.
     """
-    for place, row in records(path):
+    for location, row in records(path):
         if missing := [name for name in (*TEXTS, *NUMBERS) if name not in row]:
-            raise DataError(place, f"has no column {missing[0]}", "the columns of reading_data.csv")
+            raise DataError(location, f"has no column {missing[0]}", "the columns of reading_data.csv")
         item, word, *before = (row[name] for name in TEXTS)
         last = None if before[0] in NONE else (before[0], before[1])
-        yield Word(place, "None" if item in NONE else item, word, last, [_number(row, name, place) for name in NUMBERS])
+        yield Word(
+            location, "None" if item in NONE else item, word, last, [_number(row, name, location) for name in NUMBERS]
+        )
 
 
 def items(scorer: Scorer, context: str, word: str) -> list[Item]:
@@ -120,10 +122,10 @@ def _explained(columns: NDArray[np.float64], times: NDArray[np.float64]) -> floa
     return float(1 - (residuals @ residuals) / ((times - times.mean()) ** 2).sum())
 
 
-def _number(row: dict[str, Any], name: str, place: str) -> float | None:
+def _number(row: dict[str, Any], name: str, location: str) -> float | None:
     if row[name] in NONE:
         return None
     try:
         return float(row[name])
     except (TypeError, ValueError):
-        raise DataError(place, f"`{name}` is {str(row[name])[:40]!r}", "a number") from None
+        raise DataError(location, f"`{name}` is {str(row[name])[:40]!r}", "a number") from None

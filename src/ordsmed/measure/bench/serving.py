@@ -157,13 +157,13 @@ def sentences(length: int, count: int) -> Iterator[str]:
 
 def load(address: str, bodies: Iterable[bytes], clients: int, seconds: float) -> LoadResult:
     """Send requests from `clients` threads with persistent connections, until all are sent or the time is over."""
-    place, remaining, end = urllib.parse.urlsplit(address), iter(bodies), time.perf_counter() + seconds
+    location, remaining, end = urllib.parse.urlsplit(address), iter(bodies), time.perf_counter() + seconds
     lock, latencies, statuses = threading.Lock(), list[float](), dict[str, int]()
 
     def ask(connection: http.client.HTTPConnection, body: bytes) -> None:
         began = time.perf_counter()
         try:
-            connection.request("POST", place.path, body)
+            connection.request("POST", location.path, body)
             answer = connection.getresponse()
             answer.read()
             status = str(answer.status)
@@ -177,7 +177,7 @@ def load(address: str, bodies: Iterable[bytes], clients: int, seconds: float) ->
                 statuses[status] = statuses.get(status, 0) + 1
 
     def client(_: int) -> None:
-        with contextlib.closing(http.client.HTTPConnection(place.netloc, timeout=OPENED)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(location.netloc, timeout=OPENED)) as connection:
             while time.perf_counter() < end:
                 with lock:
                     body = next(remaining, None)
@@ -204,17 +204,17 @@ def _tokens(url: str, texts: Sequence[str]) -> float | None:
 
 
 def _model_seconds(url: str) -> float:
-    place = urllib.parse.urlsplit(url)
-    text = _get(f"{place.scheme}://{place.netloc}/metrics").decode()
+    location = urllib.parse.urlsplit(url)
+    text = _get(f"{location.scheme}://{location.netloc}/metrics").decode()
     match = re.search(r"^ordsmed_batch_seconds_total (\S+)$", text, re.MULTILINE)
     return float(match[1]) if match else 0.0
 
 
 def _get(address: str, body: bytes | None = None) -> bytes:
-    place = urllib.parse.urlsplit(address)
+    location = urllib.parse.urlsplit(address)
     try:
-        with contextlib.closing(http.client.HTTPConnection(place.netloc, timeout=60)) as connection:
-            connection.request("POST" if body else "GET", place.path or "/", body)
+        with contextlib.closing(http.client.HTTPConnection(location.netloc, timeout=60)) as connection:
+            connection.request("POST" if body else "GET", location.path or "/", body)
             answer = connection.getresponse()
             content = answer.read()
     except (OSError, http.client.HTTPException) as error:

@@ -79,9 +79,9 @@ def measured_table(
 ) -> list[str]:
     """Measure all cells of a recipe and return Markdown, or one line of JSON; results are stored."""
     results: list[CellResult] = []
-    axes, place = recipe.table or Axes(), place_of(name)
+    axes, location = recipe.table or Axes(), place_of(name)
     cells = [*cells_of(name, overrides, recipe)]
-    part = TablePart(place.with_suffix(".part"), recipe)
+    part = TablePart(location.with_suffix(".part"), recipe)
     for number, words in enumerate(cells, 1):
         stored = part.cells.get(words)
         say(f"{name}: {number} of {len(cells)}: {' '.join(words) or 'the recipe unchanged'}{', stored' * bool(stored)}")
@@ -96,10 +96,10 @@ def measured_table(
             measurements.add(Path(recipe.keep), result.measured)
         if recipe.keep:
             table = summary(name, axes, results)
-            with files.survive_disk(place):
-                place.parent.mkdir(parents=True, exist_ok=True)
-            files.write_json(place, table)
-            files.write_text(place.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
+            with files.survive_disk(location):
+                location.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(location, table)
+            files.write_text(location.with_suffix(".md"), "\n".join(markdown(table)) + "\n")
             part.add(result)
     table = summary(name, axes, results)
     if recipe.keep:
@@ -107,7 +107,7 @@ def measured_table(
     if not table["rows"]:
         raise RunError(name, "nothing was measured", "", f"{results[0].why} ({len(results)} in total)")
     if left and recipe.keep:
-        left(place)
+        left(location)
     return [json.dumps(table)] if json_line else markdown(table)
 
 
@@ -181,13 +181,13 @@ def _meshes(axes: Axes) -> list[list[str]]:
 
 def _run(name: str, words: Sequence[str]) -> CellResult:
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "measurements.jsonl"
-        command = [sys.executable, "-m", "ordsmed", "bench", name, *words, f"keep={place}", "--json"]
+        path = Path(folder) / "measurements.jsonl"
+        command = [sys.executable, "-m", "ordsmed", "bench", name, *words, f"keep={path}", "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=end_with_parent)
         answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode or not answers or not place.exists():
+        if done.returncode or not answers or not path.exists():
             return CellResult(tuple(words), why=_failure(done).removeprefix(f"{name}: "))
-        return CellResult(tuple(words), tuple(measurements.read(place)), json.loads(answers[-1]))
+        return CellResult(tuple(words), tuple(measurements.read(path)), json.loads(answers[-1]))
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> str:

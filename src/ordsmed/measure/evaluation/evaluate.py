@@ -204,7 +204,7 @@ def _findings(
 ) -> Iterator[Result]:
     ranks, layout, means = setup.ranks, setup.layout, setup.means
     scorers = [(probe, _reader(trained, probe)) for probe in probes]  # raises an error before anything is computed
-    how = [
+    options = [
         ""
         if isinstance(probe, VectorProbe)
         else probe.fits(cast(Scorer, scorer), f"{trained.folder}: {kind_of(probe)}")
@@ -220,7 +220,7 @@ def _findings(
     if layout.tensor > 1:
         split_layers(trained.objective, layout, ranks)
     trained = replace(trained, ranks=ranks, precision=means.precision)
-    for number, ((probe, scorer), line) in enumerate(zip(scorers, how, strict=True)):
+    for number, ((probe, scorer), line) in enumerate(zip(scorers, options, strict=True)):
         paths, files = _files(probe)
         title = f"{kind_of(probe)}-{Path(files[0]).name.split('.')[0]}"
         kept = Kept(folder / "parts", key_of(key, probe, paths, scorer.way, means.precision), ranks.rank)

@@ -48,7 +48,9 @@ class Result:
 
     def plain(self) -> dict[str, Any]:
         """Return the dictionary that is stored: scores first, then how they were obtained."""
-        how = {k: v for k, v in settings.plain(self.probe, essence=True).items() if k not in ("files", "way", "kind")}
+        options = {
+            k: v for k, v in settings.plain(self.probe, essence=True).items() if k not in ("files", "way", "kind")
+        }
         about = {
             "model": self.model,
             "step": self.step,
@@ -56,7 +58,7 @@ class Result:
             "way": self.way,
             "precision": self.precision,
         }
-        facts = {**self.finding.plain(), **about, "files": self.files, "settings": how, "how": self.finding.how}
+        facts = {**self.finding.plain(), **about, "files": self.files, "settings": options, "how": self.finding.how}
         facts |= {"seen": self.seen} if self.seen else {}
         return dict(finite({**facts, "key": self.key}))
 

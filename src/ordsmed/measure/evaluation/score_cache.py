@@ -40,8 +40,8 @@ def model_key(trained: Trained) -> dict[str, str]:
 
 def key_of(model: dict[str, str], probe: object, paths: list[Path], way: str, precision: str = "fp32") -> str:
     """Return a hash of 16 hexadecimal digits: evaluations with the same key have the same scores."""
-    how = {k: v for k, v in settings.plain(probe, essence=True).items() if k not in ("files", "way")}
-    table = [VERSION, model, how, way, precision, [[str(path), digest(path)] for path in paths]]
+    options = {k: v for k, v in settings.plain(probe, essence=True).items() if k not in ("files", "way")}
+    table = [VERSION, model, options, way, precision, [[str(path), digest(path)] for path in paths]]
     return value_key(table, 16, any_order=True)
 
 

@@ -42,7 +42,7 @@ class ChoiceProbe:
     prefers: ClassVar[tuple[str, ...]] = ()
     COUNTED: ClassVar[tuple[str, str]] = ("examples", "group")  # names of examples and of their groups in results
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         """Return no note, because models of every family can answer."""
         return ""
 
@@ -72,8 +72,8 @@ class ChoiceProbe:
                 for context, ending in question.choices:
                     texts |= dict.fromkeys((context.rstrip(), context + ending), question.place)
             texts.pop("", None)
-            for text, place in texts.items():
-                valid(text, place)
+            for text, location in texts.items():
+                valid(text, location)
             cuts = dict(zip(texts, scorer.cut([*texts]), strict=True))
             for question in group:
                 pairs = list(dict.fromkeys(question.choices))

@@ -30,8 +30,8 @@ def documents(files: Sequence[str], key: str) -> Iterator[tuple[str, Iterable[st
             raise DataError(name, "is a folder written by `encode`", "texts", remedy)
     for path in paths_of(files):
         if is_json(path):
-            for place, row in records(path):
-                yield place, [text_of(row, key, place)]
+            for location, row in records(path):
+                yield location, [text_of(row, key, location)]
         else:
             yield str(path), _of_file(path)
 
@@ -49,12 +49,12 @@ def is_json(path: Path) -> bool:
     return bool({".json", ".jsonl", ".ndjson"} & set(path.suffixes))
 
 
-def text_parts(scorer: Scorer, blocks: Iterable[str], place: str) -> Iterator[str]:
+def text_parts(scorer: Scorer, blocks: Iterable[str], location: str) -> Iterator[str]:
     """Yield a text in parts whose concatenated tokens are those of the whole text."""
     buffer: list[str] = []
     size = 0
     for block in blocks:
-        valid(block, place)
+        valid(block, location)
         buffer.append(block)
         size += len(block)
         if size < PART + BESIDE:

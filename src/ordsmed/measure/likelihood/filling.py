@@ -38,15 +38,15 @@ class FillingProbe:
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in self.ways:
             wrong = f"is read the way `{scorer.way}`, which fills no masks"
             text = scorer.chained or scorer.by_line
             remedy = "use `perplexity`" if text else "`minimal_pairs` works with models of every family"
-            raise RecipeError(place, wrong, " or ".join(self.ways), remedy)
+            raise RecipeError(location, wrong, " or ".join(self.ways), remedy)
         if self.window > scorer.room:
             raise RecipeError(
-                f"{place}.window", f"found {self.window:,}", f"at most {scorer.room:,}, the model's positions"
+                f"{location}.window", f"found {self.window:,}", f"at most {scorer.room:,}, the model's positions"
             )
         return f"consecutive windows of {self._size(scorer):,} tokens"
 
@@ -58,8 +58,8 @@ class FillingProbe:
                 for item in end_to_end([ids], size):
                     yield Example((item,), [0, 0, 1, scorer.tokenizer.vocabulary, 0, 0])
             return
-        for place, blocks in documents(self.files, self.key):
-            yield from running.cut(scorer, lambda ids: end_to_end(ids, size), place, blocks)
+        for location, blocks in documents(self.files, self.key):
+            yield from running.cut(scorer, lambda ids: end_to_end(ids, size), location, blocks)
 
     def as_line(self, record: Record) -> dict[str, Any]:
         return {"nats": record[-2], "targets": record[-1]}

@@ -65,7 +65,7 @@ class Probe(Protocol):
     best: ClassVar[bool]  # does it need to know which tokens are the likeliest?
     prefers: ClassVar[tuple[str, ...]]  # ways it prefers to a model's default
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         """Return a note on how texts are split, or an empty text; raise an error if the model cannot answer."""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
@@ -110,11 +110,11 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
         yield number, _decoded(line, f"{path}:{number}")
 
 
-def _decoded(text: str, place: str) -> object:
+def _decoded(text: str, location: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(place, f"not JSON: {error}", "a JSON object a line") from None
+        raise DataError(location, f"not JSON: {error}", "a JSON object a line") from None
 
 
 def _tsv_rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -152,33 +152,33 @@ _READERS: dict[str, Callable[[Path], Iterator[tuple[int, Any]]]] = {
 }
 
 
-def text_of(result: dict[str, Any], key: str, place: str) -> str:
+def text_of(result: dict[str, Any], key: str, location: str) -> str:
     """Return the text under `key` of a record; raise an error if it is missing or empty."""
     if key not in result:
         keys = ", ".join(list(result)[:8]) or "none"
-        raise DataError(place, f"has no key `{key}` (keys: {keys})", f"`{key}`, a text")
+        raise DataError(location, f"has no key `{key}` (keys: {keys})", f"`{key}`, a text")
     if not isinstance(result[key], str) or not result[key].strip():
-        raise DataError(place, f"`{key}` is {'empty' if isinstance(result[key], str) else 'not a text'}", "a text")
-    valid(result[key], place)
+        raise DataError(location, f"`{key}` is {'empty' if isinstance(result[key], str) else 'not a text'}", "a text")
+    valid(result[key], location)
     return str(result[key])
 
 
-def valid(text: str, place: str) -> None:
+def valid(text: str, location: str) -> None:
     """Raise an error if a text holds half of a surrogate pair, which JSON allows and UTF-8 does not."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(place, f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
+        raise DataError(location, f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
 
 
-def fits(scorer: Scorer, item: Item, place: str, text: str) -> None:
+def fits(scorer: Scorer, item: Item, location: str, text: str) -> None:
     """Raise an error if an item has no token to score, or more tokens than the model can read."""
     short = repr(text if len(text) <= 40 else text[:37] + "...")
     if item.asked < 1:
-        raise DataError(place, f"{short} has no token that can be scored", "a longer text")
+        raise DataError(location, f"{short} has no token that can be scored", "a longer text")
     if len(item) > (room := room_of(scorer, sign=item.sign)):
         result = f"{short} has {len(item):,} tokens"
-        raise DataError(place, result, f"at most {room:,}, the model's window", "shorten it, or leave it out")
+        raise DataError(location, result, f"at most {room:,}, the model's window", "shorten it, or leave it out")
 
 
 def room_of(scorer: Scorer, *, sign: bool) -> int:

@@ -27,23 +27,23 @@ Cut = Callable[[Iterable[Ints]], Iterator[Item]]  # token blocks -> windows
 
 def examples(scorer: Scorer, cutting: Cutting, files: Sequence[str], key: str) -> Iterator[Example]:
     """Yield all tokens of every document, after the start token if the model has one."""
-    for place, blocks in documents(files, key):
-        yield from of_text(scorer, cutting, place, blocks)
+    for location, blocks in documents(files, key):
+        yield from of_text(scorer, cutting, location, blocks)
 
 
-def of_text(scorer: Scorer, cutting: Cutting, place: str, blocks: Iterable[str]) -> Iterator[Example]:
+def of_text(scorer: Scorer, cutting: Cutting, location: str, blocks: Iterable[str]) -> Iterator[Example]:
     if cutting.by_line:
-        return _by_line(scorer, cutting.window, place, blocks)
-    return cut(scorer, cutting.items, place, blocks)
+        return _by_line(scorer, cutting.window, location, blocks)
+    return cut(scorer, cutting.items, location, blocks)
 
 
-def cut(scorer: Scorer, windows: Cut, place: str, blocks: Iterable[str]) -> Iterator[Example]:
+def cut(scorer: Scorer, windows: Cut, location: str, blocks: Iterable[str]) -> Iterator[Example]:
     counts = _counts(scorer)
 
     def ids() -> Iterator[Ints]:
         if scorer.lead is not None:
             yield scorer.lead
-        for part in text_parts(scorer, blocks, place):
+        for part in text_parts(scorer, blocks, location):
             item = scorer.cut([part])[0]
             _add(counts, scorer, part, item)
             yield item.pieces
@@ -55,11 +55,11 @@ def cut(scorer: Scorer, windows: Cut, place: str, blocks: Iterable[str]) -> Iter
         last = Example((window,), [*counts])
         counts[:] = [0] * COLUMNS
     if last is None:
-        raise DataError(place, "has too few tokens", "two or more, so that one is predicted")
+        raise DataError(location, "has too few tokens", "two or more, so that one is predicted")
     yield Example(last.items, [a + b for a, b in zip(last.about, counts, strict=True)])
 
 
-def _by_line(scorer: Scorer, window: int, place: str, blocks: Iterable[str]) -> Iterator[Example]:
+def _by_line(scorer: Scorer, window: int, location: str, blocks: Iterable[str]) -> Iterator[Example]:
     counts, items, size = _counts(scorer), list[Item](), 0
     rows = lines(blocks)
     while group := list(islice(rows, TOGETHER)):
@@ -74,7 +74,7 @@ def _by_line(scorer: Scorer, window: int, place: str, blocks: Iterable[str]) -> 
     if items:
         yield Example(tuple(items), counts)
     elif counts[2]:
-        raise DataError(place, "has no word", "a text")
+        raise DataError(location, "has no word", "a text")
 
 
 def _counts(scorer: Scorer) -> Counts:

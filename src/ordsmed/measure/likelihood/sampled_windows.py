@@ -111,9 +111,9 @@ def _written(scorer: Scorer, files: tuple[str, ...], key: str) -> Store:
     if not prefix.with_name("text.idx").exists():
         with StoreWriter(prefix, scorer.tokenizer.vocabulary) as writer:
             no_tokens = np.zeros(0, np.int64)
-            for place, blocks in documents(files, key):
+            for location, blocks in documents(files, key):
                 last = no_tokens
-                for part in text_parts(scorer, blocks, place):
+                for part in text_parts(scorer, blocks, location):
                     pieces = scorer.cut([part])[0].pieces
                     if len(pieces) and len(last):  # a later part of the same document follows
                         writer.extend(last, np.asarray([len(last)]), no_tokens)

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 Template = str | int | tuple[str, ...] | None
 
 
-def rendered(template: Template, row: Row, place: str) -> object:
+def rendered(template: Template, row: Row, location: str) -> object:
     """Return the field that the template names, or else the rendered Jinja template."""
     if not isinstance(template, str):
         return template
@@ -32,30 +32,30 @@ def rendered(template: Template, row: Row, place: str) -> object:
         return _compiled(template).render(row)
     except Exception as error:  # a template can raise anything
         keys = ", ".join(list(row)[:12]) or "none"
-        raise DataError(place, f"`{_short(template)}`: {error}", f"fields of the row ({keys})") from None
+        raise DataError(location, f"`{_short(template)}`: {error}", f"fields of the row ({keys})") from None
 
 
-def text(template: str | None, row: Row, place: str) -> str:
+def text(template: str | None, row: Row, location: str) -> str:
     """Return the text that a template gives for a row, or an empty text if the template is None."""
-    result = rendered(template or "", row, place)
+    result = rendered(template or "", row, location)
     if not isinstance(result, str):
-        raise DataError(place, f"`{template}` is {_short(repr(result))}", "a text")
+        raise DataError(location, f"`{template}` is {_short(repr(result))}", "a text")
     return result
 
 
-def texts(template: Template, row: Row, place: str) -> list[str]:
+def texts(template: Template, row: Row, location: str) -> list[str]:
     """Render a template to a list of two or more texts."""
-    result = rendered(template, row, place)
+    result = rendered(template, row, location)
     if isinstance(result, str):
         result = _literal(result)
     if not isinstance(result, list | tuple) or len(result) < 2 or not all(isinstance(x, str) and x for x in result):
-        raise DataError(place, f"`{_short(str(template))}` is {_short(repr(result))}", "two or more texts")
+        raise DataError(location, f"`{_short(str(template))}` is {_short(repr(result))}", "two or more texts")
     return list(result)
 
 
-def numbers(template: Template, choices: list[str], row: Row, place: str) -> list[int]:
+def numbers(template: Template, choices: list[str], row: Row, location: str) -> list[int]:
     """Render a template to the numbers of the right choices: from a number, several numbers, or a choice's text."""
-    result = rendered(template, row, place)
+    result = rendered(template, row, location)
     if isinstance(result, str) and result not in choices:
         result = _literal(result)
     result = [choices.index(result)] if isinstance(result, str) and result in choices else result
@@ -64,18 +64,18 @@ def numbers(template: Template, choices: list[str], row: Row, place: str) -> lis
     if not right or len(right) < len(several):
         wrong = ", ".join(map(repr, several)) or "nothing"
         wanted = f"a number from 0 to {len(choices) - 1}, or the text of a choice"
-        raise DataError(place, f"`{_short(str(template))}` is {_short(wrong)}", wanted)
+        raise DataError(location, f"`{_short(str(template))}` is {_short(wrong)}", wanted)
     return right
 
 
-def check(template: Template, place: str) -> None:
+def check(template: Template, location: str) -> None:
     import jinja2
 
     try:
         _compiled(template if isinstance(template, str) else "")
     except jinja2.TemplateError as error:
         wanted = "a field's name, or Jinja such as `{{question}}`"
-        raise RecipeError(place, f"`{_short(str(template))}`: {error}", wanted) from None
+        raise RecipeError(location, f"`{_short(str(template))}`: {error}", wanted) from None
 
 
 def _literal(value: str) -> object:

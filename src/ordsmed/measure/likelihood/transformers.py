@@ -77,9 +77,9 @@ class TransformerScorer:
 
     def states(self, batch: Batch, at: Tensor) -> Tensor:
         """Return the network's hidden states at these positions of the concatenated rows."""
-        how = {"documents": batch.texts(self.network), **self.how(batch)}
+        options = {"documents": batch.texts(self.network), **self.how(batch)}
         alone = getattr(self.network, "takes_positions", False)
-        hidden: Tensor = self.network(batch.tokens, batch.positions, **how, **({"at": at} if alone else {}))
+        hidden: Tensor = self.network(batch.tokens, batch.positions, **options, **({"at": at} if alone else {}))
         states = hidden.flatten(0, 1)
         return states if alone else states.index_select(0, at)
 

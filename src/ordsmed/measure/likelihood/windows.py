@@ -30,23 +30,23 @@ class Cutting:
     last_full: bool = False  # is the last window extended to the left to full length?
 
     @staticmethod
-    def of(scorer: Scorer, window: int, overlap: int, place: str) -> Cutting:
+    def of(scorer: Scorer, window: int, overlap: int, location: str) -> Cutting:
         """Return windows of the requested size, or the default; raise an error if the model cannot read them."""
         if scorer.by_line:
             if overlap:
                 wanted = f"0, as `{scorer.way}` reads every line separately"
-                raise RecipeError(f"{place}.overlap", f"found {overlap:,}", wanted)
+                raise RecipeError(f"{location}.overlap", f"found {overlap:,}", wanted)
             most = scorer.room
         elif scorer.lead is None or not scorer.chained:
             wrong = f"is read the way `{scorer.way}`, whose scores do not multiply to the probability of a text"
-            raise RecipeError(place, wrong, "a causal model", _instead(scorer.way))
+            raise RecipeError(location, wrong, "a causal model", _instead(scorer.way))
         else:
             most = scorer.room - 1 + len(scorer.lead)  # the last token of a window is predicted, not read
         if window > most:
-            raise RecipeError(f"{place}.window", f"found {window:,}", f"at most {most:,}, the model's positions")
+            raise RecipeError(f"{location}.window", f"found {window:,}", f"at most {most:,}, the model's positions")
         chosen = window or min(most, LONGEST)
         if overlap > chosen:
-            raise RecipeError(f"{place}.overlap", f"found {overlap:,}", f"at most the window, {chosen:,}")
+            raise RecipeError(f"{location}.overlap", f"found {overlap:,}", f"at most the window, {chosen:,}")
         return Cutting(chosen, overlap or chosen, scorer.by_line)
 
     def items(self, blocks: Iterable[Ints]) -> Iterator[Item]:
@@ -68,9 +68,9 @@ class Cutting:
     def __str__(self) -> str:
         if self.by_line:
             return f"line by line, of at most {self.window:,} words; words outside its vocabulary count as <UNK>"
-        how = "consecutive within each page, the last one full" if self.last_full else ""
-        how = how or "consecutive" if self.step == self.window else f"each {many(self.step, 'token')} further"
-        return f"windows of {self.window:,} tokens, {how}"
+        options = "consecutive within each page, the last one full" if self.last_full else ""
+        options = options or "consecutive" if self.step == self.window else f"each {many(self.step, 'token')} further"
+        return f"windows of {self.window:,} tokens, {options}"
 
 
 class WindowedProbe:
@@ -88,11 +88,11 @@ class WindowedProbe:
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {least} or more")
 
-    def cutting(self, scorer: Scorer, place: str = "") -> Cutting:
-        return Cutting.of(scorer, self.window, self.overlap, place or kind_of(self))
+    def cutting(self, scorer: Scorer, location: str = "") -> Cutting:
+        return Cutting.of(scorer, self.window, self.overlap, location or kind_of(self))
 
-    def fits(self, scorer: Scorer, place: str) -> str:
-        return str(self.cutting(scorer, place))
+    def fits(self, scorer: Scorer, location: str) -> str:
+        return str(self.cutting(scorer, location))
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         return [*example.about, -math.fsum(score.total for score in scores), sum(len(score.logs) for score in scores)]
@@ -112,10 +112,10 @@ def paired_windows(records: Sequence[Record]) -> list[PairedExample]:
     ]
 
 
-def examples(cutting: Cutting, ids: Ints, place: str, *counts: Any) -> Iterator[Example]:
+def examples(cutting: Cutting, ids: Ints, location: str, *counts: Any) -> Iterator[Example]:
     """Yield the windows of a text; the first one's record begins with the text's counts, the others' with zeros."""
     if len(ids) < 2:
-        raise DataError(place, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
+        raise DataError(location, f"has {many(len(ids), 'token')}", "two or more, so that one is predicted")
     for number, item in enumerate(cutting.items([ids])):
         yield Example((item,), [*(counts if number == 0 else [0] * len(counts))])
 

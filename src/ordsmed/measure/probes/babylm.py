@@ -97,9 +97,9 @@ class BabyLmSuite(Choice):
     def paths(self) -> list[Path]:
         return [path for name, folder in self.at_once.items() for path in parts.files(name, folder)]
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in WAYS:
-            raise RecipeError(place, f"a model that is read the way `{scorer.way}`", " or ".join(WAYS))
+            raise RecipeError(location, f"a model that is read the way `{scorer.way}`", " or ".join(WAYS))
         self.paths()
         return "" if _has_start_token(scorer) else "the first token of a text is not scored, as there is no start token"
 
@@ -119,16 +119,16 @@ class BabyLmSuite(Choice):
         """
         name, *about = example.about
         if name == "reading":
-            place, pieces, numbers = about
+            location, pieces, numbers = about
             totals = [-score.logs[0] for score in scores]
             before = float(sum(totals[pieces:])) if totals[pieces:] else None
-            return [name, "", place, [*numbers, float(sum(totals[:pieces])), before]]
+            return [name, "", location, [*numbers, float(sum(totals[:pieces])), before]]
         if name == "aoa":
-            word, place, guessed = about
-            return [name, word, place, -scores[0].total, guessed]
-        subset, place, right, dropped, which = about
+            word, location, guessed = about
+            return [name, word, location, -scores[0].total, guessed]
+        subset, location, right, dropped, which = about
         options = [[scores[n].total, len(scores[n].logs)] for n in which]
-        return [name, subset, place, right, dropped, options]
+        return [name, subset, location, right, dropped, options]
 
     def finding(self, records: list[Record]) -> Finding:
         return self._finding(records, {})
@@ -195,8 +195,10 @@ class BabyLmSuite(Choice):
 
     def _ties(self, records: Sequence[Record]) -> str:
         ties = sum(sum(v >= max(values) - ALIKE for v in values) > 1 for values in map(_values, _questions(records)))
-        how = "the first counts" if self.edition == "2025" else "each gets an equal share, where the program draws one"
-        return f"{many(ties, 'question')} with several likeliest choices: {how}" if ties else ""
+        options = (
+            "the first counts" if self.edition == "2025" else "each gets an equal share, where the program draws one"
+        )
+        return f"{many(ties, 'question')} with several likeliest choices: {options}" if ties else ""
 
     def _acquisition(self, revisions: Mapping[float, list[Record]]) -> tuple[Score, str]:
         known = {
@@ -208,7 +210,7 @@ class BabyLmSuite(Choice):
         return Score(100 * fit.correlation, max(map(len, revisions.values()))), note
 
     def _is_suite(self) -> bool:
-        return not self.part and any(Path(place) not in self.folders.values() for place in self.files)
+        return not self.part and any(Path(location) not in self.folders.values() for location in self.files)
 
     def _averages(self, scores: Mapping[str, Score]) -> tuple[dict[str, Score], str]:
         if self.edition == "2025":
@@ -247,8 +249,8 @@ class BabyLmSuite(Choice):
         return PARTS[name].folders[0] if name in PARTS else "both halves"
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        name, subset, place = record[:3]
-        about = {"part": name, **({"subset": subset} if subset else {}), "place": place}
+        name, subset, location = record[:3]
+        about = {"part": name, **({"subset": subset} if subset else {}), "place": location}
         if name == "reading":
             return about | dict(zip((*reading.NUMBERS, "pred", "prev_pred"), record[3], strict=True))
         if name == "aoa":
@@ -308,11 +310,11 @@ def _words(scorer: Scorer, folder: Path) -> Iterator[Example]:
 
 
 def _acquired(scorer: Scorer, folder: Path, edition: Edition) -> Iterator[Example]:
-    for place, word, context in acquisition.contexts(parts.files("aoa", folder)[0]):
+    for location, word, context in acquisition.contexts(parts.files("aoa", folder)[0]):
         text = f"{context.strip()} {word.strip()}"
-        question = parts.check(SuiteQuestion(place, word, [(text, len(text) - len(word.strip()))], 0))
+        question = parts.check(SuiteQuestion(location, word, [(text, len(text) - len(word.strip()))], 0))
         [example] = _choices(scorer, "aoa", iter([question]))
-        yield replace(example, about=["aoa", word, place, acquisition.guessed(scorer, word, edition)])
+        yield replace(example, about=["aoa", word, location, acquisition.guessed(scorer, word, edition)])
 
 
 def _questions(records: Sequence[Record]) -> list[Record]:

@@ -89,35 +89,37 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
         paths = paths_of(self.files)
         for path in paths:
             stem = path.name.split(".")[0] if paths[1:] else ""
-            for place, row in records(path):
-                group = str(templates.rendered(self.group, row, place)) if self.group else stem
-                yield self._question(row, place, group)
+            for location, row in records(path):
+                group = str(templates.rendered(self.group, row, location)) if self.group else stem
+                yield self._question(row, location, group)
 
-    def _question(self, row: templates.Row, place: str, group: str) -> ChoiceQuestion:
+    def _question(self, row: templates.Row, location: str, group: str) -> ChoiceQuestion:
         """Build a question; if a metric needs them, the choices without context follow the choices."""
-        choices = templates.texts(self.choices, row, place)
-        valid("".join(choices), place)
-        before = templates.text(self.description, row, place) + templates.text(self.text, row, place)
+        choices = templates.texts(self.choices, row, location)
+        valid("".join(choices), location)
+        before = templates.text(self.description, row, location) + templates.text(self.text, row, location)
         if before.isdigit():
             wanted = "words; if the choices are contexts, their common `ending`"
-            raise DataError(place, f"the text is {before}", wanted)
+            raise DataError(location, f"the text is {before}", wanted)
         endings = [f"{self.delimiter}{choice}" for choice in choices]
         pairs = [(before, ending) for ending in endings]
         if self.ending:
-            pairs = [(choice, f"{self.delimiter}{templates.text(self.ending, row, place)}") for choice in choices]
+            pairs = [(choice, f"{self.delimiter}{templates.text(self.ending, row, location)}") for choice in choices]
         if "acc_mutual_info" in (self.metrics or ()):
             pairs += [("", ending) for ending in endings]
         sizes = [[len(choice), len(choice.encode())] for choice in choices]
-        return ChoiceQuestion(place, pairs, [group, place, templates.numbers(self.right, choices, row, place), sizes])
+        return ChoiceQuestion(
+            location, pairs, [group, location, templates.numbers(self.right, choices, row, location), sizes]
+        )
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         """Return group, place, right choices, dropped tokens, and each choice's score with sizes to divide it by."""
-        _, dropped, group, place, right, sizes = example.about
+        _, dropped, group, location, right, sizes = example.about
         values = scores_by_choice(example, scores)
         options = [[s.total, *size, len(s.logs)] for s, size in zip(values, sizes, strict=False)]
         for option, alone in zip(options, values[len(options) :], strict=False):
             option.append(alone.total)
-        return [group, place, right, dropped, options]
+        return [group, location, right, dropped, options]
 
     def marks(self, record: Record) -> dict[str, bool]:
         result: dict[str, bool] = {}
@@ -135,8 +137,8 @@ class Choices(ChoiceTask, ChoiceProbe, Choice):
         return "; ".join(filter(None, (cut_off([record[3] for record in records]), tied)))
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        group, place, right, _, options = record
-        file, _, line = place.rpartition(":")
+        group, location, right, _, options = record
+        file, _, line = location.rpartition(":")
         about = {"file": file, "line": int(line), **({"group": group} if group else {})}
         return {**about, "right": right, "scores": [option[0] for option in options], **self.marks(record)}
 

@@ -53,47 +53,47 @@ class Cloze(Choice):
     best: ClassVar[bool] = True
     prefers: ClassVar[tuple[str, ...]] = ("causal", "word")  # both mask_prob the later tokens of the word
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in CHOOSE:
             reason = "which ranks no words"
             if scorer.by_line:
                 reason = "whose unknown words are all `<UNK>`, so that predicting `<UNK>` would count as right"
             wrong = f"is read the way `{scorer.way}`, {reason}"
-            raise RecipeError(place, wrong, " or ".join(CHOOSE), "`minimal_pairs` works with models of every family")
+            raise RecipeError(location, wrong, " or ".join(CHOOSE), "`minimal_pairs` works with models of every family")
         return ""
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         passages = self._passages()
         while group := list(islice(passages, TOGETHER)):
             items = iter(scorer.cut([text for _, texts in group for text in texts]))
-            for place, texts in group:
-                yield self._example(scorer, place, *(next(items).pieces for _ in texts))
+            for location, texts in group:
+                yield self._example(scorer, location, *(next(items).pieces for _ in texts))
 
     def _passages(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
         for path in paths_of(self.files):
-            for place, row in records(path):
-                text = text_of(row, self.key, place)
+            for location, row in records(path):
+                text = text_of(row, self.key, location)
                 word = text.split()[-1]
                 before = text[: text.rfind(word)].strip()
                 if not before:
-                    raise DataError(place, "is one word", "a passage before its last word")
-                yield place, (text, before, f" {word}")
+                    raise DataError(location, "is one word", "a passage before its last word")
+                yield location, (text, before, f" {word}")
 
-    def _example(self, scorer: Scorer, place: str, whole: Ints, before: Ints, word: Ints) -> Example:
+    def _example(self, scorer: Scorer, location: str, whole: Ints, before: Ints, word: Ints) -> Example:
         """Build two items: the passage's last token, and its last word, tokenized separately."""
         if len(whole) < 2:
-            raise DataError(place, "is one token", "a passage before its last token")
+            raise DataError(location, "is one token", "a passage before its last token")
         last = Item(whole, first=len(whole) - 1, sign=self.start)
         strict = Item(np.concatenate([before, word]), first=len(before), sign=self.start)
         shown = [shortened(scorer, item) for item in (last, strict)]
         for item in shown:
-            fits(scorer, item, place, "the passage")
-        return Example(tuple(shown), [place, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
+            fits(scorer, item, location, "the passage")
+        return Example(tuple(shown), [location, max(len(strict) - len(shown[1]), len(last) - len(shown[0]))])
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         last, word = scores
-        place, cut_off = example.about
-        return [place, bool(last.best[-1]), bool(word.best.all()), word.total, cut_off]
+        location, cut_off = example.about
+        return [location, bool(last.best[-1]), bool(word.best.all()), word.total, cut_off]
 
     def finding(self, records: list[Record]) -> Finding:
         count = len(records)

@@ -51,12 +51,12 @@ class MinimalPairs(ChoiceProbe, Choice):
             setting = "per=token" if self.per != "sentence" else "space=true"
             raise ValueError(f"scoring: found babylm with {setting}, which it does not support; leave one of them out")
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         if self.scoring == "own":
             return ""
         if scorer.way not in BABYLM_WAYS:
             problem = f"scoring=babylm of a model that is read the way `{scorer.way}`"
-            raise RecipeError(place, problem, " or ".join(BABYLM_WAYS), "leave scoring out")
+            raise RecipeError(location, problem, " or ".join(BABYLM_WAYS), "leave scoring out")
         first = "" if _is_first_scored(scorer) else ", the first token is not scored, as there is no start token"
         return f"`babylm` compares sums, ties are right{first}; `per_token` compares means and is not a score of BabyLM"
 
@@ -75,22 +75,22 @@ class MinimalPairs(ChoiceProbe, Choice):
     def questions(self) -> Iterator[ChoiceQuestion]:
         for path in paths_of(self.files):
             stem, kinds = path.name.split(".")[0], set()
-            for place, row in records(path):
-                texts = _texts(row, place)
+            for location, row in records(path):
+                texts = _texts(row, location)
                 kinds.add(texts[0] in texts[1:])
                 endings = [("", f" {text}" if self.space else text) for text in texts]
-                yield ChoiceQuestion(place, endings, [str(row.get("UID") or stem), place])
+                yield ChoiceQuestion(location, endings, [str(row.get("UID") or stem), location])
             if kinds == {True}:
                 raise DataError(path, "the good sentence of every pair is equal to a bad one", "pairs that differ")
 
     def record(self, example: Example, scores: list[Scores]) -> Record:
         """Return paradigm, place and scores, the good sentence first, None for equal ones; for babylm also means."""
-        which, _, paradigm, place = example.about
+        which, _, paradigm, location = example.about
         results = [s if n else None for n, s in zip([1, *which[1:]], scores_by_choice(example, scores), strict=True)]
         sums, means = [s and s.total for s in results], [s and s.total / len(s.logs) for s in results]
         if self.scoring == "babylm":
-            return [paradigm, place, *sums, means]
-        return [paradigm, place, *(means if self.per == "token" else sums)]
+            return [paradigm, location, *sums, means]
+        return [paradigm, location, *(means if self.per == "token" else sums)]
 
     def marks(self, record: Record) -> dict[str, bool]:
         if self.scoring == "own":
@@ -117,9 +117,9 @@ class MinimalPairs(ChoiceProbe, Choice):
         return f"equal sentences, {counted}: {', '.join(files)}" if files else ""
 
     def as_line(self, record: Record) -> dict[str, Any]:
-        paradigm, place = record[:2]
+        paradigm, location = record[:2]
         good, *bad = scores = self._scores(record)
-        file, _, line = place.rpartition(":")
+        file, _, line = location.rpartition(":")
         bad = [good if score is None else score for score in bad]
         about = {"file": file, "line": int(line), "paradigm": paradigm, "good": good}
         lead = _right(scores)
@@ -139,24 +139,24 @@ def _right(scores: list[Any]) -> int:
     return 1 if lead > ALIKE else 0 if lead >= -ALIKE else -1
 
 
-def _texts(result: dict[str, Any], place: str) -> list[str]:
+def _texts(result: dict[str, Any], location: str) -> list[str]:
     if "candidates" in result:
-        return _candidates(result, place)
+        return _candidates(result, location)
     known = next(((good, bad) for good, bad in KEYS if good in result or bad in result), None)
     if known is None:
         keys = ", ".join(list(result)[:8])
         wanted = " or ".join(f"`{good}` and `{bad}`" for good, bad in KEYS)
-        raise DataError(place, f"holds no pair (keys: {keys})", wanted)
+        raise DataError(location, f"holds no pair (keys: {keys})", wanted)
     good, bad = known
     texts = result.get(bad)
     if isinstance(texts, list) and texts:
-        return [text_of(result, good, place), *(text_of({bad: text}, bad, place) for text in texts)]
-    return [text_of(result, good, place), text_of(result, bad, place)]
+        return [text_of(result, good, location), *(text_of({bad: text}, bad, location) for text in texts)]
+    return [text_of(result, good, location), text_of(result, bad, location)]
 
 
-def _candidates(result: dict[str, Any], place: str) -> list[str]:
+def _candidates(result: dict[str, Any], location: str) -> list[str]:
     texts, at = result["candidates"], result.get("right", 0)
     if not isinstance(texts, list) or len(texts) < 2 or not isinstance(at, int) or not 0 <= at < len(texts):
-        raise DataError(place, "`candidates` and `right` form no choice", "two or more texts, and the number of one")
-    texts = [text_of({"candidates": text}, "candidates", place) for text in texts]
+        raise DataError(location, "`candidates` and `right` form no choice", "two or more texts, and the number of one")
+    texts = [text_of({"candidates": text}, "candidates", location) for text in texts]
     return [texts.pop(at), *texts]

@@ -52,13 +52,13 @@ class Needle(Choice):
         if not self.distances or min(self.distances) < 1:
             raise ValueError(f"distances: found {list(self.distances)}; wanted one or more, each 1 or more")
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in ("masked", "causal"):
-            raise RecipeError(place, f"is read the way `{scorer.way}`", "masked or causal")
+            raise RecipeError(location, f"is read the way `{scorer.way}`", "masked or causal")
         possible = self._distances(scorer)
         if not possible:
             problem = f"found {list(self.distances)}, for a model of {scorer.room:,} positions"
-            raise RecipeError(f"{place}.distances", problem, "at least one that it has room for")
+            raise RecipeError(f"{location}.distances", problem, "at least one that it has room for")
         impossible = [distance for distance in self.distances if distance not in possible]
         note = f"; no room for {', '.join(map(str, impossible))}" if impossible else ""
         return f"distances of {', '.join(f'{distance:,}' for distance in possible)} tokens{note}"
@@ -120,7 +120,9 @@ class Needle(Choice):
 
     def _text(self, scorer: Scorer) -> Ints:
         texts = documents(self.files, self.key)
-        parts = [scorer.cut([part])[0].pieces for place, blocks in texts for part in text_parts(scorer, blocks, place)]
+        parts = [
+            scorer.cut([part])[0].pieces for location, blocks in texts for part in text_parts(scorer, blocks, location)
+        ]
         text, longest = np.concatenate(parts), max(self._distances(scorer))
         if len(text) < longest:
             raise DataError(self.files[0], f"has {len(text):,} tokens", f"{longest:,} or more, as the longest distance")

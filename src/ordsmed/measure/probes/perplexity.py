@@ -41,11 +41,11 @@ class Perplexity(WindowedProbe, Choice):
 
     LEAST: ClassVar[dict[str, int]] = {**WindowedProbe.LEAST, "iterations": 0, "batch": 1}
 
-    def fits(self, scorer: Scorer, place: str) -> str:
-        cutting = self.cutting(scorer, place)
+    def fits(self, scorer: Scorer, location: str) -> str:
+        cutting = self.cutting(scorer, location)
         if scorer.by_line and (self.iterations or sampled_windows.is_store(self.files)):
             wrong = f"is read the way `{scorer.way}`, line by line, so that no windows can be sampled"
-            raise RecipeError(place, wrong, "text files or JSON lines, without iterations")
+            raise RecipeError(location, wrong, "text files or JSON lines, without iterations")
         if not self.iterations:
             return str(cutting)
         return f"{self.iterations * self.batch:,} windows of {cutting.window:,} tokens, sampled with seed {self.seed}"

@@ -42,8 +42,8 @@ class PerplexityBound(FillingProbe, Choice):
 
     LEAST: ClassVar[dict[str, int]] = {**FillingProbe.LEAST, "draws": 1}
 
-    def fits(self, scorer: Scorer, place: str) -> str:
-        return f"{super().fits(scorer, place)}, each with {self.draws:,} draws of masks with seed {self.seed}"
+    def fits(self, scorer: Scorer, location: str) -> str:
+        return f"{super().fits(scorer, location)}, each with {self.draws:,} draws of masks with seed {self.seed}"
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:
         for number, example in enumerate(self.windows(scorer)):

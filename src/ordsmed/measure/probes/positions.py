@@ -54,12 +54,12 @@ class Positions(Choice):
         if not 0 < self.mask_prob < 1:
             raise ValueError(f"mask_prob: found {self.mask_prob:g}; wanted a share above 0 and below 1")
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.way not in ("masked", "causal"):
-            raise RecipeError(place, f"is read the way `{scorer.way}`", "masked or causal")
+            raise RecipeError(location, f"is read the way `{scorer.way}`", "masked or causal")
         if self.window > scorer.room:
             most = f"at most {scorer.room:,}, the model's positions"
-            raise RecipeError(f"{place}.window", f"found {self.window:,}", most)
+            raise RecipeError(f"{location}.window", f"found {self.window:,}", most)
         hidden = f", {self.mask_prob:.0%} of them masked at once" if scorer.way == "masked" else ""
         return f"consecutive windows of {self._size(scorer):,} tokens{hidden}"
 
@@ -76,8 +76,8 @@ class Positions(Choice):
             if len(rest) > 1:
                 yield self._item(scorer, rest, next(numbers))
 
-        for place, blocks in documents(self.files, self.key):
-            for example in running.cut(scorer, windows, place, blocks):
+        for location, blocks in documents(self.files, self.key):
+            for example in running.cut(scorer, windows, location, blocks):
                 window, (_, size, texts, *_) = example.items[0], example.about
                 begins = texts and len(window) >= self.short  # the window starts its document
                 short = [self._item(scorer, window.pieces[: self.short], next(numbers))] if begins else []

@@ -47,26 +47,26 @@ class Similarity(VectorProbe, Choice):
 
     @cached_property
     def pairs(self) -> list[ScoredTexts]:
-        pairs = [self._pair(place, row) for path in paths_of(self.files) for place, row in records(path)]
-        place = ", ".join(self.files)
+        pairs = [self._pair(location, row) for path in paths_of(self.files) for location, row in records(path)]
+        location = ", ".join(self.files)
         if len({pair.score for pair in pairs}) < 2:
-            raise DataError(place, f"{many(len(pairs), 'pair')} with the same score", "pairs of different scores")
+            raise DataError(location, f"{many(len(pairs), 'pair')} with the same score", "pairs of different scores")
         if repeated := len(pairs) - len({(pair.first, pair.second) for pair in pairs}):
-            say(f"{place}: {many(repeated, 'pair')} repeated: each counts")
+            say(f"{location}: {many(repeated, 'pair')} repeated: each counts")
         return pairs
 
-    def _pair(self, place: str, row: dict[str, Any]) -> ScoredTexts:
-        texts = [text_of(row, key, place) for key in (self.first, self.second)]
+    def _pair(self, location: str, row: dict[str, Any]) -> ScoredTexts:
+        texts = [text_of(row, key, location) for key in (self.first, self.second)]
         try:
             score = float(row[self.score])
         except KeyError:
             keys = ", ".join(list(row)[:8])
-            raise DataError(place, f"has no `{self.score}` (keys: {keys})", f"`{self.score}`, a number") from None
+            raise DataError(location, f"has no `{self.score}` (keys: {keys})", f"`{self.score}`, a number") from None
         except (TypeError, ValueError):
             score = math.nan
         if not math.isfinite(score):
-            raise DataError(place, f"`{self.score}` is {str(row[self.score])[:40]!r}", "a number")
-        return ScoredTexts(place, texts[0], texts[1], score)
+            raise DataError(location, f"`{self.score}` is {str(row[self.score])[:40]!r}", "a number")
+        return ScoredTexts(location, texts[0], texts[1], score)
 
     def groups(self) -> dict[str, Sequence[str]]:
         return {"": list(dict.fromkeys(text for pair in self.pairs for text in (pair.first, pair.second)))}
@@ -88,8 +88,8 @@ class Similarity(VectorProbe, Choice):
             name: float(np.std([100 * score(gold[row], cosines[row]) for row in rows], ddof=1))
             for name, score in CORRELATIONS.items()
         }
-        how = f"errors from {DRAWS:,} bootstrap samples of the pairs"
-        return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), how=how)
+        options = f"errors from {DRAWS:,} bootstrap samples of the pairs"
+        return Finding({**facts, "pairs": len(records)}, errors, dict.fromkeys(facts, 0.0), how=options)
 
     def as_line(self, record: Record) -> dict[str, Any]:
         return dict(zip(("pair", "score", "similarity"), record, strict=True))

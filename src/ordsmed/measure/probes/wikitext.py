@@ -46,18 +46,20 @@ class Wikitext(WindowedProbe, Choice):
 
     LATER_ADDED: ClassVar[tuple[str, ...]] = ("pages",)
 
-    def fits(self, scorer: Scorer, place: str) -> str:
+    def fits(self, scorer: Scorer, location: str) -> str:
         if scorer.by_line:
             wrong = f"is read the way `{scorer.way}`, word by word, so that there are no tokens of running text"
-            raise RecipeError(place, wrong, "a causal model", "`--probe perplexity` reads the same file, word by word")
+            raise RecipeError(
+                location, wrong, "a causal model", "`--probe perplexity` reads the same file, word by word"
+            )
         if self.pages and self.overlap not in (0, type(self).overlap):
             raise RecipeError(
-                f"{place}.overlap", f"found {self.overlap:,}", "none with pages, whose windows are consecutive"
+                f"{location}.overlap", f"found {self.overlap:,}", "none with pages, whose windows are consecutive"
             )
-        return super().fits(scorer, place)
+        return super().fits(scorer, location)
 
-    def cutting(self, scorer: Scorer, place: str = "") -> Cutting:
-        cutting = Cutting.of(scorer, self.window, 0 if self.pages else self.overlap, place or kind_of(self))
+    def cutting(self, scorer: Scorer, location: str = "") -> Cutting:
+        cutting = Cutting.of(scorer, self.window, 0 if self.pages else self.overlap, location or kind_of(self))
         return replace(cutting, last_full=self.pages)
 
     def examples(self, scorer: Scorer) -> Iterator[Example]:

@@ -65,13 +65,13 @@ def _file(folder: Path, name: str) -> Path:
 
 def _texts(path: Path, text: Callable[[dict[str, Any]], str]) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for place, row in records(path):
+    for location, row in records(path):
         name = row.get("_id", row.get("id"))
         if not isinstance(name, str | int) or isinstance(name, bool):
-            raise DataError(place, f"has no id (keys: {', '.join(list(row)[:8]) or 'none'})", "`_id`, a text")
+            raise DataError(location, f"has no id (keys: {', '.join(list(row)[:8]) or 'none'})", "`_id`, a text")
         if texts.setdefault(str(name), content := text(row)) != content:
-            raise DataError(place, f"another text with the id {name}", "a unique id for each text")
-        valid(content, place)
+            raise DataError(location, f"another text with the id {name}", "a unique id for each text")
+        valid(content, location)
     if not texts:
         raise DataError(path, "is empty", "a text a line")
     return texts
@@ -108,7 +108,7 @@ def _of_squad(names: Sequence[str]) -> tuple[dict[str, str], dict[str, str], lis
 
 
 def _checked(
-    place: Path, texts: dict[str, str], passages: dict[str, str], judgments: Sequence[Judgment]
+    path: Path, texts: dict[str, str], passages: dict[str, str], judgments: Sequence[Judgment]
 ) -> RetrievalSet:
     """Build the set from the questions and passages that exist, and print what was left out."""
     grades: dict[str, dict[str, int]] = {}
@@ -124,12 +124,12 @@ def _checked(
         (sum(not passage for passage in passages.values()), "passage", "without a text"),
     ):
         if count:
-            say(f"{place}: {many(count, noun)} {problem}")
+            say(f"{path}: {many(count, noun)} {problem}")
     known = {name: texts[name] for name in grades if name not in set(unknown)}
     if not known or len(missing_passages) == len({passage for graded in grades.values() for passage in graded}):
         missing = f"text for {many(len(grades), 'question')}" if not known else "passage"
-        raise DataError(place, f"has no {missing} of the judgments", "ids that corpus, queries and judgments share")
+        raise DataError(path, f"has no {missing} of the judgments", "ids that corpus, queries and judgments share")
     if len(passages) < 2:
-        raise DataError(place, "has one passage", "two or more: every search would find it")
+        raise DataError(path, "has one passage", "two or more: every search would find it")
     ordered = {name: passages[name] for name in sorted(passages, reverse=True)}
     return RetrievalSet(known, ordered, {name: grades[name] for name in known})

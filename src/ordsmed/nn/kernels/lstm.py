@@ -73,9 +73,9 @@ def _cell(
     tl.store(gates + at + CELLS, f, here)
     tl.store(gates + at + 2 * CELLS, g, here)
     tl.store(gates + at + 3 * CELLS, o, here)
-    place = way * narrow + line * CELLS + cell
-    tl.store(states + place, c, here)
-    tl.store(mixed + place, (o * _tanh(c)).to(mixed.dtype.element_ty), here)
+    location = way * narrow + line * CELLS + cell
+    tl.store(states + location, c, here)
+    tl.store(mixed + location, (o * _tanh(c)).to(mixed.dtype.element_ty), here)
 
 
 @triton.jit

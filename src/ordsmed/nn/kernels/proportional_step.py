@@ -21,8 +21,8 @@ CHUNK, TILE = 1 << 15, 1_024
 
 
 @triton.jit
-def _fp32(addresses: Value, place: Value) -> Value:
-    return tl.load(addresses + place).to(tl.pointer_type(tl.float32))
+def _fp32(addresses: Value, location: Value) -> Value:
+    return tl.load(addresses + location).to(tl.pointer_type(tl.float32))
 
 
 @triton.jit

@@ -309,11 +309,13 @@ class _Together(torch.autograd.Function):
         scale: Tensor | None,
         shift: Tensor | None,
         bias: Tensor | None,
-        how: _How,
+        options: _How,
     ) -> Any:
         flat, more = _rows(residuals), None if products is None else _rows(products)
-        sums, normed, stats = _op(more, flat, scale, shift, how.drop.state, how.drop.dropped, how.epsilon, how.kind)
-        ctx.how, ctx.bias = how, None if bias is None else bias.dtype
+        sums, normed, stats = _op(
+            more, flat, scale, shift, options.drop.state, options.drop.dropped, options.epsilon, options.kind
+        )
+        ctx.how, ctx.bias = options, None if bias is None else bias.dtype
         ctx.kinds = [residuals.dtype, residuals.dtype if products is None else products.dtype]
         ctx.adds, ctx.shifts = products is not None, None if shift is None else shift.dtype
         ctx.save_for_backward(*(() if scale is None else (flat if products is None else sums, stats, scale)))
@@ -322,7 +324,7 @@ class _Together(torch.autograd.Function):
         if scale is None:
             return added
         normed = normed.view_as(residuals)
-        return (normed, normed.view_as(normed)) if how.after else (added, normed)
+        return (normed, normed.view_as(normed)) if options.after else (added, normed)
 
     @staticmethod
     def backward(ctx: Context, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -357,8 +359,8 @@ def add(products: Tensor, residuals: Tensor, bias: Tensor | None, drop: Drop) ->
 
     `bias` is already contained in the products; it is passed for its gradient only.
     """
-    how = _How(drop, 0.0, residuals.dtype)
-    sums: Tensor = _Together.apply(products, residuals, None, None, bias, how)  # type: ignore[no-untyped-call]
+    options = _How(drop, 0.0, residuals.dtype)
+    sums: Tensor = _Together.apply(products, residuals, None, None, bias, options)  # type: ignore[no-untyped-call]
     return sums
 
 
@@ -378,9 +380,9 @@ def add_norm(
 
     The backward pass adds up the gradients of both uses of the norm.
     """
-    how = _How(drop, epsilon, kind, after)
+    options = _How(drop, epsilon, kind, after)
     pair: tuple[Tensor, Tensor] = _Together.apply(  # type: ignore[no-untyped-call]
-        products, residuals, scale, shift, bias, how
+        products, residuals, scale, shift, bias, options
     )
     return pair
 
@@ -421,8 +423,8 @@ def check(device: torch.device, shapes: Shapes) -> str:
         tensors = [made(noise, (10, width), device, kind) for kind in (shapes.dtype, residual)]
         tensors += [made(noise, (width,), device) for _ in range(2 + shifts)]
         drop = Drop(7, 26) if drops else KEEP
-        for how in ("sum and norm", "norm twice", "sum", "norm"):
-            if not _same(how, tensors, shapes, drop):
+        for options in ("sum and norm", "norm twice", "sum", "norm"):
+            if not _same(options, tensors, shapes, drop):
                 return "other numbers or gradients than torch's"
     return ""
 

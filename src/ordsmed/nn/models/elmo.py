@@ -127,9 +127,9 @@ class Layer(Block):
 
     def __init__(self, settings: Elmo, *, residual: bool) -> None:
         super().__init__()
-        how = {"cell_clip": settings.cell_clip, "projection_clip": settings.projection_clip}
-        self.ahead = Lstm(settings.width, settings.cells, **how)
-        self.back = Lstm(settings.width, settings.cells, **how)
+        options = {"cell_clip": settings.cell_clip, "projection_clip": settings.projection_clip}
+        self.ahead = Lstm(settings.width, settings.cells, **options)
+        self.back = Lstm(settings.width, settings.cells, **options)
         self.dropout_ahead, self.dropout_back = Dropout(settings.dropout), Dropout(settings.dropout)
         self.settings, self.residual = settings, residual
 

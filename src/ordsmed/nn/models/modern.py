@@ -364,14 +364,18 @@ def _layers(config: dict[str, Any]) -> int:
 def _thetas(config: dict[str, Any]) -> dict[str, Any]:
     turns, thetas = table_of(config, "rope_parameters"), dict[str, Any]()
     for name, kind in (("theta", GLOBAL), ("local_theta", LOCAL)):
-        how = table_of(turns, kind)
+        options = table_of(turns, kind)
         scaled = ("linear", "yarn") if kind == GLOBAL else ()
-        expect(how, rope_type=("default", *scaled), partial_rotary_factor=(1.0, None), **UNSAID)
-        if how.get("rope_type", "default") != "default":
-            learned = {"learned": how.get("original_max_position_embeddings", 0)} if how["rope_type"] == "yarn" else {}
-            thetas["rope_scaling"] = {"kind": how["rope_type"], "factor": how.get("factor"), **learned}
-        if "rope_theta" in how:
-            thetas[name] = how["rope_theta"]
+        expect(options, rope_type=("default", *scaled), partial_rotary_factor=(1.0, None), **UNSAID)
+        if options.get("rope_type", "default") != "default":
+            learned = (
+                {"learned": options.get("original_max_position_embeddings", 0)}
+                if options["rope_type"] == "yarn"
+                else {}
+            )
+            thetas["rope_scaling"] = {"kind": options["rope_type"], "factor": options.get("factor"), **learned}
+        if "rope_theta" in options:
+            thetas[name] = options["rope_theta"]
     if "local_theta" not in thetas and "local_rope_theta" in config and config["local_rope_theta"] is None:
         thetas["local_theta"] = thetas.get("theta", config.get("global_rope_theta", 160_000.0))  # as in transformers 4
     return thetas
@@ -409,21 +413,21 @@ class Modern(Model):
 
         `causal` [B]: rows where it is False see all of their document. `cache`: tokens read before.
         """
-        how, head, new = self.settings, self.settings.width // self.settings.heads, tokens.shape[1]
+        options, head, new = self.settings, self.settings.width // self.settings.heads, tokens.shape[1]
         x = self.dropout(self.norm(self.words(tokens)))
         visible: Visible
         near: Visible
         if cache is not None:
             assert not isinstance(documents, Texts)
             visible = before = cache.visible(new, documents, tokens.device)
-            near = cache.nearby(before, new, how.reach, tokens.device)
+            near = cache.nearby(before, new, options.reach, tokens.device)
         else:
-            visible = visibility(documents, causal=how.causal, rows=causal, blocks=self.blocks)
-            near = nearby(visible, how.reach, tokens, causal=how.causal, blocks=self.blocks)
-        whole = as_scores(visible), angles(positions, how.theta, head, how.rope_scaling, how.positions)
-        local = as_scores(near), angles(positions, how.local_theta, head)
+            visible = visibility(documents, causal=options.causal, rows=causal, blocks=self.blocks)
+            near = nearby(visible, options.reach, tokens, causal=options.causal, blocks=self.blocks)
+        whole = as_scores(visible), angles(positions, options.theta, head, options.rope_scaling, options.positions)
+        local = as_scores(near), angles(positions, options.local_theta, head)
         for number, block in enumerate(self.blocks):
-            seen, turn = local if how.local(number) else whole
+            seen, turn = local if options.local(number) else whole
             x = block(x, seen, turn=turn, kept=None if cache is None else cache.layers[number])
         output: Tensor = self.last(x)
         return output

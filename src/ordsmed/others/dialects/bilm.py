@@ -122,8 +122,8 @@ def _recipe(values: Values, call: Call, options: Table, out: str, gpus: int) -> 
     call.set(RECIPE_SETS)
     call.put("out", out)
     call.put("objective", {"kind": "bilm", "together": False, "scale": float(options["unroll_steps"])})
-    for key, place in PLAIN.items():
-        call.put(place, 0 if options[key] is None else options[key])
+    for key, location in PLAIN.items():
+        call.put(location, 0 if options[key] is None else options[key])
     if not options["sample_softmax"]:
         call.put("objective.samples", 0)
     _put_steps(values, call, options, gpus)
@@ -169,44 +169,44 @@ def _write_options(out: Path, options: Table) -> None:
 
 def restarting(values: Values, call: Call) -> None:
     """Resume an interrupted run. For a finished run or a TensorFlow checkpoint, start a new run from its weights."""
-    place = _newest(values.save_dir)
+    location = _newest(values.save_dir)
     if values.n_gpus > 1 and values.place.world == 1:
         call.devices = values.n_gpus
-    is_run = kind_of_folder(place) is FolderKind.PRETRAINING
-    if is_run and read_status(place).get("state") != "done" and _goes_on(values, _recipe_of(place)):
-        call.words = [str(place)]
-        call.notes.append(f"{place} was broken off: it goes on with the rows that come next")
-        call.after.append(functools.partial(_write_options, place, _options_of(place)))
+    is_run = kind_of_folder(location) is FolderKind.PRETRAINING
+    if is_run and read_status(location).get("state") != "done" and _goes_on(values, _recipe_of(location)):
+        call.words = [str(location)]
+        call.notes.append(f"{location} was broken off: it goes on with the rows that come next")
+        call.after.append(functools.partial(_write_options, location, _options_of(location)))
         return
-    options = _options_of(place)
-    _give_words(values, call, place, options["n_tokens_vocab"])
+    options = _options_of(location)
+    _give_words(values, call, location, options["n_tokens_vocab"])
     options |= {key: values.of[key] for key in ("n_train_tokens", "n_epochs", "batch_size") if values.of[key] > 0}
     if options["n_epochs"] is None:
-        raise UsageError("--n_epochs", f"missing, and {place} tells none", "`--n_epochs N --n_train_tokens WORDS`")
-    out = f"{Path(values.save_dir)}-restart-{_number(place) + 1}"
+        raise UsageError("--n_epochs", f"missing, and {location} tells none", "`--n_epochs N --n_train_tokens WORDS`")
+    out = f"{Path(values.save_dir)}-restart-{_number(location) + 1}"
     _recipe(values, call, options, out, values.n_gpus)
-    call.put("init", str(place))
+    call.put("init", str(location))
     taken = "the weights and the optimizer's sums" if is_run else "the weights, not the optimizer's sums,"
-    call.notes.append(f"{out}: a run of its own, with {taken} of {place}")
+    call.notes.append(f"{out}: a run of its own, with {taken} of {location}")
 
 
 def _newest(save_dir: str) -> Path:
     """Return the folder of a model's last restart; the model's own folder if there is none."""
-    place = Path(save_dir)
-    if not place.is_dir():
+    path = Path(save_dir)
+    if not path.is_dir():
         raise UsageError("--save_dir", f"found {save_dir}, no such folder", "one that train_elmo.py has written")
-    return max([place, *place.parent.glob(f"{glob.escape(place.name)}-restart-*")], key=_number)
+    return max([path, *path.parent.glob(f"{glob.escape(path.name)}-restart-*")], key=_number)
 
 
-def _number(place: Path) -> int:
-    last = re.search(r"-restart-(\d+)\Z", place.name)
+def _number(path: Path) -> int:
+    last = re.search(r"-restart-(\d+)\Z", path.name)
     return int(last[1]) if last else 0
 
 
-def _recipe_of(place: Path) -> Table:
-    recipe = settings.flat(settings.read(place / RECIPE))
+def _recipe_of(path: Path) -> Table:
+    recipe = settings.flat(settings.read(path / RECIPE))
     if recipe["model.kind"] != "elmo":
-        raise UsageError("--save_dir", f"{place} is a run of {recipe['model.kind']}", "one of elmo")
+        raise UsageError("--save_dir", f"{path} is a run of {recipe['model.kind']}", "one of elmo")
     return recipe
 
 
@@ -234,29 +234,29 @@ def _epochs(recipe: Table) -> int | None:
     return None if epochs is None else int(epochs)
 
 
-def _options_of(place: Path) -> Table:
+def _options_of(path: Path) -> Table:
     """Return the options that a model was trained with, from its options.json or from the run's recipe."""
-    if (place / OPTIONS).is_file():
+    if (path / OPTIONS).is_file():
         known = {name.partition(".")[0] for name in USUAL}  # the original ignores other keys, too
-        table = {key: value for key, value in files.read_table(place / OPTIONS).items() if key in known}
-        return USUAL | LACKING | of_table(f"{place / OPTIONS}", json.dumps(table), DICTIONARY)
-    if kind_of_folder(place) is not FolderKind.PRETRAINING:
-        raise UsageError("--save_dir", f"{place} holds no {OPTIONS}", "a folder that train_elmo.py has written")
-    recipe = _recipe_of(place)
+        table = {key: value for key, value in files.read_table(path / OPTIONS).items() if key in known}
+        return USUAL | LACKING | of_table(f"{path / OPTIONS}", json.dumps(table), DICTIONARY)
+    if kind_of_folder(path) is not FolderKind.PRETRAINING:
+        raise UsageError("--save_dir", f"{path} holds no {OPTIONS}", "a folder that train_elmo.py has written")
+    recipe = _recipe_of(path)
     options = {key: recipe[setting.replace("phase.", "phase[1].")] for key, setting in PLAIN.items()}
     return USUAL | options | {"batch_size": recipe["phase[1].batch"], "n_epochs": _epochs(recipe)}
 
 
-def _give_words(values: Values, call: Call, place: Path, words: int | None) -> None:
+def _give_words(values: Values, call: Call, path: Path, words: int | None) -> None:
     """Copy the vocabulary next to a TensorFlow checkpoint without one, because its softmax cannot be imported
     otherwise.
     """
-    if bundle.find(place) is None or any((place / name).is_file() for name in LISTS):
+    if bundle.find(path) is None or any((path / name).is_file() for name in LISTS):
         return
-    source, to = Path(values.vocab_file), place / LISTS[0]
+    source, to = Path(values.vocab_file), path / LISTS[0]
     listed = list(read.lines(source))
     if words not in (None, len(listed)):
-        wanted = f"{words:,}, as {place / OPTIONS} says: the list of its training"
+        wanted = f"{words:,}, as {path / OPTIONS} says: the list of its training"
         raise UsageError("--vocab_file", f"{source} lists {len(listed):,} words", wanted)
     call.notes.append(f"{source} is copied to {to}: the words of its softmax")
     call.before.append(lambda: files.write_text(to, "\n".join([*listed, ""])))
@@ -271,15 +271,15 @@ TESTING = (
 
 
 def testing(values: Values, call: Call) -> None:
-    place, pattern = _newest(values.save_dir), _pattern(values.test_prefix)
+    location, pattern = _newest(values.save_dir), _pattern(values.test_prefix)
     texts = [str(path) for path in read.files(pattern)]
-    if (place / OPTIONS).is_file():
-        _give_words(values, call, place, _options_of(place)["n_tokens_vocab"])
+    if (location / OPTIONS).is_file():
+        _give_words(values, call, location, _options_of(location)["n_tokens_vocab"])
     if not call.before:
         call.notes.append("--vocab_file: not needed here: the model has its own words")
-    call.words = [str(place), "--out", f"{place}/test", "--probe", "perplexity", *texts, "way=mean"]
+    call.words = [str(location), "--out", f"{location}/test", "--probe", "perplexity", *texts, "way=mean"]
     call.notes.append("each line is read from silence; theirs reads 256 streams of lines, whose states go on")
-    call.after.append(functools.partial(_tell_perplexity, place / "test", texts))
+    call.after.append(functools.partial(_tell_perplexity, location / "test", texts))
 
 
 def _tell_perplexity(folder: Path, texts: list[str]) -> None:

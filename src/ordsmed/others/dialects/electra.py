@@ -162,8 +162,8 @@ def pretraining(values: Values, call: Call) -> None:
         raise UsageError(out, "holds a checkpoint of TensorFlow's", "a run of ours, or a new folder", remedy)
     model = _network(values)
     embedding = values.embedding_size or (128 if values.model_size == "small" else model["hidden_size"])
-    place = Path("--hparams model_hparam_overrides")
-    call.put("model", dict(settings.changed(foreign.meant("electra", {**model, "embedding_size": embedding}, place))))
+    path = Path("--hparams model_hparam_overrides")
+    call.put("model", dict(settings.changed(foreign.meant("electra", {**model, "embedding_size": embedding}, path))))
     if not values.untied_generator:
         call.put("objective.share", "all")
     else:
@@ -447,16 +447,16 @@ def _renamed(task: str, scores: dict[str, Any]) -> dict[str, float]:
 
 
 def _answers(values: Values, task: str, folder: Path, source: Path, scores: dict[str, float]) -> None:
-    place = {
+    target = {
         key: Path((values.of[key] or f"{folder}/{{}}_{name}.json").format(task))
         for key, name in RESULTS_OF_QUESTIONS.items()
     }
-    for path in place.values():
+    for path in target.values():
         path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_json(place["qa_eval_file"], scores)
+    files.write_json(target["qa_eval_file"], scores)
     for key, name in (("qa_preds_file", "predictions.json"), ("qa_na_file", "null_odds.json")):
         if (source / name).exists():
-            shutil.copyfile(source / name, place[key])
+            shutil.copyfile(source / name, target[key])
 
 
 INSTEAD = {"flops_computation.py": "`ordsmed estimate RECIPE` counts floating-point operations"}

@@ -50,13 +50,13 @@ RECORDS = (
 
 
 def records(values: Values, call: Call) -> None:
-    how = [f"mask_prob={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
-    how += [f"short={values.short_seq_prob:g}", *["unit=word"] * values.do_whole_word_mask]
+    options = [f"mask_prob={values.masked_lm_prob:g}", f"most={values.max_predictions_per_seq}"]
+    options += [f"short={values.short_seq_prob:g}", *["unit=word"] * values.do_whole_word_mask]
     names = listed(values.output_file)
     call.writes = names[0]
     folder = perform.folder_for(names[0]) / "records"
     call.after.append(lambda: leave_records(folder, [Path(name) for name in names]))
-    call.words = ["<encode>", str(folder), "mlm_nsp", *how, *call.words, "--files", str(len(names)), "--anew"]
+    call.words = ["<encode>", str(folder), "mlm_nsp", *options, *call.words, "--files", str(len(names)), "--anew"]
 
 
 def leave_records(folder: Path, targets: list[Path]) -> None:
@@ -223,10 +223,10 @@ def _splits(name: str, values: Values) -> tuple[str, ...]:
         return "train.tsv", *(("dev_matched.tsv", "test_matched.tsv") if name == "mnli" else ("dev.tsv", "test.tsv"))
     if values.do_predict:
         raise UsageError("--do_predict", "found with XNLI", "--do_eval", "theirs has no test texts of it either")
-    place, known = Path(values.data_dir), glue.named(name).files
+    folder, known = Path(values.data_dir), glue.named(name).files
     usual = {"train": "multinli/multinli.train.{}.tsv", "dev": "xnli.dev.tsv"}
     ends = [
-        next((end for end in known[split] if (place / end.format(CHINESE)).is_file()), path)
+        next((end for end in known[split] if (folder / end.format(CHINESE)).is_file()), path)
         for split, path in usual.items()
     ]
     return *(end.format(CHINESE) for end in ends), ""
@@ -247,8 +247,8 @@ def leave_scores(folder: Path, path: Path) -> None:
 def leave_classes(folder: Path) -> None:
     """Write test_results.tsv: class probabilities, one row per example, with classes sorted by name."""
     head, *lines = (line.split("\t") for line in files.lines_of(folder / "predicted" / "predictions.tsv"))
-    order = sorted(range(3, len(head)), key=lambda place: head[place])
-    text = "".join("\t".join(line[place] for place in order) + "\n" for line in lines)
+    order = sorted(range(3, len(head)), key=lambda location: head[location])
+    text = "".join("\t".join(line[location] for location in order) + "\n" for line in lines)
     files.write_text(folder / "test_results.tsv", text)
 
 

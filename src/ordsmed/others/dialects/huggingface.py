@@ -526,18 +526,18 @@ def _of_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
     task = glue.named(name)
     if values.train_file or values.validation_file or values.test_file:
         raise UsageError("--task_name", "found with files", "one of the two")
-    place = Path(read.FETCHED) / task.fetched / task.folder
+    folder = Path(read.FETCHED) / task.fetched / task.folder
     call.put("task.name", name)
     if not task.labels:  # regression
         call.put("task.metrics", [*task.metrics, "squared_error"])  # the scripts' loss
     if task.unordered:
         call.put("task.unordered", False)  # train on each pair once, in the order of its file
-    call.put("task.train", str(place / task.files["train"][0]))
+    call.put("task.train", str(folder / task.files["train"][0]))
     parts = []
     for split, part, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
         for end in ("", "_mismatched") if name == "mnli" else ("",):
             if wanted:
-                path = str(place / task.files[split + end][0])
+                path = str(folder / task.files[split + end][0])
                 parts.append(EvaluatedFiles(part, (path,), is_labelled=split == "dev", end=end and "_mm"))
     return parts
 
@@ -547,10 +547,10 @@ def entailed(values: Values, call: Call) -> None:
     for flag, language in (("--language", values.language or ""), ("--train_language", values.train_language)):
         if language is not None and language not in task.languages:
             raise UsageError(flag, f"found {language}" if language else "missing", ", ".join(task.languages))
-    place, learned = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
-    call.put("task.train", str(place / task.files["train"][0].format(learned)))
+    path, learned = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
+    call.put("task.train", str(path / task.files["train"][0].format(learned)))
     parts = [
-        EvaluatedFiles(name, (str(place / task.files[split][0]),), is_labelled=True)
+        EvaluatedFiles(name, (str(path / task.files[split][0]),), is_labelled=True)
         for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
         if wanted
     ]

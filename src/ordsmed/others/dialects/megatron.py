@@ -263,16 +263,16 @@ def _with_heads(name: str, values: Values, call: Call) -> str:
     A checkpoint of the original has no number of attention heads, so return the folder into which it is imported with
     that number.
     """
-    place = Path(name)
-    if not values.says("--num-attention-heads") or kind_of_folder(place).run:
+    path = Path(name)
+    if not values.says("--num-attention-heads") or kind_of_folder(path).run:
         return name
-    step = (place / TRACKER).read_text(encoding="utf-8").strip() if (place / TRACKER).is_file() else ""
-    if not step and place.name != "model_optim_rng.pt" and not any(place.glob("mp_rank_*")):
+    step = (path / TRACKER).read_text(encoding="utf-8").strip() if (path / TRACKER).is_file() else ""
+    if not step and path.name != "model_optim_rng.pt" and not any(path.glob("mp_rank_*")):
         return name
-    parts = [part for part in (*place.parts, step) if part.strip("/.")]
+    parts = [part for part in (*path.parts, step) if part.strip("/.")]
     target = perform.FOLDER / "taken" / "-".join([*parts, f"{values.num_attention_heads}-heads"])
     call.notes.append(f"{name}: a checkpoint of Megatron-LM, taken over into {target}")
-    call.before.append(lambda: take(place, target, values.num_attention_heads))
+    call.before.append(lambda: take(path, target, values.num_attention_heads))
     return str(target)
 
 
@@ -290,12 +290,12 @@ def _weights(model: str, flag: str) -> str:
     return str(weights)
 
 
-def take(place: Path, target: Path, heads: int) -> None:
+def take(path: Path, target: Path, heads: int) -> None:
     from ordsmed.weights.importing import take_over
 
     with run.locked(target):
         if not kind_of_folder(target).model:
-            take_over(place, target, [f"model.heads={heads}"])
+            take_over(path, target, [f"model.heads={heads}"])
 
 
 def _data(values: Values, call: Call, sentences: bool) -> None:

@@ -214,14 +214,14 @@ def _model_of(path: str) -> tuple[str, list[str]]:
     """Return the run for a path of the original, and the step if it names a checkpoint: ckpt-10000, ckpt-p2-930."""
     from ordsmed.base.binary import bundle
 
-    place = Path(path)
-    if place.is_symlink():
-        place = Path(os.path.relpath(place.resolve())) if not place.is_absolute() else place.resolve()
-    digits = place.name.rpartition("-")[2]
-    if place.parent.name != "checkpoints" or not digits.isdigit() or bundle.find(place):
-        return str(place), []
-    folder = place.parent.parent
-    if place.name.startswith("ckpt-p2"):
+    target = Path(path)
+    if target.is_symlink():
+        target = Path(os.path.relpath(target.resolve())) if not target.is_absolute() else target.resolve()
+    digits = target.name.rpartition("-")[2]
+    if target.parent.name != "checkpoints" or not digits.isdigit() or bundle.find(target):
+        return str(target), []
+    folder = target.parent.parent
+    if target.name.startswith("ckpt-p2"):
         folder = folder.with_name(f"{folder.name}-phase2")
     return str(folder), ["--step", str(int(digits))]
 
@@ -374,11 +374,11 @@ def _leave_squad(values: Values, folder: Path | None) -> None:
     dllogger.write(Path(values.json_summary), logged, (folder / dllogger.METRICS).stat().st_mtime)
     if values.skip_checkpoint:
         return
-    place = Path(values.output_dir if values.ci else "checkpoints")
+    path = Path(values.output_dir if values.ci else "checkpoints")
     for step in snapshots.steps(folder / "checkpoints"):
         if step in ends:
             name = f"electra_base_qa_v2_{values.version_2_with_negative}_epoch_{ends.index(step) + 1}_ckpt"
-            _link(place / name, snapshots.path_of(folder / "checkpoints", step))
+            _link(path / name, snapshots.path_of(folder / "checkpoints", step))
 
 
 def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence[int]) -> Iterator[Logged]:
@@ -607,9 +607,9 @@ def _download(values: Values, call: Call, home: Path) -> None:
         call.then.append(fetching)
 
 
-def _by_version(place: Path) -> None:
-    for path in sorted(place.glob("*-v[12].*")):
-        _link(place / path.stem.rpartition("-")[2] / path.name, path)
+def _by_version(folder: Path) -> None:
+    for path in sorted(folder.glob("*-v[12].*")):
+        _link(folder / path.stem.rpartition("-")[2] / path.name, path)
 
 
 def _formatting(values: Values, call: Call, home: Path) -> None:

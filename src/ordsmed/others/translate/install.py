@@ -37,9 +37,9 @@ def install(code: str, folder: str) -> list[str]:
     Return lines that describe the written files. Raise an error, before anything is written, if one of the files exists
     with other content.
     """
-    place, known = Path(folder), programs(code)
+    target, known = Path(folder), programs(code)
     written = {
-        place / path: (SHELL if program.name.endswith(".sh") else PYTHON).format(
+        target / path: (SHELL if program.name.endswith(".sh") else PYTHON).format(
             python="/usr/bin/env python3",
             doc=program.doc[0].upper() + program.doc[1:],
             code=code,
@@ -51,7 +51,7 @@ def install(code: str, folder: str) -> list[str]:
     }
     scripts = menu.folders_of(MENU)[0] / "scripts" / code
     for path in sorted(path for path in scripts.rglob("*") if path.is_file()):
-        written[place / path.relative_to(scripts)] = path.read_text(encoding="utf-8")
+        written[target / path.relative_to(scripts)] = path.read_text(encoding="utf-8")
     for path, text in written.items():
         if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
             raise DataError(path, "stands there, and is another", "a folder without them", "name another folder")
@@ -59,5 +59,5 @@ def install(code: str, folder: str) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
         path.chmod(0o755)
-    names = sorted(str(path.relative_to(place)) for path in written)
+    names = sorted(str(path.relative_to(target)) for path in written)
     return [*(f"{folder}/{name}" for name in names), f"{many(len(names), 'file')}; run them within {folder}"]

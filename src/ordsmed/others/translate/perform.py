@@ -52,14 +52,14 @@ def recipe_at(program: Program, call: Call, name: str) -> Path:
 
 def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path, str]:
     """Return the recipes as TOML by path, with dependencies first. Each one can be run separately."""
-    place = folder(program, call)
+    location = folder(program, call)
     written = {}
     for name in (*MADE, call.verb):
         if name not in call.recipes:
             continue
         table = call.recipes[name]
         if name in (*MADE, *TRAININGS):
-            table = {"out": str(place / name), **table}  # default output folder
+            table = {"out": str(location / name), **table}  # default output folder
         if name == "encode":
             table = {"max_unknown": 1.0, **table}  # unknown words are reported, not refused, as in the original
         if name == call.verb:
@@ -92,12 +92,12 @@ def keep_beside(program: Program, call: Call) -> None:
     learned = "tokenizer" in names  # if trained, it and its texts belong to this training
     names = names[-1:] if learned else names
     texts = {path.stem: text for path, text in recipes(program, call, ()).items()}
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         if (mark := _other(name, texts[name], inputs=not learned)) is None:
             continue
-        key = value_key([mark, [call.recipes[later] for later in names[place:]]], 8)
+        key = value_key([mark, [call.recipes[later] for later in names[position:]]], 8)
         home = folder(program, call)
-        for later in names[place:]:
+        for later in names[position:]:
             call.kept[later] = home.with_name(f"{home.name}-{key}")
             call.put(f"{later}: out", str(call.kept[later] / later))
         return

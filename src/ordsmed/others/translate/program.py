@@ -200,8 +200,8 @@ class Call:
     def set(self, words: str) -> None:
         """Set fixed values: `corpus:sentences=lines optimizer.epsilon=1e-6`."""
         for word in words.split():
-            place, _, text = word.partition("=")
-            self.put(place.replace(":", ": "), settings.override({}, [f"value={text}"])["value"])
+            location, _, text = word.partition("=")
+            self.put(location.replace(":", ": "), settings.override({}, [f"value={text}"])["value"])
 
     def carry(self, goes: str, value: object) -> None:
         """Set the target of a flag: an argument of the command, a variable or a setting."""
@@ -217,19 +217,19 @@ class Call:
         """Note which of these flags were given although they have no effect."""
         self.notes += [f"{flag}: does nothing {reason}" for flag in flags if values.says(flag)]
 
-    def put(self, place: str, value: object) -> None:
-        recipe, _, path = place.rpartition(": ")
+    def put(self, location: str, value: object) -> None:
+        recipe, _, path = location.rpartition(": ")
         table = self.recipes.setdefault(recipe or self.verb, {})
         *tables, key = path.split(".")
         for name in tables:
             table = table.setdefault(name, {}) if name != "phase" else table.setdefault(name, [{}])[0]
         table[key] = value
 
-    def holds(self, place: str, value: object) -> bool:
+    def holds(self, location: str, value: object) -> bool:
         """Return whether a setting still has this value, or the command's arguments contain it."""
-        if value is None or place.startswith("--") or place.isupper():
-            return value is None or place in self.words or place in self.environment
-        recipe, _, path = place.rpartition(": ")
+        if value is None or location.startswith("--") or location.isupper():
+            return value is None or location in self.words or location in self.environment
+        recipe, _, path = location.rpartition(": ")
         setting: object = self.recipes.get(recipe or self.verb, {})
         for name in path.split("."):
             setting = setting[0] if isinstance(setting, list) else setting
@@ -313,27 +313,27 @@ class Program:
             and (flag.joint or not any(part.holds(flag.goes, flag.setting(plain[flag.key])) for part in calls))
         ]
 
-    def read(self, words: Sequence[str], place: Place, environment: Mapping[str, str]) -> Values:
+    def read(self, words: Sequence[str], location: Place, environment: Mapping[str, str]) -> Values:
         parser = _Parser(self.name, owners=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
         parser.allow_abbrev = True  # as in the original: --fp32-em
         free = False
         if self.fields and words and words[0].endswith(".json"):
             words = [*_in_a_file(words[0]), *words[1:]]
         for flag in self.flags:
-            how: dict[str, Any] = {"dest": flag.key}
+            options: dict[str, Any] = {"dest": flag.key}
             if flag.name.isupper() or flag.within:
                 continue
             if self.fields:
                 _add_field(parser, flag)
             elif flag.kind is bool and self.absl:
-                parser.add_argument(flag.name, nargs="?", const=True, type=_read_as(bool), **how)
-                parser.add_argument(f"--no{flag.key}", action="store_false", **how)
+                parser.add_argument(flag.name, nargs="?", const=True, type=_read_as(bool), **options)
+                parser.add_argument(f"--no{flag.key}", action="store_false", **options)
             elif flag.kind is bool and not flag.valued:
-                parser.add_argument(flag.name, *flag.also, action="store_true", **how)
+                parser.add_argument(flag.name, *flag.also, action="store_true", **options)
             elif flag.name.startswith("-"):
-                how |= {"nargs": "+"} if flag.several else {}
-                how |= {"nargs": "?", "const": flag.alone} if flag.alone else {}
-                parser.add_argument(flag.name, *flag.also, type=_read_as(flag.kind), **how)
+                options |= {"nargs": "+"} if flag.several else {}
+                options |= {"nargs": "?", "const": flag.alone} if flag.alone else {}
+                parser.add_argument(flag.name, *flag.also, type=_read_as(flag.kind), **options)
             else:
                 free = free or flag.several or not flag.required
                 many = "+" if flag.several else None if flag.required else "?"
@@ -349,7 +349,7 @@ class Program:
             parser.add_argument("--anew", action="store_true", default=environment.get(ANEW) == "1")
         args = vars(parser.read(words))
         devices, anew = args.pop("devices", 0), args.pop("anew", False)
-        place = Place(0, devices) if devices and place.world == 1 else place
+        location = Place(0, devices) if devices and location.world == 1 else location
         overrides = args.pop("overrides", rest)
         for word in overrides:
             if "=" not in word:
@@ -367,7 +367,7 @@ class Program:
         of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
         implying = {flag.key: flag.implies for flag in self.flags if flag.implies and of[flag.key] != flag.default}
         of |= {key_of(implied): True for implied in implying.values()}
-        values = Values(Recorded(of), frozenset(args), place, devices, tuple(overrides), anew, self.name)
+        values = Values(Recorded(of), frozenset(args), location, devices, tuple(overrides), anew, self.name)
         values.read_later(*implying)
         moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
         return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
@@ -379,25 +379,25 @@ class Program:
                 raise UsageError(where, f"found {args[flag.key]}", ", ".join(flag.one_of))
 
 
-def of_table(place: str, text: str, inner: Sequence[Flag]) -> Table:
+def of_table(location: str, text: str, inner: Sequence[Flag]) -> Table:
     """Return the values in a JSON table, or in the named file, by key. Keys of nested tables are joined by dots."""
     known = {flag.name: flag for flag in inner}
     try:
         table = files.read_table(Path(text)) if text.endswith(".json") else json.loads(text)
     except ValueError as error:
         wanted = """a table such as '{"KEY": 1}', or a file of one that ends in .json"""
-        raise UsageError(place, f"is no JSON ({error})", wanted) from None
+        raise UsageError(location, f"is no JSON ({error})", wanted) from None
     if not isinstance(table, dict):
-        raise UsageError(place, f"found {text}", """a table such as '{"KEY": 1}'""")
+        raise UsageError(location, f"found {text}", """a table such as '{"KEY": 1}'""")
     table = _flat(table, known)
     for name, value in table.items():
         if name not in known:
-            raise UsageError(place, f"has no key `{name}`", "", nearest(name, known))
+            raise UsageError(location, f"has no key `{name}`", "", nearest(name, known))
         if known[name].kind is int and isinstance(value, float) and value.is_integer():
             table[name] = value = int(value)  # 1e6
         kinds = (int, float) if known[name].kind is float else (known[name].kind,)
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) is not (kinds == (bool,))):
-            raise UsageError(f"{place} {name}", f"found {json.dumps(value)}", JSON[kinds[-1]])
+            raise UsageError(f"{location} {name}", f"found {json.dumps(value)}", JSON[kinds[-1]])
     return {known[name].key: value for name, value in table.items()}
 
 
@@ -422,8 +422,10 @@ def _add_field(parser: Parser, flag: Flag) -> None:
     """Add a flag as HfArgumentParser does: a switch alone, with True or False, or as --no_NAME if on by default."""
     spelled = [flag.name, *flag.also]
     spelled += ["--" + name[2:].replace("_", "-") for name in spelled if "_" in name]
-    how: dict[str, Any] = {"nargs": "?", "const": True} if flag.kind is bool else {"nargs": "+"} if flag.several else {}
-    parser.add_argument(*spelled, dest=flag.key, type=_read_as(flag.kind), **how)
+    options: dict[str, Any] = (
+        {"nargs": "?", "const": True} if flag.kind is bool else {"nargs": "+"} if flag.several else {}
+    )
+    parser.add_argument(*spelled, dest=flag.key, type=_read_as(flag.kind), **options)
     if flag.default is True:
         parser.add_argument(
             f"--no_{flag.key}", f"--no-{flag.key.replace('_', '-')}", dest=flag.key, action="store_false"

@@ -24,15 +24,15 @@ CHECKPOINT = re.compile(r"(model\.ckpt|checkpoint)(-\d+)?")
 
 def run_of(path: str, call: Call) -> tuple[str, int | None]:
     """Return the run of a checkpoint, and the step if it is not the last one. Other paths are returned unchanged."""
-    place = Path(path)
-    run = place.parent
-    named = CHECKPOINT.fullmatch(place.name)
-    if not named or not kind_of_folder(run).run or place.exists() or bundle.find(place):
+    folder = Path(path)
+    run = folder.parent
+    named = CHECKPOINT.fullmatch(folder.name)
+    if not named or not kind_of_folder(run).run or folder.exists() or bundle.find(folder):
         return path, None
     stored = snapshots.steps(run / "checkpoints")
     done = (run / "weights").is_dir()  # the training is complete
     last = int(read_status(run).get("step") or 0) if done else max(stored, default=0)
-    digits = place.name.rpartition("-")[2]
+    digits = folder.name.rpartition("-")[2]
     wanted = int(digits) if digits.isdigit() else last
     nearest = min({*stored, last}, key=lambda step: abs(step - wanted))
     if nearest not in (wanted, last):

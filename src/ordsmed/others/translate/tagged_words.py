@@ -18,10 +18,12 @@ ENDINGS = (".json", ".jsonl")  # file name extensions of the JSON format
 
 def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
     lines = []
-    for place, example in _examples(source):
-        tokens, labels = (_listed(example, name, place) for name in (words, tags))
+    for location, example in _examples(source):
+        tokens, labels = (_listed(example, name, location) for name in (words, tags))
         if len(tokens) != len(labels):
-            raise DataError(place, f"{len(tokens)} in `{words}` and {len(labels)} in `{tags}`", "a tag for each word")
+            raise DataError(
+                location, f"{len(tokens)} in `{words}` and {len(labels)} in `{tags}`", "a tag for each word"
+            )
         lines += [f"{word}\t{label}" for word, label in zip(tokens, labels, strict=True)] + [""] * bool(tokens)
     text = "\n".join([*lines, ""])
     if not target.is_file() or target.read_text(encoding="utf-8") != text:
@@ -53,11 +55,11 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
                 raise DataError(f"{path}:{number}", f"is no JSON ({error})", "an object a line") from None
 
 
-def _listed(example: Table, name: str, place: str) -> list[str]:
+def _listed(example: Table, name: str, location: str) -> list[str]:
     values = example.get(name) if isinstance(example, dict) else None
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
-        raise DataError(place, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')
+        raise DataError(location, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')
     written = [str(value) for value in values]
     if odd := [text for text in written if not text.strip() or any(character in text for character in "\t\r\n")]:
-        raise DataError(place, f"`{name}` holds {odd[0]!r}", "words and tags of signs, without tabs and line breaks")
+        raise DataError(location, f"`{name}` holds {odd[0]!r}", "words and tags of signs, without tabs and line breaks")
     return written

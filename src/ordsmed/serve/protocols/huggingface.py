@@ -53,10 +53,10 @@ class FilledMask(Struct):
 async def fill_mask(call: ServedCall) -> list[Any]:
     request: FillMaskRequest = call.request
     served = call.model("fill")
-    how = request.parameters or FillParameters()
+    settings = request.parameters or FillParameters()
     texts = texts_of(request.inputs, "inputs")
-    options: dict[str, object] = {"targets": tuple(how.targets)} if how.targets else {}
-    filled = await call.compute(served, "fill", [(text,) for text in texts], best=how.top_k or 5, **options)
+    options: dict[str, object] = {"targets": tuple(settings.targets)} if settings.targets else {}
+    filled = await call.compute(served, "fill", [(text,) for text in texts], best=settings.top_k or 5, **options)
     tokenizer = served.model.trained.tokenizer
 
     def masks(of: Filled) -> list[Any]:
@@ -105,12 +105,12 @@ class TaggedEntity(Struct, omit_defaults=True):
 
 async def token_classification(call: ServedCall) -> list[Any]:
     request: TokenClassificationRequest = call.request
-    served, how = call.model("tag"), request.parameters or TokenParameters()
+    served, options = call.model("tag"), request.parameters or TokenParameters()
     texts = texts_of(request.inputs, "inputs")
     tagged = await call.compute(served, "tag", [(text,) for text in texts])
-    ignored = ["O"] if how.ignore_labels is None else how.ignore_labels
+    ignored = ["O"] if options.ignore_labels is None else options.ignore_labels
     answers = [
-        _entities(text, result, how.aggregation_strategy != "none", ignored)
+        _entities(text, result, options.aggregation_strategy != "none", ignored)
         for text, result in zip(texts, tagged, strict=True)
     ]
     return answers[0] if isinstance(request.inputs, str) else answers
@@ -166,12 +166,12 @@ class FoundAnswer(Struct):
 async def question_answering(call: ServedCall) -> object:
     """Answer a question. With `handle_impossible_answer`, an empty text from 0 to 0 may be the answer."""
     request: QuestionAnsweringRequest = call.request
-    served, how = call.model("answer"), request.parameters or QuestionParameters()
-    best = how.top_k or 1
+    served, options = call.model("answer"), request.parameters or QuestionParameters()
+    best = options.top_k or 1
     pair = (request.inputs.question, request.inputs.context)
     [answered] = await call.compute(served, "answer", [pair], best=best + 1)
-    spans = [span for span in answered.n_best if span.text or how.handle_impossible_answer]
-    if how.handle_impossible_answer and not answered.text:  # the model's decision comes first
+    spans = [span for span in answered.n_best if span.text or options.handle_impossible_answer]
+    if options.handle_impossible_answer and not answered.text:  # the model's decision comes first
         spans.sort(key=lambda span: bool(span.text))
     answers = [FoundAnswer(span.text, span.probability, max(span.start, 0), max(span.end, 0)) for span in spans[:best]]
     if best > 1:
@@ -204,16 +204,16 @@ class FoundClass(Struct):
 async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
     """Return all classes of each text, the likeliest first, or the number of a regression model."""
     request: TextClassificationRequest = call.request
-    served, how = call.model("classify"), request.parameters or ClassParameters()
+    served, options = call.model("classify"), request.parameters or ClassParameters()
     if isinstance(request.inputs, TextPair):
         pair = request.inputs
         items: list[tuple[str, ...]] = [(pair.text, pair.text_pair)] if pair.text_pair else [(pair.text,)]
     else:
         items = [(text,) for text in texts_of(request.inputs, "inputs")]
     call.check_size(items)
-    items = fit_pairs(call, served, items, Truncation(truncate=how.truncation), "parameters.truncation=true cuts")
+    items = fit_pairs(call, served, items, Truncation(truncate=options.truncation), "parameters.truncation=true cuts")
     classified = await call.compute(served, "classify", items)
-    return [classes_of(result)[: how.top_k] for result in classified]
+    return [classes_of(result)[: options.top_k] for result in classified]
 
 
 def classes_of(classified: Classified) -> list[FoundClass]:
@@ -239,10 +239,10 @@ class FeatureExtractionRequest(FeatureParameters, forbid_unknown_fields=True, kw
 
 async def feature_extraction(call: ServedCall) -> list[list[float]]:
     request: FeatureExtractionRequest = call.request
-    how = request.parameters or request
+    options = request.parameters or request
     served, texts = call.model("embed"), texts_of(request.inputs, "inputs")
-    unit = bool(how.normalize)
-    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=how.dimensions, cutting=how)
+    unit = bool(options.normalize)
+    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=options.dimensions, cutting=options)
     rows: list[list[float]] = vectors.tolist()
     return rows
 
@@ -327,11 +327,11 @@ class StreamedText(Struct):
 async def text_generation(call: ServedCall) -> object:
     """Generate text greedily, unless the request asks to sample. With `stream`, send an event for each token."""
     request: TextGenerationRequest = call.request
-    served, how = call.model("generate"), request.parameters or GenerationParameters()
-    options, prompt = _sampling(how), _prompt(call, served, request.inputs, how.truncate)
-    start = prompt if how.return_full_text else ""
-    logs = 0 if served.writer is not None and (request.stream or how.details) else None
-    texts = call.write(served, [prompt], options, logs, echoed=bool(how.decoder_input_details))
+    served, settings = call.model("generate"), request.parameters or GenerationParameters()
+    options, prompt = _sampling(settings), _prompt(call, served, request.inputs, settings.truncate)
+    start = prompt if settings.return_full_text else ""
+    logs = 0 if served.writer is not None and (request.stream or settings.details) else None
+    texts = call.write(served, [prompt], options, logs, echoed=bool(settings.decoder_input_details))
     if request.stream:
         if options.samples > 1:
             raise Refusal("invalid", "found with stream", "one text", place="num_return_sequences")
@@ -340,7 +340,7 @@ async def text_generation(call: ServedCall) -> object:
     answers = []
     for pieces in written.values():
         text, details = start + "".join(piece.text for piece in pieces), None
-        if how.details:
+        if settings.details:
             details = _details(pieces[-1], options)
             details.prefill = [_token(served, log) for log in pieces[0].prompt_logs]
             details.tokens = [_token(served, piece.log) for piece in pieces if piece.log]
@@ -381,23 +381,23 @@ def _details(last: WrittenPiece, options: SamplingOptions) -> GenerationDetails:
     return GenerationDetails(REASONS[last.ended or "tokens"], last.tokens, options.seed)
 
 
-def _sampling(how: GenerationParameters) -> SamplingOptions:
+def _sampling(options: GenerationParameters) -> SamplingOptions:
     """Return the options of a request. As in text-generation-inference, some parameters turn sampling on."""
     for name in NOT_DONE:
-        if getattr(how, name) and (name, how.best_of) != ("best_of", 1):
+        if getattr(options, name) and (name, options.best_of) != ("best_of", 1):
             raise Refusal("invalid", "is not done here", "a request without it", place=name)
-    limits = (how.temperature, how.top_p, how.typical_p)
-    drawn = how.do_sample or how.top_k or any(limit not in (None, 1) for limit in limits)
+    limits = (options.temperature, options.top_p, options.typical_p)
+    drawn = options.do_sample or options.top_k or any(limit not in (None, 1) for limit in limits)
     return sampling(
-        tokens=how.max_new_tokens or 100,
-        temperature=(how.temperature or 1.0) if drawn else 0.0,
-        best=how.top_k or 0,
-        share=how.top_p or 1.0,
-        typical=how.typical_p or 1.0,
-        penalty=how.repetition_penalty or 1.0,
-        samples=how.num_return_sequences or 1,
-        stop=tuple(how.stop or ()),
-        seed=how.seed,
+        tokens=options.max_new_tokens or 100,
+        temperature=(options.temperature or 1.0) if drawn else 0.0,
+        best=options.top_k or 0,
+        share=options.top_p or 1.0,
+        typical=options.typical_p or 1.0,
+        penalty=options.repetition_penalty or 1.0,
+        samples=options.num_return_sequences or 1,
+        stop=tuple(options.stop or ()),
+        seed=options.seed,
     )
 
 

@@ -128,8 +128,8 @@ async def search(call: ServedCall) -> list[list[FoundPassage]]:
     request: SearchRequest = call.request
     index, questions = index_of(call, request.index), texts_of(request.questions, "questions")
     options = (request.k, request.kind, request.weight, request.rerank, request.top, request.where)
-    how = indexes.SearchOptions(*options)
-    return await indexes.search(call, index, questions, how)
+    settings = indexes.SearchOptions(*options)
+    return await indexes.search(call, index, questions, settings)
 
 
 class MinimalPair(Struct, forbid_unknown_fields=True):
@@ -233,18 +233,18 @@ async def generate(call: ServedCall) -> object:
     request: GenerateRequest = call.request
     served, texts = call.model("generate"), texts_of(request.texts, "texts")
     names = [option.name for option in dataclasses.fields(SamplingOptions)]
-    how = SamplingOptions(**{name: getattr(request, name) for name in names} | {"stop": tuple(request.stop)})
-    pending = call.write(served, texts, how)
+    options = SamplingOptions(**{name: getattr(request, name) for name in names} | {"stop": tuple(request.stop)})
+    pending = call.write(served, texts, options)
     if request.stream:
-        if len(texts) * how.samples > 1:
+        if len(texts) * options.samples > 1:
             raise Refusal("invalid", "found several texts", "one", place="stream")
         return events(served, pending.pieces(), failure)
     written = await call.answer(served, pending.texts())
     return [
         Generated(
-            texts[number // how.samples],
+            texts[number // options.samples],
             "".join(piece.text for piece in pieces),
-            number % how.samples,
+            number % options.samples,
             pieces[-1].tokens,
             pieces[-1].ended or "tokens",
         )

@@ -37,14 +37,14 @@ class Follower:
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
             about = (known, most, stat.st_ino)
-            before, follower, place = self.known.get(path, (about, LearningCurve(known, most), 0))
-            if before != about or stat.st_size < place:
-                follower, place = LearningCurve(known, most), 0
-            file.seek(place)
+            before, follower, location = self.known.get(path, (about, LearningCurve(known, most), 0))
+            if before != about or stat.st_size < location:
+                follower, location = LearningCurve(known, most), 0
+            file.seek(location)
             while block := file.read(learning_curve.BLOCK):
                 follower.feed(block)
-                place += len(block)
-        self.known[path] = (about, follower, place)
+                location += len(block)
+        self.known[path] = (about, follower, location)
         return {**follower.facts(), "cut": ""}
 
 

@@ -96,6 +96,6 @@ def three(steps: list[int]) -> list[int]:
 
 def _prediction(trained: Trained, text: str) -> str:
     if trained.continues:
-        how = SamplingOptions(tokens=12, temperature=0.7, seed=1)
-        return next(iter(generate.generate_all(writing(trained), [text], how))).continuation
+        options = SamplingOptions(tokens=12, temperature=0.7, seed=1)
+        return next(iter(generate.generate_all(writing(trained), [text], options))).continuation
     return " · ".join(f"{guess.text} {guess.probability:.1%}" for guess in fill.fill(trained, text, 3).masks[0])

@@ -80,12 +80,12 @@ def send(names: Sequence[str], kind: str, *, project: str = "ordsmed", offline: 
     runs = [run for run in folders.read(folders.find(names)) if run["course"] and run["course"]["steps"]]
     if not runs:
         raise RecipeError(" ".join(names), "no run there has written a step", "a run with steps")
-    place = Path(offline) if offline else None
-    if place:
-        with files.survive_disk(place):
-            place.mkdir(parents=True, exist_ok=True)
-    lines = [_send(run, kind, project, place) for run in runs]
-    return [*lines, menu.opened(MENU, kind).LATER.format(place)] if place else lines
+    path = Path(offline) if offline else None
+    if path:
+        with files.survive_disk(path):
+            path.mkdir(parents=True, exist_ok=True)
+    lines = [_send(run, kind, project, path) for run in runs]
+    return [*lines, menu.opened(MENU, kind).LATER.format(path)] if path else lines
 
 
 def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None) -> str:

@@ -112,8 +112,8 @@ def speed_files(path: Path) -> list[Path]:
     """Return the files that may hold speeds: the file itself, those in a folder, or in its `bench` folder."""
     if path.is_file():
         return [path]
-    places = [place for place in (path, path / measurements.PLACE.parent.name) if not values.exists(place / STATUS)]
-    files_of = [file for place in places for file in (*values.matching(place, "*.json"), place / KEPT)]
+    places = [folder for folder in (path, path / measurements.PLACE.parent.name) if not values.exists(folder / STATUS)]
+    files_of = [file for folder in places for file in (*values.matching(folder, "*.json"), folder / KEPT)]
     return [file for file in files_of if values.exists(file) and file.is_file()]
 
 

@@ -81,7 +81,7 @@ def families() -> list[str]:
 
 
 def features() -> list[Feature]:
-    named = {name: Layout(**how) for name, how in LAYOUTS.items()}
+    named = {name: Layout(**options) for name, options in LAYOUTS.items()}
     for precision in get_args(get_type_hints(Layout)["precision"]):
         named |= {f"precision {precision}": Layout(precision=precision)} if precision != "auto" else {}
     layouts = [_row("layouts", name, functools.partial(_layout, layout)) for name, layout in named.items()]

@@ -29,21 +29,21 @@ VOCABULARIES = (".json", ".txt", ".bpe", ".model", ".vocab")  # suffixes of toke
 
 def place_of(name: str) -> Path | None:
     """Return the path of another project's model that a name means, or None."""
-    place = hub.folder(name)
-    if kind_of_folder(place).made or not import_folder.exists(place):
+    location = hub.folder(name)
+    if kind_of_folder(location).made or not import_folder.exists(location):
         return None
-    listed = place.is_file() and (str(place) != name or place.suffix in VOCABULARIES)
-    return place if listed or bundle.find(place) or import_folder.known(place) else None
+    listed = location.is_file() and (str(location) != name or location.suffix in VOCABULARIES)
+    return location if listed or bundle.find(location) or import_folder.known(location) else None
 
 
-def lines(name: str, place: Path, overrides: Sequence[str] = ()) -> list[str]:
+def lines(name: str, path: Path, overrides: Sequence[str] = ()) -> list[str]:
     """Describe a model; raise the errors of an import. `overrides`: settings that its files do not contain."""
-    form = import_folder.known(place)
-    location = [] if str(place) == name else [f"  found at {place}"]
-    if form is None and place.is_file():
-        return [f"{name}: a vocabulary", *location, f"  {_pieces(Tokenizer.load(place))}"]
-    form = form or import_folder.recognised(place)
-    return [f"{name}: {kind_of(form)}", *location, *(f"  {line}" for line in _details(form, place, overrides))]
+    form = import_folder.known(path)
+    location = [] if str(path) == name else [f"  found at {path}"]
+    if form is None and path.is_file():
+        return [f"{name}: a vocabulary", *location, f"  {_pieces(Tokenizer.load(path))}"]
+    form = form or import_folder.recognised(path)
+    return [f"{name}: {kind_of(form)}", *location, *(f"  {line}" for line in _details(form, path, overrides))]
 
 
 def refuse_absent(name: str) -> None:
@@ -59,20 +59,20 @@ def refuse_absent(name: str) -> None:
         raise RecipeError(name, "is neither a recipe nor a folder", "", remedy)
 
 
-def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
+def _details(form: Format, path: Path, overrides: Sequence[str]) -> list[str]:
     if kind_of(form) == foreign.FORMAT:
         if overrides:
-            raise RecipeError(place, f"is a Hugging Face folder, but {overrides[0]} is given", "no override")
-        return _hugging_face(form, place)
-    imported = form.read(place, overrides)
+            raise RecipeError(path, f"is a Hugging Face folder, but {overrides[0]} is given", "no override")
+        return _hugging_face(form, path)
+    imported = form.read(path, overrides)
     tensors = imported.tensors
     shapes = (
         tensors.shapes
         if isinstance(tensors, LazyTensors)
         else {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     )
-    omitted = [note.removeprefix(f"{place}: ") for note in imported.notes]
-    prefix = bundle.find(place)
+    omitted = [note.removeprefix(f"{path}: ") for note in imported.notes]
+    prefix = bundle.find(path)
     slots = sum(bool(google.SLOTS.search(name)) for name in bundle.names(prefix)) if prefix else 0
     if slots:
         omitted.append(f"{many(slots, 'tensor')} of its optimizer are left out")
@@ -81,12 +81,12 @@ def _details(form: Format, place: Path, overrides: Sequence[str]) -> list[str]:
     return [*_network(networks.model, learned), *_sizes(shapes.values(), imported.tokenizer), *omitted]
 
 
-def _hugging_face(form: Any, place: Path) -> list[str]:
-    model, tokenizer = foreign.settings(place), Tokenizer.load(place)
-    learned = form.learned(place, model)
+def _hugging_face(form: Any, path: Path) -> list[str]:
+    model, tokenizer = foreign.settings(path), Tokenizer.load(path)
+    learned = form.learned(path, model)
     with unfilled():
         network = learned.build(model, tokenizer).networks()[""]
-    shapes = weights.foreign_shapes(place)
+    shapes = weights.foreign_shapes(path)
     unused = weights.left_out(shapes, network.tensors(), network.settings.names())
     notes = [f"unused weights of heads that this model does not have: {', '.join(unused)}"] if unused else []
     return [*_network(model, learned), *_sizes(shapes.values(), tokenizer), *notes]

@@ -67,8 +67,8 @@ def show(
     `own_settings` adds a run's settings; `defaults` also those that have their default.
     """
     if Path(name).exists() or not any(name in run.recipe_names(verb) for verb in ("", *RECIPES)):
-        if place := others.place_of(name):
-            return others.lines(name, place, overrides)
+        if location := others.place_of(name):
+            return others.lines(name, location, overrides)
         others.refuse_absent(name)
         name = name if Path(name).exists() else str(hub.folder(name))
     if kind_of_folder(name) is FolderKind.IMPORT:
@@ -161,8 +161,8 @@ def _documents(name: str, folder: Path, step: int) -> list[str]:
     rows, stores, data = texts.rows(index, phases_before), texts.stores(index), list(texts.read_in(index).items())
     first, batch = recipe.phase[index].rows_of(inner)
     spans = rows.spans(np.arange(first, first + batch))
-    place = f"{name}: step {step} (phase {index + 1}, its step {inner + 1})"
-    lines = [f"{place}: {many(batch, 'row')}, {many(len(spans), 'piece')} of documents"]
+    location = f"{name}: step {step} (phase {index + 1}, its step {inner + 1})"
+    lines = [f"{location}: {many(batch, 'row')}, {many(len(spans), 'piece')} of documents"]
     for span in spans:
         store, (source, encoded) = stores[span.source], data[span.source]
         ids = np.asarray(store.tokens[span.start : min(span.stop, span.start + 24)])
@@ -187,8 +187,8 @@ def read(name: str, overrides: Sequence[str] = (), verb: str = "", *, site: str 
             raise RecipeError(name, "was not written by ordsmed", "a folder written by " + ", ".join(RECIPES))
         table = run.as_recorded(RECIPES[verb], settings.read(path))
     else:
-        place, verb = _find(name, verb)
-        table = _table(place, verb)
+        location, verb = _find(name, verb)
+        table = _table(location, verb)
         verb = verb or _verb(settings.override(table, overrides), name)
     if issubclass(RECIPES[verb], Training):
         return request.read(RECIPES[verb], name, overrides, site=site), verb

@@ -33,10 +33,10 @@ def lines(folder: Path) -> list[str]:
     request = {key: value for key, value in status.get("request", {}).items() if value}
     rows = [(name, _progress(folder / name), TITLES.get(name, "")) for name in STAGES if _is_stage(folder, name)]
     rows += [(name, "done", title) for name, title in OTHERS.items() if (folder / name).exists()]
-    how = "done" if done else "another process is working on it" if is_held(folder) else "not finished"
+    options = "done" if done else "another process is working on it" if is_held(folder) else "not finished"
     took = f"; took {duration(status['seconds'])} so far" if "seconds" in status else ""
     shown = [
-        f"state: {how}{took.removesuffix(' so far') if done else took}",
+        f"state: {options}{took.removesuffix(' so far') if done else took}",
         *(f"  {key}: {in_words(value)}" for key, value in request.items()),
         *table([(f"{name} ({title})" if title else name, progress) for name, progress, title in rows]),
     ]

@@ -69,9 +69,9 @@ def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[s
     """Count a corpus, write stats.json and stats.svg into its folder, and return lines of at most `wide` columns (0:
     any).
     """
-    place, counting = corpus_folder(folder), read_tokenizer(tokenizer) if tokenizer else None
+    location, counting = corpus_folder(folder), read_tokenizer(tokenizer) if tokenizer else None
     languages = Languages()
-    splits = {name: _counted(name, paths, languages, counting) for name in SPLITS if (paths := parts(place, name))}
+    splits = {name: _counted(name, paths, languages, counting) for name in SPLITS if (paths := parts(location, name))}
     facts_of = {name: _facts(split, counting) for name, split in splits.items()}
     shares, note = _language_shares(languages)
     panels = {
@@ -84,20 +84,20 @@ def stats(folder: str, *, tokenizer: str | None = None, wide: int = 0) -> list[s
         *_published_sizes(sum(split.words for split in splits.values())),
         *_bars(panels, wide),
         *_section("languages (all splits)", [f"{name}: {share:.1%}" for name, share in [*shares.items()][:TOP]] + note),
-        *_history(Run(place).status),
+        *_history(Run(location).status),
         "",
-        _write_stats(place, facts, histogram.svg(panels)),
+        _write_stats(location, facts, histogram.svg(panels)),
     ]
 
 
-def _write_stats(place: Path, facts: Mapping[str, Any], picture: str) -> str:
+def _write_stats(path: Path, facts: Mapping[str, Any], picture: str) -> str:
     """Write the numbers and the chart next to the corpus if possible, and return a line about it."""
     try:
-        files.write_json(place / "stats.json", facts)
-        files.write_text(place / "stats.svg", picture)
+        files.write_json(path / "stats.json", facts)
+        files.write_text(path / "stats.svg", picture)
     except RunError as error:
         return f"stats.json and stats.svg were not written: {error.place}: {error.found}"
-    return f"{place}/stats.svg, {place}/stats.json"
+    return f"{path}/stats.svg, {path}/stats.json"
 
 
 def _counted(name: str, sources: list[Path], languages: Languages, tokenizer: Tokenizer | None) -> SplitCounts:

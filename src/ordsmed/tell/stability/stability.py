@@ -52,9 +52,9 @@ def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None
     Raise an error at the end if a run failed.
     """
     how = how or StudyOptions()
-    with run.at_home(name) as place:
-        study = plan.requested(place, overrides, how.seeds, workers=how.workers, devices=how.devices)
-        result = _perform(study, how, place)
+    with run.at_home(name) as location:
+        study = plan.requested(location, overrides, how.seeds, workers=how.workers, devices=how.devices)
+        result = _perform(study, how, location)
     _raise_for_failed_seeds(result, results.ended(result))
     return result
 
@@ -65,9 +65,9 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
     words, out = plan.without_out(overrides)
     names, studies = (first, second), list[Study]()
     for name in names:
-        with run.at_home(name) as place:
+        with run.at_home(name) as location:
             home = Path(out) if out else None
-            studies.append(plan.requested(place, words, how.seeds, home, workers=how.workers, devices=how.devices))
+            studies.append(plan.requested(location, words, how.seeds, home, workers=how.workers, devices=how.devices))
     first_study, other = studies
     if first_study.recipe.verb != other.recipe.verb:
         problem = f"{first} is of {first_study.recipe.verb}, {second} of {other.recipe.verb}"
@@ -99,29 +99,29 @@ def _raise_for_failed_seeds(result: Mapping[str, Any], outcome: str) -> None:
         raise RunError(result["folder"], problem, "", remedy)
 
 
-def _perform(study: Study, how: StudyOptions, name: str) -> dict[str, Any]:
-    study = replace(study, runs=tuple(replace(member, yes=how.yes) for member in study.runs))
-    _check_runs(study, how, name)
-    with study.work(anew=how.anew) as group:
+def _perform(study: Study, options: StudyOptions, name: str) -> dict[str, Any]:
+    study = replace(study, runs=tuple(replace(member, yes=options.yes) for member in study.runs))
+    _check_runs(study, options, name)
+    with study.work(anew=options.anew) as group:
         if group is None:
-            return results.results(study, {}, how.metric)
+            return results.results(study, {}, options.metric)
         result = _make(group)
         complete = all(row["state"] == "done" for row in result["runs"])
         state, reason = ("done", None) if complete else ("failed", "some seeds failed")
         Run(study.folder).set(state=state, why=reason)
-        if how.metric:  # applied at the end, so that a wrong name does not fail the runs
+        if options.metric:  # applied at the end, so that a wrong name does not fail the runs
             failed = {f"seed-{row['seed']}": row["why"] for row in result["runs"] if row["state"] != "done"}
-            result = _write_results(group, results.results(group, failed, how.metric), drawn=True)
+            result = _write_results(group, results.results(group, failed, options.metric), drawn=True)
     return result
 
 
-def _check_runs(study: Study, how: StudyOptions, name: str) -> None:
+def _check_runs(study: Study, options: StudyOptions, name: str) -> None:
     """Raise the errors of a run before any is started; runs differ only in their seeds."""
-    member = next((member for member in study.runs if how.anew or not member.done), None)
+    member = next((member for member in study.runs if options.anew or not member.done), None)
     if member and kind_of_folder(member.folder) is FolderKind.ABSENT:
         with run.nothing_made():
             session.check_effort(
-                study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices, yes=how.yes)
+                study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices, yes=options.yes)
             )
 
 
@@ -162,13 +162,13 @@ def _write_results(study: Study, result: dict[str, Any], *, drawn: bool = False)
     return result
 
 
-def _write_page(place: Path, title: str, results_of: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
+def _write_page(path: Path, title: str, results_of: Sequence[Mapping[str, Any]], more: Sequence[str] = ()) -> None:
     """Write the page of the requested seeds that have started."""
     started = [
         row["folder"] for result in results_of for row in result["runs"] if (Path(row["folder"]) / STATUS).exists()
     ]
     if started or more:
-        report.write([*more, *started], out=str(place), title=title)
+        report.write([*more, *started], out=str(path), title=title)
 
 
 def _band_group(study: Study, result: Mapping[str, Any]) -> BandGroup:

@@ -203,14 +203,16 @@ def refuse_pairs(source: TaggedFile) -> None:
     raise DataError(source.path, problem, f"one of {', '.join(kept)}", f"name it, as in `task.column={kept[0]}`")
 
 
-def cells(line: str, place: str) -> tuple[list[str], re.Match[str]]:
+def cells(line: str, location: str) -> tuple[list[str], re.Match[str]]:
     """Return the ten columns of a CoNLL-U line, and the match of its number: first word, last word of a range."""
     fields = line.split("\t")
     if len(fields) != 10:
         problem = many(len(fields), "column")
-        raise DataError(place, problem, "ten of CoNLL-U, with tabs between them", "fix or remove the line")
+        raise DataError(location, problem, "ten of CoNLL-U, with tabs between them", "fix or remove the line")
     if not (number := _NUMBER.match(fields[0])):
-        raise DataError(place, f"a word numbered {fields[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1")
+        raise DataError(
+            location, f"a word numbered {fields[0][:20]!r}", "a number such as 1, a range such as 1-2, or 1.1"
+        )
     return fields, number
 
 
@@ -276,13 +278,13 @@ def _columns(
     path: Path, text: str, column: Column, words: Column, tagged: bool, begin: tuple[int, int, str]
 ) -> tuple[TaggedFile, Iterator[_TokenLine | None]]:
     number, _, line = begin
-    place, pattern = f"{path}:{number}", _parted(line)
+    location, pattern = f"{path}:{number}", _parted(line)
     width = len(pattern.findall(line)) if line else 0
     if not width:
         return TaggedFile(path, text), iter(())
     word, tag = words.among(width), None if column.named else column.among(width)
     if word is None:
-        raise DataError(place, many(width, "column"), f"column {words.named_as}, that of the words")
+        raise DataError(location, many(width, "column"), f"column {words.named_as}, that of the words")
     if not tagged and (column.named or tag == word or column.index == width):
         if width > 1:
             say(f"{path}: {many(width, 'column')}, none of them {column.named_as}: the correct tags are unknown")
@@ -290,10 +292,10 @@ def _columns(
         return TaggedFile(path, text, gap=gap), _column_rows(path, text, pattern, number, width, word, None)
     if column.named:
         remedy = "or name a column by its number"
-        raise DataError(place, many(width, "column"), f"CoNLL-U for {column.named_as}", remedy)
+        raise DataError(location, many(width, "column"), f"CoNLL-U for {column.named_as}", remedy)
     if tag is None or tag == word:
         problem = f"{many(width, 'column')}, the words in column {words.named_as}"
-        raise DataError(place, problem, f"column {column.named_as}, that of the tags, next to it")
+        raise DataError(location, problem, f"column {column.named_as}, that of the tags, next to it")
     return TaggedFile(path, text), _column_rows(path, text, pattern, number, width, word, tag)
 
 
@@ -360,24 +362,28 @@ def _gather(source: TaggedFile, rows: Iterator[_TokenLine | None], sentences: Ta
         say(f"{source.path}: {empty:,} of {total:,} words are empty")
 
 
-def of_columns(place: str, columns: Mapping[str, Sequence[Any]], column: str) -> str:
+def of_columns(location: str, columns: Mapping[str, Sequence[Any]], column: str) -> str:
     """Return a data set with a column of words and one of tags as the text of a file with two columns.
 
     Args:
-        place: what error messages name.
+        location: what error messages name.
         columns: a list of words, or of tags, for each sentence.
         column: the name of the tags; if there is none, the usual names are tried.
     """
     names = [next((name for name in usual if name in columns), "") for usual in (WORD_NAMES, (column, *TAG_NAMES))]
     if not all(names):
         wanted = f"one of {', '.join(WORD_NAMES)}, and one of {', '.join(TAG_NAMES)}"
-        raise RecipeError(place, f"found the columns {', '.join(columns)}", wanted)
+        raise RecipeError(location, f"found the columns {', '.join(columns)}", wanted)
     sentences = []
     for number, row in enumerate(zip(*(columns[name] for name in names), strict=True), 1):
         if not all(isinstance(cells, list | tuple) for cells in row) or len(row[0]) != len(row[1]):
-            raise RecipeError(f"{place}: row {number}", f"found {str(row)[:60]}", "a list of words, and as many tags")
+            raise RecipeError(
+                f"{location}: row {number}", f"found {str(row)[:60]}", "a list of words, and as many tags"
+            )
         rows = [(str(word), "_" if tag in (None, "") else str(tag)) for word, tag in zip(*row, strict=True)]
         if wrong := next((cell for pair in rows for cell in pair if not cell or re.search(r"[\t\r\n]", cell)), None):
-            raise RecipeError(f"{place}: row {number}", f"found {wrong!r}", "words and tags without tabs and line ends")
+            raise RecipeError(
+                f"{location}: row {number}", f"found {wrong!r}", "words and tags without tabs and line ends"
+            )
         sentences.append("".join(f"{word}\t{tag}\n" for word, tag in rows))
     return "\n".join(sentences)

@@ -183,9 +183,9 @@ def named(name: str) -> GlueTask:
 def find(folder: Path, task: GlueTask, language: str = "") -> dict[str, Path]:
     """Return the files of a task by split, from a folder of all tasks or its own. The default language is English."""
     inner = [path for path in sorted(folder.glob("*/")) if _plain_name(path.name) == _plain_name(task.folder)]
-    for place in (*inner, folder):
+    for location in (*inner, folder):
         named = {split: [name.format(language or "en") for name in names] for split, names in task.files.items()}
-        paths = {split: _first(place, names) for split, names in named.items()}
+        paths = {split: _first(location, names) for split, names in named.items()}
         if paths["train"] or paths["dev"]:
             return {split: path for split, path in paths.items() if path}
     wanted = " or ".join(dict.fromkeys((*task.files["train"], *task.files["dev"])))

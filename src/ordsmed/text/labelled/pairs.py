@@ -133,37 +133,37 @@ def _report_unanswered(path: Path, count: int, total: int) -> None:
         say(f"{path}: left out {count:,} of {many(total, 'question')} that their contexts do not answer")
 
 
-def _pair(place: str, line: int, row: dict[str, Any], columns: PairColumns) -> PairRow:
-    anchor, positive = (_text(place, name, row.get(name)) for name in (columns.anchor, columns.positive))
-    negatives = [text for name in columns.negatives for text in _texts(place, name, row.get(name)) if text]
-    scores = _scores(place, columns.score, row.get(columns.score)) if columns.score else ()
+def _pair(location: str, line: int, row: dict[str, Any], columns: PairColumns) -> PairRow:
+    anchor, positive = (_text(location, name, row.get(name)) for name in (columns.anchor, columns.positive))
+    negatives = [text for name in columns.negatives for text in _texts(location, name, row.get(name)) if text]
+    scores = _scores(location, columns.score, row.get(columns.score)) if columns.score else ()
     if len(scores) not in (0, 1, 1 + len(negatives)):
         wanted = f"one, or {1 + len(negatives)}: of the positive and of each of {many(len(negatives), 'negative')}"
-        raise DataError(place, f"{len(scores)} scores", wanted)
+        raise DataError(location, f"{len(scores)} scores", wanted)
     return PairRow(line, anchor, positive, tuple(negatives), scores)
 
 
-def _text(place: str, name: str, value: object) -> str:
+def _text(location: str, name: str, value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise DataError(place, f"`{name}` is {type(value).__name__} {str(value)[:30]}", "a text")
+        raise DataError(location, f"`{name}` is {type(value).__name__} {str(value)[:30]}", "a text")
     return value.strip()
 
 
-def _texts(place: str, name: str, value: object) -> Iterator[str]:
+def _texts(location: str, name: str, value: object) -> Iterator[str]:
     for text in value if isinstance(value, list | tuple) else [value]:
-        yield _text(place, name, text)
+        yield _text(location, name, text)
 
 
-def _scores(place: str, name: str, value: object) -> tuple[float, ...]:
+def _scores(location: str, name: str, value: object) -> tuple[float, ...]:
     values: Sequence[Any] = value if isinstance(value, list | tuple) else [] if value in (None, "") else [value]
     try:
         scores = tuple(map(float, values))
     except (TypeError, ValueError):
         scores = (math.nan,)
     if not all(map(math.isfinite, scores)):
-        raise DataError(place, f"`{name}` is {str(value)[:30]}", "a number, or a list of numbers")
+        raise DataError(location, f"`{name}` is {str(value)[:30]}", "a number, or a list of numbers")
     return scores
 
 

@@ -155,12 +155,14 @@ def json_values(path: Path, errors: reading.Errors | None = "strict") -> Iterato
 
 
 def _bad_json(path: Path, error: json.JSONDecodeError) -> DataError:
-    place, reason = f"{path}:{error.lineno}", error.msg[:1].lower() + error.msg[1:]
+    location, reason = f"{path}:{error.lineno}", error.msg[:1].lower() + error.msg[1:]
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
-        return DataError(place, f"column {error.colno:,}: the file stops in the middle ({reason})", "", "copy it again")
+        return DataError(
+            location, f"column {error.colno:,}: the file stops in the middle ({reason})", "", "copy it again"
+        )
     if not error.doc[: error.pos].strip(" \t\r\n["):
-        return DataError(place, f"not JSON: {reason}", FORM)
-    return DataError(place, f"column {error.colno:,}: bad JSON: {reason}", "JSON, whole or by lines")
+        return DataError(location, f"not JSON: {reason}", FORM)
+    return DataError(location, f"column {error.colno:,}: bad JSON: {reason}", "JSON, whole or by lines")
 
 
 def _unchecked(paths: Sequence[Path], errors: reading.Errors, report: Report) -> list[Question]:
@@ -169,8 +171,8 @@ def _unchecked(paths: Sequence[Path], errors: reading.Errors, report: Report) ->
     contexts: dict[str, str] = {}
     for path in paths:
         for head, value in json_values(path, errors):
-            for place, record in _records(value, head):
-                question = _named(_question(record, place, contexts, report), by_id, report)
+            for location, record in _records(value, head):
+                question = _named(_question(record, location, contexts, report), by_id, report)
                 if first := by_id.get(question.id):
                     answers = first.answers + tuple(a for a in question.answers if a not in first.answers)
                     question = replace(first, answers=answers, impossible=first.impossible and question.impossible)
@@ -186,69 +188,71 @@ def _unchecked(paths: Sequence[Path], errors: reading.Errors, report: Report) ->
 
 def _records(value: object, head: str, inner: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the records of single questions in a nested value, with their place and fields of outer objects."""
-    place = f"{head}: {inner}" if inner else head
+    location = f"{head}: {inner}" if inner else head
     if isinstance(value, list):
         for number, inner_value in enumerate(value):
             yield from _records(inner_value, head, f"{inner}[{number}]")
         return
     if not isinstance(value, dict):
-        raise DataError(place, f"a JSON {type(value).__name__}", "an object {...}", FORM)
+        raise DataError(location, f"a JSON {type(value).__name__}", "an object {...}", FORM)
     nest = next((key for key in NESTS if isinstance(value.get(key), list)), None)
     if nest is None:
-        yield place, value
+        yield location, value
         return
     common = {key: value[key] for key in ("title", "context") if key in value}
     for where, record in _records(value[nest], head, f"{inner}.{nest}".removeprefix(".")):
         yield where, {**common, **record}
 
 
-def _question(record: dict[str, Any], place: str, contexts: dict[str, str], report: Report) -> Question:
+def _question(record: dict[str, Any], location: str, contexts: dict[str, str], report: Report) -> Question:
     missing = [f"`{key}`" for key in ("id", "question", "context") if record.get(key) is None]
     if missing:
-        raise DataError(place, f"no {', '.join(missing)}; keys: {', '.join(list(record)[:8]) or 'none'}", "", FORM)
+        raise DataError(location, f"no {', '.join(missing)}; keys: {', '.join(list(record)[:8]) or 'none'}", "", FORM)
     name, marked = record["id"], record.get("is_impossible")
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise DataError(place, f"`id` is {with_article(type(name).__name__)}", "a string or a whole number")
+        raise DataError(location, f"`id` is {with_article(type(name).__name__)}", "a string or a whole number")
     if marked not in (None, True, False):
-        raise DataError(place, f"`is_impossible` is {marked!r}", "true or false")
+        raise DataError(location, f"`is_impossible` is {marked!r}", "true or false")
     name = str(name)
-    answers = _answers(record.get("answers"), place)
+    answers = _answers(record.get("answers"), location)
     if unmarked := marked is None and answers == []:
         report.note(UNMARKED, name)
-    context = _text(record["context"], "context", place, name, report)
-    question, title = _text(record["question"], "question", place, name, report), str(record.get("title") or "")
-    known = tuple(filter(None, (_answer(answer, place, name, report) for answer in answers or [])))
+    context = _text(record["context"], "context", location, name, report)
+    question, title = _text(record["question"], "question", location, name, report), str(record.get("title") or "")
+    known = tuple(filter(None, (_answer(answer, location, name, report) for answer in answers or [])))
     return Question(name, question, contexts.setdefault(context, context), known, bool(marked) or unmarked, title)
 
 
-def _answers(answers: object, place: str) -> list[dict[str, Any]] | None:
+def _answers(answers: object, location: str) -> list[dict[str, Any]] | None:
     """Return one object per answer, from a list of them or from columns; None if the record has no answers."""
     if isinstance(answers, dict):
         texts = answers.get("text")
         starts = answers.get("answer_start") or (len(texts) * [None] if isinstance(texts, list) else None)
         if not (isinstance(texts, list) and isinstance(starts, list) and len(texts) == len(starts)):
-            raise DataError(f"{place}: answers", "an object", '{"text": [...], "answer_start": [...]} of equal lengths')
+            raise DataError(
+                f"{location}: answers", "an object", '{"text": [...], "answer_start": [...]} of equal lengths'
+            )
         return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if answers is None:
         return None
     if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
-        raise DataError(f"{place}: answers", repr(answers)[:60], 'a list of {"text": "...", "answer_start": 0}')
+        raise DataError(f"{location}: answers", repr(answers)[:60], 'a list of {"text": "...", "answer_start": 0}')
     return answers
 
 
-def _answer(answer: dict[str, Any], place: str, name: str, report: Report) -> Answer | None:
+def _answer(answer: dict[str, Any], location: str, name: str, report: Report) -> Answer | None:
     start = answer.get("answer_start")
     if answer.get("text") is None:
         report.note(TEXTLESS, name)
         return None
     if isinstance(start, bool) or not isinstance(start, int | None):
-        raise DataError(f"{place}: answer_start", repr(start), "a whole number: characters before the answer")
-    return Answer(_text(answer["text"], "answers: text", place, name, report), -1 if start is None else start)
+        raise DataError(f"{location}: answer_start", repr(start), "a whole number: characters before the answer")
+    return Answer(_text(answer["text"], "answers: text", location, name, report), -1 if start is None else start)
 
 
-def _text(value: object, key: str, place: str, name: str, report: Report) -> str:
+def _text(value: object, key: str, location: str, name: str, report: Report) -> str:
     if not isinstance(value, str):
-        raise DataError(f"{place}: {key}", f"a JSON {type(value).__name__}", "a string", FORM)
+        raise DataError(f"{location}: {key}", f"a JSON {type(value).__name__}", "a string", FORM)
     whole, halves = _HALF.subn("\ufffd", value)
     if halves:
         report.note(HALVES, name)

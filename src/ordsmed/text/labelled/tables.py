@@ -258,7 +258,7 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
             wanted = 'quotes in pairs, and "" for one inside a field'
             raise DataError(f"{path}:{begun}", problem, wanted, remedy) from None
         several, rows = several + (reader.line_num > begun), rows + 1
-        if any(_holds_rows(field, place, width, comma) for place, field in enumerate(fields)):
+        if any(_holds_rows(field, position, width, comma) for position, field in enumerate(fields)):
             strange.append((begun, reader.line_num))
         yield begun, fields or [""]
     # if other records, or most of them, have several lines, the texts contain line ends
@@ -268,12 +268,12 @@ def _quoted(path: Path, reader: Reader, comma: str) -> Iterator[tuple[int, list[
         say(f"{path}: {problem}; the first goes from line {first} to {last}: check it for an extra quote")
 
 
-def _holds_rows(field: str, place: int, width: int, comma: str) -> bool:
+def _holds_rows(field: str, position: int, width: int, comma: str) -> bool:
     """Return whether a field looks like the end of a row, whole rows and the beginning of a row."""
     first, *inner, last = [line.count(comma) for line in field.split("\n")] if "\n" in field else (-1, -1)
     if '"' in field:  # doubled quotes inside a field: its own quotes are closed correctly
         return False
-    return width > 1 and [first, last] == [width - 1 - place, place] and set(inner) <= {width - 1}
+    return width > 1 and [first, last] == [width - 1 - position, position] and set(inner) <= {width - 1}
 
 
 def _fields(request: _Request, rows: Iterator[tuple[int, list[str]]]) -> Iterator[_Row]:
@@ -287,7 +287,7 @@ def _fields(request: _Request, rows: Iterator[tuple[int, list[str]]]) -> Iterato
     least = max(indexes, default=0) + 1
     for line, fields in rows if request.header else chain([head], rows):
         if len(fields) == len(first) or (request.more and len(fields) >= least):
-            yield _Row(line, [fields[place] for place in indexes])
+            yield _Row(line, [fields[location] for location in indexes])
         else:
             yield _Row(line, (), f"{many(len(fields), 'column')}, not {len(first)}")
 
@@ -326,14 +326,16 @@ def _decoded(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
             yield number, _decode(line, f"{path}:{number}")
 
 
-def _decode(text: str, place: str) -> object:
+def _decode(text: str, location: str) -> object:
     import msgspec
 
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         reason = re.sub("^[A-Z](?![A-Z])", lambda first: first[0].lower(), str(error))
-        raise DataError(place, f"bad JSON: {reason}", "one object per line, or a list of objects", "fix it") from None
+        raise DataError(
+            location, f"bad JSON: {reason}", "one object per line, or a list of objects", "fix it"
+        ) from None
 
 
 def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator[_Row]:
@@ -343,7 +345,7 @@ def _objects(request: _Request, numbered: Iterator[tuple[int, Any]]) -> Iterator
         record = _object(request.path, number, record, first=not keys)
         if not keys:
             names = list(record)
-            keys = [names[place] for place in request.positions(names, len(names))]
+            keys = [names[location] for location in request.positions(names, len(names))]
         missing = next((key for key in keys if key not in record), None)
         if missing is None:
             yield _Row(number, [record[key] for key in keys])
@@ -365,7 +367,7 @@ def _parquet(request: _Request) -> Iterator[_Row]:
     path, errors = request.path, request.errors
     with open_parquet(path) as file:
         names = file.schema_arrow.names
-        chosen = [names[place] for place in request.positions(names, len(names))]
+        chosen = [names[location] for location in request.positions(names, len(names))]
         before = 0
         for batch in file.iter_batches(columns=list(dict.fromkeys(chosen)), use_threads=False):
             cells = [_cells(batch.column(name), path, before, errors) for name in chosen]
@@ -424,12 +426,12 @@ def _index(path: Path, column: Column, names: list[str] | None, width: int, reme
     return names.index(column)
 
 
-def _written(value: object, place: str) -> str:
+def _written(value: object, location: str) -> str:
     if value is None or isinstance(value, bool):
         return {None: "", True: "true", False: "false"}[value]
     if isinstance(value, list | dict | bytes):
         problem = f"{with_article(type(value).__name__)} in a column"
-        raise DataError(place, problem, "text or a number", "choose another column")
+        raise DataError(location, problem, "text or a number", "choose another column")
     return str(value)
 
 

@@ -158,23 +158,23 @@ def _whole_file(path: Path, densest: int) -> Iterator[bytes]:
 
 def _streams(piece: Piece, new: Callable[[], Any], densest: int) -> Iterator[bytes]:
     """Yield the unpacked streams from `start` to `stop`. Raise `_TrailingBytes` if other bytes follow a stream."""
-    unpacker, begun, ended, place = new(), False, False, piece.start
-    density = read.Density(piece.path, densest, place)
+    unpacker, begun, ended, location = new(), False, False, piece.start
+    density = read.Density(piece.path, densest, location)
     try:
         for packed in _packed(piece):
-            place += len(packed)
+            location += len(packed)
             while packed or (begun and not unpacker.needs_input):
                 block = unpacker.decompress(packed, read.BLOCK)
                 packed, begun = b"", True
                 if block:
-                    density.passed(len(block), place)
+                    density.passed(len(block), location)
                     yield block
                 if unpacker.eof:
                     packed, begun, ended, unpacker = unpacker.unused_data, False, True, new()
     except FileNotFoundError:
         raise DataError(piece.path, "no such file") from None
     except (OSError, lzma.LZMAError) as error:
-        reason = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {place:,}"
+        reason = getattr(error, "strerror", None) or f"damaged {piece.path.suffix} data before byte {location:,}"
         kind = _TrailingBytes if ended and not begun else DataError
         raise kind(piece.path, f"cannot be read: {reason}", "", "copy it again") from None
     if begun:
@@ -194,16 +194,16 @@ def _packed(piece: Piece) -> Iterator[bytes]:
 def _texts(piece: Piece, errors: read.Errors, encoding: str, densest: int) -> Iterator[str]:
     """Yield blocks of characters. A character cut by the end of a part is dropped: the part is cut off there."""
     decoder = codecs.getincrementaldecoder(encoding)(errors)
-    place = 0
+    location = 0
     for block in _blocks(piece, densest):
         pending = len(decoder.getstate()[0])
         try:
             text = decoder.decode(block)
         except UnicodeDecodeError as error:
-            problem = f"byte {place - pending + error.start:,} (unpacked): invalid {encoding.upper()}"
+            problem = f"byte {location - pending + error.start:,} (unpacked): invalid {encoding.upper()}"
             remedy = 'convert the file, or set errors = "replace"'
             raise DataError(piece.path, problem, f"text in {encoding.upper()}", remedy) from None
-        place += len(block)
+        location += len(block)
         if errors == "replace":
             text = _NOT_XML.sub("\ufffd", text)
             read.tally().replaced += text.count("\ufffd") - block.count("\ufffd".encode(encoding))
@@ -343,9 +343,9 @@ def _number(value: str) -> int:
         raise ValueError(f"the namespace {value[:40]!r} is not a number") from None
 
 
-def _cut_off(path: Path, place: str, cut: Cut) -> None:
+def _cut_off(path: Path, location: str, cut: Cut) -> None:
     if cut == "refuse":
-        raise DataError(path, f"is cut off at {place}", "a whole file", 'copy it again, or set cut = "take"')
+        raise DataError(path, f"is cut off at {location}", "a whole file", 'copy it again, or set cut = "take"')
     read.tally().left_out["cut-off dumps"] += 1
 
 

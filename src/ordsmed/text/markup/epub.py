@@ -79,11 +79,11 @@ def _package(archive: zipfile.ZipFile, path: Path) -> _Package:
         if name in ("title", "creator", "language") and text.strip():
             metadata.setdefault(name, []).append(" ".join(text.split()))
         elif name == "item":
-            kind, place = attributes.get("media-type", ""), there(attributes.get("href", ""))
+            kind, location = attributes.get("media-type", ""), there(attributes.get("href", ""))
             if not kind.startswith(("image/", "audio/", "video/")):
-                package.manifest[attributes.get("id", "")] = place
+                package.manifest[attributes.get("id", "")] = location
             if "nav" in attributes.get("properties", "").split():
-                package.front.add(place)
+                package.front.add(location)
         elif name == "itemref" and attributes.get("linear") != "no":
             package.spine.append(attributes.get("idref", ""))
         elif name == "reference" and attributes.get("type", "").replace("-", "") in _FRONT:
@@ -124,14 +124,14 @@ def _locked(archive: zipfile.ZipFile, path: Path) -> set[str]:
 
 
 def _chapter(archive: zipfile.ZipFile, name: str, path: Path, errors: read.Errors, headings: bool) -> list[str]:
-    data, place = archive.read(name), f"{path}:{name}"
+    data, location = archive.read(name), f"{path}:{name}"
     declared = re.search(rb"""encoding\s*=\s*["']([\w.-]+)""", data[:200])
     utf16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     encoding = "utf-16" if utf16 else declared[1].decode().lower() if declared else "utf-8"
     try:
-        text, _ = read.decoded(data, [encoding], errors, place)
+        text, _ = read.decoded(data, [encoding], errors, location)
     except LookupError:
-        raise DataError(place, f"is in `{encoding}`", "a known encoding", "convert it to UTF-8") from None
+        raise DataError(location, f"is in `{encoding}`", "a known encoding", "convert it to UTF-8") from None
     return paragraphs(text, headings=headings)
 
 

@@ -44,12 +44,12 @@ class Record:
 def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
     """Yield the HTTP responses, files and converted texts of a file, in order. Pages not stored again are counted."""
     for at, fields, block in _blocks(path, densest):
-        url, place = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
+        url, location = fields.get("warc-target-uri", "").strip("<>"), _place(path, at)
         kind = fields.get("warc-type", "").lower()
         if kind == "conversion":
-            yield Record(url, 200, "text/plain", block, place)
+            yield Record(url, 200, "text/plain", block, location)
         elif kind == "resource":
-            yield Record(url, 200, fields.get("content-type", ""), block, place)
+            yield Record(url, 200, fields.get("content-type", ""), block, location)
         elif kind == "revisit":
             read.tally().left_out["pages that stand in another record"] += 1
         elif kind == "response" and (status := _STATUS.match(block)):
@@ -57,7 +57,7 @@ def records(path: Path, densest: int = read.DENSEST) -> Iterator[Record]:
             head, body = (block[: parted.start()], block[parted.end() :]) if parted else (block, b"")
             answer = _fields(head.splitlines()[1:])
             if (plain := _plain_body(body, answer)) is not None:
-                yield Record(url, int(status[1]), answer.get("content-type", ""), plain, place)
+                yield Record(url, int(status[1]), answer.get("content-type", ""), plain, location)
 
 
 def _blocks(path: Path, densest: int) -> Iterator[tuple[int, dict[str, str], bytes]]:
@@ -73,8 +73,8 @@ def _blocks(path: Path, densest: int) -> Iterator[tuple[int, dict[str, str], byt
                 data.gap = False
             damaged = not block
     except EOFError:
-        place = _place(path, data.begun)
-        raise DataError(place, "cut off: no complete record follows", "a whole file", "copy it again") from None
+        location = _place(path, data.begun)
+        raise DataError(location, "cut off: no complete record follows", "a whole file", "copy it again") from None
     if damaged and not whole:
         raise DataError(path, "holds no WARC record", "WARC or WET files", "name others in `path`")
 

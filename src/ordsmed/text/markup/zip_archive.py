@@ -58,15 +58,15 @@ def elements(archive: zipfile.ZipFile, name: str, path: Path) -> list[tuple[str,
 
 def parse(archive: zipfile.ZipFile, name: str, path: Path, *, start: Start, end: End | None = None, text: Text) -> None:
     """Parse an XML file of the archive with the given callbacks. Element names have no namespace."""
-    place = f"{path}:{name}"
+    location = f"{path}:{name}"
     try:
         if (info := archive.getinfo(name)).file_size > LARGEST:
-            raise DataError(place, f"unpacks to {info.file_size:,} bytes", f"{LARGEST:,} at most", "leave it out")
+            raise DataError(location, f"unpacks to {info.file_size:,} bytes", f"{LARGEST:,} at most", "leave it out")
         if info.flag_bits & LOCKED:
             raise Encrypted(path, "is encrypted", f"{with_article(_kind(path))} without a password")
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
-        parser.EntityDeclHandler = lambda *_: _refuse_entities(place)
+        parser.EntityDeclHandler = lambda *_: _refuse_entities(location)
         parser.StartElementHandler = lambda tag, attributes: start(tag.rpartition(" ")[2], attributes)
         if end is not None:
             parser.EndElementHandler = lambda tag: end(tag.rpartition(" ")[2])
@@ -75,8 +75,8 @@ def parse(archive: zipfile.ZipFile, name: str, path: Path, *, start: Start, end:
     except KeyError:
         raise DataError(path, f"has no `{name or 'package'}`", with_article(_kind(path)), "leave it out") from None
     except (expat.ExpatError, LookupError) as error:
-        raise DataError(place, f"is broken: {error}", "XML", "copy it again, or leave it out") from None
+        raise DataError(location, f"is broken: {error}", "XML", "copy it again, or leave it out") from None
 
 
-def _refuse_entities(place: str) -> None:
-    raise DataError(place, "declares entities, which may unpack without end", "plain XML", "leave it out")
+def _refuse_entities(location: str) -> None:
+    raise DataError(location, "declares entities, which may unpack without end", "plain XML", "leave it out")

@@ -31,8 +31,8 @@ class ExtendedTokenizer(Choice):
 
     def old(self) -> Tokenizer:
         """Return the tokenizer that is extended."""
-        place = hub.folder(self.base)
-        return Tokenizer.load(place / "tokenizer" if (place / "tokenizer").is_dir() else place)
+        location = hub.folder(self.base)
+        return Tokenizer.load(location / "tokenizer" if (location / "tokenizer").is_dir() else location)
 
     def stamp(self) -> str:
         """Return the fingerprint of the old tokenizer: what training depends on in addition to the settings."""

@@ -94,8 +94,8 @@ class TaskData:
         objective = job.objective
         assert isinstance(objective, Task)
         within = functools.partial(autocast, job.recipe.layout, job.ranks.device)
-        how = {"within": within, "done": lambda _: job.state.tell("choosing examples")}
-        answers, _ = predict_all(objective, self.train.features, self.packing, job.ranks, **how)  # type: ignore[arg-type]
+        options = {"within": within, "done": lambda _: job.state.tell("choosing examples")}
+        answers, _ = predict_all(objective, self.train.features, self.packing, job.ranks, **options)  # type: ignore[arg-type]
 
         def keep() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,10 +202,10 @@ def _split(
     max_unknown: float = MOST,
 ) -> TaskSplit:
     """Return features from the cache, or make and store them; raise first if too many tokens are unknown."""
-    place, features = ", ".join(task.paths(name)), reader(tokenizer, network)
+    location, features = ", ".join(task.paths(name)), reader(tokenizer, network)
     if not cache:
         fresh = task.features(records, features)
-        features.unknown.check(place, max_unknown)
+        features.unknown.check(location, max_unknown)
         return TaskSplit(records, fresh)
     essence = {k: v for k, v in settings.plain(task, essence=True).items() if k not in task.UNREAD}
     stamps = read.stamp(read.files(task.paths(name)))
@@ -215,11 +215,11 @@ def _split(
     if folder.is_dir():
         detail(f"{folder}: features stand, reused")
         features.unknown.count(Features.open(folder).ids, tokenizer)
-        features.unknown.check(place, max_unknown)
+        features.unknown.check(location, max_unknown)
     else:
         with run.locked(folder):
             if not folder.is_dir():  # another process may have made them meanwhile
                 fresh = task.features(records, features)
-                features.unknown.check(place, max_unknown)
+                features.unknown.check(location, max_unknown)
                 fresh.save(folder)
     return TaskSplit(records, Features.open(folder))

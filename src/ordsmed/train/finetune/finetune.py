@@ -23,20 +23,20 @@ from ordsmed.train.trials import check_part, meant, put_away
 
 
 def finetune(
-    name: str, overrides: Sequence[str] = (), *, part: str | None = None, **how: Unpack[SessionOptions]
+    name: str, overrides: Sequence[str] = (), *, part: str | None = None, **options: Unpack[SessionOptions]
 ) -> Path:
     """Start or resume the run or the trials that a recipe describes; every process of a launch calls this.
 
-    `how` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
+    `options` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
     """
-    _check(name, how, part)
-    with at_home(name) as place:
-        group, share = meant(FinetuningTrials, place, overrides, part, **how)
+    _check(name, options, part)
+    with at_home(name) as location:
+        group, share = meant(FinetuningTrials, location, overrides, part, **options)
         if group:
-            return group.perform(how.get("callbacks", ()), anew=bool(how.get("anew")), part=share)
-        if put_away(place, **how):
-            return Path(place)
-        return session.run_session(FinetuningPlan, place, overrides, **how)
+            return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
+        if put_away(location, **options):
+            return Path(location)
+        return session.run_session(FinetuningPlan, location, overrides, **options)
 
 
 def rehearse(
@@ -45,24 +45,24 @@ def rehearse(
     *,
     part: str | None = None,
     devices: int = 0,
-    **how: Unpack[SessionOptions],
+    **options: Unpack[SessionOptions],
 ) -> tuple[Finetuning, list[str]]:
     """Return the recipe that `finetune` would train by and its plan as lines; raise its errors, and make nothing."""
-    _check(name, how, part)
-    with nothing_made(), at_home(name) as place:
-        if group := meant(FinetuningTrials, place, overrides, part, devices, **how)[0]:
-            return group.recipe, group.rehearse(anew=bool(how.get("anew")))
-        if put_away(place, **how):
-            return read_recipe(Finetuning, Path(place)), []
-        plan = session.rehearse(FinetuningPlan, place, overrides, devices=devices, **how)
+    _check(name, options, part)
+    with nothing_made(), at_home(name) as location:
+        if group := meant(FinetuningTrials, location, overrides, part, devices, **options)[0]:
+            return group.recipe, group.rehearse(anew=bool(options.get("anew")))
+        if put_away(location, **options):
+            return read_recipe(Finetuning, Path(location)), []
+        plan = session.rehearse(FinetuningPlan, location, overrides, devices=devices, **options)
         return plan.recipe, plan.lines()
 
 
-def _check(name: str, how: SessionOptions, part: str | None) -> None:
+def _check(name: str, options: SessionOptions, part: str | None) -> None:
     kind = kind_of_folder(name)
     if kind is FolderKind.MAKE or (kind.model and kind not in (FolderKind.FINETUNING, FolderKind.TRIALS)):
         problem = f"is the folder of a `{kind.value}`" if kind.run else "is a model"
         remedy = f"`{command('finetune', 'TASK', f'init={name}')}` teaches it a task"
         raise RecipeError(name, problem, "that of a `finetune`, or the recipe of a task", remedy)
-    check_part(part, **how)
-    how["site"] = absolute(how.get("site", ""))
+    check_part(part, **options)
+    options["site"] = absolute(options.get("site", ""))

@@ -32,8 +32,8 @@ def way(
     if ranks.device.type == "cpu":
         return [f"attention: {_on_a_cpu(network, layout, lengths, reach, dropout, mixed=mixed)}"]
     if not lack and not mixed:
-        how = "; dropout by torch's operator below them" if dropout else ""
-        return [f"attention: {FLASH}, no mask{how}"]
+        options = "; dropout by torch's operator below them" if dropout else ""
+        return [f"attention: {FLASH}, no mask{options}"]
     wanted = f"want {lack}" if lack else "want rows that are all read one way"
     local = ", and where layers are local" if reach is not None else ""
     masked = f"a mask where rows hold several texts or padding{local}"

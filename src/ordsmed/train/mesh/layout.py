@@ -165,9 +165,9 @@ class Layout:
 
         If the batch grows, every size is a multiple of its unit, which must be divisible.
         """
-        place, problem, unit = f"phase[{number}].batch", f"found {phase.batch}", phase.unit
+        location, problem, unit = f"phase[{number}].batch", f"found {phase.batch}", phase.unit
         if phase.batch_ramp:
-            place, problem = f"{place}_ramp", f"found batches of multiples of {unit}"
+            location, problem = f"{location}_ramp", f"found batches of multiples of {unit}"
         if unit % world:
             wanted = f"a multiple of the {many(world, 'device')}"
             if self.tensor > 1:  # the devices of a tensor group see the same rows
@@ -176,7 +176,7 @@ class Layout:
                 )
             fewer = _divisor(unit, world - 1)
             raise RecipeError(
-                place, problem, wanted, f"use {_near(unit, world)}, or {many(fewer * self.tensor, 'device')}"
+                location, problem, wanted, f"use {_near(unit, world)}, or {many(fewer * self.tensor, 'device')}"
             )
         rows, asked = unit // world, self.micro_of(number)
         most = asked or max(1, (self.tokens or TOKENS_HELD.get(device, 8_192)) // phase.length)
@@ -184,7 +184,7 @@ class Layout:
             product = f"micro {asked} x {many(world, 'device')} = {asked * world}"
             fits = _divisor(rows, asked - 1)
             remedy = f"use {_near(unit, asked * world)}, or layout.micro={fits}"
-            raise RecipeError(place, f"{problem}, not a multiple of {product}", "", remedy)
+            raise RecipeError(location, f"{problem}, not a multiple of {product}", "", remedy)
         micro = asked or _divisor(rows, most)
         return Share(phase.batch, micro, rank, world, phase.sizes if phase.steps else None)
 

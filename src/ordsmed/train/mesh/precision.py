@@ -177,7 +177,7 @@ class Scaler:
     def of(layout: Layout) -> Scaler:
         return Scaler(layout.scale, layout.scale_window) if layout.precision == "fp16" else Scaler()
 
-    def accept(self, norm: Tensor, place: str) -> bool:
+    def accept(self, norm: Tensor, location: str) -> bool:
         """Return whether the gradient is finite, and adjust the scale; raise `Trouble` if it cannot get smaller."""
         if self.window < 0:
             return True
@@ -188,9 +188,9 @@ class Scaler:
             return True
         if not self.window:
             problem = f"gradients contain NaN or Inf at the fixed scale {self.factor:g}"
-            raise Trouble(place, problem, "finite ones", "a smaller `layout.scale`, or `layout.scale_window=1000`")
+            raise Trouble(location, problem, "finite ones", "a smaller `layout.scale`, or `layout.scale_window=1000`")
         if self.factor <= LEAST_SCALE:
-            raise Trouble(place, "gradients contain NaN or Inf at the smallest scale", "finite ones")
+            raise Trouble(location, "gradients contain NaN or Inf at the smallest scale", "finite ones")
         self.factor, self.good = max(self.factor / 2, LEAST_SCALE), 0
         return False
 

@@ -69,6 +69,6 @@ def _count(passes: float) -> str:
     return many(passes, "pass") if passes < 999.5 else f"{large(passes)} passes"
 
 
-def _error(place: str, problem: str, wanted: str, remedy: str = "") -> RecipeError:
+def _error(location: str, problem: str, wanted: str, remedy: str = "") -> RecipeError:
     parts = [remedy, FITTED, "--yes (submit: --anyway, Python: yes=True) trains all the same"]
-    return RecipeError(place, problem, wanted, "; ".join(part for part in parts if part))
+    return RecipeError(location, problem, wanted, "; ".join(part for part in parts if part))

@@ -45,8 +45,8 @@ def mixed(data: TextData) -> TextData:
     for index, phase in enumerate(recipe.phase):
         tokens = data.tokens(index)  # raises if any has none
         if mix := recipe.mix_of(index):
-            place = f"phase[{index + 1}].mix" if phase.mix else "mix"
-            shares = mix.shares(list(tokens.values()), phase.rows * phase.length, place)
+            location = f"phase[{index + 1}].mix" if phase.mix else "mix"
+            shares = mix.shares(list(tokens.values()), phase.rows * phase.length, location)
             phase = dataclasses.replace(phase, data=dict(zip(tokens, shares, strict=True)), mix=None)
         phases.append(phase)
     return dataclasses.replace(data, recipe=dataclasses.replace(recipe, phase=tuple(phases), mix=None))

@@ -143,7 +143,7 @@ class PretrainingPlan(Plan):
         phases = list[tuple[Any, Any, Objective]]()
         for index in range(len(self.recipe.phase)):
             learned, network = self.recipe.objective_of(index), self.recipe.network_of(self.network, index)
-            same = next((networks for *how, networks in phases if how == [learned, network]), None)
+            same = next((networks for *options, networks in phases if options == [learned, network]), None)
             if same is None:
                 with unfilled():
                     same = built(learned, network, self.tokenizer)
@@ -259,9 +259,9 @@ class PretrainingPlan(Plan):
         if start.descent:
             return dataclasses.replace(job, began_as={"vocabulary": compared(job, start)})
         if start.checkpoint:
-            place, state = start.checkpoint
-            if not snapshots.is_stripped(place):
-                checkpoint.restore_moments(place, job.optimizer, job.parts)
+            location, state = start.checkpoint
+            if not snapshots.is_stripped(location):
+                checkpoint.restore_moments(location, job.optimizer, job.parts)
             return dataclasses.replace(job, phases_before=int(state["phases"]))
         return job
 
@@ -368,9 +368,11 @@ def check_tokenizer(objective: ObjectiveSettings, tokenizer: Tokenizer) -> None:
         objective.check_tokenizer(tokenizer)
 
 
-def check_words(network: ModelSettings, place: object) -> None:
+def check_words(network: ModelSettings, location: object) -> None:
     if not network.capabilities.state:
-        raise RecipeError(place, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo")
+        raise RecipeError(
+            location, "holds whole words", "pieces of words", "encode with another tokenizer, or use elmo"
+        )
 
 
 def _inputs(recipe: Pretraining, *, make: bool) -> tuple[list[str], Tokenizer, TextData | None]:

@@ -18,21 +18,21 @@ from ordsmed.train.trials import check_part, meant, put_away
 
 
 def pretrain(
-    name: str, overrides: Sequence[str] = (), *, part: str | None = None, **how: Unpack[SessionOptions]
+    name: str, overrides: Sequence[str] = (), *, part: str | None = None, **options: Unpack[SessionOptions]
 ) -> Path:
     """Start or resume the run or the trials that a recipe describes; every process of a launch calls this.
 
-    `how` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
+    `options` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
     """
-    check_part(part, **how)
-    how["site"] = absolute(how.get("site", ""))
-    with at_home(name) as place:
-        group, share = meant(PretrainingTrials, place, overrides, part, **how)
+    check_part(part, **options)
+    options["site"] = absolute(options.get("site", ""))
+    with at_home(name) as location:
+        group, share = meant(PretrainingTrials, location, overrides, part, **options)
         if group:
-            return group.perform(how.get("callbacks", ()), anew=bool(how.get("anew")), part=share)
-        if put_away(place, **how):
-            return Path(place)
-        return session.run_session(PretrainingPlan, place, overrides, **how)
+            return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
+        if put_away(location, **options):
+            return Path(location)
+        return session.run_session(PretrainingPlan, location, overrides, **options)
 
 
 def rehearse(
@@ -41,15 +41,15 @@ def rehearse(
     *,
     part: str | None = None,
     devices: int = 0,
-    **how: Unpack[SessionOptions],
+    **options: Unpack[SessionOptions],
 ) -> tuple[Training, list[str]]:
     """Return the recipe that `pretrain` would train by and its plan as lines; raise its errors, and make nothing."""
-    check_part(part, **how)
-    how["site"] = absolute(how.get("site", ""))
-    with nothing_made(), at_home(name) as place:
-        if group := meant(PretrainingTrials, place, overrides, part, devices, **how)[0]:
-            return group.recipe, group.rehearse(anew=bool(how.get("anew")))
-        if put_away(place, **how):
-            return read_recipe(Pretraining, Path(place)), []
-        plan = session.rehearse(PretrainingPlan, place, overrides, devices=devices, **how)
+    check_part(part, **options)
+    options["site"] = absolute(options.get("site", ""))
+    with nothing_made(), at_home(name) as location:
+        if group := meant(PretrainingTrials, location, overrides, part, devices, **options)[0]:
+            return group.recipe, group.rehearse(anew=bool(options.get("anew")))
+        if put_away(location, **options):
+            return read_recipe(Pretraining, Path(location)), []
+        plan = session.rehearse(PretrainingPlan, location, overrides, devices=devices, **options)
         return plan.recipe, plan.lines()

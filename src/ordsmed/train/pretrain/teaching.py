@@ -24,12 +24,12 @@ PLACE = "objective.teacher.run"
 
 def teacher_of(recipe: Training, tokenizer: Tokenizer, *, gone: bool = False) -> Trained | None:
     """Return the teacher of a recipe's objective, or None. `gone`: return None if the teacher no longer exists."""
-    how = getattr(recipe.learned().get("objective"), "teacher", None)
-    if how is None or (gone and Origin.find(how.run, key=PLACE) is None):
+    options = getattr(recipe.learned().get("objective"), "teacher", None)
+    if options is None or (gone and Origin.find(options.run, key=PLACE) is None):
         return None
-    teacher = open_model(Origin.of(how.run, key=PLACE))
+    teacher = open_model(Origin.of(options.run, key=PLACE))
     if teacher.tokenizer.fingerprint != tokenizer.fingerprint:
-        problem = f"{how.run} was trained with tokenizer {teacher.tokenizer.fingerprint}"
+        problem = f"{options.run} was trained with tokenizer {teacher.tokenizer.fingerprint}"
         raise RecipeError(PLACE, problem, tokenizer.fingerprint, "use data encoded with its tokenizer")
     return teacher
 
@@ -41,9 +41,11 @@ def learn_from(objective: Objective, teacher: Trained) -> None:
 
 def fingerprint(learned: object) -> list[Any]:
     """Return the digest of the teacher's weights, for the run's stamp; empty without a teacher."""
-    how = getattr(learned, "teacher", None)
+    options = getattr(learned, "teacher", None)
     return (
-        [["teacher", weights.digest(own_tensors(open_model(Origin.of(how.run, key=PLACE)).objective))]] if how else []
+        [["teacher", weights.digest(own_tensors(open_model(Origin.of(options.run, key=PLACE)).objective))]]
+        if options
+        else []
     )
 
 

@@ -64,9 +64,9 @@ class TextData:
         if empty := [name for name, count in tokens.items() if not count]:
             more = f", and {many(len(empty) - 1, 'other')}" if empty[1:] else ""
             if not least:
-                place = "data" if self.phases[index].data is None else f"phase[{index + 1}].data"
+                location = "data" if self.phases[index].data is None else f"phase[{index + 1}].data"
                 raise RecipeError(
-                    place, f"found {empty[0]}{more}, where no text is", "stores with text", "leave it out"
+                    location, f"found {empty[0]}{more}, where no text is", "stores with text", "leave it out"
                 )
             problem = f"found {least:,}, but {empty[0]} has no document of so many tokens{more}"
             remedy = "a smaller number, or name `data` of this phase without it"

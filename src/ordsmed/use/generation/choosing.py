@@ -18,17 +18,17 @@ from ordsmed.learn.sampling import Draw
 from ordsmed.use.generation.options import SamplingOptions
 
 
-def choose(scores: Tensor, how: SamplingOptions, keys: NDArray[np.uint64], steps: NDArray[np.int64]) -> Tensor:
+def choose(scores: Tensor, options: SamplingOptions, keys: NDArray[np.uint64], steps: NDArray[np.int64]) -> Tensor:
     """Return the next token of each row, [R, V] -> [R]."""
-    if how.greedy:
+    if options.greedy:
         return torch.from_numpy(scores.numpy().argmax(1)) if scores.device.type == "cpu" else scores.argmax(1)
-    scores = scores / how.temperature
-    if how.best and how.best < scores.shape[1]:
-        scores = scores.masked_fill(scores < _least_of_best(scores, how.best), -torch.inf)
-    if how.share < 1:
-        scores = scores.masked_fill(scores < _least_of_share(scores, how.share), -torch.inf)
-    if how.typical < 1:
-        scores = scores.masked_fill(~_typical(scores, how.typical), -torch.inf)
+    scores = scores / options.temperature
+    if options.best and options.best < scores.shape[1]:
+        scores = scores.masked_fill(scores < _least_of_best(scores, options.best), -torch.inf)
+    if options.share < 1:
+        scores = scores.masked_fill(scores < _least_of_share(scores, options.share), -torch.inf)
+    if options.typical < 1:
+        scores = scores.masked_fill(~_typical(scores, options.typical), -torch.inf)
     shares = (scores - scores.amax(1, keepdim=True)).exp_()
     hashed = torch.from_numpy(chance.bits(keys, steps).view(np.int64)).to(scores.device)
     draw, rows = Draw(hashed, scores.shape[1]), slice(0, len(scores))

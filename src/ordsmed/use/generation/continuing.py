@@ -213,24 +213,24 @@ def _logs(scores: Tensor, words: Sequence[int], count: int) -> list[TokenLog]:
     ]
 
 
-def text_rows(network: WritingNetwork, how: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
+def text_rows(network: WritingNetwork, options: SamplingOptions, prompts: Sequence[str]) -> list[TextRow]:
     """Return the rows of all prompts, one per sample."""
     rows = []
     for prompt in prompts:
         ids = network.trained.tokenizer.encode(prompt)
-        lead = _lead(network, how, ids)
-        rows += rows_of_ids(how, prompt, [*lead, *ids], len(lead))
+        lead = _lead(network, options, ids)
+        rows += rows_of_ids(options, prompt, [*lead, *ids], len(lead))
     return rows
 
 
-def rows_of_ids(how: SamplingOptions, prompt: str, ids: Sequence[int], lead: int = 0) -> list[TextRow]:
+def rows_of_ids(options: SamplingOptions, prompt: str, ids: Sequence[int], lead: int = 0) -> list[TextRow]:
     """Return the rows of a tokenized prompt, one per sample."""
-    return [TextRow(prompt, sample, [*ids], len(ids), how, lead) for sample in range(how.samples)]
+    return [TextRow(prompt, sample, [*ids], len(ids), options, lead) for sample in range(options.samples)]
 
 
-def _lead(network: WritingNetwork, how: SamplingOptions, ids: Sequence[int]) -> list[int]:
+def _lead(network: WritingNetwork, options: SamplingOptions, ids: Sequence[int]) -> list[int]:
     """Return the start token that documents have in training, unless the prompt already begins with it."""
-    if network.opening is None or not how.start or list(ids[:1]) == [network.opening]:
+    if network.opening is None or not options.start or list(ids[:1]) == [network.opening]:
         return []
     if ids and not network.trained.tokenizer.begins_texts:
         return []
@@ -247,10 +247,10 @@ def continued(network: WritingNetwork, row: TextRow) -> str:
     return tokenizer.decode(row.ids).removeprefix(tokenizer.decode(row.ids[: row.given]))
 
 
-def stable_length(network: WritingNetwork, how: SamplingOptions, text: str) -> int:
+def stable_length(network: WritingNetwork, options: SamplingOptions, text: str) -> int:
     """Return how many characters will not change as the text grows and cannot begin a stop string."""
     size = len(text.rstrip("\N{REPLACEMENT CHARACTER}"))  # decoded from an incomplete character
-    for stop in how.stop:
+    for stop in options.stop:
         size = min(size, len(text) - next((n for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n])), 0))
     if network.trained.tokenizer.rewrites:
         blank = max(text.rfind(" ", 0, size), 0)

@@ -22,14 +22,14 @@ from ordsmed.use.generation.network import WritingNetwork
 from ordsmed.use.generation.options import SamplingOptions
 
 
-def lead(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[str]:
+def lead(network: WritingNetwork, prompt: str, options: SamplingOptions, sample: int) -> Iterator[str]:
     """Yield a text in pieces, written by this process or by all. After Ctrl-C, rank 0 stops the text on every rank."""
     if network.ranks.world == 1:
-        yield from steps(network, prompt, how, sample)
+        yield from steps(network, prompt, options, sample)
         return
     with _held_back() as signal:
-        first_alone(network.ranks, lambda: [prompt, asdict(how), sample])
-        for piece in steps(network, prompt, how, sample):
+        first_alone(network.ranks, lambda: [prompt, asdict(options), sample])
+        for piece in steps(network, prompt, options, sample):
             yield piece
             if first_alone(network.ranks, lambda: bool(signal)):
                 raise KeyboardInterrupt
@@ -44,8 +44,8 @@ def follow(network: WritingNetwork) -> None:
     """Take part in generating a text for each prompt that rank 0 sends, until rank 0 signals the end."""
     with _held_back():
         while (request := first_alone(network.ranks, _nothing)) is not None:
-            prompt, how, sample = request
-            options = SamplingOptions(**how | {"stop": tuple(how["stop"])})
+            prompt, settings, sample = request
+            options = SamplingOptions(**settings | {"stop": tuple(settings["stop"])})
             with contextlib.suppress(OrdsmedError):  # rank 0 reports it
                 for _ in steps(network, prompt, options, sample):
                     if first_alone(network.ranks, _nothing):

@@ -39,12 +39,12 @@ def before(end: str, texts: Iterable[str]) -> Iterator[str]:
     return itertools.takewhile(lambda text: not end or end not in text, texts)
 
 
-def checked(text: str, place: str) -> None:
+def checked(text: str, location: str) -> None:
     """Raise an error if the text was not valid UTF-8 when it was read."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise RecipeError(place, f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
+        raise RecipeError(location, f"invalid UTF-8 at character {error.start + 1}", "UTF-8 text") from None
 
 
 def of_file(name: str | Path) -> list[Prompt]:
@@ -64,16 +64,16 @@ def of_file(name: str | Path) -> list[Prompt]:
     return prompts
 
 
-def _of_json(line: str, place: str) -> Prompt:
+def _of_json(line: str, location: str) -> Prompt:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(place, f"not JSON: {error}", '{"prompt": "..."}') from None
+        raise DataError(location, f"not JSON: {error}", '{"prompt": "..."}') from None
     name = next((key for key in KEYS if isinstance(record, dict) and isinstance(record.get(key), str)), None)
     if name is None:
         keys = ", ".join(list(record)[:6]) if isinstance(record, dict) else type(record).__name__
-        raise DataError(place, f"has no prompt ({keys or 'no fields'})", '{"prompt": "..."}, or "text"')
-    checked(record[name], place)
+        raise DataError(location, f"has no prompt ({keys or 'no fields'})", '{"prompt": "..."}, or "text"')
+    checked(record[name], location)
     return Prompt(record[name], {key: value for key, value in record.items() if key != name})
 
 

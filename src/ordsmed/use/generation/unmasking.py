@@ -27,7 +27,7 @@ from ordsmed.weights.trained_model import Trained
 SUREST = SamplingOptions(temperature=0)
 
 
-def fill_all(trained: Trained, text: str, how: SamplingOptions = SUREST) -> str:
+def fill_all(trained: Trained, text: str, options: SamplingOptions = SUREST) -> str:
     check(trained, 1)
     network, tokenizer = writing(trained), trained.tokenizer
     ids = framed(tokenizer, text, ends=trained.objective.shifted)
@@ -37,7 +37,7 @@ def fill_all(trained: Trained, text: str, how: SamplingOptions = SUREST) -> str:
     if len(ids) > network.longest:
         wanted = f"at most {network.longest:,}"
         raise RecipeError(repr(text[:40]), f"found {many(len(ids), 'token')}", wanted, "shorten it")
-    row = unmasked(network, ids, gaps, how, how.key(text, 0))
+    row = unmasked(network, ids, gaps, options, options.key(text, 0))
     return put_in(tokenizer, text, [row[gap] for gap in gaps])
 
 
@@ -57,36 +57,38 @@ def put_in(tokenizer: Tokenizer, text: str, words: Sequence[int | None]) -> str:
     return whole
 
 
-def filled(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Iterator[list[int]]:
+def filled(network: WritingNetwork, prompt: str, options: SamplingOptions, sample: int) -> Iterator[list[int]]:
     """Yield, after each pass, the ids of the prompt and of the text after it up to the first unfilled mask.
 
     The last ids have exactly the requested number of new tokens.
     """
-    if not how.start:
+    if not options.start:
         raise RecipeError("--no-start", f"found with {network.trained.folder}, which fills masks", "a causal model")
     tokenizer, shifted = network.trained.tokenizer, network.trained.objective.shifted
     whole = framed(tokenizer, "", ends=shifted)
     before, after = whole[: (len(whole) + 1) // 2], whole[(len(whole) + 1) // 2 :]
     ids = tokenizer.encode(prompt)
-    prompt_length, room, key = len(ids), network.longest - len(whole), how.key(prompt, sample)
-    if prompt_length + how.tokens > room:
+    prompt_length, room, key = len(ids), network.longest - len(whole), options.key(prompt, sample)
+    if prompt_length + options.tokens > room:
         network.note_it_slides()
-    while (left := prompt_length + how.tokens - len(ids)) > 0:
+    while (left := prompt_length + options.tokens - len(ids)) > 0:
         block = left if len(ids) + left <= room else min(left, max(room // 2, 1))
         seen = ids[max(len(ids) - (room - block), 0) :]
         masked = [*before, *seen, *[tokenizer.mask or 0] * block, *after]
         first = len(before) + len(seen)
-        for row, gaps in passes(network, masked, range(first, first + block), how, chance.key("block", key, len(ids))):
+        for row, gaps in passes(
+            network, masked, range(first, first + block), options, chance.key("block", key, len(ids))
+        ):
             yield [*ids, *row[first : min(gaps, default=first + block)]]
         ids = [*ids, *row[first : first + block]]
 
 
-def written(network: WritingNetwork, prompt: str, how: SamplingOptions, sample: int) -> Generated:
-    *_, ids = filled(network, prompt, how, sample)
+def written(network: WritingNetwork, prompt: str, options: SamplingOptions, sample: int) -> Generated:
+    *_, ids = filled(network, prompt, options, sample)
     text = behind(network, prompt, ids)
-    if (short := how.stopped(text)) is not None:
-        return Generated(prompt, short, sample, how.tokens, "stop")
-    return Generated(prompt, text, sample, how.tokens, "tokens")
+    if (short := options.stopped(text)) is not None:
+        return Generated(prompt, short, sample, options.tokens, "stop")
+    return Generated(prompt, text, sample, options.tokens, "tokens")
 
 
 def behind(network: WritingNetwork, prompt: str, ids: Sequence[int]) -> str:
@@ -96,31 +98,31 @@ def behind(network: WritingNetwork, prompt: str, ids: Sequence[int]) -> str:
 
 
 def unmasked(
-    network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], how: SamplingOptions, key: int
+    network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], options: SamplingOptions, key: int
 ) -> list[int]:
-    *_, (row, _) = passes(network, ids, gaps, how, key)
+    *_, (row, _) = passes(network, ids, gaps, options, key)
     return row
 
 
 def passes(
-    network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], how: SamplingOptions, key: int
+    network: WritingNetwork, ids: Sequence[int], gaps: Sequence[int], options: SamplingOptions, key: int
 ) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the row and its remaining gaps after every pass. No gap is filled with a special token."""
     row, left, pass_number = list(ids), list(gaps), 0
     special = torch.tensor(sorted(network.trained.tokenizer.special), device=network.device, dtype=torch.int64)
     while left:
         scores = network.gap_scores(row, left).index_fill(1, special, -torch.inf)
-        if how.penalty != 1:
+        if options.penalty != 1:
             seen = torch.zeros_like(scores, dtype=torch.bool)
-            seen[:, [number for place, number in enumerate(row) if place not in left]] = True
-            scores = penalized(scores, seen, how.penalty)
+            seen[:, [number for location, number in enumerate(row) if location not in left]] = True
+            scores = penalized(scores, seen, options.penalty)
         keys = chance.bits(chance.key("pass", key, pass_number), np.asarray(left))
-        words = choose(scores, how, keys, np.asarray(left))
-        if how.order == "chance":
+        words = choose(scores, options, keys, np.asarray(left))
+        if options.order == "chance":
             priority = torch.from_numpy(chance.unit(keys, 1))
         else:
             priority = scores.softmax(1).gather(1, words[:, None])[:, 0]
-        chosen: list[int] = priority.topk(min(how.together, len(priority))).indices.tolist()
+        chosen: list[int] = priority.topk(min(options.together, len(priority))).indices.tolist()
         for number in chosen:
             row[left[number]] = int(words[number])
         left, pass_number = [gap for gap in left if row[gap] == network.trained.tokenizer.mask], pass_number + 1

@@ -43,12 +43,12 @@ class FaissIndex(Protocol):
         """Return scores and row numbers [Q, K], with number -1 where fewer rows are found."""
 
 
-def faiss_here(place: object) -> ModuleType:
+def faiss_here(location: object) -> ModuleType:
     """Import and return faiss, or raise an error if it is not installed."""
     try:
         import faiss
     except ImportError:
-        raise RecipeError(place, "`faiss` is not installed", "", "pip install 'ordsmed[faiss]'") from None
+        raise RecipeError(location, "`faiss` is not installed", "", "pip install 'ordsmed[faiss]'") from None
     faiss.omp_set_num_threads(torch.get_num_threads())
     return faiss
 

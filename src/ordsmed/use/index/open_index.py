@@ -117,8 +117,8 @@ class OpenIndex:
         return len(self.passages)
 
     def __repr__(self) -> str:
-        how = {"both": "vectors and words", "dense": "vectors"}.get(self.recipe.kind, "words")
-        return f"<index {self.folder}: {self.size}, by {how}>"
+        options = {"both": "vectors and words", "dense": "vectors"}.get(self.recipe.kind, "words")
+        return f"<index {self.folder}: {self.size}, by {options}>"
 
     @property
     def size(self) -> str:
@@ -284,8 +284,8 @@ class OpenIndex:
         kind = self.kind_of(kind)
         check_questions(questions, k)
         vectors = self.encoder.questions(questions) if kind != "words" else None
-        how = replace(reranker, top=top) if reranker and top else reranker
-        return self.found(questions, vectors, k, kind=kind, rerank=how, where=where)
+        options = replace(reranker, top=top) if reranker and top else reranker
+        return self.found(questions, vectors, k, kind=kind, rerank=options, where=where)
 
     def kind_of(self, kind: str) -> str:
         """Return the kind of search to use: `kind` if given, else all kinds that the index has.
@@ -384,8 +384,8 @@ def check_questions(questions: Sequence[str], k: int) -> None:
         raise RecipeError("question", "found none", "a question or more")
     for number, question in enumerate(questions, 1):
         if not question.strip():
-            place = f"question {number}" if len(questions) > 1 else "question"
-            raise RecipeError(place, "is empty", "words to search for")
+            location = f"question {number}" if len(questions) > 1 else "question"
+            raise RecipeError(location, "is empty", "words to search for")
     if k < 1:
         raise RecipeError("k", f"found {k}", "1 or more")
 

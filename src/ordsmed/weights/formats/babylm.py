@@ -64,44 +64,44 @@ class BabyLm(Choice):
         if len(revisions(folder)) == 1:
             kept = f"kept no weights by words up to step {trained.step}"
             say(f"{trained.folder}: {kept}; `revisions_at_words` of a recipe keeps them")
-        for place in (folder, *inner(folder)):
-            self._hub(place, folder / HUB / f"models--{self.called(trained, place, folder)}")
+        for location in (folder, *inner(folder)):
+            self._hub(location, folder / HUB / f"models--{self.called(trained, location, folder)}")
 
     def _revision(self, trained: Trained, folder: Path, label: str) -> None:
         """Write a revision. Its subfolders are moved next to `label`'s folder and get the same revisions."""
-        place = folder / label
-        place.mkdir()
-        load("formats", FORMAT)().write(trained, place)
+        target = folder / label
+        target.mkdir()
+        load("formats", FORMAT)().write(trained, target)
         if trained.objective.shifted and not trained.causal:
-            frame_texts(trained.tokenizer, place)
-        for within in [path for path in place.iterdir() if path.is_dir()]:
+            frame_texts(trained.tokenizer, target)
+        for within in [path for path in target.iterdir() if path.is_dir()]:
             (folder / within.name).mkdir(exist_ok=True)
             within.rename(folder / within.name / label)
 
-    def _hub(self, place: Path, cache: Path) -> None:
+    def _hub(self, path: Path, cache: Path) -> None:
         for kind in ("refs", "snapshots"):
             (cache / kind).mkdir(parents=True)
         up = Path("..", "..", "..")
-        for label in revisions(place):
+        for label in revisions(path):
             files.write_text(cache / "refs" / label, label)
-            inside = place.relative_to(cache.parents[1]) / label
+            inside = path.relative_to(cache.parents[1]) / label
             (cache / "snapshots" / label).symlink_to(up / inside, target_is_directory=True)
 
-    def called(self, trained: Trained, place: Path, folder: Path) -> str:
+    def called(self, trained: Trained, path: Path, folder: Path) -> str:
         """Return the name of the model, or of the network in a subfolder."""
         name = self.name or trained.folder.name
-        return name if place == folder else f"{name}-{place.name}"
+        return name if path == folder else f"{name}-{path.name}"
 
     def usage(self, name: str, folder: Path, trained: Trained) -> Usage:
         usual: Usage = trained.objective.usage(name, trained.tokenizer, trained.learned)
-        backends = [(self.called(trained, place, folder), way_of(place)) for place in (folder, *inner(folder))]
+        backends = [(self.called(trained, location, folder), way_of(location)) for location in (folder, *inner(folder))]
         models = [(model, way) for model, way in backends if way]
         program = "python -m evaluation_pipeline.sentence_zero_shot.run --task blimp --data_path blimp_fast"
         commands = [
             f"{program} \\\n  --model_path_or_name {model} --revision_name {MAIN} --backend {way}"
             for model, way in models
         ]
-        how = (
+        options = (
             f"Revisions by words seen: {', '.join(revisions(folder))}.\nEach is a folder that transformers opens by "
             "its path. BabyLM's evaluation finds them by name,\nwithout a network:\n\n"
             + "\n".join(
@@ -109,12 +109,12 @@ class BabyLm(Choice):
             )
             + "\n\nOn a hub each folder becomes a branch of its name."
         )
-        return Usage(usual.pipeline, usual.does, how)
+        return Usage(usual.pipeline, usual.does, options)
 
 
-def revisions(place: Path) -> list[str]:
+def revisions(folder: Path) -> list[str]:
     """Return the names of the revisions in a folder, by increasing number of words; `main` is last."""
-    labels = [path.name for path in place.iterdir() if (path / "config.json").is_file()]
+    labels = [path.name for path in folder.iterdir() if (path / "config.json").is_file()]
     return sorted(labels, key=lambda label: (label == MAIN, len(label), label))
 
 
@@ -122,9 +122,9 @@ def inner(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if path.name != HUB and (path / MAIN / "config.json").is_file()]
 
 
-def way_of(place: Path) -> str:
+def way_of(path: Path) -> str:
     """Return the evaluation's backend for a model; empty for a network that only detects replaced tokens."""
-    config = files.read_table(place / MAIN / "config.json")
+    config = files.read_table(path / MAIN / "config.json")
     names = "".join(config["architectures"])
     if "ForMaskedLM" not in names:
         return "" if "ForPreTraining" in names else "causal"

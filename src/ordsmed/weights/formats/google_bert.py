@@ -63,12 +63,12 @@ class GoogleBert(Choice):
         folder = path if path.is_dir() else path.parent
         source = bundle.opened(path)
         stored = google.without_slots(google.of_scopes(LazyTensors(source.shapes(), source.read)))
-        place = folder / CONFIG
-        config = files.read_table(place)
+        target = folder / CONFIG
+        config = files.read_table(target)
         known = config.get("hidden_act")
         if known not in google.ACTIVATIONS:
-            raise DataError(place, f"hidden_act: found {known}", " or ".join(google.ACTIVATIONS))
-        network = foreign.meant("bert", config | {"hidden_act": google.ACTIVATIONS[known]}, place)
+            raise DataError(target, f"hidden_act: found {known}", " or ".join(google.ACTIVATIONS))
+        network = foreign.meant("bert", config | {"hidden_act": google.ACTIVATIONS[known]}, target)
         learned, idle, notes = _learned(stored, network.longest(), path)
         stored = stored.renamed(lambda name: None if idle and re.match(idle, name) else name)
         table = {"model": tables.plain(network), **learned}

@@ -196,16 +196,16 @@ class MegatronFormat(Choice):
         step = 0 if self.release else trained.step or 0
         named = RELEASE if self.release else f"iter_{step:07}"
         for rank in range(self.ranks):
-            place = folder / named / f"mp_rank_{rank:02}"
-            place.mkdir(parents=True)
+            path = folder / named / f"mp_rank_{rank:02}"
+            path.mkdir(parents=True)
             cut = {name: _cut(name, tensor, rank, self.ranks) for name, tensor in tensors.items()}
             if style == "2019":
                 cut = {name: _ordered(name, t, model.heads // self.ranks, 0.0, back=True) for name, t in cut.items()}
                 flat = {_name_2019(name): tensor for name, tensor in cut.items()}
-                pickle_reader.write(place / FILE, {"iteration": step, "model": flat})
+                pickle_reader.write(path / FILE, {"iteration": step, "model": flat})
             else:
                 pickle_reader.write(
-                    place / FILE, {"iteration": step, "checkpoint_version": 3.0, "args": args, "model": _nested(cut)}
+                    path / FILE, {"iteration": step, "checkpoint_version": 3.0, "args": args, "model": _nested(cut)}
                 )
         files.write_text(folder / TRACKER, RELEASE if self.release else str(step))
         if trained.tokenizer.kind == "wordpiece":

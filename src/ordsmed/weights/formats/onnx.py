@@ -197,11 +197,11 @@ class GraphNetwork(nn.Module):
             outputs += scores.unbind(-1) if role == "span" else [scores]
         return tuple(outputs)
 
-    def _text_vectors(self, states: Tensor, mask: Tensor, how: TextVectors) -> Tensor:
-        if how.sparse:
+    def _text_vectors(self, states: Tensor, mask: Tensor, settings: TextVectors) -> Tensor:
+        if settings.sparse:
             return _pooled(self.parts["head"](states), mask, "max").relu().log1p()
-        vectors = _pooled(states, mask, how.pool)
-        return nn.functional.normalize(vectors, dim=-1) if how.normalize else vectors
+        vectors = _pooled(states, mask, settings.pool)
+        return nn.functional.normalize(vectors, dim=-1) if settings.normalize else vectors
 
     def rows(self, count: int, length: int, seed: int) -> dict[str, Tensor]:
         """Return random inputs. Each row has a random length, and the first has the full length."""
@@ -244,8 +244,8 @@ def _draw(network: GraphNetwork, rows: dict[str, Tensor], path: Path, opset: int
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore")
         names = {"input_names": list(rows), "output_names": network.outputs}
-        how = {"dynamo": True, "dynamic_shapes": shapes, "opset_version": opset, "verbose": False}
-        program = torch.onnx.export(network, kwargs=rows, **names, **how)  # type: ignore[arg-type]
+        options = {"dynamo": True, "dynamic_shapes": shapes, "opset_version": opset, "verbose": False}
+        program = torch.onnx.export(network, kwargs=rows, **names, **options)  # type: ignore[arg-type]
     assert program is not None
     size = sum(tensor.nbytes for tensor in network.parameters())
     with files.survive_disk(path):

@@ -134,31 +134,33 @@ class SentenceTransformers(Choice):
             self._write_vectors(trained, folder)
 
     def _write_vectors(self, trained: Trained, folder: Path) -> None:
-        how = self.vectors_of(trained)
+        options = self.vectors_of(trained)
         learned = _learned(trained) is not None  # if so, texts get the tokenizer's special tokens there
-        _write_network(trained, folder, head=how.sparse, continues=trained.causal and not learned)
-        files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": how.length, "do_lower_case": False})
-        modules, pooling = _modules_of(how, trained)
+        _write_network(trained, folder, head=options.sparse, continues=trained.causal and not learned)
+        files.write_json(
+            folder / "sentence_bert_config.json", {"max_seq_length": options.length, "do_lower_case": False}
+        )
+        modules, pooling = _modules_of(options, trained)
         _write_modules(folder, modules, pooling)
-        opened_by = {"model_type": "SparseEncoder"} if how.sparse else {}
-        self._write_comparison(folder, how.prompts, self.similarity or how.similarity, opened_by)
+        opened_by = {"model_type": "SparseEncoder"} if options.sparse else {}
+        self._write_comparison(folder, options.prompts, self.similarity or options.similarity, opened_by)
 
-    def _write_token_vectors(self, trained: Trained, how: TokenVectors, folder: Path) -> None:
+    def _write_token_vectors(self, trained: Trained, settings: TokenVectors, folder: Path) -> None:
         _write_network(trained, folder)
-        lengths: dict[str, Any] = {"query_length": how.query_length, "document_length": how.length}
-        if how.expand:
-            filler = trained.tokenizer.pipeline.id_to_token(how.filler)
-            lengths["query_expansion"] = {"strategy": "min", "attend": True, "token": filler, "length": how.expand}
-        files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": how.length, **lengths})
+        lengths: dict[str, Any] = {"query_length": settings.query_length, "document_length": settings.length}
+        if settings.expand:
+            filler = trained.tokenizer.pipeline.id_to_token(settings.filler)
+            lengths["query_expansion"] = {"strategy": "min", "attend": True, "token": filler, "length": settings.expand}
+        files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": settings.length, **lengths})
         read = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
-        sizes = {"in_features": trained.settings.width, "out_features": how.width, "bias": False}
+        sizes = {"in_features": trained.settings.width, "out_features": settings.width, "bias": False}
         dense = {**sizes, "activation_function": "torch.nn.modules.linear.Identity", **read}
-        skipped = [trained.tokenizer.pipeline.id_to_token(number) for number in how.skipped]
+        skipped = [trained.tokenizer.pipeline.id_to_token(number) for number in settings.skipped]
         mask = {"skiplist_words": skipped, "skiplist_tasks": ["document"], "keep_only_token_ids": None}
         _write_modules(folder, TOKEN_MODULES, dense, mask, read)
         weight = trained.objective.get_parameter("projection.out.weight").detach().cpu().float()
         weights.write(folder / "1_Dense" / WEIGHTS, {"linear.weight": weight})
-        self._write_comparison(folder, how.prompts, "maxsim", {"model_type": "MultiVectorEncoder"})
+        self._write_comparison(folder, settings.prompts, "maxsim", {"model_type": "MultiVectorEncoder"})
 
     def _write_comparison(
         self, folder: Path, learned: Mapping[str, str], similarity: str, opened_by: dict[str, str]
@@ -186,7 +188,7 @@ class SentenceTransformers(Choice):
             "Vectors of a network that was never trained on pairs of texts tell them apart roughly: compare "
             "similarities with one another, not with 1."
         )
-        how = in_python(name, code) if learned or tokens else f"{in_python(name, code)}\n\n{limit}"
+        options = in_python(name, code) if learned or tokens else f"{in_python(name, code)}\n\n{limit}"
         does = "gives a vector for a text"
         more: tuple[str, ...] = ()
         if sparse:
@@ -194,7 +196,7 @@ class SentenceTransformers(Choice):
         if tokens:
             does, more = "gives a vector for each token of a text (late interaction)", ("multi-vector", "colbert")
         tags = ("sentence-transformers", "feature-extraction", *more)
-        return Usage("sentence-similarity", does, how, library="sentence-transformers", tags=tags)
+        return Usage("sentence-similarity", does, options, library="sentence-transformers", tags=tags)
 
 
 def _of_tokens(trained: Trained) -> bool:
@@ -218,14 +220,14 @@ def _learned(trained: Trained) -> TextVectors | None:
     return trained.objective.vectors if isinstance(trained.objective, Embedding) else None
 
 
-def _modules_of(how: TextVectors, trained: Trained) -> tuple[Sequence[str], dict[str, Any]]:
+def _modules_of(settings: TextVectors, trained: Trained) -> tuple[Sequence[str], dict[str, Any]]:
     """Return the classes of the modules that process a text, and the settings of the pooling module."""
-    if how.sparse:
+    if settings.sparse:
         pooling = {"pooling_strategy": "max", "activation_function": "relu"}
         return SPARSE_MODULES, {**pooling, "word_embedding_dimension": trained.tokenizer.vocabulary}
-    modes = {f"pooling_mode_{name}": name == POOLS[how.pool] for name in POOLS.values()}
+    modes = {f"pooling_mode_{name}": name == POOLS[settings.pool] for name in POOLS.values()}
     sizes = {"word_embedding_dimension": trained.settings.width, "include_prompt": True}
-    return MODULES if how.normalize else MODULES[:2], {**sizes, **modes}
+    return MODULES if settings.normalize else MODULES[:2], {**sizes, **modes}
 
 
 def _write_modules(folder: Path, kinds: Sequence[str], *settings: dict[str, Any]) -> None:
