@@ -243,7 +243,7 @@ def test_overrides_reach_everywhere() -> None:
         ("phase[x].learning_rate=1", "`phase[x].learning_rate=1`: found phase[x]; wanted phase[1] to phase[2]"),
         (
             "phase[1.learning_rate=1",
-            "`phase[1.learning_rate=1`: found phase[1; wanted phase[1] to phase[2]; did you mean `phase[1].learning_rate`?",
+            "`phase[1.learning_rate=1`: found phase[1; wanted phase[1] to phase[2]; did you mean `phase[1].learning_rate`?",  # noqa: E501
         ),
         ("phase[]=1", "`phase[]=1`: found phase[]; wanted phase[1] to phase[2]"),
         ("model[1].width=64", "`model[1].width=64`: found model[1]; wanted `model` without a number: it is not a list"),
@@ -257,7 +257,7 @@ def test_overrides_reach_everywhere() -> None:
         ),
         (
             "phase2.learning_rate=1",
-            "`phase2.learning_rate=1`: found phase2; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",
+            "`phase2.learning_rate=1`: found phase2; wanted phase[1] to phase[2]; did you mean `phase[2].learning_rate`?",  # noqa: E501
         ),
         ("phase.9=1", "`phase.9=1`: found phase.9; wanted phase[1] to phase[2]; did you mean `phase[2]`?"),
         ("phase.steps", "`phase.steps`: not an override; wanted key.path=value"),

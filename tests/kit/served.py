@@ -38,7 +38,7 @@ def running(
     **limits: Any,
 ) -> Iterator[Running]:
     """Serves these, by their names, until the block ends."""
-    from ordsmed.serve.app import Access, Door
+    from ordsmed.serve.app import Access, App
     from ordsmed.serve.connections import ConnectionLimits
     from ordsmed.serve.graceful import GracefulServer
     from ordsmed.serve.server import listening
@@ -49,7 +49,7 @@ def running(
     service = Service(opened, Batcher(batch), limited, indexes=searched, checkpoints=checkpoints)
     listener = listening("127.0.0.1", 0)
     most = ConnectionLimits(**(connections or {}), metrics=service.metrics)
-    server = GracefulServer.of(lambda closing: Door(service, access or Access(), closing).app(), most)
+    server = GracefulServer.of(lambda closing: App(service, access or Access(), closing).app(), most)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     service.batcher.start()
     thread.start()

@@ -9,14 +9,14 @@ import pytest
 from ordsmed.maker import networks
 from ordsmed.maker.networks import families
 
-LADDER = {kind: networks.rungs(family, 8_000, family.length or 64) for kind, family in families().items()}
+LADDER = {kind: networks.network_sizes(family, 8_000, family.length or 64) for kind, family in families().items()}
 
 
 @pytest.mark.parametrize("kind", families())
 def test_each_ladder_rises(kind: str) -> None:
-    weights = [rung.weights for rung in LADDER[kind]]
+    weights = [size.weights for size in LADDER[kind]]
     assert weights == sorted(weights)
-    assert all(rung.operations > rung.weights for rung in LADDER[kind])
+    assert all(size.operations > size.weights for size in LADDER[kind])
 
 
 def test_more_time_gives_no_smaller_network() -> None:
@@ -32,23 +32,23 @@ def test_little_text_gives_a_small_network() -> None:
 
 
 def test_a_network_that_is_large_for_its_text_reads_it_less_often() -> None:
-    [rung] = [rung for rung in LADDER["bert"] if rung.table["width"] == 128]
+    [size] = [size for size in LADDER["bert"] if size.table["width"] == 128]
     family = replace(families()["bert"], passes=160, crowding=1.5, least=0)
-    passes = [networks.max_passes(rung, rung.weights / ratio, family) for ratio in (1, 2, 4, 8)]
+    passes = [networks.max_passes(size, size.weights / ratio, family) for ratio in (1, 2, 4, 8)]
     assert passes == pytest.approx([160, 160, 160 / 2**1.5, 20])
-    assert networks.max_passes(rung, 1024 * 10, replace(family, least=2_000)) == 200
+    assert networks.max_passes(size, 1024 * 10, replace(family, least=2_000)) == 200
 
 
 def test_repeated_tokens_are_worth_less() -> None:
-    assert networks.worth(50, 100, 60) == 50
-    assert networks.worth(100, 100, 60) == 100
-    assert 190 < networks.worth(200, 100, 60) < 200
-    assert networks.worth(1e9, 100, 60) == pytest.approx(100 * (1 + 15))
+    assert networks.distinct_tokens(50, 100, 60) == 50
+    assert networks.distinct_tokens(100, 100, 60) == 100
+    assert 190 < networks.distinct_tokens(200, 100, 60) < 200
+    assert networks.distinct_tokens(1e9, 100, 60) == pytest.approx(100 * (1 + 15))
 
 
 def test_operations_are_those_of_a_step() -> None:
     """Three times forward, of which the output layer scores the hidden tokens alone."""
     family = families()["bert"]
-    [rung] = [rung for rung in LADDER["bert"] if rung.table["width"] == 192]
-    forward = rung.model.flops(64)
-    assert rung.operations == pytest.approx(3 * (forward + 2 * 192 * 8_000 * family.objective["mask_prob"]))
+    [size] = [size for size in LADDER["bert"] if size.table["width"] == 192]
+    forward = size.model.flops(64)
+    assert size.operations == pytest.approx(3 * (forward + 2 * 192 * 8_000 * family.objective["mask_prob"]))

@@ -176,7 +176,7 @@ def test_the_network_goes_by_timed_steps(
 def test_steps_of_every_kind_are_timed(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     family = families()[kind]
-    network = networks.rungs(family, 500, 32)[0]
+    network = networks.network_sizes(family, 500, 32)[0]
     recipe = {"phase": [{"length": 32, "batch": 4}], "objective": family.objective, "optimizer": family.optimizer}
     assert tokens_a_second(settings.plain(network.model), recipe, 500, 1) > 0
     assert not list(tmp_path.iterdir())

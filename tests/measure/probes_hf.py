@@ -143,7 +143,7 @@ def scored(scorer, file: str) -> list[float]:
 
     probe, held, cost, found = MinimalPairs(files=(file,)), [], 0, list[Record]()
 
-    def let_go() -> None:
+    def free_memory() -> None:
         scores = iter(scorer.scores([item for example in held for item in example.items]))
         found.extend(probe.record(one, [next(scores) for _ in one.items]) for one in held)
         held.clear()
@@ -152,9 +152,9 @@ def scored(scorer, file: str) -> list[float]:
         held.append(example)
         cost += sum(scorer.cost(item) for item in example.items)
         if cost >= COST:
-            let_go()
+            free_memory()
             cost = 0
-    let_go()
+    free_memory()
     return [record[2] if score is None else score for record in found for score in record[2:]]  # None: equal sentences
 
 

@@ -246,7 +246,7 @@ def test_half_a_text_is_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     seat.row._numbers[at] += 1  # as if its writer were ended within
     monkeypatch.setattr("ordsmed.serve.shared_memory.TRIES", 2)
     assert seat.row.read("problem") == b""
-    seat.row.mend()
+    seat.row.repair()
     assert seat.row.read("problem") == b""
     seat.row.write("problem", b"again")
     assert seat.row.read("problem") == b"again"

@@ -57,7 +57,7 @@ class Job:
         return self.recipe.phases  # type: ignore[no-any-return]
 
 
-free = auto.let_go
+free = auto.free_memory
 
 
 @pytest.mark.long
@@ -72,7 +72,7 @@ def test_a_gpu_lets_go_of_what_was_tried(monkeypatch: pytest.MonkeyPatch, ranks:
 
 @pytest.fixture(autouse=True)
 def _nothing_to_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "let_go", lambda ranks: None)
+    monkeypatch.setattr(auto, "free_memory", lambda ranks: None)
 
 
 def test_micro_batches_about_double() -> None:
@@ -246,7 +246,7 @@ def test_the_way_that_is_taken(
     monkeypatch.setattr(auto, "largest", largest)
     monkeypatch.setattr(auto, "init_mesh", lambda ranks, shape: replace(ranks, shape=shape))
     start = Layout(micro=3, threads=2, **layout)
-    found = auto.laid_out(planned(Recipe(phases(8), start), replace(ranks, shape=start.shape(ranks.world))))
+    found = auto.choose_layout(planned(Recipe(phases(8), start), replace(ranks, shape=start.shape(ranks.world))))
     assert asked == tried
     own = found.recipe.layout
     assert (own.shard, own.recompute, found.ranks.shape[1]) == (*taken, taken[0])
@@ -258,7 +258,7 @@ def test_where_nothing_fits_the_first_way_is_complained_of(monkeypatch: pytest.M
 
     monkeypatch.setattr(auto, "largest", largest)
     with pytest.raises(RecipeError, match="recompute False"):
-        auto.laid_out(planned(Recipe(phases(8)), CPU))
+        auto.choose_layout(planned(Recipe(phases(8)), CPU))
 
 
 def test_of_a_refused_way_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +275,9 @@ def test_of_a_refused_way_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> No
         return job
 
     speeds = iter([0.0, 5.0, 9.0])
-    monkeypatch.setattr(auto, "let_go", free)
+    monkeypatch.setattr(auto, "free_memory", free)
     monkeypatch.setattr(auto, "_tried", lambda job, index, micro, ranks, **_: next(speeds))
-    assert auto.laid_out(planned(recipe, CPU, build)).recipe.layout.recompute
+    assert auto.choose_layout(planned(recipe, CPU, build)).recipe.layout.recompute
     assert alive == [[], [False]]
 
 

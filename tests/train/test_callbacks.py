@@ -146,7 +146,7 @@ def test_what_goes_wrong_in_a_callback_is_one_line(recipe: Recipe, lab: Callable
     path = recipe(steps=4, callbacks=["my_lab.histogram"], save=2)
     with pytest.raises(RunError, match=r"^callbacks: my_lab\.histogram: after_step: IndexError: .*line 3") as error:
         pretrain(str(path))
-    assert str(error.value).endswith("mend it, or resume the run with `callbacks=[]`")
+    assert str(error.value).endswith("correct it, or resume the run with `callbacks=[]`")
     assert pretrain(str(path.parent / "run"), ["callbacks=[]"])
 
 

@@ -372,10 +372,10 @@ def test_a_run_knows_its_deadline_and_what_is_used(tmp_path: Path, clock: Clock)
     Run(tmp_path).set(
         deadline=60.0, began=93.0, plans=[{"after": 4}], fit={"asked": [[9, 0.0]], "learning": [2.0], "judging": 3.0}
     )
-    begun, gone_on = (Deadline.of(tmp_path, Plain((), validation_interval=7), start, 5.0) for start in (0, 4))
+    begun, resume_state = (Deadline.of(tmp_path, Plain((), validation_interval=7), start, 5.0) for start in (0, 4))
     assert begun
-    assert gone_on
-    assert (begun.used, gone_on.used) == (7.0, 5.0)
+    assert resume_state
+    assert (begun.used, resume_state.used) == (7.0, 5.0)
     assert (begun.seconds, begun.asked, begun.learning, begun.judging, begun.every, begun.plans) == (
         60.0,
         [[9, 0.0]],

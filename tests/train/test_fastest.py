@@ -335,7 +335,7 @@ def test_a_run_keeps_its_choice(
     another would be chosen now."""
     named = pretrain(str(recipe("named")), ["layout.precision=bf16", *TINY])
     path, words = str(recipe("auto")), ["layout.precision=auto", *TINY]
-    monkeypatch.setattr(deed, "laid_out", lambda plan: plan)
+    monkeypatch.setattr(deed, "choose_layout", lambda plan: plan)
     folder = pretrain(path, words, layout="auto")
     assert run.read_recipe(Pretraining, folder).layout.precision == "bf16"
     assert "layout.precision: auto took bf16" in (folder / "log.txt").read_text()

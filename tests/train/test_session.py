@@ -469,7 +469,7 @@ def going(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPat
         plan = plan_of(
             own.recipe,
             own.ranks,
-            build=lambda gone_on: noted.append(("build", gone_on)) or own,
+            build=lambda resume_state: noted.append(("build", resume_state)) or own,
             verify=lambda: noted.append("verified"),
         )
         state = {"step": found}
@@ -608,7 +608,7 @@ def test_a_layout_is_measured_to_begin_with(
     own = job("layout.micro=1")
     laid = lambda recipe, micro: dataclasses.replace(recipe, layout=dataclasses.replace(recipe.layout, micro=micro))  # noqa: E731
     begun: list[Any] = []
-    monkeypatch.setattr(session, "laid_out", lambda plan: plan.by(laid(plan.recipe, 2)))
+    monkeypatch.setattr(session, "choose_layout", lambda plan: plan.by(laid(plan.recipe, 2)))
     monkeypatch.setattr(session, "_resumes", lambda *_, **__: stands)
     monkeypatch.setattr(session, "_begin", lambda plan, *_: plan.recipe)
     monkeypatch.setattr(session, "resume", lambda plan, *_: begun.append(plan.recipe) or {"found": 3})

@@ -162,7 +162,7 @@ def test_numbers_are_told_on_their_scale_and_come_back(family, scale, table, tmp
 def test_tags_are_told_alike_there(family, tagged, tmp_path):
     own = learned(tmp_path / "own", family, tag.Tag(column=2, labels=TAGS, file_scheme="IOB2", length=60))
     ask = pipe("token-classification", export(own, tmp_path / "out"), ignore_labels=[])
-    here = said(own, tagged, "task.mend=false")
+    here = said(own, tagged, "task.repair_tags=false")
     each = iter(here.probability.tolist())
     for text, tags in zip((text for pair in PAIRS for text in pair), here.tags, strict=True):
         found = [f for f in ask(text) if text[f["start"] : f["end"]].strip()]  # bytes may make a piece of a blank
@@ -198,7 +198,7 @@ def test_starts_and_ends_are_scored_alike_there(family, asking, tmp_path):
 
 TASKS = {
     "classify": (classify.Classify(labels=LABELS, second="second", length=40), "table"),
-    "tag": (tag.Tag(column=2, labels=TAGS, file_scheme="IOB2", length=40, mend=False), "tagged"),
+    "tag": (tag.Tag(column=2, labels=TAGS, file_scheme="IOB2", length=40, repair_tags=False), "tagged"),
     "squad": (squad.Squad(version="2.0", threshold=-1.5, length=32, stride=8), "asking"),
 }
 

@@ -28,7 +28,7 @@ from ordsmed.web import crawl as crawling
 from ordsmed.web import http
 from ordsmed.web import pages as keeping
 from ordsmed.web.crawl import Crawl, crawl
-from ordsmed.web.pages import LOG, Page, Pages, laid_out, lay_out, part_path
+from ordsmed.web.pages import LOG, Page, Pages, lay_out, pages_in_order, part_path
 
 HTML = {"Content-Type": "text/html; charset=utf-8"}
 HOSTS = ("127.0.0.1", "127.1", "127.0.1", "2130706433")  # four names of one server
@@ -59,7 +59,7 @@ def log(folder: Path) -> list[dict[str, Any]]:
 
 def stored(folder: Path, urls: list[str]) -> tuple[list[str], dict[str, int]]:
     missing = lay_out(urls, folder, folder / "order-x.bin")
-    return [page.body.decode() for page in laid_out(folder / "order-x.bin")], dict(missing)
+    return [page.body.decode() for page in pages_in_order(folder / "order-x.bin")], dict(missing)
 
 
 def until(done: Callable[[], bool]) -> None:
@@ -135,7 +135,7 @@ def test_an_empty_page_and_one_of_a_wrong_charset_are_kept_as_they_are(server: S
     crawl(urls, tmp_path, how())
     lay_out(urls, tmp_path, tmp_path / "order-x.bin")
     kind = HTML["Content-Type"]
-    assert list(laid_out(tmp_path / "order-x.bin")) == [
+    assert list(pages_in_order(tmp_path / "order-x.bin")) == [
         Page(urls[0], kind, b""),
         Page(urls[1], kind, b"\r\n\r\n\xe5\r\n\r\n"),
     ]
@@ -480,7 +480,7 @@ def test_parts_are_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             pages.keep(Page(f"http://a.org/{n}", "text/html", b"page %d" % n), 1)
     assert len(list(tmp_path.glob("pages-*.warc.gz"))) == 4
     assert stored(tmp_path, [f"http://a.org/{n}" for n in range(7)])[0] == [f"page {n}" for n in range(7)]
-    assert [page.body for page in laid_out(tmp_path / "order-x.bin", 16, 48)] == [b"page 1", b"page 2"]
+    assert [page.body for page in pages_in_order(tmp_path / "order-x.bin", 16, 48)] == [b"page 1", b"page 2"]
 
 
 def test_other_tools_read_the_parts(tmp_path: Path) -> None:

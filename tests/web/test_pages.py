@@ -14,7 +14,7 @@ from ordsmed.base.errors import DataError
 from ordsmed.text import read
 from ordsmed.text.markup import warc
 from ordsmed.web import pages as module
-from ordsmed.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, laid_out, lay_out, part_path
+from ordsmed.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, lay_out, pages_in_order, part_path
 
 URL = "http://a.org/"
 
@@ -142,11 +142,11 @@ def test_the_order_of_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert order.stat().st_size == 7 * 16
     sizes = [part_path(tmp_path, n).stat().st_size for n in range(4)]
     with read.tallied() as tally:
-        assert [page.body for page in laid_out(order)] == [b"page 3", b"page 0", b"page 2"]
+        assert [page.body for page in pages_in_order(order)] == [b"page 3", b"page 0", b"page 2"]
     assert tally.bytes == bytes_laid_out(order) == sizes[3] + sizes[0] + sizes[2]
-    assert [page.url for page in laid_out(order, 16, 80)] == [f"{URL}0", f"{URL}2"]
+    assert [page.url for page in pages_in_order(order, 16, 80)] == [f"{URL}0", f"{URL}2"]
     assert bytes_laid_out(order, 16, 64) == sizes[0]
-    assert not list(laid_out(order, 16, 48))
+    assert not list(pages_in_order(order, 16, 48))
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith("pages-")) == [
         "order-x.bin",
         LOG,
@@ -195,7 +195,7 @@ def test_pages_are_checked_when_they_are_read(tmp_path: Path) -> None:
     with Pages(tmp_path) as pages:
         pages.keep(Page(URL, "", b"\r\n\r\nx\r\n\r\n"), 1)
     lay_out([URL], tmp_path, tmp_path / "order-x.bin")
-    assert [page.body for page in laid_out(tmp_path / "order-x.bin")] == [b"\r\n\r\nx\r\n\r\n"]
+    assert [page.body for page in pages_in_order(tmp_path / "order-x.bin")] == [b"\r\n\r\nx\r\n\r\n"]
     part_path(tmp_path, 0).unlink()
     with pytest.raises(DataError, match=r"byte 0: no complete page .*; remove pages-00000\.warc\.gz; its pages are"):
-        list(laid_out(tmp_path / "order-x.bin"))
+        list(pages_in_order(tmp_path / "order-x.bin"))

@@ -33,6 +33,8 @@ RENAMED = {  # former -> present names of settings; the former ones still work i
     "hide": "mask_prob",
     "rate": "learning_rate",
     "flavour": "variant",
+    "squeeze": "remove_extra_whitespaces",
+    "mend": "repair_tags",
     "longer_than": "min_length",
     "fives": "dup_5gram",
     "sixes": "dup_6gram",

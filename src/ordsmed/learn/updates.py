@@ -21,7 +21,7 @@ LEAST_KEPT = 1e-3  # least share of a tensor that a cautious update counts as ke
 
 
 @dataclass(frozen=True)
-class Turn:
+class WeightGroup:
     """The weights of a group that have a gradient, and the optimizer's state for each of them: parallel lists."""
 
     group: dict[str, Any]
@@ -39,12 +39,12 @@ class Turn:
     def decay(self) -> float:
         return float(self.group["weight_decay"])
 
-    def singles(self) -> Iterator[Turn]:
+    def singles(self) -> Iterator[WeightGroup]:
         for n, (weight, part, grad, step) in enumerate(
             zip(self.weights, self.parts, self.grads, self.steps, strict=True)
         ):
             kept = {name: tensors[n : n + 1] for name, tensors in self.kept.items()}
-            yield Turn(self.group, [weight], [part], [grad], [step], kept)
+            yield WeightGroup(self.group, [weight], [part], [grad], [step], kept)
 
 
 def with_decay(groups: Iterable[dict[str, Any]], decay: float) -> list[dict[str, Any]]:
@@ -52,8 +52,8 @@ def with_decay(groups: Iterable[dict[str, Any]], decay: float) -> list[dict[str,
     return [{**group, "weight_decay": decay if group["decayed"] else 0.0} for group in groups]
 
 
-def turns(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None = None) -> Iterator[Turn]:
-    """Yield a turn for each group in which any weight has a gradient; count its step and add missing state, as zeros.
+def weight_groups(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None = None) -> Iterator[WeightGroup]:
+    """Yield a group for each group in which any weight has a gradient; count its step and add missing state, as zeros.
 
     The state is in `optimizer.state[weight]` as tensors. `step` is on the CPU, so reading it does not wait for the GPU.
     """
@@ -64,71 +64,79 @@ def turns(optimizer: torch.optim.Optimizer, *names: str, groups: Groups | None =
             states = [_with_moments(optimizer.state[weight], weight, names) for weight in weights]
             kept = {name: [state[name] for state in states] for name in names}
             steps = [float(state["step"].add_(1)) for state in states]
-            yield Turn(group, weights, [part for _, part in fed], [w.grad for w in weights], steps, kept)
+            yield WeightGroup(group, weights, [part for _, part in fed], [w.grad for w in weights], steps, kept)
 
 
-def move_moments(turn: Turn, betas: tuple[float | list[float], float | list[float]]) -> None:
+def move_moments(group: WeightGroup, betas: tuple[float | list[float], float | list[float]]) -> None:
     """Compute m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g²; a beta is one number, or one for each weight."""
-    first, second = (turn.kept[name] for name in MOMENTS)
+    first, second = (group.kept[name] for name in MOMENTS)
     forget = [1 - b for b in betas[0]] if isinstance(betas[0], list) else 1 - betas[0]
-    torch._foreach_lerp_(first, turn.grads, forget)
+    torch._foreach_lerp_(first, group.grads, forget)
     torch._foreach_mul_(second, betas[1])
     forget = [1 - b for b in betas[1]] if isinstance(betas[1], list) else 1 - betas[1]
-    torch._foreach_addcmul_(second, turn.grads, turn.grads, forget)
+    torch._foreach_addcmul_(second, group.grads, group.grads, forget)
 
 
-def quotients(turn: Turn, epsilon: float | list[float]) -> list[Tensor]:
+def quotients(group: WeightGroup, epsilon: float | list[float]) -> list[Tensor]:
     """Return m / (√v + ε) of the moments without bias correction."""
-    roots = torch._foreach_sqrt(turn.kept["exp_avg_sq"])
+    roots = torch._foreach_sqrt(group.kept["exp_avg_sq"])
     torch._foreach_add_(roots, epsilon)
-    return list(torch._foreach_div(turn.kept["exp_avg"], roots))
+    return list(torch._foreach_div(group.kept["exp_avg"], roots))
 
 
-def directions(turn: Turn, betas: tuple[float, float], epsilon: float, correct: Correct = "yes") -> list[Tensor]:
+def directions(
+    group: WeightGroup, betas: tuple[float, float], epsilon: float, correct: Correct = "yes"
+) -> list[Tensor]:
     """Update the moments and return Adam's direction for every weight.
 
     The bias correction `correct` is left out ("no"), done before epsilon is added ("yes", the paper's algorithm), or
     after that ("outside", the paper's shorter form, in which epsilon has more effect in the first steps).
     """
-    move_moments(turn, betas)
+    move_moments(group, betas)
     if correct == "no":
-        return quotients(turn, epsilon)
-    epsilons, scales = corrections(turn, betas, epsilon)
-    steps = quotients(turn, epsilons if correct == "yes" else epsilon)
+        return quotients(group, epsilon)
+    epsilons, scales = corrections(group, betas, epsilon)
+    steps = quotients(group, epsilons if correct == "yes" else epsilon)
     torch._foreach_mul_(steps, scales)
     return steps
 
 
-def corrections(turn: Turn, betas: tuple[float, float], epsilon: float) -> tuple[list[float], list[float]]:
+def corrections(group: WeightGroup, betas: tuple[float, float], epsilon: float) -> tuple[list[float], list[float]]:
     """Return an epsilon and a factor for each weight, with which uncorrected moments give the corrected direction."""
-    roots = [math.sqrt(1 - betas[1] ** step) for step in turn.steps]
-    return [epsilon * r for r in roots], [r / (1 - betas[0] ** step) for r, step in zip(roots, turn.steps, strict=True)]
+    roots = [math.sqrt(1 - betas[1] ** step) for step in group.steps]
+    return [epsilon * r for r in roots], [
+        r / (1 - betas[0] ** step) for r, step in zip(roots, group.steps, strict=True)
+    ]
 
 
-def walk(turn: Turn, along: list[Tensor], rate: float, *, length: float = 1.0, softly: bool = False) -> None:
-    """Update the weights in place: w -= rate * (length * direction + decay * w). `along` holds the directions.
+def apply_update(
+    group: WeightGroup, directions: list[Tensor], rate: float, *, length: float = 1.0, cautious: bool = False
+) -> None:
+    """Update the weights in place: w -= rate * (length * direction + decay * w). `directions` has one per weight.
 
-    With `softly`, an entry of w decays only if the direction also moves it toward 0 (cautious weight decay, Chen et al.
-    2025).
+    With `cautious`, an entry of w decays only if the direction also moves it toward 0 (cautious weight decay, Chen et
+    al. 2025).
     """
-    if turn.decay and softly:
-        towards = [weight * (weight * direction > 0) for weight, direction in zip(turn.weights, along, strict=True)]
-        torch._foreach_sub_(turn.weights, towards, alpha=rate * turn.decay)
-    elif turn.decay:
-        torch._foreach_mul_(turn.weights, 1 - rate * turn.decay)
-    torch._foreach_add_(turn.weights, along, alpha=-rate * length)
+    if group.decay and cautious:
+        towards = [
+            weight * (weight * direction > 0) for weight, direction in zip(group.weights, directions, strict=True)
+        ]
+        torch._foreach_sub_(group.weights, towards, alpha=rate * group.decay)
+    elif group.decay:
+        torch._foreach_mul_(group.weights, 1 - rate * group.decay)
+    torch._foreach_add_(group.weights, directions, alpha=-rate * length)
 
 
-def keep_agreeing(turn: Turn, along: list[Tensor]) -> None:
+def keep_agreeing(group: WeightGroup, directions: list[Tensor]) -> None:
     """Zero the entries of each direction whose sign differs from the gradient's, and lengthen the rest to compensate.
 
     These are cautious optimizers (Liang et al. 2024). All tensors together need one all-reduce.
     """
-    kept = [direction * grad > 0 for direction, grad in zip(along, turn.grads, strict=True)]
-    counts = sums(torch.stack([keep.sum(dtype=torch.float32) for keep in kept]), turn.parts)
-    sizes = torch.tensor([max(1, part.size) for part in turn.parts], dtype=torch.float32)
-    torch._foreach_mul_(along, kept)
-    scale(along, 1 / (counts / sizes.to(counts.device, non_blocking=True)).clamp_min(LEAST_KEPT))
+    kept = [direction * grad > 0 for direction, grad in zip(directions, group.grads, strict=True)]
+    counts = sums(torch.stack([keep.sum(dtype=torch.float32) for keep in kept]), group.parts)
+    sizes = torch.tensor([max(1, part.size) for part in group.parts], dtype=torch.float32)
+    torch._foreach_mul_(directions, kept)
+    scale(directions, 1 / (counts / sizes.to(counts.device, non_blocking=True)).clamp_min(LEAST_KEPT))
 
 
 def squares(tensors: list[Tensor], parts: list[LocalParameter]) -> Tensor:

@@ -44,7 +44,7 @@ class Scope:
 @dataclass(frozen=True)
 class Learning:
     family: FamilyPlan
-    rung: networks.Rung
+    network: networks.NetworkSize
     objective: Table
     length: int
     learning_rate: float
@@ -57,11 +57,11 @@ class Learning:
 
     @property
     def weights(self) -> int:
-        return self.rung.weights + self.vocabulary * int(self.rung.table["width"])
+        return self.network.weights + self.vocabulary * int(self.network.table["width"])
 
     def passes_end_it(self, scope: Scope) -> bool:
         """Return whether training ends by the limit on passes, before the time is used up."""
-        return self.rung.tokens >= 0.999 * self.passes * scope.unique
+        return self.network.tokens >= 0.999 * self.passes * scope.unique
 
 
 def fresh(request: MakeRequest, scope: Scope) -> Learning:
@@ -69,18 +69,18 @@ def fresh(request: MakeRequest, scope: Scope) -> Learning:
     family, vocabulary = networks.families()[request.family], scope.vocabulary
     objective = {**family.objective, **(family.of_many if vocabulary >= networks.MANY else {})}
     length = family.length or _length(request.hours)
-    ladder = networks.rungs(family, vocabulary, length)
+    ladder = networks.network_sizes(family, vocabulary, length)
     operations = scope.speed * scope.seconds
-    rung = networks.best(ladder, operations, scope.unique, family.passes)
-    passes = networks.max_passes(rung, scope.unique, family)
-    rung = networks.foreseen(rung, operations, scope.unique, passes)
-    if rung.tokens > networks.REPEATED * scope.unique:
-        rung = replace(rung, table={**rung.table, **family.repeated})
-    width = rung.table["width"]
-    size = f"{rung.table['layers']} layers of width {width}" if "layers" in rung.table else f"width {width}"
+    network = networks.best(ladder, operations, scope.unique, family.passes)
+    passes = networks.max_passes(network, scope.unique, family)
+    network = networks.with_predicted_loss(network, operations, scope.unique, passes)
+    if network.tokens > networks.REPEATED * scope.unique:
+        network = replace(network, table={**network.table, **family.repeated})
+    width = network.table["width"]
+    size = f"{network.table['layers']} layers of width {width}" if "layers" in network.table else f"width {width}"
     rate, tokenizer = family.learning_rate * _rate(width), _tokenizer(family, scope)
     described = f"{request.family}, {size}"
-    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, passes)
+    return Learning(family, network, objective, length, rate, vocabulary, tokenizer, described, passes)
 
 
 def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool | None = None) -> Learning:
@@ -93,8 +93,8 @@ def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool
     fits_now, measured = _fits(model.tokenizer, inputs)
     fits = fits_now if fits is None else fits
     vocabulary = model.tokenizer.vocabulary if fits else scope.vocabulary
-    rung = networks.rung(model.settings, {"width": width}, vocabulary, family.scored, length)
-    rung = networks.foreseen(rung, scope.speed * scope.seconds, scope.unique, family.passes)
+    network = networks.network_size(model.settings, {"width": width}, vocabulary, family.scored, length)
+    network = networks.with_predicted_loss(network, scope.speed * scope.seconds, scope.unique, family.passes)
     note = f"its vocabulary fits the text: {measured}"
     if not fits:
         kind = family.tokenizer["kind"]
@@ -105,7 +105,9 @@ def continued(request: MakeRequest, inputs: InputTexts, scope: Scope, fits: bool
     more = {"init": request.start, **({} if fits else {"vocabulary": "transplant"})}
     tokenizer: Table | str = request.start if fits else _tokenizer(family, scope)
     described, rate = f"{model.kind} of {request.start}", CONTINUED_RATE * _rate(width)
-    return Learning(family, rung, objective, length, rate, vocabulary, tokenizer, described, family.passes, more, notes)
+    return Learning(
+        family, network, objective, length, rate, vocabulary, tokenizer, described, family.passes, more, notes
+    )
 
 
 def _unlike(request: MakeRequest, model: Trained) -> Iterator[str]:

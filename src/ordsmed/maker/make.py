@@ -109,7 +109,8 @@ def perform(request: MakeRequest, *, anew: bool = False, began: float | None = N
         if location.status and not anew:
             if location.status["state"] == "done" and not longer:
                 say(
-                    f"{folder}: is finished, with --hours {location.status['request']['hours']:g}; more hours continue it"
+                    f"{folder}: is finished, with --hours {location.status['request']['hours']:g}; "
+                    "more hours continue it"
                 )
                 return MadeModel(folder)
         elif anew and folder.is_dir():

@@ -71,7 +71,7 @@ def like(model: ModelSettings) -> FamilyPlan:
 
 
 @dataclass(frozen=True)
-class Rung:
+class NetworkSize:
     """A network of the ladder, and the tokens it can read in the time."""
 
     model: ModelSettings
@@ -79,13 +79,13 @@ class Rung:
     weights: int  # without embeddings
     operations: float  # per token of training
     tokens: float = 0.0  # tokens read in the time
-    loss: float = math.inf  # predicted; only comparable between rungs
+    loss: float = math.inf  # predicted; only comparable between network_sizes
 
 
-def rungs(family: FamilyPlan, vocabulary: int, length: int) -> list[Rung]:
+def network_sizes(family: FamilyPlan, vocabulary: int, length: int) -> list[NetworkSize]:
     usual_sizes = [{"width": width, "layers": layers, "heads": width // 64} for width, layers in LADDER]
     tables = [{**family.model, **sizes, "positions": length * family.reads} for sizes in family.ladder or usual_sizes]
-    return [rung(_model(table), table, vocabulary, family.scored, length) for table in tables]
+    return [network_size(_model(table), table, vocabulary, family.scored, length) for table in tables]
 
 
 def _model(table: Table) -> ModelSettings:
@@ -97,33 +97,39 @@ def _model(table: Table) -> ModelSettings:
     return model
 
 
-def rung(model: ModelSettings, table: Mapping[str, Any], vocabulary: int, scored: float, length: int) -> Rung:
+def network_size(
+    model: ModelSettings, table: Mapping[str, Any], vocabulary: int, scored: float, length: int
+) -> NetworkSize:
     forward = model.flops(length)
-    return Rung(model, dict(table), int(forward / 2), BACKWARD * (forward + 2.0 * table["width"] * vocabulary * scored))
+    return NetworkSize(
+        model, dict(table), int(forward / 2), BACKWARD * (forward + 2.0 * table["width"] * vocabulary * scored)
+    )
 
 
-def best(ladder: list[Rung], operations: float, unique: float, passes: float) -> Rung:
+def best(ladder: list[NetworkSize], operations: float, unique: float, passes: float) -> NetworkSize:
     """Return the network with the lowest predicted loss, among those not too large for the text."""
-    fitting = [rung for rung in ladder if rung.weights <= MOST_WEIGHTS * unique] or ladder[:1]
-    return min((foreseen(rung, operations, unique, passes) for rung in fitting), key=lambda rung: rung.loss)
+    fitting = [size for size in ladder if size.weights <= MOST_WEIGHTS * unique] or ladder[:1]
+    return min((with_predicted_loss(size, operations, unique, passes) for size in fitting), key=lambda size: size.loss)
 
 
-def max_passes(rung: Rung, unique: float, family: FamilyPlan) -> float:
+def max_passes(size: NetworkSize, unique: float, family: FamilyPlan) -> float:
     """Return the passes over `unique` tokens after which a new network of this size overfits, by measurements.
 
     docs/log has the runs they come from (29 November 2026).
     """
-    roomy = min(1.0, ROOMY * unique / rung.weights) ** family.crowding
+    roomy = min(1.0, ROOMY * unique / size.weights) ** family.crowding
     return max(family.passes * roomy, family.least * SMALLEST_STEP / unique)
 
 
-def foreseen(rung: Rung, operations: float, unique: float, passes: float) -> Rung:
-    """Return the rung with the tokens it reads within `operations`, and its predicted loss."""
-    tokens = min(operations / rung.operations, passes * unique)
-    return replace(rung, tokens=tokens, loss=A / rung.weights**ALPHA + B / worth(tokens, unique, passes) ** BETA)
+def with_predicted_loss(size: NetworkSize, operations: float, unique: float, passes: float) -> NetworkSize:
+    """Return the size with the tokens it reads within `operations`, and its predicted loss."""
+    tokens = min(operations / size.operations, passes * unique)
+    return replace(
+        size, tokens=tokens, loss=A / size.weights**ALPHA + B / distinct_tokens(tokens, unique, passes) ** BETA
+    )
 
 
-def worth(tokens: float, unique: float, passes: float) -> float:
+def distinct_tokens(tokens: float, unique: float, passes: float) -> float:
     """Return the number of distinct tokens that `tokens`, repetitions included, are worth.
 
     `passes` is the largest number of useful passes.

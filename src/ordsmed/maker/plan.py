@@ -118,8 +118,8 @@ def plan(request: MakeRequest, *, vocabulary: int | None = None, used: float = 0
         return continued(request, inputs, scope, fits) if request.start else fresh(request, scope)
 
     learning, scope = _by_trials(choose, scope, threads, max(1, request.devices))
-    tokens = learning.rung.tokens
-    expected = min(tokens * learning.rung.operations / scope.speed, training)
+    tokens = learning.network.tokens
+    expected = min(tokens * learning.network.operations / scope.speed, training)
     notes = _notes(learning, scope, survey, portion, seconds - training + expected)
     recipes = recipes_of(request, inputs, survey, learning, scope, portion)
     name, passes = devices.name_of(device), tokens / scope.unique
@@ -133,17 +133,17 @@ def _by_trials(
     """Choose a network by the peak speed of the CPU, then again by the speed of timed steps of that network."""
     learning = choose(scope)
     for _ in range(TRIALS if threads else 0):
-        scope, weights = replace(scope, speed=_tried(learning, scope, threads, processes)), learning.rung.weights
+        scope, weights = replace(scope, speed=_tried(learning, scope, threads, processes)), learning.network.weights
         learning = choose(scope)
-        if learning.rung.weights == weights:
+        if learning.network.weights == weights:
             break
     return learning, scope
 
 
 def _tried(learning: Learning, scope: Scope, threads: int, processes: int) -> float:
-    rung, recipe = learning.rung, training_recipe(Path(), learning, scope)
-    speed = tokens_a_second(settings.plain(rung.model), recipe, learning.vocabulary, max(1, threads // processes))
-    return speed * rung.operations * processes
+    chosen, recipe = learning.network, training_recipe(Path(), learning, scope)
+    speed = tokens_a_second(settings.plain(chosen.model), recipe, learning.vocabulary, max(1, threads // processes))
+    return speed * chosen.operations * processes
 
 
 def closing_seconds(request: MakeRequest, seconds: float = 0.0) -> float:

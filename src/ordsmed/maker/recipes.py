@@ -52,7 +52,7 @@ def _is_held_out(corpus: Path) -> bool:
 
 def _of_search(out: Path, learning: Learning, scope: Scope, *, held_out: bool) -> dict[str, Table]:
     """Return the recipes trained on pairs. Batches are as large as possible, because pairs in a batch are compared."""
-    length = min(PAIR_LENGTH, learning.rung.model.longest() // 2)
+    length = min(PAIR_LENGTH, learning.network.model.longest() // 2)
     batch = max(16, min(256, 2 ** int(math.log2(max(scope.unique / PAIR_TOKENS / 16, 1)))))
     dense = {"kind": "pairs", "train": str(out / "pairs/train.jsonl"), "length": length}
     cross = {"kind": "rerank", "train": str(out / "pairs/cross.jsonl"), "length": 2 * length, "mine": MINED}
@@ -97,12 +97,12 @@ def _corpus(request: MakeRequest, inputs: InputTexts, survey: TextSurvey, portio
 
 
 def training_recipe(out: Path, learning: Learning, scope: Scope) -> Table:
-    tokens, length = learning.rung.tokens, learning.length
+    tokens, length = learning.network.tokens, learning.length
     batch = _batch(tokens, length)
     most = learning.passes * scope.unique  # tokens
     steps = max(10, math.ceil(min(tokens * ABOVE, most) / (batch * length)))
     phase = {"steps": steps, "length": length, "batch": batch, "learning_rate": learning.learning_rate, "warmup": 0.06}
-    network = {} if "init" in learning.more else {"model": learning.rung.table}
+    network = {} if "init" in learning.more else {"model": learning.network.table}
     learned = {**network, "objective": learning.objective, "optimizer": learning.family.optimizer, "phase": [phase]}
     saved = {"save": 0.1, "validate": 0.05, "keep": 2, "validation_rows": 512}
     if getattr(menu.load("objectives", learning.objective["kind"]), "COMPARABLE", True):

@@ -47,7 +47,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Door:
+class App:
     """Builds the application, and checks and answers every request."""
 
     service: Service

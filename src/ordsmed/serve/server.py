@@ -103,7 +103,7 @@ def _serve_in_workers(words: Sequence[str], options: ServerOptions, port: socket
 
 
 def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket, worker: Worker | None = None) -> None:
-    from ordsmed.serve.app import Access, Door
+    from ordsmed.serve.app import Access, App
     from ordsmed.serve.batcher import Batcher, BatchLimits
     from ordsmed.serve.call import ServerLimits, Service
     from ordsmed.serve.connections import ConnectionLimits
@@ -121,7 +121,7 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
     access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
     total, by_address = (max(1, most // options.workers) for most in (options.connections, options.by_address))
     connections = ConnectionLimits(total, by_address, metrics=service.metrics)
-    server = GracefulServer.of(lambda closing: Door(service, access, closing).app(), connections, worker)
+    server = GracefulServer.of(lambda closing: App(service, access, closing).app(), connections, worker)
     batcher.start()
     if worker is None or worker.first:
         for served in models.by_name.values():

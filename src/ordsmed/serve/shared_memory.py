@@ -55,7 +55,7 @@ class SharedPart:
             time.sleep(1e-5)
         return b""
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Clear a text that was half written when its writer died."""
         for at in self._texts.values():
             if self._numbers[at // 8] % 2:

@@ -184,7 +184,7 @@ class WorkerKeeper:
     def _start(self, number: int, *, first: bool = False) -> Worker | None:
         """Fork a worker process. Return the worker in the child, and None in the parent."""
         parent, row, child = os.getpid(), self.shared.rows[number], self.children[number]
-        row.mend()
+        row.repair()
         row["ready"] = row["ticked"] = row["waiting"] = row["computing"] = row["connections"] = 0
         row["reloading"] = row["reloaded"] = self.shared["reload"]
         row["starts"] += 1

@@ -53,7 +53,7 @@ class SentencePieceModel:
     byte_fallback: bool
     charsmap: bytes  # normalization rules; empty if texts are not normalized
     prefix: bool  # whether a space is put before a text
-    squeeze: bool  # whether spaces at the ends and repeated spaces are dropped
+    remove_extra_whitespaces: bool  # whether spaces at the ends and repeated spaces are dropped
 
     def names(self, *kinds: int) -> list[str]:
         """Return the pieces of these kinds, in order."""
@@ -103,8 +103,8 @@ def parsed(data: bytes, location: object) -> SentencePieceModel:
     names, scores, kinds = zip(*pieces, strict=True)
     _check(location, kind, names, kinds, bool(trainer.get(24)), bool(normalizer.get(5, 1)))
     byte_fallback, charsmap = bool(trainer.get(35)), bytes(normalizer.get(2, b""))
-    prefix, squeeze = bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1))
-    return SentencePieceModel(names, scores, kinds, kind, byte_fallback, charsmap, prefix, squeeze)
+    prefix, remove_extra_whitespaces = bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1))
+    return SentencePieceModel(names, scores, kinds, kind, byte_fallback, charsmap, prefix, remove_extra_whitespaces)
 
 
 def _fields(data: memoryview) -> tuple[list[tuple[str, float, int]], dict[int, Any], dict[int, Any]]:
@@ -237,11 +237,11 @@ def _normalizer(model: SentencePieceModel, location: object) -> Normalizer:
 
     replace = normalizers.Replace
     steps: list[Any] = _by_rules(model.charsmap, location) if model.charsmap else []
-    doubled = [replace(Regex(rf"\A(?=[ {SPACE}])"), " ")] if model.prefix and not model.squeeze else []
+    doubled = [replace(Regex(rf"\A(?=[ {SPACE}])"), " ")] if model.prefix and not model.remove_extra_whitespaces else []
     # Removed characters at the start become a space, because U+2581 is only put before a text that has kept its start.
     gone = [replace(Regex(rf"\A{_GONE}+"), " ")] if model.prefix else []
     steps += [*doubled, *gone, replace(_GONE, "")] if model.charsmap else doubled
-    if model.squeeze:
+    if model.remove_extra_whitespaces:
         steps += [replace(Regex(rf"[ {SPACE}]+\z"), ""), replace(Regex(" {2,}"), " ")]
         steps.append(replace(Regex(rf"\A(?={SPACE})"), " ") if model.prefix else replace(Regex(r"\A "), ""))
     normalizer = normalizers.Sequence(steps)

@@ -72,7 +72,7 @@ class Tokenizer:
     def load(
         path: str | Path | Sequence[str | Path], *, as_there: bool = False, **options: Unpack[vocabulary.ReadingOptions]
     ) -> Tokenizer:
-        """Load from a folder, a file, or files that belong together. `vocabulary.read` documents the formats and `options`.
+        """Load from a folder, a file, or files that belong together. `vocabulary.read` documents formats and `options`.
 
         Args:
             as_there: keep the post-processor of tokenizer.json, which other programs use, instead of the original one.

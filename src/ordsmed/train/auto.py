@@ -37,7 +37,7 @@ P = TypeVar("P", bound=Plan)
 _trials = 0
 
 
-def laid_out(plan: P) -> P:
+def choose_layout(plan: P) -> P:
     """Return `plan` with the fastest layout that fits, and its processes in that mesh; equal on all ranks."""
     best, least, refused, small = None, float("inf"), None, False
     cuda = plan.ranks.device.type == "cuda"
@@ -99,7 +99,7 @@ def largest(plan: Plan) -> tuple[Layout, float]:
             micros.append(best)
             seconds += phase.whole_steps * _step(job, index, best, fastest, ranks)
         del job  # otherwise it would still use memory while the next layout is built
-        let_go(ranks)
+        free_memory(ranks)
         if not best:
             problem = f"one row of {phase.length} tokens does not fit in memory"
             raise RecipeError(f"phase[{index + 1}]", problem, "", "use layout.shard, layout.tensor or layout.recompute")
@@ -155,7 +155,7 @@ def _tried(job: Job | None, index: int, micro: int, ranks: Ranks, *, times: int 
     global _trials
     _trials += 1
     speed = 0.0
-    let_go(ranks)
+    free_memory(ranks)
     ready = job is not None and (ranks.device.type == "cuda" or _room_on_cpu())
     if not slowest(float(ready), ranks) or job is None:  # agree before any rank waits for the others in a step
         return 0.0
@@ -190,7 +190,7 @@ def slowest(speed: float, ranks: Ranks) -> float:
     return float(least)
 
 
-def let_go(ranks: Ranks) -> None:
+def free_memory(ranks: Ranks) -> None:
     """Free the memory of the previous trial, and reset the peak statistics of the GPU.
 
     Networks are in reference cycles (they hold their own methods), so the garbage collector has to run.

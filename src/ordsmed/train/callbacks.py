@@ -22,7 +22,7 @@ from ordsmed.base.say import Progress, say
 from ordsmed.learn.objective import Objective
 from ordsmed.train import average
 from ordsmed.train.job import Job
-from ordsmed.train.mesh.parallel import let_go
+from ordsmed.train.mesh.parallel import free_memory
 from ordsmed.train.meters import Meters
 from ordsmed.train.saving import Saving
 from ordsmed.train.trouble import stop_or_rewind
@@ -118,7 +118,7 @@ def call(callbacks: Iterable[Callback], hook: str, *args: object) -> None:
         except Exception as error:
             if not callback.source or isinstance(error, OrdsmedError):
                 raise
-            remedy = "mend it, or resume the run with `callbacks=[]`"
+            remedy = "correct it, or resume the run with `callbacks=[]`"
             problem = f"{hook}: {offers.error_line(error)}"
             raise RunError(f"callbacks: {callback.source}", problem, "", remedy) from error
 
@@ -249,10 +249,10 @@ def _of_average(job: Job, index: int) -> dict[str, float]:
         average.KEY in state for state in job.optimizer.state.values()
     ):
         return {}
-    let_go(job.objective)
+    free_memory(job.objective)
     with average.in_place(job.optimizer, job.parts):
         scores = job.data.validate(job, index)
-        let_go(job.objective)
+        free_memory(job.objective)
     return {"validation_average": scores["validation"]}
 
 

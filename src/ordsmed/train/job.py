@@ -242,12 +242,12 @@ def check_decay(job: Job) -> None:
     raise RecipeError("decay_schedule", problem, "`optimizer.decay` above 0, or no schedule")
 
 
-def check_word_count(job: Job, gone_on: Mapping[str, Any] | None) -> None:
+def check_word_count(job: Job, resume_state: Mapping[str, Any] | None) -> None:
     """Raise a `RecipeError` if weights are kept by words seen, but words cannot be counted."""
     if not job.recipe.revision_words:
         return
-    if gone_on and gone_on.get("words") is None:
-        problem = f"the run goes on from step {gone_on['step']}, up to which no words were counted"
+    if resume_state and resume_state.get("words") is None:
+        problem = f"the run goes on from step {resume_state['step']}, up to which no words were counted"
         raise RecipeError("revisions_at_words", problem, "", "begin a new run, or name steps: `revisions`")
     for index in range(len(job.phases)):
         if WordsSeen.of(job.rows(index)) is None:

@@ -46,7 +46,7 @@ class Unmade(Exception):
     """A rank was asked to stop while it prepared the rows of a step, so no rank trains this step."""
 
 
-class Overfull(Exception):
+class MicroBatchOutOfMemory(Exception):
     """The only process ran out of memory in a micro-batch; the run may continue with smaller ones."""
 
     def __init__(self, step: int, micros: tuple[int, ...]) -> None:
@@ -89,7 +89,7 @@ def train(
         if saving and not start:
             validate_beginning(job, folder, meters)
         for index in range(locate(job.phases, start)[0], len(job.phases)):
-            step, over = loop.go_through(index, step)
+            step, over = loop.run_phase(index, step)
             if over:
                 break
     return step
@@ -108,7 +108,7 @@ class RunLoop:
     after_step: Sequence[Callable[[LoopState], None]]
     until: int = 0  # the step to stop at; 0: none
 
-    def go_through(self, index: int, step: int) -> tuple[int, bool]:
+    def run_phase(self, index: int, step: int) -> tuple[int, bool]:
         """Train the rest of phase `index` after `step`; return the last step, and whether the run is over."""
         phase, inner = self.job.phases[index], locate(self.job.phases, step)[1]
         self.job.begin_phase(index, new=not inner)
@@ -208,7 +208,7 @@ def _stop_at() -> int:
 
 
 def overfull(job: Job, index: int, step: int, error: BaseException) -> Exception:
-    """Return the error for running out of memory: `Overfull` if a smaller micro-batch may work, else a `RunError`.
+    """Return the error for full memory: `MicroBatchOutOfMemory` if a smaller micro-batch may work, else a `RunError`.
 
     With several ranks the others wait in a collective, so the run must end.
     """
@@ -216,7 +216,9 @@ def overfull(job: Job, index: int, step: int, error: BaseException) -> Exception
     rows = share.batch // share.world
     fits = max((n for n in range(1, share.micro) if rows % n == 0 and n <= share.micro // 2), default=0)
     if fits and ranks.world == 1:
-        return Overfull(step, tuple(fits if n == index else job.share(n).micro for n in range(len(job.phases))))
+        return MicroBatchOutOfMemory(
+            step, tuple(fits if n == index else job.share(n).micro for n in range(len(job.phases)))
+        )
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     lower = f"use `layout.micro={fits}` (it is {share.micro}), " if fits else ""
     remedy = f"{lower}`layout.recompute=true`, or split the weights with `layout.shard`"

@@ -86,7 +86,7 @@ class Plan(abc.ABC):
         """Return lines on the parameters and the cost of training them."""
 
     @abc.abstractmethod
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         """Return the bytes that a rank holds for any micro-batch; 0: unknown so far."""
 
     @abc.abstractmethod
@@ -94,7 +94,7 @@ class Plan(abc.ABC):
         """Return the FLOPs of a step of a phase; 0: unknown so far."""
 
     @abc.abstractmethod
-    def judged(self) -> int:
+    def validation_rows(self) -> int:
         """Return the rows of a validation, as far as known."""
 
     def work(self) -> tuple[float, float]:
@@ -103,9 +103,9 @@ class Plan(abc.ABC):
         costs = [self.flops(index) for index in range(len(phases))]
         steps = sum(cost * phase.whole_steps for cost, phase in zip(costs, phases, strict=True))
         forward = costs[-1] / phases[-1].batch / 3
-        return steps, self.recipe.validations * self.judged() * forward
+        return steps, self.recipe.validations * self.validation_rows() * forward
 
-    def weighed(self, *, here: bool, yes: bool) -> Self:
+    def with_estimate(self, *, here: bool, yes: bool) -> Self:
         """Return the plan with its expected time `here`; raise if the time or the passes over the text are absurd.
 
         `yes`: print the problem instead of raising it.
@@ -120,8 +120,8 @@ class Plan(abc.ABC):
         """Return lines on the memory of a rank."""
 
     @abc.abstractmethod
-    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
-        """Return the job; `gone_on` is the state of the checkpoint that will be restored into it, if any."""
+    def build(self, *, resume_state: dict[str, Any] | None = None) -> Job:
+        """Return the job; `resume_state` is the state of the checkpoint that will be restored into it, if any."""
 
     @abc.abstractmethod
     def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:

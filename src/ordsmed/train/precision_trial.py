@@ -19,7 +19,7 @@ from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measure
 from ordsmed.base.machine.threads import threads_of, watch_alone
 from ordsmed.base.ranks import Ranks, first_alone
 from ordsmed.base.say import detail
-from ordsmed.train.auto import let_go, slowest, timed_steps
+from ordsmed.train.auto import free_memory, slowest, timed_steps
 from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.mesh.precision import best_on, likely
 from ordsmed.train.plan import Plan, planned
@@ -102,7 +102,7 @@ def _steps(plan: Plan) -> tuple[float, str]:
     short, speeds, alone = _short(plan), list[float](), watch_alone()
     for precision in ("fp32", "bf16"):  # one after the other, because two networks may not fit in memory
         speed, failed = _tried(short, precision)
-        let_go(ranks)
+        free_memory(ranks)
         speeds.append(slowest(speed, ranks))
         if not speeds[-1]:
             return 0.0, first_alone(ranks, lambda: f"{precision}: {failed or 'another process failed'}")  # noqa: B023

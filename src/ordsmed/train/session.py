@@ -31,7 +31,7 @@ from ordsmed.base.screen import command, command_lines
 from ordsmed.learn.phases import locate, total
 from ordsmed.train import callbacks as hooks
 from ordsmed.train import checkpoint, loop
-from ordsmed.train.auto import laid_out, let_go
+from ordsmed.train.auto import choose_layout, free_memory
 from ordsmed.train.callbacks import Callback, Replanned
 from ordsmed.train.deadline import Deadline, Table, in_force, planned, table
 from ordsmed.train.fitting import TooShort
@@ -260,13 +260,13 @@ def _as_begun(plan: P, request: Request) -> P:
 
 def _fastest(plan: P, request: Request) -> P:
     plan = with_fastest_precision(plan)
-    return laid_out(plan) if request.auto else plan
+    return choose_layout(plan) if request.auto else plan
 
 
 def _weighed(plan: P, request: Request, *, here: bool = True) -> P:
     """Return the plan with its expected time; with a deadline return it unchanged, and refuse nothing."""
     with named(request.words[0], plan.recipes):
-        return plan if request.deadline else plan.weighed(here=here, yes=request.yes)
+        return plan if request.deadline else plan.with_estimate(here=here, yes=request.yes)
 
 
 def _writable(folder: Path) -> bool:
@@ -356,10 +356,10 @@ def _with_room(plan: P, folder: Path, act: Callable[[P], T]) -> T:
     while True:
         try:
             return act(plan)
-        except loop.Overfull as full:
+        except loop.MicroBatchOutOfMemory as full:
             step, micros = full.step, full.micros
         # not within `except`: until that block ends, the error refers to the tensors of the failed attempt
-        let_go(plan.ranks)
+        free_memory(plan.ranks)
         say(f"{folder}: no memory was left at step {step}: goes on with layout.micro={list(micros)}")
         plan = plan.by(dataclasses.replace(plan.recipe, layout=dataclasses.replace(plan.recipe.layout, micro=micros)))
 
@@ -403,7 +403,7 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         with contextlib.suppress(RunError):  # the run failed for another reason
             saving.wait()
         raise _with_remedy(error, job, folder) from None
-    except (OrdsmedError, loop.Overfull):
+    except (OrdsmedError, loop.MicroBatchOutOfMemory):
         saving.let_write()
         raise
     return _finish(plan, job, folder)
@@ -433,7 +433,7 @@ def _ready(
     plan = plan.by(in_force(recipe, status.get("plans", []), start))
     if not last:  # verify the data of a new run; for a resumed run this was done at its first start
         first_alone(ranks, plan.verify)
-    job = plan.build(gone_on=last[1] if last else None)
+    job = plan.build(resume_state=last[1] if last else None)
     job.state.left_out, job.state.ends = list(status.get("left_out", [])), list(status.get("ends", []))
     job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
     over = start >= total(job.phases) or bool(start and job.is_enough)

@@ -224,7 +224,7 @@ def lay_out(
     return missing
 
 
-def laid_out(order: Path, start: int = 0, stop: int | None = None) -> Iterator[Page]:
+def pages_in_order(order: Path, start: int = 0, stop: int | None = None) -> Iterator[Page]:
     """Yield the pages of an order from byte `start` to `stop` of it. The order is in the folder of the pages."""
     count = -1 if stop is None else (stop - start) // SLOT.itemsize
     for byte, part, length in np.fromfile(order, SLOT, count, offset=start).tolist():

@@ -97,9 +97,9 @@ def test_a_machine_that_is_as_the_file_says(machine: Any) -> None:
         "network: whether nodes of jobs reach the internet; `ordsmed doctor` in a job tells"
     ]
     assert report["unknown"] == []
-    assert not any(line.startswith("mend a copy of ") for line in compare.lines(report))
+    assert not any(line.startswith("correct a copy of ") for line in compare.lines(report))
     report["differs"] = report["same"]
-    assert [*compare.lines(report)][-1] == "mend a copy of mine.toml, and name that by --site"
+    assert [*compare.lines(report)][-1] == "correct a copy of mine.toml, and name that by --site"
 
 
 def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
@@ -202,7 +202,7 @@ def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> N
         main(["sites", "check", "mine.toml"])
     shown = capsys.readouterr().out.splitlines()
     assert shown[1] == "  differs    partition gpu: hours 48 in the file, 24 here; write `hours = 24`"
-    assert shown[-1].startswith("mend a copy of mine.toml")
+    assert shown[-1].startswith("correct a copy of mine.toml")
 
 
 @pytest.mark.parametrize(

@@ -152,13 +152,13 @@ def test_cautious_adamw(variant: Any, cautious: Any) -> None:
         for slope, first, second, step, rate in moments(steps, how.betas):
             if variant == "torch":
                 first, second = first / (1 - how.betas[0] ** step), second / (1 - how.betas[1] ** step)
-            along = first / (second.sqrt() + how.epsilon)
-            falls = (along * weight > 0) if cautious == "decay" else torch.ones_like(weight)
+            directions_ = first / (second.sqrt() + how.epsilon)
+            falls = (directions_ * weight > 0) if cautious == "decay" else torch.ones_like(weight)
             if cautious == "updates":
-                agrees = (along * slope > 0).double()
-                along = along * agrees / max(float(agrees.mean()), 1e-3)
+                agrees = (directions_ * slope > 0).double()
+                directions_ = directions_ * agrees / max(float(agrees.mean()), 1e-3)
                 left_out.append(float(agrees.mean()))
-            weight = weight - rate * along - rate * decay * weight * falls
+            weight = weight - rate * directions_ - rate * decay * weight * falls
         return weight
 
     agree(how, formula)
@@ -190,12 +190,12 @@ def test_lamb(adapt: Any, correct: bool, clamp: Any, decay: float) -> None:
         for _, first, second, step, rate in moments(steps, how.betas):
             if correct:
                 first, second = first / (1 - how.betas[0] ** step), second / (1 - how.betas[1] ** step)
-            along = first / (second.sqrt() + how.epsilon) + decay * weight
-            tall, long = weight.norm(), along.norm()
+            directions_ = first / (second.sqrt() + how.epsilon) + decay * weight
+            tall, long = weight.norm(), directions_.norm()
             if clamp:
                 tall = tall.clamp(*clamp)
             ratio = 1.0 if spared or not (tall > 0 and long > 0) else tall / long
-            weight = weight - rate * ratio * along
+            weight = weight - rate * ratio * directions_
         return weight
 
     agree(how, formula)
@@ -300,17 +300,17 @@ def test_muons_switches(how: muon.Muon) -> None:
             risen = min((step - 1) / how.momentum_warmup, 1) if how.momentum_warmup else 1
             momentum = 0.85 + (how.momentum - 0.85) * risen if how.momentum_warmup else how.momentum
             mean.lerp_(slope.float(), 1 - momentum)
-            along = muon.orthogonal(slope.float().lerp(mean, momentum).bfloat16(), how.steps).double()
+            directions_ = muon.orthogonal(slope.float().lerp(mean, momentum).bfloat16(), how.steps).double()
             if how.neurons:
-                rows = how.neurons * rows + (1 - how.neurons) * (along**2).mean(1, keepdim=True)
-                even = along / rows.sqrt()
-                along = even * along.norm() / even.norm()
+                rows = how.neurons * rows + (1 - how.neurons) * (directions_**2).mean(1, keepdim=True)
+                even = directions_ / rows.sqrt()
+                directions_ = even * directions_.norm() / even.norm()
             if how.cautious == "updates":
-                agrees = along * slope > 0
-                along = along * agrees / float(agrees.double().mean())
-            falls = along * weight > 0 if how.cautious == "decay" else torch.ones_like(weight)
-            along = along * muon.adjustment(weight, how.adjust)
-            weight = weight - rate * along - rate * decay * weight * falls
+                agrees = directions_ * slope > 0
+                directions_ = directions_ * agrees / float(agrees.double().mean())
+            falls = directions_ * weight > 0 if how.cautious == "decay" else torch.ones_like(weight)
+            directions_ = directions_ * muon.adjustment(weight, how.adjust)
+            weight = weight - rate * directions_ - rate * decay * weight * falls
         return weight
 
     tolerance = {"rtol": 2e-2, "atol": 2e-3} if how.cautious == "updates" else {}  # scaled in bf16

@@ -190,7 +190,7 @@ def test_long_sentences_are_read_in_windows(tmp_path: Path) -> None:
             150,
             marks=pytest.mark.long,
         ),
-        pytest.param(gpt2.Gpt2(**SHAPE), "bytes", {"mend": False}, 1e-2, 300, marks=pytest.mark.long),
+        pytest.param(gpt2.Gpt2(**SHAPE), "bytes", {"repair_tags": False}, 1e-2, 300, marks=pytest.mark.long),
         pytest.param(modern.ModernBert(**SHAPE, window=4), "pieces", {"length": 12}, 1e-2, 150, marks=pytest.mark.long),
         pytest.param(ELMO, "words", {"top": TOP}, 3e-2, 400, marks=pytest.mark.long),
     ],
@@ -299,11 +299,11 @@ def test_spans_are_learned_in_a_scheme_and_told_as_the_files_write_them(tmp_path
     malformed = right_answers(features)
     malformed["tag"][0, 1:6] = [settings.labels.index(label) for label in ("E-A", "E-A", "O", "B-A", "S-B")]
     assert settings.predictions(records, features, malformed).tags[0] == ["I-A", "B-A", "O", "I-A", "I-B"]
-    plain, _, features = read_of(Tag(column=-1, mend=False), path, tokenizer_of("pieces"))
+    plain, _, features = read_of(Tag(column=-1, repair_tags=False), path, tokenizer_of("pieces"))
     lone = right_answers(features)
     lone["tag"][0, 1:6] = [plain.labels.index(label) for label in ("B-A", "O", "O", "B-A", "O")]
     raw = plain.predictions(records, features, lone)
-    mended = dataclasses.replace(plain, mend=True).predictions(records, features, lone)
+    mended = dataclasses.replace(plain, repair_tags=True).predictions(records, features, lone)
     assert (raw.tags[0], mended.tags[0]) == (["B-A", "O", "O", "B-A", "O"], ["I-A", "O", "O", "I-A", "O"])
     one, other = plain.score(records, raw), plain.score(records, mended)
     assert one["f1"] == other["f1"] == 0

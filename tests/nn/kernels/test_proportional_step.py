@@ -87,6 +87,6 @@ def test_norms_that_ranks_agree_on_are_the_plain_forms(device: torch.device, onl
     weight = torch.nn.Parameter(torch.ones(3, 4, device=device))
     weight.grad = torch.ones_like(weight)
     optimizer = lamb.Lamb().build([group([weight], "matrix", True)])
-    assert optimizer._by_kernels(list(updates.turns(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]
+    assert optimizer._by_kernels(list(updates.weight_groups(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]
     optimizer.param_groups[0]["parts"] = [SimpleNamespace(groups=("a group of ranks",))]
-    assert not optimizer._by_kernels(list(updates.turns(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]
+    assert not optimizer._by_kernels(list(updates.weight_groups(optimizer, *updates.MOMENTS)))  # type: ignore[attr-defined]

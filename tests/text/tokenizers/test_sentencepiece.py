@@ -163,10 +163,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "bytes": {"byte_fallback": True},
     "own": {"own": ("<sep>", "42", "hah")},
     "no prefix": {"prefix": False},
-    "no squeeze": {"squeeze": False},
+    "no squeeze": {"remove_extra_whitespaces": False},
     "identity": {"normalization": "identity"},
     "folded": {"normalization": "nfkc_cf"},
-    "raw": {"normalization": "identity", "squeeze": False, "own": ("\n", "  ")},
+    "raw": {"normalization": "identity", "remove_extra_whitespaces": False, "own": ("\n", "  ")},
 }
 
 

@@ -57,7 +57,9 @@ def test_what_a_rank_holds_of_a_fine_tuning(monkeypatch: pytest.MonkeyPatch, lea
             "memory a rank: weights 1.6 kB, gradients and moments 1.6 kB, and activations",
         ]
     assert [*plan.sizes(), *plan.memory_lines()] == wanted
-    assert plan.held() == (1600 * 5 if learns else 1600 + 400 * 4), "weights; gradients, two moments and the mean"
+    assert plan.memory_bytes() == (1600 * 5 if learns else 1600 + 400 * 4), (
+        "weights; gradients, two moments and the mean"
+    )
 
 
 def test_several_trials_are_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_what_a_rank_holds_of_a_pretraining(monkeypatch: pytest.MonkeyPatch) -> 
     assert lines[1] == f"told of cpu in {plan.likely_layout.precision}"
     assert lines[2].endswith("batch = micro 1 x accumulation 1 x devices 2")
     assert lines[3] == memory(4000, 3)
-    assert plan.held() == 4000 * (2 + 3), "weights, gradients, two moments and the mean"
+    assert plan.memory_bytes() == 4000 * (2 + 3), "weights, gradients, two moments and the mean"
 
 
 @pytest.mark.parametrize("here", [True, False])

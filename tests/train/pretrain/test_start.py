@@ -54,10 +54,10 @@ def test_a_run_that_starts_from_another_goes_on_with_its_moments_and_chance(reci
     assert all(float(own.optimizer.state[part.local]["step"]) == 1 for part in own.parts)
     assert own.began_with != plain.began_with != ""
     state = {"phases": 6, "step": 1}
-    gone_on = PretrainingPlan.of(own.recipe, own.ranks).completed(make=True).build(gone_on=state)
-    assert gone_on.phases_before == 5, "its own phase is one of the six"
-    assert gone_on.began_with == ""
-    assert not torch.equal(gone_on.parts[0].local, own.parts[0].local), "a checkpoint will be put in"
+    resume_state = PretrainingPlan.of(own.recipe, own.ranks).completed(make=True).build(resume_state=state)
+    assert resume_state.phases_before == 5, "its own phase is one of the six"
+    assert resume_state.began_with == ""
+    assert not torch.equal(resume_state.parts[0].local, own.parts[0].local), "a checkpoint will be put in"
 
 
 @pytest.fixture
@@ -163,10 +163,10 @@ def test_it_goes_on_after_a_kill_and_its_first_weights_come_again(
     first = open_model(tmp_path / "killed", 0).objective.model.words.weight
     assert torch.equal(first, job_of(recipe(data=str(other)), *words).objective.model.words.weight)
     begun.rename(tmp_path / "gone")
-    gone_on = pretrain(str(tmp_path / "killed"))
-    ends = [boxes.read_weights(folder / "checkpoints" / "step-000000004") for folder in (whole, gone_on)]
+    resume_state = pretrain(str(tmp_path / "killed"))
+    ends = [boxes.read_weights(folder / "checkpoints" / "step-000000004") for folder in (whole, resume_state)]
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
-    assert Run(gone_on).status["vocabulary"]["kept"] == 125
+    assert Run(resume_state).status["vocabulary"]["kept"] == 125
 
 
 def test_a_start_that_cannot_be(recipe: Recipe, begun: Path, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     if report["unknown"]:
         yield f"  unknown    {'; '.join(report['unknown'])}"
     if report["differs"]:
-        yield f"mend a copy of {report['file']}, and name that by --site"
+        yield f"correct a copy of {report['file']}, and name that by --site"
 
 
 def _findings(name: str, site: Site, account: str) -> Iterator[SiteFact]:

@@ -55,8 +55,8 @@ class Flavoured(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         options, corrections = self.how, dict[str, updates.Correct](torch="yes", bert="no", keras="outside")
-        for turn in updates.turns(self, *updates.MOMENTS):
-            along = updates.directions(turn, options.betas, options.epsilon, corrections[options.variant])
+        for group in updates.weight_groups(self, *updates.MOMENTS):
+            directions = updates.directions(group, options.betas, options.epsilon, corrections[options.variant])
             if options.cautious == "updates":
-                updates.keep_agreeing(turn, along)
-            updates.walk(turn, along, turn.rate, softly=options.cautious == "decay")
+                updates.keep_agreeing(group, directions)
+            updates.apply_update(group, directions, group.rate, cautious=options.cautious == "decay")

@@ -11,7 +11,7 @@ from torch import Tensor
 from ordsmed.base.menu import Choice
 from ordsmed.base.settings import as_toml
 from ordsmed.learn import updates
-from ordsmed.learn.updates import Turn
+from ordsmed.learn.updates import WeightGroup
 from ordsmed.nn.kernels import switch
 
 
@@ -55,35 +55,37 @@ class LambOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        ready = list(updates.turns(self, *updates.MOMENTS))
+        ready = list(updates.weight_groups(self, *updates.MOMENTS))
         if ready and switch.runs("proportional_step", ready[0].weights[0].device) and self._by_kernels(ready):
             return
-        directions = [(turn, self._directions(turn)) for turn in ready]
-        self._adapt([(turn, along) for turn, along in directions if self._adapts(turn)])
-        for turn, along in directions:
-            torch._foreach_add_(turn.weights, along, alpha=-turn.rate)
+        pairs = [(group, self._directions(group)) for group in ready]
+        self._adapt([(group, directions) for group, directions in pairs if self._adapts(group)])
+        for group, directions in pairs:
+            torch._foreach_add_(group.weights, directions, alpha=-group.rate)
 
-    def _directions(self, turn: Turn) -> list[Tensor]:
-        along = updates.directions(turn, self.how.betas, self.how.epsilon, "yes" if self.how.correct else "no")
-        if turn.decay:
-            torch._foreach_add_(along, turn.weights, alpha=turn.decay)
-        return along
+    def _directions(self, group: WeightGroup) -> list[Tensor]:
+        directions = updates.directions(group, self.how.betas, self.how.epsilon, "yes" if self.how.correct else "no")
+        if group.decay:
+            torch._foreach_add_(directions, group.weights, alpha=group.decay)
+        return directions
 
-    def _by_kernels(self, ready: list[Turn]) -> bool:
+    def _by_kernels(self, ready: list[WeightGroup]) -> bool:
         """Run the step with Triton kernels, if all tensors fit them; return whether it was run."""
         from ordsmed.nn.kernels.proportional_step import Step, fits  # needs Triton
 
         firsts, seconds = updates.MOMENTS
-        tensors = [(turn.weights, turn.grads, turn.kept[firsts], turn.kept[seconds]) for turn in ready]
-        sharded = any(part.groups for turn in ready for part in turn.parts)  # their norms need a reduction over ranks
+        tensors = [(group.weights, group.grads, group.kept[firsts], group.kept[seconds]) for group in ready]
+        sharded = any(part.groups for group in ready for part in group.parts)  # their norms need a reduction over ranks
         if sharded or not all(fits([*itertools.chain(*lists)]) for lists in tensors):
             return False
-        for turn, lists in zip(ready, tensors, strict=True):
-            plain = [self.how.epsilon] * len(turn.weights), [1.0] * len(turn.weights)
-            factors = updates.corrections(turn, self.how.betas, self.how.epsilon) if self.how.correct else plain
+        for group, lists in zip(ready, tensors, strict=True):
+            plain = [self.how.epsilon] * len(group.weights), [1.0] * len(group.weights)
+            factors = updates.corrections(group, self.how.betas, self.how.epsilon) if self.how.correct else plain
             step = Step(*lists)
-            tall, long = step.directions(self.how.betas, *factors, turn.decay).sqrt()
-            step.walk(self._ratios(tall, long) * turn.rate if self._adapts(turn) else torch.full_like(tall, turn.rate))
+            tall, long = step.directions(self.how.betas, *factors, group.decay).sqrt()
+            step.apply_update(
+                self._ratios(tall, long) * group.rate if self._adapts(group) else torch.full_like(tall, group.rate)
+            )
         return True
 
     def _ratios(self, tall: Tensor, long: Tensor) -> Tensor:
@@ -92,16 +94,16 @@ class LambOptimizer(torch.optim.Optimizer):
             tall = tall.clamp(*self.how.clamp)
         return torch.where((tall > 0) & (long > 0), tall / long, 1.0)
 
-    def _adapts(self, turn: Turn) -> bool:
+    def _adapts(self, group: WeightGroup) -> bool:
         if self.how.adapt == "decayed":
-            return self.how.decay != 0 and turn.group["decayed"]  # only a decay of 0 in the recipe turns this off
-        return self.how.adapt == "all" or turn.group["kind"] != "vector"
+            return self.how.decay != 0 and group.group["decayed"]  # only a decay of 0 in the recipe turns this off
+        return self.how.adapt == "all" or group.group["kind"] != "vector"
 
-    def _adapt(self, updated: list[tuple[Turn, list[Tensor]]]) -> None:
+    def _adapt(self, updated: list[tuple[WeightGroup, list[Tensor]]]) -> None:
         """Scale the directions of all groups together, with one all-reduce per step."""
-        weights = [weight for turn, _ in updated for weight in turn.weights]
-        along = [direction for _, some in updated for direction in some]
-        parts = [part for turn, _ in updated for part in turn.parts]
+        weights = [weight for group, _ in updated for weight in group.weights]
+        directions = [direction for _, some in updated for direction in some]
+        parts = [part for group, _ in updated for part in group.parts]
         if weights:
-            tall, long = updates.squares(weights + along, parts * 2).sqrt().chunk(2)
-            updates.scale(along, self._ratios(tall, long))
+            tall, long = updates.squares(weights + directions, parts * 2).sqrt().chunk(2)
+            updates.scale(directions, self._ratios(tall, long))

@@ -102,32 +102,32 @@ class MuonOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        options, softly = self.how, self.how.cautious == "decay"
+        options, cautious = self.how, self.how.cautious == "decay"
         matrices = [g for g in self.param_groups if g["kind"] == "matrix"]
         rest = [g for g in self.param_groups if g["kind"] != "matrix"]
-        for turn in updates.turns(self, *self._kept, groups=matrices):
+        for group in updates.weight_groups(self, *self._kept, groups=matrices):
             # one matrix at a time needs less memory; steps that reduce norms over ranks take all together
-            for lot in [turn] if options.neurons or options.cautious == "updates" else turn.singles():
-                along = [self._along(single) for single in lot.singles()]
+            for lot in [group] if options.neurons or options.cautious == "updates" else group.singles():
+                directions = [self._along(single) for single in lot.singles()]
                 if options.neurons:
-                    along = self._evened(lot, along)
+                    directions = self._evened(lot, directions)
                 if options.cautious == "updates":
-                    updates.keep_agreeing(lot, along)
-                for single, direction in zip(lot.singles(), along, strict=True):
+                    updates.keep_agreeing(lot, directions)
+                for single, direction in zip(lot.singles(), directions, strict=True):
                     [part] = single.parts
                     length = adjustment(part.whole, options.adjust, parts=3 if options.head_of(part.name) else 1)
-                    updates.walk(single, [direction], turn.rate, length=length, softly=softly)
-        for turn in updates.turns(self, *updates.MOMENTS, groups=rest):
-            along = updates.directions(turn, options.rest_betas, options.rest_epsilon)
+                    updates.apply_update(single, [direction], group.rate, length=length, cautious=cautious)
+        for group in updates.weight_groups(self, *updates.MOMENTS, groups=rest):
+            directions = updates.directions(group, options.rest_betas, options.rest_epsilon)
             if options.cautious == "updates":
-                updates.keep_agreeing(turn, along)
-            updates.walk(turn, along, turn.rate * options.rest_rate, softly=softly)
+                updates.keep_agreeing(group, directions)
+            updates.apply_update(group, directions, group.rate * options.rest_rate, cautious=cautious)
 
     @property
     def _kept(self) -> list[str]:
         return ["momentum_buffer", *(["row_squares"] if self.how.neurons else [])]
 
-    def _along(self, single: updates.Turn) -> Tensor:
+    def _along(self, single: updates.WeightGroup) -> Tensor:
         """Return this rank's part of one matrix's orthogonal update."""
         options, [part], [grad] = self.how, single.parts, single.grads
         [mean] = single.kept["momentum_buffer"]
@@ -155,13 +155,13 @@ class MuonOptimizer(torch.optim.Optimizer):
         whole: Tensor = turned.unflatten(1, (-1, head)).transpose(0, 1).flatten(0, 2)
         return whole
 
-    def _evened(self, lot: updates.Turn, along: list[Tensor]) -> list[Tensor]:
+    def _evened(self, lot: updates.WeightGroup, directions: list[Tensor]) -> list[Tensor]:
         """Divide rows of updates by the roots of their mean squares, and keep the norm of each matrix."""
-        along = [direction.float() for direction in along]
+        directions = [direction.float() for direction in directions]
         roots = torch._foreach_sqrt(lot.kept["row_squares"])
         torch._foreach_add_(roots, 1e-8)
-        even = list(torch._foreach_div(along, roots))
-        before, after = updates.squares(along + even, lot.parts * 2).sqrt().chunk(2)
+        even = list(torch._foreach_div(directions, roots))
+        before, after = updates.squares(directions + even, lot.parts * 2).sqrt().chunk(2)
         updates.scale(even, before / after.clamp_min(1e-8))
         return even
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ordsmed.base.menu import Choice
 from ordsmed.learn import updates
-from ordsmed.learn.updates import Turn
+from ordsmed.learn.updates import WeightGroup
 
 
 @dataclass(frozen=True)
@@ -46,31 +46,31 @@ class StableAdamWOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        turns = list(updates.turns(self, *updates.MOMENTS))
-        for turn in turns:
-            first, second = ([debiased(beta, step) for step in turn.steps] for beta in self.how.betas)
-            updates.move_moments(turn, (first, second))
-        if turns:
-            slower = self._slower(turns).split([len(turn.weights) for turn in turns])
-            for turn, factors in zip(turns, slower, strict=True):
-                along = updates.quotients(turn, self.how.epsilon)
-                if turn.decay:
-                    torch._foreach_add_(along, turn.weights, alpha=turn.decay)
-                updates.scale(along, turn.rate * factors)
-                torch._foreach_sub_(turn.weights, along)
+        groups = list(updates.weight_groups(self, *updates.MOMENTS))
+        for group in groups:
+            first, second = ([debiased(beta, step) for step in group.steps] for beta in self.how.betas)
+            updates.move_moments(group, (first, second))
+        if groups:
+            slower = self._slower(groups).split([len(group.weights) for group in groups])
+            for group, factors in zip(groups, slower, strict=True):
+                directions = updates.quotients(group, self.how.epsilon)
+                if group.decay:
+                    torch._foreach_add_(directions, group.weights, alpha=group.decay)
+                updates.scale(directions, group.rate * factors)
+                torch._foreach_sub_(group.weights, directions)
 
-    def _slower(self, turns: list[Turn]) -> Tensor:
+    def _slower(self, groups: list[WeightGroup]) -> Tensor:
         """Return 1 / max(1, RMS) of every weight of all groups, [n]; needs one all-reduce per step."""
-        surprise = [tensor for turn in turns for tensor in self._surprise(turn)]
-        parts = [part for turn in turns for part in turn.parts]
+        surprise = [tensor for group in groups for tensor in self._surprise(group)]
+        parts = [part for group in groups for part in group.parts]
         counts = torch.tensor([max(1, part.size) for part in parts], dtype=torch.float32)
         means = updates.squares(surprise, parts) / counts.to(surprise[0].device, non_blocking=True)
         return 1 / means.sqrt().clamp_min(1)
 
-    def _surprise(self, turn: Turn) -> list[Tensor]:
-        floor = torch._foreach_clamp_min(turn.kept["exp_avg_sq"], self.how.epsilon**2)
+    def _surprise(self, group: WeightGroup) -> list[Tensor]:
+        floor = torch._foreach_clamp_min(group.kept["exp_avg_sq"], self.how.epsilon**2)
         torch._foreach_sqrt_(floor)
-        return list(torch._foreach_div(turn.grads, floor))
+        return list(torch._foreach_div(group.grads, floor))
 
 
 def debiased(beta: float, step: float) -> float:

@@ -19,7 +19,7 @@ def check_spans(records: TaggedSentences, tags: Sequence[Tags]) -> None:
     odd = {tag for tag in set(chain.from_iterable(tags)) if tag is not None and not is_span(tag)}
     if odd:
         location, tag = first_of(odd, records, tags)
-        raise DataError(location, f"the tag {tag}", "O, or a tag such as B-PER", f"mend it, or {OTHER_COLUMN}")
+        raise DataError(location, f"the tag {tag}", "O, or a tag such as B-PER", f"correct it, or {OTHER_COLUMN}")
 
 
 def first_of(odd: set[str], records: TaggedSentences, tags: Sequence[Tags]) -> tuple[str, str]:

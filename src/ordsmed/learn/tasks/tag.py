@@ -59,7 +59,7 @@ class Tag(Files, Choice):
     """how spans are written to be learned: IOB1, IOB2, IOBES or BILOU; left out: as in the files"""
     file_scheme: spans.Scheme | None = None
     """how spans are written in predictions; left out: as in the training data"""
-    mend: bool = True
+    repair_tags: bool = True
     """write spans well-formed, whatever order their tags are predicted in; how many are right does not change by it"""
     length: int = 256
     """tokens of the longest row, with special ones; longer sentences are read in windows; elsewhere max_seq_length"""
@@ -73,7 +73,7 @@ class Tag(Files, Choice):
     EXAMPLE: ClassVar[tuple[str, ...]] = ("It is here .",)
     NARROW_SHARE: ClassVar[float] = 2.0
     role: ClassVar[str] = "tag"
-    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "mend", "class_weights")
+    UNREAD: ClassVar[tuple[str, ...]] = (*Files.UNREAD, "file_scheme", "repair_tags", "class_weights")
     LATER: ClassVar[tuple[str, ...]] = (
         "train",
         "dev",
@@ -81,7 +81,7 @@ class Tag(Files, Choice):
         "word",
         "errors",
         "file_scheme",
-        "mend",
+        "repair_tags",
         "length",
         "stride",
     )
@@ -171,7 +171,7 @@ class Tag(Files, Choice):
         words = features.more["example"], features.more["place"]
         names = iter(np.array(self.labels, object)[answers["tag"][words]].tolist())
         tags = [list(islice(names, len(sentence))) for sentence in records.words]
-        if self.of_spans and (self.mend or self.scheme):
+        if self.of_spans and (self.repair_tags or self.scheme):
             assert self.file_scheme
             tags = [spans.converted(sentence, self.file_scheme) for sentence in tags]
         return TagPredictions(tags, answers["probability"][words])

@@ -130,7 +130,7 @@ class Estimate:
     seconds: Margin
     device_hours: Margin
     kilowatt_hours: Margin | None
-    held: int  # bytes per device before activations; 0 if unknown
+    memory_bytes: int  # per device before activations; 0 if unknown
     notes: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Estimate:
     def lines(self) -> list[str]:
         trials = f"{many(self.trials, 'trial')} of " if self.trials > 1 else ""
         energy = self.kilowatt_hours
-        room = f"{size(self.held)} a device" + ("" if self.speed.memory else ", and activations")
+        room = f"{size(self.memory_bytes)} a device" + ("" if self.speed.memory else ", and activations")
         if self.speed.memory:
             room += f"; measured with activations {size(self.speed.memory)}"
         burns = (
@@ -158,7 +158,7 @@ class Estimate:
             f"  time: {spent}; of each training {duration(self.start)} to begin and to end",
             f"  device hours: {_range(self.device_hours)}",
             f"  energy: {burns}",
-            f"  memory: {room if self.held else 'not known'}",
+            f"  memory: {room if self.memory_bytes else 'not known'}",
             f"  speed: {operations(self.speed.flops.likely)}/s, {self.speed.basis}",
             *(f"    {reason}" for reason in self.speed.reasons),
             *(f"  {note}" for note in self.notes),
@@ -222,7 +222,7 @@ def estimate(
         seconds=seconds,
         device_hours=device_hours,
         kilowatt_hours=_energy(speed, where_found, (work + checking) * trials, device_hours),
-        held=plan.held(),
+        memory_bytes=plan.memory_bytes(),
         notes=tuple(f"not counted: {note}" for note in lacks),
     )
 

@@ -104,7 +104,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     if isinstance(recipe, Training):
         plan = checked(name, overrides, verb, location, wish.site, processes)
         if not kind_of_folder(name).made:
-            plan.weighed(here=False, yes=wish.anyway)
+            plan.with_estimate(here=False, yes=wish.anyway)
             missing = [] if wish.data_inside else plan.missing()
         lines += plan.lines()
     if missing and (problem := _other_processor(location)):
@@ -381,7 +381,7 @@ def checked(name: str, overrides: Sequence[str], verb: str, location: Destinatio
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
     if plan.recipe.layout.fp8 and (reason := lacks_fp8(plan.ranks.device, plan.ranks.card)):
         raise RecipeError("layout.fp8", f"found true, which {reason}", "false")
-    if gpu and (needed := plan.held()) > SHARE * gpu.memory * 2**30:
+    if gpu and (needed := plan.memory_bytes()) > SHARE * gpu.memory * 2**30:
         problem = f"takes {size(needed)} a GPU before activations"
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
         raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")

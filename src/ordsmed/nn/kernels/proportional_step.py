@@ -163,7 +163,7 @@ class Step:
         _add_up[(self.count, 2)](parts, starts, totals, self.count, chunks, most, TILE)
         return totals
 
-    def walk(self, rates: Tensor) -> None:
+    def apply_update(self, rates: Tensor) -> None:
         sizes, tensors, begins, _ = self.cut
         _walk[(len(tensors),)](self.addresses, sizes, tensors, begins, rates.contiguous(), self.count, CHUNK, TILE)
 
@@ -199,7 +199,7 @@ def check(device: torch.device, shapes: Shapes) -> str:
     results, references = ([[tensor.clone() for tensor in some] for some in begun] for _ in range(2))
     step = Step(*results)
     tall, long = step.directions((0.9, 0.999), [1e-6] * 3, [1.0] * 3, 0.01).sqrt()
-    step.walk(0.1 * tall / long)
+    step.apply_update(0.1 * tall / long)
     plain(references[0], references[1], references[2], references[3], (0.9, 0.999), 1e-6, 0.01, 0.1)
     pairs = zip([*results[0], *results[2], *results[3]], [*references[0], *references[2], *references[3]], strict=True)
     same = all(torch.allclose(result, reference, 1e-4, 1e-6) for result, reference in pairs)
@@ -209,4 +209,4 @@ def check(device: torch.device, shapes: Shapes) -> str:
 def examples(device: torch.device) -> None:
     """Launch the kernels with typical sizes, for ahead-of-time compilation."""
     step = Step(*([torch.empty(1 << 22, device=device), torch.empty(768, device=device)] for _ in range(4)))
-    step.walk(step.directions((0.9, 0.999), [1e-6] * 2, [1.0] * 2, 0.01)[0])
+    step.apply_update(step.directions((0.9, 0.999), [1e-6] * 2, [1.0] * 2, 0.01)[0])

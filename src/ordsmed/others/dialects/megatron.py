@@ -177,7 +177,7 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
         if (every := values.exit_interval) < 1:
             raise UsageError("--exit-interval", f"found {every}", "a number of steps, 1 or more")
         perform.stop_at(_program(call), values, call, lambda saved: (saved // every + 1) * every)
-    call.tells = teller(values.log_interval, values.train_iters)
+    call.tells = screen_lines(values.log_interval, values.train_iters)
     if values.save:
         folder = Path(values.elsewhere or values.save)
         call.after.append(lambda: write_log(folder, every=values.log_interval))
@@ -368,7 +368,7 @@ def _of_their_file(name: str, key: str) -> Table | None:
     try:
         tree = ast.parse(THEIR_ALIASES.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
-        remedy = f"mend it, or name corpora in {ALIASES}"
+        remedy = f"correct it, or name corpora in {ALIASES}"
         raise UsageError(str(THEIR_ALIASES), f"is no Python ({error})", remedy) from None
     listed = [
         node.value
@@ -462,7 +462,7 @@ def write_log(folder: Path, *, every: int) -> None:
     """Write the lines that the original prints during training to log-megatron.txt, and print the final validation."""
     metrics = files.read_lines(folder / "metrics.jsonl")
     status = files.read_table(folder / "status.json")
-    tell = teller(every, sum(status["steps_asked"]))
+    tell = screen_lines(every, sum(status["steps_asked"]))
     lines = [text for line in metrics for text in tell(line)]
     validations = [line for line in metrics if "validation" in line]
     if validations and status.get("state") != "stopped":
@@ -472,7 +472,7 @@ def write_log(folder: Path, *, every: int) -> None:
     files.write_text(folder / LOG, "".join(f"{line}\n" for line in lines))
 
 
-def teller(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
+def screen_lines(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
     """Return a function that formats metrics like the original's log: means over `every` steps, and validations."""
     waiting: list[dict[str, Any]] = []
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
-Teller = Callable[[Line], list[str]]  # returns the original's lines for a step or validation; often none
+ScreenLines = Callable[[Line], list[str]]  # returns the original's lines for a step or validation; often none
 PAUSE = 5.0  # seconds between checks of the file
 
 
 class NewLines:
     """Read the new lines of a metrics file. A run that rewinds or restarts may truncate the file."""
 
-    def __init__(self, path: Path, tell: Teller) -> None:
+    def __init__(self, path: Path, tell: ScreenLines) -> None:
         self.path, self.tell = path, tell
         self.known = array("q")  # hashes of the lines read, since the file may be truncated and grow between two checks
         self.last, self.read = b"", 0
@@ -62,7 +62,7 @@ class NewLines:
 
 
 @contextlib.contextmanager
-def followed(path: Path, tell: Teller) -> Iterator[None]:
+def followed(path: Path, tell: ScreenLines) -> Iterator[None]:
     """Print new lines while the context is active, and the remaining ones at its end."""
     lines, over = NewLines(path, tell), threading.Event()
 

@@ -44,7 +44,7 @@ class SentencePiece(Choice):
     "texts that always are one piece; elsewhere user_defined_symbols"
     prefix: bool = True
     "put a space before every text, so that its first word gets the same pieces as others; elsewhere add_dummy_prefix"
-    squeeze: bool = True
+    remove_extra_whitespaces: bool = True
     "drop spaces at both ends and repeated spaces; elsewhere remove_extra_whitespaces"
     special: tuple[str, ...] = ()
     "more special tokens, after those of the order or after the pieces of a file"
@@ -101,7 +101,7 @@ class SentencePiece(Choice):
             split_digits=self.digits,
             user_defined_symbols=list(self.own),
             add_dummy_prefix=self.prefix,
-            remove_extra_whitespaces=self.squeeze,
+            remove_extra_whitespaces=self.remove_extra_whitespaces,
             control_symbols=[*self.special_tokens()[len(roles) :], *self.special],
             **ids,
         )

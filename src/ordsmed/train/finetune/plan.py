@@ -153,7 +153,7 @@ class FinetuningPlan(Plan):
         sizes = [(tensor.numel(), tensor.requires_grad) for tensor in self.task.parameters()]
         return sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
 
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         if self.begun is None or not self.recipe.examples:
             return 0
         count, learned = self._counts()
@@ -163,7 +163,7 @@ class FinetuningPlan(Plan):
     def flops(self, index: int) -> float:
         return self.task.flops(self.recipe.batch, self.row_length(index)) if self.data else 0.0
 
-    def judged(self) -> int:
+    def validation_rows(self) -> int:
         return len(self.data.dev.features) if self.data and self.data.dev is not None else 0
 
     def memory_lines(self) -> list[str]:
@@ -177,7 +177,7 @@ class FinetuningPlan(Plan):
         learning = size(weights_size * learned / count * (1 + moments))
         return [f"memory a rank: weights {size(weights_size)}, gradients and moments {learning}, and activations"]
 
-    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
+    def build(self, *, resume_state: dict[str, Any] | None = None) -> Job:
         begun, recipe = self.begun, self.recipe
         assert begun is not None
         assert self.data is not None
@@ -186,13 +186,13 @@ class FinetuningPlan(Plan):
         def networks() -> Objective:
             task = fresh(recipe.task, begun.network, begun.tokenizer, recipe.seed)
             assert isinstance(task, Task)
-            with_these = begun.fill(task, recipe.task) if gone_on is None else Begun()
+            with_these = begun.fill(task, recipe.task) if resume_state is None else Begun()
             if with_these.note:
                 say(with_these.note)
             facts.update(with_these.facts)
             return prepared(task, recipe)
 
-        job = assemble(recipe, self.ranks, self.data, networks, new=gone_on is None)
+        job = assemble(recipe, self.ranks, self.data, networks, new=resume_state is None)
         return dataclasses.replace(job, began_as=facts)
 
     def fitted(self, seconds: float) -> tuple[Training, dict[str, Any]]:

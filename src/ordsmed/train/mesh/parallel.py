@@ -118,7 +118,7 @@ def split_weights(objective: nn.Module, blocks: list[Block], layout: Layout, mes
         register_fsdp_forward_method(objective, method)
 
 
-def let_go(objective: nn.Module) -> None:
+def free_memory(objective: nn.Module) -> None:
     """Free weights that FSDP2 gathered, so that the next pass uses values written to the shards."""
     reshard = getattr(objective, "reshard", None)
     if reshard is not None:

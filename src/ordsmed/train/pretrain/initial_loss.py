@@ -26,11 +26,11 @@ def compared(job: Job, start: Beginning) -> dict[str, Any]:
     kept = {name: local(tensors[name]).detach().clone() for name in start.fresh}
     with torch.no_grad():
         _put(tensors, start.fresh)
-        parallel.let_go(job.objective)
+        parallel.free_memory(job.objective)
         fresh = _loss(job)
         for name, tensor in kept.items():
             local(tensors[name]).copy_(tensor)
-        parallel.let_go(job.objective)
+        parallel.free_memory(job.objective)
     say(f"validation loss {moved:.4f} with the vocabulary moved, {fresh:.4f} with word tables from random numbers")
     return {**facts, "validation": moved, "validation_of_random": fresh}
 

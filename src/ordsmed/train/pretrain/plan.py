@@ -201,7 +201,7 @@ class PretrainingPlan(Plan):
         tokens = sum(source.train.token_count for source in encoded)
         return Effort(self.recipe.phase, tokens, self.by_epochs, lacks, self.seconds)
 
-    def weighed(self, *, here: bool, yes: bool) -> Self:
+    def with_estimate(self, *, here: bool, yes: bool) -> Self:
         plan = self
         if here and self.data:
             seconds = first_alone(self.ranks, lambda: expected_seconds(self))
@@ -219,21 +219,21 @@ class PretrainingPlan(Plan):
     def attention(self, *, mixed: bool = False) -> list[str]:
         return super().attention(mixed=mixed or any(networks.one_way for networks in self.by_phase))
 
-    def held(self) -> int:
+    def memory_bytes(self) -> int:
         weights = 4 * held_by_rank(self.objective, self.recipe.layout)
         return int(weights * (2 + self.recipe.optimizer.moments + bool(self.recipe.average)))
 
     def flops(self, index: int) -> float:
         return self.by_phase[index].flops(self.recipe.phase[index].batch, self.row_length(index))
 
-    def judged(self) -> int:
+    def validation_rows(self) -> int:
         return self.recipe.validation_rows
 
     def memory_lines(self) -> list[str]:
         weights_size = 4 * held_by_rank(self.objective, self.recipe.layout)
         return [memory(weights_size, self.recipe.optimizer.moments + bool(self.recipe.average))]
 
-    def build(self, *, gone_on: dict[str, Any] | None = None) -> Job:
+    def build(self, *, resume_state: dict[str, Any] | None = None) -> Job:
         """Build the job. `init` is not read if a checkpoint will be restored."""
         recipe, data = self.recipe, self.data
         assert data is not None
@@ -242,20 +242,20 @@ class PretrainingPlan(Plan):
         def networks() -> Objective:
             nonlocal start
             objective = fresh(recipe.objective, self.network, data.tokenizer, recipe.seed)
-            if recipe.init and gone_on is None:
+            if recipe.init and resume_state is None:
                 start = _start_from(recipe, self.network, objective, data.tokenizer)
             if teacher := teacher_of(recipe, data.tokenizer):
                 teacher.objective.to(self.ranks.device)
                 learn_from(objective, teacher)
             return objective
 
-        job = assemble(recipe, self.ranks, data, networks, new=gone_on is None)
-        job = dataclasses.replace(job, begins_taught=bool(recipe.init) and gone_on is None)
+        job = assemble(recipe, self.ranks, data, networks, new=resume_state is None)
+        job = dataclasses.replace(job, begins_taught=bool(recipe.init) and resume_state is None)
         if any(phase.model or phase.objective for phase in recipe.phase):
             job = dataclasses.replace(job, by_phase=self.by_phase)
-        check_word_count(job, gone_on)
-        if gone_on:
-            return dataclasses.replace(job, phases_before=int(gone_on["phases"]) - len(recipe.phase))
+        check_word_count(job, resume_state)
+        if resume_state:
+            return dataclasses.replace(job, phases_before=int(resume_state["phases"]) - len(recipe.phase))
         if start.descent:
             return dataclasses.replace(job, began_as={"vocabulary": compared(job, start)})
         if start.checkpoint:

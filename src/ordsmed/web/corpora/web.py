@@ -22,7 +22,7 @@ from ordsmed.text.document import Document
 from ordsmed.text.markup import html, warc
 from ordsmed.text.source import Piece
 from ordsmed.web.crawl import KINDS, Crawl, crawl
-from ordsmed.web.pages import SLOT, bytes_laid_out, laid_out, lay_out
+from ordsmed.web.pages import SLOT, bytes_laid_out, lay_out, pages_in_order
 from ordsmed.web.urls import Rules, addresses, fault_of
 
 HTML = re.compile(r"\.(?:x?html|htm)(?:\.(?:gz|bz2|xz|zst))?$", re.IGNORECASE)
@@ -95,7 +95,7 @@ class Web(Rules, Crawl, Choice):
         if self.urls:
             if piece.start == 0:
                 read.tally().left_out.update(files.read_json(piece.path.with_suffix(".json")))
-            for page in laid_out(piece.path, piece.start, piece.stop):
+            for page in pages_in_order(piece.path, piece.start, piece.stop):
                 yield _document(page.body, page.content_type, page.url)
         elif WARC.search(piece.path.name):
             yield from self._archived(piece.path)

@@ -400,7 +400,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
         try:
             return Tokenizer.load(path, split="spaces")
         except DataError as error:
-            remedy = "mend it, or move it away: vectors need no list of words"
+            remedy = "correct it, or move it away: vectors need no list of words"
             raise DataError(error.place, error.found, error.wanted, remedy) from None
     signs = {name: number for number, name in enumerate(vocabulary.SIGNS)}
     return Tokenizer(vocabulary.words(signs, split="spaces", lowercase=False))
