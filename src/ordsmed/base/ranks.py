@@ -266,16 +266,16 @@ def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Rank
     return dataclasses.replace(ranks, store=store)
 
 
-def _address(location: Place) -> str:
-    return f"{location.address}:{location.port}"
+def _address(process: Place) -> str:
+    return f"{process.address}:{process.port}"
 
 
-def _first_store(location: Place, limit: timedelta) -> Store:
+def _first_store(process: Place, limit: timedelta) -> Store:
     """Return the store of rank 0, or that of torchrun. It does not wait for ranks: `word_of_attempt` does."""
     import torch.distributed as dist
 
     of_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    at, first = (location.address, location.port, location.world), location.rank == 0
+    at, first = (process.address, process.port, process.world), process.rank == 0
     return dist.TCPStore(*at, first and not of_torchrun, limit, wait_for_workers=False, multi_tenant=not of_torchrun)
 
 

@@ -103,27 +103,27 @@ def perform(request: MakeRequest, *, anew: bool = False, began: float | None = N
     folder = Path(request.out)
     run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
-        location = Run(folder)
-        _check(location, request, anew=anew)
-        longer = not anew and more_hours.is_longer(location, request)
-        if location.status and not anew:
-            if location.status["state"] == "done" and not longer:
+        run_folder = Run(folder)
+        _check(run_folder, request, anew=anew)
+        longer = not anew and more_hours.is_longer(run_folder, request)
+        if run_folder.status and not anew:
+            if run_folder.status["state"] == "done" and not longer:
                 say(
-                    f"{folder}: is finished, with --hours {location.status['request']['hours']:g}; "
+                    f"{folder}: is finished, with --hours {run_folder.status['request']['hours']:g}; "
                     "more hours continue it"
                 )
                 return MadeModel(folder)
         elif anew and folder.is_dir():
             files.set_aside(folder)
-        with timed(location, began) as clock:
+        with timed(run_folder, began) as clock:
             if longer:
-                _extend(request, location, clock)
-            if not location.status.get("planned"):
+                _extend(request, run_folder, clock)
+            if not run_folder.status.get("planned"):
                 say(f"looking at {' '.join(request.texts)}")
                 plan = planning.plan(request)
                 with files.survive_disk(folder):
                     folder.mkdir(parents=True, exist_ok=True)
-                location.set(
+                run_folder.set(
                     verb=VERB, state="running", request=asdict(request), stood_in=str(Path.cwd()), folder=str(folder)
                 )
                 for line in ["plan:", *plan.lines()]:
@@ -131,8 +131,8 @@ def perform(request: MakeRequest, *, anew: bool = False, began: float | None = N
                 paths = write(plan.recipes, folder)
                 say(f"{' '.join(path.name for path in paths)} in {folder}: the plan as recipes, to look at or change")
                 written = {path.stem: files.checksum(path) for path in paths}
-                location.set(planned={"seconds": plan.seconds, "lines": plan.lines()}, written=written)
-            _perform(request, location, clock)
+                run_folder.set(planned={"seconds": plan.seconds, "lines": plan.lines()}, written=written)
+            _perform(request, run_folder, clock)
     return MadeModel(folder)
 
 
@@ -145,53 +145,60 @@ def rehearse(request: MakeRequest, *, anew: bool = False) -> MakePlan | LongerPl
     return planning.plan(request)
 
 
-def _extend(request: MakeRequest, location: Run, clock: Clock) -> None:
-    plan = more_hours.plan_more(request, location, clock.used)
+def _extend(request: MakeRequest, run_folder: Run, clock: Clock) -> None:
+    plan = more_hours.plan_more(request, run_folder, clock.used)
     for line in ["plan:", *plan.lines()]:
         say(line)
-    plan.write(location)
+    plan.write(run_folder)
     planned = {"seconds": request.hours * 3600, "lines": plan.lines()}
-    location.set(state="running", request=asdict(request), planned=planned)
+    run_folder.set(state="running", request=asdict(request), planned=planned)
 
 
-def _check(location: Run, request: MakeRequest, *, anew: bool) -> None:
+def _check(run_folder: Run, request: MakeRequest, *, anew: bool) -> None:
     """Raise for a folder of something else, even with `anew`, and for another request in a folder of `make`."""
-    location.check_place()
-    if not location.status:
+    run_folder.check_place()
+    if not run_folder.status:
         return
-    if location.status.get("verb") != VERB:
+    if run_folder.status.get("verb") != VERB:
         raise RecipeError(
-            location.path,
-            f"is a folder of `{location.status.get('verb')}`",
+            run_folder.path,
+            f"is a folder of `{run_folder.status.get('verb')}`",
             "a new or empty folder",
             "name another OUT",
         )
     if anew:
         return
     usual = {field.name: field.default for field in fields(MakeRequest)}  # for folders from before a field was added
-    before = usual | location.status["request"]
+    before = usual | run_folder.status["request"]
     now = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(request).items()}
-    fewer = now["hours"] < before["hours"] and location.status["state"] != "done"
+    fewer = now["hours"] < before["hours"] and run_folder.status["state"] != "done"
     may_change = ("devices", "site", *(() if fewer else ("hours",)))
     if changed := [key for key in now if key not in may_change and before.get(key) != now[key]]:
         names = {"purpose": "--for", "kind": "--kind", "start": "--from", "hours": "--hours", "texts": "TEXTS"}
         key = changed[0]
         if key in ("title", "language", "licence"):
-            words = ("export", location.path / "model", location.path / "hugging-face", f"--{key}", now[key], "--anew")
+            words = (
+                "export",
+                run_folder.path / "model",
+                run_folder.path / "hugging-face",
+                f"--{key}",
+                now[key],
+                "--anew",
+            )
             remedy = f"once it is made, `{command(*words)}` writes the card again"
-            raise RecipeError(f"--{key}", f"{location.path} was begun with another one", "the same command", remedy)
+            raise RecipeError(f"--{key}", f"{run_folder.path} was begun with another one", "the same command", remedy)
         problem = f"was begun with {names.get(key, key)} {_in_words(before.get(key))}; found {_in_words(now[key])}"
         again = "the same or more hours continue it, or name another OUT"
         remedy = again if key == "hours" else "name another OUT, or add --anew: it moves this folder aside"
-        raise RecipeError(location.path, problem, "", remedy)
+        raise RecipeError(run_folder.path, problem, "", remedy)
 
 
 def _in_words(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _perform(request: MakeRequest, location: Run, clock: Clock) -> None:
-    folder, seconds = location.path, request.hours * 3600
+def _perform(request: MakeRequest, run_folder: Run, clock: Clock) -> None:
+    folder, seconds = run_folder.path, request.hours * 3600
     stages = (("corpus", Corpus), ("tokenizer", TokenizerTraining), ("data", Encoding))
     for name, recipe in stages:
         if (folder / f"{name}.toml").exists():
@@ -214,16 +221,16 @@ def _perform(request: MakeRequest, location: Run, clock: Clock) -> None:
     if request.purpose == SEARCH:
         clock.stage("pairs")
         search.write_training_pairs(folder)
-        more_hours.set_aside(location, more_hours.LEARNED_FROM_PAIRS)
+        more_hours.set_aside(run_folder, more_hours.LEARNED_FROM_PAIRS)
         search.train(folder, clock, seconds, request.devices)
     clock.stage("what came of it")
     if request.purpose == SEARCH:
-        more_hours.set_aside(location, more_hours.BUILT)
+        more_hours.set_aside(run_folder, more_hours.BUILT)
         results = search.close(folder, clock)
     else:
         results = close(request, folder, trained.folder, clock, round(seconds))
-    location.set(state="done", **results)
-    more_hours.clear_aside(location)
+    run_folder.set(state="done", **results)
+    more_hours.clear_aside(run_folder)
 
 
 def _left(request: MakeRequest, clock: Clock) -> float:

@@ -82,11 +82,11 @@ class LongerPlan:
             "phases": phases,
         }
 
-    def write(self, location: Run) -> None:
+    def write(self, run_folder: Run) -> None:
         """Write the plan to the folders; a finished search engine is built again from the longer trained model."""
         self.extension.write()
         again = [*LEARNED_FROM_PAIRS, *BUILT] if self.request.purpose == SEARCH and self.extension.finished else []
-        location.set(replaces=[*location.status.get("replaces", []), *again] or None)
+        run_folder.set(replaces=[*run_folder.status.get("replaces", []), *again] or None)
 
 
 @dataclass(frozen=True)
@@ -101,47 +101,47 @@ class RestartedPlan:
     def facts(self) -> dict[str, Any]:
         return self.plan.facts()
 
-    def write(self, location: Run) -> None:
+    def write(self, run_folder: Run) -> None:
         """Write the recipes of the training again; a recipe that was changed by hand is kept."""
-        written = location.status.get("written", {})
+        written = run_folder.status.get("written", {})
         for name in ("model", *LEARNED_FROM_PAIRS):
-            path = location.path / f"{name}.toml"
+            path = run_folder.path / f"{name}.toml"
             if path.exists() and written.get(name) != files.checksum(path):
                 say(f"{path}: was changed by hand, and stays as it is: its steps are the most that are made")
             elif name in self.plan.recipes:
                 path.unlink(missing_ok=True)
-                write({name: self.plan.recipes[name]}, location.path)
+                write({name: self.plan.recipes[name]}, run_folder.path)
                 written[name] = files.checksum(path)
-                location.set(written=written)
+                run_folder.set(written=written)
 
 
-def is_longer(location: Run, request: MakeRequest) -> bool:
-    return bool(location.status.get("planned")) and request.hours > location.status["request"]["hours"]
+def is_longer(run_folder: Run, request: MakeRequest) -> bool:
+    return bool(run_folder.status.get("planned")) and request.hours > run_folder.status["request"]["hours"]
 
 
-def plan_more(request: MakeRequest, location: Run, used: float) -> LongerPlan | RestartedPlan:
+def plan_more(request: MakeRequest, run_folder: Run, used: float) -> LongerPlan | RestartedPlan:
     """Plan more hours after `used` seconds. Nothing is written."""
-    model = location.path / "model"
+    model = run_folder.path / "model"
     if not checkpoint.steps(model / "checkpoints"):
-        return RestartedPlan(_plan_again(request, location, used))
+        return RestartedPlan(_plan_again(request, run_folder, used))
     finished = Run(model).status.get("state") == "done"
     seconds = request.hours * 3600 - used
-    closed = finished and location.status["state"] == "done"  # then examples, scores and export are made again
+    closed = finished and run_folder.status["state"] == "done"  # then examples, scores and export are made again
     training = seconds - planning.closing_seconds(request, max(seconds, 1.0) if closed else 0.0)
     try:
         extension = extend(model, training)
     except TooShort as error:
         raise too_short(request, used, error.seconds) from None
-    data, phases = Run(location.path / "data").status["train"]["tokens"], extension.after.phase
+    data, phases = Run(run_folder.path / "data").status["train"]["tokens"], extension.after.phase
     passes = sum(phase.rows * phase.length for phase in phases) / max(data, 1)
     family = networks.like(extension.after.model)
     threads = planning.threads_here(request.devices)
     return LongerPlan(request, extension, used, training, passes, family.passes, threads)
 
 
-def _plan_again(request: MakeRequest, location: Run, used: float) -> MakePlan:
+def _plan_again(request: MakeRequest, run_folder: Run, used: float) -> MakePlan:
     """Plan the training again, from the finished corpus or else the texts, with the planned vocabulary size."""
-    corpus, recipe = location.path / "corpus", location.path / "tokenizer.toml"
+    corpus, recipe = run_folder.path / "corpus", run_folder.path / "tokenizer.toml"
     stands = Run(corpus).status.get("state") == "done"
     vocabulary = settings.read(recipe)["tokenizer"]["size"] if recipe.exists() else 0
     texts = (str(corpus),) if stands else request.texts
@@ -156,18 +156,18 @@ def too_short(request: MakeRequest, used: float, training: float) -> RecipeError
     )
 
 
-def set_aside(location: Run, names: tuple[str, ...]) -> None:
+def set_aside(run_folder: Run, names: tuple[str, ...]) -> None:
     """Rename folders that are going to be made again; they stay until all is done."""
     for name in names:
-        replaces = location.status.get("replaces", [])
+        replaces = run_folder.status.get("replaces", [])
         if name in replaces:
-            folder, aside = location.path / name, location.path / f"{name}{ASIDE}"
+            folder, aside = run_folder.path / name, run_folder.path / f"{name}{ASIDE}"
             if folder.exists():
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
-            location.set(replaces=[waiting for waiting in replaces if waiting != name])
+            run_folder.set(replaces=[waiting for waiting in replaces if waiting != name])
 
 
-def clear_aside(location: Run) -> None:
+def clear_aside(run_folder: Run) -> None:
     for name in (*LEARNED_FROM_PAIRS, *BUILT):
-        shutil.rmtree(location.path / f"{name}{ASIDE}", ignore_errors=True)
+        shutil.rmtree(run_folder.path / f"{name}{ASIDE}", ignore_errors=True)

@@ -73,9 +73,9 @@ class Clock:
 
 
 @contextmanager
-def timed(location: Run, since: float | None = None) -> Iterator[Clock]:
+def timed(run_folder: Run, since: float | None = None) -> Iterator[Clock]:
     """Count the time used for a folder; it is saved however the process ends."""
-    clock, over = Clock(location, since), threading.Event()
+    clock, over = Clock(run_folder, since), threading.Event()
 
     def beat() -> None:
         while not over.wait(BEAT):
@@ -90,13 +90,13 @@ def timed(location: Run, since: float | None = None) -> Iterator[Clock]:
         over.set()
         thread.join()
         with suppress(OrdsmedError):  # a full disk was reported already
-            if location.status:
+            if run_folder.status:
                 clock.keep()
-                (location.path / NOTE).unlink(missing_ok=True)
+                (run_folder.path / NOTE).unlink(missing_ok=True)
 
 
-def _noted(location: Run) -> dict[str, Any]:
-    path = location.path / NOTE
+def _noted(run_folder: Run) -> dict[str, Any]:
+    path = run_folder.path / NOTE
     with suppress(OrdsmedError):
         return files.read_table(path) if path.exists() else {}
     return {}

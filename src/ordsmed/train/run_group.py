@@ -153,13 +153,13 @@ class RunGroup(Generic[R]):
 
     def begin(self, *, anew: bool) -> Self:
         """Write the group's folder; return the group with one precision for all runs."""
-        location = Run(self.folder)
-        before = location.status
+        run_folder = Run(self.folder)
+        before = run_folder.status
         if not self.check_folder(anew=anew) and before:
             files.set_aside(self.folder, stay=EXAMPLES) if anew else run.clear(self.folder)
         group = self.with_precision(self._precision())
         began = before.get("began", time.time())
-        location.begin(
+        run_folder.begin(
             group.recipe, **{"verb": self.verb, "fingerprint": self.mark, "why": None, "began": began, **self.facts}
         )
         if self.file != RECIPE:

@@ -520,17 +520,17 @@ def _validations(folder: Path, step: int) -> list[dict[str, Any]]:
 
 def _note(folder: Path, job: Job, step: int) -> None:
     """Write recipe, tokenizer and facts of the data to the run's folder before it trains, and update its status."""
-    location, recipe = Run(folder), job.recipe
+    run_folder, recipe = Run(folder), job.recipe
     files.write_text(folder / "recipe.toml", settings.write(recipe))
     here = {"from": step, "processes": job.ranks.world, "mesh": list(job.ranks.shape)}
-    before = [entry for entry in location.status.get("layouts", []) if entry["from"] < step]
+    before = [entry for entry in run_folder.status.get("layouts", []) if entry["from"] < step]
     same = before and {**before[-1], "from": step} == here
     if job.began_with:
-        location.set(began_with=job.began_with, **job.began_as)
+        run_folder.set(began_with=job.began_with, **job.began_as)
     layouts = before if same else [*before, here]
     flops = list(map(job.flops, range(len(job.phases))))  # FLOPs of a step, by phase
     facts = {"data": recipe.stamp(), "phases_before": job.phases_before, "layouts": layouts, "flops": flops}
-    location.set(state="running", why=None, threads=job.ranks.threads, **facts)
+    run_folder.set(state="running", why=None, threads=job.ranks.threads, **facts)
     job.tokenizer.save(folder / "tokenizer")
     files.write_json(folder / "data.json", job.data.facts())
 

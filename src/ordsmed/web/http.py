@@ -199,27 +199,27 @@ def _split(url: str) -> SplitResult:
     return SplitResult(parts.scheme, netloc, path, query, "")
 
 
-def _request(location: SplitResult, headers: Mapping[str, str], timeout: float, private: bool) -> Reply:
-    host, port = location.hostname or "", location.port or (443 if location.scheme == "https" else 80)
-    proxy = _proxy(location.scheme, host)
+def _request(url: SplitResult, headers: Mapping[str, str], timeout: float, private: bool) -> Reply:
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    proxy = _proxy(url.scheme, host)
     if proxy is None:
         sock = _connect(_addresses(host, port, private), timeout)
     else:
         with contextlib.suppress(socket.gaierror):  # only the proxy may be able to look the name up
             _addresses(host, port, private)
         sock = _connected(proxy, timeout)
-    target = location.path + (f"?{location.query}" if location.query else "")
-    words = {"Host": location.netloc, "Connection": "close", **headers}
+    target = url.path + (f"?{url.query}" if url.query else "")
+    words = {"Host": url.netloc, "Connection": "close", **headers}
     try:
-        if location.scheme == "https":
+        if url.scheme == "https":
             if proxy is not None:
-                _tunnel(sock, f"{location.netloc}{'' if location.port else ':443'}", proxy, timeout)
+                _tunnel(sock, f"{url.netloc}{'' if url.port else ':443'}", proxy, timeout)
             sock = _trust().wrap_socket(sock, server_hostname=host)
         elif proxy is not None:
-            target, words = location.geturl(), {**words, **_password(proxy)}
+            target, words = url.geturl(), {**words, **_password(proxy)}
         sock.sendall(_head(f"GET {target} HTTP/1.1", words))
         wire = _Wire(sock)
-        return Reply(location.geturl(), _answer(wire, timeout), wire)
+        return Reply(url.geturl(), _answer(wire, timeout), wire)
     except BaseException:
         sock.close()
         raise

@@ -273,23 +273,23 @@ def _tests(name: str, site: Site, account: str, there: set[str]) -> Iterator[Sit
             yield from _tested(Destination(name, site, part), account)
 
 
-def _tested(location: Destination, account: str) -> Iterator[SiteFact]:
-    part, about = location.partition, f"a job for {location.partition.name}"
+def _tested(destination: Destination, account: str) -> Iterator[SiteFact]:
+    part, about = destination.partition, f"a job for {destination.partition.name}"
     if part.gpu != "none" and not part.gpus:
         yield SiteFact("not asked", about, "how many GPUs a node has is unknown")
         return
     whole = part.whole_nodes or (part.min_gpus or 1) > 1
     gpus = (part.gpus if whole else 1) or 1 if part.gpu != "none" else 0
     tasks = max(1, gpus)
-    cores = resources.cores_of(location, gpus, tasks)
+    cores = resources.cores_of(destination, gpus, tasks)
     try:
-        memory = resources.memory_flag(location, gpus, cores * tasks)
+        memory = resources.memory_flag(destination, gpus, cores * tasks)
     except RecipeError as error:
         yield SiteFact("not asked", about, error.found)
         return
     job = slurm.BatchJob(
         words=("version",),
-        place=location,
+        place=destination,
         title="ordsmed-check",
         folder=Path.cwd(),
         log=Path("/dev/null"),
@@ -343,20 +343,20 @@ def _refused(job: slurm.BatchJob) -> str:
 def _by_modules(name: str, site: Site) -> Iterator[Destination]:
     seen = set[tuple[str, ...]]()
     for part in site.partition or (Partition("this"),):
-        location = Destination(name, site, part)
-        key = (*part.before, *site.use, *location.modules)
-        if location.modules and key not in seen:
+        destination = Destination(name, site, part)
+        key = (*part.before, *site.use, *destination.modules)
+        if destination.modules and key not in seen:
             seen.add(key)
-            yield location
+            yield destination
 
 
-def _modules(location: Destination) -> Iterator[SiteFact]:
-    part, about = location.partition, f"modules of {location.partition.name}"
+def _modules(destination: Destination) -> Iterator[SiteFact]:
+    part, about = destination.partition, f"modules of {destination.partition.name}"
     if part.arch not in ("unknown", platform.machine()):
         yield SiteFact("not asked", about, f"they are {part.arch}'s, this machine is {platform.machine()}")
         return
-    text = [*part.before, *location.site.use]
-    for module in location.modules:
+    text = [*part.before, *destination.site.use]
+    for module in destination.modules:
         name = shlex.quote(module.partition("/")[0])
         text += [
             f"if module load {shlex.quote(module)} >/dev/null 2>&1; then echo {shlex.quote(f'loaded {module}')}",
@@ -368,7 +368,7 @@ def _modules(location: Destination) -> Iterator[SiteFact]:
         yield SiteFact("not asked", about, "there is no `module` here")
         return
     output = answer.text.splitlines()
-    for module in location.modules:
+    for module in destination.modules:
         if f"loaded {module}" in output:
             yield SiteFact("same", about, f"{module} loads")
         elif f"gone {module}" in output:

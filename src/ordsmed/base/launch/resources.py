@@ -55,13 +55,13 @@ SET_BY = {  # options that the script sets or leaves to the site, with the remed
 }
 
 
-def cores_of(location: Destination, gpus: int, tasks: int, wanted: int = 0) -> int:
+def cores_of(destination: Destination, gpus: int, tasks: int, wanted: int = 0) -> int:
     """Return the cores per process: `wanted`, or its share of the cores of the GPUs or the node; 0 if unknown."""
-    part = location.partition
+    part = destination.partition
     if wanted:
         if part.cores and wanted * tasks > part.cores:
             problem = f"found {wanted}, of each of {many(tasks, 'process')}"
-            most = f"at most {part.cores // tasks} on {part.name} of {location.name}"
+            most = f"at most {part.cores // tasks} on {part.name} of {destination.name}"
             raise RecipeError("--cpus-per-task", problem, most, f"a node has {many(part.cores, 'core')}")
         return wanted
     if not gpus:
@@ -69,16 +69,16 @@ def cores_of(location: Destination, gpus: int, tasks: int, wanted: int = 0) -> i
     return (part.cores_per_gpu or (part.cores or 0) // (part.gpus or tasks)) * gpus // tasks
 
 
-def memory_flag(location: Destination, gpus: int, cores: int, wanted: str = "", *, must: bool = True) -> str:
+def memory_flag(destination: Destination, gpus: int, cores: int, wanted: str = "", *, must: bool = True) -> str:
     """Return sbatch's flag for the memory per node in the site's form. Empty if it is not requested or not known.
 
     `cores` is the number for all processes of a node. With `must`, raise an error if the site requires memory to be
     requested but its amount is unknown.
     """
-    part, name = location.partition, location.name
+    part, name = destination.partition, destination.name
     known = _share(part, gpus, cores)
     if wanted:
-        return _flag(part, _wanted(location, wanted), gpus, cores)
+        return _flag(part, _wanted(destination, wanted), gpus, cores)
     if part.ask_memory == "fixed" or (part.whole_nodes and part.ask_memory != "required"):
         return ""
     if known:
@@ -89,16 +89,16 @@ def memory_flag(location: Destination, gpus: int, cores: int, wanted: str = "", 
     return ""
 
 
-def _wanted(location: Destination, text: str) -> float:
-    part, match = location.partition, re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:I?B)?", text.strip().upper())
+def _wanted(destination: Destination, text: str) -> float:
+    part, match = destination.partition, re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:I?B)?", text.strip().upper())
     if not match or not float(match[1]):
         raise RecipeError("--mem", f"found {text!r}", "memory of each node: 100G, 1500M or 1.5T")
     if part.ask_memory == "fixed":
-        problem = f"found {text}; on {part.name} of {location.name} memory comes with nodes, cores or GPUs"
+        problem = f"found {text}; on {part.name} of {destination.name} memory comes with nodes, cores or GPUs"
         raise RecipeError("--mem", problem, "none")
     memory = float(match[1]) * UNITS[match[2]]
     if part.memory and memory > part.memory:
-        raise RecipeError("--mem", f"found {text}", f"at most {part.memory:g}G on {part.name} of {location.name}")
+        raise RecipeError("--mem", f"found {text}", f"at most {part.memory:g}G on {part.name} of {destination.name}")
     return memory
 
 
@@ -125,9 +125,9 @@ def _written(memory: float) -> str:
     return f"{int(memory + 1e-9)}G" if memory >= 10 or memory == int(memory) else f"{int(memory * 1024 + 1e-6)}M"
 
 
-def notes(location: Destination, gpus: int, cores: int, memory: str) -> Iterator[str]:
-    part = location.partition
-    where = f"{part.name} of {location.name}"
+def notes(destination: Destination, gpus: int, cores: int, memory: str) -> Iterator[str]:
+    part = destination.partition
+    where = f"{part.name} of {destination.name}"
     if not memory and part.ask_memory in ("unknown", "optional") and not part.whole_nodes:
         yield f"memory: how much a node of {where} has is unknown, none is asked for; `--mem 100G` asks for some"
     if not cores:
@@ -136,7 +136,7 @@ def notes(location: Destination, gpus: int, cores: int, memory: str) -> Iterator
         yield f"{where} gives whole nodes: {gpus} of {part.gpus} GPUs are used, all are paid for"
 
 
-def options(words: Sequence[str], location: Destination) -> tuple[str, ...]:
+def options(words: Sequence[str], destination: Destination) -> tuple[str, ...]:
     """Return the user's options of sbatch, each with its value. Raise an error for options that the script sets."""
     added: list[list[str]] = []
     for word in words:
@@ -150,7 +150,7 @@ def options(words: Sequence[str], location: Destination) -> tuple[str, ...]:
             raise RecipeError("--", f"found {word}", "options of sbatch", "`... -- --exclude=n12 --reservation=x`")
     names = [_name(option[0]) for option in added]
     for name, option in zip(names, added, strict=True):
-        _refuse_set(name, option, location)
+        _refuse_set(name, option, destination)
         if names.count(name) > 1:
             raise RecipeError(f"-- --{name}", "found twice", "once", "Slurm takes the last alone")
     return tuple(shlex.join(option) for option in added)
@@ -162,12 +162,12 @@ def _name(word: str) -> str:
     return SHORT.get(word[1], word[1])
 
 
-def _refuse_set(name: str, option: Sequence[str], location: Destination) -> None:
+def _refuse_set(name: str, option: Sequence[str], destination: Destination) -> None:
     """Raise an error for an option that the script or the site sets, since Slurm would silently use one of the two."""
     if name == "gres" and "gpu" not in option[-1]:
         return
     remedy = SET_BY.get(name)
-    part = location.partition
+    part = destination.partition
     if name == "constraint" and part.constraint:
         remedy = f"the site's file says {part.constraint}; a file of your own may say another"
     if any(name == also.lstrip("-").partition("=")[0] for also in part.also):

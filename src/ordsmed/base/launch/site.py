@@ -332,11 +332,11 @@ def names_partition(name: str) -> bool:
     return bool(_parts(name)[1])
 
 
-def refuse_retired(location: Destination) -> None:
+def refuse_retired(destination: Destination) -> None:
     """Raise an error if the site is retired."""
-    if location.site.state == "retired":
-        problem = f"found {location.name}, which is retired since {location.site.until or 'some time'}"
-        raise RecipeError("--site", problem, "", f"take {location.site.successor or 'another'}")
+    if destination.site.state == "retired":
+        problem = f"found {destination.name}, which is retired since {destination.site.until or 'some time'}"
+        raise RecipeError("--site", problem, "", f"take {destination.site.successor or 'another'}")
 
 
 def site_layout(name: str) -> dict[str, Any]:

@@ -70,13 +70,13 @@ class BatchJob:
     local: str = ""  # folder on each node's local disk to which it is copied
 
 
-def check_place(location: Destination, nodes: int, gpus: int, quality: Quality | None = None) -> None:
+def check_place(destination: Destination, nodes: int, gpus: int, quality: Quality | None = None) -> None:
     """Raise an error if the site is retired or has fewer nodes or GPUs than requested.
 
     A quality of service has its own limits.
     """
-    part, name = location.partition, location.name
-    refuse_retired(location)
+    part, name = destination.partition, destination.name
+    refuse_retired(destination)
     if gpus and part.gpu == "none":
         raise RecipeError("--gpus", f"found {gpus}, where {part.name} of {name} has none", "0")
     if part.gpus and gpus > part.gpus:

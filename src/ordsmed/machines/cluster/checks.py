@@ -62,7 +62,7 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
     return replace(submit.written(job, out), lines=tuple(resources.notes(location, gpus, cores, job.memory)))
 
 
-def _named(location: Destination, site: str) -> str:
+def _named(destination: Destination, site: str) -> str:
     """Return the site with its partition, so that the job checks the partition it runs in."""
     name = absolute(site)
-    return name if name.endswith(f":{location.partition.name}") else f"{name}:{location.partition.name}"
+    return name if name.endswith(f":{destination.partition.name}") else f"{name}:{destination.partition.name}"

@@ -23,8 +23,8 @@ def estimated(claim: Claim) -> Margin | None:
     if why_not(claim):
         return None
     precision = claim.precision or GPUS[claim.device].precision
-    location = Devices(claim.device, "cuda", claim.devices[0], claim.nodes, precision, site="claims")
-    return share_of_peak(location).flops.under(_work(claim.recipe, claim.tokens)).times(1 / 3600)
+    devices = Devices(claim.device, "cuda", claim.devices[0], claim.nodes, precision, site="claims")
+    return share_of_peak(devices).flops.under(_work(claim.recipe, claim.tokens)).times(1 / 3600)
 
 
 def why_not(claim: Claim) -> str:

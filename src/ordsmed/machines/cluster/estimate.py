@@ -277,10 +277,10 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
     return total(phases), *plan.work(), float(tokens)
 
 
-def _energy(speed: Speed, location: Devices, work: float, device_hours: Margin) -> Margin | None:
+def _energy(speed: Speed, target_devices: Devices, work: float, device_hours: Margin) -> Margin | None:
     if speed.energy:
         return Margin(0.9, 1.0, 1.1).times(speed.energy * work / 3.6e6)
-    if model := gpus.known(location.device):
+    if model := gpus.known(target_devices.device):
         return device_hours.by(BOARD).times(model.watts / 1000)
     return None
 
@@ -343,20 +343,20 @@ def _around(likely: float, uncertainty: float) -> Margin:
     return Margin(likely / (1 + uncertainty), likely, likely * (1 + uncertainty))
 
 
-def _known(plan: Plan, location: Devices, a_token: float, file: Path | None) -> Speed:
+def _known(plan: Plan, target_devices: Devices, a_token: float, file: Path | None) -> Speed:
     path = file or measurements.PLACE
     if file or path.is_file():
-        alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, location, a_token))]
+        alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, target_devices, a_token))]
         if alike:
             off, reasons, nearest = min(alike, key=lambda entry: entry[0])
-            return _like(off, nearest, reasons, location, path)
-        if file and (speed := _validated(path, location)):
+            return _like(off, nearest, reasons, target_devices, path)
+        if file and (speed := _validated(path, target_devices)):
             return speed
         if file:
-            wanted = f"a training of ordsmed on {location.device} in {location.precision}"
+            wanted = f"a training of ordsmed on {target_devices.device} in {target_devices.precision}"
             remedy = "`ordsmed bench` there, or leave it out: a share of the peak is taken"
             raise RecipeError("--measurements", f"{file} holds none that is like this", wanted, remedy)
-    return share_of_peak(location)
+    return share_of_peak(target_devices)
 
 
 def _measured(path: Path) -> list[Measurement]:
@@ -366,7 +366,7 @@ def _measured(path: Path) -> list[Measurement]:
     return [measurement for file in paths for measurement in measurements.read(file)]
 
 
-def _validated(path: Path, location: Devices) -> Speed | None:
+def _validated(path: Path, target_devices: Devices) -> Speed | None:
     """Return a share of the peak that `validate` measured on such devices, from reports in a folder or a file."""
     if not path.is_dir() and path.suffix != ".json":
         return None
@@ -374,45 +374,51 @@ def _validated(path: Path, location: Devices) -> Speed | None:
 
     if path.is_dir() and not any(path.rglob(collect.report.NAME)):
         return None
-    peaks = collect.peaks(str(path), location.precision, lambda validation: _same_devices(validation, location))
+    peaks = collect.peaks(
+        str(path), target_devices.precision, lambda validation: _same_devices(validation, target_devices)
+    )
     if not peaks:
         return None
     peak = statistics.median(peak for _, peak in peaks) * (
-        location.world if location.kind == "cuda" else location.nodes
+        target_devices.world if target_devices.kind == "cuda" else target_devices.nodes
     )
-    share, newest = (OF_CPU if location.kind == "cpu" else OF_GPU), peaks[-1][0]
-    left, more = _summing(location, 1)
+    share, newest = (OF_CPU if target_devices.kind == "cpu" else OF_GPU), peaks[-1][0]
+    left, more = _summing(target_devices, 1)
     basis = f"{share.likely:.0%} of the peak that `validate` measured, {operations(peak)}/s"
     reason = f"median of {many(len(peaks), 'report')}, the last of {newest.name} on {newest.when:%Y-%m-%d} in {path}"
     taken = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured there"
     return Speed(share.times(peak).by(left), basis, (reason, taken, *more))
 
 
-def _same_devices(validation: Validation, location: Devices) -> bool:
-    if validation.facts.get("device") != location.kind:
+def _same_devices(validation: Validation, target_devices: Devices) -> bool:
+    if validation.facts.get("device") != target_devices.kind:
         return False
-    if location.kind == "cuda":
+    if target_devices.kind == "cuda":
         cards = validation.facts.get("GPUs", "").split(", ")
-        return location.device in (*cards, *map(gpus.named, cards))
-    if location.here:
-        return validation.facts.get("processor") == location.device
-    where = find(location.site)
+        return target_devices.device in (*cards, *map(gpus.named, cards))
+    if target_devices.here:
+        return validation.facts.get("processor") == target_devices.device
+    where = find(target_devices.site)
     return validation.name == f"{Path(where.name).stem}:{where.partition.name}"
 
 
-def _unlike(past: Measurement, plan: Plan, location: Devices, a_token: float) -> tuple[float, tuple[str, ...]] | None:
+def _unlike(
+    past: Measurement, plan: Plan, target_devices: Devices, a_token: float
+) -> tuple[float, tuple[str, ...]] | None:
     """Return the uncertainty of predicting this training from a past measurement, with reasons.
 
     Return None if it was another program, device or precision, or if the uncertainty is too large.
     """
-    same_device = past.device == location.device or (gpus.named(past.device) or past.device) == location.device
+    same_device = (
+        past.device == target_devices.device or (gpus.named(past.device) or past.device) == target_devices.device
+    )
     if past.software != "ordsmed" or past.measure not in ("training", "finetune"):
         return None
-    if not same_device or past.kind != location.kind or past.precision != location.precision:
+    if not same_device or past.kind != target_devices.kind or past.precision != target_devices.precision:
         return None
     recipe, layout = plan.recipe, plan.recipe.layout
     learned = kind_of(getattr(recipe, "objective", None) or getattr(recipe, "task", None))
-    rows, threads = recipe.phases[0].batch / location.world, past.threads * past.processes
+    rows, threads = recipe.phases[0].batch / target_devices.world, past.threads * past.processes
     optimizer = kind_of(recipe.optimizer) if recipe.optimizer else ""
     parts = [
         ("another network", 0.2 * (past.family != kind_of(plan.network))),
@@ -422,7 +428,10 @@ def _unlike(past: Measurement, plan: Plan, location: Devices, a_token: float) ->
         ("other lengths", 0.1 * _doublings(plan.row_length(0), past.length)),
         ("other rows a device", 0.05 * _doublings(rows, past.batch / past.processes)),
         ("recomputing or compiling", 0.2 * ((past.recompute, past.compile) != (layout.recompute, layout.compile))),
-        ("other threads", 0.2 * (location.kind == "cpu" and location.here and threads != location.threads)),
+        (
+            "other threads",
+            0.2 * (target_devices.kind == "cpu" and target_devices.here and threads != target_devices.threads),
+        ),
     ]
     jitter = (past.step_seconds_most - past.step_seconds_least) / past.step_seconds / 2
     off = MEASURED + jitter + sum(number for _, number in parts)
@@ -434,43 +443,43 @@ def _doublings(a: float, b: float) -> float:
     return abs(log2(a / b)) if a > 0 and b > 0 else 1.0
 
 
-def _like(off: float, past: Measurement, unlike: tuple[str, ...], location: Devices, path: Path) -> Speed:
-    """Return the speed of a past measurement, scaled to the number of devices of `location`."""
-    times = location.world / past.processes if location.kind == "cuda" or location.nodes > 1 else 1.0
-    left, more = _summing(location, past.processes)
+def _like(off: float, past: Measurement, unlike: tuple[str, ...], target_devices: Devices, path: Path) -> Speed:
+    """Return the speed of a past measurement, scaled to the number of devices of `target_devices`."""
+    times = target_devices.world / past.processes if target_devices.kind == "cuda" or target_devices.nodes > 1 else 1.0
+    left, more = _summing(target_devices, past.processes)
     alike = f"{past.bench} ({past.family}, {past.task}, {past.date[:10]}) in {path}"
     reasons = (f"the measurement itself: {off:.0%} in all", *unlike, *more)
     speed = _around(past.flops_per_second * times, off).by(left)
     energy = (past.energy or 0.0) / (past.flops_per_second * past.step_seconds)
-    same = not unlike and past.processes == location.world
+    same = not unlike and past.processes == target_devices.world
     return Speed(speed, f"measured: {alike}", reasons, energy, past.memory if same else 0)
 
 
-def share_of_peak(location: Devices) -> Speed:
+def share_of_peak(target_devices: Devices) -> Speed:
     """Return the speed as a share of the devices' peak, for trainings without a similar measurement."""
-    model = gpus.known(location.device)
-    left, more = _summing(location, 1)
-    if location.here:
-        peak = speed.measured_peak(torch.device(location.kind), location.precision)
-        share, of = (OF_CPU if location.kind == "cpu" else OF_GPU), "its measured peak"
-        if location.kind == "cuda":
-            peak *= location.world
+    model = gpus.known(target_devices.device)
+    left, more = _summing(target_devices, 1)
+    if target_devices.here:
+        peak = speed.measured_peak(torch.device(target_devices.kind), target_devices.precision)
+        share, of = (OF_CPU if target_devices.kind == "cpu" else OF_GPU), "its measured peak"
+        if target_devices.kind == "cuda":
+            peak *= target_devices.world
     elif model:
-        peak, of = model.peak(location.precision) * location.world, "the peak that its maker states"
-        share = TENSOR_CORES if model.has_units(location.precision) else NO_TENSOR_CORES
+        peak, of = model.peak(target_devices.precision) * target_devices.world, "the peak that its maker states"
+        share = TENSOR_CORES if model.has_units(target_devices.precision) else NO_TENSOR_CORES
     else:
-        problem = f"how fast {location.device} of {location.site} is is not known"
+        problem = f"how fast {target_devices.device} of {target_devices.site} is is not known"
         raise RecipeError("--site", problem, "a GPU that is known", "`ordsmed bench` there, then `--measurements FILE`")
     basis = f"{share.likely:.0%} of {of}, {operations(peak)}/s"
     reason = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured here"
     return Speed(share.times(peak).by(left), basis, (reason, *more))
 
 
-def _summing(location: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
+def _summing(target_devices: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
     """Return the share of speed that remains when `place.world` devices sum gradients, given a measurement on
     `measured` of them, and the reason.
     """
-    if location.world <= measured or (location.kind == "cpu" and location.nodes == 1):
+    if target_devices.world <= measured or (target_devices.kind == "cpu" and target_devices.nodes == 1):
         return Margin(1.0, 1.0, 1.0), ()
-    left, where = (BETWEEN_NODES, "nodes") if location.nodes > 1 else (IN_A_NODE, "GPUs of a node")
+    left, where = (BETWEEN_NODES, "nodes") if target_devices.nodes > 1 else (IN_A_NODE, "GPUs of a node")
     return left, (f"{where} that sum gradients: {left.least:.0%} to {left.most:.0%} of their speed is left",)

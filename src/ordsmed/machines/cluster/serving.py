@@ -87,9 +87,9 @@ def _check_alone(wish: Wish) -> None:
             raise RecipeError(flag, "found with serve, which is one process", "none", "submit one job a server")
 
 
-def _check_installed(location: Destination, wish: Wish) -> None:
+def _check_installed(destination: Destination, wish: Wish) -> None:
     """Raise an error if the job's Python has no server package. The content of an image is not known here."""
-    if not (wish.container or wish.overlay or location.site.container) and not importlib.util.find_spec("uvicorn"):
+    if not (wish.container or wish.overlay or destination.site.container) and not importlib.util.find_spec("uvicorn"):
         raise RecipeError("submit serve", "`uvicorn` is not installed", "", "pip install 'ordsmed[serve]'")
 
 

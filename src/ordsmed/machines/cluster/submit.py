@@ -137,12 +137,12 @@ def _copied(job: slurm.BatchJob) -> str:
     )
 
 
-def _other_processor(location: Destination) -> str:
+def _other_processor(destination: Destination) -> str:
     """Return the reason why an installation for the GPU nodes cannot run on nodes without GPUs.
 
     Empty if it can, or if the architecture is unknown.
     """
-    part, plain = location.partition, location.site.without_gpus
+    part, plain = destination.partition, destination.site.without_gpus
     if plain is None or plain.arch == part.arch or "unknown" in (plain.arch, part.arch):
         return ""
     return (
@@ -151,13 +151,13 @@ def _other_processor(location: Destination) -> str:
     )
 
 
-def _data_job(verb: str, name: str, location: Destination, wish: Wish) -> slurm.BatchJob:
+def _data_job(verb: str, name: str, destination: Destination, wish: Wish) -> slurm.BatchJob:
     """Return a job that makes missing data on nodes without GPUs, so that no GPU waits for it."""
     recipe, _ = read(name, (), verb)
-    part = location.site.without_gpus or location.partition
-    same = part.name == location.partition.name
+    part = destination.site.without_gpus or destination.partition
+    same = part.name == destination.partition.name
     data = Wish(
-        f"{location.name}:{part.name}",
+        f"{destination.name}:{part.name}",
         gpus=0,
         time=wish.time if same else "",
         memory=wish.memory if same else "",
@@ -168,7 +168,7 @@ def _data_job(verb: str, name: str, location: Destination, wish: Wish) -> slurm.
         enroot=wish.enroot,
         retries=wish.retries,
     )
-    job = _job(name, (), recipe, Destination(location.name, location.site, part), data)
+    job = _job(name, (), recipe, Destination(destination.name, destination.site, part), data)
     job = replace(job, saves=Path("work/corpus"), saved=f"*/{run.STEPS}/*")
     slurm.check(job)
     return job
@@ -229,7 +229,7 @@ def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, l
     )
 
 
-def _in_parts(recipe: Training, name: str, location: Destination, wish: Wish) -> tuple[Wish, list[str]]:
+def _in_parts(recipe: Training, name: str, destination: Destination, wish: Wish) -> tuple[Wish, list[str]]:
     """Return the wish for several trials, and notes.
 
     Each trial uses one device, so a job gets one process and not more GPUs than trials.
@@ -241,26 +241,28 @@ def _in_parts(recipe: Training, name: str, location: Destination, wish: Wish) ->
         lines = [f"trials: {count}" + (f", in {many(wish.parts, 'job')}" if wish.parts else "")]
     if count and wish.parts > count:
         raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
-    gpus = gpus_of(location, wish.gpus)
+    gpus = gpus_of(destination, wish.gpus)
     if wish.gpus is None and count:
         gpus = min(gpus, -(-count // max(1, wish.parts)))
     return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
 
 
-def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, location: Destination, wish: Wish) -> slurm.BatchJob:
+def _job(
+    name: str, overrides: Sequence[str], recipe: run.Recipe, destination: Destination, wish: Wish
+) -> slurm.BatchJob:
     verb: str = recipe.verb
-    container, overlay, _ = _image(location, wish)
-    location = location if container else _as_installed(location)
-    part, gpus, tasks = location.partition, gpus_of(location, wish.gpus), _tasks(location, wish)
+    container, overlay, _ = _image(destination, wish)
+    destination = destination if container else _as_installed(destination)
+    part, gpus, tasks = destination.partition, gpus_of(destination, wish.gpus), _tasks(destination, wish)
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
     site = ["--site", absolute(wish.site)] if isinstance(recipe, Training) else []
     site += ["--yes"] if wish.anyway and verb == "pretrain" else []
     most = limit(wish.time, min(LIMIT, part.hours or LIMIT))
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
-    cores = resources.cores_of(location, gpus, tasks, wish.cores)
+    cores = resources.cores_of(destination, gpus, tasks, wish.cores)
     return slurm.BatchJob(
         words=(verb, *arguments, *site),
-        place=location,
+        place=destination,
         title=title,
         folder=Path.cwd(),
         hours=most,
@@ -268,10 +270,10 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, location: Dest
         gpus=gpus,
         tasks=tasks,
         cores=cores,
-        memory=resources.memory_flag(location, gpus, cores * tasks, wish.memory),
+        memory=resources.memory_flag(destination, gpus, cores * tasks, wish.memory),
         account=wish.account,
         quality=wish.quality or part.quality,
-        options=resources.options(wish.options, location),
+        options=resources.options(wish.options, destination),
         parts=wish.parts,
         requeue=wish.requeue,
         retries=wish.retries,
@@ -288,21 +290,21 @@ def _job(name: str, overrides: Sequence[str], recipe: run.Recipe, location: Dest
     )
 
 
-def _as_installed(location: Destination) -> Destination:
+def _as_installed(destination: Destination) -> Destination:
     """Replace the site's modules by those that were loaded when the running ordsmed was installed."""
     here = Path(sys.prefix).resolve()
     if not (here.parent / records.FOLDER).is_dir():
-        return location
+        return destination
     for record in records.read(here.parent):
         if record.before and (here.parent / record.target).resolve() == here:
-            part = replace(location.partition, before=record.before, modules=())
-            return replace(location, site=replace(location.site, use=(), modules=()), partition=part)
-    return location
+            part = replace(destination.partition, before=record.before, modules=())
+            return replace(destination, site=replace(destination.site, use=(), modules=()), partition=part)
+    return destination
 
 
-def _image(location: Destination, wish: Wish) -> tuple[str, str, list[str]]:
+def _image(destination: Destination, wish: Wish) -> tuple[str, str, list[str]]:
     """Return the container image, the overlay on it, and notes about them."""
-    container = wish.container or location.site.container
+    container = wish.container or destination.site.container
     if wish.overlay:
         overlay = Path(wish.overlay).resolve()  # resolve the link: a waiting job keeps its version
         if not overlay.is_file():
@@ -312,7 +314,9 @@ def _image(location: Destination, wish: Wish) -> tuple[str, str, list[str]]:
         if not wish.container and made_on.is_file():
             container = made_on.read_text(encoding="utf-8").strip()
         if wish.enroot or not container:
-            problem = "found one with --enroot" if wish.enroot else f"found one, and {location.name} has no container"
+            problem = (
+                "found one with --enroot" if wish.enroot else f"found one, and {destination.name} has no container"
+            )
             raise RecipeError("--overlay", problem, "an image for Apptainer or SingularityCE", "--container IMAGE")
         return container, str(overlay), []
     if wish.container or not container:
@@ -347,17 +351,17 @@ def _kinds(table: object) -> Iterator[str]:
         yield from _kinds(entry)
 
 
-def gpus_of(location: Destination, requested: int | None) -> int:
-    part = location.partition
+def gpus_of(destination: Destination, requested: int | None) -> int:
+    part = destination.partition
     if requested is not None:
         return requested
     if part.gpu != "none" and part.gpus is None:
-        raise RecipeError("--gpus", f"missing; how many a node of {location.name} has is unknown", "a number")
+        raise RecipeError("--gpus", f"missing; how many a node of {destination.name} has is unknown", "a number")
     return part.gpus or 0
 
 
-def _tasks(location: Destination, wish: Wish) -> int:
-    return wish.tasks or gpus_of(location, wish.gpus) or 1
+def _tasks(destination: Destination, wish: Wish) -> int:
+    return wish.tasks or gpus_of(destination, wish.gpus) or 1
 
 
 def limit(text: str, usual: float) -> float:
@@ -368,14 +372,16 @@ def limit(text: str, usual: float) -> float:
         raise RecipeError("--time", str(error)) from None
 
 
-def checked(name: str, overrides: Sequence[str], verb: str, location: Destination, site: str, processes: int) -> Plan:
+def checked(
+    name: str, overrides: Sequence[str], verb: str, destination: Destination, site: str, processes: int
+) -> Plan:
     """Return the plan for all processes.
 
     Raise an error if its work does not divide, its memory does not fit, or the GPU does not support its precision.
     """
     with run.at_home(name) as folder:
         plan = PLANS[verb].read(folder, overrides, site=absolute(site), devices=processes)
-    part, gpu, precision = location.partition, location.partition.model, plan.recipe.layout.precision
+    part, gpu, precision = destination.partition, destination.partition.model, plan.recipe.layout.precision
     if gpu and precision not in (*gpu.able, "auto"):
         problem = f"found {precision}, which {part.gpu} has no units for"
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))

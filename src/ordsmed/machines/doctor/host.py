@@ -83,9 +83,9 @@ class Host:
         return self.place.site.scheduler == "slurm" if self.place else "SLURM_JOB_ID" in self.env
 
 
-def this(location: Destination | None, *, account: str = "", device: str = "cpu", world: int = 1) -> Host:
+def this(destination: Destination | None, *, account: str = "", device: str = "cpu", world: int = 1) -> Host:
     home = Path(os.environ.get("HOME", "") or "/")
-    shared = os.path.expandvars(location.site.scratch) if location else ""
+    shared = os.path.expandvars(destination.site.scratch) if destination else ""
     return Host(
         env=dict(os.environ),
         python=platform.python_version(),
@@ -99,7 +99,7 @@ def this(location: Destination | None, *, account: str = "", device: str = "cpu"
         torch=torch_here(),
         wanted=ranges(),
         versions=versions(),
-        place=location,
+        place=destination,
         gpus=devices.gpus_of(host.ROOT),
         interfaces=tuple(sorted(name for _, name in socket.if_nameindex())),
         cores=host.cores(),

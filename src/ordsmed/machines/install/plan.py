@@ -189,12 +189,12 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
     return _of_bundle(installation) if installation.bundle else installation
 
 
-def _torch(location: Destination, flavor: str, modules: tuple[str, ...], image: str) -> tuple[str, str]:
+def _torch(destination: Destination, flavor: str, modules: tuple[str, ...], image: str) -> tuple[str, str]:
     """Return the source of PyTorch and the index of its wheels.
 
     Raise an error if only pip has it and the site forbids PyTorch by pip.
     """
-    site, part = location.site, location.partition
+    site, part = destination.site, destination.partition
     if flavor == "easybuild":
         if part.arch == "ppc64le" or (part.model and part.model.amd):
             problem = f"found easybuild, which has no PyTorch for {part.gpu} on {part.arch}"
@@ -207,32 +207,32 @@ def _torch(location: Destination, flavor: str, modules: tuple[str, ...], image: 
                 else "`--by apptainer` takes the site's image",
             )
         return "modules", ""
-    if image or (flavor in ("apptainer", "docker") and _image(location) == NVIDIA):
+    if image or (flavor in ("apptainer", "docker") and _image(destination) == NVIDIA):
         return "image", ""
     if flavor == "overlay":
-        problem = f"which image of {location.name} holds PyTorch is not known"
+        problem = f"which image of {destination.name} holds PyTorch is not known"
         raise RecipeError("--image", problem, "its file", "`--by apptainer` makes one of its own")
-    hold = bool(location.modules) or any("torch" in name.lower() for name in modules)
+    hold = bool(destination.modules) or any("torch" in name.lower() for name in modules)
     if flavor != "tykky" and modules and hold:
         return "modules", ""
-    index = wheels(location)
+    index = wheels(destination)
     if flavor == "module" and site.pip_torch != "allowed":
-        problem = f"which module of {location.name} holds PyTorch is not known"
+        problem = f"which module of {destination.name} holds PyTorch is not known"
         raise RecipeError("--module", problem, "its name", "`module avail` there lists them; `--by venv` takes wheels")
     if flavor in ("apptainer", "docker", "tykky") and not index:
         problem = f"found {flavor}; no wheels or image of PyTorch are known for {part.gpu} on {part.arch}"
         raise RecipeError("--by", problem, "", "`--by venv` builds it from source, or name an image that holds it")
     if site.pip_torch == "forbidden" and index:
-        problem = f"{location.name} forbids PyTorch by pip, and no module that holds it is named"
-        ways = [f"`--by {name}`" for name in location.site.packages if name in ("apptainer", "easybuild", "docker")]
+        problem = f"{destination.name} forbids PyTorch by pip, and no module that holds it is named"
+        ways = [f"`--by {name}`" for name in destination.site.packages if name in ("apptainer", "easybuild", "docker")]
         remedy = f"or {' or '.join(ways) or '`--by apptainer`'}"
         raise RecipeError("--module", problem, "the site's own, as `module avail` names it", remedy)
     return ("wheels", index) if index else ("source", "")
 
 
-def _on_eessi(location: Destination, modules: tuple[str, ...]) -> Destination:
+def _on_eessi(destination: Destination, modules: tuple[str, ...]) -> Destination:
     """Return the machine with EESSI's modules instead of the site's own, which are incompatible with them."""
-    part = location.partition
+    part = destination.partition
     if part.arch not in ("x86_64", "aarch64", "unknown") or (part.model and part.model.amd):
         problem = f"found eessi, which has no PyTorch for {part.gpu} on {part.arch}"
         raise RecipeError("--by", problem, "", "leave it out, and it is done as the site does")
@@ -241,29 +241,29 @@ def _on_eessi(location: Destination, modules: tuple[str, ...]) -> Destination:
         raise RecipeError("--module", problem, f"`--module {EESSI} --module PyTorch/...`", "`module spider PyTorch`")
     use = ("module --force purge", "unset MODULEPATH", f"module use {EESSI_MODULES}")
     return replace(
-        location,
-        site=replace(location.site, use=use, modules=(EESSI, EESSI_TORCH)),
+        destination,
+        site=replace(destination.site, use=use, modules=(EESSI, EESSI_TORCH)),
         partition=replace(part, modules=(), before=()),
     )
 
 
-def wheels(location: Destination) -> str:
-    part = location.partition
+def wheels(destination: Destination) -> str:
+    part = destination.partition
     if part.wheels:
         return part.wheels
     if part.arch == "ppc64le":
         return ""
     if part.model is None:
-        return f"{PYTORCH}/{'cpu' if location.layout['device'] == 'cpu' else 'cu126'}"
+        return f"{PYTORCH}/{'cpu' if destination.layout['device'] == 'cpu' else 'cu126'}"
     if part.arch == "aarch64":
         return "" if part.model.amd or float(part.model.capability) < 8 else f"{PYTORCH}/cu128"
     return f"{PYTORCH}/{'rocm6.4' if part.model.amd else 'cu126'}"
 
 
-def _image(location: Destination) -> str:
+def _image(destination: Destination) -> str:
     """Return the base image: plain Python, or NVIDIA's image with PyTorch if the site forbids PyTorch by pip."""
-    part = location.partition
-    if location.site.pip_torch == "forbidden" and part.model and not part.model.amd and part.arch != "ppc64le":
+    part = destination.partition
+    if destination.site.pip_torch == "forbidden" and part.model and not part.model.amd and part.arch != "ppc64le":
         return NVIDIA
     return SLIM.format(python=IN_IMAGES)
 

@@ -141,15 +141,15 @@ def configuration(sites: Sequence[Destination], folder: Path, ask: Ask = answer)
     return f'"""{head}{more}"""\n\nsite_configuration = {pprint.pformat(table, width=100, sort_dicts=False)}\n'
 
 
-def _name(location: Destination) -> str:
-    return Path(location.name).stem
+def _name(destination: Destination) -> str:
+    return Path(destination.name).stem
 
 
-def _system(location: Destination | None, unkept: bool, *, alone: bool) -> dict[str, Any]:
-    name = _name(location) if location else "here"
-    site = location.site if location else Site()
+def _system(destination: Destination | None, unkept: bool, *, alone: bool) -> dict[str, Any]:
+    name = _name(destination) if destination else "here"
+    site = destination.site if destination else Site()
     every = site.partition or (Partition("this"),)
-    partitions = [_partition(partition, site, location, unkept) for partition in every]
+    partitions = [_partition(partition, site, destination, unkept) for partition in every]
     if not alone:
         for partition in partitions:
             partition["extras"]["executable"] = "ordsmed"
@@ -165,7 +165,7 @@ def _system(location: Destination | None, unkept: bool, *, alone: bool) -> dict[
     }
 
 
-def _partition(partition: Partition, site: Site, location: Destination | None, unkept: bool) -> dict[str, Any]:
+def _partition(partition: Partition, site: Site, destination: Destination | None, unkept: bool) -> dict[str, Any]:
     """Return the configuration of a partition.
 
     `unkept` means that Slurm keeps no accounting of finished jobs, so ReFrame must use its `squeue` backend.
@@ -183,7 +183,7 @@ def _partition(partition: Partition, site: Site, location: Destination | None, u
         "env_vars": [[key, value] for key, value in {**site.environment, **partition.environment}.items()],
     }
     if slurm:
-        whole = Destination(location.name if location else "here", site, partition)
+        whole = Destination(destination.name if destination else "here", site, partition)
         memory = resources.memory_flag(whole, partition.gpus or 0, partition.cores or 0, must=False)
         table["access"] = [*partition.access, *([memory] if memory else [])]
     if partition.gpu != "none":
@@ -197,8 +197,7 @@ def _partition(partition: Partition, site: Site, location: Destination | None, u
         "nodes": partition.nodes,
     }
     table["extras"] = {key: value for key, value in facts.items() if value}
-    if location:
-        table["extras"]["site"] = (
-            f"{Path(location.name).absolute() if Path(location.name).is_file() else location.name}:{partition.name}"
-        )
+    if destination:
+        path = Path(destination.name)
+        table["extras"]["site"] = f"{path.absolute() if path.is_file() else destination.name}:{partition.name}"
     return table

@@ -125,16 +125,16 @@ def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
     folder = Path(request.out)
     run.place(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
-        location = Run(folder)
-        _check(location, request, anew=anew)
+        run_folder = Run(folder)
+        _check(run_folder, request, anew=anew)
         if anew and folder.is_dir():
             files.set_aside(folder)
-        with timed(location) as clock:
-            if not location.status.get("planned"):
-                _begin(request, location)
-            location.set(state="running", request=_plain(request))
-            entries, curve = _perform(request, location, clock)
-            location.set(state="done")
+        with timed(run_folder) as clock:
+            if not run_folder.status.get("planned"):
+                _begin(request, run_folder)
+            run_folder.set(state="running", request=_plain(request))
+            entries, curve = _perform(request, run_folder, clock)
+            run_folder.set(state="done")
     return Speedrun(folder, entries, curve)
 
 
@@ -148,38 +148,38 @@ def _plain(request: SpeedrunRequest) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(request).items()}
 
 
-def _check(location: Run, request: SpeedrunRequest, *, anew: bool) -> None:
+def _check(run_folder: Run, request: SpeedrunRequest, *, anew: bool) -> None:
     """Raise for a folder of something else, and for other texts or another recipe in an existing speedrun."""
-    location.check_place()
-    status = location.status
+    run_folder.check_place()
+    status = run_folder.status
     if not status:
         return
     if status.get("verb") != VERB:
         raise RecipeError(
-            location.path, f"is a folder of `{status.get('verb')}`", "a new or empty folder", "name another OUT"
+            run_folder.path, f"is a folder of `{status.get('verb')}`", "a new or empty folder", "name another OUT"
         )
     before, now = status.get("request", {}), _plain(request)
     changed = [key for key in now if key not in SpeedrunRequest.FREE and before.get(key) != now[key]]
     if changed and not anew:
         problem = f"was begun with {changed[0]} {before.get(changed[0])!r}; found {now[changed[0]]!r}"
-        raise RecipeError(location.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
+        raise RecipeError(run_folder.path, problem, "", "name another OUT, or add --anew: it moves this folder aside")
 
 
-def _begin(request: SpeedrunRequest, location: Run) -> None:
+def _begin(request: SpeedrunRequest, run_folder: Run) -> None:
     say(f"looking at {' '.join(request.texts)}")
     plan = planning.plan(request)
-    with files.survive_disk(location.path):
-        location.path.mkdir(parents=True, exist_ok=True)
-    stood = {"stood_in": str(Path.cwd()), "folder": str(location.path)}
-    location.set(verb=VERB, state="running", request=_plain(request), **stood)
+    with files.survive_disk(run_folder.path):
+        run_folder.path.mkdir(parents=True, exist_ok=True)
+    stood = {"stood_in": str(Path.cwd()), "folder": str(run_folder.path)}
+    run_folder.set(verb=VERB, state="running", request=_plain(request), **stood)
     for line in ["plan:", *plan.lines()]:
         say(line)
-    write(planning.recipes_of(request, plan.track, plan.texts, plan.survey), location.path)
-    location.set(planned={"lines": plan.lines()})
+    write(planning.recipes_of(request, plan.track, plan.texts, plan.survey), run_folder.path)
+    run_folder.set(planned={"lines": plan.lines()})
 
 
-def _perform(request: SpeedrunRequest, location: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
-    folder, rule = location.path, request.rule
+def _perform(request: SpeedrunRequest, run_folder: Run, clock: Clock) -> tuple[list[dict[str, Any]], list[str]]:
+    folder, rule = run_folder.path, request.rule
     for name, recipe in STAGES:
         clock.stage(name)
         run.obtain(recipe, str(folder / f"{name}.toml"))

@@ -313,7 +313,7 @@ class Program:
             and (flag.joint or not any(part.holds(flag.goes, flag.setting(plain[flag.key])) for part in calls))
         ]
 
-    def read(self, words: Sequence[str], location: Place, environment: Mapping[str, str]) -> Values:
+    def read(self, words: Sequence[str], process: Place, environment: Mapping[str, str]) -> Values:
         parser = _Parser(self.name, owners=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
         parser.allow_abbrev = True  # as in the original: --fp32-em
         free = False
@@ -349,7 +349,7 @@ class Program:
             parser.add_argument("--anew", action="store_true", default=environment.get(ANEW) == "1")
         args = vars(parser.read(words))
         devices, anew = args.pop("devices", 0), args.pop("anew", False)
-        location = Place(0, devices) if devices and location.world == 1 else location
+        process = Place(0, devices) if devices and process.world == 1 else process
         overrides = args.pop("overrides", rest)
         for word in overrides:
             if "=" not in word:
@@ -367,7 +367,7 @@ class Program:
         of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
         implying = {flag.key: flag.implies for flag in self.flags if flag.implies and of[flag.key] != flag.default}
         of |= {key_of(implied): True for implied in implying.values()}
-        values = Values(Recorded(of), frozenset(args), location, devices, tuple(overrides), anew, self.name)
+        values = Values(Recorded(of), frozenset(args), process, devices, tuple(overrides), anew, self.name)
         values.read_later(*implying)
         moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
         return replace(values, of=Recorded(of | moved)) if values.elsewhere else values

@@ -65,8 +65,8 @@ class Extension:
 
     def write(self) -> None:
         """Write the plan to the run's folder. If the process is killed in between, the run can be extended again."""
-        location = Run(self.folder)
-        location.set(state="stopped", **self.facts)
+        run_folder = Run(self.folder)
+        run_folder.set(state="stopped", **self.facts)
         files.write_text(self.folder / RECIPE, settings.write(self.after))
 
 
