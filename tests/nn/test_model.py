@@ -181,7 +181,9 @@ def test_a_smaller_elmo() -> None:
     ],
 )
 def test_rates_for_fine_tuning(m: Any, rates: tuple[float, ...]) -> None:
-    assert tuple(choice(m)(width=width).tuning().rate for width in (1024, 768, 512, 384, 256, 192, 128)) == rates
+    assert (
+        tuple(choice(m)(width=width).tuning().learning_rate for width in (1024, 768, 512, 384, 256, 192, 128)) == rates
+    )
 
 
 def test_how_families_are_fine_tuned_beside_the_rate() -> None:

@@ -201,10 +201,10 @@ def test_fine_tunings_on_the_machines_of_a_published_table(name: str) -> None:
     there, plain = (read(f"finetune/electra-squad{end}")[0] for end in (f"-{name}", "-2.0" if "v2" in name else ""))
     assert isinstance(there, Finetuning)
     share = there.layout.share(there.phases[0], 1, "cuda", 0, gpus)
-    assert (share.micro, share.accumulation, there.rate, there.batch) == (micro, 1, rate, gpus * micro)
+    assert (share.micro, share.accumulation, there.learning_rate, there.batch) == (micro, 1, rate, gpus * micro)
     assert (there.epochs, there.task.version) == ((3, "2.0") if "v2" in name else (2, "1.1"))
     assert ("bf16" if "a100" in name else "fp16") == there.layout.precision or "amp" not in name
-    one, other = (settings.plain(r) | {"layout": None, "batch": None, "rate": None} for r in (there, plain))
+    one, other = (settings.plain(r) | {"layout": None, "batch": None, "learning_rate": None} for r in (there, plain))
     assert one == other
     assert (there.warmup, there.layer_decay, there.task.threshold, there.task.beam) == (0.05, 0.8, -5.6, 5)
 
@@ -250,7 +250,7 @@ def lessons(folder: Path, init: Path) -> Path:
 def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: Any, tmp_path: Path) -> None:
     recipe = str(lessons(tmp_path, tiny_run.bert))
     told = show(recipe)
-    usual = "left to the family, as bert is usually fine-tuned: rate 0.0015, warmup 0.1, layer_decay 1.0, freeze false"
+    usual = "left to the family, as bert is usually fine-tuned: learning_rate 0.0015, warmup 0.1, layer_decay 1.0, freeze false"
     assert lines_of(told, usual)
     assert {"  learning_rate = 0.0015", "  width = 64", '  labels = ["a", "b"]'} <= set(told)
     assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 to validate on")
@@ -386,10 +386,10 @@ def test_the_readme_names_no_recipe_that_is_not_there() -> None:
         ("tiny/bert", "hidden_size=256", "model.width"),
         ("tiny/bert", "model.num_hidden_layers=3", "model.layers"),
         ("tiny/bert", "lr=1e-4", "phase.learning_rate"),
-        ("tiny/bert", "phase.learning_rate=1e-4", "phase.learning_rate"),
+        ("tiny/bert", "phase.lr=1e-4", "phase.learning_rate"),
         ("tiny/bert", "batch_size=8", "phase.batch"),
         ("tiny/bert", "warmup_ratio=0.1", "phase.warmup"),
-        ("tiny/bert", "max_steps=8", "phase.steps"),
+        ("tiny/bert", "num_train_steps=8", "phase.steps"),
         ("tiny/bert", "mlm_probability=0.2", "objective.mask_prob"),
         ("tiny/electra", "mlm_probability=0.2", "objective.mask_prob"),
         ("tiny/bert", "weight_decay=0.1", "optimizer.decay"),

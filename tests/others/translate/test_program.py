@@ -126,7 +126,7 @@ def test_a_flag_that_is_neither_read_nor_noted_is_told() -> None:
 def test_a_setting_may_be_carried_by_a_word_or_by_a_later_call() -> None:
     def by_word(values: Values, call: Call) -> None:
         call.recipes.clear()
-        call.words.append("learning_rate=3.0")
+        call.words.append("rate=3.0")
 
     def by_another(values: Values, call: Call) -> None:
         call.then.append(Call("finetune", recipes={**call.recipes}))
