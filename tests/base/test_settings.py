@@ -509,6 +509,7 @@ def test_a_setting_that_was_renamed_goes_on_by_its_former_name(tmp_path: Path) -
     assert complaint(text=both).endswith(said)
     assert complaint("model.spread=-1.0").endswith("model.initializer_std: found -1.0; wanted above 0, to 10")
     assert settings.renamed(tomllib.loads(former)) == tomllib.loads(present)
+    assert settings.renamed({"rate": 1.0, "group": [{"rate": 0.5}]}) == {"learning_rate": 1.0, "group": [{"rate": 0.5}]}
     assert settings.renamed(tomllib.loads(present), settings.FORMER) == tomllib.loads(
         former.replace("learning_rate", "rate")
     )

@@ -250,7 +250,7 @@ def lessons(folder: Path, init: Path) -> Path:
 def test_a_fine_tuning_is_shown_with_what_its_network_and_data_tell(tiny_run: Any, tmp_path: Path) -> None:
     recipe = str(lessons(tmp_path, tiny_run.bert))
     told = show(recipe)
-    usual = "left to the family, as bert is usually fine-tuned: learning_rate 0.0015, warmup 0.1, layer_decay 1.0, freeze false"
+    usual = "left to the family, as bert is usually fine-tuned: learning_rate 0.0015, warmup 0.1, layer_decay 1.0"
     assert lines_of(told, usual)
     assert {"  learning_rate = 0.0015", "  width = 64", '  labels = ["a", "b"]'} <= set(told)
     assert lines_of(told, "examples: 20 of ")[0].endswith("; 20 to validate on")

@@ -324,7 +324,8 @@ def renamed(table: Mapping[str, Any], names: Mapping[str, str] = RENAMED) -> Tab
     """Return a table, and the tables in it, with the present names of its keys; with FORMER, the former ones."""
     result: Table = {}
     for key, value in table.items():
-        below = [renamed(entry, names) for entry in value] if _is_tables(value) else value
+        # a group's rate is a factor, not a learning rate
+        below = [renamed(entry, names) for entry in value] if _is_tables(value) and key != "group" else value
         result[names.get(key, key)] = renamed(value, names) if isinstance(value, Mapping) else below
     return result
 

@@ -149,7 +149,7 @@ def test_a_fine_tuning_and_what_it_reads(tuning: Path) -> None:
     lines = show.show(str(tuning))
     at = lines.index("init: random weights, bert; 126 pieces")
     found = lines[at + 1 :]
-    assert found[0].startswith("left to the family, as bert is usually fine-tuned: rate ")
+    assert found[0].startswith("left to the family, as bert is usually fine-tuned: learning_rate ")
     assert found[1].startswith("task.train: train.tsv, ")
     assert found[2].startswith("task.dev: dev.tsv, ")
     words = [len(line.split("\t")[0].split()) + 2 for line in Path("train.tsv").read_text().splitlines()[1:]]

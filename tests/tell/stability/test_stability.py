@@ -143,7 +143,7 @@ def test_each_seed_s_run_is_that_recipe_with_another_seed(study: Path) -> None:
     tables = [settings.read(HERE / f"seed-{seed}.toml") for seed in (1, 5)]
     assert [table["seed"] for table in tables] == [1, 5]
     assert [table["out"] for table in tables] == [str(HERE / f"seed-{seed}") for seed in (1, 5)]
-    assert [table["phase"][0]["rate"] for table in tables] == [1e-3, 1e-3]
+    assert [table["phase"][0]["learning_rate"] for table in tables] == [1e-3, 1e-3]
     for table in tables:
         del table["seed"], table["out"]
     assert tables[0] == tables[1]
@@ -423,7 +423,12 @@ def test_a_folder_of_another_recipe_is_refused(study: Path, made: Made) -> None:
 
 @pytest.mark.parametrize(
     ("word", "remedy"),
-    [("seed=3", "--seeds"), ("seeds=[1,2]", "--seeds"), ("jobs=3", "--workers N"), ("grid.rate=[1,2]", "--seeds")],
+    [
+        ("seed=3", "--seeds"),
+        ("seeds=[1,2]", "--seeds"),
+        ("jobs=3", "--workers N"),
+        ("grid.learning_rate=[1,2]", "--seeds"),
+    ],
 )
 def test_words_that_seeds_do_not_share(study: Path, word: str, remedy: str) -> None:
     with pytest.raises(RecipeError, match=f"{remedy}"):

@@ -140,10 +140,10 @@ def unlike(settings: Iterable[str]) -> list[str]:
 
 def differences(first: Training, second: Training) -> dict[str, tuple[Any, Any]]:
     """Return the settings in which two recipes differ, by path, including those of the layout."""
-    from ordsmed.base.settings import flat, plain
+    from ordsmed.base.settings import flat, plain, renamed
 
     first_flat, second_flat = (
-        flat(run.essence(recipe) | {"layout": plain(recipe.layout)}) for recipe in (first, second)
+        flat(renamed(run.essence(recipe)) | {"layout": plain(recipe.layout)}) for recipe in (first, second)
     )
     return {
         key: (first_flat.get(key), second_flat.get(key))
