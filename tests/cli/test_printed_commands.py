@@ -41,7 +41,7 @@ batch = 8
 layout = {{ device = "cpu", precision = "fp32" }}
 task = {{ kind = "{kind}", train = "{file}", dev = "{file}", length = 32 }}
 """
-MADE = ("make", "my texts", "--hours", "0.02")
+MADE = ("make", "my texts", "--hours", "0.005")
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_what_continues_a_stopped_run_works(
         stops.setenv(ending.STOP_AT, "2")
         *_, training, whole = printed(*MADE[:2], "stopped make", *MADE[2:], "--kind", "bert")
     assert training == "ordsmed pretrain 'stopped make/model'"
-    assert whole == "ordsmed make 'my texts' 'stopped make' --hours 0.02 --for fill --kind bert"
+    assert whole == "ordsmed make 'my texts' 'stopped make' --hours 0.005 --for fill --kind bert"
     printed(*shlex.split(whole)[1:])
     assert '"state": "done"' in (folder / "stopped make/status.json").read_text()
 

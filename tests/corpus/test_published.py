@@ -38,10 +38,10 @@ def prose(seed: int, sentences: int = 12) -> str:
 
 GOOD = prose(1)
 GOPHER = {
-    "least words": "Too short.",
-    "most words": "word " * 100_001,
-    "least mean word": " ".join(f"{n} a b c" for n in range(80)),
-    "most mean word": " ".join(f"{'unlikely' * 2}{n:x}" for n in range(100)),
+    "min words": "Too short.",
+    "max words": "word " * 100_001,
+    "min mean word": " ".join(f"{n} a b c" for n in range(80)),
+    "max mean word": " ".join(f"{'unlikely' * 2}{n:x}" for n in range(100)),
     "hashes": GOOD + "\n" + "# " * 40,
     "ellipses": GOOD.replace(" ", "... ", 40),
     "cut lines": GOOD.replace(".", "..."),
@@ -55,10 +55,7 @@ GOPHER = {
     "pairs": GOOD + " buy now" * 40,
     "triples": GOOD + " buy it now" * 40,
     "fours": GOOD + " buy it right now" * 40,
-    **{
-        name: f"{GOOD} {prose(1, 3)}"
-        for name in ("dup_5gram", "dup_6gram", "dup_7gram", "dup_8gram", "dup_9gram", "dup_10gram")
-    },
+    **{name: f"{GOOD} {prose(1, 3)}" for name in (f"dup {n}gram" for n in range(5, 11))},
 }
 FINEWEB = {
     "ended lines": GOOD.replace(".", ""),

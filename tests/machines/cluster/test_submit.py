@@ -362,6 +362,8 @@ def sbatch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
+    for name in ("squeue", "sinfo"):  # those of a Slurm without a controller would wait for it
+        answers(name, "exit 1")
     return answers
 
 

@@ -718,7 +718,7 @@ def test_features_are_kept_and_made_anew_when_a_file_changes(
         ({"adaptors": {"rank": 2}}, "adaptors: unknown setting; did you mean `adapters`"),
         ({"adapters": {"rang": 2}}, "rang: unknown setting; did you mean `adapters.rank`"),
         ({"best": "acuracy"}, "best: found acuracy; wanted a score of which more is better; did you mean `accuracy`"),
-        ({"rate": -1.0}, "rate: found -1.0; wanted a finite number above 0"),
+        ({"learning_rate": -1.0}, "learning_rate: found -1.0; wanted a finite number above 0"),
         ({"warmup": -2}, "warmup: found -2; wanted 0 to 12 steps"),
         ({"warmup": 13}, "warmup: found 13; wanted 0 to 12 steps"),
         ({"warmup": 21, "schedule": {"over": 20}}, "warmup: found 21; wanted 0 to 20 steps"),
@@ -761,7 +761,7 @@ def test_a_run_takes_no_overrides_but_its_layout(recipe: Recipe) -> None:
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))
     assert "length = 20" in (folder / "recipe.toml").read_text()
     cut_back(folder, 3)
-    with pytest.raises(RecipeError, match=r"is a run, but rate=1\.0 is given"):
+    with pytest.raises(RecipeError, match=r"is a run, but learning_rate=1\.0 is given"):
         finetune(str(folder), ["learning_rate=1.0"])
     finetune(str(folder), ["layout.micro=2"])
     assert [step for step, _, _ in course(folder).losses] == list(range(1, 7))

@@ -73,7 +73,7 @@ def test_several_trials_are_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe: Any = SimpleNamespace(
-        rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x", task=SimpleNamespace(pool=None)
+        learning_rate=None, warmup=0.1, layer_decay=None, freeze=True, optimizer="x", task=SimpleNamespace(pool=None)
     )
     monkeypatch.setattr(plans.settings, "plain", lambda _: {"learning_rate": 3e-05, "layer_decay": None, "warmup": 0.5})
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")

@@ -119,11 +119,11 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished folder of two rates with two seeds each."""
     recipe = labelled(tmp_path_factory.mktemp("grid"))
     return finetune(
-        str(recipe), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"], callbacks=[Pictures()]
+        str(recipe), ["seeds=[1,2]", "grid.learning_rate=[1e-6,5e-3]", "grid.task.length=[16]"], callbacks=[Pictures()]
     )
 
 
-NAMES = [f"rate-{rate},length-16,seed-{seed}" for rate in ("1e-06", "0.005") for seed in (1, 2)]
+NAMES = [f"learning_rate-{rate},length-16,seed-{seed}" for rate in ("1e-06", "0.005") for seed in (1, 2)]
 
 
 def accuracies(folder: Path, names: list[str]) -> list[float]:
@@ -184,7 +184,7 @@ def test_a_trial_that_is_done_is_not_made_again(grid: Path, made: list[str]) -> 
 
 def test_parts_make_what_the_whole_makes(grid: Path, tmp_path: Path, made: list[str]) -> None:
     """Each its own trials; who ends last tells of all, whichever that is."""
-    recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]", "grid.task.length=[16]"]
+    recipe, more = str(labelled(tmp_path)), ["seeds=[1,2]", "grid.learning_rate=[1e-6,5e-3]", "grid.task.length=[16]"]
     assert finetune(recipe, more, part="3/3") == tmp_path / "out"
     assert made == [NAMES[2]]
     assert not (tmp_path / "out/trials.json").exists()
@@ -233,7 +233,7 @@ def test_a_disk_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
-    recipe, how = str(grid.parent / "recipe.toml"), ["seeds=[1,2]", "grid.rate=[1e-6,5e-3]"]
+    recipe, how = str(grid.parent / "recipe.toml"), ["seeds=[1,2]", "grid.learning_rate=[1e-6,5e-3]"]
     with pytest.raises(RecipeError, match="another recipe"):
         finetune(recipe, [*how, "batch=8"])
     with pytest.raises(RecipeError, match="several trials"):
@@ -243,9 +243,11 @@ def test_another_recipe_is_refused(grid: Path, made: list[str]) -> None:
     with pytest.raises(
         RecipeError, match=r"grid: found 1,000,000 trials; wanted at most 10,000; leave some values out"
     ):
-        finetune(recipe, [*how, f"seeds={list(range(1000))}", f"grid.rate={[n / 1e6 for n in range(1, 1001)]}"])
+        finetune(
+            recipe, [*how, f"seeds={list(range(1000))}", f"grid.learning_rate={[n / 1e6 for n in range(1, 1001)]}"]
+        )
     with pytest.raises(RecipeError, match="same trial"):
-        finetune(recipe, ["grid.rate=[5e-4,0.0005]"])
+        finetune(recipe, ["grid.learning_rate=[5e-4,0.0005]"])
     with pytest.raises(RecipeError, match="is no run"):
         finetune(recipe, ["step=all"])
     assert made == []

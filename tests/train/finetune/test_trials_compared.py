@@ -115,7 +115,7 @@ def test_what_is_compared(tmp_path: Path) -> None:
     assert (low["best"], high["best"], found["best"], found["score"]) == (False, True, made[1].name, "accuracy")
     assert found["trials"][0] == {
         "trial": made[0].name,
-        "setting": {"rate": 1e-5},
+        "setting": {"learning_rate": 1e-5},
         "seed": 1,
         "step": 5,
         "seconds": 3.2,
@@ -393,12 +393,14 @@ def test_trials_that_fail_alike_are_told_once(
     tmp_path: Path, at_once: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "out"
-    with pytest.raises(RunError, match="2 of 2 trials failed: rate-1e-05,seed-9, rate-2e-05,seed-9") as error:
+    with pytest.raises(
+        RunError, match="2 of 2 trials failed: learning_rate-1e-05,seed-9, learning_rate-2e-05,seed-9"
+    ) as error:
         perform(folder, recipe(folder, seeds=(9,), grid={"learning_rate": [1e-5, 2e-5]}, jobs=1), "r")
     assert error.value.remedy == "the same command makes those again"
     said = capsys.readouterr().err
-    assert "rate-1e-05,seed-9 failed: here: it burns" in said
-    assert "rate-2e-05,seed-9 failed likewise" in said
+    assert "learning_rate-1e-05,seed-9 failed: here: it burns" in said
+    assert "learning_rate-2e-05,seed-9 failed likewise" in said
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
@@ -465,12 +467,12 @@ def test_what_a_person_is_told_of_what_is_done(tmp_path: Path, at_once: list[str
     perform(folder, recipe(folder, seeds=(1, 2), grid={"learning_rate": [1e-5, 2e-5]}), "r")
     assert ended(folder) == [
         f"{folder}: 4 trials are done; {folder}/trials.md compares them",
-        "  rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "  rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
-        "the folder stands for the best trial, rate-1e-05,seed-2",
+        "  learning_rate 1e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "  learning_rate 2e-05  accuracy 61.50 ± 0.71 (2 seeds)  <- best",
+        "the folder stands for the best trial, learning_rate-1e-05,seed-2",
         "guessing: accuracy 40.00",
     ]
-    alone = folder / "trials" / "rate-1e-05,seed-2"
+    alone = folder / "trials" / "learning_rate-1e-05,seed-2"
     assert ended(alone)[0] == f"{alone}: done; step 5: accuracy 62.00, f1 50.00"
     files.write_json(alone / "scores.json", {"step": 5})
     assert ended(alone) == [f"{alone}: done"]
