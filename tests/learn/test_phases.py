@@ -153,7 +153,7 @@ def test_a_row_and_a_batch_hold_something(name: str) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
 def test_rates_that_cannot_be(rate: float) -> None:
-    with pytest.raises(ValueError, match="rate: found"):
+    with pytest.raises(ValueError, match="learning_rate: found"):
         Phase(steps=1, length=1, batch=1, learning_rate=rate)
     wanted = r"warmup: found 3; wanted at most the 2 steps of its phase, or a share of the phase, below 1$"
     with pytest.raises(ValueError, match=wanted):

@@ -157,8 +157,8 @@ def test_hours_that_leave_too_little_for_training_are_named(monkeypatch: pytest.
         making._perform(asked, place, clock)
     left = 1_800 - 600 - planning.closing_seconds(asked)
     assert deadlines == pytest.approx([left], abs=5)
-    ending(RecipeError("model.toml: rate", "found 2"))
-    with pytest.raises(RecipeError, match=r"^model.toml: rate: found 2"):
+    ending(RecipeError("model.toml: learning_rate", "found 2"))
+    with pytest.raises(RecipeError, match=r"^model.toml: learning_rate: found 2"):
         making._perform(asked, place, clock)
 
 

@@ -193,7 +193,7 @@ def test_a_text_too_small_for_the_budget_is_refused_unless_asked() -> None:
 def test_words_change_the_track_or_its_recipe() -> None:
     changed = request(changes=("tokenizer.size=280", "phase[1].learning_rate=1e-3"))
     assert changed.rule.tokenizer.size == 280
-    assert changed.learned["phase"][0]["rate"] == 1e-3
+    assert changed.learned["phase"][0]["learning_rate"] == 1e-3
     assert "tokenizer" not in changed.learned
 
 

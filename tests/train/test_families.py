@@ -16,7 +16,7 @@ from ordsmed.train.pretrain.pretrain import pretrain
 TRANSFORMER = "heads = 2\npositions = 64\n"
 FAMILIES = {  # model, objective, phase
     "roberta mlm": ("", 'cut = "full_sentences"\nrounding = "chance"\nover = "row"\nsigns = true\n', ""),
-    "bert mlm": ("", 'unit = "span"\nhide = { start = 0.3, end = 0.15 }\n', ""),
+    "bert mlm": ("", 'unit = "span"\nmask_prob = { start = 0.3, end = 0.15 }\n', ""),
     "modern mlm": ("window = 8\ndropout = 0.1\n", "", ""),
     "megatron_bert mlm_nsp": ("", "", "pack = false\n"),
     "bert mlm_nsp": ("", 'pairs = "order"\n', "pack = false\n"),

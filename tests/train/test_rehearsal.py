@@ -243,7 +243,7 @@ TUNED: list[tuple[list[str], dict[str, Any], str]] = [
     (["seeds=[1,2]", "out=foreign"], {}, "were not made by `ordsmed`"),
     (["seeds=[1,2]", "out=f.toml/x"], {}, "f.toml/x: cannot write: Not a directory"),
     (["seeds=[1,2]", "out=encoded"], {}, "is the folder of a `encode`"),
-    (["grid.rate=[1e-4,1e-4]"], {}, "the same trial"),
+    (["grid.learning_rate=[1e-4,1e-4]"], {}, "the same trial"),
     (["grid.task.length=[16,999]"], {}, "task.length"),
     (["tokenizer=t.toml", "grid.task.length=[16,999]"], {}, "task.length"),
     (['grid.task.train=["files/train.tsv","nowhere.tsv"]'], {}, "nowhere.tsv"),

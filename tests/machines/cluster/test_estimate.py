@@ -214,10 +214,10 @@ kind = "classify"
 train = "train.tsv"
 length = 16
 """)
-    one, six = here(name="one.toml"), here("seeds=[1,2,3]", "grid.rate=[1e-4,1e-3]", name="one.toml")
+    one, six = here(name="one.toml"), here("seeds=[1,2,3]", "grid.learning_rate=[1e-4,1e-3]", name="one.toml")
     assert (one.steps, six.steps, six.trials) == (50, 50, 6)
     assert six.flops == pytest.approx(6 * one.flops)
-    at_once = here("seeds=[1,2,3]", "grid.rate=[1e-4,1e-3]", name="one.toml", site="saga:a100")
+    at_once = here("seeds=[1,2,3]", "grid.learning_rate=[1e-4,1e-3]", name="one.toml", site="saga:a100")
     assert at_once.device_hours.likely == pytest.approx(at_once.seconds.likely * 3 / 3600)  # two turns of four
 
 

@@ -143,7 +143,7 @@ def test_the_table_holds_what_the_trials_found(grid: Path) -> None:
         assert told["best"] == max(own)
         assert f"{statistics.mean(own):.2f} ± {statistics.stdev(own):.2f}" in table
     assert found["settings"][1]["best"] > found["settings"][0]["best"]
-    assert "**rate 0.005, length 16**" in table
+    assert "**learning_rate 0.005, length 16**" in table
     assert "rate 0.005, length 16" in (grid / "trials.svg").read_text()
     assert max(accuracies(grid, NAMES)) > 95 > 70 > found["settings"][0]["guessing"]["accuracy"]["mean"]
 

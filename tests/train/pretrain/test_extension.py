@@ -70,7 +70,7 @@ def test_a_finished_run_gets_a_phase_more(recipe: Recipe) -> None:
     lines = learned(folder)
     assert lines[:8] == before
     assert [line["step"] for line in lines] == list(range(1, 25))
-    assert max(line["rate"] for line in lines[8:]) == pytest.approx(added.rate)
+    assert max(line["rate"] for line in lines[8:]) == pytest.approx(added.learning_rate)
     status = Run(folder).status
     assert (status["state"], status["ends"], status["step"] in (8, 24)) == ("done", [8], True)
     assert 8 in snapshots.steps(folder / "checkpoints")

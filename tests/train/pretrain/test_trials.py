@@ -82,7 +82,7 @@ def test_they_are_made_compared_and_stand_for_the_best(
     assert f"{losses[found['best']]:.4f}" in table
     assert kind_of_folder(folder) is FolderKind.TRIALS
     assert Run(folder).status["validation"] == losses[found["best"]]
-    assert settings.read(folder / "recipe.toml")["phase"][0]["rate"] == float(
+    assert settings.read(folder / "recipe.toml")["phase"][0]["learning_rate"] == float(
         found["best"].split("rate-")[1].split(",")[0]
     )
     best = folder / "trials" / found["best"]
