@@ -219,7 +219,7 @@ def test_entries_are_the_files(name: str) -> None:
 def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(menu, "PACKAGES", menu.PACKAGES | {"corpora": ("corpus",), "verbs": ("cli",)})
     with pytest.raises(
-        RecipeError, match=r"`web` is of the add-on ordsmed\.web, which is not installed; install the whole"
+        RecipeError, match=r"`web` is part of the add-on ordsmed\.web, which is not installed; install ordsmed with"
     ):
         menu.load("corpora", "web", place="source.kind")
     with pytest.raises(UsageError, match=r"`corpus addresses`: is a command of the add-on ordsmed\.web, which is not"):

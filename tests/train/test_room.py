@@ -274,7 +274,7 @@ def fits(recipe: Any, ranks: Any, limit: int, monkeypatch: pytest.MonkeyPatch, w
 )
 def test_weights_take_what_they_learn_by(monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int) -> None:
     assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which take ")
-    assert fits(recipe, ranks, least + ranks.place.local_world, monkeypatch, 1000) == ""
+    assert fits(recipe, ranks, least + ranks.process.local_world, monkeypatch, 1000) == ""
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_rows_take_what_they_hold(
     monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int, place: str
 ) -> None:
     assert fits(recipe, ranks, least, monkeypatch).startswith(f"{place}: found ")
-    assert place not in fits(recipe, ranks, least + ranks.place.local_world, monkeypatch)
+    assert place not in fits(recipe, ranks, least + ranks.process.local_world, monkeypatch)
 
 
 def test_what_cannot_be_counted_takes_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 
 from kit.processes import KIT, PATIENT, Process
-from ordsmed.base.ending import STOP_AT, TO_STOP
+from ordsmed.base.ending import STOP_AT, STOP_SIGNALS
 from ordsmed.base.errors import Lost
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 
 Recipe = Callable[..., Path]
-NAMES = [number.name for number in TO_STOP]
+NAMES = [number.name for number in STOP_SIGNALS]
 MORE = 2  # steps that who goes on learns
 FULL = os.environ.get("ORDSMED_GRID") == "full"
 

@@ -273,7 +273,7 @@ def test_a_first_rank_that_stops_before_the_watch_stands_is_not_waited_for(
     of(board, 1)
     said = f"ordsmed: rank 1: rank 0: does not answer: lost or hanging; {watch.GO_ON}\n"
     assert (statuses, capsys.readouterr().err) == ([75], said)
-    with ranks.answered_within(0.0, Ranks(torch.device("cpu"), 0, 2)):
+    with ranks.end_unless_answered(0.0, Ranks(torch.device("cpu"), 0, 2)):
         ended.clear()
         assert not ended.wait(0.05), "the first rank keeps the store itself"
 

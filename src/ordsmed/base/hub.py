@@ -27,7 +27,15 @@ from ordsmed.base.say import say
 
 TABLE, CACHE = "models.toml", "ORDSMED_CACHE"
 KEYS = ("mirror", "cache", "names")
-OTHERS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")  # not copied: other formats of the weights
+OTHER_FORMATS = (
+    "*.h5",
+    "*.msgpack",
+    "*.ot",
+    "onnx",
+    "openvino",
+    "coreml",
+    ".*",
+)  # not copied: other formats of the weights
 VERBS = ("pretrain", "finetune")  # verbs that make models
 
 
@@ -36,7 +44,7 @@ def folder(name: str | Path) -> Path:
 
     The folder of `make` means the language model in it.
     """
-    path, kept = Path(name), _named_cache()
+    path, kept = Path(name), _configured_cache()
     if path.exists():
         return Path(stages.stage(path, stages.MODEL))
     if path.is_absolute() or ".." in path.parts:
@@ -49,7 +57,7 @@ def folder(name: str | Path) -> Path:
     for known in names:
         for location in _candidates(known):
             if location.exists():
-                return _copied(location, kept / "models" / known) if kept else location
+                return _copy_to_cache(location, kept / "models" / known) if kept else location
     return path
 
 
@@ -60,7 +68,7 @@ def is_address(name: object) -> bool:
 
 def cache() -> Path:
     """Return the cache for imported models: the configured one, or the user's cache."""
-    return _named_cache() or files.user_cache()
+    return _configured_cache() or files.user_cache()
 
 
 def remedy(name: str | Path) -> str:
@@ -70,14 +78,14 @@ def remedy(name: str | Path) -> str:
         return suggestion
     if published := _published(text):
         return published
-    runs = [str(path) for path in _made()]
+    runs = [str(path) for path in _default_runs()]
     there = f"there are: {', '.join(runs[:4])}{' ...' if runs[4:] else ''}; " if runs else ""
     return there + "`ordsmed recipes` lists recipes"
 
 
-def remedy_of_others(name: str | Path) -> str:
+def remedy_for_imported(name: str | Path) -> str:
     """Return what to do about the name of a model that was not made here."""
-    return _beside(Path(name)) or _published(str(name))
+    return _near_folder(Path(name)) or _published(str(name))
 
 
 def _published(name: str) -> str:
@@ -102,19 +110,23 @@ def _recipe(name: str) -> str:
         return ""
     title = known.removeprefix(f"{verb}/")
     folder = Path("work") / verb / run.title(title)
-    return f"did you mean `{folder}`?" if folder.is_dir() else f"a recipe is: `ordsmed {verb} {title}` makes the run"
+    return (
+        f"did you mean `{folder}`?"
+        if folder.is_dir()
+        else f"a recipe has this name: `ordsmed {verb} {title}` makes the run"
+    )
 
 
 def _near(name: str) -> str:
     path = Path(name)
-    if suggestion := _beside(path):
+    if suggestion := _near_folder(path):
         return suggestion
-    runs = {key: p for p in reversed(_made()) for key in (p.name, f"{p.parent.name}/{p.name}")}
+    runs = {key: p for p in reversed(_default_runs()) for key in (p.name, f"{p.parent.name}/{p.name}")}
     like = [] if path.is_absolute() else near(name, runs) or near(path.name, runs)
     return f"did you mean `{runs[like[0]]}`?" if like else ""
 
 
-def _beside(path: Path) -> str:
+def _near_folder(path: Path) -> str:
     with contextlib.suppress(OSError):
         folders = [p.name for p in path.parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
         if like := near(path.name, folders):
@@ -122,7 +134,7 @@ def _beside(path: Path) -> str:
     return ""
 
 
-def _made() -> list[Path]:
+def _default_runs() -> list[Path]:
     """Return the runs in the default output folders."""
     return [p for verb in VERBS for p in sorted((Path("work") / verb).glob("*/")) if not p.name.startswith(".")]
 
@@ -147,7 +159,7 @@ def _hub_cache() -> Path:
     return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
-def _named_cache() -> Path | None:
+def _configured_cache() -> Path | None:
     """Return the cache that is set in the environment or the table."""
     if named := os.environ.get(CACHE):
         return Path(named)
@@ -163,7 +175,7 @@ def _copy_of(location: Path) -> Path | None:
     return next((path for path in sorted(neighbors) if path.stem == location.name and path.is_file()), None)
 
 
-def _copied(path: Path, target: Path) -> Path:
+def _copy_to_cache(path: Path, target: Path) -> Path:
     """Copy a model to the cache, completely or not at all, once while other processes wait."""
     with run.locked(target):
         if copy := _copy_of(target):
@@ -174,8 +186,8 @@ def _copied(path: Path, target: Path) -> Path:
         else:
             twice = ("*.bin",) if any(path.glob("*.safetensors")) else ()
             with files.making(target) as part, files.survive_disk(target):
-                shutil.copytree(path, part, ignore=shutil.ignore_patterns(*OTHERS, *twice), dirs_exist_ok=True)
-        say(f"{path}: copied to {target.parent}, and used from there from now on")
+                shutil.copytree(path, part, ignore=shutil.ignore_patterns(*OTHER_FORMATS, *twice), dirs_exist_ok=True)
+        say(f"{path}: copied to {target.parent}; the copy is used from now on")
         return _copy_of(target) or path
 
 
@@ -197,6 +209,6 @@ def _table() -> tuple[dict[str, Any], Path]:
     folders = [table.get("mirror", ""), table.get("cache", "")]
     texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), *folders])
     if unknown or not texts:
-        problem = f"unknown setting `{unknown[0]}`" if unknown else "a path that is not a text"
+        problem = f"unknown setting `{unknown[0]}`" if unknown else "a path that is not a string"
         raise RecipeError(path, problem, 'mirror = "FOLDER", cache = "FOLDER" and [names] with "NAME" = "FOLDER"')
     return table, path.parent

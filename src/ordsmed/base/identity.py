@@ -19,7 +19,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 STAMP = "commit.json"  # in a built package: {"commit": ..., "changed": ...}
 PATIENCE = 10.0  # timeout of git in seconds
-ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # set by hooks of other repositories
+GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # set by hooks of other repositories
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def commit_of(package: Path) -> tuple[str, bool]:
     if not (root / ".git").exists():  # a repository further up only contains this installation
         return "", False
     words = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=all"]
-    variables = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    variables = {name: value for name, value in os.environ.items() if name not in GIT_VARIABLES}
     try:
         answer = subprocess.run(
             [*words, "--", "src", "pyproject.toml"],

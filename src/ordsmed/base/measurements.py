@@ -15,7 +15,7 @@ from pathlib import Path
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError
 
-PLACE = Path("work/bench/measurements.jsonl")  # default path
+DEFAULT_PATH = Path("work/bench/measurements.jsonl")  # default path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +109,13 @@ def add(path: Path, measurements: Sequence[Measurement]) -> None:
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            file.truncate(_whole(file.read()))
+            file.truncate(_complete_length(file.read()))
             file.write(lines.encode())
             file.flush()
             os.fsync(file.fileno())
 
 
-def _whole(content: bytes) -> int:
+def _complete_length(content: bytes) -> int:
     return content.rfind(b"\n") + 1
 
 
@@ -124,11 +124,11 @@ def read(path: Path) -> list[Measurement]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        reason, _ = files.refusal(error)
+        reason, _ = files.describe_os_error(error)
         raise DataError(path, reason, "measurements", "`ordsmed bench RECIPE` writes some") from None
     return [
         _measurement(line, f"{path}:{n}")
-        for n, line in enumerate(content[: _whole(content)].split(b"\n")[:-1], 1)
+        for n, line in enumerate(content[: _complete_length(content)].split(b"\n")[:-1], 1)
         if line.strip()
     ]
 

@@ -33,7 +33,7 @@ class WaitingLine:
         self.printed = now
         if not self.silent:
             passed = f"{now - self.began:.0f} of {self.seconds:.0f} s"
-            print(f"ordsmed: rank {self.rank}: waits for {whom()} ({passed})", file=sys.stderr, flush=True)
+            print(f"ordsmed: rank {self.rank}: waiting for {whom()} ({passed})", file=sys.stderr, flush=True)
 
 
 def interruptible(act: Callable[[], T], while_waiting: Callable[[], None] = lambda: None, limit: float = 0.0) -> T:
@@ -58,12 +58,12 @@ def interruptible(act: Callable[[], T], while_waiting: Callable[[], None] = lamb
             if limit and time.monotonic() - began > limit and thread.is_alive():
                 raise TimeoutError
     except BaseException:
-        ending.connected()  # the thread may be inside torch: the process ends without taking Python apart
+        ending.note_connected()  # the thread may be inside torch: the process ends without taking Python apart
         raise
     return outcome.result()
 
 
-def resolve(address: str, rank: int) -> None:
+def resolve_address(address: str, rank: int) -> None:
     """Look up the first machine's name, again and again; raise an error when RESOLVING seconds have passed."""
     problem = ["the name server does not answer"]
     until = time.monotonic() + RESOLVING
@@ -83,6 +83,6 @@ def resolve(address: str, rank: int) -> None:
             return
     except TimeoutError:
         pass
-    unknown = f"found {address}, which rank {rank} could not look up in {RESOLVING:g} s ({problem[0]})"
-    remedy = f"set MASTER_ADDR to another name or address of it; `getent hosts {address}` looks a name up"
-    raise RunError("MASTER_ADDR", unknown, "a name of the first machine that all machines know", remedy)
+    unknown = f"found {address}, which rank {rank} could not resolve within {RESOLVING:g} s ({problem[0]})"
+    remedy = f"set MASTER_ADDR to another name or address of that machine; check it with `getent hosts {address}`"
+    raise RunError("MASTER_ADDR", unknown, "a name of the first machine that all machines can resolve", remedy)

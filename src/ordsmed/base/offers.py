@@ -13,7 +13,7 @@ from types import ModuleType
 from ordsmed.base.errors import RecipeError, nearest
 
 # what every choice of a menu must define: methods, written with their arguments, and other attributes
-WANTED: dict[str, tuple[str, ...]] = {
+REQUIRED: dict[str, tuple[str, ...]] = {
     "corpora": ("documents()", "stamp()", "size()"),
     "cleaners": ("clean(text, meta)",),
     "tokenizers": ("train(texts)", "load()"),
@@ -66,22 +66,22 @@ WANTED: dict[str, tuple[str, ...]] = {
     "verbs": ("PLACE", "arguments(parser)", "run(args)"),
     "protocols": ("ENDPOINTS", "failure(refusal)"),
 }
-INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {  # other interface of a menu, for choices that have the key
+ALTERNATIVES: dict[str, dict[str, tuple[str, ...]]] = {  # other interface of a menu, for choices that have the key
     "probes": {"groups": ("files", "groups()", "records(vectors)", "finding(records)", "as_line(record)")}
 }
 FORMER = {"tasks": {"settled": "complete"}}  # old -> new names of methods
 PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # in docs/add-a/; default: the menu's name in the singular
-NAMED = {"stretch", "learning"}  # keyword arguments
+KEYWORD_ARGUMENTS = {"stretch", "learning"}  # keyword arguments
 
 
-def imported(kind: str, location: str) -> ModuleType:
+def import_module(kind: str, location: str) -> ModuleType:
     """Import a module, and turn any error into one line."""
     try:
         return importlib.import_module(kind)
     except ModuleNotFoundError as error:
         if error.name and (kind == error.name or kind.startswith(f"{error.name}.")):
             wanted = "a module that Python finds"
-            raise RecipeError(location, f"`{kind}`: {error}", wanted, _where(kind, error.name)) from None
+            raise RecipeError(location, f"`{kind}`: {error}", wanted, _import_remedy(kind, error.name)) from None
         problem = f"`{kind}` cannot be imported: {error_line(error)}"
         raise RecipeError(location, problem, "", "correct or install that module") from None
     except Exception as error:  # a user's module may raise anything
@@ -90,7 +90,7 @@ def imported(kind: str, location: str) -> ModuleType:
         ) from None
 
 
-def _where(kind: str, missing: str) -> str:
+def _import_remedy(kind: str, missing: str) -> str:
     """Return a remedy for a module that is not found: the nearest name in its package, or a path to set."""
     if Path(*kind.split(".")).with_suffix(".py").exists():
         return "`export PYTHONPATH=$PWD`"
@@ -126,8 +126,8 @@ def check(menu: str, kind: str, settings: type, location: str) -> None:
 def check_names(menu: str, owner: type | ModuleType, named: str, location: str) -> None:
     """Raise an error if a choice, or a module without one, does not have all names of its menu."""
     fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
-    sorts = INSTEAD.get(menu, {})
-    for form in next((sorts[name] for name in sorts if hasattr(owner, name)), WANTED[menu]):
+    sorts = ALTERNATIVES.get(menu, {})
+    for form in next((sorts[name] for name in sorts if hasattr(owner, name)), REQUIRED[menu]):
         name = form.partition("(")[0]
         if not hasattr(owner, name) and name not in fields:
             raise RecipeError(location, f"{named} has no `{name}`", f"`{form}`", page(menu))
@@ -152,10 +152,10 @@ def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:
         return "is not a method"
     parameters = [word.lstrip("*") for word in re.findall(r"[*\w]+", form.partition("(")[2])]
     plain = [] if bound else [None]
-    by_name = {word: None for word in parameters if word in NAMED}
+    by_name = {word: None for word in parameters if word in KEYWORD_ARGUMENTS}
     try:
         inspect.signature(getattr(owner, name)).bind(
-            *plain, *[None for word in parameters if word not in NAMED], **by_name
+            *plain, *[None for word in parameters if word not in KEYWORD_ARGUMENTS], **by_name
         )
     except TypeError as error:
         return f"has other parameters ({error})"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ordsmed.base import ending
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
-from ordsmed.base.files import in_a_line
+from ordsmed.base.files import errors_in_one_line
 from ordsmed.base.machine.host import age
 from ordsmed.cli import overview, verb
 from ordsmed.cli.output import fail, print_lines, speaks
@@ -26,7 +26,7 @@ ALSO = {
     "-V": "version",
     "site": "sites",
 }  # other words that users try
-atexit.register(ending.last)  # registered first, so it runs last
+atexit.register(ending.exit_at_once)  # registered first, so it runs last
 atexit.register(gc.freeze)  # with torch, collecting the remaining objects at exit takes half a second
 
 
@@ -35,13 +35,13 @@ def main(words: Sequence[str] | None = None) -> None:
     errors.
     """
     began = time.time() - age() if words is None else None  # with words, it is called by another program
-    with ending.noted():
+    with ending.recording_status():
         _main(list(sys.argv[1:] if words is None else words), began)
 
 
 def _main(words: list[str], began: float | None) -> None:
     try:
-        with ending.heard(), in_a_line():
+        with ending.handling_signals(), errors_in_one_line():
             _run(words, began)
     except OrdsmedError as error:
         # every process raises the same RecipeError or UsageError, so only one prints it
@@ -89,4 +89,4 @@ def _stopped(words: Sequence[str], by: KeyboardInterrupt) -> None:
     if not speaks():
         sys.exit(status)
     after = verb.find(name).stopped if name in verb.names() else ""
-    fail(ending.stopped(name, words[len(name.split()) :], after), status)
+    fail(ending.stop_lines(name, words[len(name.split()) :], after), status)

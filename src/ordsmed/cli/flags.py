@@ -43,11 +43,11 @@ def recipes_for(name: str) -> list[str]:
     assert location
     settings = menu.lines(*location)
     keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
-    named = (menu.HOUSE / "recipes" / name).is_dir()
+    named = (menu.PACKAGE_ROOT / "recipes" / name).is_dir()
     names, verbs = recipes_of(name) if named else [], verb.of_recipes()
     for recipe in recipes_of():
         if recipe.split("/")[0] not in verbs:
-            table = tomllib.loads((menu.HOUSE / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8"))
+            table = tomllib.loads((menu.PACKAGE_ROOT / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8"))
             names += [recipe] if needed <= set(table) <= keys else []
     return names
 
@@ -117,7 +117,7 @@ def devices(parser: Parser) -> None:
 
 
 def sites() -> list[str]:
-    return [*sorted(path.stem for path in (menu.HOUSE / "sites").glob("*.toml")), FILES]
+    return [*sorted(path.stem for path in (menu.PACKAGE_ROOT / "sites").glob("*.toml")), FILES]
 
 
 def training(parser: Parser) -> None:
@@ -231,9 +231,9 @@ def token_of(path: str | None) -> str:
         return ""
     from pathlib import Path
 
-    from ordsmed.base.files import lines_of
+    from ordsmed.base.files import split_lines
 
-    token = (lines_of(Path(path)) or [""])[0].strip()
+    token = (split_lines(Path(path)) or [""])[0].strip()
     if len(token) < 8 or not token.isascii() or not token.isprintable():
         raise RecipeError(path, "has no token", "8 or more ASCII characters in its first line")
     return token

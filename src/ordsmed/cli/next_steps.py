@@ -59,7 +59,7 @@ def _of_tokenizer(folder: Path) -> Iterator[str]:
 
 def _of_store(folder: Path) -> Iterator[str]:
     """Yield a command for a small recipe with the same kind of tokens, and one that lists all recipes."""
-    kind, tiny = read_status(folder).get("kind"), run.SHIPPED / "tiny"
+    kind, tiny = read_status(folder).get("kind"), run.BUILT_IN / "tiny"
     data = {name: settings.read(tiny / f"{name}.toml").get("data") for name in run.recipe_names("tiny")}
     if name := next((name for name, read in data.items() if read and _kind_of_pieces(str(read)) == kind), None):
         yield command("pretrain", f"tiny/{name}", f"data={folder}", f"out=work/pretrain/{folder.resolve().name}")

@@ -37,15 +37,15 @@ def fail(line: str, status: int) -> None:
 
 def speaks() -> bool:
     """Return whether this process prints errors and results: a single one, or rank 0 of several."""
-    from ordsmed.base.ranks import place_of
+    from ordsmed.base.ranks import process_info
 
     try:
-        return place_of(os.environ).rank == 0
+        return process_info(os.environ).rank == 0
     except RecipeError:  # the rank is unknown, and every process prints that error
         return True
 
 
-def settings_lines(settings: Iterable[menu.Line], indent: str) -> list[str]:
+def settings_lines(settings: Iterable[menu.SettingLine], indent: str) -> list[str]:
     """Return lines for settings: name, type and default, and the meaning below."""
     wide, lines = columns(sys.stdout) or 100 + len(indent) + 4, []
     for setting in settings:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ordsmed.base import menu, other_names
 from ordsmed.base.arguments import NEVER_MEANT, Parser, UsageError
-from ordsmed.base.errors import FEW, meant, near, same_name
+from ordsmed.base.errors import MAX_SUGGESTED, meant, near, same_name
 from ordsmed.base.screen import columns, command, fitted
 from ordsmed.cli.output import all_settings
 
@@ -110,9 +110,9 @@ def find(name: str) -> Verb:
         for add_on, stems in menu.ADD_ONS[MENU].items():
             if name in map(name_of, stems):
                 problem = f"is a command of the add-on ordsmed.{add_on}, which is not installed"
-                raise UsageError(f"`{name}`", problem, "", menu.INSTALL)
+                raise UsageError(f"`{name}`", problem, "", menu.INSTALL_WHOLE)
         raise UsageError(f"`{name}`", "no such verb", "", _instead(name))
-    module = menu.opened(MENU, stem)
+    module = menu.import_choice(MENU, stem)
     group, order = module.PLACE
     recipe = getattr(module, "RECIPE", "")
     location = (recipe.partition(":")[0], recipe.partition(":")[2]) if recipe else None
@@ -148,17 +148,17 @@ def owners(flag: str) -> str:
     known = {verb.name: verb.parser().flags() for verb in every()}
     alike = next((word for words in known.values() for word in words if same_name(word, flag)), "")
     verbs = [f"`{name}`" for name, words in known.items() if alike in words and alike not in NEVER_MEANT]
-    more = f" and {len(verbs) - FEW} others" if len(verbs) > FEW + 1 else ""
-    return f"{alike} is a flag of {', '.join(verbs[:FEW] if more else verbs)}{more}" if verbs else ""
+    more = f" and {len(verbs) - MAX_SUGGESTED} others" if len(verbs) > MAX_SUGGESTED + 1 else ""
+    return f"{alike} is a flag of {', '.join(verbs[:MAX_SUGGESTED] if more else verbs)}{more}" if verbs else ""
 
 
 def _instead(word: str) -> str:
     """Return a suggestion for a word that is not a verb."""
-    from ordsmed.base.run import GENERAL, recipe_names
+    from ordsmed.base.run import GENERAL_FOLDERS, recipe_names
 
     if instead := next(other_names.answers("verbs", word), ""):
         return instead
-    if word in recipe_names() and word.split("/")[0] in GENERAL:
+    if word in recipe_names() and word.split("/")[0] in GENERAL_FOLDERS:
         return f"use the recipe: `{command('make' if word == 'tiny/search' else 'pretrain', word)}`"
     if Path(word).exists():
         return f"`{command('make', word, 'OUT')}` makes a model from texts"

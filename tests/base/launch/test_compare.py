@@ -209,7 +209,7 @@ def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> N
     ("name", "complaint"),
     [
         ("saga", "sinfo: is not on this machine; wanted Slurm, on a login node of saga; log in there"),
-        ("puhti", "--site: found puhti, which is retired since 2026-07-31; take roihu"),
+        ("puhti", "--site: found puhti, which is retired since 2026-07-31; use roihu"),
         ("sagga", "NAME: found sagga; did you mean `saga`?"),
         ("gone.toml", "NAME: found gone.toml, and there is no such file"),
         ("typo.toml", "typo.toml: partition[1].hour: unknown setting; did you mean `partition.hours`?"),

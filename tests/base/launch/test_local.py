@@ -75,7 +75,7 @@ def test_one_that_is_killed_is_named(scripts: Scripts, tmp_path: Path, capsys: p
     scripts(f"if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n{LONGER}")
     assert local.start([], 2) == 128 + signal.SIGKILL
     assert not (tmp_path / "outlived").exists()
-    assert "rank 1 was ended by SIGKILL; start the same command again to go on" in capsys.readouterr().err
+    assert "rank 1 was ended by SIGKILL; start the same command again to resume" in capsys.readouterr().err
 
 
 def test_who_lost_its_reader_is_the_cause(scripts: Scripts) -> None:

@@ -13,7 +13,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.launch import gpus, resources, slurm
 from ordsmed.base.launch.site import Destination, Partition, Site, find
 from ordsmed.cli import main
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 
 
 def place(**facts: Any) -> Destination:
@@ -122,8 +122,8 @@ def test_options_of_one_s_own() -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["--partition=b"], "name it by `--site SITE:PARTITION`"),
-        (["-p", "b"], "name it by `--site SITE:PARTITION`"),
+        (["--partition=b"], "name it with `--site SITE:PARTITION`"),
+        (["-p", "b"], "name it with `--site SITE:PARTITION`"),
         (["-N2"], "write `--nodes`"),
         (["--mem=3G"], "write `--mem`"),
         (["--mem-per-cpu=3G"], "write `--mem`"),
@@ -187,23 +187,25 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_a_quality_that_the_partition_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MareNostrum 5's partitions are reached by theirs; what a person names goes before it, with its own limits."""
     monkeypatch.chdir(tmp_path)
-    script = prepare("tiny/bert", [], Wish("marenostrum5", account="x", gpus=1)).path.read_text()
+    script = prepare("tiny/bert", [], JobRequest("marenostrum5", account="x", gpus=1)).path.read_text()
     assert "#SBATCH --qos=acc_ehpc\n" in script
     assert "--partition" not in script
     assert "--mem" not in script
     assert "export NCCL_NET=IB\n" in script, "the partition's environment"
     script = prepare(
-        "tiny/bert", [], Wish("marenostrum5", account="x", quality="acc_debug", time="2h")
+        "tiny/bert", [], JobRequest("marenostrum5", account="x", quality="acc_debug", time="2h")
     ).path.read_text()
     assert "#SBATCH --qos=acc_debug\n" in script
     with pytest.raises(OrdsmedError, match="--time: found 3 hours; wanted at most 2 on qos acc_debug"):
-        prepare("tiny/bert", [], Wish("marenostrum5", account="x", quality="acc_debug", time="3h"))
+        prepare("tiny/bert", [], JobRequest("marenostrum5", account="x", quality="acc_debug", time="3h"))
     with pytest.raises(
         OrdsmedError, match="--nodes: found 9; wanted at most 8 on acc of marenostrum5 with qos acc_deb"
     ):
-        prepare("tiny/bert", [], Wish("marenostrum5", account="x", quality="acc_debug", time="1h", nodes=9))
-    assert "#SBATCH --constraint=v100-32g\n" in prepare("tiny/bert", [], Wish("jean-zay:v100-32g")).path.read_text()
-    assert "#SBATCH --partition=gpu_p13\n" in prepare("tiny/bert", [], Wish("jean-zay:v100-32g")).path.read_text()
+        prepare("tiny/bert", [], JobRequest("marenostrum5", account="x", quality="acc_debug", time="1h", nodes=9))
+    assert (
+        "#SBATCH --constraint=v100-32g\n" in prepare("tiny/bert", [], JobRequest("jean-zay:v100-32g")).path.read_text()
+    )
+    assert "#SBATCH --partition=gpu_p13\n" in prepare("tiny/bert", [], JobRequest("jean-zay:v100-32g")).path.read_text()
 
 
 # --- slices

@@ -149,13 +149,13 @@ def test_what_is_out_of_service(
 def test_a_file_that_cannot_be_read_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(site.SHIPPED, tmp_path / "sites")
+    shutil.copytree(site.BUILT_IN, tmp_path / "sites")
     (tmp_path / "sites" / "broken.toml").write_text('title = "x"\nstate = "gone"\n')
     (tmp_path / "sites" / "half.toml").write_text("title = ")
     (tmp_path / "sites" / "number.toml").write_text("[layout]\ndevice = 3\n")
     (tmp_path / "sites" / "folder.toml").mkdir()
     (tmp_path / "sites" / "gone.toml").symlink_to("nowhere")
-    monkeypatch.setattr(site, "SHIPPED", tmp_path / "sites")
+    monkeypatch.setattr(site, "BUILT_IN", tmp_path / "sites")
     lines = describe.overview()
     assert [line.split()[0] for line in lines[1:-2]].count("saga") == 1
     assert any(line.split() == ["number", "unknown", "3"] for line in lines)

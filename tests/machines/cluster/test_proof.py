@@ -13,7 +13,7 @@ import pytest
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.identity import identity
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 
 LINE = f"ordsmed {identity()}, code {identity().digest}"
 SITE = """
@@ -61,7 +61,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     )
 
     def script(site: str = "here.toml", nodes: int = 1, **wish: object) -> subprocess.CompletedProcess[str]:
-        path = prepare("tiny/bert", [], Wish(site=site, nodes=nodes, **wish)).path  # type: ignore[arg-type]
+        path = prepare("tiny/bert", [], JobRequest(site=site, nodes=nodes, **wish)).path  # type: ignore[arg-type]
         more = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": str(nodes), "LINE": LINE}
         return bash(path, {"INSIDE": sys.executable} | os.environ | more)
 
@@ -101,7 +101,7 @@ def test_an_image_without_ordsmed_ends_the_job(run: Run, monkeypatch: pytest.Mon
     monkeypatch.setenv("INSIDE", f"{sys.executable} -S -E")
     done = run("contained.toml")
     assert done.stdout == "ordsmed is not here: No module named 'ordsmed'\n"
-    remedy = "an image or an overlay that holds it is made by: ordsmed install --site contained.toml"
+    remedy = "make an image or an overlay with it by:  ordsmed install --site contained.toml"
     assert done.stderr.endswith(f"ordsmed: the line above was found; wanted {LINE}; {remedy}\n")
     assert (done.returncode, Path("started").exists()) == (1, False)
 
@@ -130,7 +130,7 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
     Path("bin/singularity").write_text(RUNTIME)
     Path("bin/singularity").chmod(0o755)
     Path("x.sqsh").touch()
-    script = prepare("tiny/bert", [], Wish(site="contained.toml", overlay="x.sqsh")).path
+    script = prepare("tiny/bert", [], JobRequest(site="contained.toml", overlay="x.sqsh")).path
     Path("x.sqsh").unlink()
     done = bash(script, os.environ | {"PATH": f"bin:{os.environ['PATH']}"})
     assert done.stderr.startswith(f"ordsmed: {Path.cwd()}/x.sqsh: is not there; an image or an overlay that")
@@ -158,16 +158,16 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
 @pytest.mark.usefixtures("run")
 def test_overlays_that_cannot_be(wish: dict[str, str], message: str) -> None:
     with pytest.raises(RecipeError) as refused:
-        prepare("tiny/bert", [], Wish(**wish))  # type: ignore[arg-type]
+        prepare("tiny/bert", [], JobRequest(**wish))  # type: ignore[arg-type]
     assert message in str(refused.value)
 
 
 @pytest.mark.usefixtures("run")
 def test_a_site_s_own_image_is_told_of_before() -> None:
-    told = prepare("tiny/bert", [], Wish(site="contained.toml")).lines
+    told = prepare("tiny/bert", [], JobRequest(site="contained.toml")).lines
     assert any("whether torch.sif holds this ordsmed is not known here, the job looks first" in line for line in told)
     assert not any(
-        "torch.sif" in line for line in prepare("tiny/bert", [], Wish("contained.toml", container="y")).lines
+        "torch.sif" in line for line in prepare("tiny/bert", [], JobRequest("contained.toml", container="y")).lines
     )
 
 
@@ -180,9 +180,9 @@ def test_a_job_loads_what_its_installation_was_made_with(tmp_path: Path, monkeyp
     record = {"identity": "1", "target": "ordsmed-1", "before": ["module --force purge", "module load EESSI/2025.06"]}
     (tmp_path / "soft/installed/1.json").write_text(json.dumps(record))
     Path("here.toml").write_text(f'modules = ["torch/2"]\n{SITE}')
-    before = prepare("tiny/bert", [], Wish("here.toml")).path.read_text()
+    before = prepare("tiny/bert", [], JobRequest("here.toml")).path.read_text()
     assert "module load torch/2" in before
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "soft/ordsmed-1"))
-    script = prepare("tiny/bert", [], Wish("here.toml")).path.read_text()
+    script = prepare("tiny/bert", [], JobRequest("here.toml")).path.read_text()
     assert "\nmodule --force purge\nmodule load EESSI/2025.06\n" in script
     assert "torch/2" not in script

@@ -22,7 +22,7 @@ from ordsmed.base.launch import site, slurm
 from ordsmed.cli import main
 from ordsmed.machines.cluster import sent, submit
 from ordsmed.machines.cluster.estimate import estimate
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 from ordsmed.nn import varlen
 from ordsmed.tell.show.show import read
 
@@ -62,7 +62,7 @@ hours = 2
 
 
 def text(name: str = "tiny/bert", *overrides: str, **wish: Any) -> str:
-    return prepare(name, overrides, Wish(**wish)).path.read_text()
+    return prepare(name, overrides, JobRequest(**wish)).path.read_text()
 
 
 def directives(script: str) -> list[str]:
@@ -158,7 +158,9 @@ def test_nvidia_s_run_on_48_machines_as_the_docs_have_it(folder: Path) -> None:
     srun = next(line for line in script.splitlines() if "srun --kill" in line)
     assert f"--container-image='nvcr.io#mine/ordsmed:1' --container-mounts={folder}:{folder}" in srun
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    plan = " ".join(submit.checked(words[1], words[2:3], "pretrain", site.find("dgx.toml"), "dgx.toml", 384).lines())
+    plan = " ".join(
+        submit.checked_plan(words[1], words[2:3], "pretrain", site.find("dgx.toml"), "dgx.toml", 384).lines()
+    )
     assert "10,000 steps of 67,584 rows x 128 tokens; batch = micro 176 x accumulation 1 x devices 384" in plan
     assert "930 steps of 27,648 rows x 512 tokens; batch = micro 24 x accumulation 3 x devices 384" in plan
     run = read("pretrain/electra-base-lamb")[0]
@@ -198,7 +200,7 @@ train = "none.tsv"
 
 def test_trials_in_parts_are_an_array(cluster: str, folder: Path) -> None:
     name = trials_of(folder)
-    written = prepare(*name, [], Wish(site=cluster, parts=4))
+    written = prepare(*name, [], JobRequest(site=cluster, parts=4))
     script = written.path.read_text()
     assert "--array=1-4" in directives(script)
     assert f'ordsmed finetune {folder}/recipe.toml --site {folder}/here.toml --part "$SLURM_ARRAY_TASK_ID/4"' in script
@@ -220,7 +222,7 @@ def test_trials_ask_for_no_more_gpus_than_they_use_at_a_time(folder: Path) -> No
 
 def test_a_job_that_saves_nothing_is_not_sent_in_for_ever(cluster: str, sbatch: Any, folder: Path) -> None:
     """The first time, and whenever something was saved; not when nothing was since it was sent in again."""
-    script = prepare("tiny/bert", ["out=of run"], Wish(site=cluster)).path
+    script = prepare("tiny/bert", ["out=of run"], JobRequest(site=cluster)).path
     for name in ("module",):
         sbatch(name, "true")
     sbatch("scontrol", '[ "$1" = show ] || echo "$@" >> again')
@@ -323,17 +325,17 @@ def test_auto_is_planned_for_the_card_of_the_site(
 ) -> None:
     monkeypatch.setattr(varlen, "has_windows", lambda: True)
     place = site.find(where)
-    plan = submit.checked("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
+    plan = submit.checked_plan("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
     assert plan.precision() == [f"layout.precision: auto, which takes {precision}"]
     assert wanted in plan.attention()[0]
-    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, a_node=1).precision == precision
+    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, per_node=1).precision == precision
 
 
 def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        lines = submit.checked_plan("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
         assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
 
 
@@ -402,15 +404,15 @@ def test_data_that_are_missing_are_made_first_without_gpus(
     script = (folder / facts["data"][0]).read_text()
     assert script.count("-m ordsmed encode stdlib-wordpiece") == 1
     assert "--site" not in script.partition("run() {")[2]
-    assert prepare("tiny/bert", [], Wish(site=cluster, data_inside=True)).data == ()
-    several = prepare("tiny/bert", ["seed=5"], Wish(site=cluster))
+    assert prepare("tiny/bert", [], JobRequest(site=cluster, data_inside=True)).data == ()
+    several = prepare("tiny/bert", ["seed=5"], JobRequest(site=cluster))
     sent.queue(replace(several, data=several.data * 2))
     assert "--dependency=afterok:44 --kill-on-invalid-dep=yes" in (folder / "asked").read_text().splitlines()[4]
 
 
 def test_data_go_to_the_partition_without_gpus(folder: Path) -> None:
     """In its own time and quality, which may not be had there."""
-    written = prepare("tiny/bert", [], Wish(site="saga:a100", account="x", nodes=2, time="3h"))
+    written = prepare("tiny/bert", [], JobRequest(site="saga:a100", account="x", nodes=2, time="3h"))
     assert "--partition=a100" in directives(written.path.read_text())
     script = directives(written.data[0].path.read_text())
     assert {"--nodes=1", "--account=x", "--ntasks-per-node=1", "--cpus-per-task=40"} <= set(script)
@@ -420,7 +422,7 @@ def test_data_go_to_the_partition_without_gpus(folder: Path) -> None:
 
 
 def test_data_are_made_inside_where_no_node_without_gpus_has_such_a_processor(folder: Path) -> None:
-    written = prepare("tiny/bert", [], Wish(site="olivia", account="x"))
+    written = prepare("tiny/bert", [], JobRequest(site="olivia", account="x"))
     assert written.data == ()
     [line] = [line for line in written.lines if line.startswith("the job makes its data itself")]
     assert "small has x86_64 processors, accel aarch64" in line
@@ -429,18 +431,18 @@ def test_data_are_made_inside_where_no_node_without_gpus_has_such_a_processor(fo
 def test_every_submission_has_a_script_of_its_own(cluster: str, sbatch: Any, folder: Path) -> None:
     """One that was not sent in yet is taken again, word for word; what was, is never changed."""
     sbatch("sbatch", NEXT)
-    first = prepare("tiny/bert", ["seed=1"], Wish(site=cluster))
-    assert prepare("tiny/bert", ["seed=1"], Wish(site=cluster)).path == first.path
-    other = prepare("tiny/bert", ["seed=2"], Wish(site=cluster))
+    first = prepare("tiny/bert", ["seed=1"], JobRequest(site=cluster))
+    assert prepare("tiny/bert", ["seed=1"], JobRequest(site=cluster)).path == first.path
+    other = prepare("tiny/bert", ["seed=2"], JobRequest(site=cluster))
     assert [written.path.name for written in (first, other)] == ["pretrain-tiny-bert-1.sh", "pretrain-tiny-bert-2.sh"]
     text = other.path.read_text()
     sent.queue(replace(other, data=()))
-    again = prepare("tiny/bert", ["seed=2"], Wish(site=cluster))
+    again = prepare("tiny/bert", ["seed=2"], JobRequest(site=cluster))
     assert again.path.name == "pretrain-tiny-bert-3.sh"
     assert (again.job.log.name, again.job.record.name) == ("pretrain-tiny-bert-3-%j.log", "pretrain-tiny-bert-3.tries")
     assert "seed=1" in first.path.read_text()
     assert other.path.read_text() == text
-    named = prepare("tiny/bert", ["seed=3"], Wish(site=cluster), out="mine/x.sh")
+    named = prepare("tiny/bert", ["seed=3"], JobRequest(site=cluster), out="mine/x.sh")
     assert (named.path, named.job.log.name) == (Path("mine/x.sh"), "x-%j.log")
 
 
@@ -451,7 +453,7 @@ def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
     sbatch("sbatch", NEXT)
     sbatch("squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
     sbatch("sacct", 'echo "Slurm accounting storage is disabled" >&2; exit 1')
-    written = prepare("tiny/bert", ["out=work/x"], Wish(site=cluster))
+    written = prepare("tiny/bert", ["out=work/x"], JobRequest(site=cluster))
     assert sent.queue(replace(written, data=())) == ["41"]
     (folder / "work/x").mkdir()
     (folder / "work/x/status.json").write_text('{"state": "done", "verb": "pretrain"}')
@@ -473,7 +475,7 @@ def test_what_a_job_waits_for_or_ended_by_is_shown(
     """The last line of its log, behind which Slurm may say more; one that trains on writes others."""
     sbatch("sbatch", NEXT)
     sbatch("squeue", 'printf "41|FAILED|None\\n42|RUNNING|None\\n43|RUNNING|None\\n44|COMPLETED|None\\n"')
-    written = replace(prepare("tiny/bert", ["out=work/x"], Wish(site=cluster)), data=())
+    written = replace(prepare("tiny/bert", ["out=work/x"], JobRequest(site=cluster)), data=())
     waits = "ordsmed: rank 0: waits for n2 (rank 1) (60 of 600 s)"
     logs = {
         "41": "ordsmed: MASTER_ADDR: found n1, which\nsrun: error: n2: task 1: Exited with exit code 1\n",
@@ -484,7 +486,7 @@ def test_what_a_job_waits_for_or_ended_by_is_shown(
     for number, log in logs.items():
         assert sent.queue(written) == [number]
         (folder / f"work/jobs/pretrain-tiny-bert-1-{number}.log").write_text(log)
-    assert [job["last"] for job in sent.sent()[0]] == ["MASTER_ADDR: found n1, which", waits[9:], "", ""]
+    assert [job["last"] for job in sent.submitted_jobs()[0]] == ["MASTER_ADDR: found n1, which", waits[9:], "", ""]
     main(["submit", "--status"])
     assert f"41: MASTER_ADDR: found n1, which\n42: {waits[9:]}\n" in capsys.readouterr().out
 
@@ -508,7 +510,7 @@ def test_a_state_is_its_first_word(sbatch: Any) -> None:
 
 def test_a_chain_waits_one_for_the_other(cluster: str, sbatch: Any, folder: Path) -> None:
     sbatch("sbatch", NEXT)
-    written = prepare("tiny/bert", [], Wish(site=cluster, requeue=False))
+    written = prepare("tiny/bert", [], JobRequest(site=cluster, requeue=False))
     assert "--no-requeue" in directives(written.path.read_text())
     assert "requeue=no" in written.path.read_text()
     assert sent.queue(replace(written, data=()), chain=3) == ["41", "42", "43"]
@@ -519,11 +521,11 @@ def test_a_chain_waits_one_for_the_other(cluster: str, sbatch: Any, folder: Path
 
 def test_what_slurm_refuses_is_told_in_its_words(cluster: str, sbatch: Any, folder: Path) -> None:
     sbatch("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
-    written = prepare("tiny/bert", [], Wish(site=cluster))
+    written = prepare("tiny/bert", [], JobRequest(site=cluster))
     with pytest.raises(RunError, match="sbatch: error: Invalid account; nothing was queued by this call"):
         sent.queue(written)
     with pytest.raises(OrdsmedError, match="no job was sent in from this folder"):
-        sent.sent()
+        sent.submitted_jobs()
     sbatch("sbatch", "echo what")
     with pytest.raises(RunError, match="sbatch: answered 'what'; wanted a job's number"):
         sent.queue(written)
@@ -534,19 +536,21 @@ def test_a_chain_that_breaks_keeps_what_was_sent(cluster: str, sbatch: Any, fold
     for name in ("squeue", "sacct"):  # else a machine with Slurm asks its own
         sbatch(name, "exit 1")
     with pytest.raises(RunError):
-        sent.queue(prepare("tiny/bert", [], Wish(site=cluster)), chain=2)
-    assert [job["job"] for job in sent.sent()[0]] == ["41"]
+        sent.queue(prepare("tiny/bert", [], JobRequest(site=cluster)), chain=2)
+    assert [job["job"] for job in sent.submitted_jobs()[0]] == ["41"]
 
 
 def test_no_slurm_here(cluster: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = prepare("tiny/bert", [], Wish(site=cluster))
+    written = prepare("tiny/bert", [], JobRequest(site=cluster))
     monkeypatch.setattr(slurm.shutil, "which", lambda _: None)
     with pytest.raises(RunError, match="sbatch: is not on this machine; wanted a login node of the cluster; leave out"):
         sent.queue(written)
 
 
 def test_a_job_is_called_by_verb_and_recipe_once(cluster: str) -> None:
-    titles = {name: prepare(name, [], Wish(site=cluster)).job.title for name in ("pretrain/bert-base", "tiny/bert")}
+    titles = {
+        name: prepare(name, [], JobRequest(site=cluster)).job.title for name in ("pretrain/bert-base", "tiny/bert")
+    }
     assert titles == {"pretrain/bert-base": "pretrain-bert-base", "tiny/bert": "pretrain-tiny-bert"}
 
 

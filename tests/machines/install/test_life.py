@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.identity import identity_of
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 from ordsmed.cli import main
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ echo {sysconfig.get_path("purelib")} >"$(echo "${{@: -1}}"/lib/python3*/site-pac
 def wheel(folder: Path, version: str) -> Path:
     """This code under another version, as a release is built; its list for `validate` is one item long."""
     package = folder / "src/ordsmed"
-    shutil.copytree(HOUSE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE_ROOT, package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
         shutil.copy(ROOT / name, folder)
     for name, before, after in (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 DEVICES = r"auto|cpu|cuda(:\d+)?"
-MAKERS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of the drivers
+VENDORS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of the drivers
 # environment variables that configure torch's allocator
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
@@ -67,12 +67,12 @@ def device_of(
             raise RecipeError(place, problem, "cuda, which gives each process its own GPU")
         if number >= count:
             raise RecipeError(place, f"found {requested}", f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0")
-        return _with_code(number, place)
+        return _checked_gpu(number, place)
     only_one = world > 1 and "SLURM_STEP_NUM_TASKS" in os.environ and count == 1  # srun --gpus-per-task
     if local_world > count and not only_one:
         problem = f"found {many(local_world, 'process')} on {socket.gethostname()}"
         raise RecipeError("--devices", problem, f"at most its {count} GPU{'s' if count > 1 else ''}")
-    return _with_code(0 if only_one else local, place)
+    return _checked_gpu(0 if only_one else local, place)
 
 
 @functools.cache
@@ -85,7 +85,7 @@ def _warn_of_unused_gpus(location: str) -> None:
         say(f"{location}: using the CPU, because {problem}; `ordsmed doctor` says why")
 
 
-def _with_code(number: int, location: str) -> str:
+def _checked_gpu(number: int, location: str) -> str:
     """Return a GPU's name, or raise an error if torch was built without code for it."""
     import torch
 
@@ -119,10 +119,10 @@ def has_code(capability: str, codes: tuple[str, ...]) -> bool:
 
 def gpus_of(root: Path) -> str:
     """Return the maker of the GPUs that the system has, whether torch can use them or not, or "none"."""
-    return next((maker for maker, paths in MAKERS.items() if any((root / path).exists() for path in paths)), "none")
+    return next((maker for maker, paths in VENDORS.items() if any((root / path).exists() for path in paths)), "none")
 
 
-def let_segments_grow() -> None:
+def use_expandable_segments() -> None:
     """Let memory segments of a GPU grow in place, because batches differ in size. Call it before CUDA starts.
 
     Settings of the user are kept, and ROCm has no such feature. The older of the variable names is used, because torch

@@ -8,7 +8,10 @@ import time
 from pathlib import Path
 
 ROOT = Path("/")
-FEW, EACH = 64, 8  # limit of processes: at least FEW on any machine, and EACH per core
+MIN_PROCESSES, PROCESSES_PER_CORE = (
+    64,
+    8,
+)  # limit of processes: the larger of MIN_PROCESSES and PROCESSES_PER_CORE times the cores
 
 
 def cores() -> int:
@@ -31,7 +34,7 @@ def numbers_in(ranges: str) -> set[int]:
 
 
 def max_processes() -> int:
-    return max(FEW, EACH * cores())
+    return max(MIN_PROCESSES, PROCESSES_PER_CORE * cores())
 
 
 def _quota() -> float | None:

@@ -18,7 +18,7 @@ from ordsmed.base.say import size
 if TYPE_CHECKING:
     import torch
 
-FULL = (  # out-of-memory errors without a class: torch's on a CPU, and a GPU's outside of torch's allocator
+OUT_OF_MEMORY = (  # out-of-memory errors without a class: torch's on a CPU, and a GPU's outside of torch's allocator
     r"can't allocate memory|\b(CUDA|HIP) ((driver )?error|failure).*out of memory"
     r"|Triton Error \[(CUDA|HIP)\].*out of memory"
     r"|(CUBLAS|CUDNN|HIPBLAS)_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed"
@@ -60,7 +60,7 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def afford(location: object, count: int, size_of_one: float) -> None:
+def check_fits_memory(location: object, count: int, size_of_one: float) -> None:
     """Raise an error if `count` things of `size_of_one` bytes exceed the memory."""
     has = memory_limit()
     if has is not None and count * size_of_one >= has:
@@ -74,11 +74,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and bool(re.search(FULL, str(error), re.IGNORECASE))
+    return isinstance(error, RuntimeError) and bool(re.search(OUT_OF_MEMORY, str(error), re.IGNORECASE))
 
 
 @functools.cache
-def keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Let glibc keep freed memory, on pages of 2 MB.
 
     A training step on a CPU that gets fresh pages for its tensors takes 8 to 17 per cent longer, one on small pages 2

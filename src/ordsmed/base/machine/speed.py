@@ -14,7 +14,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.machine import host
 from ordsmed.base.machine.devices import name_of
-from ordsmed.base.machine.threads import ALONE, watch_others
+from ordsmed.base.machine.threads import MAX_BUSY, measure_others
 
 if TYPE_CHECKING:
     import torch
@@ -33,29 +33,29 @@ def measured_peak(device: torch.device, precision: str) -> float:
     It is cached by machine, device, threads and precision, unless other processes were busy during the measurement.
     """
     key = key_of(device, precision)
-    if not (known := kept_figure(key)):
+    if not (known := cached_figure(key)):
         known, alone = _measure(device, precision)
         if alone:
-            keep_figure(key, known)
+            cache_figure(key, known)
     return known
 
 
-def kept_figure(key: str) -> float:
-    if known := _known.get(key) or _kept().get(key, 0.0):
+def cached_figure(key: str) -> float:
+    if known := _known.get(key) or _read_cache().get(key, 0.0):
         _known[key] = known
     return known
 
 
-def keep_figure(key: str, figure: float) -> None:
+def cache_figure(key: str, figure: float) -> None:
     """Cache a measured speed. If the cache cannot be written, it is measured again next time."""
     _known[key] = figure
     with contextlib.suppress(OSError, RuntimeError, OrdsmedError):
         path = _cache()
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, {**_kept(), key: figure})
+        files.write_json(path, {**_read_cache(), key: figure})
 
 
-def slower_in(precision: str, device: torch.device) -> float:
+def slowdown_in(precision: str, device: torch.device) -> float:
     """Return how many times as long products take in 16 bits as in fp32 on a CPU; 0 if unknown or not worth a note."""
     if device.type != "cpu" or precision not in ("bf16", "fp16"):
         return 0.0
@@ -97,7 +97,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
 
     size, repeats = LEAST, 20 if cuda else 1
     spent(size, 1)  # warms up threads and libraries
-    busy_cores, began = watch_others(), clock()
+    busy_cores, began = measure_others(), clock()
     seconds = spent(size, repeats)
     best = 2 * size**3 / seconds
     while clock() - began < PATIENCE:
@@ -106,7 +106,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
             size *= 2
         seconds = spent(size, repeats)
         best = max(best, 2 * size**3 / seconds)
-    return best, busy_cores() < ALONE
+    return best, busy_cores() < MAX_BUSY
 
 
 @functools.cache
@@ -125,7 +125,7 @@ def _cache() -> Path:
     return files.user_cache() / "speed.json"
 
 
-def _kept() -> dict[str, float]:
+def _read_cache() -> dict[str, float]:
     """Return the cached figures; none if they cannot be read or are invalid."""
     kept: object = {}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home

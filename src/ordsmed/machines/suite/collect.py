@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many
-from ordsmed.machines.doctor.host import CODE
+from ordsmed.machines.doctor.host import CODE_FACT
 from ordsmed.machines.suite import report
 from ordsmed.machines.suite.report import GREEN, SLOWER
 
@@ -27,7 +27,7 @@ LAST = 3  # number of last reports that must all be slower than the first ones t
 ENOUGH = 4  # least number of figures to estimate their variation
 DEVIATIONS = 3.0  # deviations that a change must exceed, for figures that vary more than the tolerance
 ZONES = timedelta(hours=26)  # dates have no time zone, so a correct one may be this far ahead of the local clock
-UNKNOWN = "not said"
+NOT_REPORTED = "not said"
 RED = ("worse", "slower")
 
 Key = tuple[str, str]  # item, case
@@ -58,11 +58,11 @@ class Validation:
 
     @property
     def version(self) -> str:
-        return self.facts.get("ordsmed", UNKNOWN)
+        return self.facts.get("ordsmed", NOT_REPORTED)
 
     @property
     def digest(self) -> str:
-        return self.facts.get(CODE, "")
+        return self.facts.get(CODE_FACT, "")
 
     @property
     def shape(self) -> tuple[str, str]:
@@ -129,7 +129,7 @@ def read(names: Sequence[str], now: datetime | None = None, flag: str = "--colle
         else:
             validations.append(validation)
     if not validations:
-        _nothing(names, left_out, flag)
+        _refuse_nothing(names, left_out, flag)
     validations.sort(key=lambda validation: (validation.when, str(validation.path)))
     systems, notes = _systems(validations)
     if silent := sum(not validation.digest for validation in validations):
@@ -137,11 +137,11 @@ def read(names: Sequence[str], now: datetime | None = None, flag: str = "--colle
         notes.append(
             f"{which} reports name no digest of their code, as those of older versions: they count all the same"
         )
-    notes += [note for system, history in systems.items() if (note := _silence(system, history, now))]
+    notes += [note for system, history in systems.items() if (note := _late_report(system, history, now))]
     return Collection(systems, tuple(left_out), tuple(notes))
 
 
-def _silence(system: str, history: Sequence[Validation], now: datetime) -> str:
+def _late_report(system: str, history: Sequence[Validation], now: datetime) -> str:
     """Return a note if a system no longer reports regularly, since a machine that cannot start sends no report."""
     dates = sorted({validation.when.date() for validation in history})
     gaps = [(after - before).days for before, after in itertools.pairwise(dates)]
@@ -150,7 +150,7 @@ def _silence(system: str, history: Sequence[Validation], now: datetime) -> str:
     return f"{system}: no report for {many(days, 'day')}, where one came every {usual:.0f}" if late else ""
 
 
-def _nothing(names: Sequence[str], left_out: Sequence[UnusedReport], flag: str) -> None:
+def _refuse_nothing(names: Sequence[str], left_out: Sequence[UnusedReport], flag: str) -> None:
     remedy = f"`ordsmed validate --out FOLDER` writes {report.NAME} there"
     if left_out:
         problem = f"{left_out[0].reason}; {many(len(left_out), 'file', 'was', 'were')} found and none can be used"
@@ -241,7 +241,7 @@ def _changes(system: str, history: Sequence[Validation], share: float) -> Iterat
         for kind, (item, case), text in lines:
             yield SystemChange(system, kind, str(before.when), str(now.when), item, case, text, newest, str(now.path))
     dates = str(history[0].when), str(history[-1].when)
-    for kind, key, text in _little_by_little(history[-1], past, share):
+    for kind, key, text in _gradually_slower(history[-1], past, share):
         if (kind, key) not in at_once:
             yield SystemChange(system, kind, *dates, *key, text, True, str(history[-1].path))
 
@@ -253,7 +253,7 @@ ChangeLine = tuple[Kind, Key, str]
 def _states(before: Validation, now: Validation) -> Iterator[ChangeLine]:
     for key, row in before.cases.items():
         after = now.cases.get(key)
-        if text := report.lost(row, after):
+        if text := report.regression(row, after):
             yield "worse", key, text
         elif after and row["state"] == "error" and after["state"] == GREEN:
             yield "better", key, "was error, is ok"
@@ -273,7 +273,7 @@ def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
         recent = values[-RECENT:]
         change = value / usual - 1 if recent and (usual := statistics.median(recent)) > 0 else 0.0
         if change < -share or change > share:  # skip the estimate of the variation for small changes
-            far = allowed(recent, share)
+            far = tolerance(recent, share)
             of = f"{usual:.4g} {unit} before" + (f" (median of {len(recent)})" if recent[1:] else "")
             if change < -far:
                 yield "slower", key, f"{of}, {value:.4g} now, {-change:.0%} slower"
@@ -282,7 +282,7 @@ def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
         values.append(value)
 
 
-def _little_by_little(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
+def _gradually_slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
     """Yield figures that are slower than in the first reports, although each report passed the comparison with earlier
     ones.
     """
@@ -296,7 +296,7 @@ def _little_by_little(now: Validation, past: Past, share: float) -> Iterator[Cha
             yield "slower", key, f"{first:.4g} {unit} at first, {last:.4g} in the last {LAST}, {slower}"
 
 
-def allowed(values: Sequence[float], share: float) -> float:
+def tolerance(values: Sequence[float], share: float) -> float:
     """Return the relative loss that is tolerated: `share`, or more if the figures vary more."""
     if len(values) < ENOUGH:
         return share
@@ -347,7 +347,7 @@ def _versions(system: str, history: Sequence[Validation]) -> Iterator[dict[str, 
     """Yield a row per version and shape of a system, by date, with the counts of its newest report."""
     groups: dict[tuple[Any, ...], list[Validation]] = {}
     for validation in history:
-        torch = validation.facts.get("torch", UNKNOWN)
+        torch = validation.facts.get("torch", NOT_REPORTED)
         groups.setdefault((validation.version, validation.digest, torch, *validation.shape), []).append(validation)
     for (version, digest, torch, device, ranks), alike in groups.items():
         software = {"version": version, "digest": digest, "torch": torch}

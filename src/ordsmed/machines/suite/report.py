@@ -111,14 +111,14 @@ def regressions(old: dict[str, Any], new: dict[str, Any], share: float = SLOWER)
     for before in old["items"]:
         key = f"{before['item']}, {before['case']}"
         after = now.get((before["item"], before["case"]))
-        if text := lost(before, after):
+        if text := regression(before, after):
             lines.append(f"{key}: {text}")
         elif after:
             lines += [f"{key}: {line}" for line in _slower(before["figures"], after["figures"], share)]
     return lines
 
 
-def lost(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
+def regression(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
     """Return how a case that passed changed; empty if it still passes, or did not pass before."""
     if before["state"] != GREEN or (after and after["state"] == GREEN):
         return ""
