@@ -72,8 +72,8 @@ def test_of_many_names_a_few_are_listed() -> None:
 @pytest.mark.parametrize(
     ("error", "found"),
     [
-        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "processes: the system starts no more of them"),
-        (RuntimeError("RuntimeError: can't start new thread"), "the system starts no more of them"),
+        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "processes: the system allows no more of them"),
+        (RuntimeError("RuntimeError: can't start new thread"), "the system allows no more of them"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "process 7 was killed"),
         (RuntimeError("DataLoader worker (pid(s) 7, 8) exited unexpectedly"), "process 7, 8 was killed"),
         (BlockingIOError(errno.EAGAIN, "write could not complete without blocking"), ""),

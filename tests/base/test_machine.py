@@ -303,7 +303,7 @@ def test_threads_leave_others_their_cores(
     set_time(monkeypatch, threads, sleep=lambda _: put(eight, proc__stat=after), process_time=lambda: 0.0)
     assert threads_of() == count
     said = capsys.readouterr().err
-    assert (f"threads: {count} of 8, because others keep {8 * busy / 100:.1f} cores busy" in said) == (count < 8)
+    assert (f"threads: {count} of 8, because {8 * busy / 100:.1f} cores are busy" in said) == (count < 8)
     assert threads_of(local_world=2) == 4  # the other rank is one of those that are busy
 
 

@@ -202,7 +202,7 @@ def test_a_class_settings_goes_on_with_a_line_of_advice(
     assert chosen.__name__ == "Settings"
     assert menu.is_choice(chosen())
     output = capsys.readouterr()
-    assert (output.out + output.err).count("derive it from `ordsmed.base.menu.Choice`, under a name of its own") == 1
+    assert (output.out + output.err).count("derive the class from `ordsmed.base.menu.Choice` and rename it") == 1
 
 
 @pytest.mark.parametrize("name", menu.MENUS)
@@ -222,7 +222,7 @@ def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         RecipeError, match=r"`web` is part of the add-on ordsmed\.web, which is not installed; install ordsmed with"
     ):
         menu.load("corpora", "web", place="source.kind")
-    with pytest.raises(UsageError, match=r"`corpus addresses`: is a command of the add-on ordsmed\.web, which is not"):
+    with pytest.raises(UsageError, match=r"`corpus addresses`: is part of the add-on ordsmed\.web, which is not"):
         verb.find("corpus addresses")
 
 

@@ -131,7 +131,7 @@ def test_a_master_address_that_is_not_known_is_reported_by_one_process_of_each_m
     monkeypatch.setattr(meeting, "RESOLVING", 0.3)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     place = ProcessInfo(4 + local, 8, local, 4, "gpu001", 99)
-    found = f"found gpu001, which rank {4 + local} could not look up in 0.3 s (Name or service not known)"
+    found = f"found gpu001, which rank {4 + local} could not resolve within 0.3 s (Name or service not known)"
     with pytest.raises(RunError, match=rf"^MASTER_ADDR: {re.escape(found)}.*; set MASTER_ADDR to another") as error:
         rendezvous(Ranks(torch.device("cpu"), 4 + local, 8, process=place), 600.0)
     assert error.value.echo == bool(local)
@@ -173,9 +173,9 @@ def test_who_waits_for_slow_processes_says_so_every_minute(
             rendezvous(Ranks(torch.device("cpu"), rank, 6, process=place), 1.0, least=1.0)
     lines = capsys.readouterr().err.splitlines()
     assert {line.partition(" (")[0] for line in lines} == {
-        "ordsmed: rank 0: waits for the first rank at gpu001:99",
-        "ordsmed: rank 0: waits for rank 1, 2, 3, 4, 5",
-        "ordsmed: rank 4: waits for the first rank at gpu001:99",
+        "ordsmed: rank 0: waiting for the first rank at gpu001:99",
+        "ordsmed: rank 0: waiting for rank 1, 2, 3, 4, 5",
+        "ordsmed: rank 4: waiting for the first rank at gpu001:99",
     }
     assert len(lines) > len({line.partition(" (")[0] for line in lines}), "again and again"
 
@@ -191,7 +191,7 @@ def test_the_first_keeps_the_store_but_where_torchrun_does(
     met: dict[str, Any], monkeypatch: pytest.MonkeyPatch, agent: str, keeps: bool
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", agent)
-    rendezvous(Ranks(torch.device("cpu"), 0, 2, place=ProcessInfo(0, 2, 0, 2, "here", 99)), 5.0, least=2.0)
+    rendezvous(Ranks(torch.device("cpu"), 0, 2, process=ProcessInfo(0, 2, 0, 2, "here", 99)), 5.0, least=2.0)
     assert (met["keeps"], met["patience"]) == (keeps, timedelta(seconds=5))
 
 
@@ -202,7 +202,7 @@ def test_who_does_not_come_is_named_with_its_machine(met: dict[str, Any], monkey
     monkeypatch.setattr(ranks, "attempt_token", alone)
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x3)")
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[07-08],big1")
-    first = Ranks(torch.device("cpu"), 0, 6, place=ProcessInfo(0, 6, 0, 2, "n07", 99))
+    first = Ranks(torch.device("cpu"), 0, 6, process=ProcessInfo(0, 6, 0, 2, "n07", 99))
     found = r"n08 \(rank 2, 3\), big1 \(rank 5\) did not connect within 5 s; wanted 6 processes; check their machines"
     with pytest.raises(RunError, match=rf"^rank 0 at n07:99: {found}") as error:
         rendezvous(first, 5.0, least=1.0)
@@ -217,7 +217,7 @@ def test_who_does_not_meet_is_told_where(met: dict[str, Any], monkeypatch: pytes
         raise RuntimeError("timed out\nwith a stack")
 
     monkeypatch.setattr(dist, "TCPStore", nobody)
-    two = Ranks(torch.device("cpu"), 1, 2, place=ProcessInfo(1, 2, 1, 2, "here", 99))
+    two = Ranks(torch.device("cpu"), 1, 2, process=ProcessInfo(1, 2, 1, 2, "here", 99))
     with pytest.raises(RunError, match=r"^rank 1 at here:99: could not connect: timed out; wanted 2 processes$"):
         rendezvous(two, 5.0)
     monkeypatch.setattr(dist, "is_initialized", lambda: True)

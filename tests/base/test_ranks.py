@@ -238,7 +238,7 @@ def test_a_fault_of_the_first_ends_the_others_too(two: tuple[Ranks, Ranks]) -> N
 
 
 def test_the_first_is_gone_without_a_word(two: tuple[Ranks, Ranks]) -> None:
-    with pytest.raises(RunError, match=r"^rank 0: is gone: Connection reset by peer; its own error") as caught:
+    with pytest.raises(RunError, match=r"^rank 0: has ended: Connection reset by peer; its error") as caught:
         on_rank0(two[1], lambda: None)
     assert "\n" not in str(caught.value)
 

@@ -268,7 +268,7 @@ def change(name: str, old: str, new: str) -> None:
         ("corpora poems", "def stamp", "def stomp", "Poems has no `stamp`; wanted `stamp()`"),
         ("corpora poems", "def size(self)", "def size(self, unit)", "Poems.size has other parameters"),
         ("corpora poems", "@dataclass(frozen=True)\n", "", "Poems is not a dataclass; wanted @dataclass(frozen=True)"),
-        ("corpora poems", "frozen=True", "frozen=False", "Poems can be changed; wanted @dataclass(frozen=True)"),
+        ("corpora poems", "frozen=True", "frozen=False", "Poems is not frozen; wanted @dataclass(frozen=True)"),
         ("corpora poems", "(Choice)", "", "has no such class; wanted one frozen dataclass that derives from"),
         ("corpora poems", "import Document", "import Documents", "cannot be imported: ImportError: cannot import name"),
         ("corpora poems", "from pathlib", "from pathlab", "cannot be imported: ModuleNotFoundError: No module named"),

@@ -91,7 +91,7 @@ def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Pro
     os.kill(killed, signal.SIGKILL)
     assert process.wait() == Lost.status
     (complaint,) = (line for line in process.said.splitlines() if line.startswith("ordsmed: "))
-    assert complaint.startswith(f"ordsmed: a process that makes rows: process {killed} was killed"), complaint
+    assert complaint.startswith(f"ordsmed: a data worker: process {killed} was killed"), complaint
     status = Run(folder).status
     assert (status["state"], f"ordsmed: {status['why']}") == ("failed", complaint)
     step = checkpoint.steps(folder / "checkpoints")[-1]

@@ -114,7 +114,7 @@ def over_steps(title: str, steps: tuple[float, float], values: tuple[float, floa
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its deviation and the values that it is of."""
+    """A mean with its standard deviation and the averaged values."""
 
     mean: float
     deviation: float = math.nan
@@ -135,12 +135,12 @@ class Mean:
 
 def _reach(means: Sequence[Mean], *more: float) -> Point:
     numbers = [*more, *(number for mean in means for number in (*mean.ends, *mean.values))]
-    room = max(0.06 * (max(numbers) - min(numbers)), 0.05)
-    return min(numbers) - room, max(numbers) + room
+    margin = max(0.06 * (max(numbers) - min(numbers)), 0.05)
+    return min(numbers) - margin, max(numbers) + margin
 
 
 def over_log(title: str, lines: Mapping[str, Sequence[Mean]], label: str, guessing: float | None = None) -> str:
-    """Return a chart of means against the logarithm of x. Means at x = 0 are at the left, off the scale."""
+    """Return a chart of means against the logarithm of x. Means at x = 0 are drawn left of the scale."""
     means = [mean for line in lines.values() for mean in line]
     numbers = sorted({mean.x for mean in means})
     first = min(number for number in numbers if number > 0)

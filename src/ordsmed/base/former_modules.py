@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
-NEW_NAMES = {  # old -> new name below `ordsmed`, also for submodules; the longest matching name counts
+NEW_NAMES = {  # old -> new name below `ordsmed`; also applies to submodules, and the longest matching name is used
     "apply": "use",
     "binary": "base.binary",
     "launch": "base.launch",
@@ -103,7 +103,7 @@ NEW_NAMES = {  # old -> new name below `ordsmed`, also for submodules; the longe
     "weights.taken_over": "weights.import_folder",
     "weights.trained": "weights.trained_model",
 }
-FUNCTIONS = ("pretrain", "finetune")  # functions of `ordsmed`, which a module of the same name would hide
+FUNCTIONS = ("pretrain", "finetune")  # functions in `ordsmed`; a module with such a name would replace them
 
 
 def new_name(name: str) -> str:

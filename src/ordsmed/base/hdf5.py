@@ -1,7 +1,7 @@
 """Write HDF5 files with h5py, an optional package, and report a full disk.
 
-The HDF5 library writes when objects are freed, where no exception can be raised, and crashes after some errors. So it
-writes to a file object that records the first error, ignores later writes, and is checked at the end.
+The HDF5 library also writes when objects are freed, where no exception can be raised, and it crashes after some errors.
+It therefore writes to a Python file object that records the first error and ignores later writes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def h5py(location: object) -> ModuleType:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[HDF5Writer]:
-    """Yield a new file. Its first write error is raised at the end at the latest."""
+    """Yield a writer for a new file. The first write error is raised, at the latest at the end of the block."""
     package = h5py(path)
     with ErrorRecordingFile(path) as file:
         with package.File(file, "w") as opened:

@@ -27,22 +27,16 @@ from ordsmed.base.say import say
 
 TABLE, CACHE = "models.toml", "ORDSMED_CACHE"
 KEYS = ("mirror", "cache", "names")
-OTHER_FORMATS = (
-    "*.h5",
-    "*.msgpack",
-    "*.ot",
-    "onnx",
-    "openvino",
-    "coreml",
-    ".*",
-)  # not copied: other formats of the weights
+# weights in other formats, which are not copied
+OTHER_FORMATS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")
 VERBS = ("pretrain", "finetune")  # verbs that make models
 
 
 def folder(name: str | Path) -> Path:
-    """Return the path of a model: an existing path, or its name's entry in the cache, the table, a mirror or the hub.
+    """Return the folder of a model, which is given by a path or by a published name.
 
-    The folder of `make` means the language model in it.
+    A name is looked up in the cache, the table, the mirror and Hugging Face's cache. For an output folder of `make`,
+    return the folder of its language model.
     """
     path, kept = Path(name), _configured_cache()
     if path.exists():
@@ -72,7 +66,7 @@ def cache() -> Path:
 
 
 def remedy(name: str | Path) -> str:
-    """Return what to do about a name without a folder: a near name, a recipe, or an entry in models.toml."""
+    """Return a remedy for a name without a folder: a similar name, a recipe, or an entry in models.toml."""
     text = str(name)
     if suggestion := _recipe(text) or _near(text):
         return suggestion
@@ -84,7 +78,7 @@ def remedy(name: str | Path) -> str:
 
 
 def remedy_for_imported(name: str | Path) -> str:
-    """Return what to do about the name of a model that was not made here."""
+    """Return a remedy for a missing model of another program: a similar folder name, or an entry in models.toml."""
     return _near_folder(Path(name)) or _published(str(name))
 
 
@@ -98,7 +92,7 @@ def _published(name: str) -> str:
 
 
 def _recipe(name: str) -> str:
-    """Return a suggestion for a user who gave the name of a recipe instead of its run."""
+    """Return a suggestion if `name` is a recipe instead of a run."""
     known = next(
         (recipe for recipe in (name, *(f"{verb}/{name}" for verb in VERBS)) if recipe in run.recipe_names()), None
     )
@@ -153,14 +147,14 @@ def _candidates(name: str) -> list[Path]:
 
 
 def _hub_cache() -> Path:
-    """Return Hugging Face's cache by its environment variables; importing huggingface_hub takes 70 to 190 ms."""
+    """Return Hugging Face's cache from its environment variables. Importing huggingface_hub would take 70 to 190 ms."""
     home = os.environ.get("HF_HOME", os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
     cache = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub")))
     return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
 def _configured_cache() -> Path | None:
-    """Return the cache that is set in the environment or the table."""
+    """Return the cache folder that $ORDSMED_CACHE or the table sets, or None."""
     if named := os.environ.get(CACHE):
         return Path(named)
     table, base = _table()
@@ -168,7 +162,7 @@ def _configured_cache() -> Path | None:
 
 
 def _copy_of(location: Path) -> Path | None:
-    """Return the cached copy: a folder, or a file with its original suffix."""
+    """Return the cached copy of a model at `location`, which is a folder, or a file with any suffix; else None."""
     if location.is_dir():
         return location
     neighbors = location.parent.iterdir() if location.parent.is_dir() else ()
@@ -176,7 +170,7 @@ def _copy_of(location: Path) -> Path | None:
 
 
 def _copy_to_cache(path: Path, target: Path) -> Path:
-    """Copy a model to the cache, completely or not at all, once while other processes wait."""
+    """Copy a model to the cache and return the copy. Other processes wait for it."""
     with run.locked(target):
         if copy := _copy_of(target):
             return copy
@@ -184,9 +178,10 @@ def _copy_to_cache(path: Path, target: Path) -> Path:
             with files.writing(target.with_name(target.name + path.suffix)) as file:
                 file.write(path.read_bytes())
         else:
-            twice = ("*.bin",) if any(path.glob("*.safetensors")) else ()
+            duplicates = ("*.bin",) if any(path.glob("*.safetensors")) else ()
             with files.making(target) as part, files.survive_disk(target):
-                shutil.copytree(path, part, ignore=shutil.ignore_patterns(*OTHER_FORMATS, *twice), dirs_exist_ok=True)
+                ignore = shutil.ignore_patterns(*OTHER_FORMATS, *duplicates)
+                shutil.copytree(path, part, ignore=ignore, dirs_exist_ok=True)
         say(f"{path}: copied to {target.parent}; the copy is used from now on")
         return _copy_of(target) or path
 

@@ -55,7 +55,7 @@ def commit_of(package: Path) -> tuple[str, bool]:
         stamp = json.loads((package / STAMP).read_text(encoding="utf-8"))
         return str(stamp["commit"]), bool(stamp["changed"])
     root = package.parent.parent
-    if not (root / ".git").exists():  # a repository further up only contains this installation
+    if not (root / ".git").exists():  # a repository of a parent folder is not ordsmed's
         return "", False
     words = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=all"]
     variables = {name: value for name, value in os.environ.items() if name not in GIT_VARIABLES}

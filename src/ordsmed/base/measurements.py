@@ -1,7 +1,6 @@
-"""Measurements of benchmarks, one JSON line each in a file that only grows; estimates are based on them.
+"""Measurements of benchmarks, one JSON line each in a file that is only appended to. Estimates are based on them.
 
-Each line is written at once. If a kill truncates the last line, readers ignore it, and the next writer removes it
-first.
+A truncated last line (of a killed process) is ignored by readers and removed by the next writer.
 """
 
 import dataclasses
@@ -20,7 +19,7 @@ DEFAULT_PATH = Path("work/bench/measurements.jsonl")  # default path
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Steps of a training or of predictions on one machine. Numbers are totals of all processes."""
+    """The speed of a training or of predictions on one machine. Numbers are totals of all processes."""
 
     bench: str
     """the recipe"""
@@ -102,7 +101,7 @@ NAMES = frozenset(field.name for field in dataclasses.fields(Measurement))
 
 
 def add(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Append measurements to a file. Processes that do so at once wait for each other."""
+    """Append measurements to a file, under a lock."""
     lines = "".join(json.dumps(settings.plain(measurement)) + "\n" for measurement in measurements)
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)

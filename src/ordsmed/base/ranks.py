@@ -47,7 +47,7 @@ ERROR_READ_TIMEOUT = timedelta(seconds=10)  # time for all ranks to read an erro
 RANK0_TIMEOUT = timedelta(days=7)  # rank 0 may make a whole corpus while the others wait
 RESUME_REMEDY = "start the same command again to resume from the last checkpoint"
 ABSENT_REMEDY = "check their machines and logs, exclude lost machines (`--exclude`), and start again"
-NO_ANSWER = Lost("rank 0", "does not answer: it died or hangs", "", RESUME_REMEDY)
+NO_ANSWER = Lost("rank 0", "does not answer: lost or hanging", "", RESUME_REMEDY)
 
 
 @dataclass(frozen=True)

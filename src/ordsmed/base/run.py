@@ -248,7 +248,7 @@ def _variants(folder: Path) -> dict[str, Variant]:
 
 
 def _variant(path: Path) -> Variant | None:
-    """Return the variant at a path of a built-in recipe; None if there is no such variant."""
+    """Return the variant at a path of a built-in recipe, or None."""
     return _variants(path.parent).get(path.stem) if path.is_relative_to(BUILT_IN) and path.suffix == ".toml" else None
 
 

@@ -81,22 +81,22 @@ def _in_order(
 
 
 def _delaying_signals(pool: bool) -> contextlib.AbstractContextManager[None]:
-    """Delay signals until after this block.
+    """Delay signals to the end of this block.
 
-    An exception of a signal handler between taking a pool's lock and entering its block would leave the lock taken, and
-    the pool would never end.
+    If a signal handler raised an exception just after the pool took one of its locks, the lock would never be released
+    and the pool would hang.
     """
     return blocking_stop_signals(forked=True) if pool else contextlib.nullcontext()
 
 
 def _awaited(line: Sequence[Future[Any]], workers: int) -> list[Future[Any]]:
-    """Return the futures to wait for before another task is submitted, empty while there is room."""
+    """Return the futures to wait for before another task is submitted; none if it may be submitted now."""
     unfinished = [future for future in line if not future.done()]
     return unfinished if len(unfinished) > 2 * workers or len(line) > AHEAD * workers else []
 
 
 class WorkerProcess(SpawnProcess):
-    """A spawned process that does not run the caller's script again, which may be a user's own script."""
+    """A spawned process that does not import the caller's main script."""
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Popen:
@@ -125,10 +125,10 @@ def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
 
 @contextlib.contextmanager
 def blocking_stop_signals(*, forked: bool) -> Iterator[None]:
-    """Block signals to stop in the processes that are started in this block.
+    """Start processes in this block with blocked STOP_SIGNALS.
 
-    A whole group may get such a signal (from `timeout`, torchrun, PBS, systemd), but the first process needs its
-    workers to finish. The workers call `end_by_parent` once they run.
+    `timeout`, torchrun, PBS and systemd send a signal to all processes, but the parent still needs its workers then.
+    The workers call `allow_termination_by_parent`.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # inherited, so it is effective before any handler
     try:
@@ -141,7 +141,7 @@ def blocking_stop_signals(*, forked: bool) -> Iterator[None]:
 
 
 def allow_termination_by_parent() -> None:
-    """Let this process, which was started with blocked signals, end when its parent terminates it."""
+    """Let this process end on a SIGTERM from its parent, although it was started with blocked signals."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_wait_for_termination, args=(parent.pid,), daemon=True).start()
@@ -154,7 +154,7 @@ def _wait_for_termination(parent: int) -> None:
 
 
 def _init_worker() -> None:
-    """Prepare a worker process. It ends when its parent does, in whatever way."""
+    """Prepare a worker process, which ends when its parent ends for any reason."""
     allow_termination_by_parent()
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -169,7 +169,10 @@ def _exit_with_parent(parent: BaseProcess) -> None:
 
 @contextlib.contextmanager
 def _dask(address: str) -> Iterator[tuple[Executor, int]]:
-    """Yield an executor on the workers of a scheduler, given by its address or scheduler file, and their threads."""
+    """Yield an executor on the workers of a Dask scheduler, and the number of their threads.
+
+    `address` is the address of the scheduler, or the path of its scheduler file.
+    """
     try:
         from distributed import Client
     except ImportError:

@@ -98,7 +98,7 @@ def test_all_begin_again_as_often_as_asked(scripts: Scripts, capsys: pytest.Capt
     )
     assert local.start(["pretrain", "x", "--anew"], 2, restarts=5) == 0
     assert seen == [["pretrain", "x", "--anew"]] * 2 + [["pretrain", "x"]] * 4
-    assert "all 2 processes begin again (2 of 5)" in capsys.readouterr().err
+    assert "all 2 processes restart (2 of 5)" in capsys.readouterr().err
 
 
 def test_ranks_that_were_asked_themselves_do_not_begin_again(scripts: Scripts) -> None:

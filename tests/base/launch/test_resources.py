@@ -67,7 +67,7 @@ def test_memory_as_the_site_wants_it(facts: dict[str, Any], gpus: int, cores: in
         (
             {"ask_memory": "required"},
             "",
-            r"--mem: missing, which p of mine asks for; how much a node has is unknown; w",
+            r"--mem: missing, but p of mine requires it; the memory of a node is unknown; w",
         ),
     ],
 )
@@ -95,11 +95,11 @@ def test_cores() -> None:
 def test_what_is_not_known_is_told() -> None:
     unknown = list(resources.notes(place(gpu="A100", gpus=4), 4, 0, ""))
     assert [line.partition(":")[0] for line in unknown] == ["memory", "cores"]
-    assert unknown[0].endswith("is unknown, none is asked for; `--mem 100G` asks for some")
+    assert unknown[0].endswith("so none is requested; `--mem 100G` requests some")
     assert list(resources.notes(place(**GPUS), 4, 16, "--mem=1G")) == []
     assert list(resources.notes(place(**GPUS, ask_memory="fixed"), 4, 16, "")) == []
     assert list(resources.notes(place(**GPUS, whole_nodes=True), 1, 16, "")) == [
-        "p of mine gives whole nodes: 1 of 4 GPUs are used, all are paid for"
+        "p of mine allocates whole nodes: 1 of 4 GPUs are used, all are charged"
     ]
 
 
@@ -146,8 +146,8 @@ def test_options_of_one_s_own() -> None:
         (["n12"], "--exclude=n12 --reservation=x"),
         (["--exclude=a", "b"], "--exclude=n12 --reservation=x"),
         (["--comment=a\nb"], "each in one line"),
-        (["--constraint=c"], "a file of your own may say another"),
-        (["--exclusive"], "a file of your own may say"),
+        (["--constraint=c"], "write your own site file to change it"),
+        (["--exclusive"], "write your own site file"),
     ],
 )
 def test_options_that_contradict_the_script_are_refused(words: list[str], remedy: str) -> None:
@@ -177,7 +177,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         main([*words, "--", "--mem=3G"])
     assert end.value.code == 1
     assert capsys.readouterr().err == (
-        "ordsmed: -- --mem=3G: contradicts what the script says itself; wanted another option; write `--mem`\n"
+        "ordsmed: -- --mem=3G: contradicts an option of the script; wanted another option; write `--mem`\n"
     )
     with pytest.raises(SystemExit):
         main([*words, "--exclude=n12"])

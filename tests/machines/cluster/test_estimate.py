@@ -261,7 +261,7 @@ def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["tiny/bert", "--site", "sage"], "--site: found sage; did you mean `saga`"),
         (["tiny/bert", "--site", "saga:a200"], "--site: found partition a200; did you mean `a100`"),
         (["tiny/bert", "--site", "puhti"], "--site: found puhti, which is retired since 2026-07-31; use roihu"),
-        (["tiny/bert", "--site", "saga", "--gpus", "5"], "--gpus: found 5 a node; wanted at most 4 on accel of saga"),
+        (["tiny/bert", "--site", "saga", "--gpus", "5"], "--gpus: found 5 per node; wanted at most 4 on accel of saga"),
         (["tiny/bert", "layout.precision=bf16", "--site", "saga"], "found bf16, which P100 has no units for"),
         (["tiny/bert", "--nodes", "2"], "--nodes: found 2, of this machine; wanted 1; name a cluster with `--site`"),
         (["tiny/bert", "--site", "saga", "--measure"], "--measure: found beside --site saga; wanted no site"),

@@ -90,7 +90,7 @@ def test_another_ordsmed_on_one_node_ends_the_job(run: Run, monkeypatch: pytest.
     done = run(nodes=2)
     assert done.stdout == f"ordsmed 0.1.0 No module named 'ordsmed.base'\n{LINE}\n"
     assert done.stderr == (
-        f"ordsmed: the line above was found; wanted {LINE}; submit again, and the job takes the code as it is now\n"
+        f"ordsmed: the line above was found; wanted {LINE}; submit it again to use the present code\n"
     )
     assert done.returncode == 1
     assert not Path("started").exists()

@@ -264,8 +264,8 @@ def test_what_is_quoted_stays_one_word(cluster: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "complaint"),
     [
-        ({"site": "saga"}, "--account: missing, which saga asks for; wanted your project's"),
-        ({"site": "saga", "account": "x", "gpus": 5}, "--gpus: found 5 a node; wanted at most 4 on accel of saga"),
+        ({"site": "saga"}, "--account: missing, but saga requires one; wanted the account of your project"),
+        ({"site": "saga", "account": "x", "gpus": 5}, "--gpus: found 5 per node; wanted at most 4 on accel of saga"),
         ({"site": "saga", "account": "x", "time": "15d"}, "--time: found 360 hours; wanted at most 336 on accel"),
         ({"site": "saga", "account": "x", "quality": "devel", "time": "3h"}, "at most 2 on qos devel of saga"),
         ({"site": "saga", "account": "x", "quality": "devil"}, "--qos: found devil; did you mean `devel`"),
@@ -476,7 +476,7 @@ def test_what_a_job_waits_for_or_ended_by_is_shown(
     sbatch("sbatch", NEXT)
     sbatch("squeue", 'printf "41|FAILED|None\\n42|RUNNING|None\\n43|RUNNING|None\\n44|COMPLETED|None\\n"')
     written = replace(prepare("tiny/bert", ["out=work/x"], JobRequest(site=cluster)), data=())
-    waits = "ordsmed: rank 0: waits for n2 (rank 1) (60 of 600 s)"
+    waits = "ordsmed: rank 0: waiting for n2 (rank 1) (60 of 600 s)"
     logs = {
         "41": "ordsmed: MASTER_ADDR: found n1, which\nsrun: error: n2: task 1: Exited with exit code 1\n",
         "42": f"on cpu\n{waits}\n",

@@ -143,7 +143,7 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
         ),
         (
             lambda binary: (binary / "digest").write_text("other"),
-            f"{NEW}: its code is other, not what was installed; "
+            f"{NEW}: its code is other, which differs from the installed code; "
             f"the default is still {OLD}; wanted of {NEW}; install it a",
         ),
         (

@@ -23,14 +23,14 @@ PATIENCE = 0.1  # seconds of a measurement
 SHORT = 0.01  # seconds of a product that is long enough to measure
 WIDE = ("AuthenticAMD", 26)  # from Zen 5 on, a CPU computes 512 bits per step, but MKL uses 256 there
 LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # sides of the matrices
-SLOWER = 1.5  # 16 bits that take this many times as long are reported
+SLOWER = 1.5  # slowdown of products in 16 bits above which a note is printed
 _known: dict[str, float] = {}  # speeds measured or read by this process
 
 
 def measured_peak(device: torch.device, precision: str) -> float:
-    """Return the FLOP/s of square products on this device and in this precision, the best in a tenth of a second.
+    """Return the best FLOP/s of square matrix products within a tenth of a second, on this device and precision.
 
-    It is cached by machine, device, threads and precision, unless other processes were busy during the measurement.
+    The value is cached, unless other processes were busy during the measurement.
     """
     key = key_of(device, precision)
     if not (known := cached_figure(key)):
@@ -56,7 +56,7 @@ def cache_figure(key: str, figure: float) -> None:
 
 
 def slowdown_in(precision: str, device: torch.device) -> float:
-    """Return how many times as long products take in 16 bits as in fp32 on a CPU; 0 if unknown or not worth a note."""
+    """Return how many times slower products in 16 bits are than in fp32 on a CPU; 0 if unknown or at most SLOWER."""
     if device.type != "cpu" or precision not in ("bf16", "fp16"):
         return 0.0
     times = measured_peak(device, "fp32") / measured_peak(device, precision)
@@ -65,7 +65,7 @@ def slowdown_in(precision: str, device: torch.device) -> float:
 
 
 def key_of(device: torch.device, measured: str) -> str:
-    """Return the cache key of a measured speed: machine, device, threads and what was measured."""
+    """Return the cache key of a speed: machine, device, threads, and the precision or other quantity `measured`."""
     import torch
 
     name = name_of(device) if device.type == "cuda" else f"{name_of(device)}, {torch.get_num_threads()}"
@@ -74,7 +74,7 @@ def key_of(device: torch.device, measured: str) -> str:
 
 
 def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
-    """Return the best speed, and whether the machine was otherwise idle."""
+    """Return the best speed, and whether the machine was idle apart from this process."""
     import torch
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
@@ -126,7 +126,7 @@ def _cache() -> Path:
 
 
 def _read_cache() -> dict[str, float]:
-    """Return the cached figures; none if they cannot be read or are invalid."""
+    """Return the cached speeds; none if the cache cannot be read."""
     kept: object = {}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home
         kept = json.loads(_cache().read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from ordsmed.base.machine import host
 from ordsmed.base.say import say
 
 MAX_THREADS = 1024
-MIN_SHARE = 4  # a process takes at least one core in four, however busy the others are
+MIN_SHARE = 4  # a process uses at least a quarter of its share of the cores, even if other processes are busy
 LOOK = 0.05  # seconds over which the load of other processes is measured
 MAX_BUSY = 0.5  # most cores that others may keep busy during a measurement that is saved
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # set by users to bind threads to cores
@@ -22,8 +22,8 @@ def threads_of(
 ) -> int:
     """Return the number of threads of this process.
 
-    This is the requested number (also from the environment), else the number `kept` that a run was started with if it
-    fits, else the process's share of the idle cores.
+    This is the requested number, else that in the environment, else the number `kept` with which the run was started
+    if it fits, else this process's share of the idle cores.
     """
     if requested is not None and not 1 <= requested <= MAX_THREADS:
         raise RecipeError(place, f"found {requested}", f"1 to {MAX_THREADS}")
@@ -52,14 +52,12 @@ def _idle_cores(share: int) -> int:
     busy = busy_cores()
     left = max(share // MIN_SHARE, 1, min(share, round(share - busy)))
     if left < share:
-        say(
-            f"threads: {left} of {share}, because {busy:.1f} cores are busy; set --threads or `layout.threads` to change it"
-        )
+        say(f"threads: {left} of {share}, because {busy:.1f} cores are busy; --threads or `layout.threads` changes it")
     return left
 
 
 def measure_others() -> Callable[[], float]:
-    """Return a function that says how many of this process's cores others kept busy since this call."""
+    """Return a function that returns how many of this process's cores other processes kept busy since this call."""
     before, began, worked = _ticks(), time.perf_counter(), time.process_time()
 
     def busy_cores() -> float:
@@ -73,7 +71,7 @@ def measure_others() -> Callable[[], float]:
 
 
 def idle_check() -> Callable[[], bool]:
-    """Return a function that says whether other processes have left this process's cores idle since this call."""
+    """Return a function that returns whether other processes left this process's cores idle since this call."""
     busy = measure_others()
     return lambda: busy() < MAX_BUSY
 
@@ -91,9 +89,9 @@ def _ticks() -> tuple[float, float] | None:
 
 
 def stay_on_socket(local: int, local_world: int, threads: int) -> None:
-    """Bind this process to one socket of the machine, so that its memory is local to it.
+    """Bind this process to the cores of one socket, so that its memory is local.
 
-    This is done only if all sockets have equally many cores and processes, and the user has not bound threads to cores.
+    Do nothing if sockets differ in cores or processes, or if the user has bound threads to cores.
     """
     if local_world == 1 or any(name in os.environ for name in BINDING):
         return

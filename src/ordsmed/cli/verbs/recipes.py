@@ -57,7 +57,7 @@ def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
 
     verbs = of_recipes()
     hidden = [name for name in names if OF_A_MACHINE in name and not everything]
-    hidden = [] if hidden == names else hidden  # the user searched for them
+    hidden = [] if hidden == names else hidden  # if the search finds no others, list these
     for folder, members in itertools.groupby(
         sorted(set(names) - set(hidden), key=_place), lambda name: _place(name)[1]
     ):

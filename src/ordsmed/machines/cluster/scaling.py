@@ -34,7 +34,7 @@ class Point:
     seconds: float = 0.0
     """of the same work; in place of `rate`"""
     reported: float = 0.0
-    """the speed-up that its source tells"""
+    """the speed-up that its source reports"""
 
     def __post_init__(self) -> None:
         if self.devices < 1:

@@ -1,4 +1,4 @@
-"""Facts about the machine that the checks run on. Tests pass a made-up host instead."""
+"""Facts about the machine on which the checks run. Tests pass a synthetic host instead."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def within(version: str, wanted: str) -> bool:
     for part in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|>|<|~=)\s*([\w.+*]+)", part)
         if match is None:
-            raise ValueError(f"{part!r} is no range of versions")
+            raise ValueError(f"{part!r} is not a range of versions")
         sign, limit = match[1], _numbers(match[2])
         size = max(len(numbers), len(limit))
         a, b = (part + (0,) * (size - len(part)) for part in (numbers, limit))

@@ -99,7 +99,7 @@ def _check(prefix: Path, record: InstallRecord, stays: str) -> None:
         problem = f"does not start: {_last(done.stderr)}; {stays}"
         raise RunError(record.identity, problem, "", "install it again") from None
     if digest != record.digest:
-        problem = f"its code is {digest}, not what was installed; {stays}"
+        problem = f"its code is {digest}, which differs from the installed code; {stays}"
         raise DataError(record.identity, problem, record.digest, "install it again")
 
 

@@ -134,29 +134,27 @@ def read(names: Sequence[str], now: datetime | None = None, flag: str = "--colle
     systems, notes = _systems(validations)
     if silent := sum(not validation.digest for validation in validations):
         which = "all" if silent == len(validations) else f"{silent:,} of {len(validations):,}"
-        notes.append(
-            f"{which} reports name no digest of their code, as those of older versions: they count all the same"
-        )
+        notes.append(f"{which} reports have no digest of the code, as in older versions; they are used as well")
     notes += [note for system, history in systems.items() if (note := _late_report(system, history, now))]
     return Collection(systems, tuple(left_out), tuple(notes))
 
 
 def _late_report(system: str, history: Sequence[Validation], now: datetime) -> str:
-    """Return a note if a system no longer reports regularly, since a machine that cannot start sends no report."""
+    """Return a note if a system has stopped to report regularly; it may be broken. Else return an empty string."""
     dates = sorted({validation.when.date() for validation in history})
     gaps = [(after - before).days for before, after in itertools.pairwise(dates)]
     days, usual = (now.date() - dates[-1]).days, statistics.median(gaps or [0])
     late = len(gaps) > 1 and days > 2 * usual + 1
-    return f"{system}: no report for {many(days, 'day')}, where one came every {usual:.0f}" if late else ""
+    return f"{system}: no report for {many(days, 'day')}; usually there is one every {usual:.0f}" if late else ""
 
 
 def _refuse_nothing(names: Sequence[str], left_out: Sequence[UnusedReport], flag: str) -> None:
     remedy = f"`ordsmed validate --out FOLDER` writes {report.NAME} there"
     if left_out:
-        problem = f"{left_out[0].reason}; {many(len(left_out), 'file', 'was', 'were')} found and none can be used"
+        problem = f"{left_out[0].reason}; {many(len(left_out), 'file', 'was', 'were')} found, but none is usable"
         raise DataError(left_out[0].path, problem, "reports of `ordsmed validate`", remedy)
     problem = f"no {report.NAME} in {', '.join(names[:4])}{' ...' if names[4:] else ''}"
-    raise RecipeError(flag, problem, "folders of `ordsmed validate`, or folders that hold some", remedy)
+    raise RecipeError(flag, problem, "folders of `ordsmed validate`, or folders that contain some", remedy)
 
 
 def _paths(names: Iterable[str], flag: str) -> Iterator[Path]:
@@ -182,21 +180,21 @@ def _below(folder: Path) -> Iterator[Path]:
 def _validation(path: Path, now: datetime) -> Validation:
     content = report.checked(path)
     if not content["items"]:
-        raise DataError(path, "holds no case")
+        raise DataError(path, "has no cases")
     if not content.get("host"):
-        raise DataError(path, "does not say of which machine it is")
+        raise DataError(path, "has no name of a machine (`host`)")
     try:
         when = datetime.fromisoformat(content.get("made", ""))
     except (TypeError, ValueError):
-        raise DataError(path, f"is of no date: {content.get('made', 'none')!r}") from None
+        raise DataError(path, f"has no valid date: {content.get('made', 'none')!r}") from None
     when = when.astimezone().replace(tzinfo=None) if when.tzinfo else when
     if when > now + ZONES:
-        raise DataError(path, f"is of {when}, which is still to come: the clock of {content['host']} was wrong")
+        raise DataError(path, f"is from {when}, which is in the future: the clock of {content['host']} was wrong")
     return Validation(path, when, content)
 
 
 def _systems(validations: Sequence[Validation]) -> tuple[dict[str, list[Validation]], list[str]]:
-    """Group the reports by system. If reports of one name have different hardware, they become different systems."""
+    """Group the reports by system. Reports with the same name but different hardware are of different systems."""
     hardware: dict[str, dict[str, None]] = {}
     for validation in validations:
         hardware.setdefault(validation.name, {}).update({validation.hardware: None} if validation.hardware else {})
@@ -206,7 +204,7 @@ def _systems(validations: Sequence[Validation]) -> tuple[dict[str, list[Validati
         label = f"{validation.name} ({validation.hardware})" if several else validation.name
         systems.setdefault(label, []).append(validation)
     notes = [
-        f"{name}: {len(kinds)} systems have that name; they are told apart by hardware: {', '.join(kinds)}"
+        f"{name}: {len(kinds)} systems have this name; they are distinguished by hardware: {', '.join(kinds)}"
         for name, kinds in hardware.items()
         if len(kinds) > 1
     ]
@@ -265,9 +263,7 @@ def _different(before: Validation, now: Validation) -> Iterator[ChangeLine]:
 
 
 def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
-    """Yield figures that differ from the median of the previous ones by more than the tolerance or their usual
-    variation.
-    """
+    """Yield figures that differ from the median of recent reports by more than `tolerance`."""
     for key, unit, value in now.figures():
         values = past.setdefault((now.speed_depends_on, key, unit), [])
         recent = values[-RECENT:]
@@ -283,16 +279,14 @@ def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
 
 
 def _gradually_slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
-    """Yield figures that are slower than in the first reports, although each report passed the comparison with earlier
-    ones.
-    """
+    """Yield figures that are slower than in the first reports, even if no report was much slower than recent ones."""
     for key, unit, _ in now.figures():
         values = past[now.speed_depends_on, key, unit]
         if len(values) >= RECENT + LAST and max(values[-LAST:]) < (1 - share) * (
             first := statistics.median(values[:RECENT])
         ):
             last = statistics.median(values[-LAST:])
-            slower = f"{1 - last / first:.0%} slower, little by little"
+            slower = f"{1 - last / first:.0%} slower, gradually"
             yield "slower", key, f"{first:.4g} {unit} at first, {last:.4g} in the last {LAST}, {slower}"
 
 
@@ -323,7 +317,7 @@ def peaks(name: str, precision: str, alike: Callable[[Validation], bool]) -> lis
 
 
 def facts(names: Sequence[str], share: float = SLOWER) -> dict[str, Any]:
-    """Return everything as JSON data; the text, Markdown and HTML forms are made from it."""
+    """Return all results as JSON data, from which the text, Markdown and HTML forms are made."""
     collection = read(names)
     newest = {system: history[-1] for system, history in collection.systems.items()}
     return {

@@ -33,9 +33,7 @@ LIMIT = 900.0  # seconds that a command of the suite may take
 LAUNCHER_VARIABLES = re.compile(
     r"RANK|LOCAL_|WORLD_SIZE|GROUP_|ROLE_|MASTER_|SLURM|PMI|OMPI|TORCHELASTIC|ORDSMED_DEVICES"
 )
-FAILURE_REMEDY = (
-    "run it again; where it stays red compare versions (`ordsmed doctor`) and report it with the report's file"
-)
+FAILURE_REMEDY = "run it again; if it fails again, compare versions (`ordsmed doctor`), and report it with report.json"
 
 
 @dataclass(frozen=True)
@@ -100,16 +98,14 @@ def compare_with_golden(
 
 
 def runs(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Check that a killed run resumes with identical losses, that two processes learn like one, and that a checkpoint
-    can be resumed in another layout.
-    """
+    """Check that a killed run resumes with identical losses, and that two processes or another layout give equal ones."""
     store, here = golden.store_of({}, work.folder), work.folder
     overrides = [*TRAINING, f"data={store}", f"layout.device={'cuda' if _has_two_gpus(work) else 'cpu'}"]
     whole = _losses(here / "whole", overrides)
     _train_and_kill(here / "killed", overrides)
     yield "killed and gone on", _compare_losses(whole, _losses(here / "killed", overrides), 0.0)
     if host.cores() < 2:
-        yield "two processes", absent("one core alone is free here")
+        yield "two processes", absent("only one core is available")
         return
     both = [*overrides, "layout.shard=2"]
     _train_and_kill(here / "split", [*both, "--devices", "2"])
@@ -161,7 +157,7 @@ def _train_and_kill(folder: Path, words: list[str]) -> None:
                 continue
         process.wait()
     if not (folder / "checkpoints").is_dir():
-        lines = (folder.parent / f"{folder.name}.log").read_text().splitlines() or ["it said nothing"]
+        lines = (folder.parent / f"{folder.name}.log").read_text().splitlines() or ["no output"]
         raise OSError(f"`ordsmed pretrain` saved nothing: {lines[-1][:300]}")
 
 
@@ -192,7 +188,7 @@ def extras(work: Workplace) -> Iterator[tuple[str, Outcome]]:
     try:
         needs = importlib.metadata.requires("ordsmed") or []
     except importlib.metadata.PackageNotFoundError:
-        yield "all", absent("ordsmed is not installed, so nobody says which there are")
+        yield "all", absent("ordsmed is not installed, so its extras are unknown")
         return
     groups: dict[str, list[str]] = {}
     for need in needs:
