@@ -188,7 +188,7 @@ def test_a_choice_derives_from_the_mark_itself_or_by_its_base(lab: str, tmp_path
     assert menu.load("cleaners", kind).__name__ == "Longer"
     assert [line.name for line in menu.lines(kind)][-1] == "most"
     two = module_of_lines(tmp_path, "two", frozen, "class A(Length): pass", frozen, "class B(A): pass")
-    with pytest.raises(RecipeError, match=r"r: A and B derive from `Choice`; wanted one class that does"):
+    with pytest.raises(RecipeError, match=r"r: A and B derive from `Choice`; wanted one such class in a module"):
         menu.load("cleaners", two, place="r")
 
 

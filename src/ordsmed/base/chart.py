@@ -88,7 +88,7 @@ class Chart:
             self.text(LEFT - 8, self.y(mark) + 4, f"{mark:g}", "end")
 
     def below(self, numbers: Mapping[float, str], label: str) -> None:
-        """Add labels under the axis, without those that would overlap, and a title of the axis."""
+        """Add tick labels and a title to the x axis. Tick labels that would overlap are left out."""
         last = -1e9
         for number, name in numbers.items():
             if self.x(number) - last > 7 * len(name) + 8:

@@ -12,7 +12,7 @@ from ordsmed.base.screen import command, command_lines
 
 GOES_ON = "resume"  # a stopped verb keeps its finished work and can be resumed
 BEGINS_AGAIN = "restart"  # a stopped verb keeps nothing and starts from the beginning
-DEVICES = "ORDSMED_DEVICES"  # environment variable of a process started by `--devices`: their number
+DEVICES = "ORDSMED_DEVICES"  # environment variable of processes started by `--devices`: the number of processes
 STOP_AT = "ORDSMED_STOP_AT"  # environment variable of rank 0: the step after which the run saves and stops
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)  # signals that make a run save and stop
 HANDLED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # those that Python does not turn into an exception

@@ -9,7 +9,7 @@ from ordsmed.base.errors import DataError
 
 STATUS, RECIPE = "status.json", "recipe.toml"  # in every output folder of a verb
 EXAMPLES = "examples"  # in a run's folder: files of examples passed from Python, written before the run starts
-TRIALS = "trials.toml"  # in the folder of several trials of a recipe
+TRIALS = "trials.toml"  # marks a folder with several trials of a recipe
 STATUS_TYPES: dict[str, type] = {  # types of the values in status.json that other verbs read
     "verb": str,
     "stood_in": str,

@@ -301,7 +301,7 @@ def recipe_names(verb: str = "") -> list[str]:
     paths = [path for path in folder.rglob("*.toml") if path.name != VARIANTS]
     paths += [path.with_name(f"{name}.toml") for path in folder.rglob(VARIANTS) for name in _variants(path.parent)]
     names = sorted(str(path.relative_to(folder).with_suffix("")) for path in paths)
-    return [name for name in names if not name.startswith("fetch/")]  # these are tables of addresses
+    return [name for name in names if not name.startswith("fetch/")]  # files in fetch/ are lists of URLs, not recipes
 
 
 def recipe_text(path: Path) -> str:

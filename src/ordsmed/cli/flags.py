@@ -13,7 +13,7 @@ from ordsmed.base.arguments import FILES, Parser, number, whole
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import verb
 
-WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for completion
+WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # values of --way, for completion
 EITHER = "a recipe (a built-in one by name, or a TOML file)"
 
 

@@ -26,7 +26,7 @@ def tell_next(folder: str | Path) -> None:
 
 
 def next_steps(folder: Path) -> list[str]:
-    """Return commands for a folder by its kind, or none."""
+    """Return commands that a user may run next with a folder, by the folder's kind."""
     with contextlib.suppress(OrdsmedError):  # a damaged folder is reported by the command that uses it
         steps = STEPS.get(kind_of_folder(folder))
         return list(steps(folder))[:MOST] if steps else []

@@ -157,7 +157,7 @@ def test_without_other_nodes_it_goes_on_here_and_not_for_ever(tmp_path: Path) ->
     assert cluster.asked() == []
     assert cluster.lost() == ["n2", "n2", "n2"]
     assert len(cluster.lines("ran")) == 3
-    assert "lost 3 times (n2): not tried again; see" in cluster.lines("log")[-1]
+    assert "lost 3 times (n2), so it is not restarted again; see" in cluster.lines("log")[-1]
     assert cluster.lines("log").count("ordsmed: there are no nodes without n2") == 2
 
 

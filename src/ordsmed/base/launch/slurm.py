@@ -310,7 +310,7 @@ def states(numbers: Sequence[str]) -> tuple[dict[str, str], str]:
 
 
 def _states(words: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Return a state per job (for an array, the number of tasks in each state), and why there was no answer."""
+    """Return the state of each job, and the error if Slurm did not answer. For an array, count the tasks per state."""
     if not numbers:
         return {}, ""
     try:

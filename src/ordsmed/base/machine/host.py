@@ -22,7 +22,7 @@ def cores() -> int:
 
 
 def available_cores() -> int:
-    """Return the number of cores of the machine, container or job, whatever this process is bound to."""
+    """Return the number of cores of the machine, container or job, regardless of this process's affinity."""
     sets = [*cgroup_limits("", "cpuset.cpus.effective"), *cgroup_limits("cpuset", "cpuset.effective_cpus")]
     return min((len(numbers_in(text)) for text in sets if text), default=os.cpu_count() or 1)
 

@@ -99,8 +99,9 @@ def read(path: Path) -> tuple[Series, ...]:
 
 
 def series_of_measurements(all_series: Sequence[Measurement]) -> tuple[Series, ...]:
-    """Group measurements that differ only in the number of processes: at equal batch (strong scaling), or at equal
-    batch per process (weak scaling).
+    """Return the series of measurements that differ only in the number of processes.
+
+    They have the same batch (strong scaling), or the same batch per process (weak scaling).
     """
     alike: dict[str, dict[int, Measurement]] = defaultdict(dict)
     for measurement in all_series:

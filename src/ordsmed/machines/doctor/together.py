@@ -214,7 +214,7 @@ def sums(
             if torch.device(device).type == "cuda":
                 torch.cuda.synchronize()
             spent = time.perf_counter() - began
-            if problem := difference(numbers, wanted):  # go to the next sum, like the others
+            if problem := difference(numbers, wanted):  # continue, because the other ranks continue with the next sum
                 wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {problem}")
             if kind == "float32" and size == SIZES[-1]:
                 slowest = spent

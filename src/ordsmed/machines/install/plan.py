@@ -100,7 +100,7 @@ class Installation:
 
     @property
     def name(self) -> str:
-        """The unique name of the installed code: 0.3.0+g1a2b3c4d."""
+        """Return the unique name of the installed code: 0.3.0+g1a2b3c4d."""
         return str(self.code)
 
     @property
@@ -110,7 +110,7 @@ class Installation:
 
     @property
     def torch_wanted(self) -> str:
-        """The requirement of PyTorch: an exact version if the index is known to have it."""
+        """Return pip's requirement for PyTorch, with an exact version if the index is known to have it."""
         pinned = TORCH.get((self.arch if self.arch != "unknown" else "x86_64", self.index.rpartition("/")[2]))
         official = self.index.startswith(PYTORCH)
         return f"torch=={pinned}" if pinned and official else f"torch>={self.torch_least}"
@@ -121,14 +121,14 @@ class Installation:
 
     @property
     def roots(self) -> list[str]:
-        """The packages to install, without PyTorch if a module or an image provides it."""
+        """Return the required packages, without PyTorch if a module or an image provides it."""
         brought = [lock.TORCH] if self.torch in ("wheels", "source") else []
         apart = (lock.TORCH, lock.WITH_TORCH)
         return [*brought, *(name for name in self.requirements if lock.normal(name) not in apart)]
 
     @property
     def pinned(self) -> list[lock.Pinned]:
-        """All packages to install except PyTorch, with their dependencies."""
+        """Return all packages to install except PyTorch, with their dependencies."""
         return lock.resolved(self.roots, arch="" if self.arch == "unknown" else self.arch)
 
     def lock_files(self) -> dict[str, str]:

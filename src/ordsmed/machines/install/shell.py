@@ -242,7 +242,7 @@ def new_folder() -> Iterator[str]:
 def description(work: Installation, command: str, target: str, **facts: object) -> Iterator[str]:
     """Yield lines that write the record of the installation.
 
-    `command` starts it before it has its final name, and `target` is that name below the prefix.
+    `command` starts ordsmed from the temporary folder; `target` is the final path, relative to the prefix.
     """
     location = work.place.name
     site = str(Path(location).absolute()) if Path(location).is_file() else location
@@ -257,7 +257,7 @@ def description(work: Installation, command: str, target: str, **facts: object) 
 
 
 def wheel(work: Installation, python: str = '"$python"', into_image: bool = False) -> Iterator[str]:
-    """Yield lines that put the wheel of ordsmed next to the script, and the bundle too if an image is built."""
+    """Yield lines that put the wheel of ordsmed next to the script; for an image, also the bundle."""
     yield '\ncd "$(dirname "$0")"'
     yield "rm -rf ordsmed-*.whl bundle"
     if work.bundle:

@@ -44,7 +44,7 @@ class Validation:
 
     @property
     def name(self) -> str:
-        """The system: the site's name without folder, and its partition; else the host."""
+        """Return the name of the system: SITE:PARTITION, or the host if the report names no site."""
         site, _, partition = str(self.content.get("site", "")).rpartition(":")
         return f"{Path(site).stem}:{partition}" if site else str(self.content["host"])
 

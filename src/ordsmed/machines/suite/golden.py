@@ -129,7 +129,7 @@ def store_of(case: dict[str, Any], folder: Path) -> Path:
 def losses(
     name: str, folder: Path, steps: int, *, device: str = "cpu", precision: str = "fp32"
 ) -> tuple[list[float], float]:
-    """Return the first losses of a recipe, computed by this process alone, and the seconds of its steps."""
+    """Return the first losses of a recipe, computed in this process only, and the seconds that took."""
     case = read_table("losses")[name]
     words = [
         f'data="{store_of(case, folder)}"',
@@ -141,7 +141,7 @@ def losses(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        alone = Ranks(torch.device(device))  # without the other processes that were started with this one
+        alone = Ranks(torch.device(device))  # a single process, even if this is one of several ranks
         job = build(read(Pretraining, str(run.find_recipe(name, "")), words), alone)
         began = time.perf_counter()
         losses_of_steps = [loss for loss, _ in learned(job, steps, rate=None)]

@@ -98,7 +98,7 @@ def compare_with_golden(
 
 
 def runs(work: Workplace) -> Iterator[tuple[str, Outcome]]:
-    """Check that a killed run resumes with identical losses, and that two processes or another layout give equal ones."""
+    """Check that a killed run resumes exactly, and that two processes and another layout give equal losses."""
     store, here = golden.store_of({}, work.folder), work.folder
     overrides = [*TRAINING, f"data={store}", f"layout.device={'cuda' if _has_two_gpus(work) else 'cpu'}"]
     whole = _losses(here / "whole", overrides)
