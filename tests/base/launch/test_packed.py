@@ -164,7 +164,7 @@ def test_its_script_is_sound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("local", "container", "complaint"),
-    [("/tmp", "x.sif", "beside the container x.sif; leave it out"), ("tmp", "", "found tmp; wanted a folder of each")],
+    [("/tmp", "x.sif", "with the container x.sif; leave it out"), ("tmp", "", "found tmp; wanted a folder of each")],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, local: str, container: str, complaint: str) -> None:
     with pytest.raises(RecipeError, match=f"^--packed: .*{complaint}"):

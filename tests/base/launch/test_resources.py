@@ -56,7 +56,7 @@ def test_memory_as_the_site_wants_it(facts: dict[str, Any], gpus: int, cores: in
     ("facts", "wanted", "complaint"),
     [
         (CPUS, "200G", r"--mem: found 200G; wanted at most 178.5G on p of mine"),
-        (CPUS, "many", r"--mem: found 'many'; wanted memory of each node: 100G, 1500M or 1.5T"),
+        (CPUS, "many", r"--mem: found 'many'; wanted memory per node: 100G, 1500M or 1.5T"),
         (CPUS, "0G", r"--mem: found '0G'"),
         (CPUS, "100", r"--mem: found '100'"),
         (
@@ -140,9 +140,9 @@ def test_options_of_one_s_own() -> None:
         (["--no-requeue"], "`--chain`"),
         (["--dependency=afterok:1"], "`--ch"),
         (["--output=x"], "`--status` lists"),
-        (["--wrap=ls"], "the script says"),
+        (["--wrap=ls"], "the script has the command"),
         (["-J", "x"], "follows from the rec"),
-        (["--exclude=a", "-x", "b"], "Slurm takes the last alone"),
+        (["--exclude=a", "-x", "b"], "Slurm uses only the last"),
         (["n12"], "--exclude=n12 --reservation=x"),
         (["--exclude=a", "b"], "--exclude=n12 --reservation=x"),
         (["--comment=a\nb"], "each in one line"),

@@ -66,7 +66,7 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ('"slurm"', '"slurm"\ndefault = "gpus"', r"default: found gpus; did you mean `gpu`"),
         ('"slurm"', '"slurm"\nstate = "running"\nsuccessor = "saga"', r"successor: found saga of a site"),
         ("2026-11", "2026-13", r"checked: found 2026-13; wanted a month or a day"),
-        ('source = "its handbook"', "", r"source: missing; wanted where the facts stand"),
+        ('source = "its handbook"', "", r"source: missing; wanted the source of the facts"),
         ('"slurm"', '"slum"', r"scheduler: found 'slum'; wanted one of"),
         ('"slurm"', '"slurm"\nmoduls = []', r"moduls: unknown setting; did you mean `modules`"),
     ],
@@ -176,7 +176,7 @@ def test_one_is_told_whole() -> None:
     assert "a100       A100-80  4       x86_64  32     1000   336 hours  bf16\n" in lines
     assert "normal     none     -       x86_64  40     178.5  168 hours  auto\n" in lines
     assert "  memory of normal, bigmem must be requested with --mem-per-cpu\n" in lines
-    assert "  jobs without GPUs go to normal\n" in lines
+    assert "  partition for jobs without GPUs: normal\n" in lines
     assert "  unknown: pip_torch; runtime; modules" in lines
     assert "  gpularge: at most 10 nodes; at least 4 GPUs; python-pytorch/2.10 (torch 2.10)" in describe.lines("roihu")
     assert "  acc: Slurm partition chosen by Slurm; --qos=acc_ehpc; NCCL_NET=IB" in "\n".join(

@@ -135,7 +135,7 @@ def test_without_gpus_a_corpus_goes_where_there_are_none(folder: Path) -> None:
     assert "--site saga:normal" in trained
     told = prepare("corpus/stdlib", [], JobRequest("jupiter", gpus=0)).lines
     assert (
-        "booster of jupiter has GPUs, which this job does not use: no partition of jupiter without them is known"
+        "booster of jupiter has GPUs, which this job does not use: no partition of jupiter without GPUs is known"
         in told
     )
     told = prepare("corpus/stdlib", [], JobRequest("saga:accel", account="x", gpus=0)).lines

@@ -133,7 +133,7 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
     script = prepare("tiny/bert", [], JobRequest(site="contained.toml", overlay="x.sqsh")).path
     Path("x.sqsh").unlink()
     done = bash(script, os.environ | {"PATH": f"bin:{os.environ['PATH']}"})
-    assert done.stderr.startswith(f"ordsmed: {Path.cwd()}/x.sqsh: is not there; an image or an overlay that")
+    assert done.stderr.startswith(f"ordsmed: {Path.cwd()}/x.sqsh: no such file; make an image or an overlay")
     assert done.returncode == 1
 
 
@@ -147,11 +147,11 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
         ),
         (
             {"site": "here.toml", "overlay": "here.toml"},
-            "--overlay: found one, and here.toml has no container; wanted an",
+            "--overlay: found, but here.toml has no container; wanted an",
         ),
         (
             {"site": "contained.toml", "overlay": "here.toml", "enroot": True},
-            "--overlay: found one with --enroot; wanted",
+            "--overlay: found with --enroot; wanted",
         ),
     ],
 )
@@ -165,7 +165,7 @@ def test_overlays_that_cannot_be(wish: dict[str, str], message: str) -> None:
 @pytest.mark.usefixtures("run")
 def test_a_site_s_own_image_is_told_of_before() -> None:
     told = prepare("tiny/bert", [], JobRequest(site="contained.toml")).lines
-    assert any("whether torch.sif holds this ordsmed is not known here, the job looks first" in line for line in told)
+    assert any("it is unknown whether torch.sif contains this ordsmed; the job checks it first" in line for line in told)
     assert not any(
         "torch.sif" in line for line in prepare("tiny/bert", [], JobRequest("contained.toml", container="y")).lines
     )

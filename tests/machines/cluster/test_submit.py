@@ -176,7 +176,7 @@ def test_a_corpus_in_parts_is_an_array(cluster: str) -> None:
     assert "--array=1-5" in directives(script)
     assert 'ordsmed corpus corpus/stdlib --part "$SLURM_ARRAY_TASK_ID/5"' in script
     assert "--site" not in script
-    with pytest.raises(RecipeError, match="--parts: found 2, of a pretrain that is one run; wanted none; parts are of"):
+    with pytest.raises(RecipeError, match="--parts: found 2 for a pretrain that is one run; wanted none; only a corpus"):
         text(site=cluster, parts=2)
     with pytest.raises(RecipeError, match="--nodes: found 2 processes for a corpus; wanted 1"):
         text("corpus/stdlib", site=cluster, nodes=2)
@@ -208,7 +208,7 @@ def test_trials_in_parts_are_an_array(cluster: str, folder: Path) -> None:
     assert "saved() { find work/finetune/recipe/ -path '*/checkpoints/*' -type f" in script
     with pytest.raises(RecipeError, match="--parts: found 5, of 4 trials; wanted at most 4"):
         text(*name, site=cluster, parts=5)
-    with pytest.raises(RecipeError, match="--nodes: found 2 processes, with several trials; wanted 1; `--parts N` are"):
+    with pytest.raises(RecipeError, match="--nodes: found 2 processes, with several trials; wanted 1; `--parts N` submits"):
         text(*name, site=cluster, nodes=2)
 
 
@@ -288,7 +288,7 @@ def test_what_is_quoted_stays_one_word(cluster: str, folder: Path) -> None:
             "found acc_ehpc, which is not of",
         ),
         ({"site": "laptop"}, "--site: found laptop, which has no Slurm"),
-        ({"site": "gpus.toml", "account": "x"}, "--gpus: missing; how many a node of gpus.toml has is unknown"),
+        ({"site": "gpus.toml", "account": "x"}, "--gpus: missing; the number per node of gpus.toml is unknown"),
         ({"site": "here.toml", "gpus": 1}, "--gpus: found 1, where main of here.toml has none"),
         ({"site": "here.toml", "time": "1m", "save": 60}, "--save: found 60 s before a limit of 60 s"),
         ({"site": "here.toml", "nodes": 3}, r"phase\[1\].batch"),
@@ -341,7 +341,7 @@ def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.Mon
 
 def test_a_model_that_no_gpu_of_the_site_holds_is_refused() -> None:
     big = ("model.width=12288", "model.heads=96", "model.layers=40")
-    with pytest.raises(RecipeError, match="a GPU before activations; wanted less than the 16 GiB of P100; split"):
+    with pytest.raises(RecipeError, match="per GPU without activations; wanted less than the 16 GiB of P100; split"):
         text("tiny/bert", *big, site="saga", account="x")
 
 
@@ -466,7 +466,7 @@ def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
     main(["submit", "--status"])
     shown = capsys.readouterr().out
     assert "left the queue; work/x is done; lost n1 (1 of 3 tries)" in shown
-    assert "sacct: Slurm accounting storage is disabled: of jobs that left the queue the folder says how they" in shown
+    assert "sacct: Slurm accounting storage is disabled: the state of a job that left the queue is that of its folder" in shown
 
 
 def test_what_a_job_waits_for_or_ended_by_is_shown(
@@ -524,7 +524,7 @@ def test_what_slurm_refuses_is_told_in_its_words(cluster: str, sbatch: Any, fold
     written = prepare("tiny/bert", [], JobRequest(site=cluster))
     with pytest.raises(RunError, match="sbatch: error: Invalid account; nothing was queued by this call"):
         sent.queue(written)
-    with pytest.raises(OrdsmedError, match="no job was sent in from this folder"):
+    with pytest.raises(OrdsmedError, match="no job was submitted from this folder"):
         sent.submitted_jobs()
     sbatch("sbatch", "echo what")
     with pytest.raises(RunError, match="sbatch: answered 'what'; wanted a job's number"):

@@ -410,7 +410,7 @@ def test_the_range_in_force_is_the_library_s() -> None:
     own = ranges()
     assert within("3.12", own["Python"])
     assert not within("2.0", own["torch"])
-    with pytest.raises(ValueError, match="is no range"):
+    with pytest.raises(ValueError, match="is not a range"):
         within("1", "about 2")
 
 

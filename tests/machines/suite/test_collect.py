@@ -83,7 +83,7 @@ def test_two_systems_of_one_name_are_told_apart_by_hardware(tmp_path: Path) -> N
     written(tmp_path / "3", [row("a")], month=3, processor="EPYC", GPUs="A100")
     collection = collect.read([str(tmp_path)], NOW)
     assert [*collection.systems] == ["n1", "n1 (A100)", "n1 (EPYC)"]
-    assert collection.notes == ("n1: 2 systems have that name; they are distinguished by hardware: EPYC, A100",)
+    assert collection.notes == ("n1: 2 systems have this name; they are distinguished by hardware: EPYC, A100",)
 
 
 @pytest.mark.parametrize(
