@@ -26,7 +26,6 @@ Point = tuple[float, float]
 
 
 def linear(low: float, high: float, begin: float, end: float) -> Scale:
-    """Return a linear scale. Numbers outside its range are drawn at the edge."""
     return lambda value: begin + (min(max(value, low), high) - low) / (high - low) * (end - begin)
 
 

@@ -49,7 +49,6 @@ class FolderKind(enum.Enum):
 
     @property
     def run(self) -> bool:
-        """Return whether it is the folder of a training."""
         return self in (FolderKind.PRETRAINING, FolderKind.FINETUNING, FolderKind.TRIALS)
 
     @property

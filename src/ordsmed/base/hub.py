@@ -56,7 +56,6 @@ def folder(name: str | Path) -> Path:
 
 
 def is_address(name: object) -> bool:
-    """Return whether a name is the address of a served model."""
     return str(name).startswith(("http://", "https://"))
 
 
@@ -83,7 +82,6 @@ def remedy_for_imported(name: str | Path) -> str:
 
 
 def _published(name: str) -> str:
-    """Return how to add a published name to models.toml."""
     if not looks_published(name):
         return ""
     table = _table_path()
@@ -129,7 +127,6 @@ def _near_folder(path: Path) -> str:
 
 
 def _default_runs() -> list[Path]:
-    """Return the runs in the default output folders."""
     return [p for verb in VERBS for p in sorted((Path("work") / verb).glob("*/")) if not p.name.startswith(".")]
 
 

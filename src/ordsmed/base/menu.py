@@ -88,12 +88,10 @@ class Nested:
 
 
 def folders_of(menu: str) -> list[Path]:
-    """Return the folders that hold the files of a menu."""
     return [PACKAGE_ROOT / package / menu for package in PACKAGES[menu]]
 
 
 def entries(menu: str) -> list[str]:
-    """Return the kinds that the folders of a menu offer."""
     return sorted(kind for folder in folders_of(menu) for kind in _kinds_in(folder))
 
 
@@ -142,7 +140,6 @@ def choice(module: ModuleType, location: str = "") -> type[Any]:
 
 
 def choice_name(module: str) -> str:
-    """Return the name of the class that a module offers to its menu, read from the source."""
     classes = [node for node in _tree(module).body if isinstance(node, ast.ClassDef)]
     return next((node.name for node in classes if _derives_from_choice(module, node)), FORMER_CLASS)
 

@@ -102,7 +102,6 @@ def _import_remedy(kind: str, missing: str) -> str:
 
 
 def page(menu: str) -> str:
-    """Return a reference to the documentation page with an example for a menu."""
     return f"docs/add-a/{PAGES.get(menu, menu.removesuffix('s'))}.md shows one"
 
 

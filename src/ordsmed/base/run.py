@@ -209,7 +209,6 @@ def _fingerprint_of(recipe: Recipe, table: object) -> str:
 
 
 def essence(recipe: Recipe) -> settings.Table:
-    """Return the settings of a recipe that affect its result."""
     return {k: v for k, v in settings.plain(recipe, essence=True).items() if k not in ("out", "layout")}
 
 
@@ -318,7 +317,6 @@ def recipe_text(path: Path) -> str:
 
 
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
-    """Return a decoded recipe, and the name of its default output folder."""
     table = table_of(name, getattr(cls, "verb", ""))
     return settings.decode(cls, settings.override(table, overrides), name), title(name)
 
@@ -681,6 +679,5 @@ def read_recipe(cls: type[R], folder: Path, name: str = RECIPE) -> R:
 
 
 def as_recorded(cls: type, table: settings.Table) -> settings.Table:
-    """Return a folder's recipe with the defaults that were in force when it was written."""
     meant: Callable[[settings.Table], settings.Table] = getattr(cls, "as_recorded", dict)
     return meant(table)

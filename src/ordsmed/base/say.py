@@ -82,7 +82,6 @@ def buffered_log() -> Iterator[io.StringIO]:
 
 
 def say(line: str) -> None:
-    """Write one or several lines to standard error and to the log."""
     if not _silent:
         _show(line)
         _log(line)
@@ -185,7 +184,6 @@ class Progress:
         return "  ".join([*before, *numbers, *after])
 
     def _redrawn(self, console: Console) -> Text:
-        """Return the progress line for the present width of the terminal."""
         from rich.text import Text
 
         return Text(self.line(console.width), no_wrap=True)

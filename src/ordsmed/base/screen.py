@@ -83,7 +83,6 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], *, padded: b
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """Return an HTML table with escaped cells, for a notebook."""
     tagged = [*([("th", head)] if head else []), *(("td", row) for row in rows)]
     lines = ("".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) for tag, row in tagged)
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
@@ -100,7 +99,6 @@ def command(*words: object) -> str:
 
 
 def shell_command(*words: object) -> str:
-    """Return a command of any program, quoted for a shell."""
     return " ".join(_quoted(str(word)) for word in words)
 
 

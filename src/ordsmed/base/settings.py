@@ -274,7 +274,6 @@ def _is_menu(wish: object) -> bool:
 
 
 def _is_word(wish: object) -> bool:
-    """Return whether "none" may be a value of this type."""
     return wish is str or "none" in _choices(wish)
 
 
@@ -525,7 +524,6 @@ def _list_of(inner: Sequence[Any]) -> str:
 
 
 def _plural_type(wish: object) -> str:
-    """Return a type in words, in the plural, for errors."""
     if wish in (int, float, str):
         return _type_in_words(wish).removeprefix("a ") + "s"
     noun = "settings" if wish is Any else _type_in_words(wish)

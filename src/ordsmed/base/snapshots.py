@@ -24,7 +24,6 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def file_of(kind: str, rank: int, world: int) -> str:
-    """Return the name of the file of a kind that a rank writes."""
     return f"{kind}.safetensors" if world == 1 else f"{kind}-{rank + 1:05d}-of-{world:05d}.safetensors"
 
 
@@ -33,7 +32,6 @@ def kind_of(name: str) -> str:
 
 
 def steps(folder: Path) -> list[int]:
-    """Return the steps that have a snapshot, in ascending order."""
     numbers = (p.name.removeprefix("step-") for p in folder.glob("step-*") if p.is_dir())
     return sorted(int(n) for n in numbers if n.isdigit())
 

@@ -100,7 +100,6 @@ def _of_finetuning(folder: Path) -> Iterator[str]:
 
 
 def _of_trials(folder: Path) -> Iterator[str]:
-    """Yield commands for the folder of finished trials, which opens as the best of them."""
     yield from (_of_pretraining if read_status(folder).get("verb") == "pretrain" else _of_finetuning)(folder)
 
 

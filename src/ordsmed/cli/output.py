@@ -14,7 +14,6 @@ from ordsmed.base.screen import columns, fitted, fitted_lines
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines to standard output, broken at its width."""
     for line in fitted_lines(lines, columns(sys.stdout)):
         print(line)
 

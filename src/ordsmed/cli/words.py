@@ -16,7 +16,6 @@ def table() -> dict[str, str]:
 
 @functools.cache
 def glossary() -> dict[str, str]:
-    """Return words of ordsmed with their meanings."""
     return tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
 
 

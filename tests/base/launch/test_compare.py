@@ -126,7 +126,10 @@ def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
         ),
         (lambda facts: facts["partitions"][1].update(ask_memory="required"), "memory of cpu: a job must request it"),
         (lambda facts: facts["accounts"].remove("x"), "account: x is not one of your accounts"),
-        (lambda facts: facts["qualities"].pop("devel"), "qos devel: Slurm has no such quality of service; there are: normal"),
+        (
+            lambda facts: facts["qualities"].pop("devel"),
+            "qos devel: Slurm has no such quality of service; there are: normal",
+        ),
         (lambda facts: facts["qualities"]["devel"].update(hours=1), "qos devel: hours 2 in the file, 1 here; write `h"),
         (
             lambda facts: facts.update(modules=["NRIS/GPU", "PyTorch/2.9.1"]),

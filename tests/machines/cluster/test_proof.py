@@ -145,14 +145,8 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
             "--overlay: found y.sqsh, and there is no such file; "
             "`ordsmed install --site contained.toml --by overlay --yes`",
         ),
-        (
-            {"site": "here.toml", "overlay": "here.toml"},
-            "--overlay: found, but here.toml has no container; wanted an",
-        ),
-        (
-            {"site": "contained.toml", "overlay": "here.toml", "enroot": True},
-            "--overlay: found with --enroot; wanted",
-        ),
+        ({"site": "here.toml", "overlay": "here.toml"}, "--overlay: found, but here.toml has no container; wanted an"),
+        ({"site": "contained.toml", "overlay": "here.toml", "enroot": True}, "--overlay: found with --enroot; wanted"),
     ],
 )
 @pytest.mark.usefixtures("run")
@@ -165,7 +159,9 @@ def test_overlays_that_cannot_be(wish: dict[str, str], message: str) -> None:
 @pytest.mark.usefixtures("run")
 def test_a_site_s_own_image_is_told_of_before() -> None:
     told = prepare("tiny/bert", [], JobRequest(site="contained.toml")).lines
-    assert any("it is unknown whether torch.sif contains this ordsmed; the job checks it first" in line for line in told)
+    assert any(
+        "it is unknown whether torch.sif contains this ordsmed; the job checks it first" in line for line in told
+    )
     assert not any(
         "torch.sif" in line for line in prepare("tiny/bert", [], JobRequest("contained.toml", container="y")).lines
     )

@@ -176,7 +176,9 @@ def test_a_corpus_in_parts_is_an_array(cluster: str) -> None:
     assert "--array=1-5" in directives(script)
     assert 'ordsmed corpus corpus/stdlib --part "$SLURM_ARRAY_TASK_ID/5"' in script
     assert "--site" not in script
-    with pytest.raises(RecipeError, match="--parts: found 2 for a pretrain that is one run; wanted none; only a corpus"):
+    with pytest.raises(
+        RecipeError, match="--parts: found 2 for a pretrain that is one run; wanted none; only a corpus"
+    ):
         text(site=cluster, parts=2)
     with pytest.raises(RecipeError, match="--nodes: found 2 processes for a corpus; wanted 1"):
         text("corpus/stdlib", site=cluster, nodes=2)
@@ -208,7 +210,9 @@ def test_trials_in_parts_are_an_array(cluster: str, folder: Path) -> None:
     assert "saved() { find work/finetune/recipe/ -path '*/checkpoints/*' -type f" in script
     with pytest.raises(RecipeError, match="--parts: found 5, of 4 trials; wanted at most 4"):
         text(*name, site=cluster, parts=5)
-    with pytest.raises(RecipeError, match="--nodes: found 2 processes, with several trials; wanted 1; `--parts N` submits"):
+    with pytest.raises(
+        RecipeError, match="--nodes: found 2 processes, with several trials; wanted 1; `--parts N` submits"
+    ):
         text(*name, site=cluster, nodes=2)
 
 
@@ -466,7 +470,10 @@ def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
     main(["submit", "--status"])
     shown = capsys.readouterr().out
     assert "left the queue; work/x is done; lost n1 (1 of 3 tries)" in shown
-    assert "sacct: Slurm accounting storage is disabled: the state of a job that left the queue is that of its folder" in shown
+    assert (
+        "sacct: Slurm accounting storage is disabled: the state of a job that left the queue is that of its folder"
+        in shown
+    )
 
 
 def test_what_a_job_waits_for_or_ended_by_is_shown(

@@ -158,6 +158,8 @@ def refused(release: str, capfd: pytest.CaptureFixture[str]) -> str:
     assert status("--default", release) == 1
     told = capfd.readouterr().err
     assert len(told.splitlines()) == 1
-    reason = re.search(r"(differs from the installed code|this file is broken).*; the default is still 0\.2\.0\+g", told)
+    reason = re.search(
+        r"(differs from the installed code|this file is broken).*; the default is still 0\.2\.0\+g", told
+    )
     assert reason, told
     return reason[1]

@@ -85,7 +85,6 @@ def crc32c_of_words(words: NDArray[np.uint64]) -> Sums:
 
 
 def masked(sums: int | Sums) -> Sums:
-    """Return checksums in the masked form that TensorFlow writes."""
     sums = np.asarray(sums, np.uint32)
     with np.errstate(over="ignore"):
         return ((sums >> np.uint32(15)) | (sums << np.uint32(17))) + np.uint32(MASK)

@@ -63,6 +63,5 @@ def prepare(verb: str, words: Sequence[str], request: JobRequest, *, out: str = 
 
 
 def _named(destination: Destination, site: str) -> str:
-    """Return the site with its partition, so that the job checks the partition it runs in."""
     name = absolute(site)
     return name if name.endswith(f":{destination.partition.name}") else f"{name}:{destination.partition.name}"

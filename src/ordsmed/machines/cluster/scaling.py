@@ -67,7 +67,6 @@ class Series:
         return point.rate / first.rate if point.rate else first.seconds / point.seconds
 
     def efficiency(self, point: Point) -> float:
-        """Return the speed-up as a share of the ideal, linear speed-up."""
         return self.speedup(point) * self.point[0].devices / point.devices
 
     def serial(self, point: Point) -> float | None:

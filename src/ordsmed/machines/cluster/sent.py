@@ -98,7 +98,6 @@ def _last_message(log: Path) -> str:
 
 
 def _by_folder(job: dict[str, Any]) -> str:
-    """Return the state of a job that Slurm no longer lists, by its run folder."""
     state = read_status(Path(job["folder"])).get("state") if job.get("folder") else None
     return f"left the queue; {job['folder']} is {state}" if state else "left the queue"
 

@@ -222,7 +222,6 @@ def runtimes(work: Installation) -> list[str]:
 
 
 def image_flags(work: Installation) -> list[str]:
-    """Return the flags of a container runtime that give access to the GPUs and the prefix."""
     gpu = work.place.partition.model
     return ["exec", *(["--rocm" if gpu.amd else "--nv"] if gpu else []), "--bind", str(work.prefix)]
 
