@@ -109,7 +109,7 @@ def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (gpu(queue="gpus"), "partition gpu: Slurm has none called gpu; did you mean `gpus`?"),
+        (gpu(queue="gpus"), "partition gpu: Slurm has no partition gpu; did you mean `gpus`?"),
         (gpu(up="down"), "partition gpu: is down; ask the site's support, or use another"),
         (gpu(hours=24), "partition gpu: hours 48 in the file, 24 here; write `hours = 24`"),
         (gpu(cores=32), "partition gpu: cores 64 in the file, 32 here; write `cores = 32`"),
@@ -150,7 +150,7 @@ def test_a_partition_that_is_not_in_the_file_is_named(machine: Any) -> None:
     def more(facts: dict[str, Any]) -> None:
         facts["partitions"].append({**facts["partitions"][0], "name": "h100", "queue": "h100"})
 
-    assert "partitions: there are too: h100; `ordsmed sites new` reads them" in told(machine(more), "not_asked")
+    assert "partitions: also in Slurm: h100; `ordsmed sites new` reads them" in told(machine(more), "not_asked")
 
 
 def test_what_cannot_be_asked_is_told(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_what_cannot_be_asked_is_told(machine: Any, monkeypatch: pytest.MonkeyPa
     which = shutil.which
     monkeypatch.setattr(compare.shutil, "which", lambda name: None if name in ("sacctmgr", "sbatch") else which(name))
     lines = told(machine(), "not_asked")
-    assert {"account: there is no sacctmgr here", "jobs: there is no sbatch here"} <= set(lines)
+    assert {"account: sacctmgr is not installed here", "jobs: sbatch is not installed here"} <= set(lines)
 
 
 def test_images_and_what_runs_them(machine: Any, tmp_path: Path) -> None:
@@ -180,14 +180,14 @@ def test_images_and_what_runs_them(machine: Any, tmp_path: Path) -> None:
     (tmp_path / "slurm/bin/singularity").touch(0o755)
     lines = told(machine())
     named = ", ".join(f"torch-2.1{number}.sif" for number in range(2, 8))
-    assert f"container: {image} is not there; there are {named}" in lines
+    assert f"container: {image} does not exist; there are {named}" in lines
     if not shutil.which("apptainer"):
         assert 'runtime: apptainer in the file, singularity here; write `runtime = "singularity"`' in lines
     image.touch()
     assert f"container: {image} is there" in told(machine(), "same")
     for path in image.parent.iterdir():
         path.unlink()
-    assert f"container: {image} is not there; {image.parent} has no image" in told(machine())
+    assert f"container: {image} does not exist; {image.parent} has no image" in told(machine())
 
 
 def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
