@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ('"slurm"', '"slurm"\ncpu = "other"', r"cpu: found other; there are: gpu"),
         ("", '[[quality]]\nname = "q"\npartitions = ["gpus"]', r"quality: q is of gpus; did you mean `gpu`"),
         ("", "gpus = 2.5", r"partition\[1\].gpus: found 2.5; wanted a whole number"),
-        ("", 'precision = "bf16"', r"partition\[1\].precision: found bf16, which V100 has no units for"),
+        ("", 'precision = "bf16"', r"partition\[1\].precision: found bf16, which V100 does not support"),
         ('gpu = "V100"', "gpus = 4", r"partition\[1\].gpus: found 4 where `gpu` is none"),
         ('gpu = "V100"', 'precision = "fp16"', r"partition\[1\].precision: found fp16 where no GPU is known"),
         ('"V100"', '"GH200"', r"partition\[1\].arch: found x86_64 with GH200; wanted aarch64"),
@@ -182,7 +182,7 @@ def test_one_is_told_whole() -> None:
     assert "  acc: Slurm partition chosen by Slurm; --qos=acc_ehpc; NCCL_NET=IB" in "\n".join(
         describe.lines("marenostrum5")
     )
-    assert "  v100-32g: Slurm's gpu_p13; --constraint=v100-32g" in describe.lines("jean-zay")
+    assert "  v100-32g: Slurm partition gpu_p13; --constraint=v100-32g" in describe.lines("jean-zay")
     assert "  GPUs are requested with --gpus={total}\n" in lines
     assert "  GPUs are requested with --gpus-per-node={gpus}" in describe.lines("lumi")
     assert all(len(line) <= 80 for line in describe.lines("lumi") if line.startswith("  GPUs") or "-g  " in line)
@@ -293,7 +293,7 @@ def test_gpus_by_slurm_s_words(kind: str, gpu: str) -> None:
 
 def test_what_stands_is_not_written_over(slurm: dict[str, str], tmp_path: Path) -> None:
     new_site.write("frost", tmp_path)
-    with pytest.raises(RecipeError, match=r"frost.toml: is there; wanted a new file"):
+    with pytest.raises(RecipeError, match=r"frost.toml: exists; wanted a new file"):
         new_site.write("frost", tmp_path)
     with pytest.raises(RecipeError, match="NAME: found saga, which is shipped"):
         new_site.write("saga", tmp_path)

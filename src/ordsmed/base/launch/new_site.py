@@ -38,7 +38,7 @@ def write(name: str, folder: Path = Path()) -> Path:
     table = table_of(name, _answer)
     site = settings.decode(Site, table, name)
     lines = [
-        f"# {name}: written by `ordsmed sites new`, please check it:  {'; '.join(unknown(site))}",
+        f"# {name}: written by `ordsmed sites new`, please check it: {'; '.join(unknown(site))}",
         *settings.lines(table),
     ]
     files.write_text(path, "\n".join(lines) + "\n")
