@@ -87,7 +87,7 @@ def test_cores() -> None:
     assert resources.cores_of(place(**CPUS), 0, 1, 8) == 8
     assert resources.cores_of(place(), 0, 1) == 0
     with pytest.raises(
-        RecipeError, match=r"--cpus-per-task: found 30, of each of 2 processes; wanted at most 20 on p of"
+        RecipeError, match=r"--cpus-per-task: found 30 for each of 2 processes; wanted at most 20 on p of"
     ):
         resources.cores_of(place(**CPUS), 0, 2, 30)
 

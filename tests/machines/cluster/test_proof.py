@@ -125,7 +125,7 @@ def test_the_runtime_that_is_there_is_taken_and_an_overlay_laid_over(run: Run, t
 def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
     Path("bin/singularity").unlink()
     done = run("contained.toml")
-    assert done.stderr == "ordsmed: apptainer or singularity: is not on this node; load its module\n"
+    assert done.stderr == "ordsmed: apptainer or singularity: not on this node; load its module\n"
     assert done.returncode == 1
     Path("bin/singularity").write_text(RUNTIME)
     Path("bin/singularity").chmod(0o755)
