@@ -117,9 +117,9 @@ def test_dates_that_cannot_be(tmp_path: Path) -> None:
     collection = collect.read([str(tmp_path)], NOW)
     assert [str(one.when) for one in collection.systems["n1"]] == [soon]
     assert [left.reason for left in collection.left_out] == [
-        f"is of {late}, which is in the future: the clock of n1 was wrong",
+        f"is from {late}, which is in the future: the clock of n1 was wrong",
         "has no valid date: 'yesterday'",
-        "has no name of a machine",
+        "has no name of a machine (`host`)",
     ]
     assert collection.notes == ("all reports have no digest of the code, as in older versions; they are used as well",)
 
@@ -138,7 +138,7 @@ def test_a_system_that_sends_no_reports_any_more_is_noted(tmp_path: Path) -> Non
     speeds(tmp_path, [1.0, 1.0, 1.0, 1.0])
     silent = lambda now: [note for note in collect.read([str(tmp_path)], now).notes if "no report" in note]  # noqa: E731
     assert silent(datetime(2026, 6, 1)) == []
-    assert silent(datetime(2026, 6, 10)) == ["n1: no report for 70 days, usually there is one every 31"]
+    assert silent(datetime(2026, 6, 10)) == ["n1: no report for 70 days; usually there is one every 31"]
 
 
 def test_nothing_to_collect(tmp_path: Path) -> None:
