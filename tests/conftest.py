@@ -25,7 +25,7 @@ import pytest
 
 from kit.absent import wanted
 from kit.machine import no_gain_by_16_bits
-from kit.makers import invented_text, make_store
+from kit.makers import make_store, synthetic_text
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import show_details
 
@@ -226,7 +226,7 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> TinyRuns:
     from ordsmed.train.pretrain.pretrain import pretrain
 
     folder = tmp_path_factory.mktemp("tiny")
-    (folder / "texts.txt").write_text(invented_text(60), encoding="utf-8")
+    (folder / "texts.txt").write_text(synthetic_text(60), encoding="utf-8")
     _recipe(folder, "corpus", TINY_CORPUS)
     found = {}
     for model, kind in (("bert", "wordpiece"), ("gpt2", "bytebpe")):

@@ -24,7 +24,7 @@ def ask(number: int) -> None:
 def test_a_signal_is_heard_as_ctrl_c(number: signal.Signals) -> None:
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        with pytest.raises(KeyboardInterrupt) as ended, ending.heard():
+        with pytest.raises(KeyboardInterrupt) as ended, ending.handling_signals():
             ask(number)
         assert isinstance(ended.value, ending.Ended)
         assert (ended.value.number, str(ended.value)) == (number, number.name)
@@ -38,7 +38,7 @@ def test_who_listens_already_goes_on_listening() -> None:
     for own in (signal.SIG_IGN, lambda *_: None):
         before = signal.signal(signal.SIGHUP, own)
         try:
-            with ending.heard():
+            with ending.handling_signals():
                 assert signal.getsignal(signal.SIGHUP) is own
             assert signal.getsignal(signal.SIGHUP) is own
         finally:
@@ -49,7 +49,7 @@ def test_another_thread_hears_nothing() -> None:
     found: list[object] = []
 
     def listen() -> None:
-        with ending.heard():
+        with ending.handling_signals():
             found.append(signal.getsignal(signal.SIGTERM))
 
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -65,7 +65,7 @@ def test_another_thread_hears_nothing() -> None:
 FORKS = """
 import os, signal, time
 from ordsmed.base import ending
-with ending.heard():
+with ending.handling_signals():
     child = os.fork()
     if not child:
         try:
@@ -88,17 +88,18 @@ def test_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = "stopped; finished work is kept, resume with:\n    "
     again = "stopped; nothing was kept, start again with:\n    "
     assert (
-        ending.stopped("pretrain", ["a b", "--anew", "x=1"], ending.GOES_ON) == f"{goes_on}ordsmed pretrain 'a b' x=1"
+        ending.stop_lines("pretrain", ["a b", "--anew", "x=1"], ending.GOES_ON)
+        == f"{goes_on}ordsmed pretrain 'a b' x=1"
     )
     assert (
-        ending.stopped("corpus shards", ["a", "--anew"], ending.BEGINS_AGAIN)
+        ending.stop_lines("corpus shards", ["a", "--anew"], ending.BEGINS_AGAIN)
         == f"{again}ordsmed corpus shards a --anew"
     )
-    assert ending.stopped("fill", ["r"]) == "stopped"
-    assert ending.side_by_side() == []
+    assert ending.stop_lines("fill", ["r"]) == "stopped"
+    assert ending.devices_flag() == []
     monkeypatch.setenv(ending.DEVICES, "4")
-    assert ending.side_by_side() == ["--devices", "4"]
-    assert ending.stopped("finetune", ["r"], ending.GOES_ON) == f"{goes_on}ordsmed finetune r --devices 4"
+    assert ending.devices_flag() == ["--devices", "4"]
+    assert ending.stop_lines("finetune", ["r"], ending.GOES_ON) == f"{goes_on}ordsmed finetune r --devices 4"
 
 
 APART = """
@@ -113,7 +114,7 @@ class Apart:
 def run(words, began):
     held.append(Apart())
     if "connected" in words:
-        ending.connected()
+        ending.note_connected()
     print("told", end=" ")
     sys.stderr.write("half a line ")
     match words[-1]:
@@ -150,11 +151,11 @@ def test_who_was_connected_ends_at_once(word: str, status: int) -> None:
 
 def test_an_earlier_command_that_was_connected_ends_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "_exit", lambda status: pytest.fail(f"ended by {status}"))
-    with ending.noted():
-        ending.connected()
-    with ending.noted():
+    with ending.recording_status():
+        ending.note_connected()
+    with ending.recording_status():
         pass
-    ending.last()
+    ending.exit_at_once()
 
 
 SLOW = """

@@ -64,7 +64,7 @@ def test_only_a_name_that_is_really_near_is_meant(word: str, names: list[str], a
 
 
 def test_of_many_names_a_few_are_listed() -> None:
-    names = [f"{n:02}-name" for n in range(errors.MANY + 1)]
+    names = [f"{n:02}-name" for n in range(errors.MAX_LISTED + 1)]
     assert nearest("xyz", names[:-1]) == "there are: " + ", ".join(names[:-1])
     assert nearest("xyz", names) == "there are: " + ", ".join(names[:10]) + " ... and 31 others"
 
@@ -72,8 +72,8 @@ def test_of_many_names_a_few_are_listed() -> None:
 @pytest.mark.parametrize(
     ("error", "found"),
     [
-        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "processes: the system starts no more of them"),
-        (RuntimeError("RuntimeError: can't start new thread"), "the system starts no more of them"),
+        (BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "processes: the system allows no more of them"),
+        (RuntimeError("RuntimeError: can't start new thread"), "the system allows no more of them"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "process 7 was killed"),
         (RuntimeError("DataLoader worker (pid(s) 7, 8) exited unexpectedly"), "process 7, 8 was killed"),
         (BlockingIOError(errno.EAGAIN, "write could not complete without blocking"), ""),
@@ -97,12 +97,12 @@ def test_a_lost_process_is_told_apart_from_other_errors(error: Exception, found:
     ],
 )
 def test_a_refusal_of_the_system_names_its_place(error: Exception, place: str) -> None:
-    with pytest.raises(RunError) as raised, files.in_a_line():
+    with pytest.raises(RunError) as raised, files.errors_in_one_line():
         raise error
     assert raised.value.place == place
     assert str(error).removeprefix("[Errno 5] ").removeprefix("[Errno 11] ") in str(raised.value)
 
 
 def test_a_module_that_is_not_installed_is_no_broken_library() -> None:
-    with pytest.raises(ModuleNotFoundError), files.in_a_line():
+    with pytest.raises(ModuleNotFoundError), files.errors_in_one_line():
         raise ModuleNotFoundError("No module named 'x'")

@@ -98,7 +98,7 @@ def test_whole_characters_and_long_numbers_are_json(tmp_path: Path) -> None:
 )
 def test_lines_end_where_a_file_s_lines_do(tmp_path: Path, data: bytes, lines: list[str]) -> None:
     (tmp_path / "a").write_bytes(data)
-    assert files.lines_of(tmp_path / "a") == lines
+    assert files.split_lines(tmp_path / "a") == lines
 
 
 def test_tables_may_hold_any_sign_as_it_is(tmp_path: Path) -> None:
@@ -216,9 +216,9 @@ def test_other_errors_pass(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_went_away_is_no_complaint() -> None:
-    with pytest.raises(BrokenPipeError), files.in_a_line():
+    with pytest.raises(BrokenPipeError), files.errors_in_one_line():
         raise BrokenPipeError
-    with pytest.raises(RunError, match=r"^disk: Input/output error; check"), files.in_a_line():
+    with pytest.raises(RunError, match=r"^disk: Input/output error; check"), files.errors_in_one_line():
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -324,7 +324,11 @@ def test_more_files_may_be_open_than_a_system_begins_with() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-        for count, wanted in ((1_000, 1_000 + files.OTHERS), (10, 1_000 + files.OTHERS), (10**9, hard)):
+        for count, wanted in (
+            (1_000, 1_000 + files.OTHER_OPEN_FILES),
+            (10, 1_000 + files.OTHER_OPEN_FILES),
+            (10**9, hard),
+        ):
             files.allow_open(count)
             assert resource.getrlimit(resource.RLIMIT_NOFILE) == (wanted, hard)
     finally:
@@ -340,8 +344,8 @@ def test_a_folder_is_made_beside_its_own_name(tmp_path: Path, monkeypatch: pytes
     """`.` and `..` have none that something could be put beside."""
     (tmp_path / "inner").mkdir()
     monkeypatch.chdir(tmp_path / "inner")
-    assert files.named(Path(name)).resolve() == Path(name).resolve()
-    assert files.named(Path(name)).name in ("inner", tmp_path.name)
+    assert files.with_name(Path(name)).resolve() == Path(name).resolve()
+    assert files.with_name(Path(name)).name in ("inner", tmp_path.name)
 
 
 @pytest.mark.parametrize(

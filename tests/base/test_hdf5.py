@@ -27,7 +27,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_file_keeps_its_length_whatever_is_written_into_it(tmp_path: Path) -> None:
-    with hdf5.Sturdy(tmp_path / "x") as file:
+    with hdf5.ErrorRecordingFile(tmp_path / "x") as file:
         assert file.write(b"0123456789") == 10
         assert (file.seek(2), file.write(b"ab"), file.tell()) == (2, 2, 4)
         assert (file.seek(0, 2), file.seek(-3, 1), file.read(9)) == (10, 7, b"789")
@@ -74,7 +74,7 @@ def test_without_the_package_a_person_is_told(monkeypatch: pytest.MonkeyPatch, t
 
 def test_a_file_as_the_library_wants_it(tmp_path: Path) -> None:
     """Places from the start, from here and from the end; short reads; cut at a size or where it stands."""
-    with hdf5.Sturdy(tmp_path / "x") as file:
+    with hdf5.ErrorRecordingFile(tmp_path / "x") as file:
         assert file.write(b"0123456789") == file.tell() == 10
         assert (file.seek(2), file.read(3), file.tell()) == (2, b"234", 5)
         assert (file.seek(2, 1), file.seek(-3, 1), file.seek(-1, 2), file.seek(0, 2)) == (7, 4, 9, 10)
@@ -93,8 +93,8 @@ def test_a_file_as_the_library_wants_it(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_at_the_first_dataset(tmp_path: Path) -> None:
     """Not only when all were made: an archive of a day of vectors is a day lost."""
-    with hdf5.Sturdy(tmp_path / "x") as file:
-        sheet = hdf5.Sheet(SimpleNamespace(create_dataset=lambda *_, **__: None), file)
+    with hdf5.ErrorRecordingFile(tmp_path / "x") as file:
+        sheet = hdf5.HDF5Writer(SimpleNamespace(create_dataset=lambda *_, **__: None), file)
         sheet.add("one", np.ones(1))
         file.error = OSError(28, "No space left on device")
         with pytest.raises(OSError, match="No space left"):

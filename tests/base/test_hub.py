@@ -43,9 +43,9 @@ def test_a_folder_is_itself_and_a_name_without_a_table_leads_nowhere(alone: Path
 
 def test_a_name_that_leads_nowhere_leads_to_what_is_near(alone: Path) -> None:
     assert hub.remedy("RUN") == "`ordsmed recipes` lists recipes"
-    assert hub.remedy("tiny/bert") == "a recipe is: `ordsmed pretrain tiny/bert` makes the run"
-    assert hub.remedy("electra-small") == "a recipe is: `ordsmed pretrain electra-small` makes the run"
-    assert hub.remedy("tiny/questions") == "a recipe is: `ordsmed finetune tiny/questions` makes the run"
+    assert hub.remedy("tiny/bert") == "a recipe has this name: `ordsmed pretrain tiny/bert` makes the run"
+    assert hub.remedy("electra-small") == "a recipe has this name: `ordsmed pretrain electra-small` makes the run"
+    assert hub.remedy("tiny/questions") == "a recipe has this name: `ordsmed finetune tiny/questions` makes the run"
     run, task = made(alone / "work/pretrain/tiny-bert"), made(alone / "work/finetune/my-squad")
     made(alone / "models/their-elmo")
     assert hub.remedy("tiny/bert") == hub.remedy("pretrain/tiny/bert") == "did you mean `work/pretrain/tiny-bert`?"

@@ -17,7 +17,7 @@ from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import devices, host, memory, speed, threads
 from ordsmed.base.machine.devices import device_of, has_code
 from ordsmed.base.machine.memory import is_out_of_memory
-from ordsmed.base.machine.speed import measured_peak, slower_in
+from ordsmed.base.machine.speed import measured_peak, slowdown_in
 from ordsmed.base.machine.threads import threads_of
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ def test_segments_grow_unless_a_user_says_how_memory_is_held(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.version, "hip", hip)
-    devices.let_segments_grow()
+    devices.use_expandable_segments()
     assert os.environ.get("PYTORCH_CUDA_ALLOC_CONF") == wanted
     assert set(devices.ALLOCATOR) & set(os.environ) == {*env, *(["PYTORCH_CUDA_ALLOC_CONF"] if wanted else [])}
 
@@ -303,7 +303,7 @@ def test_threads_leave_others_their_cores(
     set_time(monkeypatch, threads, sleep=lambda _: put(eight, proc__stat=after), process_time=lambda: 0.0)
     assert threads_of() == count
     said = capsys.readouterr().err
-    assert (f"threads: {count} of 8, because others keep {8 * busy / 100:.1f} cores busy" in said) == (count < 8)
+    assert (f"threads: {count} of 8, because {8 * busy / 100:.1f} cores are busy" in said) == (count < 8)
     assert threads_of(local_world=2) == 4  # the other rank is one of those that are busy
 
 
@@ -347,7 +347,7 @@ def faults():
     torch.ones(1 << 24)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
-memory.keep_memory(), memory.keep_memory()
+memory.keep_freed_memory(), memory.keep_freed_memory()
 told, at = False, torch.ones(1 << 24).data_ptr() + (1 << 25)  # the middle: it begins where the heap ended before
 for line in open("/proc/self/smaps"):
     first, dash, last = line.partition(" ")[0].partition("-")
@@ -452,13 +452,13 @@ def test_a_speed_found_on_a_busy_machine_is_not_kept(
         speed._known.clear()
         (tmp_path / "ordsmed" / "speed.json").unlink(missing_ok=True)
         monkeypatch.setattr(speed, "_measure", lambda device, which, kept=kept: (speeds[which], which == kept))
-        assert slower_in("bf16", CPU) == 0.0, "one of the two may be wrong"
+        assert slowdown_in("bf16", CPU) == 0.0, "one of the two may be wrong"
 
 
 def test_16_bits_are_told_where_they_are_slower(measured: list[str]) -> None:
-    assert slower_in("bf16", CPU) == 60.0
-    assert [slower_in(precision, CPU) for precision in ("fp32", "tf32", "fp16")] == [0.0, 0.0, 0.0]
-    assert slower_in("bf16", torch.device("cuda", 0)) == 0.0
+    assert slowdown_in("bf16", CPU) == 60.0
+    assert [slowdown_in(precision, CPU) for precision in ("fp32", "tf32", "fp16")] == [0.0, 0.0, 0.0]
+    assert slowdown_in("bf16", torch.device("cuda", 0)) == 0.0
 
 
 class Slow:
@@ -518,17 +518,17 @@ def test_no_test_reads_or_writes_the_users_cache() -> None:
 
 
 def test_as_many_threads_as_may_be_asked_for() -> None:
-    assert threads.threads_of(threads.MOST_THREADS) == threads.MOST_THREADS
+    assert threads.threads_of(threads.MAX_THREADS) == threads.MAX_THREADS
     with pytest.raises(RecipeError, match="found 1025"):
-        threads.threads_of(threads.MOST_THREADS + 1)
+        threads.threads_of(threads.MAX_THREADS + 1)
 
 
 def test_speeds_that_make_no_sense_are_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(speed, "_cache", lambda: tmp_path / "speed.json")
     (tmp_path / "speed.json").write_text('{"a": 0, "b": -1, "c": 2.5, "d": "x", "e": 1e999}')
-    assert speed._kept() == {"c": 2.5}
-    speed.keep_figure("f", 3.0)
-    assert speed._kept() == {"c": 2.5, "f": 3.0}
+    assert speed._read_cache() == {"c": 2.5}
+    speed.cache_figure("f", 3.0)
+    assert speed._read_cache() == {"c": 2.5, "f": 3.0}
 
 
 @pytest.mark.parametrize(
@@ -612,11 +612,11 @@ def test_memory_runs_out_in_many_words(error: Exception, short: bool) -> None:
 
 def test_what_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "memory_limit", lambda: 10_000)
-    memory.afford("here", 9, 1000.0)
+    memory.check_fits_memory("here", 9, 1000.0)
     with pytest.raises(RecipeError, match=r"here: found 10, which need 10 kB of memory; .*at most 10"):
-        memory.afford("here", 10, 1000.0)
+        memory.check_fits_memory("here", 10, 1000.0)
     monkeypatch.setattr(memory, "memory_limit", lambda: None)
-    memory.afford("here", 10**9, 1000.0)
+    memory.check_fits_memory("here", 10**9, 1000.0)
 
 
 @pytest.mark.parametrize(("uptime", "age"), [("100.0 5.0", 70.0), ("10.0 5.0", 3.0), ("", 3.0)])

@@ -188,7 +188,7 @@ def test_a_choice_derives_from_the_mark_itself_or_by_its_base(lab: str, tmp_path
     assert menu.load("cleaners", kind).__name__ == "Longer"
     assert [line.name for line in menu.lines(kind)][-1] == "most"
     two = module_of_lines(tmp_path, "two", frozen, "class A(Length): pass", frozen, "class B(A): pass")
-    with pytest.raises(RecipeError, match=r"r: A and B derive from `Choice`; wanted one class that does"):
+    with pytest.raises(RecipeError, match=r"r: A and B derive from `Choice`; wanted one such class in a module"):
         menu.load("cleaners", two, place="r")
 
 
@@ -202,7 +202,7 @@ def test_a_class_settings_goes_on_with_a_line_of_advice(
     assert chosen.__name__ == "Settings"
     assert menu.is_choice(chosen())
     output = capsys.readouterr()
-    assert (output.out + output.err).count("derive it from `ordsmed.base.menu.Choice`, under a name of its own") == 1
+    assert (output.out + output.err).count("derive the class from `ordsmed.base.menu.Choice` and rename it") == 1
 
 
 @pytest.mark.parametrize("name", menu.MENUS)
@@ -219,10 +219,10 @@ def test_entries_are_the_files(name: str) -> None:
 def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(menu, "PACKAGES", menu.PACKAGES | {"corpora": ("corpus",), "verbs": ("cli",)})
     with pytest.raises(
-        RecipeError, match=r"`web` is of the add-on ordsmed\.web, which is not installed; install the whole"
+        RecipeError, match=r"`web` is part of the add-on ordsmed\.web, which is not installed; install ordsmed with"
     ):
         menu.load("corpora", "web", place="source.kind")
-    with pytest.raises(UsageError, match=r"`corpus addresses`: is a command of the add-on ordsmed\.web, which is not"):
+    with pytest.raises(UsageError, match=r"`corpus addresses`: is part of the add-on ordsmed\.web, which is not"):
         verb.find("corpus addresses")
 
 

@@ -22,7 +22,7 @@ from ordsmed.base import former_modules, menu
     ],
 )
 def test_a_module_is_found_by_the_name_it_had(before: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if former_modules.now(name)]:
+    for name in [name for name in sys.modules if former_modules.new_name(name)]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.warns(DeprecationWarning, match=f"{before} is {place} since 0.2"):
         found = importlib.import_module(before)
@@ -32,8 +32,8 @@ def test_a_module_is_found_by_the_name_it_had(before: str, place: str, monkeypat
 
 
 def test_every_new_name_is_a_module() -> None:
-    for before, place in former_modules.NOW.items():
-        folder = menu.HOUSE.joinpath(*place.split("."))
+    for before, place in former_modules.NEW_NAMES.items():
+        folder = menu.PACKAGE_ROOT.joinpath(*place.split("."))
         assert folder.is_dir() or folder.with_suffix(".py").is_file(), before
 
 
@@ -42,7 +42,7 @@ def test_what_was_never_there_is_not_found() -> None:
         importlib.import_module("ordsmed.never")
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'ordsmed\.learn\.tasks\.never'"):
         importlib.import_module("ordsmed.tasks.never")
-    assert former_modules.now("numpy.linalg") == ""
+    assert former_modules.new_name("numpy.linalg") == ""
 
 
 def test_the_functions_of_the_package_stay_functions() -> None:

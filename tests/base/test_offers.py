@@ -48,7 +48,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_what_is_wrong_in_a_file_is_told_with_its_line(lab: Path, text: str, said: str, remedy: str) -> None:
     (lab / "thing.py").write_text(text)
     with pytest.raises(RecipeError) as error:
-        offers.imported("lab_of_offers.thing", "r.toml: model.kind")
+        offers.import_module("lab_of_offers.thing", "r.toml: model.kind")
     told = said.format(file=lab / "thing.py")
     assert str(error.value) == f"r.toml: model.kind: `lab_of_offers.thing` cannot be imported: {told}; {remedy}"
 
@@ -68,7 +68,7 @@ def test_a_file_that_python_does_not_find(lab: Path, monkeypatch: pytest.MonkeyP
         ("lab_of_offers.poems.more", "put the folder above it on PYTHONPATH"),
     ):
         with pytest.raises(RecipeError, match="wanted a module that Python finds; ") as error:
-            offers.imported(kind, "here")
+            offers.import_module(kind, "here")
         assert error.value.remedy.startswith(remedy)
 
 

@@ -22,7 +22,7 @@ from torch.distributed import HashStore
 from ordsmed.base import meeting, ranks
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine import devices, memory
-from ordsmed.base.ranks import Place, Ranks, connect, prepare, rendezvous, word_of_attempt
+from ordsmed.base.ranks import ProcessInfo, Ranks, attempt_token, connect, prepare, rendezvous
 from ordsmed.base.workers import worker_pool
 
 
@@ -33,13 +33,13 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-    ranks.speak(True)
+    ranks.allow_output(True)
 
 
 def test_a_cpu_flushes_what_would_make_it_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Subnormal numbers are 0, memory is kept, and threads are those that were asked for."""
     kept: list[int] = []
-    monkeypatch.setattr(memory, "keep_memory", lambda: kept.append(1))
+    monkeypatch.setattr(memory, "keep_freed_memory", lambda: kept.append(1))
     torch.set_flush_denormal(False)
     small = torch.tensor([1e-30])
     assert float(small * 1e-10) > 0
@@ -54,9 +54,9 @@ def test_a_cpu_flushes_what_would_make_it_slow(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_gpu_is_taken_and_its_memory_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
-    monkeypatch.setattr(devices, "let_segments_grow", lambda: done.append("grow"))
+    monkeypatch.setattr(devices, "use_expandable_segments", lambda: done.append("grow"))
     monkeypatch.setattr(devices, "device_of", lambda *_: done.append("looked at") or "cuda:3")
-    monkeypatch.setattr(memory, "keep_memory", lambda: done.append("kept"))
+    monkeypatch.setattr(memory, "keep_freed_memory", lambda: done.append("kept"))
     monkeypatch.setattr(torch.cuda, "set_device", done.append)
     assert prepare("cuda", 1).device == torch.device("cuda:3")
     assert done == ["grow", "looked at", torch.device("cuda:3")], "CUDA reads the environment as it begins"
@@ -64,7 +64,7 @@ def test_a_gpu_is_taken_and_its_memory_left_alone(monkeypatch: pytest.MonkeyPatc
 
 def test_the_first_of_several_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
     spoke: list[bool] = []
-    monkeypatch.setattr(ranks, "speak", spoke.append)
+    monkeypatch.setattr(ranks, "allow_output", spoke.append)
     for rank in ("0", "1"):
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("WORLD_SIZE", "2")
@@ -94,10 +94,10 @@ def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(dist, "TCPStore", store)
     monkeypatch.setattr(dist, "PrefixStore", lambda word, store: (word, store))
     monkeypatch.setattr(dist, "init_process_group", group)
-    monkeypatch.setattr(ranks.ending, "connected", lambda: asked.update(noted=True))
+    monkeypatch.setattr(ranks.ending, "note_connected", lambda: asked.update(noted=True))
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
-    monkeypatch.setattr(ranks, "word_of_attempt", lambda store, own, until, line: f"word of {store}")
-    monkeypatch.setattr(ranks, "resolve", lambda address, rank: asked.update(resolved=address))
+    monkeypatch.setattr(ranks, "attempt_token", lambda store, own, until, line: f"word of {store}")
+    monkeypatch.setattr(ranks, "resolve_address", lambda address, rank: asked.update(resolved=address))
     return asked
 
 
@@ -105,8 +105,8 @@ def met(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])
 def test_processes_meet(met: dict[str, Any], patience: float, waits: int, device: str, backend: str) -> None:
     """By a word of this attempt; the watch speaks before torch gives up."""
-    place = Place(3, 4, 1, 2, "gpu001", 4567)
-    found = rendezvous(Ranks(torch.device(device), 3, 4, place=place), patience)
+    place = ProcessInfo(3, 4, 1, 2, "gpu001", 4567)
+    found = rendezvous(Ranks(torch.device(device), 3, 4, process=place), patience)
     assert not {"backend", "noted"} & set(met)  # a watch stands before they are connected
     assert connect(found, patience) == replace(found, limit=timedelta(seconds=2 * patience))
     assert (met["patience"], met["where"], met["named"]) == (timedelta(seconds=waits), "gpu001:4567", "gpu001:4567")
@@ -127,13 +127,13 @@ def test_a_master_address_that_is_not_known_is_reported_by_one_process_of_each_m
     def look_up(*_: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    monkeypatch.setattr(ranks, "resolve", meeting.resolve)
+    monkeypatch.setattr(ranks, "resolve_address", meeting.resolve_address)
     monkeypatch.setattr(meeting, "RESOLVING", 0.3)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    place = Place(4 + local, 8, local, 4, "gpu001", 99)
-    found = f"found gpu001, which rank {4 + local} could not look up in 0.3 s (Name or service not known)"
+    place = ProcessInfo(4 + local, 8, local, 4, "gpu001", 99)
+    found = f"found gpu001, which rank {4 + local} could not resolve within 0.3 s (Name or service not known)"
     with pytest.raises(RunError, match=rf"^MASTER_ADDR: {re.escape(found)}.*; set MASTER_ADDR to another") as error:
-        rendezvous(Ranks(torch.device("cpu"), 4 + local, 8, place=place), 600.0)
+        rendezvous(Ranks(torch.device("cpu"), 4 + local, 8, process=place), 600.0)
     assert error.value.echo == bool(local)
     assert "where" not in met, "nobody connects to it"
 
@@ -149,13 +149,13 @@ def test_a_name_that_is_known_late_is_waited_for_and_a_silent_server_is_not(monk
 
     monkeypatch.setattr(meeting, "RESOLVING", 1.0)
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    meeting.resolve("late", 1)
+    meeting.resolve_address("late", 1)
     assert asked == ["late"] * 3
     silent = threading.Event()
     monkeypatch.setattr(meeting, "RESOLVING", -0.9)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: silent.wait())
     with pytest.raises(RunError, match="the name server does not answer"):
-        meeting.resolve("silent", 1)
+        meeting.resolve_address("silent", 1)
     silent.set()
 
 
@@ -163,19 +163,19 @@ def test_who_waits_for_slow_processes_says_so_every_minute(
     met: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(meeting, "LINE", 0.2)
-    monkeypatch.setattr(ranks, "word_of_attempt", word_of_attempt)
-    monkeypatch.setattr(ranks, "_has", lambda store, rank, word: False)
+    monkeypatch.setattr(ranks, "attempt_token", attempt_token)
+    monkeypatch.setattr(ranks, "_send_token", lambda store, rank, word: False)
     monkeypatch.setattr(dist, "PrefixStore", lambda word, store: HashStore())
     monkeypatch.setattr(dist, "TCPStore", lambda *_, **__: time.sleep(0.7) or HashStore())
     for rank, local in ((0, 0), (4, 0), (5, 1)):
-        place = Place(rank, 6, local, 4, "gpu001", 99)
+        place = ProcessInfo(rank, 6, local, 4, "gpu001", 99)
         with pytest.raises(RunError, match="did not connect within 1 s"):
-            rendezvous(Ranks(torch.device("cpu"), rank, 6, place=place), 1.0, least=1.0)
+            rendezvous(Ranks(torch.device("cpu"), rank, 6, process=place), 1.0, least=1.0)
     lines = capsys.readouterr().err.splitlines()
     assert {line.partition(" (")[0] for line in lines} == {
-        "ordsmed: rank 0: waits for the first rank at gpu001:99",
-        "ordsmed: rank 0: waits for rank 1, 2, 3, 4, 5",
-        "ordsmed: rank 4: waits for the first rank at gpu001:99",
+        "ordsmed: rank 0: waiting for the first rank at gpu001:99",
+        "ordsmed: rank 0: waiting for rank 1, 2, 3, 4, 5",
+        "ordsmed: rank 4: waiting for the first rank at gpu001:99",
     }
     assert len(lines) > len({line.partition(" (")[0] for line in lines}), "again and again"
 
@@ -191,18 +191,18 @@ def test_the_first_keeps_the_store_but_where_torchrun_does(
     met: dict[str, Any], monkeypatch: pytest.MonkeyPatch, agent: str, keeps: bool
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", agent)
-    rendezvous(Ranks(torch.device("cpu"), 0, 2, place=Place(0, 2, 0, 2, "here", 99)), 5.0, least=2.0)
+    rendezvous(Ranks(torch.device("cpu"), 0, 2, process=ProcessInfo(0, 2, 0, 2, "here", 99)), 5.0, least=2.0)
     assert (met["keeps"], met["patience"]) == (keeps, timedelta(seconds=5))
 
 
 def test_who_does_not_come_is_named_with_its_machine(met: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def alone(*_: Any) -> str:
-        raise ranks.Absent([2, 3, 5])
+        raise ranks.RanksAbsent([2, 3, 5])
 
-    monkeypatch.setattr(ranks, "word_of_attempt", alone)
+    monkeypatch.setattr(ranks, "attempt_token", alone)
     monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x3)")
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[07-08],big1")
-    first = Ranks(torch.device("cpu"), 0, 6, place=Place(0, 6, 0, 2, "n07", 99))
+    first = Ranks(torch.device("cpu"), 0, 6, process=ProcessInfo(0, 6, 0, 2, "n07", 99))
     found = r"n08 \(rank 2, 3\), big1 \(rank 5\) did not connect within 5 s; wanted 6 processes; check their machines"
     with pytest.raises(RunError, match=rf"^rank 0 at n07:99: {found}") as error:
         rendezvous(first, 5.0, least=1.0)
@@ -217,7 +217,7 @@ def test_who_does_not_meet_is_told_where(met: dict[str, Any], monkeypatch: pytes
         raise RuntimeError("timed out\nwith a stack")
 
     monkeypatch.setattr(dist, "TCPStore", nobody)
-    two = Ranks(torch.device("cpu"), 1, 2, place=Place(1, 2, 1, 2, "here", 99))
+    two = Ranks(torch.device("cpu"), 1, 2, process=ProcessInfo(1, 2, 1, 2, "here", 99))
     with pytest.raises(RunError, match=r"^rank 1 at here:99: could not connect: timed out; wanted 2 processes$"):
         rendezvous(two, 5.0)
     monkeypatch.setattr(dist, "is_initialized", lambda: True)

@@ -16,14 +16,14 @@ from torch.distributed import HashStore
 from ordsmed.base import ranks
 from ordsmed.base.errors import DataError, RecipeError, RunError
 from ordsmed.base.ranks import (
-    Absent,
-    Place,
+    ProcessInfo,
     Ranks,
-    first_alone,
+    RanksAbsent,
+    attempt_token,
     first_node,
-    place_of,
+    on_rank0,
+    process_info,
     second_connection,
-    word_of_attempt,
 )
 from ordsmed.cli import main
 
@@ -57,37 +57,37 @@ def test_how_many_processes_slurm_puts_on_each_machine(told: str, counts: list[i
 
 
 def test_a_process_alone() -> None:
-    assert place_of({}) == Place(0, 1, 0, 1)
-    assert place_of({"MASTER_ADDR": "elsewhere", "SLURM_JOB_ID": "7"}).world == 1
+    assert process_info({}) == ProcessInfo(0, 1, 0, 1)
+    assert process_info({"MASTER_ADDR": "elsewhere", "SLURM_JOB_ID": "7"}).world == 1
 
 
 def test_torchrun() -> None:
-    assert place_of(TORCHRUN) == Place(5, 8, 1, 4, "big7", 1234)
+    assert process_info(TORCHRUN) == ProcessInfo(5, 8, 1, 4, "big7", 1234)
 
 
 def test_torchrun_comes_before_what_a_scheduler_says() -> None:
     """torchrun inside srun: the processes are torchrun's."""
-    assert place_of({**SRUN, **TORCHRUN}) == Place(5, 8, 1, 4, "big7", 1234)
+    assert process_info({**SRUN, **TORCHRUN}) == ProcessInfo(5, 8, 1, 4, "big7", 1234)
 
 
 def test_a_plain_rank_and_size_are_one_machine() -> None:
-    assert place_of({"RANK": "1", "WORLD_SIZE": "2"}) == Place(1, 2, 1, 2, "127.0.0.1", 29500)
+    assert process_info({"RANK": "1", "WORLD_SIZE": "2"}) == ProcessInfo(1, 2, 1, 2, "127.0.0.1", 29500)
 
 
 def test_mpirun_on_one_machine_and_on_several() -> None:
     alone = {**MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}
-    assert place_of(alone) == Place(2, 4, 2, 4, "127.0.0.1", 29500)
-    assert place_of({**MPIRUN, "MASTER_ADDR": "a"}) == Place(2, 4, 0, 2, "a", 29500)
+    assert process_info(alone) == ProcessInfo(2, 4, 2, 4, "127.0.0.1", 29500)
+    assert process_info({**MPIRUN, "MASTER_ADDR": "a"}) == ProcessInfo(2, 4, 0, 2, "a", 29500)
     with pytest.raises(RecipeError, match=r"MASTER_ADDR: missing.*mpirun -x MASTER_ADDR"):
-        place_of(MPIRUN)
+        process_info(MPIRUN)
 
 
 def test_srun_on_several_machines() -> None:
     """Ranks find the first machine by themselves, and all of them the same port."""
-    assert place_of(SRUN) == Place(9, 11, 1, 3, "gpu003", 20_000 + 4567)
+    assert process_info(SRUN) == ProcessInfo(9, 11, 1, 3, "gpu003", 20_000 + 4567)
     first = {**SRUN, "SLURM_PROCID": "1", "SLURM_NODEID": "0"}
-    assert place_of(first) == Place(1, 11, 1, 4, "gpu003", 20_000 + 4567)
-    assert place_of({**SRUN, "MASTER_ADDR": "ib3", "MASTER_PORT": "77"}) == Place(9, 11, 1, 3, "ib3", 77)
+    assert process_info(first) == ProcessInfo(1, 11, 1, 4, "gpu003", 20_000 + 4567)
+    assert process_info({**SRUN, "MASTER_ADDR": "ib3", "MASTER_PORT": "77"}) == ProcessInfo(9, 11, 1, 3, "ib3", 77)
 
 
 def test_srun_on_one_machine() -> None:
@@ -99,7 +99,7 @@ def test_srun_on_one_machine() -> None:
         "SLURM_JOB_ID": "8",
         "SLURM_STEP_NODELIST": "gpu3",
     }
-    assert place_of(here) == Place(1, 2, 1, 2, "127.0.0.1", 20_008)
+    assert process_info(here) == ProcessInfo(1, 2, 1, 2, "127.0.0.1", 20_008)
 
 
 def test_a_batch_script_without_srun_is_one_process() -> None:
@@ -113,7 +113,7 @@ def test_a_batch_script_without_srun_is_one_process() -> None:
         "SLURM_JOB_NODELIST": "gpu[1-2]",
         "SLURM_TASKS_PER_NODE": "2(x2)",
     }
-    assert place_of(job).world == 1
+    assert process_info(job).world == 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_first_machine_of_a_list(nodes: str, first: str) -> None:
 )
 def test_a_number_that_is_missing_or_none_is_one_line(given: dict[str, str], name: str) -> None:
     with pytest.raises(RecipeError, match=f"^{name}: found ") as caught:
-        place_of(given)
+        process_info(given)
     assert "\n" not in str(caught.value)
 
 
@@ -194,19 +194,19 @@ class Board:
 def two(monkeypatch: pytest.MonkeyPatch) -> tuple[Ranks, Ranks]:
     """Two ranks of this process; `turn` lets the second ask what the first answered."""
     board = Board()
-    monkeypatch.setattr(ranks, "_agreed", 0)
+    monkeypatch.setattr(ranks, "_answers", 0)
     first, second = (Ranks(torch.device("cpu"), rank, 2, store=board) for rank in (0, 1))
     return first, second
 
 
 def turn() -> None:
-    ranks._agreed -= 1
+    ranks._answers -= 1
 
 
 def test_what_the_first_finds_is_everybodys(two: tuple[Ranks, Ranks]) -> None:
-    assert first_alone(two[0], lambda: {"step": 3, "of": [1, None]}) == {"step": 3, "of": [1, None]}
+    assert on_rank0(two[0], lambda: {"step": 3, "of": [1, None]}) == {"step": 3, "of": [1, None]}
     turn()
-    assert first_alone(two[1], lambda: pytest.fail("the second acts")) == {"step": 3, "of": [1, None]}
+    assert on_rank0(two[1], lambda: pytest.fail("the second acts")) == {"step": 3, "of": [1, None]}
 
 
 @pytest.mark.parametrize("kind", [RecipeError, DataError, RunError])
@@ -218,10 +218,10 @@ def test_what_the_first_complains_of_is_told_once(two: tuple[Ranks, Ranks], kind
         raise complaint
 
     with pytest.raises(kind) as told:
-        first_alone(two[0], act)
+        on_rank0(two[0], act)
     turn()
     with pytest.raises(kind) as heard:
-        first_alone(two[1], act)
+        on_rank0(two[1], act)
     assert str(heard.value) == str(told.value) == "here: found that; wanted this; do so"
     assert (told.value.echo, heard.value.echo) == (False, True)
     board = cast(Board, two[0].store)
@@ -231,15 +231,15 @@ def test_what_the_first_complains_of_is_told_once(two: tuple[Ranks, Ranks], kind
 
 def test_a_fault_of_the_first_ends_the_others_too(two: tuple[Ranks, Ranks]) -> None:
     with pytest.raises(ZeroDivisionError):
-        first_alone(two[0], lambda: 1 / 0)
+        on_rank0(two[0], lambda: 1 / 0)
     turn()
     with pytest.raises(RunError, match="rank 0: division by zero"):
-        first_alone(two[1], lambda: None)
+        on_rank0(two[1], lambda: None)
 
 
 def test_the_first_is_gone_without_a_word(two: tuple[Ranks, Ranks]) -> None:
-    with pytest.raises(RunError, match=r"^rank 0: is gone: Connection reset by peer; its own error") as caught:
-        first_alone(two[1], lambda: None)
+    with pytest.raises(RunError, match=r"^rank 0: has ended: Connection reset by peer; its error") as caught:
+        on_rank0(two[1], lambda: None)
     assert "\n" not in str(caught.value)
 
 
@@ -252,7 +252,7 @@ def test_every_attempt_has_a_word_of_its_own() -> None:
         def come(rank: int, heard: dict[int, str] = heard, late: int = late) -> None:
             time.sleep(0.1 * (rank == late))
             ranks = Ranks(torch.device("cpu"), rank, 3, store=store)
-            heard[rank] = word_of_attempt(store, ranks, time.monotonic() + 480)
+            heard[rank] = attempt_token(store, ranks, time.monotonic() + 480)
 
         threads = [threading.Thread(target=come, args=(rank,)) for rank in range(3)]
         for thread in threads:
@@ -268,17 +268,17 @@ def test_every_attempt_has_a_word_of_its_own() -> None:
 @pytest.mark.parametrize(("rank", "missing"), [(0, "1, 2"), (1, "0")])
 def test_who_does_not_come_is_named(rank: int, missing: str) -> None:
     with pytest.raises(RuntimeError, match=f"^rank {missing} did not come$"):
-        word_of_attempt(HashStore(), Ranks(torch.device("cpu"), rank, 3), time.monotonic() + 0.05)
+        attempt_token(HashStore(), Ranks(torch.device("cpu"), rank, 3), time.monotonic() + 0.05)
 
 
 def test_who_came_is_told_by_the_first_who_did_not() -> None:
     """At once, and in the same words; the first says it, for the others it is an echo."""
-    store, heard = HashStore(), dict[int, Absent]()
+    store, heard = HashStore(), dict[int, RanksAbsent]()
 
     def come(rank: int) -> None:
         try:
-            word_of_attempt(store, Ranks(torch.device("cpu"), rank, 4), time.monotonic() + (480 if rank else 0.3))
-        except Absent as absent:
+            attempt_token(store, Ranks(torch.device("cpu"), rank, 4), time.monotonic() + (480 if rank else 0.3))
+        except RanksAbsent as absent:
             heard[rank] = absent
 
     threads = [threading.Thread(target=come, args=(rank,)) for rank in (0, 2)]
@@ -342,7 +342,7 @@ def test_every_group_waits_as_long_as_the_recipe_says(
     monkeypatch: pytest.MonkeyPatch, patience: float, limit: float
 ) -> None:
     """Those of a mesh, by which gradients are summed, too, and of another one later; never before the watch speaks."""
-    monkeypatch.setattr(ranks.ending, "connected", lambda: None)  # this process is not the command's own
+    monkeypatch.setattr(ranks.ending, "note_connected", lambda: None)  # this process is not the command's own
     own = ranks.connect(Ranks(torch.device("cpu"), store=HashStore()), patience)
     try:
         for _ in range(2):
@@ -379,7 +379,7 @@ def test_the_first_leaves_last(monkeypatch: pytest.MonkeyPatch, rank: int, well:
 
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist.distributed_c10d, "destroy_process_group", lambda: done.append("end"))
-    monkeypatch.setattr(ranks, "speak", lambda aloud: done.append(f"speak {aloud}"))
+    monkeypatch.setattr(ranks, "allow_output", lambda aloud: done.append(f"speak {aloud}"))
     ranks.disconnect(Ranks(torch.device("cpu"), rank, 3, store=Store()), well=well)
     assert done == [*wanted, "speak True"]
     done.clear()

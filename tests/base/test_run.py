@@ -264,7 +264,7 @@ def test_processes_of_one_command_are_no_others(
     is_told: bool,
 ) -> None:
     """Who waits for a process that was started with it says nothing; of another command the first one says it."""
-    monkeypatch.setattr(run, "LOOK", 0.01)
+    monkeypatch.setattr(run, "LOCK_PATIENCE", 0.01)
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     note, environment = tmp_path / ".a.holder", dict(os.environ)
@@ -281,7 +281,7 @@ def test_processes_of_one_command_are_no_others(
     def other() -> None:
         held = filelock.FileLock(tmp_path / ".a.lock", thread_local=False)  # not the one that this process would share
         held.acquire()
-        with run._held(held, note, run._started_together(variables(holder))[0]):
+        with run._lock_stack(held, note, run._started_together(variables(holder))[0]):
             holds.set()
             waits.wait(PATIENT)
 
@@ -308,10 +308,10 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         return json.loads(told[0])
 
     def work(rank: int, act: Callable[[], Any]) -> Any:
-        monkeypatch.setattr(run, "_whole", {})
-        return run.once_for_all(Ranks(torch.device("cpu"), rank, 3, store=Any), act)
+        monkeypatch.setattr(run, "_checked_fingerprints", {})
+        return run.rank0_first(Ranks(torch.device("cpu"), rank, 3, store=Any), act)
 
-    monkeypatch.setattr(run, "first_alone", first_alone)
+    monkeypatch.setattr(run, "on_rank0", first_alone)
     return work
 
 
@@ -360,7 +360,7 @@ def test_a_folder_that_changed_since_the_first_looked_is_locked_as_ever(
 
 def test_ranks_that_did_not_meet_each_look_for_themselves(deeds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen, alone = locks(monkeypatch), Ranks(torch.device("cpu"))
-    assert run.once_for_all(alone, lambda: obtain(deeds.Deed, "a.toml")) == Path("work/deed/a")
+    assert run.rank0_first(alone, lambda: obtain(deeds.Deed, "a.toml")) == Path("work/deed/a")
     assert len(seen) == 1
 
 
@@ -511,11 +511,11 @@ def test_waiting_is_not_deaf(deeds: Any) -> None:
 def test_a_recipe_laid_over_another() -> None:
     """Tables key by key, lists as a whole; a table of another kind stands alone, one that names no kind keeps it."""
     below = {"steps": 1, "list": [1, 2], "model": {"kind": "bert", "width": 8, "inner": {"a": 1}}, "own": {"x": 1}}
-    over = run.lay_over(below, {"list": [3], "model": {"inner": {"b": 2}}, "own": 5})
+    over = run.merge_tables(below, {"list": [3], "model": {"inner": {"b": 2}}, "own": 5})
     assert over == {"steps": 1, "list": [3], "own": 5, "model": {"kind": "bert", "width": 8, "inner": {"a": 1, "b": 2}}}
-    assert run.lay_over(below, {"model": {"kind": "bert", "width": 9}})["model"] == {**below["model"], "width": 9}
-    assert run.lay_over(below, {"model": {"kind": "gpt2"}})["model"] == {"kind": "gpt2"}
-    assert run.lay_over(below, {"own": {"kind": "new"}})["own"] == {"kind": "new"}
+    assert run.merge_tables(below, {"model": {"kind": "bert", "width": 9}})["model"] == {**below["model"], "width": 9}
+    assert run.merge_tables(below, {"model": {"kind": "gpt2"}})["model"] == {"kind": "gpt2"}
+    assert run.merge_tables(below, {"own": {"kind": "new"}})["own"] == {"kind": "new"}
 
 
 def test_names_of_a_verb_without_recipes_are_those_of_all() -> None:
@@ -615,5 +615,5 @@ def test_what_fits_a_folder(deeds: Any, tmp_path: Path) -> None:
     place.set(fingerprint=mark, verb="another")
     with pytest.raises(RecipeError, match="is the folder of a `another`; wanted that of a `deed`"):
         run.fits(place, deeds.Deed("hello"))
-    assert run._within({"a": 1, "b": [{"c": 1, "d": 2}]}, {"b": [{"c": 9}]}) == {"b": [{"c": 1}]}
-    assert run._within([1, 2], [1]) == [1, 2]
+    assert run._shared_entries({"a": 1, "b": [{"c": 1, "d": 2}]}, {"b": [{"c": 9}]}) == {"b": [{"c": 1}]}
+    assert run._shared_entries([1, 2], [1]) == [1, 2]

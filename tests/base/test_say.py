@@ -20,16 +20,16 @@ from kit.clocks import set_time
 from ordsmed.base import say as module
 from ordsmed.base.say import (
     Progress,
+    allow_output,
+    buffered_log,
     duration,
     in_words,
-    logged,
+    log_to,
     many,
     operations,
-    remembered,
     say,
     seconds,
     size,
-    speak,
 )
 
 
@@ -91,16 +91,16 @@ def test_seconds_of_any_time(d: int, h: int, m: int, s: int) -> None:
 
 
 def test_lines_go_to_the_innermost_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with logged(tmp_path / "a"):
+    with log_to(tmp_path / "a"):
         say("one")
-        with logged(tmp_path / "b"):
+        with log_to(tmp_path / "b"):
             say("[two] é")
         say("three")
     say("four")
     assert (tmp_path / "a").read_text() == "one\nthree\n"
     assert (tmp_path / "b").read_text("utf-8") == "[two] é\n"
     assert capsys.readouterr().err == "one\n[two] é\nthree\nfour\n"
-    with logged(tmp_path / "a"):
+    with log_to(tmp_path / "a"):
         say("five")
     assert (tmp_path / "a").read_text() == "one\nthree\nfive\n"
 
@@ -216,14 +216,14 @@ def test_in_words(value: object, text: str) -> None:
 
 def test_what_was_said_before_a_log_could_be_opened_is_not_lost(tmp_path: Path) -> None:
     """It stands at the head of that log; where the log never came, in the one around."""
-    with logged(tmp_path / "outer"):
-        with remembered() as before:
+    with log_to(tmp_path / "outer"):
+        with buffered_log() as before:
             say("read")
-        with logged(tmp_path / "inner", before.getvalue()):
+        with log_to(tmp_path / "inner", before.getvalue()):
             say("learned")
 
         def fails() -> None:
-            with remembered():
+            with buffered_log():
                 say("wrong")
                 raise RuntimeError
 
@@ -256,7 +256,7 @@ def test_a_full_disk_takes_no_line_and_ends_nothing(
         say("one")
         full.setattr(module, "_logs", [])
         full.setattr(module.sys, "stderr", Full(OSError(28, "No space left on device")))
-        with logged(tmp_path / "log"):
+        with log_to(tmp_path / "log"):
             say("two")
         full.setattr(module.sys, "stderr", Full(BrokenPipeError()))
         with pytest.raises(BrokenPipeError):
@@ -266,12 +266,12 @@ def test_a_full_disk_takes_no_line_and_ends_nothing(
 
 
 def test_who_does_not_speak_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    speak(False)
+    allow_output(False)
     try:
-        with logged(tmp_path / "log"):
+        with log_to(tmp_path / "log"):
             say("one")
     finally:
-        speak(True)
+        allow_output(True)
     say("two")
     assert ((tmp_path / "log").read_text(), capsys.readouterr().err) == ("", "two\n")
 

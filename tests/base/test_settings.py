@@ -530,7 +530,7 @@ def test_a_former_name_is_advised_once_and_not_for_what_is_stored(
     monkeypatch.setattr(settings, "_advised", set())
     settings.decode(Pretraining, tomllib.loads(old), "work/run/recipe.toml")
     assert "is called" not in capsys.readouterr().err
-    both = run.lay_over({"objective": {"hide": 0.1}}, {"objective": {"mask_prob": 0.2}})
+    both = run.merge_tables({"objective": {"hide": 0.1}}, {"objective": {"mask_prob": 0.2}})
     assert both == {"objective": {"mask_prob": 0.2}}
 
 
@@ -546,7 +546,7 @@ def test_a_finished_folder_fits_by_either_name(tmp_path: Path, monkeypatch: pyte
         folder = tmp_path / name
         folder.mkdir()
         (folder / "recipe.toml").write_text("\n".join(settings.lines(table)), encoding="utf-8")
-        mark = run._mark(recipe, fewer)
+        mark = run._fingerprint_of(recipe, fewer)
         (folder / "status.json").write_text(f'{{"verb": "pretrain", "state": "done", "fingerprint": "{mark}"}}')
         assert run.fits(run.Run(folder), recipe), name
 
@@ -594,7 +594,7 @@ class Holder:
     ],
 )
 def test_what_is_at_its_default_is_left_out(recipe: Holder, kept: dict[str, Any]) -> None:
-    assert settings.changed(recipe) == kept
+    assert settings.without_defaults(recipe) == kept
 
 
 def test_lines_for_a_person_are_the_table() -> None:
@@ -618,7 +618,7 @@ def test_a_recipe_is_what_is_shown_of_it(kind: Any) -> None:
     """Of every one that is built in, with its defaults and without."""
     for name in run.recipe_names(kind.verb):
         recipe = run.load(kind, name)[0]
-        short, whole = settings.changed(recipe), settings.plain(recipe)
+        short, whole = settings.without_defaults(recipe), settings.plain(recipe)
         assert settings.decode(kind, short, name) == recipe
         assert tomllib.loads("\n".join(settings.lines(short))) == short
         assert tomllib.loads("\n".join(settings.lines(whole))) == whole

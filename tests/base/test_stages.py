@@ -108,22 +108,22 @@ def test_show_has_all_stages(made: Path, capsys: pytest.CaptureFixture[str]) -> 
     main(["show", "my model"])
     shown = capsys.readouterr().out
     assert "state: not finished\n" in shown
-    assert shown.splitlines()[-2:] == ["to continue:", f"    {stages.continuing(made)}"]
+    assert shown.splitlines()[-2:] == ["to continue:", f"    {stages.resume_command(made)}"]
 
 
 def test_without_a_model_it_says_which_command_continues_it(made: Path, tmp_path: Path) -> None:
     shutil.rmtree(made / "model")
     status(made, state="running")
     again = "ordsmed make 'my texts' b 'my model' --hours 0.5 --for search --kind bert --title \"It's mine\""
-    assert stages.continuing(made) == again
+    assert stages.resume_command(made) == again
     with pytest.raises(RecipeError) as refused:
         ordsmed.open("my model")
     assert str(refused.value).startswith("my model: is the folder of a `make` that has no model yet; wanted ")
     assert str(refused.value).endswith(f"; `{again}` continues it")
     (tmp_path / "else where").mkdir()
     status(made, state="running", stood_in=str(tmp_path / "else where"))
-    assert stages.continuing(made) == f"cd '{tmp_path}/else where' && {again}"
-    assert shlex.split(stages.continuing(made))[:3] == ["cd", f"{tmp_path}/else where", "&&"]
+    assert stages.resume_command(made) == f"cd '{tmp_path}/else where' && {again}"
+    assert shlex.split(stages.resume_command(made))[:3] == ["cd", f"{tmp_path}/else where", "&&"]
 
 
 def test_an_unfinished_model_names_the_command_of_the_whole(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +131,7 @@ def test_an_unfinished_model_names_the_command_of_the_whole(made: Path, capsys: 
     path.write_text(json.dumps(json.loads(path.read_text()) | {"state": "stopped"}))
     status(made, state="running")
     told = Origin.of("my model").unfinished()
-    assert told.endswith(f"it was stopped; `{stages.continuing(made)}` goes on to its end")
+    assert told.endswith(f"it was stopped; `{stages.resume_command(made)}` goes on to its end")
     shutil.rmtree(made / "model/checkpoints")
     with pytest.raises(RecipeError, match=r"no checkpoint yet; `cd .* && ordsmed make .*` goes on and makes one"):
         ordsmed.open("my model")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base import workers
-from ordsmed.base.ending import TO_STOP
+from ordsmed.base.ending import STOP_SIGNALS
 from ordsmed.base.errors import DataError, Lost, RecipeError
 from ordsmed.base.workers import WorkerProcess, _in_order, worker_pool
 
@@ -77,7 +77,7 @@ def test_a_signal_to_the_process_group_ends_no_worker() -> None:
         results = spread(slow, ((n,) for n in range(12)))
         found = [next(results)]
         workers = [process for process in multiprocessing.active_children() if isinstance(process, WorkerProcess)]
-        for number in TO_STOP:
+        for number in STOP_SIGNALS:
             subprocess.run(["kill", f"-{number}", *(str(process.pid) for process in workers)], check=True)
             found.append(next(results))
         assert [*found, *results] == list(range(12))
@@ -91,7 +91,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores for what it starts with &
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup this
     try:
-        with ending.heard(), workers.worker_pool(2) as spread:
+        with ending.handling_signals(), workers.worker_pool(2) as spread:
             for _ in spread(time.sleep, [(0.05,)] * 4000):
                 print("under way", flush=True)
     except KeyboardInterrupt as stopped:
@@ -109,7 +109,7 @@ def test_who_is_stopped_with_its_workers_says_nothing_else() -> None:
             text=True,
             start_new_session=True,
         )
-        for number in TO_STOP
+        for number in STOP_SIGNALS
     }
     for number, process in begun.items():
         assert process.stdout

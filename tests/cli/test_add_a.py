@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from kit.language_models import hub_folder, made
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed import cli
 from ordsmed.base import menu, offers, settings
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.learn.objective import fresh
 from ordsmed.machines.doctor import doctor
 from ordsmed.machines.suite import items
@@ -66,7 +66,7 @@ def run(*words: str) -> None:
 
 def write_poems() -> None:
     Path("poems").mkdir()
-    for number, text in enumerate(invented_text(30).split("\n\n")):
+    for number, text in enumerate(synthetic_text(30).split("\n\n")):
         name = "one" if not number else f"{number:03d}"
         Path(f"poems/{name}.txt").write_text(f"Poem {number}\n" + text.replace(". ", ".\n") + "\n", encoding="utf-8")
 
@@ -181,13 +181,13 @@ def test_the_dialect_of_the_page_makes_a_recipe() -> None:
     offers.check_names("dialects", module, "nanogpt", "page")
     [program] = module.PROGRAMS
     words = ["--data_dir", "work/encode/x", "--n_layer=2", "--n_head", "2", "--n_embd", "64", "--wandb_log=True"]
-    call = program.translated(program.read(words, Place(0, 1), {}))
+    call = program.translated(program.read(words, ProcessInfo(0, 1), {}))
     recipe = settings.decode(Pretraining, call.recipes["pretrain"], "page")
     assert (recipe.model.layers, recipe.model.width, recipe.phase[0].steps) == (2, 64, 600_000)
     assert recipe.phase[0].schedule.end == pytest.approx(0.1)
     assert call.notes == ["--wandb_log: not needed here: `ordsmed report RUN --to wandb` sends a run"]
     with pytest.raises(UsageError, match="--init_from: has no meaning here"):
-        program.translated(program.read([*words, "--init_from=gpt2"], Place(0, 1), {}))
+        program.translated(program.read([*words, "--init_from=gpt2"], ProcessInfo(0, 1), {}))
 
 
 def test_the_protocol_of_the_page_answers(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_the_check_of_the_page_says_what_it_finds(answer: str | None, gpus: str,
 
 def test_the_item_of_the_page_is_asked(tmp_path: Path) -> None:
     module = house("machines/suite/items.py")
-    [(item, case, outcome, _)] = items.ask(items.Workplace(tmp_path / "work"), (module.sorting,))
+    [(item, case, outcome, _)] = items.run_items(items.Workplace(tmp_path / "work"), (module.sorting,))
     assert (item, case, outcome.state) == ("sorting", "stable", "ok")
 
 
@@ -268,7 +268,7 @@ def change(name: str, old: str, new: str) -> None:
         ("corpora poems", "def stamp", "def stomp", "Poems has no `stamp`; wanted `stamp()`"),
         ("corpora poems", "def size(self)", "def size(self, unit)", "Poems.size has other parameters"),
         ("corpora poems", "@dataclass(frozen=True)\n", "", "Poems is not a dataclass; wanted @dataclass(frozen=True)"),
-        ("corpora poems", "frozen=True", "frozen=False", "Poems can be changed; wanted @dataclass(frozen=True)"),
+        ("corpora poems", "frozen=True", "frozen=False", "Poems is not frozen; wanted @dataclass(frozen=True)"),
         ("corpora poems", "(Choice)", "", "has no such class; wanted one frozen dataclass that derives from"),
         ("corpora poems", "import Document", "import Documents", "cannot be imported: ImportError: cannot import name"),
         ("corpora poems", "from pathlib", "from pathlab", "cannot be imported: ModuleNotFoundError: No module named"),

@@ -168,7 +168,7 @@ def test_recipes(ordsmed: Any) -> None:
     names = sorted(name if name.startswith(alone) else name.partition("/")[2] for name in run.recipe_names())
     assert sorted(line.split()[0] for line in listed) == names
     assert all(len(line.split()) > 3 for line in listed)
-    text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
+    text = (menu.PACKAGE_ROOT / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
     assert ordsmed("recipes", "tiny/bert").out == text
     assert ordsmed("recipes", "electra-small").out == ordsmed("recipes", "pretrain/electra-small").out != ""
     several = ordsmed("recipes", "gpt2")
@@ -300,7 +300,7 @@ def test_settings_of_a_task_stand_among_files() -> None:
 
 
 def test_mistakes_in_a_file_of_ones_own(ordsmed: Any) -> None:
-    text = (menu.HOUSE / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
+    text = (menu.PACKAGE_ROOT / "recipes" / "tiny" / "bert.toml").read_text(encoding="utf-8")
     for change, said in (
         (
             lambda t: t.replace("length = 32", "lenght = 32"),
@@ -501,10 +501,10 @@ def test_a_full_disk_and_ctrl_c(ordsmed: Any, monkeypatch: pytest.MonkeyPatch) -
     def stopped(asked: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(menu.opened(verbs.MENU, "recipes"), "run", full)
+    monkeypatch.setattr(menu.import_choice(verbs.MENU, "recipes"), "run", full)
     told = ordsmed("recipes")
     assert (told.status, told.err) == (1, f"ordsmed: work/x: No space left on device; {REMEDIES[28]}\n")
-    monkeypatch.setattr(menu.opened(verbs.MENU, "recipes"), "run", stopped)
+    monkeypatch.setattr(menu.import_choice(verbs.MENU, "recipes"), "run", stopped)
     told = ordsmed("recipes")
     assert (told.status, told.err) == (130, "ordsmed: stopped\n")
 
@@ -558,7 +558,7 @@ def test_who_is_stopped_is_told_how_to_go_on(
         time.sleep(5)
 
     stem = next(stem for stem in menu.entries(verbs.MENU) if verbs.name_of(stem) == verb)
-    monkeypatch.setattr(menu.opened(verbs.MENU, stem), "run", stopped)
+    monkeypatch.setattr(menu.import_choice(verbs.MENU, stem), "run", stopped)
     free = [[], ["a b/c"], ["a b/c", "x=$HOME"], ["a b/c", "d", "e"]]
     for words in free:
         with contextlib.suppress(UsageError):

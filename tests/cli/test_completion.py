@@ -68,7 +68,7 @@ def test_flags_recipes_and_settings_are_those_of_the_verbs() -> None:
             w for a in parser._actions for w in a.option_strings if a.nargs is None and w.startswith("--")
         }
         if one.recipe:
-            named = (menu.HOUSE / "recipes" / one.name).is_dir()
+            named = (menu.PACKAGE_ROOT / "recipes" / one.name).is_dir()
             assert set(run.recipe_names(one.name) if named else ["tiny/search"]) <= set(offers[f"{one.name} 1"])
             assert {f"{line.name}=" for line in menu.lines(*one.recipe)} <= set(offers[f"{one.name} +"])
     assert {one.name.split()[0] for one in verb.every()} == set(offers[""])

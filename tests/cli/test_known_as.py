@@ -37,7 +37,7 @@ def is_here(code: str) -> bool:
 
 
 def of(setting: str) -> str:
-    return menu.folders_of(MENU_OF[setting])[0].relative_to(menu.HOUSE).as_posix().replace("/", ".")
+    return menu.folders_of(MENU_OF[setting])[0].relative_to(menu.PACKAGE_ROOT).as_posix().replace("/", ".")
 
 
 def entries(setting: str) -> list[str]:

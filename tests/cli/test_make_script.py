@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed.base import run
 from ordsmed.cli import verb
 
@@ -47,7 +47,7 @@ def test_its_verbs_and_recipes_exist() -> None:
 def test_the_whole_way(tmp_path: Path) -> None:
     """Of a folder of text and twenty steps; the same line again trains nothing."""
     (tmp_path / "texts").mkdir()
-    (tmp_path / "texts/a.txt").write_text(invented_text(300), encoding="utf-8")
+    (tmp_path / "texts/a.txt").write_text(synthetic_text(300), encoding="utf-8")
     words = ("--hours", "0.02", "--text", "texts", "--out", "out", "--", "validation_rows=8")
     words += ("phase[1].steps=20", "phase[1].warmup=2")
     first = script(tmp_path, *words)

@@ -160,7 +160,7 @@ def test_what_continues_a_stopped_run_works(
 
 def test_what_a_stopped_command_prints_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ending.DEVICES, raising=False)
-    title, line = ending.stopped("show", ["my texts/'0'.txt", "--anew"], ending.BEGINS_AGAIN).split("\n")
+    title, line = ending.stop_lines("show", ["my texts/'0'.txt", "--anew"], ending.BEGINS_AGAIN).split("\n")
     assert title.endswith("start again with:")
     assert line == """    ordsmed show "my texts/'0'.txt" --anew"""
     assert shlex.split(line) == ["ordsmed", "show", "my texts/'0'.txt", "--anew"]

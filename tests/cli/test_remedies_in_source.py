@@ -24,9 +24,9 @@ def _text(node: ast.expr) -> str:
 
 
 ADVICE = {
-    f"{path.relative_to(menu.HOUSE)}:{node.lineno}": advice(node)
+    f"{path.relative_to(menu.PACKAGE_ROOT)}:{node.lineno}": advice(node)
     for path in FILES
-    if path.relative_to(menu.HOUSE).parts[0] not in OF_OTHERS
+    if path.relative_to(menu.PACKAGE_ROOT).parts[0] not in OF_OTHERS
     for node in nodes(path)
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Error")
 }

@@ -53,7 +53,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "set_device", take)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        monkeypatch.setattr(memory, "keep_memory", take_none)
+        monkeypatch.setattr(memory, "keep_freed_memory", take_none)
 
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -240,15 +240,15 @@ def test_the_trained_folder_is_untouched(made: dict[str, list[str]]) -> None:
 
 
 def test_who_was_started_side_by_side_is_told_to_go_on_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ordsmed.base.ending import GOES_ON, stopped
+    from ordsmed.base.ending import GOES_ON, stop_lines
     from ordsmed.base.launch import local
 
-    assert stopped("pretrain", ["a b", "--anew"], GOES_ON).endswith("resume with:\n    ordsmed pretrain 'a b'")
+    assert stop_lines("pretrain", ["a b", "--anew"], GOES_ON).endswith("resume with:\n    ordsmed pretrain 'a b'")
     begun: list[dict[str, str]] = []
     monkeypatch.setattr(local.subprocess, "Popen", lambda command, env, **_: begun.append(env))
     local._process(["pretrain", "x"], 1, 3, 4567)
     monkeypatch.setenv("ORDSMED_DEVICES", begun[0]["ORDSMED_DEVICES"])
-    assert stopped("pretrain", ["x"], GOES_ON).endswith("resume with:\n    ordsmed pretrain x --devices 3")
+    assert stop_lines("pretrain", ["x"], GOES_ON).endswith("resume with:\n    ordsmed pretrain x --devices 3")
 
 
 def test_an_unknown_recipe_is_no_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed.base.errors import DataError
 from ordsmed.base.run import Run, obtain
 from ordsmed.corpus import folder as module
@@ -30,7 +30,7 @@ TOKENIZER = '{0}[tokenizer]\nkind = "wordpiece"\nsize = 200\n'
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A corpus of several parts."""
-    (tmp_path / "a.txt").write_text(invented_text(60))
+    (tmp_path / "a.txt").write_text(synthetic_text(60))
     (tmp_path / "c.toml").write_text(RECIPE.format(tmp_path))
     return obtain(Corpus, str(tmp_path / "c.toml"))
 

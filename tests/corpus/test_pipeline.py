@@ -244,7 +244,7 @@ def test_from_a_recipe_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
         obtain(Corpus, str(recipe))
 
 
-@pytest.mark.parametrize("name", [p.stem for p in sorted((menu.HOUSE / "recipes" / "corpus").glob("*.toml"))])
+@pytest.mark.parametrize("name", [p.stem for p in sorted((menu.PACKAGE_ROOT / "recipes" / "corpus").glob("*.toml"))])
 def test_shipped_recipes_decode(name: str) -> None:
     from ordsmed.base.run import load
 
@@ -514,7 +514,7 @@ def test_parts_and_steps_that_cannot_be(plain_recipe: str) -> None:
     for part in ("0/2", "3/2", "1", "a/b", "1/2/3", " 1/2"):
         with pytest.raises(RecipeError, match=f"--part: found {part}; wanted I/N"):
             partly(plain_recipe, [], part=part, until=None)
-    assert [run.part(text) for text in (None, "1/16", "3/16", "16/16")] == [(0, 1), (0, 16), (2, 16), (15, 16)]
+    assert [run.parse_part(text) for text in (None, "1/16", "3/16", "16/16")] == [(0, 1), (0, 16), (2, 16), (15, 16)]
     with pytest.raises(RecipeError, match="--until: found write; wanted read or match"):
         partly(plain_recipe, [], part=None, until="write")
     with pytest.raises(RecipeError, match="--until: match, with --part; wanted --part alone"):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed.base import run
 from ordsmed.base.errors import DataError, OrdsmedError, RunError
 from ordsmed.corpus import presplit as deed
@@ -81,7 +81,7 @@ def test_a_key_that_cannot_be_ours_is_refused() -> None:
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """A corpus with paragraphs, Chinese, and metadata."""
-    texts = [t.replace(". ", ".\n", 1) + " 你好。「再见！」三" for t in invented_text(40).strip().split("\n\n")]
+    texts = [t.replace(". ", ".\n", 1) + " 你好。「再见！」三" for t in synthetic_text(40).strip().split("\n\n")]
     found = [Document(text, rules(text), f"a:{n}", {"id": n, "url": "u"}) for n, text in enumerate(texts)]
     return write(tmp_path / "corpus", {"train": found[:32], "validation": found[32:]})
 

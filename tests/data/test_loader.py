@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.processes import alive
-from ordsmed.base.ending import TO_STOP
+from ordsmed.base.ending import STOP_SIGNALS
 from ordsmed.data.batch import Batch, batch_of
 from ordsmed.data.batch_sizes import BatchSizes
 from ordsmed.data.loader import MicroBatches, Share, load
@@ -148,7 +148,7 @@ def test_a_signal_to_the_process_group_ends_no_worker() -> None:
     """It asks the first process to stop, which needs their rows for the step that it finishes."""
     ready = load(Counted(), Share(6, 2), 0, 40, workers=2, device=CPU)
     steps = [next(ready)]
-    for number in TO_STOP:
+    for number in STOP_SIGNALS:
         told_by_another(number, multiprocessing.active_children())
         steps += [next(ready) for _ in range(3)]
     workers = multiprocessing.active_children()

@@ -162,7 +162,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(OrdsmedError, match="no-recipe"):
         read_tokenizer("no-recipe")
     asked: list[Any] = []
-    monkeypatch.setattr(module, "afford", lambda *found: asked.append(found))
+    monkeypatch.setattr(module, "check_fits_memory", lambda *found: asked.append(found))
     place = corpus(tmp_path / "c", train=["a b"])
     run.obtain(TokenizerTraining, recipe(tmp_path, "t", corpus=str(place), tokenizer={"kind": "words", "least": 1}))
     assert asked == [("tokenizer.size", 793_471, 256)], "before memory is taken for it"

@@ -13,7 +13,7 @@ from ordsmed.base import run
 from ordsmed.machines.suite import golden
 
 pytestmark = pytest.mark.long
-GOLDEN = golden.of("losses")
+GOLDEN = golden.read_table("losses")
 
 
 def test_every_tiny_recipe_has_its_numbers() -> None:

@@ -22,7 +22,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed.base import run
 from ordsmed.base.ending import Stopped
 from ordsmed.base.run import Run
@@ -186,9 +186,9 @@ def pieces(folder: Path) -> list[Any]:
 
 def make(folder: Path) -> None:
     """Everything, into a folder that one stands in; trainings are stopped, packed up, and then gone on with."""
-    (folder / "texts.txt").write_text(invented_text(40), encoding="utf-8")
+    (folder / "texts.txt").write_text(synthetic_text(40), encoding="utf-8")
     for seed, (name, count) in enumerate((("train", 24), ("dev", 12))):
-        texts = [line for line in invented_text(count, seed).splitlines() if line]
+        texts = [line for line in synthetic_text(count, seed).splitlines() if line]
         lines = [f"{text.partition('.')[0]}.\t{'fox' in text.partition('.')[0]}" for text in texts]
         (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
     for path in folder.iterdir():

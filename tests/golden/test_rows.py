@@ -14,11 +14,11 @@ from ordsmed.machines.suite import golden
 
 
 def test_rows_are_as_they_were(tmp_path: Path) -> None:
-    assert dict(golden.rows(tmp_path)) == {name: case["digest"] for name, case in golden.of("rows").items()}
+    assert dict(golden.rows(tmp_path)) == {name: case["digest"] for name, case in golden.read_table("rows").items()}
 
 
 @pytest.mark.parametrize("name", ["mlm", "clm", "hybrid", "diffusion", "rtd", "bilm"])
 def test_no_two_cases_are_alike(name: str) -> None:
     """Every setting that is tried here changes what rows hold."""
-    sums = [case["digest"] for key, case in golden.of("rows").items() if key.startswith(name)]
+    sums = [case["digest"] for key, case in golden.read_table("rows").items() if key.startswith(name)]
     assert len(set(sums)) == len(sums) > 1

@@ -17,7 +17,7 @@ from ordsmed.others.translate import program
 from ordsmed.serve import call
 from ordsmed.tell.report import send
 
-HOUSE = menu.HOUSE
+HOUSE = menu.PACKAGE_ROOT
 FLOORS = {  # each wing with its rooms, from the ground up; the wing's name among them: the files in the wing itself
     "base": ("base machine", "binary launch"),
     "nn": ("nn kernels", "models"),
@@ -128,7 +128,7 @@ def test_add_ons_stand_alone() -> None:
 def test_the_choices_of_add_ons_are_named_for_those_who_have_the_core_alone() -> None:
     for name, packages in menu.ADD_ONS.items():
         for package, kinds in packages.items():
-            folder = menu.HOUSE / package / name
+            folder = menu.PACKAGE_ROOT / package / name
             assert sorted(kinds) == sorted(p.stem for p in folder.glob("*.py") if p.stem != "__init__")
             assert package in ADD_ONS
 
@@ -204,7 +204,7 @@ def test_every_setting_of_a_verb_is_told() -> None:
 
 def test_a_verb_says_what_it_is_where_it_stands_and_what_it_does() -> None:
     for stem in menu.entries(verb.MENU):
-        module = menu.opened(verb.MENU, stem)
+        module = menu.import_choice(verb.MENU, stem)
         one = verb.find(verb.name_of(stem))
         public = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
         assert {"arguments", "run"} <= public, stem

@@ -59,5 +59,5 @@ def test_no_machine_names_a_choice() -> None:
             continue
         for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in entries:
-                named[path.relative_to(menu.HOUSE).as_posix()].add(node.value)
+                named[path.relative_to(menu.PACKAGE_ROOT).as_posix()].add(node.value)
     assert named == {path: set(reasons) for path, reasons in KNOWN.items()}, "what is gone is taken out of KNOWN"

@@ -64,7 +64,7 @@ def test_a_class_name_means_one_thing() -> None:
     for path in FILES:
         for node in nodes(path):
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(path.relative_to(menu.HOUSE).as_posix())
+                places[node.name].append(path.relative_to(menu.PACKAGE_ROOT).as_posix())
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
@@ -85,9 +85,9 @@ def counts() -> dict[str, tuple[int, int, int, int]]:
     """Of each wing, what there is of each kind."""
     found = defaultdict(lambda: [0, 0, 0, 0])
     for path in FILES:
-        if path.parent == menu.HOUSE:
+        if path.parent == menu.PACKAGE_ROOT:
             continue
-        count = found[path.relative_to(menu.HOUSE).parts[0]]
+        count = found[path.relative_to(menu.PACKAGE_ROOT).parts[0]]
         called, deeds = list(names(path)), list(functions(path))
         count[0] += sum(name.strip("_") in THIN for name in called)
         count[1] += sum(name.strip("_") in PARTICIPLES for name in deeds)

@@ -18,7 +18,7 @@ ENTRIES = [(name, kind) for name in menu.PACKAGES for kind in menu.entries(name)
 
 
 def test_every_menu_says_what_it_asks_for() -> None:
-    assert set(offers.WANTED) == set(menu.PACKAGES)
+    assert set(offers.REQUIRED) == set(menu.PACKAGES)
     for name in (*menu.PACKAGES, "callbacks"):
         assert (Path(__file__).parents[2] / offers.page(name).removesuffix(" shows one")).is_file()
     assert len(ENTRIES) > 100
@@ -30,23 +30,23 @@ def test_an_entry_offers_what_its_menu_asks_for(name: str, kind: str) -> None:
         offers.check(name, kind, menu.load(name, kind), "here")
         assert menu.load(name, kind).__doc__
     else:
-        module = menu.opened(name, kind)
+        module = menu.import_choice(name, kind)
         offers.check_names(name, module, kind, "here")
         assert module.__doc__
 
 
 @pytest.mark.parametrize("kind", menu.entries("trackers"))
 def test_a_tracker_takes_steps_and_an_end(kind: str) -> None:
-    tracker = menu.opened("trackers", kind).Tracker
+    tracker = menu.import_choice("trackers", kind).Tracker
     for name in ("log", "end"):
         wanted = [*inspect.signature(getattr(RunTracker, name)).parameters]
         assert [*inspect.signature(getattr(tracker, name)).parameters] == wanted
-    assert "{}" in menu.opened("trackers", kind).LATER
+    assert "{}" in menu.import_choice("trackers", kind).LATER
 
 
 @pytest.mark.parametrize("kind", menu.entries("dialects"))
 def test_a_dialect_is_programs_of_flags(kind: str) -> None:
-    module = menu.opened("dialects", kind)
+    module = menu.import_choice("dialects", kind)
     names = [program.name for program in module.PROGRAMS]
     assert names
     for program in module.PROGRAMS:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base import settings
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
@@ -35,7 +35,7 @@ CLASSES = {
 def called(code: str, name: str, *words: str, world: int = 1, **environment: str) -> Call:
     """The call that words mean in one of so many processes."""
     program = find(code, name)
-    return program.translated(program.read(words, Place(0, world), environment))
+    return program.translated(program.read(words, ProcessInfo(0, world), environment))
 
 
 def flat(program: Program, call: Call, overrides: Sequence[str] = (), by: Any = settings.plain) -> dict[str, Any]:
@@ -50,13 +50,13 @@ def flat(program: Program, call: Call, overrides: Sequence[str] = (), by: Any = 
 def resolved(code: str, name: str, *words: str, world: int = 1, by: Any = settings.plain) -> dict[str, Any]:
     """Every recipe of what words mean, flat."""
     program = find(code, name)
-    values = program.read(words, Place(0, world), {})
+    values = program.read(words, ProcessInfo(0, world), {})
     return flat(program, program.translated(values), values.overrides, by)
 
 
 def changes(code: str, name: str, least: list[str], *words: str, world: int = 1) -> dict[str, Any]:
     """What words change beside the least that must be said, of what differs from the house's defaults."""
-    how = settings.changed
+    how = settings.without_defaults
     before = resolved(code, name, *least, by=how)
     after = resolved(code, name, *least, *words, world=world, by=how)
     new = {key: value for key, value in after.items() if before.get(key) != value and value is not None}

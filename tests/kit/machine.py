@@ -26,7 +26,7 @@ def no_gain_by_16_bits() -> None:
     path, here = speed._cache(), f"{platform.node()} | {host.processor()}"
     measured = ("fp32", "fp32 by oneDNN", "bf16", "fp16")
     keys = (f"{here}, {threads} | {each} | torch {version}" for threads in range(1, THREADS + 1) for each in measured)
-    known, kept = speed._kept(), dict.fromkeys(keys, SPEED)
+    known, kept = speed._read_cache(), dict.fromkeys(keys, SPEED)
     if {**known, **kept} != known:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(path, {**known, **kept})

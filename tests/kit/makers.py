@@ -15,11 +15,11 @@ from ordsmed.machines.suite.random_data import (
     SPECIAL,
     WORDS,
     build,
-    invented_text,
     job_of,
     learned,
     make_store,
     make_words,
+    synthetic_text,
 )
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ __all__ = [  # what is drawn for the list of `ordsmed validate`, and what is the
     "build",
     "change",
     "digest_of",
-    "invented_text",
     "job_of",
     "learned",
     "make_store",
     "make_words",
+    "synthetic_text",
 ]
 
 

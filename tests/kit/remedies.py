@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ordsmed.base import menu
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.run import SHIPPED, table_of
+from ordsmed.base.run import BUILT_IN, table_of
 from ordsmed.base.settings import decode, override
 from ordsmed.cli import flags, verb
 
@@ -97,7 +97,7 @@ def command_faults(code: str) -> Iterator[str]:
             yield f"`{code}`: {error}"
         return
     place, recipe, words = verb.find(name).recipe, str(getattr(parsed, "name", "")), getattr(parsed, "overrides", [])
-    if place and any((SHIPPED / f"{folder}{recipe}.toml").is_file() for folder in ("", f"{name}/")):
+    if place and any((BUILT_IN / f"{folder}{recipe}.toml").is_file() for folder in ("", f"{name}/")):
         try:
             cls = getattr(importlib.import_module(place[0]), place[1])
             decode(cls, override(table_of(recipe, name), words), recipe)

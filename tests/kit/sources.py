@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ordsmed.base import menu
 
-FILES = sorted(menu.HOUSE.rglob("*.py"))
+FILES = sorted(menu.PACKAGE_ROOT.rglob("*.py"))
 
 
 @functools.cache
@@ -30,4 +30,4 @@ def nodes(path: Path) -> tuple[ast.AST, ...]:
 
 def offenders(wrong: Callable[[Path], object], paths: list[Path] = FILES) -> dict[str, object]:
     """What a rule finds wrong, by file; nothing where every file keeps it."""
-    return {path.relative_to(menu.HOUSE).as_posix(): what for path in paths if (what := wrong(path))}
+    return {path.relative_to(menu.PACKAGE_ROOT).as_posix(): what for path in paths if (what := wrong(path))}

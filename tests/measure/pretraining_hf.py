@@ -81,7 +81,7 @@ def seconds(asked: argparse.Namespace) -> float:
         rounds.now = lambda _: clock()
         return float(measure_training(recipe)[0]["step_seconds"])
     if not asked.same:
-        memory.keep_memory = lambda: None  # type: ignore[assignment]
+        memory.keep_freed_memory = lambda: None  # type: ignore[assignment]
     with planned(recipe) as plan:
         steps, spent = TransformersStep.of(plan.build()).steps, []
         steps(WARM)

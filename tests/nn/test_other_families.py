@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ordsmed
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed.base.errors import DataError
 from ordsmed.weights import foreign
 
@@ -27,7 +27,7 @@ def unigram() -> Any:
     pipeline = Tokenizer(models.Unigram())
     pipeline.pre_tokenizer, pipeline.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=[*SPECIAL.values()], unk_token="<unk>")
-    pipeline.train_from_iterator([invented_text(200)], trainer)
+    pipeline.train_from_iterator([synthetic_text(200)], trainer)
     pipeline.add_special_tokens(["<mask>"])
     pipeline.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]

@@ -15,7 +15,7 @@ from kit.makers import build
 from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.ranks import Ranks
-from ordsmed.base.say import logged
+from ordsmed.base.say import log_to
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.mix import listed
@@ -92,7 +92,7 @@ def test_a_variant_is_a_recipe_as_one_with_a_file(name: str, tmp_path: Path) -> 
 
 def test_variants_say_what_they_are() -> None:
     """No name twice, none that a file has; each row lays over a recipe of the same folder."""
-    for table in run.SHIPPED.rglob(run.VARIANTS):
+    for table in run.BUILT_IN.rglob(run.VARIANTS):
         rows = [(like, name) for like, listed in settings.read(table).items() for name in listed]
         assert len({name for _, name in rows}) == len(rows)
         for like, name in rows:
@@ -295,7 +295,7 @@ def test_a_recipe_like_another(tmp_path: Path) -> None:
             run.read_table(tmp_path / "c.toml", "")
     (tmp_path / "d.toml").write_text('like = "electra-base-lamb-dgx1-1gpu-amp"')
     assert run.load(Pretraining, str(tmp_path / "d.toml"))[0].layout.micro == (88, 12)
-    with pytest.raises(RecipeError, match="is, in the end, like itself"):
+    with pytest.raises(RecipeError, match="is based on itself"):
         run.read_table(tmp_path / "a.toml", "")
 
 
@@ -344,7 +344,7 @@ def test_every_pretraining_takes_two_steps(
     data = tiny_run.folder / f"encode-{'gpt2' if 'bytebpe' in asked else 'bert'}"
     data = tiny_roberta if "roberta" in asked else tiny_words if asked.endswith("-words") else data
     job = build(shrunk(recipe, data), Ranks(torch.device("cpu")))
-    with logged(tmp_path / "log.txt"):
+    with log_to(tmp_path / "log.txt"):
         last = loop.train(job, tmp_path, 0, 1e9)
     assert last == 2 * len(recipe.phase)
     lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if "validation" not in line]

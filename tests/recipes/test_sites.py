@@ -21,7 +21,7 @@ from ordsmed.train.mesh.layout import Layout
 from ordsmed.train.pretrain.pretrain import pretrain
 from ordsmed.train.pretrain.recipe import Pretraining
 
-SITES = {path.stem: path for path in sorted((menu.HOUSE / "sites").glob("*.toml"))}
+SITES = {path.stem: path for path in sorted((menu.PACKAGE_ROOT / "sites").glob("*.toml"))}
 NAMED = (
     "saga",
     "olivia",

@@ -20,7 +20,7 @@ from kit.browser import Browser
 from kit.served import Running, running
 from kit.task_files import task_files
 from kit.task_models import task_models
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 
 EVIL = "<img src=x onerror=\"document.title='broken in'\">"
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -127,7 +127,7 @@ def test_browsers_get_the_page_and_programs_what_they_got(pages: Running) -> Non
 
 
 def test_the_page_is_small_and_names_nothing_outside() -> None:
-    files = [path for path in (HOUSE / "serve/page").iterdir() if path.is_file()]
+    files = [path for path in (PACKAGE_ROOT / "serve/page").iterdir() if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 60_000
     for path in files:
         text = path.read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ import torch
 
 from kit.clocks import set_time
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.ranks import Place, Ranks
+from ordsmed.base.ranks import ProcessInfo, Ranks
 from ordsmed.learn.phases import Phase
 from ordsmed.train import auto
 from ordsmed.train.mesh.layout import Layout
@@ -194,7 +194,7 @@ def test_the_second_micro_batch_is_timed(monkeypatch: pytest.MonkeyPatch, kind: 
     assert [one for one in taken if one[0] == "begin"] == [("begin", 0, 4)] * 2
 
 
-FOUR = Ranks(torch.device("cuda"), world=4, shape=(4, 1, 1), place=Place(0, 4, 0, 2))
+FOUR = Ranks(torch.device("cuda"), world=4, shape=(4, 1, 1), process=ProcessInfo(0, 4, 0, 2))
 Way = tuple[int, bool]  # shard, recompute
 
 

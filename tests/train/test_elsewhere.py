@@ -144,7 +144,7 @@ def test_names_that_are_no_folder_stay(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     Path("plain").mkdir()
     for name in ("tiny/bert", "plain", "nothing.toml"):
-        with run.at_home(name) as own:
+        with run.in_start_folder(name) as own:
             assert (own, Path.cwd()) == (name, tmp_path)
 
 

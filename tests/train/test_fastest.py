@@ -57,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("details")
 def speeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """Speeds of products and steps in bf16, where fp32's are 1; networks that were timed, each with its layout."""
     given = SimpleNamespace(peak=1e15, products=5.0, steps=2.0, norm=1.0, alone=True, first=9.0, timed=[])
-    monkeypatch.setattr(precision_trial, "watch_alone", lambda: lambda: given.alone)
+    monkeypatch.setattr(precision_trial, "idle_check", lambda: lambda: given.alone)
 
     def timed_steps(job: Any, index: int) -> Iterator[tuple[float, float]]:
         precision = job.recipe.layout.precision
@@ -161,7 +161,7 @@ def test_the_first_rank_decides(recipe: Recipe, speeds: SimpleNamespace, monkeyp
     """What another rank measured or kept does not count."""
     plan = plan_of(recipe())
     answers = iter([3.0, 0.0, 99, True, True, None, 1.1])  # products; steps kept; tokens; enough, twice; kept; steps
-    monkeypatch.setattr(precision_trial, "first_alone", lambda ranks, act: next(answers))
+    monkeypatch.setattr(precision_trial, "on_rank0", lambda ranks, act: next(answers))
     assert precision_trial.with_fastest_precision(plan).recipe.layout.precision == "fp32"
     assert len(speeds.timed) == 2, "steps are taken by all ranks together"
     answers = iter([3.0, 1.3])

@@ -202,7 +202,7 @@ def test_a_run_stops_at_a_step_that_is_told_and_goes_on(
     with pytest.raises(SystemExit) as ended:
         main(["pretrain", str(parts)])
     assert ended.value.code == 0
-    folder = run.place(*run.load(Pretraining, str(parts), []))
+    folder = run.output_folder(*run.load(Pretraining, str(parts), []))
     assert (run.Run(folder).status["state"], run.Run(folder).status["step"]) == ("stopped", 2)
     assert f"saved at step 2 of 6; go on with:\n    ordsmed pretrain {folder}" in capsys.readouterr().err
     pretrain(str(parts))
@@ -219,7 +219,7 @@ def test_all_processes_stop_at_the_step_that_the_first_was_told(
 ) -> None:
     """The others may lack the variable, or have another; an empty one says nothing."""
     monkeypatch.setenv(loop.STOP_AT, "")
-    monkeypatch.setattr(loop, "first_alone", lambda ranks, act: 1 if act is loop._stop_at else act())
+    monkeypatch.setattr(loop, "on_rank0", lambda ranks, act: 1 if act is loop._stop_at else act())
     with pytest.raises(Stopped) as ended:
         loop.train(job_of(recipe(steps=2)), tmp_path, 0, 1e9)
     assert (ended.value.step, ended.value.by) == (1, 0)

@@ -275,7 +275,7 @@ def test_a_dry_fine_tuning_refuses_what_the_run_refuses(
 
 BUILT_IN = [(verb, name) for verb in VERBS for name in run.recipe_names(verb)] + [
     ("pretrain" if "phase" in settings.read(path) else "finetune", f"tiny/{path.stem}")
-    for path in sorted((menu.HOUSE / "recipes/tiny").glob("*.toml"))
+    for path in sorted((menu.PACKAGE_ROOT / "recipes/tiny").glob("*.toml"))
     if {"phase", "task"} & {*settings.read(path)}
 ]
 
@@ -421,11 +421,11 @@ def doors(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[..., Any]]:
     def reached(*_: Any, **__: Any) -> Any:
         raise Reached
 
-    monkeypatch.setattr(submit, "written", reached)
+    monkeypatch.setattr(submit, "write_script", reached)
     monkeypatch.setattr(estimate, "_work", reached)
     monkeypatch.setattr(run_group.RunGroup, "work", reached)
     return {
-        "submit": lambda name, words: submit.prepare(name, words, submit.Wish("cpus.toml")),
+        "submit": lambda name, words: submit.prepare(name, words, submit.JobRequest("cpus.toml")),
         "estimate": estimate.estimate,
         "stability": lambda name, words: stability.stability(name, words, stability.StudyOptions((1, 2), workers=1)),
     }

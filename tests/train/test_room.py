@@ -119,7 +119,7 @@ def test_room_is_shared_and_split(recipe: Recipe, monkeypatch: pytest.MonkeyPatc
     split = Ranks(torch.device("cpu"), world=2, shape=(1, 2, 1))
     memory.check(job.recipe, model, split, make)
     monkeypatch.setattr(machine_memory, "memory_limit", lambda: needed * 2)
-    two = Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1), place=type(split.place)(0, 2, 0, 2))
+    two = Ranks(torch.device("cpu"), world=2, shape=(2, 1, 1), process=type(split.process)(0, 2, 0, 2))
     with pytest.raises(OrdsmedError, match=r"^model: "):
         memory.check(job.recipe, model, two, make)
 
@@ -244,7 +244,7 @@ def ranks_of(data: int = 1, *, split: tuple[int, int] = (1, 1), local: int = 1) 
         shape=(data, *split),
         data_world=data,
         data_rank=0,
-        place=SimpleNamespace(local_world=local),
+        process=SimpleNamespace(local_world=local),
     )
 
 
@@ -274,7 +274,7 @@ def fits(recipe: Any, ranks: Any, limit: int, monkeypatch: pytest.MonkeyPatch, w
 )
 def test_weights_take_what_they_learn_by(monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int) -> None:
     assert fits(recipe, ranks, least, monkeypatch, 1000).startswith("model: found 1,000 parameters, which take ")
-    assert fits(recipe, ranks, least + ranks.place.local_world, monkeypatch, 1000) == ""
+    assert fits(recipe, ranks, least + ranks.process.local_world, monkeypatch, 1000) == ""
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_rows_take_what_they_hold(
     monkeypatch: pytest.MonkeyPatch, recipe: Any, ranks: Any, least: int, place: str
 ) -> None:
     assert fits(recipe, ranks, least, monkeypatch).startswith(f"{place}: found ")
-    assert place not in fits(recipe, ranks, least + ranks.place.local_world, monkeypatch)
+    assert place not in fits(recipe, ranks, least + ranks.process.local_world, monkeypatch)
 
 
 def test_what_cannot_be_counted_takes_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:

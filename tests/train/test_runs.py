@@ -478,7 +478,7 @@ def test_a_run_goes_on_with_its_own_threads(
     is said."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(3)))
-    monkeypatch.setattr("ordsmed.base.machine.threads._left_by_others", lambda share: 1)
+    monkeypatch.setattr("ordsmed.base.machine.threads._idle_cores", lambda share: 1)
     threads = torch.get_num_threads()
     try:
         folder = pretrain(str(recipe(steps=8)), ["layout.threads=2"])

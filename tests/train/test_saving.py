@@ -177,7 +177,7 @@ def test_a_second_rank_tells_its_own_and_hears_the_outcome(
     from ordsmed.base import ranks
 
     board = Board()
-    board.kept[f"agreed/{ranks._agreed + 1}"] = json.dumps({"is": FULL})
+    board.kept[f"agreed/{ranks._answers + 1}"] = json.dumps({"is": FULL})
     change(saved.job, ranks=dataclasses.replace(saved.job.ranks, rank=1, world=2, store=board))
     saved.writer.complaint = FULL  # type: ignore[misc]
     saved.wait()

@@ -17,7 +17,7 @@ from kit.makers import change, job_of
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, Trouble
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged
+from ordsmed.base.say import log_to
 from ordsmed.learn.objective import Objective
 from ordsmed.nn.model import own_tensors
 from ordsmed.train import checkpoint, loop, request, session
@@ -499,7 +499,7 @@ def test_a_start_is_told_in_a_few_lines(
 ) -> None:
     """What learns, on what, and where; with -v the plan and the machine as a whole, which the log always tells."""
     go, _ = going
-    with logged(tmp_path / "log"):
+    with log_to(tmp_path / "log"):
         go()
     short = capsys.readouterr().err.splitlines()
     assert len(short) == 4

@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 
 from kit.processes import KIT, PATIENT, Process
-from ordsmed.base.ending import STOP_AT, TO_STOP
+from ordsmed.base.ending import STOP_AT, STOP_SIGNALS
 from ordsmed.base.errors import Lost
 from ordsmed.base.run import Run
 from ordsmed.train import checkpoint
 
 Recipe = Callable[..., Path]
-NAMES = [number.name for number in TO_STOP]
+NAMES = [number.name for number in STOP_SIGNALS]
 MORE = 2  # steps that who goes on learns
 FULL = os.environ.get("ORDSMED_GRID") == "full"
 
@@ -91,7 +91,7 @@ def test_a_killed_row_process_loses_the_run_in_one_line(start: Callable[..., Pro
     os.kill(killed, signal.SIGKILL)
     assert process.wait() == Lost.status
     (complaint,) = (line for line in process.said.splitlines() if line.startswith("ordsmed: "))
-    assert complaint.startswith(f"ordsmed: a process that makes rows: process {killed} was killed"), complaint
+    assert complaint.startswith(f"ordsmed: a data worker: process {killed} was killed"), complaint
     status = Run(folder).status
     assert (status["state"], f"ordsmed: {status['why']}") == ("failed", complaint)
     step = checkpoint.steps(folder / "checkpoints")[-1]

@@ -310,7 +310,7 @@ before(boxes, "write", late)
 """
     process = start(folder, *MESHES[mesh], "--restarts", "1", devices=2, fault=fault)
     assert process.wait() == 0, process.said
-    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert "all 2 processes restart (1 of 1)" in process.said
     assert re.search(rf"goes on from \S+step-{SAVE:09d}\n", process.said)
     assert course(folder) == wanted
     assert is_whole(folder)
@@ -347,7 +347,7 @@ def test_the_command_begins_again(start: Start, whole: Callable[..., Course], tm
     assert "frame #" not in process.said
     assert "rank 1 was ended by SIGKILL" in process.said
     assert re.search(r"ordsmed: .*lost or hanging: rank 1 \(\S+ process \d+\) at step \d", process.said)
-    assert "all 2 processes begin again (1 of 1)" in process.said
+    assert "all 2 processes restart (1 of 1)" in process.said
     assert re.search(r"goes on from \S+step-00000000[69]\n", process.said)
     assert f"\n{folder}: done; " in process.said
     assert course(folder) == whole(devices=2)
@@ -522,7 +522,7 @@ else: {late.get(where, "pass")}
         alive_still = where in ("making rows", "learning")
         assert len(lines) == 1 or (lines and alive_still), process.said
         named = rf"lost or hanging: rank {rank} \(\S+ process \d+\) at step \d+, "
-        gone = "rank 0: (is gone|does not answer: lost or hanging)"  # it keeps what ranks know of each other
+        gone = "rank 0: (has ended|does not answer: lost or hanging)"  # it keeps what ranks know of each other
         assert rank == 0 or any(re.search(named, line) for line in lines), process.said
         for line in lines:
             assert re.search(f"{named}|{gone}", line), process.said

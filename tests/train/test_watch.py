@@ -253,7 +253,7 @@ def test_without_a_store_that_answers_the_first_rank_is_lost(
         own._beats()
     with pytest.raises(TimeoutError):
         own.explain(broken())
-    assert ended == [f"rank 0: does not answer: lost or hanging; {watch.GO_ON}"]
+    assert ended == [f"rank 0: does not answer: lost or hanging; {watch.RESUME_REMEDY}"]
     hanging.set()
     board.broken = broken()
     monkeypatch.undo()
@@ -271,9 +271,9 @@ def test_a_first_rank_that_stops_before_the_watch_stands_is_not_waited_for(
     monkeypatch.setattr(ranks.os, "_exit", lambda status: (statuses.append(status), ended.set()))
     monkeypatch.setattr(board, "clone", lambda: ended.wait(60) and board)
     of(board, 1)
-    said = f"ordsmed: rank 1: rank 0: does not answer: lost or hanging; {watch.GO_ON}\n"
+    said = f"ordsmed: rank 1: rank 0: does not answer: lost or hanging; {watch.RESUME_REMEDY}\n"
     assert (statuses, capsys.readouterr().err) == ([75], said)
-    with ranks.answered_within(0.0, Ranks(torch.device("cpu"), 0, 2)):
+    with ranks.end_unless_answered(0.0, Ranks(torch.device("cpu"), 0, 2)):
         ended.clear()
         assert not ended.wait(0.05), "the first rank keeps the store itself"
 

@@ -27,7 +27,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append(act())
         return made[-1]
 
-    monkeypatch.setattr(leading, "first_alone", first_alone)
+    monkeypatch.setattr(leading, "on_rank0", first_alone)
     return made
 
 
@@ -57,7 +57,7 @@ def test_ctrl_c_ends_a_text_between_two_steps(said: list[Any], monkeypatch: pyte
     assert signal.getsignal(signal.SIGINT) is before
     wrote, heard = [*done], iter([*said])
     done.clear()
-    monkeypatch.setattr(leading, "first_alone", lambda ranks, act: next(heard))
+    monkeypatch.setattr(leading, "on_rank0", lambda ranks, act: next(heard))
     leading.follow(NETWORK)
     assert done == wrote == [*(("long", n, HOW, 1) for n in range(2)), *(("short", n, HOW, 0) for n in range(3))]
     assert next(heard, "none") == "none"

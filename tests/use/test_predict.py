@@ -149,7 +149,7 @@ def test_who_waits_for_16_bits_is_told(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = {"bf16": 61.7}
-    monkeypatch.setattr("ordsmed.weights.trained_model.slower_in", lambda precision, device: slow.get(precision))
+    monkeypatch.setattr("ordsmed.weights.trained_model.slowdown_in", lambda precision, device: slow.get(precision))
     open_task(model, device="cpu", precision="bf16")
     assert "--precision: products in bf16 take 61.7 times as long as in fp32 here" in capsys.readouterr().err
     open_task(model, device="cpu")

@@ -113,7 +113,7 @@ def test_ranks_read_what_the_first_one_reads(monkeypatch: pytest.MonkeyPatch) ->
             return told[-1]
         return told.pop(0)
 
-    monkeypatch.setattr(way, "first_alone", first_alone)
+    monkeypatch.setattr(way, "on_rank0", first_alone)
     first, other = (SimpleNamespace(world=2, first=first) for first in (True, False))
     prompts = [Prompt("a", {"id": 1}), Prompt("")]
     assert list(same_on_all_ranks(first, prompts)) == prompts  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ def _called(
 ) -> Made:
     from ordsmed.api.keywords import words_of
 
-    with files.in_a_line():
+    with files.errors_in_one_line():
         name = os.fspath(recipe)
         return make(kind, name, words_of(kind, name, overrides, changes), anew=anew)
 
@@ -79,7 +79,7 @@ def make(kind: type[Any], name: str, overrides: Sequence[str] = (), *, anew: boo
     return Made(folder, facts, lines)
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def export(
     model: Place,
     out: Place,
@@ -116,7 +116,7 @@ def export(
     return Made(path, facts, [f"{path}: written; {exports.readers(path)}"])
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def report(
     runs: Place | Sequence[Place],
     *,

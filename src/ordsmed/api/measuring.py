@@ -13,7 +13,7 @@ from ordsmed.api.model import open
 from ordsmed.api.verb_result import Made
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.files import in_a_line
+from ordsmed.base.files import errors_in_one_line
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.run import recipe_names
 from ordsmed.data.unknown import MOST
@@ -30,7 +30,7 @@ from ordsmed.use.predict import Evaluated
 ALONE = "several models, all steps, `out` and `anew` need a probe, but none is named"
 
 
-@in_a_line()
+@errors_in_one_line()
 def evaluate(
     models: Place | Sequence[Place],
     files: Place | Sequence[Place] = (),
@@ -103,7 +103,7 @@ def ask(
     return Made(written[-1], facts, lines)
 
 
-@in_a_line()
+@errors_in_one_line()
 def compare(
     first: Place,
     second: Place,

@@ -17,7 +17,7 @@ from ordsmed.api.options import EmbedOptions, Texts, WritingOptions, embed_form,
 from ordsmed.base import hub
 from ordsmed.base import settings as recipes
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.files import in_a_line
+from ordsmed.base.files import errors_in_one_line
 from ordsmed.base.menu import kind_of
 from ordsmed.base.screen import command, html_table
 from ordsmed.data.unknown import MOST
@@ -38,7 +38,7 @@ from ordsmed.use.predict import Classified, Evaluated, Predicted, Tagged
 from ordsmed.weights.trained_model import Trained, at_steps, opened
 
 
-@in_a_line()
+@errors_in_one_line()
 def open(  # shadows the builtin in this module, because users call it ordsmed.open
     name: str | Path,
     *,
@@ -251,7 +251,7 @@ class OpenModel:
         )
         yield from map(OpenModel, opening)
 
-    @in_a_line()
+    @errors_in_one_line()
     def predict(
         self,
         files: str | Texts,
@@ -271,7 +271,7 @@ class OpenModel:
         words = [*overrides, *recipes.words(task, "task.")]
         return predict.predict(self.trained, texts_of("predict", files), out, words, anew=anew, scores=scores)
 
-    @in_a_line()
+    @errors_in_one_line()
     def evaluate(
         self,
         files: object = (),
@@ -304,7 +304,7 @@ class OpenModel:
         )
         return Evaluated(result.plain(), [*table([result]), f"{result.path}: written"])
 
-    @in_a_line()
+    @errors_in_one_line()
     def embed_file(
         self, source: Source, out: str | Path, *, anew: bool = False, **options: Unpack[EmbedOptions]
     ) -> str:

@@ -30,7 +30,7 @@ from ordsmed.weights.trained_model import Trained, opened
 Place = str | os.PathLike[str]
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def index(
     model: Place | OpenModel | None,
     corpus: Place,
@@ -133,7 +133,7 @@ def _described(index: OpenIndex, rerank: Place | OpenModel, trained: Trained) ->
     return {"model": location, "key": reranker_key(trained)}
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def open_index(folder: Place, model: Place = "", **opening: Unpack[OpeningOptions]) -> OpenIndex:
     """Open an index. `model` is the present path of its model, if that has moved; further keywords open it.
 
@@ -142,7 +142,7 @@ def open_index(folder: Place, model: Place = "", **opening: Unpack[OpeningOption
     return OpenIndex.of(Path(folder), os.fspath(model), {**opening})
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def update_index(
     folder: Place,
     add: Place | Sequence[Place] = (),
@@ -186,7 +186,7 @@ def search(
     top: int = 0,
     where: Sequence[str] = (),
 ) -> list[list[SearchHit]]: ...
-@files.in_a_line()
+@files.errors_in_one_line()
 def search(
     index: Place | OpenIndex,
     questions: str | Texts,

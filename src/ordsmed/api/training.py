@@ -14,7 +14,7 @@ from ordsmed.api.run import TrainingRun
 from ordsmed.base import stages
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.files import in_a_line
+from ordsmed.base.files import errors_in_one_line
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch.local import PASSED_ON, start
 from ordsmed.base.run import Run
@@ -29,7 +29,7 @@ from ordsmed.train.request import folder_of, read
 from ordsmed.train.session import SessionOptions
 
 
-@in_a_line()
+@errors_in_one_line()
 def pretrain(
     recipe: str | Path,
     *,
@@ -61,7 +61,7 @@ def pretrain(
     return _trained(PretrainingPlan, perform, recipe, overrides, layout, settings, devices, restarts, options)
 
 
-@in_a_line()
+@errors_in_one_line()
 def finetune(
     recipe: str | Path,
     *,

@@ -13,8 +13,8 @@ from ordsmed.base.say import say, seconds
 
 PLAIN = "\0"  # marks words after `--`, which are never flags; a shell cannot pass this character
 NEVER_MEANT = ("--anew", "--help")  # never suggested when another flag is misspelled
-MOST_SEEDS = 1_000  # more are probably a mistake
-FILES = "<files>"  # in the completions of an argument: any file or folder
+MAX_SEEDS = 1_000  # more are probably a mistake
+FILES = "<files>"  # placeholder for all files and folders in shell completions
 
 
 class UsageError(OrdsmedError):
@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         if flag is not None:
             raise UsageError(self.verb, f"{_short(flag)}: no such flag", "", self._near(flag.partition("=")[0]))
         if rest:
-            problem = f"`{_short(rest[0].removeprefix(PLAIN))}` is one word too many"
+            problem = f"`{_short(rest[0].removeprefix(PLAIN))}` is one argument too many"
             raise UsageError(self.verb, problem, f"`{self._form()}`")
         args.verb = self.verb
         if self.behind:
@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def _present(self, word: str) -> str:
-        """Return a word with the present name of its flag."""
+        """Replace the former name of a flag by its present name, and print a note about it."""
         flag, equals, value = word.partition("=")
         if flag not in self.former:
             return word
@@ -108,7 +108,7 @@ class Parser(argparse.ArgumentParser):
         return [word for action in self._actions for word in action.option_strings if word.startswith("--")]
 
     def _near(self, flag: str) -> str:
-        """Return a suggestion for an unknown flag, but never a flag that moves finished work aside."""
+        """Return a suggestion for an unknown flag. Flags in NEVER_MEANT are not suggested."""
         key, known = flag.lstrip("-").replace("-", "_"), [flag for flag in self.flags() if flag not in NEVER_MEANT]
         if same := next((word for word in known if same_name(flag, word)), ""):
             return f"did you mean `{same}`?"
@@ -126,7 +126,7 @@ class Parser(argparse.ArgumentParser):
         return self._instead(key, ["any"]) or self.owners(flag) or self._more()
 
     def _instead(self, key: str, groups: Sequence[str]) -> str:
-        """Return the first answer from the table of other names that uses flags and settings of this verb."""
+        """Return the first suggestion in other_names.toml whose flags and settings this verb has; "" if none."""
         for answer in other_names.answers("options", key, groups):
             form, needed = self._form(), re.search(r"\{form (.*?)\}", answer)
             codes = [code for code in re.findall(r"`(.+?)`", answer) if not code.startswith(("ordsmed ", "{"))]
@@ -167,15 +167,15 @@ def whole(least: int, most: int = 10**15) -> Callable[[str], int]:
 
 
 def seeds(text: str) -> tuple[int, ...]:
-    """Parse seeds without repetition: a range such as 1..5, a list such as 1,2,7, or a list with ranges: 1..5,7."""
+    """Parse a list of different seeds, which may contain ranges: 1..5,7."""
     numbers: list[int] = []
     for part in text.split(","):
         first, dots, last = (end.strip() for end in part.partition(".."))
         ends = [first, last] if dots else [first]
         if not all(end.isascii() and end.isdigit() and len(end) < 16 for end in ends) or int(ends[0]) > int(ends[-1]):
             raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted seeds such as 1..5 or 1,2,7")
-        if int(ends[-1]) - int(ends[0]) >= MOST_SEEDS:
-            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted at most {MOST_SEEDS:,} seeds")
+        if int(ends[-1]) - int(ends[0]) >= MAX_SEEDS:
+            raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted at most {MAX_SEEDS:,} seeds")
         numbers += range(int(ends[0]), int(ends[-1]) + 1)
     if len(set(numbers)) < len(numbers):
         raise argparse.ArgumentTypeError(f"found {_short(text)}; wanted different seeds")

@@ -26,7 +26,6 @@ Point = tuple[float, float]
 
 
 def linear(low: float, high: float, begin: float, end: float) -> Scale:
-    """Return a linear scale. Numbers outside its range are drawn at the edge."""
     return lambda value: begin + (min(max(value, low), high) - low) / (high - low) * (end - begin)
 
 
@@ -88,7 +87,7 @@ class Chart:
             self.text(LEFT - 8, self.y(mark) + 4, f"{mark:g}", "end")
 
     def below(self, numbers: Mapping[float, str], label: str) -> None:
-        """Add labels under the axis, without those that would overlap, and a title of the axis."""
+        """Add tick labels and a title to the x axis. Tick labels that would overlap are left out."""
         last = -1e9
         for number, name in numbers.items():
             if self.x(number) - last > 7 * len(name) + 8:
@@ -114,7 +113,7 @@ def over_steps(title: str, steps: tuple[float, float], values: tuple[float, floa
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its deviation and the values that it is of."""
+    """A mean with its standard deviation and the averaged values."""
 
     mean: float
     deviation: float = math.nan
@@ -135,12 +134,12 @@ class Mean:
 
 def _reach(means: Sequence[Mean], *more: float) -> Point:
     numbers = [*more, *(number for mean in means for number in (*mean.ends, *mean.values))]
-    room = max(0.06 * (max(numbers) - min(numbers)), 0.05)
-    return min(numbers) - room, max(numbers) + room
+    margin = max(0.06 * (max(numbers) - min(numbers)), 0.05)
+    return min(numbers) - margin, max(numbers) + margin
 
 
 def over_log(title: str, lines: Mapping[str, Sequence[Mean]], label: str, guessing: float | None = None) -> str:
-    """Return a chart of means against the logarithm of x. Means at x = 0 are at the left, off the scale."""
+    """Return a chart of means against the logarithm of x. Means at x = 0 are drawn left of the scale."""
     means = [mean for line in lines.values() for mean in line]
     numbers = sorted({mean.x for mean in means})
     first = min(number for number in numbers if number > 0)

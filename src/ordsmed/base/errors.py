@@ -3,8 +3,8 @@
 OrdsmedError
   RecipeError   a recipe, flag or argument is not valid
   DataError     the contents of a file or folder are not valid
-  RunError      something failed on the way (a full disk)
-    Trouble     the training itself failed (a loss that is not a number)
+  RunError      the command failed while it ran (a full disk)
+    Trouble     the training failed (a loss that is not a number)
     Lost        one of several processes died or hangs; another attempt may succeed
 """
 
@@ -42,11 +42,11 @@ class DataError(OrdsmedError):
 
 
 class RunError(OrdsmedError):
-    """Something failed on the way."""
+    """The command failed while it ran."""
 
 
 class Trouble(RunError):
-    """The training itself failed and cannot continue. All ranks raise it."""
+    """The training failed and cannot continue. All ranks raise this error."""
 
 
 class Lost(RunError):
@@ -56,21 +56,21 @@ class Lost(RunError):
 
 
 DEAD_WORKER = r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal|exited unexpectedly)"
-NO_PROCESS = (os.strerror(errno.EAGAIN), "can't start new thread")  # what a failed fork or start of a thread says
+NO_PROCESS = (os.strerror(errno.EAGAIN), "can't start new thread")  # messages of a failed fork and of a failed thread
 
 
 def lost_process(error: BaseException) -> Lost | None:
     """Return a `Lost` if `error` says that a data worker was killed or that no process could be started; else None."""
     words = str(error).strip()
     if isinstance(error, RuntimeError) and (dead := re.search(DEAD_WORKER, words)):
-        remedy = "give the run more memory or fewer `layout.workers`; the same command goes on from the last checkpoint"
-        problem = f"process {dead[1]} was killed, perhaps because memory was full"
-        return Lost("a process that makes rows", problem, "", remedy)
+        remedy = "give the run more memory or fewer `layout.workers`; the same command resumes from the last checkpoint"
+        problem = f"process {dead[1]} was killed, perhaps because memory ran out"
+        return Lost("a data worker", problem, "", remedy)
     no_fork = isinstance(error, OSError) and (error.errno, error.strerror) == (errno.EAGAIN, NO_PROCESS[0])
     no_thread = isinstance(error, RuntimeError) and (words == NO_PROCESS[0] or NO_PROCESS[1] in words)
     if no_fork or no_thread:
-        remedy = "raise `ulimit -u`, or take fewer `processes`, `--devices` or `layout.workers`; then start it again"
-        return Lost("processes", f"the system starts no more of them ({NO_PROCESS[0]})", "", remedy)
+        remedy = "raise `ulimit -u`, or use fewer `processes`, `--devices` or `layout.workers`; then start it again"
+        return Lost("processes", f"the system allows no more of them ({NO_PROCESS[0]})", "", remedy)
     return None
 
 
@@ -85,53 +85,52 @@ def lost_processes() -> Iterator[None]:
         raise
 
 
-MANY = 40  # most names to list in a message
-FEW = 3  # most names to suggest
+MAX_LISTED = 40  # names in a message
+MAX_SUGGESTED = 3
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that `name` is probably a misspelling of: up to three, and often none.
+    """Return up to three names of which `name` is probably a misspelling.
 
-    Names are compared in lower case, without the characters between their words. The best of these rules decides: 1.
-    `name` is the same: `top_k` and `top-k`; 2. it differs by few edits: one, or one per four characters of the longer
-    name, such as `lerning_rate` and `learning_rate`; words of one or two characters by none. An edit adds, drops,
-    replaces or swaps characters; 3. it has three characters or more and is the beginning of names that are at most
-    three times as long: `eval` and `evaluate`.
+    Names are compared in lower case, without separators (`top-k` equals `top_k`). The names with the fewest edits are
+    returned: at most one edit per four characters of the longer name (`lerning_rate`), none for one or two characters.
+    An edit adds, drops, replaces or swaps characters. If there are none, return the names that begin with `name`, if it
+    has at least three characters and a third of their length (`eval` for `evaluate`).
     """
-    written_alike = sorted(sorted(set(names)), key=lambda known: ("_" in known) == ("_" in name))
-    # of two names with the same spelling the last one counts
-    word, once = _spelling(name), {_spelling(known): known for known in written_alike}
-    spelled = {known: text for text, known in sorted(once.items())}
+    by_separator = sorted(sorted(set(names)), key=lambda known: ("_" in known) == ("_" in name))
+    # of two names with the same spelling, keep the last one, which is written like `name`
+    word, unique = _spelling(name), {_spelling(known): known for known in by_separator}
+    spelled = {known: text for text, known in sorted(unique.items())}
     edits = {
-        known: (count, not text.startswith(word))  # among equally near names, prefer those that begin with the word
+        known: (count, not text.startswith(word))  # of names with equally many edits, prefer those that begin with it
         for known, text in spelled.items()
         if (count := _edits(word, text)) <= _most_edits(word, text)
     }
-    begun = [known for known, text in spelled.items() if 3 <= len(word) >= len(text) / 3 and text.startswith(word)]
-    likeliest = [known for known, count in edits.items() if count == min(edits.values())] or begun
-    return likeliest if len(likeliest) <= FEW else []
+    longer = [known for known, text in spelled.items() if 3 <= len(word) >= len(text) / 3 and text.startswith(word)]
+    likeliest = [known for known, count in edits.items() if count == min(edits.values())] or longer
+    return likeliest if len(likeliest) <= MAX_SUGGESTED else []
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """Return `did you mean X?`; empty if no name is near."""
+    """Return `did you mean X?`; empty if no name is similar."""
     return (
         f"did you mean {' or '.join(f'`{known}`' for known in likeliest)}?" if (likeliest := near(name, names)) else ""
     )
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `did you mean X?`; if no name is near, those that contain `name`, or all."""
+    """Return `did you mean X?`; if no name is similar, a list of the names that contain `name`, or of all names."""
     names = sorted(names)
     if suggestion := meant(name, names):
         return suggestion
-    if len(names) > MANY and len(_spelling(name)) >= 3:
+    if len(names) > MAX_LISTED and len(_spelling(name)) >= 3:
         names = [known for known in names if _spelling(name) in _spelling(known)] or names
-    more = f" ... and {len(names) - MANY // 4:,} others" if len(names) > MANY else ""
-    return "there are: " + ", ".join(names[: MANY // 4] if more else names) + more
+    more = f" ... and {len(names) - MAX_LISTED // 4:,} others" if len(names) > MAX_LISTED else ""
+    return "there are: " + ", ".join(names[: MAX_LISTED // 4] if more else names) + more
 
 
 def same_name(word: str, name: str) -> bool:
-    """Return whether two names differ only in case and in the characters between their words."""
+    """Return whether two names differ only in case and separators."""
     return _spelling(word) == _spelling(name)
 
 
@@ -144,7 +143,7 @@ def _most_edits(word: str, name: str) -> int:
 
 
 def _edits(word: str, name: str) -> int:
-    """Return the number of edits between two words: characters added, dropped, replaced, or neighbors swapped."""
+    """Return the Damerau-Levenshtein distance between two words (optimal string alignment)."""
     before: list[int] = []
     row = list(range(len(name) + 1))
     for i, letter in enumerate(word, 1):

@@ -1,4 +1,4 @@
-"""Write files and folders atomically (temporary name, sync, rename), read JSON, checksums, errors of disks."""
+"""Atomic writing of files and folders (temporary name, sync, rename), JSON, checksums, and errors of disks."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-OTHERS = 512  # files that a process has open in addition to those that are counted
+OTHER_OPEN_FILES = 512  # allowance for files that a process opens in addition to the counted ones
 
 
 @contextlib.contextmanager
 def writing(path: Path, *, keep: bool = False) -> Iterator[BinaryIO]:
-    """Write a file atomically: after a crash there is the old one or the new one, never a partial one.
+    """Write a file atomically: after a crash, the file is the old or the new one, never a partial one.
 
-    A replaced file is deleted, or with `keep` moved aside. Processes on several machines may write the same file. A
-    device or pipe is written directly.
+    The old file is deleted, or with `keep` renamed to NAME.old-1. Processes on several machines may write the same
+    file. A device or pipe is written directly.
     """
-    # never replace a pipe, a device, or an output of this process by name
     outputs = str(path.parent) in ("/dev", "/dev/fd", "/proc/self/fd")
-    there = os.path.exists(path) and not os.path.isdir(path)  # `Path` would raise an error for a long name
-    if there and (outputs or not os.path.isfile(path)):
+    exists = os.path.exists(path) and not os.path.isdir(path)  # `Path.exists` raises an error for a long name
+    if exists and (outputs or not os.path.isfile(path)):  # a rename would replace a device or pipe by a file
         with survive_disk(path), path.open("wb") as file:
             yield file
         return
@@ -47,11 +46,11 @@ def writing(path: Path, *, keep: bool = False) -> Iterator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if keep and there:
+            if keep and exists:
                 set_aside(path)
             part.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):  # on a read-only disk there is no such file, and unlink raises an error
+        with contextlib.suppress(OSError):  # on a read-only disk, unlink raises an error
             part.unlink(missing_ok=True)
         raise
 
@@ -71,15 +70,15 @@ def write_json(path: Path, value: object) -> None:
 
 
 def allow_open(count: int) -> None:
-    """Raise the limit of open files by `count`, as far as the system allows it."""
+    """Raise this process's limit of open files to allow `count` of them, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + OTHERS if hard == resource.RLIM_INFINITY else min(count + OTHERS, hard)
+    wanted = count + OTHER_OPEN_FILES if hard == resource.RLIM_INFINITY else min(count + OTHER_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, with errors that name it."""
+    """Return the contents of a JSON file. Raise a DataError that names the file if it cannot be read."""
     try:
         return loads(path.read_bytes().decode())
     except FileNotFoundError:
@@ -92,40 +91,43 @@ def read_json(path: Path) -> Any:
         raise DataError(path, f"cannot be read: {error.strerror}") from None
 
 
-LARGEST = 10**300  # of integers, about the range of a float
+LARGEST = 10**300  # limit of integers, about the largest float
 SUSPECT = re.compile(r"\\u[dD][89a-fA-F]|\d{300}")  # possibly half a surrogate pair, or an integer out of range
 
 
 def loads(text: str | bytes) -> Any:
-    """Parse JSON, and raise a ValueError also for half surrogate pairs and integers that no float can hold."""
+    """Parse JSON. Raise a ValueError also for lone surrogates, and for integers beyond the range of a float."""
     value = json.loads(text)
     if SUSPECT.search(text if isinstance(text, str) else text.decode("utf-8", "replace")):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            half = error.object[error.start]
-            raise ValueError(f"half a surrogate pair, \\u{ord(half):04x}") from None
-        json.loads(text, parse_int=_within)
+            surrogate = error.object[error.start]
+            raise ValueError(f"half a surrogate pair, \\u{ord(surrogate):04x}") from None
+        json.loads(text, parse_int=_parse_int)
     return value
 
 
-def _within(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     """Parse an integer, and raise a ValueError if it is too large for a float."""
     if abs(whole := int(digits)) >= LARGEST:
         raise ValueError(f"a number of {len(digits)} digits")
     return whole
 
 
-def lines_of(path: Path) -> list[str]:
+def split_lines(path: Path) -> list[str]:
     """Return the lines of a text file, split at line feeds only: `str.splitlines` also splits at Unicode separators."""
     text = path.read_text(encoding="utf-8")
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the tables of a JSON lines file that is appended to. A truncated last line is ignored."""
+    """Return the tables of a JSON lines file. Lines from the first damaged one on are ignored.
+
+    A process that is killed while it appends leaves a truncated last line, which is ignored silently.
+    """
     tables = []
-    texts = lines_of(path)
+    texts = split_lines(path)
     for number, text in enumerate(texts, 1):
         try:
             tables.append(loads(text))
@@ -147,7 +149,7 @@ def read_table(path: Path) -> dict[str, Any]:
 def mapped(path: Path, wanted: str, remedy: str, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
     """Return a .npy file as a memory-mapped array.
 
-    With `mode` c, changes stay in memory; torch warns of arrays that cannot be changed.
+    `mode` r is read-only, about which torch warns. With `mode` c the array may be changed in memory, not in the file.
     """
     import numpy as np
 
@@ -195,95 +197,95 @@ REMEDIES = {
 }
 
 
-def refusal(error: OSError, path: Path | None = None) -> tuple[str, str]:
-    """Return what the system refused, with the free space if the disk is full, and a remedy."""
-    reason, room = error.strerror or str(error), ""
+def describe_os_error(error: OSError, path: Path | None = None) -> tuple[str, str]:
+    """Return the system's message, with the free space if the disk is full, and a remedy."""
+    reason, space = error.strerror or str(error), ""
     if path and error.errno in (errno.ENOSPC, errno.EDQUOT):
         with contextlib.suppress(OSError):
             stat = os.statvfs(path if path.is_dir() else path.parent)
-            room = f", {stat.f_bavail * stat.f_frsize / 1e9:.1f} GB free"
-    return reason + room, REMEDIES.get(error.errno or 0, "check this path and its disk, then resume")
+            space = f", {stat.f_bavail * stat.f_frsize / 1e9:.1f} GB free"
+    return reason + space, REMEDIES.get(error.errno or 0, "check this path and its disk, then resume")
 
 
 @contextlib.contextmanager
-def in_a_line() -> Iterator[None]:
-    """Turn an OSError or a limit of processes in this block into one line, except for a closed pipe."""
+def errors_in_one_line() -> Iterator[None]:
+    """Convert a system error in this block, except a closed pipe, to a RunError, which is printed as one line."""
     try:
         yield
     except BrokenPipeError:
         raise
     except (OSError, ImportError, RuntimeError) as error:
-        if named := lost_process(error) or unloadable(error):
-            raise named from error
+        if with_name := lost_process(error) or library_error(error):
+            raise with_name from error
         if not isinstance(error, OSError):
             raise
-        problem, remedy = refusal(error)
+        problem, remedy = describe_os_error(error)
         raise RunError(error.filename or "disk", problem, "", remedy) from error
 
 
-def unloadable(error: BaseException) -> RunError | None:
-    """Return `error` as one line if a shared library cannot be loaded; None: it is another error."""
+def library_error(error: BaseException) -> RunError | None:
+    """Return a RunError if `error` means that a shared library cannot be loaded; None for other errors."""
     words = (str(error).splitlines() or [""])[0]
     if not isinstance(error, ImportError) and getattr(error, "errno", 0) is not None:  # the loader sets no number
         return None
     if not re.search(r"\.so\b|shared object|undefined symbol|not found \(required by", words):
         return None
-    remedy = "load the module that holds it, or install the package anew (`ordsmed doctor` looks at the others)"
+    remedy = "load the module that contains it, or install the package again (`ordsmed doctor` checks the others)"
     return RunError("a library", f"cannot be loaded: {words}", "", remedy)
 
 
-def unwritable(error: BaseException | None) -> bool:
-    """Return whether an error means that a path is read-only."""
+def is_read_only(error: BaseException | None) -> bool:
+    """Return whether an error means that a path must not be written to."""
     return isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @contextlib.contextmanager
 def survive_disk(path: Path) -> Iterator[None]:
-    """Turn errors of a full, read-only or forbidden disk into one line with the path and a remedy."""
+    """Convert an OSError in this block to a RunError with the path and a remedy."""
     try:
         yield
     except OrdsmedError:
         raise
     except Exception as error:
-        if (refused := _refused(error)) is None:
+        if (cause := _os_error(error)) is None:
             raise
-        problem, remedy = refusal(refused, path)
+        problem, remedy = describe_os_error(cause, path)
         raise RunError(path, f"cannot write: {problem}", "", remedy) from error
 
 
 def refuse_unwritable(folder: Path) -> None:
     """Raise the OSError that writing into a folder would raise. The folder need not exist."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir():
+    parent = next(path for path in (folder, *folder.parents) if path.exists())
+    if not parent.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    if not os.access(there, os.W_OK | os.X_OK):
-        number = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+    if not os.access(parent, os.W_OK | os.X_OK):
+        number = errno.EROFS if os.statvfs(parent).f_flag & os.ST_RDONLY else errno.EACCES
         raise OSError(number, os.strerror(number))
 
 
-def _refused(error: Exception) -> OSError | None:
-    """Return the OSError. Libraries in Rust (tokenizers, safetensors) have it in their message."""
+def _os_error(error: Exception) -> OSError | None:
+    """Return `error` as an OSError, or None. Rust libraries (tokenizers, safetensors) put its number in a message."""
     if isinstance(error, OSError):
         return error
     number = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
-def named(path: Path) -> Path:
-    """Return a path with a name, so that files can be put next to it: `.` and `..` are resolved."""
+def with_name(path: Path) -> Path:
+    """Return the path of a folder such that its last part is a name: `.` and `..` are resolved."""
     try:
         folder = path.resolve() if path.name in ("", "..") else path
         if path.is_symlink():
             path.resolve(strict=True)
-    except (OSError, RuntimeError):  # a link in a circle, or to nowhere
+    except (OSError, RuntimeError):  # a circular or dangling link
         raise RecipeError(path, "is a broken link", "a folder") from None
     if not folder.name:
         raise RecipeError(path, "is the root folder", "a folder in it")
     return folder
 
 
-def absent(folder: Path) -> list[Path]:
-    """Return the folder and its parents that do not exist, from inside to outside."""
+def missing_folders(folder: Path) -> list[Path]:
+    """Return those of the folder and its parents that do not exist, innermost first."""
     return [path for path in (folder, *folder.parents) if not path.exists()]
 
 
@@ -299,7 +301,7 @@ def set_aside(path: Path, stay: str = "") -> None:
 
     The entry `stay` of a folder is moved back into a new folder of the old name.
     """
-    path = named(path)
+    path = with_name(path)
     aside = next(
         free for n in itertools.count(1) if not os.path.lexists(free := path.with_name(f"{path.name}.old-{n}"))
     )
@@ -313,13 +315,13 @@ def set_aside(path: Path, stay: str = "") -> None:
 
 @contextlib.contextmanager
 def making(target: Path, *, keep: bool = False) -> Iterator[Path]:
-    """Make a folder atomically: it appears when it is complete, and after an error nothing is left of it.
+    """Make a folder atomically: yield a temporary folder, which gets its name at the end and is deleted on an error.
 
-    A replaced folder is deleted, or with `keep` moved aside.
+    An existing folder is deleted, or with `keep` renamed to NAME.old-1.
     """
-    target = named(target)
+    target = with_name(target)
     part = target.with_name(f".{target.name}.part")
-    around = absent(target.parent)
+    new_parents = missing_folders(target.parent)
     with survive_disk(target):
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -327,7 +329,7 @@ def making(target: Path, *, keep: bool = False) -> Iterator[Path]:
         yield part
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
-        remove_empty(around)
+        remove_empty(new_parents)
         raise
     with survive_disk(target):
         old = target.with_name(f".{target.name}.old")

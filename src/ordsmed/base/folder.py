@@ -8,9 +8,9 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 
 STATUS, RECIPE = "status.json", "recipe.toml"  # in every output folder of a verb
-EXAMPLES = "examples"  # in a run's folder: files of examples given in Python, written before the run begins
-TRIALS = "trials.toml"  # in the folder of several trainings of one recipe
-STATED: dict[str, type] = {  # keys of a status that every verb may read, and their types
+EXAMPLES = "examples"  # in a run's folder: files of examples passed from Python, written before the run starts
+TRIALS = "trials.toml"  # marks a folder with several trials of a recipe
+STATUS_TYPES: dict[str, type] = {  # types of the values in status.json that other verbs read
     "verb": str,
     "stood_in": str,
     "folder": str,
@@ -49,7 +49,6 @@ class FolderKind(enum.Enum):
 
     @property
     def run(self) -> bool:
-        """Return whether it is the folder of a training, which has weights once it is finished."""
         return self in (FolderKind.PRETRAINING, FolderKind.FINETUNING, FolderKind.TRIALS)
 
     @property
@@ -79,7 +78,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     """Return the contents of `status.json`, empty if there is none."""
     path = folder / STATUS
     status = files.read_table(path) if path.exists() else {}
-    for key, kind in STATED.items():
+    for key, kind in STATUS_TYPES.items():
         if not isinstance(status.get(key, kind()), kind):
             raise DataError(path, f"{key}: found {status[key]}", "", "the file is damaged")
     counts = [layout.get("processes") if isinstance(layout, dict) else None for layout in status.get("layouts", [])]

@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, cast
 
-NOW = {  # old -> new name below `ordsmed`, also for submodules; the longest matching name counts
+NEW_NAMES = {  # old -> new name below `ordsmed`; also applies to submodules, and the longest matching name is used
     "apply": "use",
     "binary": "base.binary",
     "launch": "base.launch",
@@ -103,16 +103,16 @@ NOW = {  # old -> new name below `ordsmed`, also for submodules; the longest mat
     "weights.taken_over": "weights.import_folder",
     "weights.trained": "weights.trained_model",
 }
-CALLED = ("pretrain", "finetune")  # functions of `ordsmed`, which a module of the same name would hide
+FUNCTIONS = ("pretrain", "finetune")  # functions in `ordsmed`; a module with such a name would replace them
 
 
-def now(name: str) -> str:
+def new_name(name: str) -> str:
     """Return the new name of a module that was renamed in 0.2, or an empty string."""
     root, _, old = name.partition(".")
     inner = ""
     while root == "ordsmed" and old:
-        if old in NOW:
-            return f"ordsmed.{NOW[old]}{inner}"
+        if old in NEW_NAMES:
+            return f"ordsmed.{NEW_NAMES[old]}{inner}"
         old, _, last = old.rpartition(".")
         inner = f".{last}{inner}"
     return ""
@@ -120,9 +120,9 @@ def now(name: str) -> str:
 
 def spec(name: str) -> ModuleSpec | None:
     """Return the import spec of a renamed module, or None for other names."""
-    if name.startswith(tuple(f"ordsmed.{called}" for called in CALLED)):
+    if name.startswith(tuple(f"ordsmed.{called}" for called in FUNCTIONS)):
         raise ModuleNotFoundError(f"{name} is {name.replace('.', '.train.', 1)} since 0.2", name=name)
-    return ModuleSpec(name, cast(Any, Moved()), is_package=True) if now(name) else None
+    return ModuleSpec(name, cast(Any, Moved()), is_package=True) if new_name(name) else None
 
 
 class Moved:
@@ -132,7 +132,7 @@ class Moved:
         """Return None, so that Python makes an empty module, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
-        name, location = module.__name__, now(module.__name__)
+        name, location = module.__name__, new_name(module.__name__)
         sys.modules[name] = importlib.import_module(location)
         if not hasattr(sys.modules[name], "__path__"):  # parent packages are imported without a warning
             warnings.warn(f"{name} is {location} since 0.2", DeprecationWarning, stacklevel=2)

@@ -1,7 +1,7 @@
 """Write HDF5 files with h5py, an optional package, and report a full disk.
 
-The HDF5 library writes when objects are freed, where no exception can be raised, and crashes after some errors. So it
-writes to a file object that records the first error, ignores later writes, and is checked at the end.
+The HDF5 library also writes when objects are freed, where no exception can be raised, and it crashes after some errors.
+It therefore writes to a Python file object that records the first error and ignores later writes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def h5py(location: object) -> ModuleType:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[Sheet]:
-    """Yield a new file. Its first write error is raised at the end at the latest."""
+def writing(path: Path) -> Iterator[HDF5Writer]:
+    """Yield a writer for a new file. The first write error is raised, at the latest at the end of the block."""
     package = h5py(path)
-    with Sturdy(path) as file:
+    with ErrorRecordingFile(path) as file:
         with package.File(file, "w") as opened:
-            yield Sheet(opened, file)
+            yield HDF5Writer(opened, file)
         file.complain()
 
 
-class Sheet:
-    def __init__(self, opened: File, file: Sturdy) -> None:
+class HDF5Writer:
+    def __init__(self, opened: File, file: ErrorRecordingFile) -> None:
         self.opened, self.file = opened, file
 
     def add(self, name: str, array: NDArray[Any]) -> None:
@@ -48,7 +48,7 @@ class Sheet:
         self.file.complain()
 
 
-class Sturdy:
+class ErrorRecordingFile:
     """A file object for h5py that raises no errors, but records the first one."""
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class Sturdy:
         self.error: OSError | None = None
         self.place = self.size = 0
 
-    def __enter__(self) -> Sturdy:
+    def __enter__(self) -> ErrorRecordingFile:
         return self
 
     def __exit__(self, *_: object) -> None:

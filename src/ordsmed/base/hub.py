@@ -27,16 +27,18 @@ from ordsmed.base.say import say
 
 TABLE, CACHE = "models.toml", "ORDSMED_CACHE"
 KEYS = ("mirror", "cache", "names")
-OTHERS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")  # not copied: other formats of the weights
+# weights in other formats, which are not copied
+OTHER_FORMATS = ("*.h5", "*.msgpack", "*.ot", "onnx", "openvino", "coreml", ".*")
 VERBS = ("pretrain", "finetune")  # verbs that make models
 
 
 def folder(name: str | Path) -> Path:
-    """Return the path of a model: an existing path, or its name's entry in the cache, the table, a mirror or the hub.
+    """Return the folder of a model, which is given by a path or by a published name.
 
-    The folder of `make` means the language model in it.
+    A name is looked up in the cache, the table, the mirror and Hugging Face's cache. For an output folder of `make`,
+    return the folder of its language model.
     """
-    path, kept = Path(name), _named_cache()
+    path, kept = Path(name), _configured_cache()
     if path.exists():
         return Path(stages.stage(path, stages.MODEL))
     if path.is_absolute() or ".." in path.parts:
@@ -49,39 +51,37 @@ def folder(name: str | Path) -> Path:
     for known in names:
         for location in _candidates(known):
             if location.exists():
-                return _copied(location, kept / "models" / known) if kept else location
+                return _copy_to_cache(location, kept / "models" / known) if kept else location
     return path
 
 
 def is_address(name: object) -> bool:
-    """Return whether a name is the address of a served model."""
     return str(name).startswith(("http://", "https://"))
 
 
 def cache() -> Path:
     """Return the cache for imported models: the configured one, or the user's cache."""
-    return _named_cache() or files.user_cache()
+    return _configured_cache() or files.user_cache()
 
 
 def remedy(name: str | Path) -> str:
-    """Return what to do about a name without a folder: a near name, a recipe, or an entry in models.toml."""
+    """Return a remedy for a name without a folder: a similar name, a recipe, or an entry in models.toml."""
     text = str(name)
     if suggestion := _recipe(text) or _near(text):
         return suggestion
     if published := _published(text):
         return published
-    runs = [str(path) for path in _made()]
+    runs = [str(path) for path in _default_runs()]
     there = f"there are: {', '.join(runs[:4])}{' ...' if runs[4:] else ''}; " if runs else ""
     return there + "`ordsmed recipes` lists recipes"
 
 
-def remedy_of_others(name: str | Path) -> str:
-    """Return what to do about the name of a model that was not made here."""
-    return _beside(Path(name)) or _published(str(name))
+def remedy_for_imported(name: str | Path) -> str:
+    """Return a remedy for a missing model of another program: a similar folder name, or an entry in models.toml."""
+    return _near_folder(Path(name)) or _published(str(name))
 
 
 def _published(name: str) -> str:
-    """Return how to add a published name to models.toml."""
     if not looks_published(name):
         return ""
     table = _table_path()
@@ -90,7 +90,7 @@ def _published(name: str) -> str:
 
 
 def _recipe(name: str) -> str:
-    """Return a suggestion for a user who gave the name of a recipe instead of its run."""
+    """Return a suggestion if `name` is a recipe instead of a run."""
     known = next(
         (recipe for recipe in (name, *(f"{verb}/{name}" for verb in VERBS)) if recipe in run.recipe_names()), None
     )
@@ -102,19 +102,23 @@ def _recipe(name: str) -> str:
         return ""
     title = known.removeprefix(f"{verb}/")
     folder = Path("work") / verb / run.title(title)
-    return f"did you mean `{folder}`?" if folder.is_dir() else f"a recipe is: `ordsmed {verb} {title}` makes the run"
+    return (
+        f"did you mean `{folder}`?"
+        if folder.is_dir()
+        else f"a recipe has this name: `ordsmed {verb} {title}` makes the run"
+    )
 
 
 def _near(name: str) -> str:
     path = Path(name)
-    if suggestion := _beside(path):
+    if suggestion := _near_folder(path):
         return suggestion
-    runs = {key: p for p in reversed(_made()) for key in (p.name, f"{p.parent.name}/{p.name}")}
+    runs = {key: p for p in reversed(_default_runs()) for key in (p.name, f"{p.parent.name}/{p.name}")}
     like = [] if path.is_absolute() else near(name, runs) or near(path.name, runs)
     return f"did you mean `{runs[like[0]]}`?" if like else ""
 
 
-def _beside(path: Path) -> str:
+def _near_folder(path: Path) -> str:
     with contextlib.suppress(OSError):
         folders = [p.name for p in path.parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
         if like := near(path.name, folders):
@@ -122,8 +126,7 @@ def _beside(path: Path) -> str:
     return ""
 
 
-def _made() -> list[Path]:
-    """Return the runs in the default output folders."""
+def _default_runs() -> list[Path]:
     return [p for verb in VERBS for p in sorted((Path("work") / verb).glob("*/")) if not p.name.startswith(".")]
 
 
@@ -141,14 +144,14 @@ def _candidates(name: str) -> list[Path]:
 
 
 def _hub_cache() -> Path:
-    """Return Hugging Face's cache by its environment variables; importing huggingface_hub takes 70 to 190 ms."""
+    """Return Hugging Face's cache from its environment variables. Importing huggingface_hub would take 70 to 190 ms."""
     home = os.environ.get("HF_HOME", os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
     cache = os.environ.get("HF_HUB_CACHE", os.environ.get("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub")))
     return Path(os.path.expandvars(os.path.expanduser(cache)))
 
 
-def _named_cache() -> Path | None:
-    """Return the cache that is set in the environment or the table."""
+def _configured_cache() -> Path | None:
+    """Return the cache folder that $ORDSMED_CACHE or the table sets, or None."""
     if named := os.environ.get(CACHE):
         return Path(named)
     table, base = _table()
@@ -156,15 +159,15 @@ def _named_cache() -> Path | None:
 
 
 def _copy_of(location: Path) -> Path | None:
-    """Return the cached copy: a folder, or a file with its original suffix."""
+    """Return the cached copy of a model at `location`, which is a folder, or a file with any suffix; else None."""
     if location.is_dir():
         return location
     neighbors = location.parent.iterdir() if location.parent.is_dir() else ()
     return next((path for path in sorted(neighbors) if path.stem == location.name and path.is_file()), None)
 
 
-def _copied(path: Path, target: Path) -> Path:
-    """Copy a model to the cache, completely or not at all, once while other processes wait."""
+def _copy_to_cache(path: Path, target: Path) -> Path:
+    """Copy a model to the cache and return the copy. Other processes wait for it."""
     with run.locked(target):
         if copy := _copy_of(target):
             return copy
@@ -172,10 +175,11 @@ def _copied(path: Path, target: Path) -> Path:
             with files.writing(target.with_name(target.name + path.suffix)) as file:
                 file.write(path.read_bytes())
         else:
-            twice = ("*.bin",) if any(path.glob("*.safetensors")) else ()
+            duplicates = ("*.bin",) if any(path.glob("*.safetensors")) else ()
             with files.making(target) as part, files.survive_disk(target):
-                shutil.copytree(path, part, ignore=shutil.ignore_patterns(*OTHERS, *twice), dirs_exist_ok=True)
-        say(f"{path}: copied to {target.parent}, and used from there from now on")
+                ignore = shutil.ignore_patterns(*OTHER_FORMATS, *duplicates)
+                shutil.copytree(path, part, ignore=ignore, dirs_exist_ok=True)
+        say(f"{path}: copied to {target.parent}; the copy is used from now on")
         return _copy_of(target) or path
 
 
@@ -197,6 +201,6 @@ def _table() -> tuple[dict[str, Any], Path]:
     folders = [table.get("mirror", ""), table.get("cache", "")]
     texts = isinstance(names, dict) and all(isinstance(v, str) for v in [*names.values(), *folders])
     if unknown or not texts:
-        problem = f"unknown setting `{unknown[0]}`" if unknown else "a path that is not a text"
+        problem = f"unknown setting `{unknown[0]}`" if unknown else "a path that is not a string"
         raise RecipeError(path, problem, 'mirror = "FOLDER", cache = "FOLDER" and [names] with "NAME" = "FOLDER"')
     return table, path.parent

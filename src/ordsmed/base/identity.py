@@ -19,7 +19,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 STAMP = "commit.json"  # in a built package: {"commit": ..., "changed": ...}
 PATIENCE = 10.0  # timeout of git in seconds
-ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # set by hooks of other repositories
+GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR")  # set by hooks of other repositories
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def commit_of(package: Path) -> tuple[str, bool]:
         stamp = json.loads((package / STAMP).read_text(encoding="utf-8"))
         return str(stamp["commit"]), bool(stamp["changed"])
     root = package.parent.parent
-    if not (root / ".git").exists():  # a repository further up only contains this installation
+    if not (root / ".git").exists():  # a repository of a parent folder is not ordsmed's
         return "", False
     words = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=all"]
-    variables = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    variables = {name: value for name, value in os.environ.items() if name not in GIT_VARIABLES}
     try:
         answer = subprocess.run(
             [*words, "--", "src", "pyproject.toml"],

@@ -1,7 +1,6 @@
-"""Measurements of benchmarks, one JSON line each in a file that only grows; estimates are based on them.
+"""Measurements of benchmarks, one JSON line each in a file that is only appended to. Estimates are based on them.
 
-Each line is written at once. If a kill truncates the last line, readers ignore it, and the next writer removes it
-first.
+A truncated last line (of a killed process) is ignored by readers and removed by the next writer.
 """
 
 import dataclasses
@@ -15,12 +14,12 @@ from pathlib import Path
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError
 
-PLACE = Path("work/bench/measurements.jsonl")  # default path
+DEFAULT_PATH = Path("work/bench/measurements.jsonl")  # default path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Steps of a training or of predictions on one machine. Numbers are totals of all processes."""
+    """The speed of a training or of predictions on one machine. Numbers are totals of all processes."""
 
     bench: str
     """the recipe"""
@@ -102,20 +101,20 @@ NAMES = frozenset(field.name for field in dataclasses.fields(Measurement))
 
 
 def add(path: Path, measurements: Sequence[Measurement]) -> None:
-    """Append measurements to a file. Processes that do so at once wait for each other."""
+    """Append measurements to a file, under a lock."""
     lines = "".join(json.dumps(settings.plain(measurement)) + "\n" for measurement in measurements)
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
-            file.truncate(_whole(file.read()))
+            file.truncate(_complete_length(file.read()))
             file.write(lines.encode())
             file.flush()
             os.fsync(file.fileno())
 
 
-def _whole(content: bytes) -> int:
+def _complete_length(content: bytes) -> int:
     return content.rfind(b"\n") + 1
 
 
@@ -124,11 +123,11 @@ def read(path: Path) -> list[Measurement]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        reason, _ = files.refusal(error)
+        reason, _ = files.describe_os_error(error)
         raise DataError(path, reason, "measurements", "`ordsmed bench RECIPE` writes some") from None
     return [
         _measurement(line, f"{path}:{n}")
-        for n, line in enumerate(content[: _whole(content)].split(b"\n")[:-1], 1)
+        for n, line in enumerate(content[: _complete_length(content)].split(b"\n")[:-1], 1)
         if line.strip()
     ]
 

@@ -1,4 +1,4 @@
-"""Waiting for other processes: the first machine's name is looked up, signals are heard, and each minute has a line."""
+"""Waits for other processes that a signal can interrupt, with a line per minute, and the lookup of host names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK = 0.05
 
 
 class WaitingLine:
-    """Print whom a process waits for, once in LINE seconds; silent processes print nothing."""
+    """Prints what this process waits for, every LINE seconds; with `silent`, nothing."""
 
     def __init__(self, rank: int, seconds: float, *, silent: bool) -> None:
         self.rank, self.seconds, self.silent = rank, seconds, silent
@@ -33,20 +33,20 @@ class WaitingLine:
         self.printed = now
         if not self.silent:
             passed = f"{now - self.began:.0f} of {self.seconds:.0f} s"
-            print(f"ordsmed: rank {self.rank}: waits for {whom()} ({passed})", file=sys.stderr, flush=True)
+            print(f"ordsmed: rank {self.rank}: waiting for {whom()} ({passed})", file=sys.stderr, flush=True)
 
 
 def interruptible(act: Callable[[], T], while_waiting: Callable[[], None] = lambda: None, limit: float = 0.0) -> T:
-    """Return what `act` returns in a thread of its own, so that a signal ends the wait.
+    """Run `act` in a separate thread and return its result, so that a signal can interrupt the wait.
 
-    Raise TimeoutError after `limit` seconds; 0: wait until `act` returns.
+    Raise TimeoutError after `limit` seconds; 0: no limit.
     """
     outcome: Future[T] = Future()
 
     def work() -> None:
         try:
             outcome.set_result(act())
-        except BaseException as error:  # it is raised in the thread that waits
+        except BaseException as error:  # raised again in the waiting thread
             outcome.set_exception(error)
 
     began, thread = time.monotonic(), threading.Thread(target=work, name="meeting", daemon=True)
@@ -58,13 +58,13 @@ def interruptible(act: Callable[[], T], while_waiting: Callable[[], None] = lamb
             if limit and time.monotonic() - began > limit and thread.is_alive():
                 raise TimeoutError
     except BaseException:
-        ending.connected()  # the thread may be inside torch: the process ends without taking Python apart
+        ending.note_connected()  # the thread may be inside torch, so the process must skip the interpreter's shutdown
         raise
     return outcome.result()
 
 
-def resolve(address: str, rank: int) -> None:
-    """Look up the first machine's name, again and again; raise an error when RESOLVING seconds have passed."""
+def resolve_address(address: str, rank: int) -> None:
+    """Resolve the name of the first machine, with retries. Raise an error after RESOLVING seconds."""
     problem = ["the name server does not answer"]
     until = time.monotonic() + RESOLVING
 
@@ -83,6 +83,6 @@ def resolve(address: str, rank: int) -> None:
             return
     except TimeoutError:
         pass
-    unknown = f"found {address}, which rank {rank} could not look up in {RESOLVING:g} s ({problem[0]})"
-    remedy = f"set MASTER_ADDR to another name or address of it; `getent hosts {address}` looks a name up"
-    raise RunError("MASTER_ADDR", unknown, "a name of the first machine that all machines know", remedy)
+    unknown = f"found {address}, which rank {rank} could not resolve within {RESOLVING:g} s ({problem[0]})"
+    remedy = f"set MASTER_ADDR to another name or address of that machine; check it with `getent hosts {address}`"
+    raise RunError("MASTER_ADDR", unknown, "a name of the first machine that all machines can resolve", remedy)

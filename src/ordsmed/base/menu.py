@@ -21,13 +21,13 @@ from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.other_names import answers
 from ordsmed.base.say import say
 
-HOUSE = Path(__file__).parent.parent
-ELSEWHERE = "; elsewhere "  # in a setting's help, before its names in other codes
-INSTALL = "install the whole of ordsmed, not its core alone"
-UNMARKED = "Settings"  # former class name of choices without the base class, which users' modules may still have
+PACKAGE_ROOT = Path(__file__).parent.parent
+OTHER_NAMES_MARK = "; elsewhere "  # in a setting's help, before its names in other codes
+INSTALL_WHOLE = "install ordsmed with its add-ons, not only its core"
+FORMER_CLASS = "Settings"  # former class name of choices without the base class, which users' modules may still have
 NAMES = "corpora cleaners tokenizers models objectives tasks optimizers formats probes judges"
 MENUS = tuple(NAMES.split())
-PACKAGES = {  # where the files of a menu are; the core's package first, then those of add-ons
+PACKAGES = {  # the packages that contain the files of a menu: first the core's, then those of add-ons
     "corpora": ("corpus", "web"),
     "cleaners": ("corpus",),
     "tokenizers": ("text",),
@@ -43,9 +43,8 @@ PACKAGES = {  # where the files of a menu are; the core's package first, then th
     "verbs": ("cli", "web", "machines", "others", "serve"),
     "protocols": ("serve",),
 }
-ADD_ONS: dict[
-    str, dict[str, tuple[str, ...]]
-] = {  # the choices that add-ons have: named where the add-on is not installed
+# the choices that add-ons have, so that an error can name an add-on that is not installed
+ADD_ONS: dict[str, dict[str, tuple[str, ...]]] = {
     "corpora": {"web": ("web",)},
     "verbs": {
         "web": ("corpus_addresses", "fetch"),
@@ -58,7 +57,7 @@ _advised: set[str] = set()
 
 
 class Choice:
-    """The base class of a menu's choices: each file has one frozen dataclass derived from it."""
+    """The base class of a menu's choices. Each file of a menu has one frozen dataclass that derives from it."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,12 @@ class Menu:
     """Marks a field of settings whose value is a choice of a menu: `Annotated[Any, Menu("models")]`."""
 
     name: str
-    usual: str = ""  # kind of a table without `kind`
+    usual: str = ""  # default of `kind`
     many: bool = False  # whether a list of choices is allowed as well
 
 
 @dataclass(frozen=True)
-class Line:
+class SettingLine:
     name: str
     type: str
     default: str
@@ -85,16 +84,14 @@ class Nested:
     key: str
     module: str
     name: str
-    kinds: tuple[str, ...] = ()  # the kinds of a menu that have it, if not all do
+    kinds: tuple[str, ...] = ()  # the kinds of a menu that have this table; empty: all
 
 
 def folders_of(menu: str) -> list[Path]:
-    """Return the folders that hold the files of a menu."""
-    return [HOUSE / package / menu for package in PACKAGES[menu]]
+    return [PACKAGE_ROOT / package / menu for package in PACKAGES[menu]]
 
 
 def entries(menu: str) -> list[str]:
-    """Return the kinds that the folders of a menu offer."""
     return sorted(kind for folder in folders_of(menu) for kind in _kinds_in(folder))
 
 
@@ -103,21 +100,22 @@ def _kinds_in(folder: Path) -> list[str]:
 
 
 def missing_add_on(menu: str, kind: str) -> str:
-    """Return the add-on that has a choice, or "": a choice is missing where its add-on is not installed."""
+    """Return the name of the add-on that has a choice; "" if no add-on has it."""
     return next((package for package, kinds in ADD_ONS.get(menu, {}).items() if kind in kinds), "")
 
 
 def load(menu: str, kind: str, *, place: str = "") -> type[Any]:
     """Return the class of a choice, or raise an error if it does not exist or does not fit its menu."""
     if kind in entries(menu):
-        return choice(opened(menu, kind))
+        return choice(import_choice(menu, kind))
     place = place or f"{menu} kind"
     if add_on := missing_add_on(menu, kind):
-        raise RecipeError(place, f"`{kind}` is of the add-on ordsmed.{add_on}, which is not installed", "", INSTALL)
+        problem = f"`{kind}` is part of the add-on ordsmed.{add_on}, which is not installed"
+        raise RecipeError(place, problem, "", INSTALL_WHOLE)
     if "." not in kind:
         instead = next(answers("kinds", kind, [menu]), "") or nearest(kind, entries(menu))
         raise RecipeError(place, f"`{kind}` is not in {menu}", "", instead)
-    loaded = choice(offers.imported(kind, place), place)
+    loaded = choice(offers.import_module(kind, place), place)
     offers.check(menu, kind, loaded, place)
     return loaded
 
@@ -128,51 +126,50 @@ def choice(module: ModuleType, location: str = "") -> type[Any]:
     marked = [value for value in classes if issubclass(value, Choice) and value.__module__ == module.__name__]
     if len(marked) > 1:
         names = " and ".join(value.__name__ for value in marked)
-        raise RecipeError(location or module.__name__, f"{names} derive from `Choice`", "one class that does")
+        raise RecipeError(location or module.__name__, f"{names} derive from `Choice`", "one such class in a module")
     if marked:
         return marked[0]
-    unmarked: type[Any] | None = getattr(module, UNMARKED, None)
+    unmarked: type[Any] | None = getattr(module, FORMER_CLASS, None)
     if unmarked is None:
         wanted = "one frozen dataclass that derives from `ordsmed.base.menu.Choice`"
         raise RecipeError(location, f"`{module.__name__}` has no such class", wanted)
     if module.__name__ not in _advised and not issubclass(unmarked, Choice):
         _advised.add(module.__name__)
-        say(f"{module.__name__}.{UNMARKED}: derive it from `ordsmed.base.menu.Choice`, under a name of its own")
+        say(f"{module.__name__}.{FORMER_CLASS}: derive the class from `ordsmed.base.menu.Choice` and rename it")
     return unmarked
 
 
 def choice_name(module: str) -> str:
-    """Return the name of a module's choice, read from its source."""
     classes = [node for node in _tree(module).body if isinstance(node, ast.ClassDef)]
-    return next((node.name for node in classes if _is_marked(module, node)), UNMARKED)
+    return next((node.name for node in classes if _derives_from_choice(module, node)), FORMER_CLASS)
 
 
-def _is_marked(module: str, node: ast.ClassDef) -> bool:
-    """Return whether a class derives from `Choice`, directly or through bases whose source is found."""
+def _derives_from_choice(module: str, node: ast.ClassDef) -> bool:
+    """Return whether a class derives from `Choice`, directly or through base classes whose source is found."""
     for base in map(ast.unparse, node.bases):
         if base.rpartition(".")[2] == Choice.__name__:
             return True
-        location = _home(module, base)
+        location = _definition_of(module, base)
         if (
             location
             and location != (module, node.name)
             and (parent := _class(*location))
-            and _is_marked(location[0], parent)
+            and _derives_from_choice(location[0], parent)
         ):
             return True
     return False
 
 
 def is_choice(settings: object) -> bool:
-    return isinstance(settings, Choice) or type(settings).__name__ == UNMARKED
+    return isinstance(settings, Choice) or type(settings).__name__ == FORMER_CLASS
 
 
-def opened(menu: str, kind: str) -> ModuleType:
+def import_choice(menu: str, kind: str) -> ModuleType:
     return importlib.import_module(module_of(menu, kind))
 
 
 def kind_of(settings: object) -> str:
-    """Return the kind of settings, as recipes name it."""
+    """Return the `kind` by which recipes name the class of these settings."""
     module = type(settings).__module__
     location, _, kind = module.rpartition(".")
     known = {f"ordsmed.{package}.{menu}" for menu in MENUS for package in PACKAGES[menu]}
@@ -180,8 +177,8 @@ def kind_of(settings: object) -> str:
 
 
 def module_of(menu: str, kind: str) -> str:
-    """Return the module of a kind: one of this package, or a user's own."""
-    package = next((package for package in PACKAGES[menu] if kind in _kinds_in(HOUSE / package / menu)), "")
+    """Return the name of a kind's module: one of ordsmed's, or else `kind` itself, a user's module."""
+    package = next((package for package in PACKAGES[menu] if kind in _kinds_in(PACKAGE_ROOT / package / menu)), "")
     return f"ordsmed.{package}.{menu}.{kind}" if package else kind
 
 
@@ -196,27 +193,30 @@ def constant(module: str, name: str) -> object:
     return None if assigned is None else ast.literal_eval(assigned[0])
 
 
-def lines(module: str, name: str = "") -> list[Line]:
+def lines(module: str, name: str = "") -> list[SettingLine]:
     """Return the settings of a dataclass, read from its source."""
     return [
-        Line(field.name, _type(field.annotation, field.module), _default(field.value, field.module), field.doc)
+        SettingLine(field.name, _type(field.annotation, field.module), _default(field.value, field.module), field.doc)
         for field in _fields(module, name or choice_name(module))
     ]
 
 
-def of_others(menu: str, setting: str) -> str:
-    """Return a sentence on which choices of a menu have this setting, or an empty string."""
+def choices_with_setting(menu: str, setting: str) -> str:
+    """Return a sentence that names the choices of a menu with this setting; "" if there are none."""
     able = [kind for kind in entries(menu) if any(line.name == setting for line in lines(module_of(menu, kind)))]
     return f"`{setting}` is a setting of {', '.join(able)}" if able else ""
 
 
 def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ()) -> list[Nested]:
-    """Return the tables within the settings of a dataclass, including those of a menu's kinds."""
+    """Return the tables in the settings of a dataclass, at every level, including those of a menu's kinds.
+
+    `above` are the classes that contain this one, as (module, name), so that a class in itself is read only once.
+    """
     tables: list[Nested] = []
     name = name or choice_name(module)
     above = (*above, (module, name))
     for field in _fields(module, name):
-        for node in _named(field.annotation):
+        for node in _classes_in(field.annotation):
             if isinstance(node, ast.Call):
                 tables += _nested_of_kinds(field.name, ast.literal_eval(node.args[0]), above)
             elif (location := _table(field.module, ast.unparse(node))) and location not in above:
@@ -226,25 +226,25 @@ def nested(module: str, name: str = "", above: tuple[tuple[str, str], ...] = ())
 
 
 def names_in_other_codes(module: str, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield names of settings in other codes, each with its path here and the kind that has it."""
+    """Yield the names that settings have in other codes: (name there, path of the setting here, its menu's kind)."""
     classes = [
         ("", module, name or choice_name(module), ""),
         *((f"{table.key}.", table.module, table.name, "") for table in nested(module, name)),
     ]
     for field in _fields(module, name or choice_name(module)):
-        for node in _named(field.annotation):
+        for node in _classes_in(field.annotation):
             if isinstance(node, ast.Call):
                 kinds = entries(menu := ast.literal_eval(node.args[0]))
                 modules = {kind: module_of(menu, kind) for kind in kinds}
                 classes += [(f"{field.name}.", path, choice_name(path), kind) for kind, path in modules.items()]
     for path, location, cls, kind in classes:
         for line in lines(location, cls):
-            for alias in filter(None, line.doc.partition(ELSEWHERE)[2].split(", ")):
+            for alias in filter(None, line.doc.partition(OTHER_NAMES_MARK)[2].split(", ")):
                 yield alias, f"{path}{line.name}", kind
 
 
 def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) -> list[Nested]:
-    """Return the tables within the settings of a menu's kinds, each once, with its kinds."""
+    """Return the tables in the settings of a menu's kinds. A table of several kinds is returned once."""
     owners: dict[Nested, list[str]] = {}
     for kind in entries(menu):
         location = (module_of(menu, kind), choice_name(module_of(menu, kind)))
@@ -253,13 +253,13 @@ def _nested_of_kinds(key: str, menu: str, above: tuple[tuple[str, str], ...]) ->
     return [replace(table, kinds=() if kinds == entries(menu) else tuple(kinds)) for table, kinds in owners.items()]
 
 
-def _named(annotation: ast.AST) -> list[ast.Name | ast.Attribute | ast.Call]:
-    """Return the classes and menus (`Menu("tasks")`) in an annotation."""
+def _classes_in(annotation: ast.AST) -> list[ast.Name | ast.Attribute | ast.Call]:
+    """Return the nodes of an annotation that name classes, and its calls `Menu("tasks")`."""
     if isinstance(annotation, ast.Call):
         return [annotation] if ast.unparse(annotation.func) == "Menu" else []
     if isinstance(annotation, ast.Name | ast.Attribute):
         return [annotation]
-    return [name for node in ast.iter_child_nodes(annotation) for name in _named(node)]
+    return [name for node in ast.iter_child_nodes(annotation) for name in _classes_in(node)]
 
 
 @dataclass(frozen=True)
@@ -272,14 +272,14 @@ class _Field:
 
 
 def _fields(module: str, name: str) -> list[_Field]:
-    """Return the fields of a dataclass, those of its bases first. A class that is not a dataclass adds none."""
+    """Return the fields of a dataclass with those it inherits, in the order of `dataclasses.fields`."""
     node = _class(module, name)
     if node is None:  # the module imports the class
-        location = _home(module, name)
+        location = _definition_of(module, name)
         return _fields(*location) if location else []
     inherited: dict[str, _Field] = {}
     for base in reversed(node.bases):
-        if location := _home(module, ast.unparse(base)):
+        if location := _definition_of(module, ast.unparse(base)):
             inherited |= {field.name: field for field in _fields(*location)}
     fields: dict[str, _Field] = {}
     if not _is_dataclass(node):
@@ -298,8 +298,11 @@ def _fields(module: str, name: str) -> list[_Field]:
 
 
 def _table(module: str, name: str) -> tuple[str, str] | None:
-    """Return module and name of a dataclass of this package or of the module's own package, or None."""
-    location = _home(module, name)
+    """Return (module, name) of a dataclass that `module` defines or imports; None for other names.
+
+    Classes of packages other than ordsmed and the module's own do not count.
+    """
+    location = _definition_of(module, name)
     if location is None or location[0].split(".")[0] not in ("ordsmed", module.split(".")[0]):
         return None
     node = _class(*location)
@@ -312,8 +315,8 @@ def _is_dataclass(node: ast.ClassDef) -> bool:
     return any(ast.unparse(decorator).startswith("dataclass") for decorator in node.decorator_list)
 
 
-def _home(module: str, name: str) -> tuple[str, str] | None:
-    """Return module and name of a class that a module defines or imports, or None."""
+def _definition_of(module: str, name: str) -> tuple[str, str] | None:
+    """Return (module, name) of the definition of a class that `module` defines or imports, or None."""
     first, _, rest = name.partition(".")
     if _class(module, name):
         return module, name
@@ -330,14 +333,14 @@ def _class(module: str, name: str) -> ast.ClassDef | None:
 
 
 def _tree(module: str) -> ast.Module:
-    """Return the parsed source of a module; empty if there is none, as for `Outer.Inner`, which is a class."""
-    shipped = HOUSE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    """Return the parsed source of a module; an empty one if the module is not found."""
+    shipped = PACKAGE_ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
     path = shipped if module.startswith("ordsmed.") and shipped.is_file() else _source(module)
     return _parsed(path, path.stat().st_mtime_ns) if path else ast.Module([], [])
 
 
 def _source(module: str) -> Path | None:
-    """Return the file of a module. Parent packages are imported, but not the module."""
+    """Return the file of a module, without importing the module. Its parent packages are imported."""
     package = module.rpartition(".")[0]
     try:
         parent = importlib.util.find_spec(package) if package else None
@@ -355,7 +358,7 @@ def _parsed(path: Path, changed: int) -> ast.Module:
 
 
 def _assigned(module: str, name: str) -> tuple[ast.expr, str] | None:
-    """Return the value of a module's constant, such as `SHORTEST = 8`, and the module that defines it, or None."""
+    """Return (value, module that defines it) of a constant that `module` defines or imports, or None."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
             return node.value, module
@@ -367,7 +370,7 @@ def _assigned(module: str, name: str) -> tuple[ast.expr, str] | None:
 
 
 def _type(annotation: ast.expr, module: str) -> str:
-    """Return a type in the words of recipes: choices of a menu, literals, numbers, lists."""
+    """Return a type as help texts write it: `one of models`, `'a' | 'b'`, `list of int`, `table`."""
     text = ast.unparse(annotation)
     if text.startswith("Annotated[Any, Menu("):
         return ("some of " if "many=True" in text else "one of ") + text.split("'")[1]

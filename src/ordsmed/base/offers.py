@@ -12,8 +12,8 @@ from types import ModuleType
 
 from ordsmed.base.errors import RecipeError, nearest
 
-# what every choice of a menu must define: methods, written with their arguments, and other attributes
-WANTED: dict[str, tuple[str, ...]] = {
+# the methods (with their arguments) and other attributes that every choice of a menu must have
+REQUIRED: dict[str, tuple[str, ...]] = {
     "corpora": ("documents()", "stamp()", "size()"),
     "cleaners": ("clean(text, meta)",),
     "tokenizers": ("train(texts)", "load()"),
@@ -66,22 +66,22 @@ WANTED: dict[str, tuple[str, ...]] = {
     "verbs": ("PLACE", "arguments(parser)", "run(args)"),
     "protocols": ("ENDPOINTS", "failure(refusal)"),
 }
-INSTEAD: dict[str, dict[str, tuple[str, ...]]] = {  # other interface of a menu, for choices that have the key
+ALTERNATIVES: dict[str, dict[str, tuple[str, ...]]] = {  # required instead, if a choice has the attribute in the key
     "probes": {"groups": ("files", "groups()", "records(vectors)", "finding(records)", "as_line(record)")}
 }
-FORMER = {"tasks": {"settled": "complete"}}  # old -> new names of methods
+FORMER = {"tasks": {"settled": "complete"}}  # former -> present names of methods
 PAGES = {"corpora": "corpus", "cleaners": "cleaning-step"}  # in docs/add-a/; default: the menu's name in the singular
-NAMED = {"stretch", "learning"}  # keyword arguments
+KEYWORD_ARGUMENTS = {"stretch", "learning"}  # keyword arguments
 
 
-def imported(kind: str, location: str) -> ModuleType:
-    """Import a module, and turn any error into one line."""
+def import_module(kind: str, location: str) -> ModuleType:
+    """Import a user's module. Raise a RecipeError if that fails."""
     try:
         return importlib.import_module(kind)
     except ModuleNotFoundError as error:
         if error.name and (kind == error.name or kind.startswith(f"{error.name}.")):
             wanted = "a module that Python finds"
-            raise RecipeError(location, f"`{kind}`: {error}", wanted, _where(kind, error.name)) from None
+            raise RecipeError(location, f"`{kind}`: {error}", wanted, _import_remedy(kind, error.name)) from None
         problem = f"`{kind}` cannot be imported: {error_line(error)}"
         raise RecipeError(location, problem, "", "correct or install that module") from None
     except Exception as error:  # a user's module may raise anything
@@ -90,8 +90,8 @@ def imported(kind: str, location: str) -> ModuleType:
         ) from None
 
 
-def _where(kind: str, missing: str) -> str:
-    """Return a remedy for a module that is not found: the nearest name in its package, or a path to set."""
+def _import_remedy(kind: str, missing: str) -> str:
+    """Return a remedy for a module that is not found: a similar name in its package, or a change of PYTHONPATH."""
     if Path(*kind.split(".")).with_suffix(".py").exists():
         return "`export PYTHONPATH=$PWD`"
     package, _, name = missing.rpartition(".")
@@ -102,7 +102,6 @@ def _where(kind: str, missing: str) -> str:
 
 
 def page(menu: str) -> str:
-    """Return a reference to the documentation page with an example for a menu."""
     return f"docs/add-a/{PAGES.get(menu, menu.removesuffix('s'))}.md shows one"
 
 
@@ -112,8 +111,8 @@ def check(menu: str, kind: str, settings: type, location: str) -> None:
     if not (inspect.isclass(settings) and dataclasses.is_dataclass(settings)):
         raise RecipeError(location, f"`{kind}`: {choice} is not a dataclass", "@dataclass(frozen=True) above the class")
     if not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-        raise RecipeError(location, f"`{kind}`: {choice} can be changed", "@dataclass(frozen=True) above the class")
-    # give renamed methods both names in every class, so that overriding one overrides the other
+        raise RecipeError(location, f"`{kind}`: {choice} is not frozen", "@dataclass(frozen=True) above the class")
+    # define a renamed method under both names in every class, so that a subclass may override either
     for cls in settings.__mro__[:-1]:
         for former, name in FORMER.get(menu, {}).items():
             for missing, present in ((name, former), (former, name)):
@@ -124,10 +123,10 @@ def check(menu: str, kind: str, settings: type, location: str) -> None:
 
 
 def check_names(menu: str, owner: type | ModuleType, named: str, location: str) -> None:
-    """Raise an error if a choice, or a module without one, does not have all names of its menu."""
+    """Raise an error if a choice or a module does not have the attributes and methods that its menu requires."""
     fields = {field.name for field in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
-    sorts = INSTEAD.get(menu, {})
-    for form in next((sorts[name] for name in sorts if hasattr(owner, name)), WANTED[menu]):
+    sorts = ALTERNATIVES.get(menu, {})
+    for form in next((sorts[name] for name in sorts if hasattr(owner, name)), REQUIRED[menu]):
         name = form.partition("(")[0]
         if not hasattr(owner, name) and name not in fields:
             raise RecipeError(location, f"{named} has no `{name}`", f"`{form}`", page(menu))
@@ -145,17 +144,17 @@ def check_finished(menu: str, cls: type, named: str, location: str) -> None:
 
 
 def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:
-    """Return why a method cannot be called with the arguments of its menu, or an empty string."""
+    """Return the reason why a method cannot be called with the arguments of its menu; "" if it can."""
     method = inspect.getattr_static(owner, name)
     bound = inspect.ismodule(owner) or isinstance(method, staticmethod | classmethod)
     if not (bound and callable(getattr(owner, name))) and not inspect.isfunction(method):
         return "is not a method"
     parameters = [word.lstrip("*") for word in re.findall(r"[*\w]+", form.partition("(")[2])]
     plain = [] if bound else [None]
-    by_name = {word: None for word in parameters if word in NAMED}
+    by_name = {word: None for word in parameters if word in KEYWORD_ARGUMENTS}
     try:
         inspect.signature(getattr(owner, name)).bind(
-            *plain, *[None for word in parameters if word not in NAMED], **by_name
+            *plain, *[None for word in parameters if word not in KEYWORD_ARGUMENTS], **by_name
         )
     except TypeError as error:
         return f"has other parameters ({error})"
@@ -163,7 +162,7 @@ def _uncallable(owner: type | ModuleType, name: str, form: str) -> str:
 
 
 def error_line(error: Exception) -> str:
-    """Return an error as text with the file and line that it comes from."""
+    """Return an error as one line, with the file and line number in which it was raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.msg} ({error.filename}, line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]

@@ -32,14 +32,14 @@ PUBLISHED = re.compile(
 
 
 def answers(table: str, word: str, groups: Iterable[str] = ()) -> Iterator[str]:
-    """Yield what can be typed instead of `word`: by the rows of a table, or of its groups in this order."""
+    """Yield what to use instead of `word`, from the rows of a table, or from its `groups` in this order."""
     rows: Mapping[str, Any] = _tables()[table]
     for group in (rows.get(group, {}) for group in groups) if groups else [rows]:
         yield from (answer for names, answer in group.items() if any(same_name(word, n) for n in names.split(", ")))
 
 
 def looks_published(name: str) -> bool:
-    """Return whether this is a well-known model's name, or looks like one (`owner/name`, no such folder)."""
+    """Return whether this is the name of a known model, or has the form `owner/name` and is not a folder."""
     name = name.partition("@")[0]
     parts = name.split("/")
     is_repository = len(parts) == 2 and all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", part) for part in parts)
@@ -47,7 +47,7 @@ def looks_published(name: str) -> bool:
 
 
 def recipe_instead(verb: str, name: str) -> str:
-    """Return the command for a user who gave `name` as a recipe of `verb`, or an empty string if unknown."""
+    """Return a suggestion for a user who gave `name` as a recipe of `verb`; "" if there is none."""
     if name in MOVED or PUBLISHED.match(name):
         if verb not in ("pretrain", "finetune"):
             return ""

@@ -1,8 +1,8 @@
-"""The processes of a run: rank, device and threads of this process, its position in the mesh, and collective steps.
+"""The processes of a run: rank, device and threads of this process, its coordinates in the mesh, and collectives.
 
     variables of torchrun, OpenMPI or Slurm -> Place -> prepare -> Ranks -> join -> Ranks with groups and a mesh
 
-A mesh is replicate x shard x tensor. Ranks count along tensor first, so the ranks of a tensor group are neighbors.
+A mesh is replicate x shard x tensor. The tensor index changes fastest, so a tensor group has consecutive ranks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ordsmed.base.errors import Lost, OrdsmedError, RecipeError, RunError
 from ordsmed.base.machine import devices, memory
 from ordsmed.base.machine.devices import Accelerator
 from ordsmed.base.machine.threads import stay_on_socket, threads_of
-from ordsmed.base.meeting import WaitingLine, interruptible, resolve
-from ordsmed.base.say import many, speak
+from ordsmed.base.meeting import WaitingLine, interruptible, resolve_address
+from ordsmed.base.say import allow_output, many
 
 if TYPE_CHECKING:
     import torch
@@ -37,26 +37,26 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
-LAUNCHED = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 DIMENSIONS = ("replicate", "shard", "tensor")
-MEETING = 60.0  # least seconds that processes have to find each other
-ASKED = 5_000  # most requests per second to the store, of all ranks together, while they meet
-NAMED = 8  # most ranks or machines to name in a message
-LEAVE = timedelta(seconds=30)  # time for all ranks to leave the store
-HEARD = timedelta(seconds=10)  # time for all ranks to read an error of rank 0
-AGES = timedelta(days=7)  # work of rank 0 alone may take as long as making a corpus
-GO_ON = "start the same command again to resume from the last checkpoint"
-ABSENT = "check their machines and logs, exclude lost ones (`--exclude`), start again"
-SILENT = Lost("rank 0", "does not answer: lost or hanging", "", GO_ON)
+MIN_RENDEZVOUS = 60.0  # least timeout of the rendezvous in seconds
+MAX_REQUESTS = 5_000  # requests per second to the store during the rendezvous, of all ranks together
+MAX_NAMED = 8  # ranks or machines to name in a message
+LEAVE_TIMEOUT = timedelta(seconds=30)  # time for all ranks to leave the store
+ERROR_READ_TIMEOUT = timedelta(seconds=10)  # time for all ranks to read an error of rank 0
+RANK0_TIMEOUT = timedelta(days=7)  # rank 0 may make a whole corpus while the others wait
+RESUME_REMEDY = "start the same command again to resume from the last checkpoint"
+ABSENT_REMEDY = "check their machines and logs, exclude lost machines (`--exclude`), and start again"
+NO_ANSWER = Lost("rank 0", "does not answer: lost or hanging", "", RESUME_REMEDY)
 
 
 @dataclass(frozen=True)
-class Place:
-    """The number of this process among those that were started together."""
+class ProcessInfo:
+    """Rank of this process and number of processes, as the launcher set them."""
 
     rank: int = 0
     world: int = 1
-    local: int = 0  # its number on this machine
+    local: int = 0  # index of this process on its machine
     local_world: int = 1  # processes on this machine
     address: str = "127.0.0.1"  # of rank 0
     port: int = 29500
@@ -68,18 +68,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Ranks:
-    """One of `world` processes, with its device and its position in the mesh."""
+    """One of `world` processes, with its device and its coordinates in the mesh."""
 
     device: torch.device
     rank: int = 0
     world: int = 1
     threads: int = 1
     shape: tuple[int, int, int] = (1, 1, 1)  # replicate, shard, tensor
-    place: Place = field(default_factory=Place)
+    process: ProcessInfo = field(default_factory=ProcessInfo)
     mesh: DeviceMesh = None  # type: ignore[assignment]  # None: a single process, as for the next two
-    data_group: ProcessGroup = None  # type: ignore[assignment]  # ranks with other rows: one of each tensor group
+    data_group: ProcessGroup = None  # type: ignore[assignment]  # ranks with different rows: one per tensor group
     store: Store = None  # type: ignore[assignment]  # a key-value store that all ranks share
-    card: Accelerator | None = None  # the GPU of the site for which a job is planned; None: that of this machine
+    card: Accelerator | None = None  # the GPU of the site for which a job is planned; None: this machine's GPU
     limit: timedelta = timedelta(0)  # timeout of collectives, if longer than torch's default
 
     @property
@@ -89,27 +89,27 @@ class Ranks:
 
     @property
     def tensor_rank(self) -> int:
-        """Return the index of this rank in its tensor-parallel group: the ranks among which every layer is split."""
+        """Return the index of this rank in its tensor-parallel group, whose ranks split every layer."""
         return self.rank % self.shape[2]
 
     @property
     def data_rank(self) -> int:
-        """Return its rank among those that see different rows."""
+        """Return the index of this rank's tensor-parallel group. Ranks of one group process the same rows."""
         return self.rank // self.shape[2]
 
     @property
     def data_world(self) -> int:
-        """Return the number of ranks that see different rows."""
+        """Return the number of tensor-parallel groups."""
         return self.world // self.shape[2]
 
     @property
     def coordinates(self) -> tuple[int, int, int]:
-        """Return its coordinates in the mesh: replicate, shard, tensor."""
+        """Return the coordinates of this rank in the mesh: replicate, shard, tensor."""
         _, shard, tensor = self.shape
         return self.rank // (shard * tensor), self.rank // tensor % shard, self.rank % tensor
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        """Sum numbers in place over all ranks that see different rows, and return them."""
+        """Sum `values` in place over the ranks that process different rows, and return them."""
         if self.data_world > 1:
             import torch.distributed
 
@@ -117,37 +117,37 @@ class Ranks:
         return values
 
 
-def place_of(variables: Mapping[str, str]) -> Place:
-    """Return the place that the variables of torchrun, mpirun or srun say; without any, a single process."""
+def process_info(variables: Mapping[str, str]) -> ProcessInfo:
+    """Read the variables of torchrun, mpirun or srun. Without any, return a single process."""
     env = {k: v for k, v in variables.items() if v}
     address = env.get("MASTER_ADDR", "127.0.0.1")
     if "RANK" in env and "WORLD_SIZE" in env:
         rank, world = _number(env, "RANK"), _number(env, "WORLD_SIZE")
         local, local_world = _number(env, "LOCAL_RANK", rank), _number(env, "LOCAL_WORLD_SIZE", world)
-        return Place(rank, world, local, local_world, address, _number(env, "MASTER_PORT", 29500))
+        return ProcessInfo(rank, world, local, local_world, address, _number(env, "MASTER_PORT", 29500))
     if "OMPI_COMM_WORLD_SIZE" in env:
         names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")
         rank, world, local, local_world = (_number(env, f"OMPI_COMM_WORLD_{name}") for name in names)
         if world > local_world and "MASTER_ADDR" not in env:
             raise RecipeError("MASTER_ADDR", "missing", "the first machine's name", "mpirun -x MASTER_ADDR=...")
-        return Place(rank, world, local, local_world, address, _number(env, "MASTER_PORT", 29500))
-    if "SLURM_STEP_NUM_TASKS" in env:  # srun sets it; a batch script by itself has none and is one process
+        return ProcessInfo(rank, world, local, local_world, address, _number(env, "MASTER_PORT", 29500))
+    if "SLURM_STEP_NUM_TASKS" in env:  # srun sets it; it is not set in the batch script itself, which is one process
         world = _number(env, "SLURM_STEP_NUM_TASKS")
         per_node = _per_node(env.get("SLURM_STEP_TASKS_PER_NODE", str(world)))
         here = per_node[min(_number(env, "SLURM_NODEID", 0), len(per_node) - 1)]
         nodes = env.get("SLURM_STEP_NODELIST", env.get("SLURM_JOB_NODELIST", ""))
         address = env.get("MASTER_ADDR") or (first_node(nodes) if len(per_node) > 1 else "127.0.0.1")
         port = _number(env, "MASTER_PORT", 20_000 + _number(env, "SLURM_JOB_ID", 0) % 10_000)
-        return Place(_number(env, "SLURM_PROCID"), world, _number(env, "SLURM_LOCALID"), here, address, port)
+        return ProcessInfo(_number(env, "SLURM_PROCID"), world, _number(env, "SLURM_LOCALID"), here, address, port)
     if "RANK" in env:  # raises an error about the missing WORLD_SIZE
         _number(env, "WORLD_SIZE")
-    return Place()
+    return ProcessInfo()
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Hide the variables that `place_of` reads, so that this process is a single one for a while."""
-    hidden = {name: os.environ.pop(name) for name in LAUNCHED if name in os.environ}
+def as_single_process() -> Iterator[None]:
+    """In this block, remove the launcher's variables, so that this process counts as a single one."""
+    hidden = {name: os.environ.pop(name) for name in LAUNCHER_VARIABLES if name in os.environ}
     try:
         yield
     finally:
@@ -174,104 +174,107 @@ def _expanded(ranges: str) -> list[str]:
     return numbers
 
 
-def in_words(missing: Sequence[int], variables: Mapping[str, str]) -> str:
-    """Return ranks as text, by machine if Slurm names it: n2 (rank 4, 5), n7 (rank 24)."""
+def name_ranks(missing: Sequence[int], variables: Mapping[str, str]) -> str:
+    """Return ranks as text, grouped by machine if Slurm's variables name it: n2 (rank 4, 5), n7 (rank 24)."""
     nodes: dict[str, list[int]] = {}
     per_node = _per_node(variables.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    # other distributions assign tasks to machines in turn
+    # with another distribution, the machine of a rank is unknown
     if per_node and variables.get("SLURM_DISTRIBUTION", "block").startswith("block"):
         names = node_names(variables.get("SLURM_STEP_NODELIST", ""))
         of_rank = [name for name, count in zip(names, per_node, strict=False) for _ in range(count)]
         for rank in missing:
             nodes.setdefault(of_rank[rank] if rank < len(of_rank) else "", []).append(rank)
     nodes = nodes if nodes and "" not in nodes else {"": list(missing)}
-    words = [f"{name} ({_listed(ranks)})" if name else _listed(ranks) for name, ranks in nodes.items()]
-    return ", ".join(words[:NAMED]) + (f" and {len(words) - NAMED} others" if len(words) > NAMED else "")
+    words = [f"{name} ({_list_ranks(ranks)})" if name else _list_ranks(ranks) for name, ranks in nodes.items()]
+    return ", ".join(words[:MAX_NAMED]) + (f" and {len(words) - MAX_NAMED} others" if len(words) > MAX_NAMED else "")
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    more = f" and {len(ranks) - NAMED} others" if len(ranks) > NAMED else ""
-    return f"rank {', '.join(map(str, ranks[:NAMED]))}{more}"
+def _list_ranks(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - MAX_NAMED} others" if len(ranks) > MAX_NAMED else ""
+    return f"rank {', '.join(map(str, ranks[:MAX_NAMED]))}{more}"
 
 
 def plan(device: str = "auto", location: str = "layout.device") -> Ranks:
-    """Return this process with the device it would use, without setting anything up."""
+    """Return this process with the device it would use. Nothing is set up."""
     import torch
 
-    position = place_of(os.environ)
-    chosen = devices.device_of(device, position.local, position.local_world, position.world, location)
-    return Ranks(torch.device(chosen), position.rank, position.world, shape=(position.world, 1, 1), place=position)
+    info = process_info(os.environ)
+    chosen = devices.device_of(device, info.local, info.local_world, info.world, location)
+    return Ranks(torch.device(chosen), info.rank, info.world, shape=(info.world, 1, 1), process=info)
 
 
 def prepare(device: str = "auto", threads: int | None = None, *, kept: int | None = None, flags: bool = False) -> Ranks:
-    """Choose the device and set this process up for it.
+    """Choose the device and the number of threads, and set them for this process.
 
-    `kept` is the number of threads a run was started with. `flags` says that device and threads come from --device and
-    --threads, for error messages.
+    `kept` is the number of threads a run was started with. With `flags`, errors name --device and --threads instead of
+    `layout.device` and `layout.threads`.
     """
     import torch
 
-    devices.let_segments_grow()
+    devices.use_expandable_segments()
     ranks = plan(device, "--device" if flags else "layout.device")
-    speak(ranks.first)
+    allow_output(ranks.first)
     named = "--threads" if flags else "layout.threads"
-    torch.set_num_threads(threads_of(threads, local_world=ranks.place.local_world, kept=kept, place=named))
+    torch.set_num_threads(threads_of(threads, local_world=ranks.process.local_world, kept=kept, place=named))
     torch.set_flush_denormal(True)  # subnormal gradients make a CPU ten times slower
     if ranks.device.type == "cuda":
         torch.cuda.set_device(ranks.device)
     else:
-        memory.keep_memory()
-        stay_on_socket(ranks.place.local, ranks.place.local_world, torch.get_num_threads())
+        memory.keep_freed_memory()
+        stay_on_socket(ranks.process.local, ranks.process.local_world, torch.get_num_threads())
     return dataclasses.replace(ranks, threads=torch.get_num_threads())
 
 
 def join(ranks: Ranks, shape: tuple[int, int, int], patience: float) -> Ranks:
-    """Connect to the other processes in a mesh of this shape. A single process has nothing to do."""
+    """Connect to the other processes, and set up a mesh of this shape."""
     return init_mesh(connect(rendezvous(ranks, patience), patience), shape)
 
 
-def rendezvous(ranks: Ranks, patience: float, *, least: float = MEETING) -> Ranks:
-    """Find the other processes, within `patience` seconds, at least `least`. Afterwards all share one store."""
+def rendezvous(ranks: Ranks, patience: float, *, least: float = MIN_RENDEZVOUS) -> Ranks:
+    """Connect to the key-value store of rank 0, and wait until all ranks are there.
+
+    The timeout is `patience` seconds, but at least `least`.
+    """
     if ranks.world == 1:
         return ranks
     import torch.distributed as dist
 
     if dist.is_initialized():
         raise RunError("process group", "already exists", "one run at a time in a process")
-    os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.place.local)}
-    os.environ |= {"MASTER_ADDR": ranks.place.address, "MASTER_PORT": str(ranks.place.port)}
+    os.environ |= {"RANK": str(ranks.rank), "WORLD_SIZE": str(ranks.world), "LOCAL_RANK": str(ranks.process.local)}
+    os.environ |= {"MASTER_ADDR": ranks.process.address, "MASTER_PORT": str(ranks.process.port)}
     seconds = max(patience, least)
-    location = f"rank {ranks.rank} at {_address(ranks.place)}"
-    line = WaitingLine(ranks.rank, seconds, silent=ranks.place.local != 0)
+    location = f"rank {ranks.rank} at {_address(ranks.process)}"
+    line = WaitingLine(ranks.rank, seconds, silent=ranks.process.local != 0)
     try:
-        resolve(ranks.place.address, ranks.rank)
+        resolve_address(ranks.process.address, ranks.rank)
     except RunError as error:
-        error.echo = ranks.place.local != 0  # one process of each machine reports it
+        error.echo = ranks.process.local != 0  # one process of each machine reports it
         raise
     try:
-        with answered_within(2 * seconds, ranks):
-            connecting = functools.partial(_first_store, ranks.place, timedelta(seconds=seconds))
-            store = interruptible(connecting, lambda: line.tell(lambda: f"the first rank at {_address(ranks.place)}"))
-            store = dist.PrefixStore(word_of_attempt(store, ranks, time.monotonic() + seconds, line), store)
-    except Absent as absent:
-        problem = f"{in_words(absent.ranks, os.environ)} did not connect within {seconds:g} s"
-        complaint = Lost(location, problem, many(ranks.world, "process"), ABSENT)
+        with end_unless_answered(2 * seconds, ranks):
+            connecting = functools.partial(_first_store, ranks.process, timedelta(seconds=seconds))
+            store = interruptible(connecting, lambda: line.tell(lambda: f"the first rank at {_address(ranks.process)}"))
+            store = dist.PrefixStore(attempt_token(store, ranks, time.monotonic() + seconds, line), store)
+    except RanksAbsent as absent:
+        problem = f"{name_ranks(absent.ranks, os.environ)} did not connect within {seconds:g} s"
+        complaint = Lost(location, problem, many(ranks.world, "process"), ABSENT_REMEDY)
         complaint.echo = absent.echo
         raise complaint from None
     except (RuntimeError, dist.DistError) as error:
         if "EADDRINUSE" in str(error):
             wanted, remedy = "a free port", "set MASTER_PORT to the same other port on all ranks"
-            raise RunError(f"port {ranks.place.port}", "is in use on the first machine", wanted, remedy) from None
-        raise Lost(location, f"could not connect: {_line(error)}", f"{many(ranks.world, 'process')}") from None
+            raise RunError(f"port {ranks.process.port}", "is in use on the first machine", wanted, remedy) from None
+        raise Lost(location, f"could not connect: {_first_line(error)}", many(ranks.world, "process")) from None
     return dataclasses.replace(ranks, store=store)
 
 
-def _address(process: Place) -> str:
+def _address(process: ProcessInfo) -> str:
     return f"{process.address}:{process.port}"
 
 
-def _first_store(process: Place, limit: timedelta) -> Store:
-    """Return the store of rank 0, or that of torchrun. It does not wait for ranks: `word_of_attempt` does."""
+def _first_store(process: ProcessInfo, limit: timedelta) -> Store:
+    """Return a connection to the store of rank 0 or of torchrun. It does not wait for ranks; `attempt_token` does."""
     import torch.distributed as dist
 
     of_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -280,12 +283,12 @@ def _first_store(process: Place, limit: timedelta) -> Store:
 
 
 @contextlib.contextmanager
-def answered_within(seconds: float, ranks: Ranks) -> Iterator[None]:
-    """End this process if rank 0, which has the store, does not answer within `seconds`."""
+def end_unless_answered(seconds: float, ranks: Ranks) -> Iterator[None]:
+    """End this process if this block takes longer than `seconds`, because the store on rank 0 does not answer."""
 
     def end() -> None:
-        print(f"ordsmed: rank {ranks.rank}: {SILENT}", file=sys.stderr, flush=True)
-        os._exit(SILENT.status)  # nothing else can end a thread that waits inside the store
+        print(f"ordsmed: rank {ranks.rank}: {NO_ANSWER}", file=sys.stderr, flush=True)
+        os._exit(NO_ANSWER.status)  # the main thread may be blocked in C++ code of the store
 
     clock = threading.Timer(seconds, end)
     clock.daemon = True
@@ -298,12 +301,12 @@ def answered_within(seconds: float, ranks: Ranks) -> Iterator[None]:
 
 
 def connect(ranks: Ranks, patience: float) -> Ranks:
-    """Connect every process with every other. One that hangs meanwhile is waited for, up to the watch's limit."""
+    """Create the process group of torch. Its timeout is twice `patience`."""
     if ranks.store is None:
         return ranks
     import torch.distributed as dist
 
-    ending.connected()
+    ending.note_connected()
     limit = timedelta(seconds=2 * patience)  # so that the watch (train/watch.py) reports first
     backend, device = ("cpu:gloo,cuda:nccl", ranks.device) if ranks.device.type == "cuda" else ("gloo", None)
     store = dist.PrefixStore("groups", ranks.store)
@@ -325,17 +328,14 @@ def init_mesh(ranks: Ranks, shape: tuple[int, int, int]) -> Ranks:
     for first in range(tensor):
         group = dist.new_group(list(range(first, ranks.world, tensor)))
         data = group if ranks.rank % tensor == first else data
-    if ranks.limit > dist.default_pg_timeout:  # a mesh's groups take no timeout when they are made
+    if ranks.limit > dist.default_pg_timeout:  # init_device_mesh has no argument for a timeout
         for group in dist.distributed_c10d._world.pg_map:
             dist.distributed_c10d._set_pg_timeout(ranks.limit, group)
     return dataclasses.replace(ranks, shape=shape, mesh=mesh, data_group=data)
 
 
 def second_connection(store: Store) -> Store:
-    """Return a second connection to the store, for a thread.
-
-    torch 2.7 has no `clone`; there a new connection with a shared prefix is made.
-    """
+    """Return a second connection to the store, for a thread. torch 2.7 has no `clone`, so make a new connection."""
     if hasattr(store, "clone"):
         return store.clone()
     import torch.distributed as dist
@@ -346,37 +346,37 @@ def second_connection(store: Store) -> Store:
     return dist.PrefixStore(word, dist.TCPStore(first.host, first.port, is_master=False, timeout=limit))
 
 
-class Absent(RuntimeError):
-    """Some ranks did not connect. `echo` says that rank 0 reports it."""
+class RanksAbsent(RuntimeError):
+    """Some ranks did not connect. `echo`: rank 0 reports the error, so this rank need not."""
 
     def __init__(self, ranks: Sequence[int], *, echo: bool = False) -> None:
-        super().__init__(f"{_listed(ranks)} did not come")
+        super().__init__(f"{_list_ranks(ranks)} did not come")
         self.ranks, self.echo = ranks, echo
 
 
-def word_of_attempt(store: Store, ranks: Ranks, until: float, line: WaitingLine | None = None) -> str:
-    """Return a word that only the processes of this attempt share. Rank 0 draws it and sends it to the others.
+def attempt_token(store: Store, ranks: Ranks, until: float, line: WaitingLine | None = None) -> str:
+    """Return a random token that all processes of this attempt share, as a prefix of their keys in the store.
 
-    torchrun keeps its store with all its contents when it restarts, and counts restarts per machine, so keys need such
-    a prefix. All wait until every rank has the word, or rank 0 gives up and reports who is absent.
+    torchrun keeps the contents of its store when it restarts the processes, and counts restarts per machine. Rank 0
+    draws the token and sends it to the others. All wait until every rank has it, or until rank 0 reports absent ranks.
     """
-    drawn, pause = secrets.token_hex(8), max(0.01, ranks.world / ASKED)
+    drawn, pause = secrets.token_hex(8), max(0.01, ranks.world / MAX_REQUESTS)
     if not ranks.first:
-        return _given_word(store, ranks.rank, drawn, until, pause)
+        return _receive_token(store, ranks.rank, drawn, until, pause)
     missing = list(range(1, ranks.world))
-    while (missing := [rank for rank in missing if not _has(store, rank, drawn)]) and time.monotonic() < until:
+    while (missing := [rank for rank in missing if not _send_token(store, rank, drawn)]) and time.monotonic() < until:
         time.sleep(pause)
         if line:
-            line.tell(lambda: in_words(missing, os.environ))
+            line.tell(lambda: name_ranks(missing, os.environ))
     store.set(f"met/{drawn}", json.dumps(missing))
     if missing:
-        time.sleep(10 * pause)  # rank 0 has the store, and the others must read it first
-        raise Absent(missing)
+        time.sleep(10 * pause)  # the store ends with rank 0, and the others must read the answer first
+        raise RanksAbsent(missing)
     return drawn
 
 
-def _given_word(store: Store, rank: int, drawn: str, until: float, pause: float) -> str:
-    """Return the word on another rank than 0, once rank 0 says that all ranks have it."""
+def _receive_token(store: Store, rank: int, drawn: str, until: float, pause: float) -> str:
+    """Return the token from rank 0, once rank 0 has confirmed that all ranks have it."""
     store.set(f"asks/{rank}", drawn)
     word = ""
     while word or time.monotonic() < until:
@@ -386,14 +386,14 @@ def _given_word(store: Store, rank: int, drawn: str, until: float, pause: float)
             store.set(f"has/{rank}", word)
         if word and (met := _read(store, f"met/{word}")):
             if missing := json.loads(met):
-                raise Absent(missing, echo=True)
+                raise RanksAbsent(missing, echo=True)
             return word
         time.sleep(pause)
-    raise Absent([0])
+    raise RanksAbsent([0])
 
 
-def _has(store: Store, rank: int, word: str) -> bool:
-    """Send the word to a rank, and return whether it has it."""
+def _send_token(store: Store, rank: int, word: str) -> bool:
+    """Send the token to a rank, and return whether the rank has confirmed it."""
     if asks := _read(store, f"asks/{rank}"):
         store.set(f"given/{rank}", f"{asks} {word}")
     return _read(store, f"has/{rank}") == word
@@ -404,7 +404,7 @@ def _read(store: Store, key: str) -> str:
 
 
 def disconnect(ranks: Ranks, *, well: bool = True) -> None:
-    """Destroy the process group. If all went well, rank 0, which has the store, leaves last."""
+    """Destroy the process group. After success (`well`), rank 0 leaves last, because the store ends with it."""
     if ranks.store is not None:
         import torch.distributed as dist
 
@@ -412,50 +412,50 @@ def disconnect(ranks: Ranks, *, well: bool = True) -> None:
             if not ranks.first:
                 ranks.store.set(f"left/{ranks.rank}", "")
             elif well:
-                ranks.store.wait([f"left/{rank}" for rank in range(1, ranks.world)], LEAVE)
+                ranks.store.wait([f"left/{rank}" for rank in range(1, ranks.world)], LEAVE_TIMEOUT)
         if dist.is_initialized():
             # after an error, abort: NCCL would wait for running collectives and for other ranks
             aborted = not well and ranks.device.type == "cuda"
             getattr(dist.distributed_c10d, "_abort_process_group" if aborted else "destroy_process_group")()
-    speak(True)
+    allow_output(True)
 
 
-_agreed = 0  # number of answers of rank 0 so far
+_answers = 0  # number of calls of `on_rank0` so far
 
 
-def wait(ranks: Ranks) -> None:
+def barrier(ranks: Ranks) -> None:
     if ranks.world > 1:
         import torch.distributed
 
         torch.distributed.barrier()
 
 
-def first_alone(ranks: Ranks, act: Callable[[], T]) -> T:
-    """Run `act` on rank 0 only. Its result (any JSON value) or error is returned or raised on all ranks."""
-    global _agreed
+def on_rank0(ranks: Ranks, act: Callable[[], T]) -> T:
+    """Run `act` on rank 0 only, and return its result (a JSON value) or raise its error on all ranks."""
+    global _answers
     if ranks.store is None:
         return act()
-    _agreed += 1
-    key = f"agreed/{_agreed}"
+    _answers += 1
+    key = f"agreed/{_answers}"
     if ranks.first:
         try:
             answer: dict[str, Any] = {"is": act()}
         except BaseException as error:
             named = error if isinstance(error, OrdsmedError) else errors.lost_process(error)
-            failed = named or RunError("rank 0", _line(error))
+            failed = named or RunError("rank 0", _first_line(error))
             ranks.store.set(key, json.dumps({"error": [type(failed).__name__, *failed.__reduce__()[1]]}))
-            if isinstance(error, Exception):  # the store ends with rank 0: the others would report a lost rank instead
+            if isinstance(error, Exception):  # keep the store until the others have read the error
                 with contextlib.suppress(RuntimeError):
-                    ranks.store.wait([f"{key}/{rank}" for rank in range(1, ranks.world)], HEARD)
+                    ranks.store.wait([f"{key}/{rank}" for rank in range(1, ranks.world)], ERROR_READ_TIMEOUT)
             raise
         ranks.store.set(key, json.dumps(answer))
         return answer["is"]
     try:
-        ranks.store.wait([key], AGES)
+        ranks.store.wait([key], RANK0_TIMEOUT)
         answer = json.loads(ranks.store.get(key))
     except RuntimeError as error:
-        remedy = "its own error is above or in log.txt"
-        raise Lost("rank 0", f"is gone: {_line(error)}", "", remedy) from None
+        remedy = "its error is above or in log.txt"
+        raise Lost("rank 0", f"has ended: {_first_line(error)}", "", remedy) from None
     if "error" in answer:
         with contextlib.suppress(RuntimeError):
             ranks.store.set(f"{key}/{ranks.rank}", "")
@@ -481,5 +481,5 @@ def _per_node(text: str) -> list[int]:
     return [int(count) for count, times in groups for _ in range(int(times or 1))]
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

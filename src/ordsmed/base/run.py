@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ordsmed.base import files, menu, settings, stages
 from ordsmed.base.ending import Stopped
-from ordsmed.base.errors import MANY, DataError, OrdsmedError, RecipeError, RunError, meant, nearest
+from ordsmed.base.errors import MAX_LISTED, DataError, OrdsmedError, RecipeError, RunError, meant, nearest
 from ordsmed.base.folder import EXAMPLES, RECIPE, STATUS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.identity import identity
 from ordsmed.base.keys import value_key
 from ordsmed.base.other_names import recipe_instead
-from ordsmed.base.ranks import Ranks, first_alone, place_of
-from ordsmed.base.say import detail, logged, say
+from ordsmed.base.ranks import Ranks, on_rank0, process_info
+from ordsmed.base.say import detail, log_to, say
 from ordsmed.base.screen import command
 
 if TYPE_CHECKING:
@@ -38,52 +38,52 @@ if TYPE_CHECKING:
 
 
 class Recipe(Protocol):
-    """The attributes of a recipe that name and identify its folder."""
+    """The attributes of a recipe that determine the path and the fingerprint of its output folder."""
 
     @property
     def verb(self) -> str:
-        """Return the command that makes it."""
+        """Return the command that makes the folder."""
 
     @property
     def out(self) -> str | None:
-        """Return the requested folder, or None for one named after the recipe."""
+        """Return the requested output folder; None: a folder named after the recipe."""
 
     def stamp(self) -> object:
-        """Return what the result depends on in addition to the recipe: fingerprints, sizes and times of inputs."""
+        """Return the identity of the recipe's inputs: their fingerprints, or sizes and modification times."""
 
 
 class Runnable(Recipe, Protocol):
-    """A recipe whose folder is made in one go."""
+    """A recipe that `obtain` can run."""
 
     def perform(self, run: Run) -> dict[str, Any]:
         """Do the work in the folder, and return facts for `status.json`."""
 
 
-SHIPPED = menu.HOUSE / "recipes"
+BUILT_IN = menu.PACKAGE_ROOT / "recipes"
 STAGES = ("corpus", "tokenizer", "encode", "pretrain", "finetune")  # verbs whose recipes make folders for each other
-GENERAL = ("tiny", "laptop", "desk")  # folders of recipes for all stages up to a pretrained model
-VARIANTS = "variants.toml"  # in a folder of built-in recipes: those that differ from another one in a few settings
-STEPS = "steps"  # in a run's folder: intermediate results with their own keys, kept when the recipe changes
-LOOK = 1.0  # seconds after which a process that has a lock has noted its group
+GENERAL_FOLDERS = ("tiny", "laptop", "desk")  # folders of recipes for all stages up to a pretrained model
+VARIANTS = "variants.toml"  # in a folder of built-in recipes: recipes written as another recipe plus overrides
+STEPS = "steps"  # in a run's folder: intermediate results, found by their keys and kept when the recipe changes
+LOCK_PATIENCE = 1.0  # seconds that a process with the lock may take to write down its group
 
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D", bound=Runnable)
 T = TypeVar("T")
-_announced: set[Path] = set()  # folders that were reported as reused or made
+_announced: set[Path] = set()  # folders for which "reused" was printed, or that this process made
 # fingerprints of finished folders that were checked under their lock, by this process or by rank 0
-_whole: dict[str, str] = {}
-_trusted = ContextVar("trusted", default=False)  # whether folders checked by rank 0 are used without a lock
+_checked_fingerprints: dict[str, str] = {}
+_trusts_rank0 = ContextVar("trusted", default=False)  # whether to use folders checked by rank 0 without a lock
 _only_checks = ContextVar("only_checks", default=False)
-_under_way: list[Path] = []  # folders that are being made, each as an input of the one before
+_in_progress: list[Path] = []  # stack of the folders that are being made; each is an input of the previous one
 
 
 def _is_foreign(name: str) -> bool:
-    """Return whether a file is not one that a folder may have before its status."""
+    """Return whether a file shows that a folder without a status was not made by ordsmed."""
     return name not in (STEPS, EXAMPLES) and not name.startswith(f".{STATUS}.")
 
 
 class NotMade(Exception):
-    """A missing folder would have to be made, while making is switched off."""
+    """Raised instead of making a missing folder, inside `without_making`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(str(folder))
@@ -91,8 +91,8 @@ class NotMade(Exception):
 
 
 @contextlib.contextmanager
-def nothing_made() -> Iterator[None]:
-    """Switch making off: `obtain` checks everything it can, raises the same errors, and then raises NotMade."""
+def without_making() -> Iterator[None]:
+    """In this block, `obtain` raises the same errors as usual, but raises NotMade instead of making a folder."""
     before = _only_checks.set(True)
     try:
         yield
@@ -100,8 +100,8 @@ def nothing_made() -> Iterator[None]:
         _only_checks.reset(before)
 
 
-def checked(act: Callable[[], object]) -> None:
-    """Run a check that needs an input. An input that is not made yet is no error."""
+def check_if_made(act: Callable[[], object]) -> None:
+    """Run a check that needs an input. Skip it if the input has not been made yet."""
     with contextlib.suppress(NotMade):
         act()
 
@@ -138,11 +138,11 @@ class Run:
 
     @contextlib.contextmanager
     def failure_noted(self) -> Iterator[None]:
-        """Write into `status.json` how the work in here ended, if it did not end well."""
+        """If this block raises an error or is interrupted, record that in `status.json`."""
         try:
             yield
         except Stopped:
-            raise  # which has noted its step
+            raise  # the training loop has already recorded its step
         except (Exception, KeyboardInterrupt) as error:
             stopped = isinstance(error, KeyboardInterrupt)
             reason = {} if stopped else {"why": str(error) or type(error).__name__}
@@ -150,12 +150,12 @@ class Run:
             with contextlib.suppress(OrdsmedError):  # a full disk may be what failed
                 try:
                     self.set(**facts)
-                except RuntimeError:  # torch's handler of SIGCHLD raises in whatever line runs when a worker dies
+                except RuntimeError:  # torch's SIGCHLD handler may raise in any line when a data worker dies
                     self.set(**facts)
             raise
 
     def check_place(self) -> None:
-        """Raise an error if the folder cannot be made or written to, or has files of something else."""
+        """Raise an error if the folder is not writable, or has files that ordsmed did not make."""
         with files.survive_disk(self.path):
             if self.status.get("state") != "done":  # a finished folder may be read-only
                 files.refuse_unwritable(self.path)
@@ -164,16 +164,17 @@ class Run:
                 raise RecipeError(self.path, problem, "a new or empty folder", "name another `out=`")
 
     def _where(self) -> dict[str, str]:
-        """Return the current folder, to which the recipe's paths are relative, and this folder's path from there."""
+        """Return the entries of `status.json` for the current folder and for the path of this folder from there."""
         with contextlib.suppress(OSError):
             return {"stood_in": str(Path.cwd()), "folder": str(self.path)}
         return {}
 
     @property
     def home(self) -> Path | None:
-        """Return the folder to which the paths in this one are relative, also after both were moved; None: unknown.
+        """Return the folder in which the command was started, even if it was moved together with this one.
 
-        Older runs do not record it. Then it is the parent of `work/`, if the folder is in the default place.
+        Paths in the recipe are relative to it. Older runs do not record it; for them it is the parent of `work/`, if
+        the run is in the default folder. None: unknown.
         """
         status = self.status
         recorded = status.get("stood_in")
@@ -187,11 +188,8 @@ class Run:
 
 
 @contextlib.contextmanager
-def at_home(name: str | Path) -> Iterator[str]:
-    """Change to the folder that a run's paths are relative to, and yield the run's path from there.
-
-    Other names (of recipes, of files) are yielded unchanged.
-    """
+def in_start_folder(name: str | Path) -> Iterator[str]:
+    """In this block, work in the folder where a run was started. Yield the run's path; other names are unchanged."""
     home = Run(Path(name)).home if kind_of_folder(name).made else None
     if home is None or home.resolve() == Path.cwd().resolve():
         yield str(name)
@@ -202,21 +200,20 @@ def at_home(name: str | Path) -> Iterator[str]:
 
 
 def fingerprint(recipe: Recipe) -> str:
-    """Return 16 hexadecimal digits of recipe and inputs, without output folder and layout."""
-    return _mark(recipe, essence(recipe))
+    """Return a 16-digit hash of the recipe and its inputs. Output folder and layout do not count."""
+    return _fingerprint_of(recipe, essence(recipe))
 
 
-def _mark(recipe: Recipe, table: object) -> str:
+def _fingerprint_of(recipe: Recipe, table: object) -> str:
     return value_key([recipe.verb, table, recipe.stamp()], 16, any_order=True)
 
 
 def essence(recipe: Recipe) -> settings.Table:
-    """Return the settings of a recipe that affect its result."""
     return {k: v for k, v in settings.plain(recipe, essence=True).items() if k not in ("out", "layout")}
 
 
 def recipe_key(recipe: Recipe) -> str:
-    """Return 16 hexadecimal digits of a recipe without its inputs, so that it is known before they are made."""
+    """Return a 16-digit hash of a recipe without its inputs, which may not exist yet."""
     return value_key([recipe.verb, essence(recipe)], 16, any_order=True)
 
 
@@ -250,24 +247,24 @@ def _variants(folder: Path) -> dict[str, Variant]:
 
 
 def _variant(path: Path) -> Variant | None:
-    """Return the variant that a path of a built-in recipe names, or None if it is a file."""
-    return _variants(path.parent).get(path.stem) if path.is_relative_to(SHIPPED) and path.suffix == ".toml" else None
+    """Return the variant at a path of a built-in recipe, or None."""
+    return _variants(path.parent).get(path.stem) if path.is_relative_to(BUILT_IN) and path.suffix == ".toml" else None
 
 
 def find_recipe(name: str, verb: str) -> Path:
-    """Return the path of a recipe, given as a file or by its built-in name. A variant's path does not exist."""
-    for path in (Path(name), SHIPPED / verb / f"{name}.toml", SHIPPED / f"{name}.toml"):
+    """Return the path of a recipe file or of a built-in recipe. The path of a variant is not a file."""
+    for path in (Path(name), BUILT_IN / verb / f"{name}.toml", BUILT_IN / f"{name}.toml"):
         if path.is_file() or _variant(path):
             return path
-    is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was taken above
+    is_folder = kind_of_folder(name) is not FolderKind.ABSENT  # a file was returned above
     if name.endswith(".toml") or is_folder:
         by_verb = f"is the folder of a `{read_status(Path(name)).get('verb')}`" if kind_of_folder(name).made else ""
         problem = by_verb or ("is not a folder of a finished `ordsmed` command" if is_folder else "no such file")
         texts = kind_of_folder(name) is FolderKind.FOREIGN
         remedy = f"`{command('make', name, 'OUT')}` makes a model from texts" if texts else ""
         raise RecipeError(name, problem, f"a recipe or the folder of a finished `ordsmed {verb or 'VERB'}`", remedy)
-    # other projects of the survey that cannot train, which a user may name
-    table = settings.read(menu.HOUSE / "survey.toml")
+    # projects in the survey that cannot train: a user may expect a recipe for them
+    table = settings.read(menu.PACKAGE_ROOT / "survey.toml")
     if name in {code["name"] for code in table["code"] if code.get("use") == "inference only"}:
         raise RecipeError(f"`{name}`", "does not train models", "", "`ordsmed survey` lists projects that do")
     if Path(f"{name}.toml").is_file():
@@ -277,7 +274,7 @@ def find_recipe(name: str, verb: str) -> Path:
         raise RecipeError(name, "no such folder", "a recipe or a run's folder", remedy)
     problem = f"no recipe of `{verb}` and no file" if verb else "no built-in recipe and no file"
     known = recipe_names("" if "/" in name else verb)
-    general = [recipe for recipe in recipe_names() if recipe.split("/")[0] in GENERAL]
+    general = [recipe for recipe in recipe_names() if recipe.split("/")[0] in GENERAL_FOLDERS]
     stages = [stage for stage in STAGES if name in recipe_names(stage)]
     if stages and not verb:
         suggestion = f"did you mean {' or '.join(f'`{stage}/{name}`' for stage in stages)}?"
@@ -286,25 +283,28 @@ def find_recipe(name: str, verb: str) -> Path:
     else:
         suggestion = recipe_instead(verb, name) or meant(name, [*known, *general])
     raise RecipeError(
-        f"`{name}`", problem, "", suggestion or (_listed(verb) if len(known) > MANY else nearest(name, known))
+        f"`{name}`",
+        problem,
+        "",
+        suggestion or (_list_command(verb) if len(known) > MAX_LISTED else nearest(name, known)),
     )
 
 
-def _listed(verb: str) -> str:
-    return f"`{command('recipes', *[verb] * (verb in os.listdir(SHIPPED)))}` lists them"
+def _list_command(verb: str) -> str:
+    return f"`{command('recipes', *[verb] * (verb in os.listdir(BUILT_IN)))}` lists them"
 
 
 def recipe_names(verb: str = "") -> list[str]:
     """Return the built-in recipes of a verb, or all with their folders."""
-    folder = SHIPPED / verb if verb and (SHIPPED / verb).is_dir() else SHIPPED
+    folder = BUILT_IN / verb if verb and (BUILT_IN / verb).is_dir() else BUILT_IN
     paths = [path for path in folder.rglob("*.toml") if path.name != VARIANTS]
     paths += [path.with_name(f"{name}.toml") for path in folder.rglob(VARIANTS) for name in _variants(path.parent)]
     names = sorted(str(path.relative_to(folder).with_suffix("")) for path in paths)
-    return [name for name in names if not name.startswith("fetch/")]  # these are tables of addresses
+    return [name for name in names if not name.startswith("fetch/")]  # files in fetch/ are lists of URLs, not recipes
 
 
 def recipe_text(path: Path) -> str:
-    """Return the text of a recipe; of a variant, all its settings."""
+    """Return the text of a recipe file, or all settings of a variant as TOML."""
     if (variant := _variant(path)) is None:
         settings.read(path)  # raises an error if it is not TOML
         return path.read_text(encoding="utf-8")
@@ -317,7 +317,6 @@ def recipe_text(path: Path) -> str:
 
 
 def load(cls: type[R], name: str, overrides: Sequence[str] = ()) -> tuple[R, str]:
-    """Return a decoded recipe, and the title of its folder."""
     table = table_of(name, getattr(cls, "verb", ""))
     return settings.decode(cls, settings.override(table, overrides), name), title(name)
 
@@ -332,9 +331,9 @@ def table_of(name: str, verb: str) -> settings.Table:
 
 
 def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.Table:
-    """Return the table of a recipe. `like = "NAME"` puts it on top of another one: tables by key, lists as a whole.
+    """Return the table of a recipe, merged over the recipe that `like = "NAME"` names.
 
-    A file named there is first looked for next to the recipe.
+    NAME is a file next to the recipe, or any name that `find_recipe` accepts.
     """
     if variant := _variant(path):
         return settings.override(read_table(path.with_name(f"{variant.like}.toml"), verb), variant.words.split())
@@ -347,32 +346,32 @@ def read_table(path: Path, verb: str, seen: tuple[Path, ...] = ()) -> settings.T
     neighbor = path.parent / like
     below = neighbor if neighbor.is_file() else find_recipe(like, verb)
     if below in (path, *seen):
-        raise RecipeError(f"{path}: like", f"{like} is, in the end, like itself", "another recipe")
-    return lay_over(read_table(below, verb, (*seen, path)), table)
+        raise RecipeError(f"{path}: like", f"{like} is based on itself", "another recipe")
+    return merge_tables(read_table(below, verb, (*seen, path)), table)
 
 
-def lay_over(below: settings.Table, table: settings.Table) -> settings.Table:
-    """Put a table on top of another: tables by key unless their kind differs, lists as a whole."""
+def merge_tables(below: settings.Table, table: settings.Table) -> settings.Table:
+    """Return `below` with the values of `table`. Nested tables of the same kind are merged; lists are replaced."""
     below = {key: value for key, value in below.items() if settings.other_name(key) not in table}
     both = [key for key, value in table.items() if isinstance(value, dict) and isinstance(below.get(key), dict)]
     other_kind = [key for key in both if "kind" in table[key] and table[key]["kind"] != below[key].get("kind")]
-    return {**below, **table, **{key: lay_over(below[key], table[key]) for key in both if key not in other_kind}}
+    return {**below, **table, **{key: merge_tables(below[key], table[key]) for key in both if key not in other_kind}}
 
 
 def title(name: str) -> str:
     return Path(name).stem if Path(name).is_file() else name.replace("/", "-")
 
 
-def place(recipe: Recipe, title: str) -> Path:
+def output_folder(recipe: Recipe, title: str) -> Path:
     folder = Path(recipe.out or f"work/{recipe.verb}/{title}")
     if folder.exists() and not folder.is_dir():
         raise RecipeError("out", f"found {folder}, a file", "a folder", "name another")
-    files.named(folder)
+    files.with_name(folder)
     return folder
 
 
-def part(text: str | None) -> tuple[int, int]:
-    """Parse `--part 3/16` to part (2, counted from 0) and number of parts; None is the whole."""
+def parse_part(text: str | None) -> tuple[int, int]:
+    """Parse `--part 3/16` to the index of the part (2) and the number of parts (16). None means part 1/1."""
     match = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise RecipeError("--part", f"found {text}", "I/N, such as 1/16 for the first of sixteen, to 16/16")
@@ -380,19 +379,22 @@ def part(text: str | None) -> tuple[int, int]:
 
 
 def finished(path: Path, verb: str) -> bool:
-    """Return whether this is a finished folder of the verb, or raise an error if it is one of another verb."""
+    """Return whether the folder was finished by this verb. Raise an error if another verb made it."""
     return finished_by(Run(path).status, path, verb)
 
 
 def finished_by(status: Mapping[str, Any], path: Path, verb: str) -> bool:
-    """Do the same as `finished` with a status that was already read, which saves reading thousands of files."""
+    """Do the same as `finished` with a status that was already read."""
     if status and status.get("verb") != verb:
         raise RecipeError(path, f"is the folder of a `{status.get('verb')}`", f"that of a `{verb}`")
     return status.get("state") == "done"
 
 
 def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool = False) -> Path:
-    """Return the finished folder of a name. A missing one is made once, by one process, while others wait."""
+    """Return the finished folder for the name of a recipe or folder.
+
+    If it does not exist, one process makes it while the others wait.
+    """
     verb, status = getattr(cls, "verb", ""), read_status(Path(name)) if os.path.isdir(name) else {}
     if status.get("verb") == FolderKind.MAKE.value:
         name = stages.stage(name, stages.BY_VERB.get(verb, ""))
@@ -402,68 +404,67 @@ def obtain(cls: type[D], name: str, overrides: Sequence[str] = (), *, anew: bool
             raise RecipeError(name, f"is a folder, but {overrides[0]} is given", "a recipe to change, or no override")
         if finished_by(status, Path(name), verb) and not anew:
             return Path(name)
-        with at_home(name) as folder:
-            return _obtained(Path(folder), read_recipe(cls, Path(folder)), folder, (), anew)
+        with in_start_folder(name) as folder:
+            return _obtain(Path(folder), read_recipe(cls, Path(folder)), folder, (), anew)
     recipe, title = load(cls, name, overrides)
-    return _obtained(place(recipe, title), recipe, name, overrides, anew)
+    return _obtain(output_folder(recipe, title), recipe, name, overrides, anew)
 
 
-def made(recipe: Runnable, *, anew: bool = False) -> Path:
-    """Return the finished folder of a recipe that is not in a file and sets its `out`."""
-    return _obtained(place(recipe, ""), recipe, "", (), anew)
+def make(recipe: Runnable, *, anew: bool = False) -> Path:
+    """Return the finished folder of a recipe given as an object, which must set `out`."""
+    return _obtain(output_folder(recipe, ""), recipe, "", (), anew)
 
 
-def _obtained(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
-    if folder.resolve() in _under_way:
+def _obtain(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
+    if folder.resolve() in _in_progress:
         raise RecipeError(folder, f"is made from itself, by {name}", "another input")
-    _under_way.append(folder.resolve())
+    _in_progress.append(folder.resolve())
     try:
-        return _made(folder, recipe, name, overrides, anew)
+        return _make(folder, recipe, name, overrides, anew)
     finally:
-        _under_way.pop()
+        _in_progress.pop()
 
 
-def _made(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
-    """Make a folder under its lock, or find it made."""
+def _make(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
+    """Return a folder that fits the recipe; make it under its lock if it does not exist."""
     verb = recipe.verb
     if only_checks():
-        return _checked(folder, recipe, name, overrides, anew)
+        return _check(folder, recipe, name, overrides, anew)
     if anew or not finished(folder, verb):
         check_free(folder)
-        with nothing_made():  # find missing inputs before another input takes hours to make
+        with without_making():  # find missing inputs before another input takes hours to make
             _check_inputs(recipe)
-    if _trusted.get() and not anew and _stands_as_checked(folder, verb):
+    if _trusts_rank0.get() and not anew and _is_as_checked(folder, verb):
         return folder
     with locked(folder, anew=anew):
         run = Run(folder)
         if run.status and not fits(run, recipe):
             if finished(folder, verb) and not anew:  # an unfinished folder of another recipe is emptied below
-                raise misfit(folder, recipe, name, overrides)
+                raise mismatch(folder, recipe, name, overrides)
             files.set_aside(folder, stay=STEPS) if anew else clear(folder)
         elif anew and run.status:
             files.set_aside(folder)
         if finished(folder, verb):
             if folder.resolve() not in _announced:
-                (detail if _under_way[1:] else say)(f"{folder}: exists, reused")  # inputs are only logged
+                (detail if _in_progress[1:] else say)(f"{folder}: exists, reused")  # for inputs, only in the log
             _announced.add(folder.resolve())
-            _whole[str(folder.resolve())] = run.status["fingerprint"]
+            _checked_fingerprints[str(folder.resolve())] = run.status["fingerprint"]
             return folder
         run.begin(recipe, began=time.time())
-        with run.failure_noted(), logged(folder / "log.txt"):
+        with run.failure_noted(), log_to(folder / "log.txt"):
             facts = recipe.perform(run)
         _announced.add(folder.resolve())
         run.set(state="done", seconds=round(time.time() - run.status["began"], 1), **facts)
         if tidy := getattr(recipe, "tidy", None):
-            tidy(run)  # removes what only the work needed
-        _whole[str(folder.resolve())] = run.status["fingerprint"]
+            tidy(run)  # removes temporary files
+        _checked_fingerprints[str(folder.resolve())] = run.status["fingerprint"]
     return folder
 
 
-def once_for_all(ranks: Ranks, act: Callable[[], T]) -> T:
-    """Run `act` on rank 0, which makes and checks folders under their locks, then on the others without locks.
+def rank0_first(ranks: Ranks, act: Callable[[], T]) -> T:
+    """Run `act` on rank 0, which makes and checks folders under their locks, then on the other ranks without locks.
 
-    The other ranks compare the status of a folder with the one that rank 0 checked. If it differs, they wait for the
-    lock.
+    Another rank waits for a folder's lock only if the fingerprint in its status is not the one that rank 0 checked.
     """
     if ranks.store is None:
         return act()
@@ -471,34 +472,34 @@ def once_for_all(ranks: Ranks, act: Callable[[], T]) -> T:
 
     def first() -> dict[str, str]:
         done.append(act())
-        return _whole
+        return _checked_fingerprints
 
-    marks = first_alone(ranks, first)
+    marks = on_rank0(ranks, first)
     if ranks.first:
         return done[0]
-    _whole.update(marks)
-    before = _trusted.set(True)
+    _checked_fingerprints.update(marks)
+    before = _trusts_rank0.set(True)
     try:
         return act()
     finally:
-        _trusted.reset(before)
+        _trusts_rank0.reset(before)
 
 
-def _stands_as_checked(folder: Path, verb: str) -> bool:
-    """Return whether the folder is the one that rank 0 checked."""
-    mark = _whole.get(str(folder.resolve()))
+def _is_as_checked(folder: Path, verb: str) -> bool:
+    """Return whether the folder is finished and has the fingerprint that rank 0 checked."""
+    mark = _checked_fingerprints.get(str(folder.resolve()))
     return mark is not None and finished(folder, verb) and Run(folder).status.get("fingerprint") == mark
 
 
-def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
-    """Do what `_made` does without making: return a folder that fits, raise the same errors, or raise NotMade."""
+def _check(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str], anew: bool) -> Path:
+    """Do the checks of `_make`. Return a folder that fits the recipe, or raise NotMade."""
     if finished(folder, recipe.verb) and not anew:
         try:
             fitting = fits(Run(folder), recipe)
-        except NotMade:  # an input was deleted, and would have to be made again
+        except NotMade:  # an input was deleted, so the fingerprint is unknown
             fitting = essence(read_recipe(type(recipe), folder)) == essence(recipe)
         if not fitting:
-            raise misfit(folder, recipe, name, overrides)
+            raise mismatch(folder, recipe, name, overrides)
         return folder
     check_free(folder)
     _check_inputs(recipe)
@@ -506,26 +507,29 @@ def _checked(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]
 
 
 def check_free(folder: Path) -> None:
-    """Raise an error if the folder cannot be used, before its lock is taken, unless another process works in it."""
-    if not is_held(folder):
+    """Raise an error if the folder cannot be used. Skip the check while another process has the folder's lock."""
+    if not is_locked(folder):
         Run(folder).check_place()
 
 
 def _check_inputs(recipe: Runnable) -> None:
     if check := getattr(recipe, "check_inputs", None):
-        checked(check)
+        check_if_made(check)
 
 
 def clear(folder: Path) -> None:
-    """Empty a folder, except for steps and examples of the next run. Its status, which marks it as ours, goes last."""
+    """Delete the contents of a folder except STEPS and EXAMPLES.
+
+    The status is deleted last: without it, the folder would count as one that ordsmed did not make.
+    """
     with files.survive_disk(folder):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == STATUS):
             if path.name not in (STEPS, EXAMPLES):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) -> RecipeError:
-    """Return the error that a finished folder has another recipe, or inputs that have changed."""
+def mismatch(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) -> RecipeError:
+    """Return the error for a finished folder that was made from another recipe or from inputs that have changed."""
     if essence(read_recipe(type(recipe), folder)) == essence(recipe):
         problem, advice = "its inputs have changed since it was made", ""
     else:
@@ -539,65 +543,69 @@ def misfit(folder: Path, recipe: Runnable, name: str, overrides: Sequence[str]) 
 
 
 def fits(run: Run, recipe: Recipe) -> bool:
-    """Return whether this recipe made this folder from these inputs. Settings added since then have their defaults."""
+    """Return whether the folder was made from this recipe and its present inputs.
+
+    Settings that did not exist when the folder was made must have their defaults.
+    """
     finished(run.path, recipe.verb)
     mark, path = run.status.get("fingerprint"), run.path / RECIPE
     if mark is None or mark == fingerprint(recipe):
         return mark is not None
     try:
         stored = settings.renamed(settings.read(path), settings.FORMER) if path.exists() else None
-        return bool(stored and essence(read_recipe(type(recipe), run.path)) == essence(recipe)) and mark == _mark(
-            recipe, _within(essence(recipe), stored)
-        )
+        return bool(
+            stored and essence(read_recipe(type(recipe), run.path)) == essence(recipe)
+        ) and mark == _fingerprint_of(recipe, _shared_entries(essence(recipe), stored))
     except RecipeError:  # made by a version with other settings
         return False
 
 
-def _within(new: object, old: object) -> object:
-    """Return the entries of a table that another table has as well."""
+def _shared_entries(new: object, old: object) -> object:
+    """Return the entries of `new` whose keys are also in `old`, at every level."""
     if isinstance(new, dict) and isinstance(old, dict):
-        return {key: _within(value, old[key]) for key, value in new.items() if key in old}
+        return {key: _shared_entries(value, old[key]) for key, value in new.items() if key in old}
     if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
-        return [_within(*both) for both in zip(new, old, strict=True)]
+        return [_shared_entries(*both) for both in zip(new, old, strict=True)]
     return new
 
 
 def locked(folder: Path, *, anew: bool = False) -> contextlib.AbstractContextManager[object]:
-    """Lock a folder: one process works in it, others wait and say so, unless they were started together with it.
+    """Lock a folder for this process. While another process has the lock, wait.
 
-    A finished read-only folder needs no lock, because it does not change, except with `anew`. If the work in the lock
-    raises an error, folders that are empty then are removed.
+    A line is printed about the wait, unless both processes belong to the same command. A finished read-only folder is
+    not locked, because it does not change, except with `anew`. If the block raises an error, new folders that are still
+    empty are removed.
     """
     import filelock
 
-    folder = files.named(folder)
+    folder = files.with_name(folder)
     lock = filelock.FileLock(folder.with_name(f".{folder.name}.lock"), thread_local=False, is_singleton=True)
     note, (group, rank) = folder.with_name(f".{folder.name}.holder"), _started_together(os.environ)
-    absent = files.absent(folder)
+    absent = files.missing_folders(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            lock.acquire(timeout=LOOK if group else 0)  # by then the process that has it has noted its group
+            lock.acquire(timeout=LOCK_PATIENCE if group else 0)  # then the other process has written down its group
         except filelock.Timeout:
             _refuse_lockless(folder, Path(lock.lock_file))
             if not rank and not (group and note.exists() and note.read_text(encoding="utf-8") == group):
                 say(f"{folder}: waiting for another process that works on it")
             lock.acquire()
-        stack = _held(lock, note, group)
-        stack.push(lambda error, *_: _leave_nothing(folder, absent, Path(lock.lock_file)) if error else None)
+        stack = _lock_stack(lock, note, group)
+        stack.push(lambda error, *_: _remove_traces(folder, absent, Path(lock.lock_file)) if error else None)
         return stack
     except RunError:
         files.remove_empty(absent)
         raise
     except OSError as error:
-        if not anew and files.unwritable(error) and Run(folder).status.get("state") == "done":
+        if not anew and files.is_read_only(error) and Run(folder).status.get("state") == "done":
             return contextlib.nullcontext()
         with files.survive_disk(folder):
             raise
 
 
-def _leave_nothing(folder: Path, absent: Sequence[Path], lock: Path) -> None:
-    """Remove the folders that were made under a lock and are empty, and the lock if nothing else is left."""
+def _remove_traces(folder: Path, absent: Sequence[Path], lock: Path) -> None:
+    """Remove the new folders that are still empty, and the lock file if its folder contains nothing else."""
     files.remove_empty(path for path in absent if path == folder)
     if folder.parent in absent and folder.parent.is_dir() and set(folder.parent.iterdir()) <= {lock}:
         lock.unlink(missing_ok=True)
@@ -605,25 +613,25 @@ def _leave_nothing(folder: Path, absent: Sequence[Path], lock: Path) -> None:
 
 
 def _refuse_lockless(folder: Path, lock: Path) -> None:
-    """Raise an error where locks are impossible, because `filelock` would wait there forever."""
+    """Raise an error if the file system has no locks. `filelock` would wait forever."""
     import fcntl
 
     try:
         with lock.open("ab") as file, contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        if files.unwritable(error):
+        if files.is_read_only(error):
             raise  # handled like any read-only folder
         wanted = "a folder on a disk that supports locks"
         problem = f"no lock can be made next to it: {error.strerror}"
         raise RunError(folder, problem, wanted, "name another") from error
 
 
-def is_held(folder: Path) -> bool | None:
-    """Return whether a process works in a folder, by its lock, or None if that is unknown."""
+def is_locked(folder: Path) -> bool | None:
+    """Return whether a process has the lock of a folder; None: unknown."""
     import fcntl
 
-    folder = files.named(folder)
+    folder = files.with_name(folder)
     try:
         with folder.with_name(f".{folder.name}.lock").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -634,13 +642,13 @@ def is_held(folder: Path) -> bool | None:
     return False
 
 
-def is_left(folder: Path, host: object) -> bool:
-    """Return whether it is certain that no process works in a folder that was begun on the machine `host`."""
-    return host == platform.node() and is_held(folder) is False
+def is_abandoned(folder: Path, host: object) -> bool:
+    """Return whether certainly no process works in a folder whose run was started on the machine `host`."""
+    return host == platform.node() and is_locked(folder) is False
 
 
-def _held(lock: FileLock, note: Path, group: str) -> contextlib.ExitStack:
-    """Return a stack that releases the lock, with a note next to it while a group of processes has it."""
+def _lock_stack(lock: FileLock, note: Path, group: str) -> contextlib.ExitStack:
+    """Return a context that releases the lock at its end. While it is open, `note` has the name of the group."""
     stack = contextlib.ExitStack()
     stack.callback(lock.release)
     if lock.lock_counter == 1:
@@ -649,15 +657,15 @@ def _held(lock: FileLock, note: Path, group: str) -> contextlib.ExitStack:
                 note.write_text(group, encoding="utf-8")
                 stack.callback(note.unlink, missing_ok=True)
             else:
-                note.unlink(missing_ok=True)  # left by a killed process
+                note.unlink(missing_ok=True)  # a killed process may have left one
     return stack
 
 
 def _started_together(variables: Mapping[str, str]) -> tuple[str, int]:
-    """Return what identifies the processes of one command ("" for a single one), and this one's rank."""
+    """Return a name shared by all processes of this command ("" if there is only one), and this process's rank."""
     try:
-        location = place_of(variables)
-    except RecipeError:  # a training reports it; other verbs do not need it
+        location = process_info(variables)
+    except RecipeError:  # a training reports the error; other verbs do not need the rank
         return "", 0
     words = (variables.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"))
     return ("/".join((f"{location.address}:{location.port}", *words)) if location.world > 1 else ""), location.rank
@@ -671,6 +679,5 @@ def read_recipe(cls: type[R], folder: Path, name: str = RECIPE) -> R:
 
 
 def as_recorded(cls: type, table: settings.Table) -> settings.Table:
-    """Return a folder's recipe with the defaults of the time when it was written."""
     meant: Callable[[settings.Table], settings.Table] = getattr(cls, "as_recorded", dict)
     return meant(table)

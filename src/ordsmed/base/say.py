@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 YEAR = 365.2425 * 86400
-_logs: list[TextIO] = []  # the last is that of the innermost run
-_bar: Live | None = None  # the present progress bar; lines are printed above it
-_unread: Callable[[], object] | None = None  # called when standard error is closed; None: raise the error
-_silent = False  # set in all but one of several equal processes
-_verbose = False  # whether details are printed
+_logs: list[TextIO] = []  # open log files; the last one is that of the innermost run
+_bar: Live | None = None  # the active progress bar; lines are printed above it
+_on_closed: Callable[[], object] | None = None  # called when standard error is closed; None: raise the error
+_silent = False  # True on every rank except one, so that a line is printed once
+_verbose = False  # whether `detail` prints to the terminal
 
 
-def speak(aloud: bool) -> None:
+def allow_output(allowed: bool) -> None:
     global _silent
-    _silent = not aloud
+    _silent = not allowed
 
 
 def show_details(shown: bool = True) -> None:
@@ -39,19 +39,19 @@ def show_details(shown: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def unread(then: Callable[[], object]) -> Iterator[None]:
+def on_closed_output(then: Callable[[], object]) -> Iterator[None]:
     """Call `then` if standard error is closed in this block, as `tee` does at Ctrl-C, instead of raising an error."""
-    global _unread
-    before, _unread = _unread, then
+    global _on_closed
+    before, _on_closed = _on_closed, then
     try:
         yield
     finally:
-        _unread = before
+        _on_closed = before
 
 
 @contextlib.contextmanager
-def logged(path: Path, before: str = "") -> Iterator[None]:
-    """Append every line to this file as well, after the text `before`."""
+def log_to(path: Path, before: str = "") -> Iterator[None]:
+    """In this block, append every line to the log file `path`, which first gets the text `before`."""
     with path.open("a", encoding="utf-8") as log:
         with contextlib.suppress(OSError):  # a full disk, as in `_log`
             log.write(before)
@@ -64,14 +64,17 @@ def logged(path: Path, before: str = "") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def remembered() -> Iterator[io.StringIO]:
-    """Collect every line for a log that cannot be opened yet. After an error they go to the outer log."""
-    log, around = io.StringIO(), _logs[-1:]
+def buffered_log() -> Iterator[io.StringIO]:
+    """In this block, collect every line for a log file that cannot be opened yet.
+
+    After an error, the lines go to the enclosing log.
+    """
+    log, enclosing = io.StringIO(), _logs[-1:]
     _logs.append(log)
     try:
         yield log
     except BaseException:
-        for outer in around:
+        for outer in enclosing:
             outer.write(log.getvalue())
         raise
     finally:
@@ -79,7 +82,6 @@ def remembered() -> Iterator[io.StringIO]:
 
 
 def say(line: str) -> None:
-    """Write one or several lines to standard error and to the log."""
     if not _silent:
         _show(line)
         _log(line)
@@ -102,10 +104,10 @@ def _show(text: str) -> None:
         try:
             print("\n".join(parts), file=sys.stderr, flush=True)
         except BrokenPipeError:
-            if _unread is None:
+            if _on_closed is None:
                 raise
-            _unread()
-        except OSError:  # a full disk, as for the log
+            _on_closed()
+        except OSError:  # standard error may be a file on a full disk
             pass
 
 
@@ -163,7 +165,7 @@ class Progress:
         return _or_unknown(self._seconds_left(time.monotonic()))
 
     def line(self, wide: int) -> str:
-        """Return the progress line for this width. Amount and numbers come first, the bar is dropped first."""
+        """Return the progress line for a terminal of `wide` columns. If it is too long, the bar is dropped first."""
         left = [f"{duration(self.end - time.monotonic())} left"] if self.end else []
         numbers = [self._amount(), *self.numbers, *left]
         if len("  ".join(numbers)) > wide:
@@ -178,11 +180,10 @@ class Progress:
             (after or before).pop()
         room -= len("".join([*before, *after])) + 2 * len([*before, *after]) + 2
         if before[1:] and room >= 10:
-            before.insert(1, _drawn(share, min(room, 30)))
+            before.insert(1, _bar_text(share, min(room, 30)))
         return "  ".join([*before, *numbers, *after])
 
     def _redrawn(self, console: Console) -> Text:
-        """Return the line for a terminal, whose width may have changed."""
         from rich.text import Text
 
         return Text(self.line(console.width), no_wrap=True)
@@ -200,7 +201,7 @@ def _or_unknown(seconds: float | None) -> str:
     return "?" if seconds is None else duration(seconds)
 
 
-def _drawn(share: float, wide: int) -> str:
+def _bar_text(share: float, wide: int) -> str:
     full = round(min(share, 1.0) * wide)
     return "━" * full + "·" * (wide - full)
 
@@ -229,7 +230,7 @@ def size(count: float) -> str:
     if count < 999.5:
         return many(round(count), "byte")
     sizes = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
-    unit = next((unit for unit, bytes in sizes.items() if count >= 0.9995 * bytes), "kB")  # as it is rounded below
+    unit = next((unit for unit, bytes in sizes.items() if count >= 0.9995 * bytes), "kB")  # rounds to 1 of this unit
     number = count / sizes[unit]
     return f"{number:.3g} {unit}" if number < 999.5 else f"{number:,.0f} {unit}"
 
@@ -237,16 +238,16 @@ def size(count: float) -> str:
 def operations(count: float) -> str:
     """Return a number of floating point operations: `160 FLOP`, `14.6 GFLOP`, `3.2 EFLOP`."""
     for unit, large in (("Z", 1e21), ("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= 0.9995 * large:  # as it is rounded
+        if count >= 0.9995 * large:  # rounds to 1 of this unit
             return f"{float(f'{count / large:.3g}'):,g} {unit}FLOP"
     return f"{count:.3g} FLOP"
 
 
 def large(count: float) -> str:
     """Return a large number: `123,456`, `1.2 million`, `47 billion`."""
-    for unit, least in (("billion", 1e9), ("million", 1e6)):
-        if count >= 0.9995 * least:  # as it is rounded
-            return f"{float(f'{count / least:.3g}'):,g} {unit}"
+    for unit, factor in (("billion", 1e9), ("million", 1e6)):
+        if count >= 0.9995 * factor:  # rounds to 1 of this unit
+            return f"{float(f'{count / factor:.3g}'):,g} {unit}"
     return f"{count:,.0f}"
 
 
@@ -261,10 +262,8 @@ def in_words(value: object) -> str:
 
 
 def many(count: float, noun: str, is_: str = "", are: str = "") -> str:
-    """Return a number with its noun: `1 question`, `5,463 questions`, `2.5 epochs`; with a verb: `1 file is`, `2 files
-    are`.
-    """
-    if isinstance(count, float):  # in three digits
+    """Return a number with its noun, and a verb if one is given: `5,463 questions`, `2.5 epochs`, `1 file is`."""
+    if isinstance(count, float):  # rounded to three digits
         rounded = float(f"{count:.3g}") if abs(count) < 999.5 else round(count)
         count = int(rounded) if rounded == int(rounded) else rounded
     if count == 1:

@@ -37,14 +37,14 @@ def _fitted_table(lines: list[str], wide: int) -> Iterator[str]:
     head, _, *rows = cells
     by_column = list(zip(head, *rows, strict=True))
     narrowest = [max(len(word) for cell in cells for word in (cell.split() or ["-"])) for cells in by_column]
-    widths, room = [max(map(len, cells)) for cells in by_column], wide - 3 * len(head) - 1
-    if sum(narrowest) > room:
+    widths, available = [max(map(len, cells)) for cells in by_column], wide - 3 * len(head) - 1
+    if sum(narrowest) > available:
         for row in rows:
             pairs = [f"{name}: {cell}" for name, cell in zip(head, row, strict=True) if cell]
             for at, pair in enumerate(pairs):
                 yield from fitted(f"    {pair}" if at else pair, wide)
         return
-    while sum(widths) > room:  # shrink the widest column
+    while sum(widths) > available:  # shrink the widest column
         widths[max(range(len(head)), key=lambda at: (widths[at] > narrowest[at], widths[at]))] -= 1
     for row in [head, ["-" * width for width in widths], *rows]:
         wrapped = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
@@ -55,7 +55,7 @@ def _fitted_table(lines: list[str], wide: int) -> Iterator[str]:
 def fitted(line: str, wide: int) -> list[str]:
     """Break a line between words, and indent the rest to the line's last column.
 
-    Commands (in back-ticks or on lines of their own), paths and other long words are not broken, so they can be copied.
+    Commands (in back-ticks or on separate lines), paths and other long words are not broken, so they can be copied.
     """
     if not wide or len(line) <= wide or COMMAND_LINE.match(line):
         return [line]
@@ -83,7 +83,6 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]], *, padded: b
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> str:
-    """Return an HTML table with escaped cells, for a notebook."""
     tagged = [*([("th", head)] if head else []), *(("td", row) for row in rows)]
     lines = ("".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) for tag, row in tagged)
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
@@ -95,20 +94,19 @@ def _padded(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[list[s
 
 
 def command(*words: object) -> str:
-    """Return `ordsmed WORDS` as a shell reads it back: words with spaces or special characters are quoted."""
+    """Return the command `ordsmed WORDS`, quoted for a shell."""
     return shell_command("ordsmed", *words)
 
 
 def shell_command(*words: object) -> str:
-    """Return a command of any program, quoted for a shell."""
     return " ".join(_quoted(str(word)) for word in words)
 
 
 def _quoted(word: str) -> str:
-    """Return a word quoted for a shell; double quotes make words with apostrophes readable."""
+    """Return a word quoted for a shell. A word with apostrophes gets double quotes, which are easier to read."""
     return f'"{word}"' if "'" in word and UNSAFE.isdisjoint(word) else shlex.quote(word)
 
 
 def command_lines(title: str, *commands: str) -> list[str]:
-    """Return a title and below it each command on a line of its own, which `fitted` never breaks."""
+    """Return a title, and each command on a separate line, which `fitted` never breaks."""
     return [f"{title}:", *(f"    {line}" for line in commands)]

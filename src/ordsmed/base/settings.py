@@ -25,7 +25,12 @@ from ordsmed.base.say import say
 
 T = TypeVar("T")
 Table = dict[str, Any]
-WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}  # names of types in errors
+TYPE_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+}  # names of types in errors
 COUNTS = {2: "two", 3: "three"}
 RENAMED = {  # former -> present names of settings; the former ones still work in recipes, overrides and runs
     "spread": "initializer_std",
@@ -65,7 +70,10 @@ _advised: set[str] = set()  # former names for which advice was printed
 
 
 class _Unknown(RecipeError):
-    """An unknown key of a table. `names` are the table's keys, `elsewhere` says which choices have the key."""
+    """An unknown key of a table.
+
+    `names` are the valid keys of the table. `elsewhere` is a sentence on which other choices of the menu have the key.
+    """
 
     elsewhere = ""
 
@@ -90,9 +98,10 @@ def read(
 
 
 def override(table: Table, words: Sequence[str]) -> Table:
-    """Apply `key.path=value` words. `phase[2].batch=64` sets one phase (counted from 1), `phase.batch=64` all.
+    """Apply overrides of the form `key.path=value` to a table, and return the table.
 
-    `none` removes an optional setting whose value cannot be that word: a table, a number, a choice (`near=none`).
+    `phase[2].batch=64` sets the second phase, `phase.batch=64` sets all phases. `KEY=none` removes an optional setting,
+    unless "none" is a valid value of the setting.
     """
     for word in words:
         path, equals, text = word.partition("=")
@@ -101,7 +110,7 @@ def override(table: Table, words: Sequence[str]) -> Table:
         if not equals or not path:
             remedy = f"to give texts to a corpus, write `source.path={word}`" if os.path.exists(word) else ""
             raise RecipeError(f"`{word}`", "not an override", "key.path=value", remedy)
-        _put(table, path.split("."), _value(text), word)
+        _set(table, path.split("."), _value(text), word)
     return table
 
 
@@ -110,7 +119,7 @@ def decode(cls: type[T], table: object, location: str) -> T:
     try:
         return _decoded(cls, table, location)
     except _Unknown as error:
-        raise RecipeError(error.place, error.found, "", _meant(error, cls, table)) from None
+        raise RecipeError(error.place, error.found, "", _suggestion(error, cls, table)) from None
 
 
 def _decoded(cls: type[T], table: object, location: str) -> T:
@@ -119,32 +128,32 @@ def _decoded(cls: type[T], table: object, location: str) -> T:
     if not isinstance(table, Mapping):
         raise RecipeError(location, f"found {_show(table)}", "a table of " + ", ".join(_names(cls)))
     hints = get_type_hints(cls, include_extras=True)
-    table = _gathered(cls, with_present_names(cls, _named_size(cls, table, location), location), location)
+    table = _expand_short(cls, with_present_names(cls, _expand_size(cls, table, location), location), location)
     for key in table:
         if key not in _names(cls):
-            raise _Unknown(_at(location, key), key, _names(cls))
+            raise _Unknown(_path_of(location, key), key, _names(cls))
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-        where = _at(location, field.name)
+        where = _path_of(location, field.name)
         if field.default is None and table.get(field.name) == "none" and _is_menu(hints[field.name]):
             values[field.name] = None  # removes an optional choice: model=none
         elif field.name in table:
             values[field.name] = _decode(hints[field.name], table[field.name], where)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise RecipeError(where, "missing", _wish(hints[field.name]), "")
+            raise RecipeError(where, "missing", _type_in_words(hints[field.name]), "")
     try:
         return cls(**values)
     except ValueError as error:
         key, _, rest = str(error).partition(": ")
-        raise RecipeError(_at(location, key), rest or "cannot be") from None
+        raise RecipeError(_path_of(location, key), rest or "cannot be") from None
 
 
 def plain(settings: object, *, essence: bool = False) -> Any:
     """Return settings as tables, lists and scalars for TOML and JSON, without None.
 
-    `essence` leaves out the settings in a class's HOW, which say where and by whom the work is done and do not change
-    its result, and those in LATER_ADDED that have their default, so that older folders still fit. For the same reason
-    renamed settings have their former names there.
+    `essence` returns what fingerprints are computed from: without the settings in a class's HOW, which do not change
+    the result, and without those in LATER_ADDED that have their default, so that older folders still fit. For the same
+    reason, renamed settings have their former names in it.
     """
     if isinstance(settings, os.PathLike):
         return os.fspath(settings)
@@ -171,20 +180,20 @@ def _default(field: dataclasses.Field[object]) -> object:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def changed(settings: object) -> Any:
-    """Return settings as `plain` does, without defaults and without tables that are then empty. Choices keep `kind`."""
+def without_defaults(settings: object) -> Any:
+    """Return settings as `plain` does, without values that are defaults. Choices keep their `kind`."""
     if isinstance(settings, list | tuple):
-        return [changed(v) for v in settings]
+        return [without_defaults(v) for v in settings]
     if not dataclasses.is_dataclass(settings) or isinstance(settings, type):
         return plain(settings)
     kind = {"kind": menu.kind_of(settings)} if _is_choice(settings) else {}
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     kept = {name: value for name, value in values.items() if value is not None}
-    for name in list(kept):  # drop what is a default or follows from others, such as four times the width
+    for name in list(kept):  # drop a value that is the default or follows from others, such as 4 x width
         with contextlib.suppress(TypeError, ValueError):
             if type(settings)(**{key: value for key, value in kept.items() if key != name}) == settings:
                 del kept[name]
-    return kind | {name: changed(value) for name, value in kept.items()}
+    return kind | {name: without_defaults(value) for name, value in kept.items()}
 
 
 def lines(table: Table, path: str = "") -> list[str]:
@@ -224,7 +233,7 @@ def write(settings: object) -> str:
 
 
 def flat(table: object, prefix: str = "") -> dict[str, Any]:
-    """Return `{"model.width": 256, ...}`, for printing and comparing."""
+    """Return nested tables as one table with dotted keys: `{"model.width": 256, ...}`."""
     if isinstance(table, Mapping):
         items = [(f"{prefix}.{k}" if prefix else str(k), v) for k, v in table.items()]
     elif isinstance(table, list) and table and isinstance(table[0], Mapping):
@@ -265,24 +274,23 @@ def _is_menu(wish: object) -> bool:
 
 
 def _is_word(wish: object) -> bool:
-    """Return whether "none" may be a value of this type."""
     return wish is str or "none" in _choices(wish)
 
 
-def _named_size(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str, Any]:
-    """Replace `size = "mini"` by the numbers in the class's SIZES. Numbers next to it take precedence."""
+def _expand_size(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str, Any]:
+    """Replace `size = "mini"` by the settings in the class's SIZES. Settings in `table` take precedence."""
     sizes = getattr(cls, "SIZES", None)
     if not sizes or "size" not in table:
         return table
     if table["size"] not in sizes:
         raise RecipeError(
-            _at(location, "size"), f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes)
+            _path_of(location, "size"), f"found {_show(table['size'])}", "", nearest(str(table["size"]), sizes)
         )
     return {**sizes[table["size"]], **{k: v for k, v in table.items() if k != "size"}}
 
 
-def _gathered(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str, Any]:
-    """Move keys in a class's SHORT to their tables: `hide = 0.3` -> `objective = { hide = 0.3 }`."""
+def _expand_short(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str, Any]:
+    """Move keys in a class's SHORT to their tables: `mask_prob = 0.3` -> `objective = { mask_prob = 0.3 }`."""
     short = {key: below for key, below in getattr(cls, "SHORT", {}).items() if key in table}
     if not short:
         return table
@@ -290,7 +298,7 @@ def _gathered(cls: type, table: Mapping[str, Any], location: str) -> Mapping[str
     for key, below in short.items():
         inner = whole.get(below, {})
         if not isinstance(inner, Mapping) or {key, other_name(key)} & inner.keys():
-            raise RecipeError(_at(location, key), f"also set in `{below}`", "one of the two")
+            raise RecipeError(_path_of(location, key), f"also set in `{below}`", "one of the two")
         whole[below] = {**inner, key: table[key]}
     return whole
 
@@ -302,26 +310,26 @@ def with_present_names(cls: type, table: Mapping[str, Any], location: str) -> Ma
         if former in table and former not in names and name in names:
             if name in table:
                 problem = f"its new name `{name}` is set as well"
-                raise RecipeError(_at(location, former), problem, "one of the two", f"leave out `{former}`")
+                raise RecipeError(_path_of(location, former), problem, "one of the two", f"leave out `{former}`")
             table = {name if key == former else key: value for key, value in table.items()}
-            if RECIPE not in location and former not in _advised:  # of a stored recipe nothing needs to be changed
+            if RECIPE not in location and former not in _advised:  # users do not edit stored recipes
                 _advised.add(former)
                 say(f"{location}: `{former}` is called `{name}` now; the former name works until version 1.0")
     return table
 
 
 def other_name(key: str) -> str:
-    """Return the former name of a key, or the present one of a former name, or ""."""
+    """Return the former name of a renamed setting, or the present name of a former one; "" for other keys."""
     return RENAMED.get(key, FORMER.get(key, ""))
 
 
 def former_path(path: str) -> str:
-    """Return a setting's path (`phase.mask_prob`) with the former names of its keys, which fingerprints are made of."""
+    """Return the path of a setting (`phase.mask_prob`) with former names, which are used in fingerprints."""
     return ".".join(FORMER.get(key, key) for key in path.split("."))
 
 
 def renamed(table: Mapping[str, Any], names: Mapping[str, str] = RENAMED) -> Table:
-    """Return a table, and the tables in it, with the present names of its keys; with FORMER, the former ones."""
+    """Rename the keys of a table and of all nested tables: by default to present names, with FORMER to former ones."""
     result: Table = {}
     for key, value in table.items():
         # a group's rate is a factor, not a learning rate
@@ -342,8 +350,8 @@ def _choice(choices: menu.Menu, value: object, location: str) -> Any:
     try:
         return _decoded(chosen, {k: v for k, v in table.items() if k != "kind"}, location)
     except _Unknown as error:
-        if error.place == _at(location, error.key):
-            error.elsewhere = menu.of_others(choices.name, error.key)
+        if error.place == _path_of(location, error.key):
+            error.elsewhere = menu.choices_with_setting(choices.name, error.key)
         raise
 
 
@@ -361,12 +369,12 @@ def _leaf(wish: object, value: object, location: str) -> Any:
         choices = [choice for choice in _choices(wish, inside=True) if isinstance(choice, str)]
         texts = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
         like = next((near_by for word in texts if word not in choices and (near_by := meant(word, choices))), "")
-        raise RecipeError(location, f"found {_show(value)}", _wish(wish), like) from None
+        raise RecipeError(location, f"found {_show(value)}", _type_in_words(wish), like) from None
 
 
-def _put(table: Table, path: list[str], value: object, word: str) -> None:
+def _set(table: Table, path: list[str], value: object, word: str) -> None:
     key, bracket, index = path[0].partition("[")
-    if wrong := _counted_from_1(table, path):
+    if wrong := _index_error(table, path):
         raise RecipeError(f"`{word}`", f"found {wrong[0]}", *wrong[1:])
     target = table.get(key)
     entries = _entries(table, key)
@@ -378,35 +386,41 @@ def _put(table: Table, path: list[str], value: object, word: str) -> None:
         if len(path) == 1:
             entries[int(number) - 1] = value
         else:
-            _put(_opened(entries, int(number) - 1), path[1:], value, word)
+            _set(_table_at(entries, int(number) - 1), path[1:], value, word)
     elif len(path) == 1:
         table.pop(other_name(key), None)  # the recipe may use its other name
         table[key] = value
     elif entries:
         for position in range(len(entries)):
-            _put(_opened(entries, position), path[1:], value, word)
+            _set(_table_at(entries, position), path[1:], value, word)
     else:
         if not isinstance(target, dict):
             table[key] = {} if target is None else {"kind": target}
-        _put(table[key], path[1:], value, word)
+        _set(table[key], path[1:], value, word)
 
 
 def _entries(table: Table, key: str) -> list[Any]:
-    """Return the entries of a list of tables, such as phases. They may be names: `clean = ["unicode", {...}]`."""
+    """Return the entries of a list with at least one table, such as phases; else an empty list.
+
+    Other entries may be names: `clean = ["unicode", {...}]`.
+    """
     target = table.get(key)
     return target if isinstance(target, list) and any(isinstance(entry, dict) for entry in target) else []
 
 
-def _opened(entries: list[Any], number: int) -> Table:
-    """Return a table of a list, after making a name into a table."""
+def _table_at(entries: list[Any], number: int) -> Table:
+    """Return an entry of a list as a table. A name is replaced by `{"kind": name}` in the list."""
     if not isinstance(entries[number], dict):
         entries[number] = {"kind": entries[number]}
     table: Table = entries[number]
     return table
 
 
-def _counted_from_1(table: Table, path: list[str]) -> tuple[str, str, str] | None:
-    """Return found, wanted and suggestion for phase.0.batch, phase0.batch or phase[0].batch; None for other paths."""
+def _index_error(table: Table, path: list[str]) -> tuple[str, str, str] | None:
+    """Return found, wanted and suggestion for a path with a wrong index of a list; None for other paths.
+
+    Wrong are phase.0.batch, phase0.batch and phase[0].batch: indices are in brackets and counted from 1.
+    """
     match = re.fullmatch(r"([a-z_]+?)(\.|\[|)(\d+)(\]?)(\..+)?", ".".join(path))
     count = len(_entries(table, match[1])) if match else 0
     if not match or not count or (match[2] + match[4] == "[]" and 1 <= int(match[3]) <= count):
@@ -445,8 +459,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def _at(location: str, key: str) -> str:
-    """Return the place of a key: `recipe.toml: phase[1].length`."""
+def _path_of(location: str, key: str) -> str:
+    """Return the location of a key, for errors: `recipe.toml: phase[1].length`."""
     return f"{location}.{key}" if ": " in location else f"{location}: {key}"
 
 
@@ -474,16 +488,18 @@ def _choices(wish: object, *, inside: bool = False) -> tuple[Any, ...]:
     return tuple(value for alternative in among for value in _choices(alternative, inside=inside))
 
 
-def _wish(wish: object) -> str:
+def _type_in_words(wish: object) -> str:
     """Return a type in words, for errors."""
     origin, inner = get_origin(wish), [argument for argument in get_args(wish) if argument is not types.NoneType]
     if origin is Annotated:
         return (
-            "one of " + ", ".join(menu.entries(inner[1].name)) if isinstance(inner[1], menu.Menu) else _wish(inner[0])
+            "one of " + ", ".join(menu.entries(inner[1].name))
+            if isinstance(inner[1], menu.Menu)
+            else _type_in_words(inner[0])
         )
     if origin in (Union, types.UnionType):
         return " or ".join(
-            _wish(argument) for argument in sorted(inner, key=lambda argument: get_origin(argument) is Literal)
+            _type_in_words(argument) for argument in sorted(inner, key=lambda argument: get_origin(argument) is Literal)
         )
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}" if inner[1:] else str(inner[0])
@@ -492,32 +508,34 @@ def _wish(wish: object) -> str:
     if origin is list:
         return _list_of([*inner, ...])
     if origin is dict:
-        return f"a table of {_many(inner[1])}"
+        return f"a table of {_plural_type(inner[1])}"
     if dataclasses.is_dataclass(wish):
         return f"a table of {', '.join(_names(wish))}"  # type: ignore[arg-type]
     if wish is dict:
         return "a table"
-    return WORDS[wish] if isinstance(wish, type) and wish in WORDS else getattr(wish, "__name__", str(wish))
+    return TYPE_NAMES[wish] if isinstance(wish, type) and wish in TYPE_NAMES else getattr(wish, "__name__", str(wish))
 
 
 def _list_of(inner: Sequence[Any]) -> str:
     if inner[-1] is ...:
-        return f"a list of {_many(inner[0])}"
+        return f"a list of {_plural_type(inner[0])}"
     if len(set(inner)) == 1:
-        return f"a list of {COUNTS.get(len(inner), len(inner))} {_many(inner[0])}"
-    return f"a list of {' and '.join(_wish(part) for part in inner)}"
+        return f"a list of {COUNTS.get(len(inner), len(inner))} {_plural_type(inner[0])}"
+    return f"a list of {' and '.join(_type_in_words(part) for part in inner)}"
 
 
-def _many(wish: object) -> str:
-    """Return the words for several values of a type."""
+def _plural_type(wish: object) -> str:
     if wish in (int, float, str):
-        return _wish(wish).removeprefix("a ") + "s"
-    noun = "settings" if wish is Any else _wish(wish)
+        return _type_in_words(wish).removeprefix("a ") + "s"
+    noun = "settings" if wish is Any else _type_in_words(wish)
     return noun.replace("one of ", "any of ", 1).replace("a list of ", "lists of ", 1)
 
 
-def _meant(error: _Unknown, cls: type, table: object) -> str:
-    """Return which setting an unknown key may be, here or in other codes, first in its own table, then in others."""
+def _suggestion(error: _Unknown, cls: type, table: object) -> str:
+    """Return a suggestion for an unknown key: a setting with this or a similar name, here or in other codes.
+
+    Settings of the same table come first.
+    """
     present = table if isinstance(table, Mapping) else {}
     parent = re.sub(r"\[\d+\]", "", error.place.rpartition(": ")[2]).rpartition(".")[0]
     paths = {name: [f"{parent}.{name}" if parent else name] for name in error.names}
@@ -542,21 +560,21 @@ def _meant(error: _Unknown, cls: type, table: object) -> str:
 
 
 def _paths(cls: type, table: object, before: str = "") -> Iterator[tuple[str, set[str]]]:
-    """Yield the paths of all settings of a class and its tables, each with its names in other codes.
+    """Yield the path of each setting of a class and of its nested tables, with the setting's names in other codes.
 
-    For a menu these are the settings of the choice that the table names.
+    The settings of a menu are those of the choice that `table` names.
     """
     hints = get_type_hints(cls, include_extras=True)
     docs = {line.name: line.doc for line in menu.lines(cls.__module__, cls.__qualname__)}
     for name in _names(cls):
-        yield f"{before}{name}", set(filter(None, docs.get(name, "").partition(menu.ELSEWHERE)[2].split(", ")))
+        yield f"{before}{name}", set(filter(None, docs.get(name, "").partition(menu.OTHER_NAMES_MARK)[2].split(", ")))
         below = table.get(name) if isinstance(table, Mapping) else None
         for kind in _tables(hints[name], below):
             yield from _paths(kind, below, f"{before}{name}.")
 
 
 def _tables(wish: object, value: object) -> Iterator[Any]:
-    """Yield the classes of the tables that a setting may have."""
+    """Yield the dataclasses whose settings a table at this place may have."""
     if get_origin(wish) is Annotated and isinstance(get_args(wish)[1], menu.Menu):
         choices = get_args(wish)[1]
         kind = value.get("kind", choices.usual) if isinstance(value, Mapping) else value or choices.usual

@@ -24,7 +24,6 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def file_of(kind: str, rank: int, world: int) -> str:
-    """Return the name of the file of a kind that a rank writes."""
     return f"{kind}.safetensors" if world == 1 else f"{kind}-{rank + 1:05d}-of-{world:05d}.safetensors"
 
 
@@ -33,47 +32,50 @@ def kind_of(name: str) -> str:
 
 
 def steps(folder: Path) -> list[int]:
-    """Return the steps that have a snapshot, in ascending order."""
     numbers = (p.name.removeprefix("step-") for p in folder.glob("step-*") if p.is_dir())
     return sorted(int(n) for n in numbers if n.isdigit())
 
 
 def latest(folder: Path, *, place: object, kinds: Sequence[str] = KINDS) -> tuple[Path, dict[str, Any]] | None:
-    """Return the last intact snapshot and its state, skipping damaged ones with a message. None: there is none."""
-    whole = [s for s in steps(folder) if len(kinds) == 1 or not is_stripped(path_of(folder, s))]
-    for step in reversed(whole):
+    """Return the path and state of the last intact snapshot; None if there is no snapshot.
+
+    A message is printed for each damaged one that is skipped. If all are damaged, raise an error.
+    """
+    candidates = [s for s in steps(folder) if len(kinds) == 1 or not is_stripped(path_of(folder, s))]
+    for step in reversed(candidates):
         path = path_of(folder, step)
         wrong = damage(path, kinds)
         if not wrong:
             return path, files.read_table(path / "state.json")
         say(f"{path}: {wrong}; using the checkpoint before it")
-    if whole:
-        damaged = "the only checkpoint is" if len(whole) == 1 else f"all {many(len(whole), 'checkpoint')} are"
+    if candidates:
+        count = len(candidates)
+        damaged = "the only checkpoint is" if count == 1 else f"all {many(count, 'checkpoint')} are"
         raise DataError(place, f"{damaged} damaged", "an intact checkpoint", "start again with another `out`")
     return None
 
 
 def strip(path: Path) -> None:
-    """Delete everything but the weights of a snapshot: it can be evaluated, but not resumed."""
+    """Delete all files of a snapshot except the weights. It can still be evaluated, but not resumed."""
     state = files.read_table(path / "state.json")
     moments = [name for name in state["checksums"] if kind_of(name) != KINDS[0]]
     if moments:
         kept = {name: total for name, total in state["checksums"].items() if name not in moments}
-        rest = {key: value for key, value in state.items() if key != "index"}  # it names files that go
+        rest = {key: value for key, value in state.items() if key != "index"}  # the index lists deleted files
         files.write_json(path / "state.json", {**rest, "checksums": kept})
         for name in (INDEX, *moments):
             (path / name).unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
-    """Delete a snapshot. It is renamed first, so that a half deleted one is never used."""
+    """Delete a snapshot. Rename it first, so that a partly deleted snapshot is never used."""
     aside = path.with_name(f".{path.name}.old.part")
     path.rename(aside)
     shutil.rmtree(aside)
 
 
 def clean(folder: Path) -> None:
-    """Remove half written and half deleted snapshots. No other process may be writing."""
+    """Remove partly written and partly deleted snapshots. No other process may be writing one."""
     for left in folder.glob(".step-*.part"):
         shutil.rmtree(left, ignore_errors=True)
 
@@ -86,12 +88,12 @@ def is_stripped(path: Path) -> bool:
 
 
 def reached(folder: Path) -> list[tuple[str, int]]:
-    """Return the labels that snapshots are kept for, each with its step, in order of steps."""
+    """Return (label, step) for each label for which a snapshot is kept, in order of steps."""
     return [(label, step) for step in steps(folder) for label in labels(path_of(folder, step))]
 
 
 def labels(path: Path) -> list[str]:
-    """Return the labels a snapshot is kept for; none if its state is damaged."""
+    """Return the labels for which a snapshot is kept; none if its state is damaged."""
     try:
         return list(files.read_table(path / "state.json").get("reached", []))
     except DataError:
@@ -99,7 +101,7 @@ def labels(path: Path) -> list[str]:
 
 
 def damage(path: Path, kinds: Sequence[str] = KINDS) -> str:
-    """Return what is wrong with the files of these kinds in a snapshot, or an empty string."""
+    """Return the first problem with the files of these kinds in a snapshot; "" if they are intact."""
     try:
         state = files.read_table(path / "state.json")
         sums = state["checksums"]

@@ -25,7 +25,7 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
-from ordsmed.base.ending import TO_STOP
+from ordsmed.base.ending import STOP_SIGNALS
 from ordsmed.base.errors import Lost, RecipeError, RunError
 from ordsmed.base.machine.host import max_processes
 
@@ -65,13 +65,13 @@ def _in_order(
     pool = isinstance(executor, ProcessPoolExecutor)
     try:
         for task in tasks:
-            with _whole(pool):
+            with _delaying_signals(pool):
                 line.append(executor.submit(function, *task))
-            while line and (line[0].done() or (unfinished := _too_many(line, workers))):
+            while line and (line[0].done() or (unfinished := _awaited(line, workers))):
                 if line[0].done():
                     yield line.popleft().result()
                 else:
-                    with _whole(pool):
+                    with _delaying_signals(pool):
                         wait(unfinished, timeout=PATIENCE if pool else None, return_when=FIRST_COMPLETED)
         while line:
             yield line.popleft().result()
@@ -80,30 +80,30 @@ def _in_order(
             future.cancel()  # a pool cancels when it ends; before Python 3.11.3, cancelling here made it hang
 
 
-def _whole(pool: bool) -> contextlib.AbstractContextManager[None]:
-    """Delay signals until after this block.
+def _delaying_signals(pool: bool) -> contextlib.AbstractContextManager[None]:
+    """Delay signals to the end of this block.
 
-    An exception of a signal handler between taking a pool's lock and entering its block would leave the lock taken, and
-    the pool would never end.
+    If a signal handler raised an exception just after the pool took one of its locks, the lock would never be released
+    and the pool would hang.
     """
-    return started_deaf(forked=True) if pool else contextlib.nullcontext()
+    return blocking_stop_signals(forked=True) if pool else contextlib.nullcontext()
 
 
-def _too_many(line: Sequence[Future[Any]], workers: int) -> list[Future[Any]]:
-    """Return the futures to wait for before another task is submitted, empty while there is room."""
+def _awaited(line: Sequence[Future[Any]], workers: int) -> list[Future[Any]]:
+    """Return the futures to wait for before another task is submitted; none if it may be submitted now."""
     unfinished = [future for future in line if not future.done()]
     return unfinished if len(unfinished) > 2 * workers or len(line) > AHEAD * workers else []
 
 
 class WorkerProcess(SpawnProcess):
-    """A spawned process that does not run the caller's script again, which may be a user's own script."""
+    """A spawned process that does not import the caller's main script."""
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Popen:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
-            with started_deaf(forked=False):
+            with blocking_stop_signals(forked=False):
                 return SpawnProcess._Popen(process_obj)
         finally:
             sys.modules["__main__"] = main
@@ -115,8 +115,8 @@ class WorkerContext(SpawnContext):
 
 @contextlib.contextmanager
 def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
-    with started_deaf(forked=False):
-        executor = ProcessPoolExecutor(processes, WorkerContext(), _begin)
+    with blocking_stop_signals(forked=False):
+        executor = ProcessPoolExecutor(processes, WorkerContext(), _init_worker)
     try:
         yield executor, processes
     finally:
@@ -124,52 +124,55 @@ def _pool(processes: int) -> Iterator[tuple[Executor, int]]:
 
 
 @contextlib.contextmanager
-def started_deaf(*, forked: bool) -> Iterator[None]:
-    """Block signals to stop in the processes that are started in this block.
+def blocking_stop_signals(*, forked: bool) -> Iterator[None]:
+    """Start processes in this block with blocked STOP_SIGNALS.
 
-    A whole group may get such a signal (from `timeout`, torchrun, PBS, systemd), but the first process needs its
-    workers to finish. The workers call `end_by_parent` once they run.
+    `timeout`, torchrun, PBS and systemd send a signal to all processes, but the parent still needs its workers then.
+    The workers call `allow_termination_by_parent`.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_STOP)  # inherited, so it is effective before any handler
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # inherited, so it is effective before any handler
     try:
         if not forked:
             resource_tracker.ensure_running()  # a helper of multiprocessing, whose start unblocks two of the signals
-            signal.pthread_sigmask(signal.SIG_BLOCK, TO_STOP)
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def end_by_parent() -> None:
-    """Let this process, which was started with blocked signals, end when its parent terminates it."""
+def allow_termination_by_parent() -> None:
+    """Let this process end on a SIGTERM from its parent, although it was started with blocked signals."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    threading.Thread(target=_end_by, args=(parent.pid,), daemon=True).start()
+    threading.Thread(target=_wait_for_termination, args=(parent.pid,), daemon=True).start()
 
 
-def _end_by(parent: int) -> None:
+def _wait_for_termination(parent: int) -> None:
     while signal.sigwaitinfo((signal.SIGTERM,)).si_pid != parent:
         pass
     os._exit(0)
 
 
-def _begin() -> None:
-    """Prepare a worker process. It ends when its parent does, in whatever way."""
-    end_by_parent()
+def _init_worker() -> None:
+    """Prepare a worker process, which ends when its parent ends for any reason."""
+    allow_termination_by_parent()
     parent = multiprocessing.parent_process()
     assert parent is not None
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def _leave_with(parent: BaseProcess) -> None:
+def _exit_with_parent(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
 
 
 @contextlib.contextmanager
 def _dask(address: str) -> Iterator[tuple[Executor, int]]:
-    """Yield an executor on the workers of a scheduler, given by its address or scheduler file, and their threads."""
+    """Yield an executor on the workers of a Dask scheduler, and the number of their threads.
+
+    `address` is the address of the scheduler, or the path of its scheduler file.
+    """
     try:
         from distributed import Client
     except ImportError:

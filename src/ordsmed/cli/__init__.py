@@ -13,20 +13,13 @@ from collections.abc import Sequence
 from ordsmed.base import ending
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError, OrdsmedError, RecipeError
-from ordsmed.base.files import in_a_line
+from ordsmed.base.files import errors_in_one_line
 from ordsmed.base.machine.host import age
 from ordsmed.cli import overview, verb
 from ordsmed.cli.output import fail, print_lines, speaks
 
-ALSO = {
-    "-h": "help",
-    "--help": "help",
-    "--version": "version",
-    "-v": "version",
-    "-V": "version",
-    "site": "sites",
-}  # other words that users try
-atexit.register(ending.last)  # registered first, so it runs last
+ALIASES = {"-h": "help", "--help": "help", "--version": "version", "-v": "version", "-V": "version", "site": "sites"}
+atexit.register(ending.exit_at_once)  # registered first, so it runs last
 atexit.register(gc.freeze)  # with torch, collecting the remaining objects at exit takes half a second
 
 
@@ -34,17 +27,17 @@ def main(words: Sequence[str] | None = None) -> None:
     """Run a verb. User errors are one line. The exit status is 2 for wrong words, 75 for a lost process, 1 for other
     errors.
     """
-    began = time.time() - age() if words is None else None  # with words, it is called by another program
-    with ending.noted():
+    began = time.time() - age() if words is None else None  # None: another program called this function
+    with ending.recording_status():
         _main(list(sys.argv[1:] if words is None else words), began)
 
 
 def _main(words: list[str], began: float | None) -> None:
     try:
-        with ending.heard(), in_a_line():
+        with ending.handling_signals(), errors_in_one_line():
             _run(words, began)
     except OrdsmedError as error:
-        # every process raises the same RecipeError or UsageError, so only one prints it
+        # all ranks raise the same RecipeError or UsageError, so only rank 0 prints it
         if error.echo or (isinstance(error, RecipeError | UsageError) and not speaks()):
             sys.exit(error.status)
         fail(str(error), error.status)
@@ -55,7 +48,7 @@ def _main(words: list[str], began: float | None) -> None:
         if "JSON" not in str(error):
             raise
         fail(str(DataError("a JSON file", "is nested too deeply to be read", "a file in the format of this verb")), 1)
-    except ending.Stopped as run:  # it has printed how to resume
+    except ending.Stopped as run:  # the command has printed how to resume it
         sys.exit(128 + run.by if run.by else 0)
     except KeyboardInterrupt as stopped:
         _stopped(words, stopped)
@@ -65,7 +58,7 @@ def _run(words: list[str], began: float | None) -> None:
     if not words:
         print_lines(overview.first_steps())
         return
-    words = [ALSO.get(words[0], words[0]), *words[1:]]
+    words = [ALIASES.get(words[0], words[0]), *words[1:]]
     name = verb.named(words)
     if name.startswith("-"):
         wanted = "`ordsmed VERB`, followed by flags"
@@ -89,4 +82,4 @@ def _stopped(words: Sequence[str], by: KeyboardInterrupt) -> None:
     if not speaks():
         sys.exit(status)
     after = verb.find(name).stopped if name in verb.names() else ""
-    fail(ending.stopped(name, words[len(name.split()) :], after), status)
+    fail(ending.stop_lines(name, words[len(name.split()) :], after), status)

@@ -1,7 +1,7 @@
 """Shell completion: scripts for bash, zsh and fish with all words that the parsers of the verbs accept.
 
-The key of a table says where its words belong: an empty key for verbs; `VERB -` for flags; `VERB --flag` for the value
-of a flag; `VERB 2` for the second word that is not a flag, `VERB +` for all further ones; `=` for a setting's value.
+The words are grouped by the place where they are completed: "" for verbs; `VERB -` for flags; `VERB --flag` for the
+value of a flag; `VERB 2` for the second positional argument, `VERB +` for all later ones; `=` for a setting's value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from ordsmed.base.arguments import FILES, Parser
 from ordsmed.cli import verb
 
-Offers = dict[str, dict[str, str]]  # key -> words -> what they mean
+Offers = dict[str, dict[str, str]]  # place -> word -> description
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -43,13 +43,13 @@ def offers() -> Offers:
         offers_of |= values
     for entry in verbs:
         first, _, second = entry.name.partition(" ")
-        if second:  # at the position of the first verb's recipe
+        if second:  # the second word of a verb competes with the first argument of a one-word verb
             offers_of[f"{first} 1"][second] = entry.headline
     return offers_of
 
 
 def _values(parser: Parser, action: argparse.Action) -> dict[str, str]:
-    """Return the completions of an argument: its offers or choices; none for a number; otherwise files."""
+    """Return the completions of an argument: those it lists, or its choices, or files; none for a number."""
     if action.dest in parser.offers:
         pairs = [offer.partition("\t") for offer in parser.offers[action.dest]()]
         return {word: meaning for word, _, meaning in pairs}

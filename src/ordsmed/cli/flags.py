@@ -13,12 +13,12 @@ from ordsmed.base.arguments import FILES, Parser, number, whole
 from ordsmed.base.errors import RecipeError
 from ordsmed.cli import verb
 
-WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # of measure/likelihood, for completion
+WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # values of --way, for completion
 EITHER = "a recipe (a built-in one by name, or a TOML file)"
 
 
 def recipe(parser: Parser, *, run: bool = False) -> None:
-    """Add a recipe's name and overrides; with `run`, a run's folder may be given as well."""
+    """Add arguments for a recipe and its overrides. With `run`, a run's folder is accepted as well."""
     either, metavar = (f"{EITHER}, or a run's folder", "RECIPE|RUN") if run else (EITHER, "RECIPE")
     parser.add_argument("name", metavar=metavar, help=either, offers=lambda: [*recipes_for(parser.verb), FILES])
     overrides = "change a setting; phase[2].learning_rate=... changes one phase"
@@ -28,7 +28,7 @@ def recipe(parser: Parser, *, run: bool = False) -> None:
 
 
 def settings_of(name: str) -> list[str]:
-    """Return completions for the settings of a verb's recipe, with their meanings."""
+    """Return completions for the settings of a verb's recipe, with descriptions."""
     location = verb.find(name).recipe
     assert location
     tables = [("", *location), *((f"{table.key}.", table.module, table.name) for table in menu.nested(*location))]
@@ -43,11 +43,11 @@ def recipes_for(name: str) -> list[str]:
     assert location
     settings = menu.lines(*location)
     keys, needed = {line.name for line in settings}, {line.name for line in settings if line.default == "required"}
-    named = (menu.HOUSE / "recipes" / name).is_dir()
+    named = (menu.PACKAGE_ROOT / "recipes" / name).is_dir()
     names, verbs = recipes_of(name) if named else [], verb.of_recipes()
     for recipe in recipes_of():
         if recipe.split("/")[0] not in verbs:
-            table = tomllib.loads((menu.HOUSE / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8"))
+            table = tomllib.loads((menu.PACKAGE_ROOT / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8"))
             names += [recipe] if needed <= set(table) <= keys else []
     return names
 
@@ -117,7 +117,7 @@ def devices(parser: Parser) -> None:
 
 
 def sites() -> list[str]:
-    return [*sorted(path.stem for path in (menu.HOUSE / "sites").glob("*.toml")), FILES]
+    return [*sorted(path.stem for path in (menu.PACKAGE_ROOT / "sites").glob("*.toml")), FILES]
 
 
 def training(parser: Parser) -> None:
@@ -128,7 +128,7 @@ def training(parser: Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="check everything up to the first step, make nothing")
     meaning = "train for fewer steps if needed to end in this time"
     parser.add_argument("--deadline", metavar="3h", help=meaning)
-    meaning = "with --devices: restart so many times after a failure"
+    meaning = "with --devices: number of restarts after failures"
     parser.add_argument("--restarts", type=whole(0), metavar="N", default=0, help=meaning)
     meaning = "replicate x shard x tensor; auto: measure"
     parser.add_argument("--layout", default="", metavar="auto|RxSxT", help=meaning)
@@ -226,14 +226,14 @@ def check_serving(args: argparse.Namespace) -> None:
 
 
 def token_of(path: str | None) -> str:
-    """Return the token in a file's first line. A token on the command line would be visible to all users."""
+    """Return the token in the first line of a file. On the command line, other users could see it."""
     if not path:
         return ""
     from pathlib import Path
 
-    from ordsmed.base.files import lines_of
+    from ordsmed.base.files import split_lines
 
-    token = (lines_of(Path(path)) or [""])[0].strip()
+    token = (split_lines(Path(path)) or [""])[0].strip()
     if len(token) < 8 or not token.isascii() or not token.isprintable():
         raise RecipeError(path, "has no token", "8 or more ASCII characters in its first line")
     return token

@@ -26,7 +26,7 @@ def tell_next(folder: str | Path) -> None:
 
 
 def next_steps(folder: Path) -> list[str]:
-    """Return commands for a folder by its kind, or none."""
+    """Return commands that a user may run next with a folder, by the folder's kind."""
     with contextlib.suppress(OrdsmedError):  # a damaged folder is reported by the command that uses it
         steps = STEPS.get(kind_of_folder(folder))
         return list(steps(folder))[:MOST] if steps else []
@@ -59,7 +59,7 @@ def _of_tokenizer(folder: Path) -> Iterator[str]:
 
 def _of_store(folder: Path) -> Iterator[str]:
     """Yield a command for a small recipe with the same kind of tokens, and one that lists all recipes."""
-    kind, tiny = read_status(folder).get("kind"), run.SHIPPED / "tiny"
+    kind, tiny = read_status(folder).get("kind"), run.BUILT_IN / "tiny"
     data = {name: settings.read(tiny / f"{name}.toml").get("data") for name in run.recipe_names("tiny")}
     if name := next((name for name, read in data.items() if read and _kind_of_pieces(str(read)) == kind), None):
         yield command("pretrain", f"tiny/{name}", f"data={folder}", f"out=work/pretrain/{folder.resolve().name}")
@@ -100,7 +100,6 @@ def _of_finetuning(folder: Path) -> Iterator[str]:
 
 
 def _of_trials(folder: Path) -> Iterator[str]:
-    """Yield commands for the folder of finished trials, which opens as the best of them."""
     yield from (_of_pretraining if read_status(folder).get("verb") == "pretrain" else _of_finetuning)(folder)
 
 

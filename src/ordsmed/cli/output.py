@@ -14,7 +14,6 @@ from ordsmed.base.screen import columns, fitted, fitted_lines
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines to standard output, broken at its width."""
     for line in fitted_lines(lines, columns(sys.stdout)):
         print(line)
 
@@ -28,7 +27,7 @@ def print_or_json(facts: object, lines: Iterable[str], args: argparse.Namespace)
 
 
 def fail(line: str, status: int) -> None:
-    """Print an error, with the rank if there are several processes, and exit."""
+    """Print an error, with the rank unless it is 0, and exit with `status`."""
     rank = f" rank {os.environ['RANK']}:" if os.environ.get("RANK", "0") != "0" else ""
     lines = f"ordsmed:{rank} {line}".split("\n")
     print("\n".join(part for line in lines for part in fitted(line, columns(sys.stderr))), file=sys.stderr)
@@ -37,16 +36,16 @@ def fail(line: str, status: int) -> None:
 
 def speaks() -> bool:
     """Return whether this process prints errors and results: a single one, or rank 0 of several."""
-    from ordsmed.base.ranks import place_of
+    from ordsmed.base.ranks import process_info
 
     try:
-        return place_of(os.environ).rank == 0
-    except RecipeError:  # the rank is unknown, and every process prints that error
+        return process_info(os.environ).rank == 0
+    except RecipeError:  # the launcher's variables are invalid, so every process prints the error
         return True
 
 
-def settings_lines(settings: Iterable[menu.Line], indent: str) -> list[str]:
-    """Return lines for settings: name, type and default, and the meaning below."""
+def settings_lines(settings: Iterable[menu.SettingLine], indent: str) -> list[str]:
+    """Return lines for settings: name, type and default, and below them the help text."""
     wide, lines = columns(sys.stdout) or 100 + len(indent) + 4, []
     for setting in settings:
         lines += fitted(f"{indent}{setting.name} ({setting.type}, {setting.default})", columns(sys.stdout))

@@ -1,4 +1,4 @@
-"""What `ordsmed` and `ordsmed help` print: first steps, and the verbs in groups."""
+"""The output of `ordsmed` and `ordsmed help`: first steps, and the verbs in groups."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def verbs_in_groups() -> list[str]:
     lines = [TITLE]
     for group, verbs in _grouped():
         lines += ["", f"{group}:", *(lines_of[entry.name] for entry in verbs)]
-    words = "`ordsmed help WORD` what a word of the field (EMA) is called here."
+    words = "`ordsmed help WORD` prints what a term of the field (EMA) is called here."
     return [*lines, "", f"`ordsmed help VERB` prints its flags and settings; {words}"]
 
 

@@ -1,4 +1,4 @@
-"""The work of verbs that take a recipe: make its folder, or train."""
+"""Run verbs with a recipe: make the folder of a recipe, or train."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Call
         from ordsmed.base.launch.local import start
 
         sys.exit(start(without(args.words, "--devices", "--restarts"), args.devices, restarts=args.restarts))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of the others if a rank is lost
-    special = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # not flags of both verbs
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of other ranks if a rank is lost
+    special = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # not every verb has them
     options = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **special}
     if args.dry_run:
         from ordsmed.tell.show import show

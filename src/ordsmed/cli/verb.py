@@ -1,14 +1,14 @@
-"""Verbs of the command line: each is a file of verbs/ with its words, its help and its code.
+"""Verbs of the command line. Each verb is a file in verbs/ with its arguments, its help and its code.
 
-Its docstring is what `ordsmed help` prints of it. Further names of the file are
+The docstring of the file is the text that `ordsmed help` prints. The file also has
 
     PLACE = ("make", 3)                               group and position in the list of verbs
-    RECIPE = "ordsmed.data.encode:Encoding"           the settings of its recipe, if it takes one
+    RECIPE = "ordsmed.data.encode:Encoding"           class of the verb's recipe, if it has one
     STOPPED = GOES_ON                                 or BEGINS_AGAIN: what the same command does after it was stopped
-    OTHERS_BEHIND = 2                                 words after so many (and flags before them) belong to others
-    def look_up(word) -> list[str]                    what `ordsmed help WORD` prints of a word that nothing else knows
+    OTHERS_BEHIND = 2                                 the words after the second argument are for another program
+    def look_up(word) -> list[str]                    lines for `ordsmed help WORD`, if no other verb knows the word
 
-and the functions `arguments(parser)` and `run(args)`. Only `run` imports what is slow to import.
+and the functions `arguments(parser)` and `run(args)`. Slow imports are inside `run`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ordsmed.base import menu, other_names
 from ordsmed.base.arguments import NEVER_MEANT, Parser, UsageError
-from ordsmed.base.errors import FEW, meant, near, same_name
+from ordsmed.base.errors import MAX_SUGGESTED, meant, near, same_name
 from ordsmed.base.screen import columns, command, fitted
 from ordsmed.cli.output import all_settings
 
@@ -44,7 +44,7 @@ class Verb:
     look_up: Callable[[str], list[str]] | None = None
 
     def own(self, words: Sequence[str]) -> list[str]:
-        """Return the words that this verb parses itself."""
+        """Return the words for this verb's parser, without those for another program (OTHERS_BEHIND)."""
         ends = [end for end, word in enumerate(words, 1) if not word.startswith("-")]
         return list(words[: ends[self.others_behind - 1]] if 0 < self.others_behind <= len(ends) else words)
 
@@ -53,7 +53,7 @@ class Verb:
         return self.doc.split("\n")[0]
 
     def parser(self, *, helped: bool = False) -> Parser:
-        """Return its parser. `helped` adds the settings of its recipe to the help, which takes a while."""
+        """Return the verb's parser. `helped` adds the settings of the recipe to the help text, which is slow."""
         settings = [line.name for line in menu.lines(*self.recipe)] if self.recipe else []
         form = argparse.RawDescriptionHelpFormatter
         parser = Parser(
@@ -67,12 +67,12 @@ class Verb:
         return parser
 
     def settings_called(self, name: str) -> list[str]:
-        """Return the paths of its recipe's settings that have this name in other codes."""
+        """Return the paths of the recipe's settings that are called `name` in another code."""
         known = menu.names_in_other_codes(*self.recipe) if self.recipe else ()
         return list(dict.fromkeys(path for alias, path, _ in known if alias == name))
 
     def settings_meant(self, name: str) -> list[str]:
-        """Return the paths of its recipe's settings with this name, here or in other codes, or a similar one."""
+        """Return the paths of the recipe's settings with this or a similar name, here or in other codes."""
         if not self.recipe:
             return []
         paths: dict[str, list[str]] = {}
@@ -109,15 +109,15 @@ def find(name: str) -> Verb:
     if stem is None:
         for add_on, stems in menu.ADD_ONS[MENU].items():
             if name in map(name_of, stems):
-                problem = f"is a command of the add-on ordsmed.{add_on}, which is not installed"
-                raise UsageError(f"`{name}`", problem, "", menu.INSTALL)
+                problem = f"is part of the add-on ordsmed.{add_on}, which is not installed"
+                raise UsageError(f"`{name}`", problem, "", menu.INSTALL_WHOLE)
         raise UsageError(f"`{name}`", "no such verb", "", _instead(name))
-    module = menu.opened(MENU, stem)
+    module = menu.import_choice(MENU, stem)
     group, order = module.PLACE
     recipe = getattr(module, "RECIPE", "")
     location = (recipe.partition(":")[0], recipe.partition(":")[2]) if recipe else None
     stopped = getattr(module, "STOPPED", "")
-    behind = getattr(module, "OTHERS_BEHIND", 0)
+    arguments_before = getattr(module, "OTHERS_BEHIND", 0)
     doc = (module.__doc__ or "").strip()
     return Verb(
         name,
@@ -128,7 +128,7 @@ def find(name: str) -> Verb:
         stopped,
         module.arguments,
         module.run,
-        behind,
+        arguments_before,
         getattr(module, "look_up", None),
     )
 
@@ -138,27 +138,27 @@ def every() -> list[Verb]:
 
 
 def named(words: Sequence[str]) -> str:
-    """Return the verb that the words begin with, of one or two words."""
+    """Return the name of the verb, which is the first word or the first two."""
     two = " ".join(words[:2])
     return two if two in names() else words[0]
 
 
 def owners(flag: str) -> str:
-    """Return a sentence on which verbs have a flag, or an empty string."""
+    """Return a sentence that names the verbs with a flag; "" if no verb has it."""
     known = {verb.name: verb.parser().flags() for verb in every()}
     alike = next((word for words in known.values() for word in words if same_name(word, flag)), "")
     verbs = [f"`{name}`" for name, words in known.items() if alike in words and alike not in NEVER_MEANT]
-    more = f" and {len(verbs) - FEW} others" if len(verbs) > FEW + 1 else ""
-    return f"{alike} is a flag of {', '.join(verbs[:FEW] if more else verbs)}{more}" if verbs else ""
+    more = f" and {len(verbs) - MAX_SUGGESTED} others" if len(verbs) > MAX_SUGGESTED + 1 else ""
+    return f"{alike} is a flag of {', '.join(verbs[:MAX_SUGGESTED] if more else verbs)}{more}" if verbs else ""
 
 
 def _instead(word: str) -> str:
     """Return a suggestion for a word that is not a verb."""
-    from ordsmed.base.run import GENERAL, recipe_names
+    from ordsmed.base.run import GENERAL_FOLDERS, recipe_names
 
     if instead := next(other_names.answers("verbs", word), ""):
         return instead
-    if word in recipe_names() and word.split("/")[0] in GENERAL:
+    if word in recipe_names() and word.split("/")[0] in GENERAL_FOLDERS:
         return f"use the recipe: `{command('make' if word == 'tiny/search' else 'pretrain', word)}`"
     if Path(word).exists():
         return f"`{command('make', word, 'OUT')}` makes a model from texts"

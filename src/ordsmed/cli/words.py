@@ -10,13 +10,12 @@ from pathlib import Path
 
 @functools.cache
 def table() -> dict[str, str]:
-    """Return words of the field, separated by commas, with what they are called here."""
+    """Return terms of the field (synonyms separated by commas), each with its name in ordsmed."""
     return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @functools.cache
 def glossary() -> dict[str, str]:
-    """Return words of ordsmed with their meanings."""
     return tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
 
 

@@ -277,17 +277,17 @@ def partly(name: str, overrides: Sequence[str], *, part: str | None, until: str 
         raise RecipeError("--until", f"found {until}", "read or match")
     if part and until == "match":
         raise RecipeError("--until", "match, with --part", "--part alone: the chunks of all parts are matched together")
-    share = run.part(part)
+    share = run.parse_part(part)
     recipe, title = run.load(Corpus, name, overrides)
     recipe.check_inputs()
-    folder = run.place(recipe, title)
+    folder = run.output_folder(recipe, title)
     location = run.Run(folder)
     with contextlib.ExitStack() as alone:
         alone.enter_context(run.locked(folder))
         fits = run.fits(location, recipe)
         if run.finished(folder, "corpus"):
             if not fits:
-                raise run.misfit(folder, recipe, name, overrides)
+                raise run.mismatch(folder, recipe, name, overrides)
             return [f"{folder}: exists"]
         if not fits:
             if location.status:

@@ -95,8 +95,8 @@ class Encoding:
         if self.records:
             read.files(self.records)
         else:
-            run.checked(lambda: run.obtain(Corpus, self.corpus))
-        run.checked(lambda: read_tokenizer(self.tokenizer, self.corpus))
+            run.check_if_made(lambda: run.obtain(Corpus, self.corpus))
+        run.check_if_made(lambda: read_tokenizer(self.tokenizer, self.corpus))
 
     def perform(self, run: Run) -> dict[str, Any]:
         if self.records:

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from ordsmed.base.workers import end_by_parent, started_deaf
+from ordsmed.base.workers import allow_termination_by_parent, blocking_stop_signals
 from ordsmed.data.batch import Batch
 from ordsmed.data.batch_sizes import BatchSizes
 from ordsmed.data.rows import Rows
@@ -96,7 +96,7 @@ def load(
         options: dict[str, Any] = {"batch_size": None, "shuffle": False, "worker_init_fn": _begin}
         # these processes ignore a stop signal to the process group and keep preparing batches
         forked = multiprocessing.get_start_method() == "fork"
-        with _all_or_none(), started_deaf(forked=forked), _garbage_kept():
+        with _all_or_none(), blocking_stop_signals(forked=forked), _garbage_kept():
             ready = iter(DataLoader(micro, num_workers=workers, pin_memory=device.type == "cuda", **options))
     for step in range(first, steps):
         batches: list[Batch] = []
@@ -136,4 +136,4 @@ def _garbage_kept() -> Iterator[None]:
 
 
 def _begin(worker: int) -> None:
-    end_by_parent()
+    allow_termination_by_parent()

@@ -17,7 +17,7 @@ from ordsmed.base.checks import at_least
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.keys import bytes_key
-from ordsmed.base.machine.memory import afford
+from ordsmed.base.machine.memory import check_fits_memory
 from ordsmed.base.menu import Menu
 from ordsmed.base.run import Run
 from ordsmed.base.say import Progress, many, say
@@ -78,7 +78,7 @@ class TokenizerTraining:
 
     def check_inputs(self) -> None:
         for name in self.corpora:
-            run.checked(functools.partial(run.obtain, Corpus, name))
+            run.check_if_made(functools.partial(run.obtain, Corpus, name))
         self.tokenizer.load()
 
     def perform(self, run: Run) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class TokenizerTraining:
         return {**tokenizer.facts, **(measure(tokenizer, folders[names]) if folders else {})}
 
     def _learn(self, folders: Mapping[str, Path]) -> Tokenizer:
-        afford("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
+        check_fits_memory("tokenizer.size", getattr(self.tokenizer, "size", 0), PIECE)
         every = {name: TrainingTexts(folder, self.sample) for name, folder in folders.items()}
         size = sum(texts.bytes for texts in every.values())
         texts: TrainingTexts | MixedTexts = next(iter(every.values()))
@@ -219,7 +219,7 @@ def learned_from(name: str, corpus: str) -> list[str]:
     recipe, title = run.load(TokenizerTraining, name)
     if recipe.corpus != OWN_TEXTS:
         return []
-    folder, path = run.place(recipe, title), Path(os.path.abspath(corpus))
+    folder, path = run.output_folder(recipe, title), Path(os.path.abspath(corpus))
     is_folder = path.is_dir()
     below = is_folder and path.is_relative_to(Path.cwd())
     called = str(path.relative_to(Path.cwd()) if below else path) if is_folder else corpus  # one spelling per path

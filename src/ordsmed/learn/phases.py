@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ordsmed.base import settings
 from ordsmed.base.checks import or_more
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import is_choice, kind_of, of_others
+from ordsmed.base.menu import choices_with_setting, is_choice, kind_of
 from ordsmed.base.say import many
 from ordsmed.data.batch_sizes import BatchSizes
 from ordsmed.data.mix import Mix, Names, listed
@@ -211,7 +211,9 @@ def changed(usual: S, table: Mapping[str, Any], location: str, menu: str) -> S:
             called = kind_of(usual) if is_choice(usual) else type(usual).__name__
             problem = f"{called} has no such setting" if key not in names else f"{called} cannot change it on the way"
             wanted = f"one that a phase may change: {', '.join(free)}" if free else "none: it names no CHANGES"
-            raise RecipeError(f"{location}.{key}", problem, wanted, "" if key in names else of_others(menu, key))
+            raise RecipeError(
+                f"{location}.{key}", problem, wanted, "" if key in names else choices_with_setting(menu, key)
+            )
     whole = {name: value for name, value in settings.plain(usual).items() if name != "kind"}
     try:
         return settings.decode(type(usual), {**whole, **table}, location)

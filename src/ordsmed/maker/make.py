@@ -23,7 +23,7 @@ from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.run import Run
 from ordsmed.base.say import duration, say
 from ordsmed.base.screen import command, command_lines
-from ordsmed.base.stages import continuing
+from ordsmed.base.stages import resume_command
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.data.encode import Encoding
 from ordsmed.data.tokenizer_training import TokenizerTraining
@@ -65,7 +65,7 @@ class MadeModel:
         return open_model(self.folder / "model", device=device)
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def make(
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
@@ -101,7 +101,7 @@ def make(
 def perform(request: MakeRequest, *, anew: bool = False, began: float | None = None) -> MadeModel:
     """Do all stages, or continue where they stopped; time counts from `began`, the start of this process."""
     folder = Path(request.out)
-    run.place(NamedFolder(request.out, VERB), folder.name)
+    run.output_folder(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
         run_folder = Run(folder)
         _check(run_folder, request, anew=anew)
@@ -214,7 +214,7 @@ def _perform(request: MakeRequest, run_folder: Run, clock: Clock) -> None:
             str(folder / "model.toml"), deadline=deadline, devices=request.devices, site=request.site
         )
     except Stopped:
-        say("\n".join(command_lines(f"{folder}: all of it goes on with", continuing(folder))))
+        say("\n".join(command_lines(f"{folder}: all of it goes on with", resume_command(folder))))
         raise
     except TooShort as error:
         raise more_hours.too_short(request, clock.used, error.seconds) from None

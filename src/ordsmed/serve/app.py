@@ -209,7 +209,7 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
 def protocols() -> list[ServedProtocol]:
     every = []
     for name in menu.entries(MENU):
-        module = menu.opened(MENU, name)
+        module = menu.import_choice(MENU, name)
         every.append(ServedProtocol(name, module.ENDPOINTS, module.failure))
     return every
 

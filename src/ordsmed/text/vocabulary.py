@@ -314,7 +314,7 @@ def _fairseq(path: Path, vocabulary: Mapping[str, int]) -> dict[str, int]:
     """Return the ids of RoBERTa's order: four special tokens, then the listed GPT-2 ids by frequency, <mask> last."""
     names = {str(number): piece for piece, number in vocabulary.items()}
     order = list(ROBERTA)
-    for number, line in enumerate(files.lines_of(path), 1):
+    for number, line in enumerate(files.split_lines(path), 1):
         entry, _, count = line.rpartition(" ")
         if not count.isdigit() or not (entry in names or entry.startswith("madeupword")):
             raise DataError(f"{path}:{number}", f"found {line!r}", "a GPT-2 id and its frequency")

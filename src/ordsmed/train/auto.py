@@ -67,7 +67,7 @@ def _ways(plan: P) -> Iterator[P]:
     layout, ranks = plan.recipe.layout, plan.ranks
     shards = [layout.shard]
     if ranks.world > 1 and (layout.replicate, layout.shard, layout.tensor) == (0, 1, 1):
-        shards += sorted({ranks.place.local_world, ranks.world} - {1})
+        shards += sorted({ranks.process.local_world, ranks.world} - {1})
     for shard in shards:
         if ranks.world % shard:
             continue

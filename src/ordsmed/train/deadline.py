@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ordsmed.base.ranks import first_alone
+from ordsmed.base.ranks import on_rank0
 from ordsmed.base.run import Run
 from ordsmed.base.say import detail, duration, say
 from ordsmed.learn.phases import Phase, locate, total
@@ -104,7 +104,7 @@ class Deadline:
             return None
         run_ahead = job.ranks.device.type == "cuda"  # a GPU runs asynchronously: only the mean is exact
         pace, self.spent, self.cold = (statistics.fmean if run_ahead else statistics.median)(warm), [], 1
-        new_plan = first_alone(job.ranks, lambda: self._plan(job, step, pace))
+        new_plan = on_rank0(job.ranks, lambda: self._plan(job, step, pace))
         if new_plan:
             self.plans.append({"after": step, "was": table(job.phases), "now": new_plan})
         return new_plan

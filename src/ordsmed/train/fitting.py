@@ -18,7 +18,7 @@ import torch
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine.memory import is_out_of_memory
-from ordsmed.base.ranks import first_alone
+from ordsmed.base.ranks import on_rank0
 from ordsmed.base.say import duration, many, say
 from ordsmed.data.loader import load
 from ordsmed.learn.phases import Phase, total
@@ -49,7 +49,7 @@ def fit(plan: Plan, seconds: float, *, endings: float = 1.0) -> tuple[Training, 
     is corrected by it during the run.
     """
     recipe, ranks, job = plan.recipe, plan.ranks, plan.build()
-    seconds = first_alone(ranks, lambda: seconds)  # each rank has its own clock, and all need the same plan
+    seconds = on_rank0(ranks, lambda: seconds)  # each rank has its own clock, and all need the same plan
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         trials = [_trial(job, index, Path(scratch)) for index in range(len(recipe.phases))]
@@ -131,7 +131,7 @@ def _trial(job: Job, index: int, scratch: Path) -> float:
             raise loop.overfull(job, index, total(job.phases[:index]) + inner + 1, error) from None
         spent.append(time.perf_counter() - began)
         if len(spent) == COLD:
-            warm = first_alone(job.ranks, lambda: min(WARM[1], max(WARM[0], int(TRIAL_SECONDS / max(spent[-1], 1e-9)))))
+            warm = on_rank0(job.ranks, lambda: min(WARM[1], max(WARM[0], int(TRIAL_SECONDS / max(spent[-1], 1e-9)))))
             wanted = COLD + warm
         if len(spent) >= wanted:
             break

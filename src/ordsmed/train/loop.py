@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordsmed.base.ending import STOP_AT, TO_STOP, Stopped
+from ordsmed.base.ending import STOP_AT, STOP_SIGNALS, Stopped
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.machine.memory import is_out_of_memory
-from ordsmed.base.ranks import first_alone
-from ordsmed.base.say import Progress, say, unread
+from ordsmed.base.ranks import on_rank0
+from ordsmed.base.say import Progress, on_closed_output, say
 from ordsmed.data.batch import Batch
 from ordsmed.data.loader import Share, load
 from ordsmed.data.word_counts import WordsSeen
@@ -77,8 +77,8 @@ def train(
     )
     watch = watch or Watch(job.ranks, recipe.layout.patience)
     job.state.tell = lambda stage: watch.at(watch.step, stage)
-    job.state.validations = first_alone(job.ranks, meters.validations)
-    until = first_alone(job.ranks, _stop_at)  # mpirun does not copy variables to other machines
+    job.state.validations = on_rank0(job.ranks, meters.validations)
+    until = on_rank0(job.ranks, _stop_at)  # mpirun does not copy variables to other machines
     with contextlib.ExitStack() as stack:
         for callback in callbacks:
             call([callback], "begin", job, folder, start)
@@ -374,9 +374,9 @@ def asked_to_stop() -> Iterator[Callable[[], int]]:
         again = " (again: stops at once)" if number == signal.SIGINT else ""
         say(f"{signal.Signals(number).name}: the step is finished, then the run is saved{again}")
 
-    before = {name: signal.signal(name, hear) for name in TO_STOP}
+    before = {name: signal.signal(name, hear) for name in STOP_SIGNALS}
     try:
-        with unread(lambda: heard.append(signal.SIGPIPE)):  # it has no effect after another signal
+        with on_closed_output(lambda: heard.append(signal.SIGPIPE)):  # it has no effect after another signal
             yield lambda: heard[0] if heard else 0
     finally:
         for name, handler in before.items():

@@ -31,7 +31,7 @@ def check(recipe: Training, model: ModelSettings, ranks: Ranks, make: Make, *, h
     against a size that no machine has.
     """
     available = memory_of(ranks) if here else ABSURD
-    host = (memory.memory_limit() or ABSURD) // ranks.place.local_world if here else ABSURD
+    host = (memory.memory_limit() or ABSURD) // ranks.process.local_world if here else ABSURD
     split = ranks.shape[1] * ranks.shape[2]
     count = parameters(model, make)
     amount = "more parameters than can be counted" if count is None else f"{count:,} parameters"
@@ -79,7 +79,7 @@ def parameters(model: ModelSettings, make: Make) -> int | None:
 def memory_of(ranks: Ranks) -> int:
     if ranks.device.type == "cuda":
         return int(torch.cuda.get_device_properties(ranks.device).total_memory)
-    return (memory.memory_limit() or ABSURD) // ranks.place.local_world
+    return (memory.memory_limit() or ABSURD) // ranks.process.local_world
 
 
 def _copies(recipe: Training) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ordsmed.base import settings
 from ordsmed.base.keys import value_key
-from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measured_peak
+from ordsmed.base.machine.speed import cache_figure, cached_figure, key_of, measured_peak
 from ordsmed.base.say import duration, many, say
 from ordsmed.train.callbacks import Callback
 from ordsmed.train.plan import Plan
@@ -28,7 +28,7 @@ def expected_seconds(plan: Plan) -> float:
 
 def flops_per_second(plan: Plan) -> float:
     """Return the speed of all processes of a training: as measured here before, else a share of the peak."""
-    if known := kept_figure(_key(plan)):
+    if known := cached_figure(_key(plan)):
         return known
     device = plan.ranks.device
     return SHARE[device.type] * measured_peak(device, expected(plan)) * plan.ranks.world
@@ -61,7 +61,7 @@ class Timed(Callback):
 
     def _tell(self) -> None:
         speed, before = self.flops / self.seconds, self.plan.seconds
-        keep_figure(_key(self.plan), speed)
+        cache_figure(_key(self.plan), speed)
         seconds = sum(self.plan.work()) / speed
         if before and not 1 / OFF < seconds / before < OFF:
             say(f"by {many(self.steps, 'step')}: about {duration(seconds)} in all, not {duration(before)}")

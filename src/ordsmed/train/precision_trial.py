@@ -15,9 +15,9 @@ from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError, Trouble
 from ordsmed.base.keys import value_key
 from ordsmed.base.machine.memory import is_out_of_memory
-from ordsmed.base.machine.speed import keep_figure, kept_figure, key_of, measured_peak
-from ordsmed.base.machine.threads import threads_of, watch_alone
-from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.machine.speed import cache_figure, cached_figure, key_of, measured_peak
+from ordsmed.base.machine.threads import idle_check, threads_of
+from ordsmed.base.ranks import Ranks, on_rank0
 from ordsmed.base.say import detail
 from ordsmed.train.auto import free_memory, slowest, timed_steps
 from ordsmed.train.mesh.layout import Layout
@@ -58,7 +58,7 @@ def expected(plan: Plan) -> str:
     """Return the precision that `auto` is likely to choose, by earlier measurements; without any, fp32 on a CPU."""
     layout, device = plan.recipe.layout, plan.ranks.device
     if layout.precision == "auto" and not layout.fp8 and device.type == "cpu" and plan.network is not None:
-        layout = layout.with_precision("bf16" if kept_figure(_key(plan)) >= GAIN else "fp32")
+        layout = layout.with_precision("bf16" if cached_figure(_key(plan)) >= GAIN else "fp32")
     return likely(layout, device, plan.ranks.card).precision
 
 
@@ -67,7 +67,7 @@ def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
     if layout.fp8:
         chosen, reason = "bf16", "which layout.fp8 needs"
     elif ranks.device.type == "cuda":
-        chosen = first_alone(ranks, lambda: best_on(ranks.device))
+        chosen = on_rank0(ranks, lambda: best_on(ranks.device))
         reason = "for which this GPU has units" if chosen != "fp32" else "this GPU has no units for 16 bits"
     else:
         chosen, reason = _measured(ranks, make)
@@ -77,7 +77,7 @@ def _chosen(layout: Layout, ranks: Ranks, make: Callable[[], Plan]) -> str:
 
 def _measured(ranks: Ranks, make: Callable[[], Plan]) -> tuple[str, str]:
     """Return fp32 or bf16 for a CPU, and the reason. If products are not faster in bf16, no steps are timed."""
-    products = first_alone(ranks, lambda: measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32"))
+    products = on_rank0(ranks, lambda: measured_peak(ranks.device, "bf16") / measured_peak(ranks.device, "fp32"))
     reason = f"products in bf16 are {products:.2f} times as fast as in fp32"
     if products < GAIN:
         return "fp32", f"{reason}; wanted {GAIN:g}"
@@ -97,19 +97,19 @@ def _steps(plan: Plan) -> tuple[float, str]:
     The figure is stored by machine, network and objective, if nothing else ran on the machine meanwhile.
     """
     ranks, key = plan.ranks, _key(plan)
-    if known := first_alone(ranks, lambda: kept_figure(key)):
+    if known := on_rank0(ranks, lambda: cached_figure(key)):
         return known, ""
-    short, speeds, alone = _short(plan), list[float](), watch_alone()
+    short, speeds, alone = _short(plan), list[float](), idle_check()
     for precision in ("fp32", "bf16"):  # one after the other, because two networks may not fit in memory
         speed, failed = _tried(short, precision)
         free_memory(ranks)
         speeds.append(slowest(speed, ranks))
         if not speeds[-1]:
-            return 0.0, first_alone(ranks, lambda: f"{precision}: {failed or 'another process failed'}")  # noqa: B023
+            return 0.0, on_rank0(ranks, lambda: f"{precision}: {failed or 'another process failed'}")  # noqa: B023
     ratio = speeds[1] / speeds[0]
     if ranks.world > 1 or alone():  # several processes always share the machine
-        first_alone(ranks, lambda: keep_figure(key, ratio))
-    return first_alone(ranks, lambda: ratio), ""
+        on_rank0(ranks, lambda: cache_figure(key, ratio))
+    return on_rank0(ranks, lambda: ratio), ""
 
 
 def _tried(plan: Plan, precision: str) -> tuple[float, str]:
@@ -130,7 +130,7 @@ def _speed(plan: Plan) -> float:
         if not math.isfinite(norm):
             raise Trouble(f"step {len(spent) + 1}", "its gradient is no number")
         spent.append(seconds)
-        if len(spent) > 1 and first_alone(
+        if len(spent) > 1 and on_rank0(
             plan.ranks, lambda: len(spent) == STEPS or sum(spent) > ENOUGH or time.perf_counter() - began > MOST
         ):
             break
@@ -143,7 +143,7 @@ def _in(plan: P, precision: str) -> P:
 
 def _short(plan: Plan) -> Plan:
     layout, phase, ranks = plan.recipe.layout, plan.recipe.phases[0], plan.ranks
-    tokens = min(TOKENS, first_alone(ranks, lambda: _affordable(plan)))
+    tokens = min(TOKENS, on_rank0(ranks, lambda: _affordable(plan)))
     share = dataclasses.replace(layout, micro=0, tokens=tokens).share(phase, 1, ranks.device.type, 0, ranks.data_world)
     layout = dataclasses.replace(layout, micro=min(share.micro, _micro(plan)))
     return plan.by(dataclasses.replace(plan.recipe, layout=layout))

@@ -15,7 +15,7 @@ from ordsmed.base import run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import RECIPE, kind_of_folder
 from ordsmed.base.launch.site import site_layout
-from ordsmed.base.ranks import place_of
+from ordsmed.base.ranks import process_info
 from ordsmed.base.run import Run
 from ordsmed.base.say import say
 from ordsmed.train.callbacks import Callback
@@ -42,7 +42,7 @@ class Request:
     began: float = field(default_factory=lambda: float(os.environ.get(BEGAN) or time.time()))
 
     def tell(self) -> None:
-        if self.changed and place_of(os.environ).rank == 0 and Run(self.folder).status.get("state") != "done":
+        if self.changed and process_info(os.environ).rank == 0 and Run(self.folder).status.get("state") != "done":
             say(f"{self.folder}: {self.changed}")
 
 
@@ -68,7 +68,7 @@ def requested(
     words = (name, *overrides)
     if not stands:
         return Request(recipe, folder, words, devices=devices)
-    recipe, changed = fitted_to(recipe, folder, devices or place_of(os.environ).world, changes)
+    recipe, changed = fitted_to(recipe, folder, devices or process_info(os.environ).world, changes)
     return Request(recipe, folder, words, True, devices, changed)
 
 
@@ -97,7 +97,7 @@ def read(
 
 
 def folder_of(recipe: run.Recipe, name: str) -> Path:
-    return Path(name) if kind_of_folder(name).made else run.place(recipe, run.title(name))
+    return Path(name) if kind_of_folder(name).made else run.output_folder(recipe, run.title(name))
 
 
 def table_of(kind: type[Training], name: str) -> settings.Table:

@@ -21,14 +21,14 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import torch
 
 from ordsmed.base import files, run, settings
-from ordsmed.base.ending import TO_STOP, Stopped
+from ordsmed.base.ending import STOP_SIGNALS, Stopped
 from ordsmed.base.errors import Lost, OrdsmedError, RecipeError
 from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.local import end_with_parent
 from ordsmed.base.machine.host import cores
 from ordsmed.base.machine.threads import threads_of
 from ordsmed.base.run import Run
-from ordsmed.base.say import Progress, logged, remembered, say
+from ordsmed.base.say import Progress, buffered_log, log_to, say
 from ordsmed.base.screen import command, command_lines
 from ordsmed.train import checkpoint
 from ordsmed.train.loop import asked_to_stop
@@ -123,9 +123,9 @@ class RunGroup(Generic[R]):
                 say(f"{self.folder}: is done; it may only be read, and stays as it is")
                 yield None
                 return
-            with remembered() as before:
+            with buffered_log() as before:
                 group = self.begin(anew=anew)
-            with logged(self.folder / "log.txt", before.getvalue()):
+            with log_to(self.folder / "log.txt", before.getvalue()):
                 try:
                     group.write_recipes()
                     yield group
@@ -320,7 +320,7 @@ def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _was_killed(status: int) -> bool:
     """Return whether a run or a process it started was killed, other than by a signal that asks to stop."""
-    return status == Lost.status or (status < 0 and -status not in TO_STOP) or status == 128 + signal.SIGKILL
+    return status == Lost.status or (status < 0 and -status not in STOP_SIGNALS) or status == 128 + signal.SIGKILL
 
 
 def why_failed(member: PlannedRun, status: int) -> str:

@@ -15,7 +15,7 @@ import torch
 from ordsmed.base import snapshots
 from ordsmed.base.errors import RunError
 from ordsmed.base.machine.devices import name_of
-from ordsmed.base.ranks import AGES, first_alone
+from ordsmed.base.ranks import RANK0_TIMEOUT, on_rank0
 from ordsmed.base.say import say
 from ordsmed.learn.phases import locate
 from ordsmed.nn.kernels import switch
@@ -29,12 +29,12 @@ SLOW = 10.0  # longer waits for a disk, in seconds, are reported
 class Saving:
     def __init__(self, job: Job, folder: Path) -> None:
         self.job, self.folder, self.failures, self.count = job, folder / "checkpoints", 0, 0
-        token = first_alone(job.ranks, lambda: str(time.time_ns()))
+        token = on_rank0(job.ranks, lambda: str(time.time_ns()))
         layout = job.recipe.layout
         write = functools.partial(CheckpointWriter, background=layout.background, writers=layout.writers)
         self.writer = write(self.folder, job.ranks, job.recipe.keep, token=token, revision=self._is_kept)
-        first_alone(job.ranks, lambda: snapshots.clean(self.folder))
-        self.proven = first_alone(job.ranks, lambda: bool(steps(self.folder)))  # whether a checkpoint could be written
+        on_rank0(job.ranks, lambda: snapshots.clean(self.folder))
+        self.proven = on_rank0(job.ranks, lambda: bool(steps(self.folder)))  # whether a checkpoint could be written
 
     def save(self, step: int, *, final: bool = False) -> None:
         """Start writing a checkpoint once the previous one is complete; wait for the run's first and last ones."""
@@ -47,7 +47,7 @@ class Saving:
     def save_as_it_is(self, step: int) -> None:
         """Save a checkpoint of `step` unless there is one, and wait for it."""
         self.wait(final=True)
-        if step and not first_alone(self.job.ranks, lambda: step in steps(self.folder)):
+        if step and not on_rank0(self.job.ranks, lambda: step in steps(self.folder)):
             self.save(step, final=True)
 
     def wait(self, *, final: bool = False) -> None:
@@ -61,7 +61,7 @@ class Saving:
         self.writer.wait_for_own()
         if ranks.world > 1:  # the store waits as long as a disk takes; a collective would time out
             ranks.store.set(f"part/{self.count}/{ranks.rank}", json.dumps(self.writer.complaint))
-        outcome = first_alone(ranks, self._outcome)
+        outcome = on_rank0(ranks, self._outcome)
         self.count += 1
         written = self.writer.thread is not None and not outcome
         self.writer.forget()
@@ -97,7 +97,7 @@ class Saving:
         ranks = self.job.ranks
         keys = [f"part/{self.count}/{rank}" for rank in range(ranks.world)] if ranks.world > 1 else []
         if keys:
-            ranks.store.wait(keys, AGES)
+            ranks.store.wait(keys, RANK0_TIMEOUT)
         complaints = [complaint for key in keys if (complaint := json.loads(ranks.store.get(key)))]
         outcome = self.writer.outcome(give_up=bool(complaints))
         return list(complaints[0]) if outcome and complaints else outcome

@@ -18,15 +18,15 @@ from typing import Any, TypedDict, TypeVar, Unpack
 import torch
 
 from ordsmed.base import files, run, settings, snapshots
-from ordsmed.base.ending import Stopped, nothing_done, side_by_side
+from ordsmed.base.ending import Stopped, devices_flag, note_nothing_done
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError, Trouble, lost_processes
 from ordsmed.base.folder import EXAMPLES, RECIPE, kind_of_folder
 from ordsmed.base.launch.site import absolute
-from ordsmed.base.machine.speed import measured_peak, slower_in
+from ordsmed.base.machine.speed import measured_peak, slowdown_in
 from ordsmed.base.machine.threads import threads_of
-from ordsmed.base.ranks import Ranks, connect, disconnect, first_alone, init_mesh, prepare, rendezvous
+from ordsmed.base.ranks import Ranks, connect, disconnect, init_mesh, on_rank0, prepare, rendezvous
 from ordsmed.base.run import Run
-from ordsmed.base.say import detail, duration, logged, many, operations, remembered, say, unread
+from ordsmed.base.say import buffered_log, detail, duration, log_to, many, on_closed_output, operations, say
 from ordsmed.base.screen import command, command_lines
 from ordsmed.learn.phases import locate, total
 from ordsmed.train import callbacks as hooks
@@ -68,7 +68,7 @@ class SessionOptions(TypedDict, total=False):
 def run_session(kind: type[Plan], name: str, overrides: Sequence[str] = (), **options: Unpack[SessionOptions]) -> Path:
     """Start the run a recipe describes, or resume one that a folder holds; every process of a launch calls this."""
     options["site"] = absolute(options.get("site", ""))
-    with run.at_home(name) as location:
+    with run.in_start_folder(name) as location:
         return _run_processes(kind, _request(kind, location, overrides, options))
 
 
@@ -81,7 +81,7 @@ def rehearse(
     are built.
     """
     options["site"] = absolute(options.get("site", ""))
-    with run.nothing_made(), run.at_home(name) as location:
+    with run.without_making(), run.in_start_folder(name) as location:
         return dry_run(kind, _request(kind, location, overrides, options, devices))
 
 
@@ -127,7 +127,7 @@ def check(kind: type[P], request: Request) -> P:
 def check_effort(kind: type[Plan], request: Request) -> None:
     """Raise the errors that starting a new run would raise, including an absurd time or number of passes over the text.
 
-    Call it within `run.nothing_made()`, so that missing inputs are not made.
+    Call it within `run.without_making()`, so that missing inputs are not made.
     """
     _weighed(check(kind, request), request, here=False)
 
@@ -142,8 +142,8 @@ def _run_processes(kind: type[Plan], request: Request) -> Path:
             at_the_end.push(lambda error, *_: disconnect(ranks, well=error in (None, Stopped)))
             try:
                 weights.check_format()
-                with remembered() as before, lost_processes():  # errors in the data belong in the run's log
-                    plan = run.once_for_all(ranks, lambda: _plan(kind, request, process))
+                with buffered_log() as before, lost_processes():  # errors in the data belong in the run's log
+                    plan = run.rank0_first(ranks, lambda: _plan(kind, request, process))
                 plan = plan.on(init_mesh(connect(ranks, patience), process.shape))
                 _train_in_folder(plan, request, watch, before.getvalue())
             except OrdsmedError as error:
@@ -168,7 +168,7 @@ def _meet(process: Ranks, patience: float, folder: Path) -> Ranks:
         return rendezvous(process, patience)
     except KeyboardInterrupt:
         if not checkpoint.steps(folder / "checkpoints"):
-            nothing_done()
+            note_nothing_done()
         raise
 
 
@@ -214,26 +214,26 @@ def _train_in_folder(plan: Plan, request: Request, watch: Watch, before: str) ->
     """Train with the folder locked; `before` is the text printed before the log was open."""
     folder, ranks = request.folder, plan.ranks
     with contextlib.ExitStack() as stack:
-        opened = first_alone(ranks, lambda: bool(stack.enter_context(run.locked(folder))) and _writable(folder))
+        opened = on_rank0(ranks, lambda: bool(stack.enter_context(run.locked(folder))) and _writable(folder))
         if request.anew and not request.yes:
             _weighed(plan, request)  # raise before the old run is set aside
-        resumes = first_alone(ranks, lambda: _resumes(plan, request))
+        resumes = on_rank0(ranks, lambda: _resumes(plan, request))
         if resumes and not opened and Run(folder).status.get("state") == "done":
             say(f"{folder}: is done; it may only be read, and stays as it is")
             return
         if resumes:
             plan = _as_begun(plan, request)
-            first_alone(ranks, lambda: _restart_deadline(folder, request))
+            on_rank0(ranks, lambda: _restart_deadline(folder, request))
         else:
-            with remembered() as measured:
+            with buffered_log() as measured:
                 plan = _fastest(_weighed(plan, request), request)
             before += measured.getvalue()
             plan = plan.by(_begin(plan, request))
         if ranks.first:
-            stack.enter_context(logged(folder / "log.txt", before))
+            stack.enter_context(log_to(folder / "log.txt", before))
         with Run(folder).failure_noted() if ranks.first else contextlib.nullcontext():
             facts = resume(plan, folder, watch)
-        first_alone(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
+        on_rank0(ranks, lambda: Run(folder).set(state="done", why=None, **facts))
 
 
 def _restart_deadline(folder: Path, request: Request) -> None:
@@ -282,7 +282,7 @@ def _begin(plan: Plan, request: Request) -> Training:
         times = {"began": request.began, "deadline": request.deadline}
         Run(request.folder).begin(resolved, **marks, **times, **fit, steps_asked=steps)
 
-    first_alone(plan.ranks, begin)
+    on_rank0(plan.ranks, begin)
     return resolved
 
 
@@ -336,7 +336,7 @@ def _remove(folder: Path) -> None:
     """Delete the folder of a run without a checkpoint, except for its examples, which the next run may read."""
     if run.only_checks():
         return
-    folder = files.named(folder)
+    folder = files.with_name(folder)
     aside = folder.with_name(f".{folder.name}.removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
@@ -371,18 +371,18 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
     recipe = plan.recipe
     start, steps = int(last[1]["step"]) if last else 0, total(job.phases)
     if not over:  # a finished run is not changed
-        first_alone(ranks, lambda: _note(folder, job, start))
+        on_rank0(ranks, lambda: _note(folder, job, start))
     if over:
         early = f"it stopped early, at step {start} of {steps}, and is"
         say(f"{folder}: {early if start < steps else f'all {steps:,} steps are'} done")
-        first_alone(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed while writing its last one
+        on_rank0(ranks, lambda: snapshots.clean(folder / "checkpoints"))  # it was killed while writing its last one
         return _finish(plan, job, folder)
     peak = float(ranks.total(torch.tensor(measured_peak(ranks.device, recipe.layout.precision)))) * ranks.shape[2]
     for line in [plan.subject(), _device(job), _place(recipe.verb, folder, last)]:
         say(line)
     for line in [*plan.lines(), *_machine(job, peak)]:
         detail(line)
-    if times := slower_in(recipe.layout.precision, ranks.device):
+    if times := slowdown_in(recipe.layout.precision, ranks.device):
         say(f"layout.precision: products in {recipe.layout.precision} take {times:.3g} times as long as in fp32 here")
     saving = Saving(job, folder)
     if recipe.trouble.action == "rewind" and not last:
@@ -396,8 +396,8 @@ def _train_from_last(plan: Plan, folder: Path, watch: Watch) -> dict[str, Any]:
         where = (
             f"saved at step {stopped.step} of {total(job.phases)}" if stopped.step else "stopped before its first step"
         )
-        with unread(lambda: None):  # a closed output may be why it stopped; the log is still written
-            say("\n".join(command_lines(f"{where}; go on with", command(recipe.verb, folder, *side_by_side()))))
+        with on_closed_output(lambda: None):  # a closed output may be why it stopped; the log is still written
+            say("\n".join(command_lines(f"{where}; go on with", command(recipe.verb, folder, *devices_flag()))))
         raise
     except Trouble as error:
         with contextlib.suppress(RunError):  # the run failed for another reason
@@ -416,7 +416,7 @@ def _finish(plan: Plan, job: Job, folder: Path) -> dict[str, Any]:
         return facts
 
     _check_learned(job, folder)
-    return first_alone(job.ranks, leave)
+    return on_rank0(job.ranks, leave)
 
 
 def _ready(
@@ -424,7 +424,7 @@ def _ready(
 ) -> tuple[P, Job, bool]:
     """Build the job and restore checkpoint `last`, if any, into it; also return whether training is finished."""
     recipe, ranks = plan.recipe, plan.ranks
-    stamp = first_alone(ranks, recipe.stamp)
+    stamp = on_rank0(ranks, recipe.stamp)
     if last and status.get("data") not in (None, stamp):
         differing = [entry[0] if isinstance(entry, list) else entry for entry in stamp if entry not in status["data"]]
         found_now = f"other data: {', '.join(map(str, differing))}" if differing else "fewer data"
@@ -432,10 +432,10 @@ def _ready(
     start = int(last[1]["step"]) if last else 0
     plan = plan.by(in_force(recipe, status.get("plans", []), start))
     if not last:  # verify the data of a new run; for a resumed run this was done at its first start
-        first_alone(ranks, plan.verify)
+        on_rank0(ranks, plan.verify)
     job = plan.build(resume_state=last[1] if last else None)
     job.state.left_out, job.state.ends = list(status.get("left_out", [])), list(status.get("ends", []))
-    job.state.validations = first_alone(ranks, lambda: _validations(folder, start))
+    job.state.validations = on_rank0(ranks, lambda: _validations(folder, start))
     over = start >= total(job.phases) or bool(start and job.is_enough)
     job.begin_phase(locate(job.phases, max(start - 1, 0))[0])
     if last:
@@ -493,7 +493,7 @@ def _with_remedy(error: Trouble, job: Job, folder: Path) -> Trouble:
         ]
         return remedy(folder, job.recipe.verb, job.recipe.trouble, whole[-1] if whole else None)
 
-    return Trouble(error.place, error.found, error.wanted, first_alone(job.ranks, advice))
+    return Trouble(error.place, error.found, error.wanted, on_rank0(job.ranks, advice))
 
 
 def _check_learned(job: Job, folder: Path) -> None:
@@ -509,7 +509,7 @@ def _last_checkpoint(folder: Path, ranks: Ranks) -> tuple[Path, dict[str, Any]] 
         last = checkpoint.latest(folder / "checkpoints", place=folder)
         return [str(last[0]), last[1]] if last else None
 
-    answer = first_alone(ranks, look)
+    answer = on_rank0(ranks, look)
     return (Path(answer[0]), answer[1]) if answer else None
 
 
@@ -545,7 +545,7 @@ def _place(verb: str, folder: Path, last: tuple[Path, dict[str, Any]] | None) ->
     if last:
         return f"goes on from {last[0]}"
     title = f"in {folder}; Ctrl-C saves the run, which goes on with"
-    return "\n".join(command_lines(title, command(verb, folder, *side_by_side())))
+    return "\n".join(command_lines(title, command(verb, folder, *devices_flag())))
 
 
 def _processes(job: Job) -> str:

@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Self, TypeVar, Unpack
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.folder import RECIPE, TRIALS, WEIGHTS, FolderKind, kind_of_folder
-from ordsmed.base.ranks import place_of
+from ordsmed.base.ranks import process_info
 from ordsmed.base.run import Run
-from ordsmed.base.say import logged, many, say
+from ordsmed.base.say import log_to, many, say
 from ordsmed.train import callbacks as hooks
 from ordsmed.train import run_group, session
 from ordsmed.train.callbacks import Callback
@@ -86,7 +86,7 @@ class Trials(RunGroup[Trial]):
             if kind_of_folder(folder) is FolderKind.TRIALS and not anew:
                 raise RecipeError(folder, "holds several trials", "one run", "name another `out=`, or add --anew")
             return None
-        if (processes := max(place_of(os.environ).world, devices)) > 1:
+        if (processes := max(process_info(os.environ).world, devices)) > 1:
             problem = f"found {many(processes, 'process')}, with several trials"
             raise RecipeError("--devices", problem, "one: each trial has one device", "`jobs` are trials at a time")
         if deadline:
@@ -135,7 +135,7 @@ class Trials(RunGroup[Trial]):
     def rehearse(self, *, anew: bool = False) -> list[str]:
         """Return lines that describe what `perform` would do; raise the errors that it would raise at its start.
 
-        Call it within `run.nothing_made()`, so that missing inputs are not made.
+        Call it within `run.without_making()`, so that missing inputs are not made.
         """
         run.check_free(self.folder)
         with contextlib.suppress(run.NotMade):  # missing data have no fingerprint yet
@@ -173,7 +173,7 @@ class Trials(RunGroup[Trial]):
             group = self.begin(anew=False)
             group.write_recipes()
         mine = group.runs[part[0] :: part[1]]  # parts run side by side: each run has its own lock
-        with logged(self.folder / "log.txt"):
+        with log_to(self.folder / "log.txt"):
             group.refuse_failed(group.make(group.note, mine), mine)
         left = sum(not trial.done for trial in group.runs)
         if not left:
@@ -223,7 +223,7 @@ def meant(
     group = kind.asked(name, overrides, devices=devices, **flags)  # type: ignore[arg-type]
     if part and not group:
         raise RecipeError("--part", f"found {part}, of one run", "a recipe with `seeds` or a `grid`")
-    return group, run.part(part) if part else WHOLE
+    return group, run.parse_part(part) if part else WHOLE
 
 
 def put_away(name: str, **options: Unpack[SessionOptions]) -> bool:

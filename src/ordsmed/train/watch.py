@@ -20,7 +20,7 @@ import torch
 
 from ordsmed.base.errors import Lost, OrdsmedError, RunError
 from ordsmed.base.machine.memory import is_out_of_memory
-from ordsmed.base.ranks import GO_ON, SILENT, Ranks, answered_within, second_connection
+from ordsmed.base.ranks import NO_ANSWER, RESUME_REMEDY, Ranks, end_unless_answered, second_connection
 
 BEAT = 1.0
 ANSWER = 10.0  # seconds that the first rank has to answer
@@ -38,7 +38,7 @@ class Watch:
         patience: float,
         *,
         stages: Sequence[str] = ORDER,
-        remedy: str = GO_ON,
+        remedy: str = RESUME_REMEDY,
         ending: Callable[[OrdsmedError], None] | None = None,
     ) -> None:
         """`stages`: the stages of a step in order; `ending`: called before this process ends."""
@@ -48,7 +48,7 @@ class Watch:
         self.machine = os.environ.get("SLURMD_NODENAME") or socket.gethostname()  # the name in a job's script
         self.store: torch.distributed.Store | None = None
         if ranks.store is not None:
-            with answered_within(LONG, ranks):
+            with end_unless_answered(LONG, ranks):
                 self.store = second_connection(ranks.store)
         self.over = threading.Event()
         self.mouth = threading.Lock()  # held by the thread that ends this rank and prints the reason
@@ -101,7 +101,7 @@ class Watch:
             lost, beats = self._silent()
             return self._named(lost or self._slowest(beats), beats)
         except TimeoutError:
-            self._end(SILENT, told=False)
+            self._end(NO_ANSWER, told=False)
             raise
         except RuntimeError:
             return Lost("rank 0", f"is gone ({reason})", "", self.remedy)
@@ -113,7 +113,7 @@ class Watch:
                 if time.monotonic() - self.since > self.patience:
                     self._accuse()
             except TimeoutError:
-                self._end(SILENT)
+                self._end(NO_ANSWER)
             except RuntimeError:  # without the first rank's store, wait for the main thread's own error
                 if time.monotonic() - self.since > self.patience + 10 * BEAT:
                     self._end(Lost("rank 0", "is gone, with all connections", "", self.remedy))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ordsmed.base import files, settings
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.menu import entries, kind_of, load
-from ordsmed.base.run import Run, at_home
+from ordsmed.base.run import Run, in_start_folder
 from ordsmed.base.say import Progress, many, say
 from ordsmed.base.screen import command, html_table, table
 from ordsmed.data.features import Features, Packing
@@ -210,7 +210,9 @@ def evaluate(
         raise RecipeError(model.trained.folder, "names no dev files", "files to evaluate on", "name them after the run")
     if not named:
         chosen = _own_files(model.trained.folder, chosen)
-    with contextlib.nullcontext() if named else at_home(model.trained.folder):  # a run's paths are relative to it
+    with (
+        contextlib.nullcontext() if named else in_start_folder(model.trained.folder)
+    ):  # a run's paths are relative to it
         records, predictions, facts, loss = _predicted(model, chosen, scores=True, max_unknown=max_unknown)
     if not facts:
         raise RecipeError(", ".join(chosen), "has no labels", "labeled files", "`ordsmed predict` needs no labels")

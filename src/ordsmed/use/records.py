@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ordsmed.base import files, settings
 from ordsmed.base.binary import examples, records
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.menu import entries, load, opened
+from ordsmed.base.menu import entries, import_choice, load
 from ordsmed.base.say import Progress, many
 from ordsmed.data.encode import Encoded, read_store
 from ordsmed.learn.phases import Phase
@@ -55,8 +55,8 @@ def write_records(
     with files.making(target, keep=True) as folder, Progress("records", count, "examples") as shown:
         for part, name in enumerate(names):
             with files.survive_disk(folder / name):
-                opened: Any = gzip.open if packed else open
-                with opened(folder / name, "wb") as file:
+                import_choice: Any = gzip.open if packed else open
+                with import_choice(folder / name, "wb") as file:
                     of_part = np.arange(part, count, parts)
                     for block in records.framed(_examples(rows, of_part)):
                         file.write(block)
@@ -82,7 +82,7 @@ def _rows(encoded: Encoded, kind: str, words: Sequence[str], length: int, split:
 
 
 def _has_features(name: str) -> bool:
-    module = opened("objectives", name)
+    module = import_choice("objectives", name)
     return any(hasattr(value, "features") for value in vars(module).values() if isinstance(value, type))
 
 

@@ -107,7 +107,7 @@ def find(name: str) -> tuple[str, FetchTable]:
 
 
 def _shipped() -> dict[str, Path]:
-    paths = (menu.HOUSE / "recipes" / "fetch").glob("*.toml")
+    paths = (menu.PACKAGE_ROOT / "recipes" / "fetch").glob("*.toml")
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 

@@ -77,7 +77,7 @@ def recognised(path: Path) -> Format:
     wanted = "; or ".join(filter(None, (load("formats", kind)().wanted for kind in entries("formats"))))
     if not exists(path):
         formats = "a model in a format of `ordsmed menus formats`"
-        raise RecipeError(path, "no such folder or file", formats, hub.remedy_of_others(path))
+        raise RecipeError(path, "no such folder or file", formats, hub.remedy_for_imported(path))
     kind = kind_of_folder(path)
     if kind.made or kind is FolderKind.IMPORT:
         raise RecipeError(path, "is a folder of ours", "a model of another format", "it is opened as it is")

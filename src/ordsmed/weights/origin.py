@@ -92,7 +92,7 @@ class Origin:
     @contextlib.contextmanager
     def at_home(self) -> Iterator[Origin]:
         """Yield the model from the working directory where it was made, so that relative paths in it are valid."""
-        with run.at_home(self.folder) as folder:
+        with run.in_start_folder(self.folder) as folder:
             yield replace(self, folder=Path(folder))
 
     def recipe(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class Origin:
         """Return the command that continues an unfinished run; for a stage of `make`, that of the `make`."""
         around = self.folder.parent
         if kind_of_folder(around) is FolderKind.MAKE:
-            return stages.continuing(around)
+            return stages.resume_command(around)
         return command(self.status["verb"], self.folder)
 
     def load_into(self, objective: Objective, tokenizer: Tokenizer) -> tuple[Path, dict[str, Any]] | None:
@@ -280,7 +280,7 @@ def standing(name: str) -> Path:
     if Path(name).is_dir():
         return Path(name)
     encoding, title = run.load(Encoding, name)
-    return run.place(encoding, title)
+    return run.output_folder(encoding, title)
 
 
 def sources(recipe: dict[str, Any]) -> list[str]:
@@ -295,7 +295,10 @@ def _refused(name: str | Path, key: str, path: Path, kind: FolderKind) -> Recipe
         import_folder.refuse_unknown(path)
         problem, remedy = "neither a run nor a model of a known format", ""
     elif kind is FolderKind.MAKE:
-        problem, remedy = "the folder of a `make` that has no model yet", f"`{stages.continuing(path)}` continues it"
+        problem, remedy = (
+            "the folder of a `make` that has no model yet",
+            f"`{stages.resume_command(path)}` continues it",
+        )
     elif kind.made:
         problem, remedy = f"the folder of a `{read_status(path).get('verb')}`", ""
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.run import Run, at_home
+from ordsmed.base.run import Run, in_start_folder
 from ordsmed.data.mix import listed
 from ordsmed.learn.phases import Phase
 from ordsmed.learn.task import Task
@@ -68,7 +68,7 @@ def _facts(name: str, folder: Path) -> Table:
     if kept.exists():
         return dict(files.read_table(kept).get(name, {}))
     try:
-        with at_home(folder):
+        with in_start_folder(folder):
             return Run(standing(name)).status
     except OrdsmedError:
         return {}

@@ -18,7 +18,7 @@ import torch
 from ordsmed.base import settings, snapshots
 from ordsmed.base.errors import DataError, RecipeError, meant
 from ordsmed.base.folder import TOKENIZER, WEIGHTS, FolderKind
-from ordsmed.base.machine.speed import slower_in
+from ordsmed.base.machine.speed import slowdown_in
 from ordsmed.base.menu import kind_of, load
 from ordsmed.base.ranks import Ranks, prepare
 from ordsmed.base.say import many, say
@@ -137,7 +137,7 @@ def opened(
     ranks = prepare(device, threads, flags=True)
     can_multiply(trained, precision, ranks.device)
     trained.objective.to(ranks.device).eval()
-    if times := slower_in(precision, ranks.device):
+    if times := slowdown_in(precision, ranks.device):
         say(f"--precision: products in {precision} take {times:.3g} times as long as in fp32 here")
     return dataclasses.replace(trained, ranks=ranks, precision=precision)
 

@@ -85,21 +85,21 @@ def test_a_machine_that_is_as_the_file_says(machine: Any) -> None:
         "partition gpu: nodes 8",
         "partition gpu: gpus 4",
         "partition cpu: memory 178.5",
-        "a job for gpu: sbatch takes it",
+        "a job for gpu: sbatch accepts it",
         "qos devel: is there",
-        "memory of gpu: must be asked for",
-        "memory of cpu: need not be asked for",
+        "memory of gpu: must be requested",
+        "memory of cpu: need not be requested",
         "account: x",
         "modules of gpu: NRIS/GPU loads",
         "modules of gpu: PyTorch/2.8.0 loads",
     } <= set(same)
     assert told(report, "not_asked") == [
-        "network: whether nodes of jobs reach the internet; `ordsmed doctor` in a job tells"
+        "network: whether the nodes of jobs reach the internet; run `ordsmed doctor` in a job"
     ]
     assert report["unknown"] == []
     assert not any(line.startswith("correct a copy of ") for line in compare.lines(report))
     report["differs"] = report["same"]
-    assert [*compare.lines(report)][-1] == "correct a copy of mine.toml, and name that by --site"
+    assert [*compare.lines(report)][-1] == "correct a copy of mine.toml, and name it with --site"
 
 
 def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
@@ -109,8 +109,8 @@ def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (gpu(queue="gpus"), "partition gpu: Slurm has none called gpu; did you mean `gpus`?"),
-        (gpu(up="down"), "partition gpu: is down; ask the site's people, or take another"),
+        (gpu(queue="gpus"), "partition gpu: Slurm has no partition gpu; did you mean `gpus`?"),
+        (gpu(up="down"), "partition gpu: is down; ask the site's support, or use another"),
         (gpu(hours=24), "partition gpu: hours 48 in the file, 24 here; write `hours = 24`"),
         (gpu(cores=32), "partition gpu: cores 64 in the file, 32 here; write `cores = 32`"),
         (gpu(memory=250), "partition gpu: memory 500 in the file, 250 here; write `memory = 250`"),
@@ -120,10 +120,16 @@ def gpu(**values: Any) -> Callable[[dict[str, Any]], None]:
         (gpu(gpu="h100"), 'partition gpu: gpu "A100" in the file, "H100" here; write `gpu = "H100"`'),
         (gpu(whole=True), ""),
         (gpu(features=["faster"]), "partition gpu: no node has the feature fast; did you mean `faster`?"),
-        (gpu(ask_memory="optional"), 'memory of gpu: sbatch takes a job that asks for none; write `ask_memory = "opt'),
-        (lambda facts: facts["partitions"][1].update(ask_memory="required"), "memory of cpu: a job must ask for it"),
-        (lambda facts: facts["accounts"].remove("x"), "account: x is none of yours"),
-        (lambda facts: facts["qualities"].pop("devel"), "qos devel: Slurm has none of that name; there are: normal"),
+        (
+            gpu(ask_memory="optional"),
+            'memory of gpu: sbatch accepts a job that requests none; write `ask_memory = "opt',
+        ),
+        (lambda facts: facts["partitions"][1].update(ask_memory="required"), "memory of cpu: a job must request it"),
+        (lambda facts: facts["accounts"].remove("x"), "account: x is not one of your accounts"),
+        (
+            lambda facts: facts["qualities"].pop("devel"),
+            "qos devel: Slurm has no such quality of service; there are: normal",
+        ),
         (lambda facts: facts["qualities"]["devel"].update(hours=1), "qos devel: hours 2 in the file, 1 here; write `h"),
         (
             lambda facts: facts.update(modules=["NRIS/GPU", "PyTorch/2.9.1"]),
@@ -144,23 +150,23 @@ def test_a_partition_that_is_not_in_the_file_is_named(machine: Any) -> None:
     def more(facts: dict[str, Any]) -> None:
         facts["partitions"].append({**facts["partitions"][0], "name": "h100", "queue": "h100"})
 
-    assert "partitions: there are too: h100; `ordsmed sites new` reads them" in told(machine(more), "not_asked")
+    assert "partitions: also in Slurm: h100; `ordsmed sites new` reads them" in told(machine(more), "not_asked")
 
 
 def test_what_cannot_be_asked_is_told(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No account is named, Slurm keeps none, no sacctmgr, no modules here, another processor."""
     lines = told(machine(account=""), "not_asked")
-    assert "jobs: the site asks for an account; `--account NAME` tests jobs of yours" in lines
+    assert "jobs: the site requires an account; `--account NAME` tests jobs with it" in lines
     lines = told(machine(lambda facts: facts.update(keeps_accounts=False)), "not_asked")
     assert [line for line in lines if line.startswith("account: sacctmgr: ") and "accounting_storage" in line]
     assert [line for line in lines if line.startswith("qualities of service: sacctmgr: ")]
     monkeypatch.setattr(compare.platform, "machine", lambda: "riscv64")
-    wrong = f"modules of gpu: they are {HERE}'s, this machine is riscv64"
+    wrong = f"modules of gpu: they are for {HERE}, but this machine is riscv64"
     assert wrong in told(machine(), "not_asked")
     which = shutil.which
     monkeypatch.setattr(compare.shutil, "which", lambda name: None if name in ("sacctmgr", "sbatch") else which(name))
     lines = told(machine(), "not_asked")
-    assert {"account: there is no sacctmgr here", "jobs: there is no sbatch here"} <= set(lines)
+    assert {"account: sacctmgr is not installed here", "jobs: sbatch is not installed here"} <= set(lines)
 
 
 def test_images_and_what_runs_them(machine: Any, tmp_path: Path) -> None:
@@ -174,14 +180,14 @@ def test_images_and_what_runs_them(machine: Any, tmp_path: Path) -> None:
     (tmp_path / "slurm/bin/singularity").touch(0o755)
     lines = told(machine())
     named = ", ".join(f"torch-2.1{number}.sif" for number in range(2, 8))
-    assert f"container: {image} is not there; there are {named}" in lines
+    assert f"container: {image} does not exist; there are {named}" in lines
     if not shutil.which("apptainer"):
         assert 'runtime: apptainer in the file, singularity here; write `runtime = "singularity"`' in lines
     image.touch()
     assert f"container: {image} is there" in told(machine(), "same")
     for path in image.parent.iterdir():
         path.unlink()
-    assert f"container: {image} is not there; {image.parent} has no image" in told(machine())
+    assert f"container: {image} does not exist; {image.parent} has no image" in told(machine())
 
 
 def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +197,7 @@ def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> N
         main(["sites", "check", "mine.toml", "--account", "x"])
     shown = capsys.readouterr().out.splitlines()
     count = len(machine()["same"])
-    assert shown[0] == f"mine.toml: {count} as the file says, 0 otherwise, 1 not asked; the file is of 2026-11"
+    assert shown[0] == f"mine.toml: {count} as in the file, 0 different, 1 not checked; the file is from 2026-11"
     assert end.value.code == 0
     machine(gpu(hours=24))
     with pytest.raises(SystemExit) as end:
@@ -209,7 +215,7 @@ def test_the_command_line(machine: Any, capsys: pytest.CaptureFixture[str]) -> N
     ("name", "complaint"),
     [
         ("saga", "sinfo: is not on this machine; wanted Slurm, on a login node of saga; log in there"),
-        ("puhti", "--site: found puhti, which is retired since 2026-07-31; take roihu"),
+        ("puhti", "--site: found puhti, which is retired since 2026-07-31; use roihu"),
         ("sagga", "NAME: found sagga; did you mean `saga`?"),
         ("gone.toml", "NAME: found gone.toml, and there is no such file"),
         ("typo.toml", "typo.toml: partition[1].hour: unknown setting; did you mean `partition.hours`?"),
@@ -250,7 +256,7 @@ def test_what_a_new_site_says_is_what_is_there(machine: Any, tmp_path: Path) -> 
     table = site.read(path)
     assert (table.partition[0].nodes, table.partition[1].memory, table.quality[0].hours) == (8, 178, 2)
     [line] = told(compare.compare(path, "x"))
-    assert line.startswith("memory of gpu: a job must ask for it (sbatch: you must specify how much memory")
+    assert line.startswith("memory of gpu: a job must request it (sbatch: you must specify how much memory")
     assert line.endswith('unknown in the file; write `ask_memory = "required"`')
     of_account = [line for line in told(compare.compare(path)) if line.startswith("a job for ")]
     assert len(of_account) == 2

@@ -75,7 +75,7 @@ def test_one_that_is_killed_is_named(scripts: Scripts, tmp_path: Path, capsys: p
     scripts(f"if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n{LONGER}")
     assert local.start([], 2) == 128 + signal.SIGKILL
     assert not (tmp_path / "outlived").exists()
-    assert "rank 1 was ended by SIGKILL; start the same command again to go on" in capsys.readouterr().err
+    assert "rank 1 was ended by SIGKILL; start the same command again to resume" in capsys.readouterr().err
 
 
 def test_who_lost_its_reader_is_the_cause(scripts: Scripts) -> None:
@@ -98,7 +98,7 @@ def test_all_begin_again_as_often_as_asked(scripts: Scripts, capsys: pytest.Capt
     )
     assert local.start(["pretrain", "x", "--anew"], 2, restarts=5) == 0
     assert seen == [["pretrain", "x", "--anew"]] * 2 + [["pretrain", "x"]] * 4
-    assert "all 2 processes begin again (2 of 5)" in capsys.readouterr().err
+    assert "all 2 processes restart (2 of 5)" in capsys.readouterr().err
 
 
 def test_ranks_that_were_asked_themselves_do_not_begin_again(scripts: Scripts) -> None:

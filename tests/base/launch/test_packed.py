@@ -16,7 +16,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import python_archive, slurm
 from ordsmed.base.launch.python_archive import PackedPython, folders_of_python, pack
 from ordsmed.base.launch.site import find
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 from ordsmed.machines.cluster.submit import check_packed
 
 STAND_INS = {
@@ -71,7 +71,7 @@ def test_this_python_is_its_library_its_packages_and_ordsmed(monkeypatch: pytest
     folders = folders_of_python()
     assert Path(sysconfig.get_path("stdlib")).resolve() in folders
     assert Path(pytest.__file__).resolve().parents[1] in folders
-    assert HOUSE.parent.resolve() in folders
+    assert PACKAGE_ROOT.parent.resolve() in folders
     assert tmp_path.resolve() not in folders
 
 
@@ -164,7 +164,7 @@ def test_its_script_is_sound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("local", "container", "complaint"),
-    [("/tmp", "x.sif", "beside the container x.sif; leave it out"), ("tmp", "", "found tmp; wanted a folder of each")],
+    [("/tmp", "x.sif", "with the container x.sif; leave it out"), ("tmp", "", "found tmp; wanted a folder of each")],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, local: str, container: str, complaint: str) -> None:
     with pytest.raises(RecipeError, match=f"^--packed: .*{complaint}"):

@@ -194,5 +194,5 @@ def test_how_often_all_begin_again(
     assert seen == [["pretrain", "--anew", "x"], *[["pretrain", "x"]] * (attempts - 1)]
     said = capsys.readouterr().err.splitlines()
     assert [line.strip() for line in said] == [
-        f"all 2 processes begin again ({n} of {restarts})" for n in range(1, attempts)
+        f"all 2 processes restart ({n} of {restarts})" for n in range(1, attempts)
     ]

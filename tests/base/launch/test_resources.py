@@ -13,7 +13,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.launch import gpus, resources, slurm
 from ordsmed.base.launch.site import Destination, Partition, Site, find
 from ordsmed.cli import main
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 
 
 def place(**facts: Any) -> Destination:
@@ -56,7 +56,7 @@ def test_memory_as_the_site_wants_it(facts: dict[str, Any], gpus: int, cores: in
     ("facts", "wanted", "complaint"),
     [
         (CPUS, "200G", r"--mem: found 200G; wanted at most 178.5G on p of mine"),
-        (CPUS, "many", r"--mem: found 'many'; wanted memory of each node: 100G, 1500M or 1.5T"),
+        (CPUS, "many", r"--mem: found 'many'; wanted memory per node: 100G, 1500M or 1.5T"),
         (CPUS, "0G", r"--mem: found '0G'"),
         (CPUS, "100", r"--mem: found '100'"),
         (
@@ -67,7 +67,7 @@ def test_memory_as_the_site_wants_it(facts: dict[str, Any], gpus: int, cores: in
         (
             {"ask_memory": "required"},
             "",
-            r"--mem: missing, which p of mine asks for; how much a node has is unknown; w",
+            r"--mem: missing, but p of mine requires it; the memory of a node is unknown; w",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_cores() -> None:
     assert resources.cores_of(place(**CPUS), 0, 1, 8) == 8
     assert resources.cores_of(place(), 0, 1) == 0
     with pytest.raises(
-        RecipeError, match=r"--cpus-per-task: found 30, of each of 2 processes; wanted at most 20 on p of"
+        RecipeError, match=r"--cpus-per-task: found 30 for each of 2 processes; wanted at most 20 on p of"
     ):
         resources.cores_of(place(**CPUS), 0, 2, 30)
 
@@ -95,11 +95,11 @@ def test_cores() -> None:
 def test_what_is_not_known_is_told() -> None:
     unknown = list(resources.notes(place(gpu="A100", gpus=4), 4, 0, ""))
     assert [line.partition(":")[0] for line in unknown] == ["memory", "cores"]
-    assert unknown[0].endswith("is unknown, none is asked for; `--mem 100G` asks for some")
+    assert unknown[0].endswith("so none is requested; `--mem 100G` requests some")
     assert list(resources.notes(place(**GPUS), 4, 16, "--mem=1G")) == []
     assert list(resources.notes(place(**GPUS, ask_memory="fixed"), 4, 16, "")) == []
     assert list(resources.notes(place(**GPUS, whole_nodes=True), 1, 16, "")) == [
-        "p of mine gives whole nodes: 1 of 4 GPUs are used, all are paid for"
+        "p of mine allocates whole nodes: 1 of 4 GPUs are used, all are charged"
     ]
 
 
@@ -122,8 +122,8 @@ def test_options_of_one_s_own() -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["--partition=b"], "name it by `--site SITE:PARTITION`"),
-        (["-p", "b"], "name it by `--site SITE:PARTITION`"),
+        (["--partition=b"], "name it with `--site SITE:PARTITION`"),
+        (["-p", "b"], "name it with `--site SITE:PARTITION`"),
         (["-N2"], "write `--nodes`"),
         (["--mem=3G"], "write `--mem`"),
         (["--mem-per-cpu=3G"], "write `--mem`"),
@@ -140,14 +140,14 @@ def test_options_of_one_s_own() -> None:
         (["--no-requeue"], "`--chain`"),
         (["--dependency=afterok:1"], "`--ch"),
         (["--output=x"], "`--status` lists"),
-        (["--wrap=ls"], "the script says"),
+        (["--wrap=ls"], "the script has the command"),
         (["-J", "x"], "follows from the rec"),
-        (["--exclude=a", "-x", "b"], "Slurm takes the last alone"),
+        (["--exclude=a", "-x", "b"], "Slurm uses only the last"),
         (["n12"], "--exclude=n12 --reservation=x"),
         (["--exclude=a", "b"], "--exclude=n12 --reservation=x"),
         (["--comment=a\nb"], "each in one line"),
-        (["--constraint=c"], "a file of your own may say another"),
-        (["--exclusive"], "a file of your own may say"),
+        (["--constraint=c"], "write your own site file to change it"),
+        (["--exclusive"], "write your own site file"),
     ],
 )
 def test_options_that_contradict_the_script_are_refused(words: list[str], remedy: str) -> None:
@@ -177,7 +177,7 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         main([*words, "--", "--mem=3G"])
     assert end.value.code == 1
     assert capsys.readouterr().err == (
-        "ordsmed: -- --mem=3G: contradicts what the script says itself; wanted another option; write `--mem`\n"
+        "ordsmed: -- --mem=3G: contradicts an option of the script; wanted another option; write `--mem`\n"
     )
     with pytest.raises(SystemExit):
         main([*words, "--exclude=n12"])
@@ -187,23 +187,25 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 def test_a_quality_that_the_partition_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MareNostrum 5's partitions are reached by theirs; what a person names goes before it, with its own limits."""
     monkeypatch.chdir(tmp_path)
-    script = prepare("tiny/bert", [], Wish("marenostrum5", account="x", gpus=1)).path.read_text()
+    script = prepare("tiny/bert", [], JobRequest("marenostrum5", account="x", gpus=1)).path.read_text()
     assert "#SBATCH --qos=acc_ehpc\n" in script
     assert "--partition" not in script
     assert "--mem" not in script
     assert "export NCCL_NET=IB\n" in script, "the partition's environment"
     script = prepare(
-        "tiny/bert", [], Wish("marenostrum5", account="x", quality="acc_debug", time="2h")
+        "tiny/bert", [], JobRequest("marenostrum5", account="x", quality="acc_debug", time="2h")
     ).path.read_text()
     assert "#SBATCH --qos=acc_debug\n" in script
     with pytest.raises(OrdsmedError, match="--time: found 3 hours; wanted at most 2 on qos acc_debug"):
-        prepare("tiny/bert", [], Wish("marenostrum5", account="x", quality="acc_debug", time="3h"))
+        prepare("tiny/bert", [], JobRequest("marenostrum5", account="x", quality="acc_debug", time="3h"))
     with pytest.raises(
         OrdsmedError, match="--nodes: found 9; wanted at most 8 on acc of marenostrum5 with qos acc_deb"
     ):
-        prepare("tiny/bert", [], Wish("marenostrum5", account="x", quality="acc_debug", time="1h", nodes=9))
-    assert "#SBATCH --constraint=v100-32g\n" in prepare("tiny/bert", [], Wish("jean-zay:v100-32g")).path.read_text()
-    assert "#SBATCH --partition=gpu_p13\n" in prepare("tiny/bert", [], Wish("jean-zay:v100-32g")).path.read_text()
+        prepare("tiny/bert", [], JobRequest("marenostrum5", account="x", quality="acc_debug", time="1h", nodes=9))
+    assert (
+        "#SBATCH --constraint=v100-32g\n" in prepare("tiny/bert", [], JobRequest("jean-zay:v100-32g")).path.read_text()
+    )
+    assert "#SBATCH --partition=gpu_p13\n" in prepare("tiny/bert", [], JobRequest("jean-zay:v100-32g")).path.read_text()
 
 
 # --- slices

@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ('"slurm"', '"slurm"\ncpu = "other"', r"cpu: found other; there are: gpu"),
         ("", '[[quality]]\nname = "q"\npartitions = ["gpus"]', r"quality: q is of gpus; did you mean `gpu`"),
         ("", "gpus = 2.5", r"partition\[1\].gpus: found 2.5; wanted a whole number"),
-        ("", 'precision = "bf16"', r"partition\[1\].precision: found bf16, which V100 has no units for"),
+        ("", 'precision = "bf16"', r"partition\[1\].precision: found bf16, which V100 does not support"),
         ('gpu = "V100"', "gpus = 4", r"partition\[1\].gpus: found 4 where `gpu` is none"),
         ('gpu = "V100"', 'precision = "fp16"', r"partition\[1\].precision: found fp16 where no GPU is known"),
         ('"V100"', '"GH200"', r"partition\[1\].arch: found x86_64 with GH200; wanted aarch64"),
@@ -66,7 +66,7 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
         ('"slurm"', '"slurm"\ndefault = "gpus"', r"default: found gpus; did you mean `gpu`"),
         ('"slurm"', '"slurm"\nstate = "running"\nsuccessor = "saga"', r"successor: found saga of a site"),
         ("2026-11", "2026-13", r"checked: found 2026-13; wanted a month or a day"),
-        ('source = "its handbook"', "", r"source: missing; wanted where the facts stand"),
+        ('source = "its handbook"', "", r"source: missing; wanted the source of the facts"),
         ('"slurm"', '"slum"', r"scheduler: found 'slum'; wanted one of"),
         ('"slurm"', '"slurm"\nmoduls = []', r"moduls: unknown setting; did you mean `modules`"),
     ],
@@ -131,9 +131,9 @@ def test_all_are_listed() -> None:
     ("state", "until", "today", "told"),
     [
         ("stopping", "2026-08-31", "2026-08-31", "stopping 2026-08-31"),
-        ("stopping", "2026-08-31", "2026-09-01", "was to stop 2026-08-31"),
+        ("stopping", "2026-08-31", "2026-09-01", "should have stopped 2026-08-31"),
         ("stopping", "2026-08", "2026-08-31", "stopping 2026-08"),
-        ("stopping", "2026-08", "2026-09-01", "was to stop 2026-08"),
+        ("stopping", "2026-08", "2026-09-01", "should have stopped 2026-08"),
         ("stopping", "", "2026-09-01", "stopping"),
         ("running", "", "2026-09-01", "running"),
         ("retired", "", "2026-09-01", "out of service"),
@@ -149,13 +149,13 @@ def test_what_is_out_of_service(
 def test_a_file_that_cannot_be_read_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(site.SHIPPED, tmp_path / "sites")
+    shutil.copytree(site.BUILT_IN, tmp_path / "sites")
     (tmp_path / "sites" / "broken.toml").write_text('title = "x"\nstate = "gone"\n')
     (tmp_path / "sites" / "half.toml").write_text("title = ")
     (tmp_path / "sites" / "number.toml").write_text("[layout]\ndevice = 3\n")
     (tmp_path / "sites" / "folder.toml").mkdir()
     (tmp_path / "sites" / "gone.toml").symlink_to("nowhere")
-    monkeypatch.setattr(site, "SHIPPED", tmp_path / "sites")
+    monkeypatch.setattr(site, "BUILT_IN", tmp_path / "sites")
     lines = describe.overview()
     assert [line.split()[0] for line in lines[1:-2]].count("saga") == 1
     assert any(line.split() == ["number", "unknown", "3"] for line in lines)
@@ -175,14 +175,16 @@ def test_one_is_told_whole() -> None:
     assert "account required" in lines
     assert "a100       A100-80  4       x86_64  32     1000   336 hours  bf16\n" in lines
     assert "normal     none     -       x86_64  40     178.5  168 hours  auto\n" in lines
-    assert "  memory of normal, bigmem must be asked for, by --mem-per-cpu\n" in lines
-    assert "  jobs without GPUs go to normal\n" in lines
+    assert "  memory of normal, bigmem must be requested with --mem-per-cpu\n" in lines
+    assert "  partition for jobs without GPUs: normal\n" in lines
     assert "  unknown: pip_torch; runtime; modules" in lines
     assert "  gpularge: at most 10 nodes; at least 4 GPUs; python-pytorch/2.10 (torch 2.10)" in describe.lines("roihu")
-    assert "  acc: Slurm's own choice; --qos=acc_ehpc; NCCL_NET=IB" in "\n".join(describe.lines("marenostrum5"))
-    assert "  v100-32g: Slurm's gpu_p13; --constraint=v100-32g" in describe.lines("jean-zay")
-    assert "  GPUs are asked for by --gpus={total}\n" in lines
-    assert "  GPUs are asked for by --gpus-per-node={gpus}" in describe.lines("lumi")
+    assert "  acc: Slurm partition chosen by Slurm; --qos=acc_ehpc; NCCL_NET=IB" in "\n".join(
+        describe.lines("marenostrum5")
+    )
+    assert "  v100-32g: Slurm partition gpu_p13; --constraint=v100-32g" in describe.lines("jean-zay")
+    assert "  GPUs are requested with --gpus={total}\n" in lines
+    assert "  GPUs are requested with --gpus-per-node={gpus}" in describe.lines("lumi")
     assert all(len(line) <= 80 for line in describe.lines("lumi") if line.startswith("  GPUs") or "-g  " in line)
     assert "--qos=optimist: may be requeued at any time" in lines
 
@@ -264,7 +266,9 @@ def test_a_new_site_comes_from_what_slurm_says(slurm: dict[str, str], tmp_path: 
     assert site.without_gpus is short
     assert "PyTorch/2.9.1-foss, pytorch/2.7" in site.note
     first = (tmp_path / "frost.toml").read_text().splitlines()[0]
-    assert first.startswith("# frost: to be checked by a person: account; pip_torch; offline; long: ask_memory; ")
+    assert first.startswith(
+        "# frost: written by `ordsmed sites new`, please check it: account; pip_torch; offline; long: ask_memory; "
+    )
     assert "mixed: arch, gpu, " in first
 
 
@@ -289,14 +293,14 @@ def test_gpus_by_slurm_s_words(kind: str, gpu: str) -> None:
 
 def test_what_stands_is_not_written_over(slurm: dict[str, str], tmp_path: Path) -> None:
     new_site.write("frost", tmp_path)
-    with pytest.raises(RecipeError, match=r"frost.toml: is there; wanted a new file"):
+    with pytest.raises(RecipeError, match=r"frost.toml: exists; wanted a new file"):
         new_site.write("frost", tmp_path)
     with pytest.raises(RecipeError, match="NAME: found saga, which is shipped"):
         new_site.write("saga", tmp_path)
     with pytest.raises(RecipeError, match="NAME: found 'a/b'; wanted one word"):
         new_site.write("a/b", tmp_path)
     slurm["partition"] = ""
-    with pytest.raises(RunError, match="scontrol show partition: tells of none"):
+    with pytest.raises(RunError, match="scontrol show partition: lists no partition"):
         new_site.write("other", tmp_path)
 
 
@@ -310,7 +314,7 @@ def test_a_slurm_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(words: Sequence[str]) -> str:
         return new_site._answer(words)
 
-    with pytest.raises(RunError, match="false: no word; wanted an answer of Slurm; stand on a login node"):
+    with pytest.raises(RunError, match="false: no word; wanted an answer of Slurm; run this on a login node"):
         ask(["false"])
     with pytest.raises(RunError, match="no-such-program"):
         ask(["no-such-program"])

@@ -157,7 +157,7 @@ def test_without_other_nodes_it_goes_on_here_and_not_for_ever(tmp_path: Path) ->
     assert cluster.asked() == []
     assert cluster.lost() == ["n2", "n2", "n2"]
     assert len(cluster.lines("ran")) == 3
-    assert "lost 3 times (n2): not tried again; see" in cluster.lines("log")[-1]
+    assert "lost 3 times (n2), so it is not restarted again; see" in cluster.lines("log")[-1]
     assert cluster.lines("log").count("ordsmed: there are no nodes without n2") == 2
 
 
@@ -205,7 +205,9 @@ def test_a_spare_node_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, spares=1)
     assert cluster.run((75, NAMED)) == 0
     first, second = cluster.lines("ran")
-    assert {"#SBATCH --nodes=3", "#SBATCH --no-kill  # a lost node ends no other"} <= set(cluster.lines("job.sh"))
+    assert {"#SBATCH --nodes=3", "#SBATCH --no-kill  # a lost node does not end the job"} <= set(
+        cluster.lines("job.sh")
+    )
     assert "--nodelist=n2,n3 --nodes=2 --ntasks=2" in first
     assert "--nodelist=n3,n1 --nodes=2" in second
     assert cluster.asked() == []

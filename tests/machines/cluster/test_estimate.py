@@ -74,7 +74,7 @@ def own_threads() -> int:
 
 def work_of(*overrides: str) -> tuple[int, float, float, float]:
     """Steps, their FLOPs, those of validations, tokens."""
-    plan, _ = machinery._there("tiny/bert", overrides, "pretrain", "", 1, None, alone=False, make=False)
+    plan, _ = machinery._plan_and_devices("tiny/bert", overrides, "pretrain", "", 1, None, alone=False, make=False)
     return machinery._work(plan, "tiny/bert")
 
 
@@ -87,7 +87,7 @@ def test_a_share_of_the_peak_where_nothing_was_measured() -> None:
     assert found.speed.flops.most == PEAK * share.most
     assert found.seconds.least < found.seconds.likely < found.seconds.most
     shortest = dataclasses.replace(found, start=5.0, seconds=Margin(5.01, 5.02, 5.03)).lines()
-    assert "  time: 5 s; of each training 5 s to begin and to end" in shortest, "no range of no width"
+    assert "  time: 5 s; of it 5 s per training to start and end" in shortest, "no range of no width"
     assert found.kilowatt_hours is None
     assert "55% of its measured peak" in found.speed.basis
     assert any(line.startswith("  energy: not known") for line in found.lines())
@@ -105,7 +105,9 @@ def test_twice_the_steps_are_twice_the_work() -> None:
 
 def test_what_validations_cost() -> None:
     """One at the end, and one at each step that has its own; each a third of a step's work a row: no backward pass."""
-    plan, _ = machinery._there("tiny/bert", ("validate=0",), "pretrain", "", 1, None, alone=False, make=False)
+    plan, _ = machinery._plan_and_devices(
+        "tiny/bert", ("validate=0",), "pretrain", "", 1, None, alone=False, make=False
+    )
     phase, rows = plan.recipe.phases[-1], plan.recipe.validation_rows
     one = rows * plan.flops(len(plan.recipe.phases) - 1) / phase.batch / 3
     steps, work, judging, _ = work_of("validate=0")
@@ -117,11 +119,11 @@ def test_what_validations_cost() -> None:
 
 
 def test_a_measurement_like_it_is_taken_as_it_is(folder: Path) -> None:
-    measurements.add(measurements.PLACE, [likeness()])
+    measurements.add(measurements.DEFAULT_PATH, [likeness()])
     found = here()
     assert found.speed.flops.likely == 5e9
     assert found.speed.flops.most == pytest.approx(5e9 * 1.1)
-    assert found.speed.reasons == ("the measurement itself: 10% in all",)
+    assert found.speed.reasons == ("total uncertainty: 10%",)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +162,9 @@ def test_the_nearest_measurement_is_taken(folder: Path) -> None:
 )
 def test_what_tells_nothing_of_it_is_not_taken(folder: Path, changes: dict[str, Any]) -> None:
     measurements.add(folder / "m.jsonl", [likeness(**changes)])
-    with pytest.raises(RecipeError, match=r"--measurements: .* holds none that is like this; wanted a training"):
+    with pytest.raises(RecipeError, match=r"--measurements: .* has no similar measurement; wanted a training"):
         here(file=folder / "m.jsonl")
-    measurements.add(measurements.PLACE, [likeness(**changes)])
+    measurements.add(measurements.DEFAULT_PATH, [likeness(**changes)])
     assert "its measured peak" in here().speed.basis
 
 
@@ -179,7 +181,7 @@ def test_a_measurement_of_one_gpu_tells_of_a_cluster_of_them(folder: Path) -> No
     measurements.add(folder / "m.jsonl", [one])
     found = here(site="saga:a100", nodes=2, file=folder / "m.jsonl").speed
     assert found.flops.likely == pytest.approx(8e14 * machinery.BETWEEN_NODES.likely)
-    alone = here(site="saga:a100", a_node=1, file=folder / "m.jsonl").speed
+    alone = here(site="saga:a100", per_node=1, file=folder / "m.jsonl").speed
     assert alone.flops.likely == 1e14
 
 
@@ -191,7 +193,7 @@ def test_a_site_by_its_gpus() -> None:
     assert found.device_hours.likely == pytest.approx(found.seconds.likely * 8 / 3600)
     assert found.kilowatt_hours is not None
     assert found.kilowatt_hours.likely == pytest.approx(found.device_hours.likely * 0.4 * 0.75)
-    assert "of its GPUs alone" in "\n".join(found.lines())
+    assert "of the GPUs only" in "\n".join(found.lines())
     slower = here("layout.precision=fp32", name="pretrain/electra-base-lamb", site="saga:a100", nodes=2)
     assert slower.seconds.likely > 3 * found.seconds.likely
 
@@ -258,17 +260,17 @@ def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["tiny/bert", "--site", "sage"], "--site: found sage; did you mean `saga`"),
         (["tiny/bert", "--site", "saga:a200"], "--site: found partition a200; did you mean `a100`"),
-        (["tiny/bert", "--site", "puhti"], "--site: found puhti, which is retired since 2026-07-31; take roihu"),
-        (["tiny/bert", "--site", "saga", "--gpus", "5"], "--gpus: found 5 a node; wanted at most 4 on accel of saga"),
+        (["tiny/bert", "--site", "puhti"], "--site: found puhti, which is retired since 2026-07-31; use roihu"),
+        (["tiny/bert", "--site", "saga", "--gpus", "5"], "--gpus: found 5 per node; wanted at most 4 on accel of saga"),
         (["tiny/bert", "layout.precision=bf16", "--site", "saga"], "found bf16, which P100 has no units for"),
         (["tiny/bert", "--nodes", "2"], "--nodes: found 2, of this machine; wanted 1; name a cluster with `--site`"),
-        (["tiny/bert", "--site", "saga", "--measure"], "--measure: found beside --site saga; wanted no site"),
+        (["tiny/bert", "--site", "saga", "--measure"], "--measure: found with --site saga; wanted no site"),
         (["tiny/bert", "--gpus", "2", "--measure"], "--measure: found beside 2 processes; wanted one"),
         (["tiny/bert", "--measurements", "none.jsonl"], "none.jsonl: "),
         (["corpus/stdlib"], "corpus/stdlib: is a recipe of `corpus`; wanted one of pretrain or finetune"),
         (
             ["tiny/bert", "phase.steps=0", "phase.epochs=3"],
-            "does not say how many steps it takes; wanted steps, or data",
+            "does not say how many steps it takes; wanted `steps`, or data",
         ),
         ([], "found none of them, or several"),
         (["tiny/bert", "--claims"], "found none of them, or several"),
@@ -298,20 +300,20 @@ def test_a_folder_of_reports_tells_how_fast_products_are(tmp_path: Path) -> None
         facts = {"device": "cuda", "GPUs": "NVIDIA A100-SXM4-80GB"}
         validated(tmp_path / f"reports/{month}", tflops=tflops, month=month, site="olivia:accel", **facts)
     reports = tmp_path / "reports"
-    times = estimate("tiny/bert", words, site="saga:a100", a_node=2, file=reports)
+    times = estimate("tiny/bert", words, site="saga:a100", per_node=2, file=reports)
     assert times.speed.basis == f"{machinery.OF_GPU.likely:.0%} of the peak that `validate` measured, 16 TFLOP/s"
     assert times.speed.reasons[0] == f"median of 5 reports, the last of olivia:accel on 2026-05-01 in {reports}"
     share = machinery.OF_GPU.likely * machinery.IN_A_NODE.likely
     assert times.speed.flops.likely == pytest.approx(16e12 * share)
-    with pytest.raises(RecipeError, match="holds none that is like this"):
+    with pytest.raises(RecipeError, match="has no similar measurement"):
         estimate("tiny/bert", words, site="saga:accel", file=reports)
-    with pytest.raises(RecipeError, match="holds none that is like this"):
+    with pytest.raises(RecipeError, match="has no similar measurement"):
         estimate("tiny/bert", file=reports)
     validated(tmp_path / "reports/cpu", tflops=0.5, device="cpu", processor=devices.name_of(torch.device("cpu")))
     validated(tmp_path / "cpu", tflops=0.1, device="cpu", GPUs="NVIDIA A100-SXM4-80GB", processor="another")
-    with pytest.raises(RecipeError, match="holds none that is like this"):
+    with pytest.raises(RecipeError, match="has no similar measurement"):
         estimate("tiny/bert", words, site="saga:a100", file=tmp_path / "cpu")
-    with pytest.raises(RecipeError, match="holds none that is like this"):
+    with pytest.raises(RecipeError, match="has no similar measurement"):
         estimate("tiny/bert", words, file=tmp_path / "cpu")
     here = estimate("tiny/bert", words, file=reports / "cpu/report.json")
     assert here.speed.flops.likely == pytest.approx(0.5e12 * machinery.OF_CPU.likely)
@@ -330,7 +332,7 @@ def test_a_partition_without_gpus_is_as_fast_as_a_report_of_it_says(tmp_path: Pa
     assert times.speed.flops.likely == pytest.approx(
         2 * 0.5e12 * machinery.OF_CPU.likely * machinery.BETWEEN_NODES.likely
     )
-    with pytest.raises(RecipeError, match="holds none that is like this"):
+    with pytest.raises(RecipeError, match="has no similar measurement"):
         estimate("tiny/bert", ["layout.precision=fp32"], site=f"{site}:big", file=tmp_path / "reports")
 
 
@@ -370,7 +372,7 @@ def test_claims_are_printed_with_what_is_not_reported(capsys: pytest.CaptureFixt
     main(["estimate", "--claims"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "google-bert: 3.3 G words x 40 epochs: 4 days on 4 to 16 TPUs, 384 to 1536 device hours" in shown
-    assert "not estimated: TPU is no GPU that is known" in shown
+    assert "not estimated: TPU is not a known GPU" in shown
     assert "fairseq-roberta: not reported" in shown
     main(["estimate", "--claims", "--json"])
     facts = json.loads(capsys.readouterr().out)
@@ -382,7 +384,7 @@ def test_claims_are_printed_with_what_is_not_reported(capsys: pytest.CaptureFixt
 
 
 def test_a_range_turns_round() -> None:
-    assert Margin(1, 2, 4).under(8) == Margin(2, 4, 8)
+    assert Margin(1, 2, 4).seconds_for(8) == Margin(2, 4, 8)
 
 
 def test_gpus_by_what_torch_calls_them() -> None:

@@ -16,7 +16,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site
 from ordsmed.base.launch.site import find
 from ordsmed.machines.cluster import checks
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 from ordsmed.machines.install import make
 from ordsmed.machines.install.plan import InstallWish, decide
 
@@ -45,15 +45,15 @@ def sbatch(place: str, folder: Path, *words: str | Path) -> str:
     return done.stderr if done.returncode else ""
 
 
-def wish_of(place: str, **more: object) -> Wish:
+def wish_of(place: str, **more: object) -> JobRequest:
     part = find(place).partition
     gpus = 0 if part.gpu == "none" else part.gpus or 1
-    return Wish(site=place, account="x", gpus=gpus, nodes=part.min_nodes or 1, time="10m", **more)  # type: ignore[arg-type]
+    return JobRequest(site=place, account="x", gpus=gpus, nodes=part.min_nodes or 1, time="10m", **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if find(place).site.state == "retired"])
 def test_nothing_is_sent_to_a_machine_that_is_no_more(place: str) -> None:
-    with pytest.raises(RecipeError, match=r"which is retired since 2026-0.-31; take roihu"):
+    with pytest.raises(RecipeError, match=r"which is retired since 2026-0.-31; use roihu"):
         prepare("tiny/bert", [], wish_of(place))
 
 
@@ -62,10 +62,10 @@ def test_its_slurm_takes_what_is_trained_and_made(name: str, folder: Path) -> No
     """A training on the usual partition, a corpus on that without GPUs."""
     place = find(name)
     nodes = place.partition.min_nodes or 1
-    wish = Wish(name, account="x", gpus=place.partition.gpus, nodes=nodes, time="10m")
+    wish = JobRequest(name, account="x", gpus=place.partition.gpus, nodes=nodes, time="10m")
     scripts = [prepare("tiny/bert", [], wish).path]
     if place.site.without_gpus:
-        scripts.append(prepare("corpus/stdlib", [], Wish(name, account="x", time="10m", parts=3)).path)
+        scripts.append(prepare("corpus/stdlib", [], JobRequest(name, account="x", time="10m", parts=3)).path)
     for path in scripts:
         is_bash(path)
         assert sbatch(name, folder, path) == ""
@@ -124,19 +124,19 @@ def test_the_stand_in_refuses_as_slurm_does(folder: Path) -> None:
 
 def test_without_gpus_a_corpus_goes_where_there_are_none(folder: Path) -> None:
     """In a partition of its own if the site has one, and that is told."""
-    for wish in (Wish("saga", account="x"), Wish("saga", account="x", gpus=0)):
+    for wish in (JobRequest("saga", account="x"), JobRequest("saga", account="x", gpus=0)):
         written = prepare("corpus/stdlib", [], wish)
         script = written.path.read_text()
         assert "--partition" not in script, "Saga's usual one is asked for by none"
         assert "#SBATCH --cpus-per-task=40\n#SBATCH --mem-per-cpu=4569M\n" in script
         assert "no GPUs: it goes to normal of saga" in written.lines
         assert sbatch("saga", folder, written.path) == ""
-    trained = prepare("tiny/bert", [], Wish("saga", account="x", gpus=0)).path.read_text()
+    trained = prepare("tiny/bert", [], JobRequest("saga", account="x", gpus=0)).path.read_text()
     assert "--site saga:normal" in trained
-    told = prepare("corpus/stdlib", [], Wish("jupiter", gpus=0)).lines
+    told = prepare("corpus/stdlib", [], JobRequest("jupiter", gpus=0)).lines
     assert (
-        "booster of jupiter has GPUs, which this job does not use: no partition of jupiter without them is known"
+        "booster of jupiter has GPUs, which this job does not use: no partition of jupiter without GPUs is known"
         in told
     )
-    told = prepare("corpus/stdlib", [], Wish("saga:accel", account="x", gpus=0)).lines
+    told = prepare("corpus/stdlib", [], JobRequest("saga:accel", account="x", gpus=0)).lines
     assert "accel of saga has GPUs, which this job does not use: normal has none" in told

@@ -13,7 +13,7 @@ import pytest
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.identity import identity
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 
 LINE = f"ordsmed {identity()}, code {identity().digest}"
 SITE = """
@@ -61,7 +61,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     )
 
     def script(site: str = "here.toml", nodes: int = 1, **wish: object) -> subprocess.CompletedProcess[str]:
-        path = prepare("tiny/bert", [], Wish(site=site, nodes=nodes, **wish)).path  # type: ignore[arg-type]
+        path = prepare("tiny/bert", [], JobRequest(site=site, nodes=nodes, **wish)).path  # type: ignore[arg-type]
         more = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": str(nodes), "LINE": LINE}
         return bash(path, {"INSIDE": sys.executable} | os.environ | more)
 
@@ -90,7 +90,7 @@ def test_another_ordsmed_on_one_node_ends_the_job(run: Run, monkeypatch: pytest.
     done = run(nodes=2)
     assert done.stdout == f"ordsmed 0.1.0 No module named 'ordsmed.base'\n{LINE}\n"
     assert done.stderr == (
-        f"ordsmed: the line above was found; wanted {LINE}; submit again, and the job takes the code as it is now\n"
+        f"ordsmed: the line above was found; wanted {LINE}; submit it again to use the present code\n"
     )
     assert done.returncode == 1
     assert not Path("started").exists()
@@ -101,7 +101,7 @@ def test_an_image_without_ordsmed_ends_the_job(run: Run, monkeypatch: pytest.Mon
     monkeypatch.setenv("INSIDE", f"{sys.executable} -S -E")
     done = run("contained.toml")
     assert done.stdout == "ordsmed is not here: No module named 'ordsmed'\n"
-    remedy = "an image or an overlay that holds it is made by: ordsmed install --site contained.toml"
+    remedy = "make an image or an overlay with it by:  ordsmed install --site contained.toml"
     assert done.stderr.endswith(f"ordsmed: the line above was found; wanted {LINE}; {remedy}\n")
     assert (done.returncode, Path("started").exists()) == (1, False)
 
@@ -125,15 +125,15 @@ def test_the_runtime_that_is_there_is_taken_and_an_overlay_laid_over(run: Run, t
 def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
     Path("bin/singularity").unlink()
     done = run("contained.toml")
-    assert done.stderr == "ordsmed: apptainer or singularity: is not on this node; load its module\n"
+    assert done.stderr == "ordsmed: apptainer or singularity: not on this node; load its module\n"
     assert done.returncode == 1
     Path("bin/singularity").write_text(RUNTIME)
     Path("bin/singularity").chmod(0o755)
     Path("x.sqsh").touch()
-    script = prepare("tiny/bert", [], Wish(site="contained.toml", overlay="x.sqsh")).path
+    script = prepare("tiny/bert", [], JobRequest(site="contained.toml", overlay="x.sqsh")).path
     Path("x.sqsh").unlink()
     done = bash(script, os.environ | {"PATH": f"bin:{os.environ['PATH']}"})
-    assert done.stderr.startswith(f"ordsmed: {Path.cwd()}/x.sqsh: is not there; an image or an overlay that")
+    assert done.stderr.startswith(f"ordsmed: {Path.cwd()}/x.sqsh: no such file; make an image or an overlay")
     assert done.returncode == 1
 
 
@@ -145,29 +145,25 @@ def test_no_runtime_and_no_overlay_are_told(run: Run) -> None:
             "--overlay: found y.sqsh, and there is no such file; "
             "`ordsmed install --site contained.toml --by overlay --yes`",
         ),
-        (
-            {"site": "here.toml", "overlay": "here.toml"},
-            "--overlay: found one, and here.toml has no container; wanted an",
-        ),
-        (
-            {"site": "contained.toml", "overlay": "here.toml", "enroot": True},
-            "--overlay: found one with --enroot; wanted",
-        ),
+        ({"site": "here.toml", "overlay": "here.toml"}, "--overlay: found, but here.toml has no container; wanted an"),
+        ({"site": "contained.toml", "overlay": "here.toml", "enroot": True}, "--overlay: found with --enroot; wanted"),
     ],
 )
 @pytest.mark.usefixtures("run")
 def test_overlays_that_cannot_be(wish: dict[str, str], message: str) -> None:
     with pytest.raises(RecipeError) as refused:
-        prepare("tiny/bert", [], Wish(**wish))  # type: ignore[arg-type]
+        prepare("tiny/bert", [], JobRequest(**wish))  # type: ignore[arg-type]
     assert message in str(refused.value)
 
 
 @pytest.mark.usefixtures("run")
 def test_a_site_s_own_image_is_told_of_before() -> None:
-    told = prepare("tiny/bert", [], Wish(site="contained.toml")).lines
-    assert any("whether torch.sif holds this ordsmed is not known here, the job looks first" in line for line in told)
+    told = prepare("tiny/bert", [], JobRequest(site="contained.toml")).lines
+    assert any(
+        "it is unknown whether torch.sif contains this ordsmed; the job checks it first" in line for line in told
+    )
     assert not any(
-        "torch.sif" in line for line in prepare("tiny/bert", [], Wish("contained.toml", container="y")).lines
+        "torch.sif" in line for line in prepare("tiny/bert", [], JobRequest("contained.toml", container="y")).lines
     )
 
 
@@ -180,9 +176,9 @@ def test_a_job_loads_what_its_installation_was_made_with(tmp_path: Path, monkeyp
     record = {"identity": "1", "target": "ordsmed-1", "before": ["module --force purge", "module load EESSI/2025.06"]}
     (tmp_path / "soft/installed/1.json").write_text(json.dumps(record))
     Path("here.toml").write_text(f'modules = ["torch/2"]\n{SITE}')
-    before = prepare("tiny/bert", [], Wish("here.toml")).path.read_text()
+    before = prepare("tiny/bert", [], JobRequest("here.toml")).path.read_text()
     assert "module load torch/2" in before
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "soft/ordsmed-1"))
-    script = prepare("tiny/bert", [], Wish("here.toml")).path.read_text()
+    script = prepare("tiny/bert", [], JobRequest("here.toml")).path.read_text()
     assert "\nmodule --force purge\nmodule load EESSI/2025.06\n" in script
     assert "torch/2" not in script

@@ -89,5 +89,5 @@ def test_what_is_no_series_is_refused(tmp_path: Path, text: str, complaint: str)
 
 def test_measurements_of_one_number_of_devices_scale_nothing(tmp_path: Path) -> None:
     measurements.add(tmp_path / "m.jsonl", [measurement(), measurement()])
-    with pytest.raises(OrdsmedError, match="holds no training that was measured on several numbers of devices"):
+    with pytest.raises(OrdsmedError, match="has no training that was measured on different numbers of devices"):
         scaling.read(tmp_path / "m.jsonl")

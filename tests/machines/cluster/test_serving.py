@@ -16,7 +16,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.cli import main
 from ordsmed.cli.verb import find
 from ordsmed.machines.cluster.serving import prepare
-from ordsmed.machines.cluster.submit import Wish
+from ordsmed.machines.cluster.submit import JobRequest
 from ordsmed.serve.server import tunnel
 
 SITE = 'source = "x"\nchecked = "2026-11"\nscheduler = "slurm"\n[[partition]]\nname = "main"\ncores = 8\nhours = 48\n'
@@ -54,13 +54,14 @@ def test_the_script_serves_to_who_knows_the_token(folder: Path, capsys: pytest.C
         line.split("  #")[0].removeprefix("#SBATCH ") for line in script.splitlines()
     }
     assert (token.stat().st_mode & 0o777, len(token.read_text().strip()) > 40) == (0o600, True)
-    assert any(f"{folder / 'work/jobs/serve-small-1-%j.log'}: says by which `ssh -L`" in line for line in lines)
+    assert any(f"{folder / 'work/jobs/serve-small-1-%j.log'}: the log" in line for line in lines)
     before = token.read_text()
-    assert "--gpus" in prepare("serve", ["small"], Wish("gpus.toml")).path.read_text()
+    assert "--gpus" in prepare("serve", ["small"], JobRequest("gpus.toml")).path.read_text()
     assert token.read_text() == before
     (folder / "mine").write_text("a-token-of-my-own\n")
     assert (
-        f"--token-file {folder}/mine" in prepare("serve", ["small"], Wish("here.toml", token="mine")).path.read_text()
+        f"--token-file {folder}/mine"
+        in prepare("serve", ["small"], JobRequest("here.toml", token="mine")).path.read_text()
     )
 
 
@@ -129,12 +130,12 @@ def test_what_cannot_be_served_is_refused(folder: Path) -> None:
         (["small"], {"requeue": False}, "--chain: found with serve"),
     ):
         with pytest.raises(OrdsmedError, match=message):
-            prepare("serve", words, Wish("here.toml", **dict[str, Any](wish)))
+            prepare("serve", words, JobRequest("here.toml", **dict[str, Any](wish)))
     assert not (folder / "work/jobs/serve-small.token").exists()
-    path = prepare("serve", ["small"], Wish("here.toml")).path.parent / "serve-small.token"
+    path = prepare("serve", ["small"], JobRequest("here.toml")).path.parent / "serve-small.token"
     os.chmod(path, 0o644)
-    with pytest.raises(RecipeError, match=r"can be read by others; .*chmod 600 "):
-        prepare("serve", ["small"], Wish("here.toml"))
+    with pytest.raises(RecipeError, match=r"can be read by other users;  .*chmod 600 "):
+        prepare("serve", ["small"], JobRequest("here.toml"))
     with pytest.raises(SystemExit):
         main(["submit", "tiny/bert", "--site", "here.toml", "--token-file", "x"])
 

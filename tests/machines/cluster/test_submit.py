@@ -22,7 +22,7 @@ from ordsmed.base.launch import site, slurm
 from ordsmed.cli import main
 from ordsmed.machines.cluster import sent, submit
 from ordsmed.machines.cluster.estimate import estimate
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 from ordsmed.nn import varlen
 from ordsmed.tell.show.show import read
 
@@ -62,7 +62,7 @@ hours = 2
 
 
 def text(name: str = "tiny/bert", *overrides: str, **wish: Any) -> str:
-    return prepare(name, overrides, Wish(**wish)).path.read_text()
+    return prepare(name, overrides, JobRequest(**wish)).path.read_text()
 
 
 def directives(script: str) -> list[str]:
@@ -158,7 +158,9 @@ def test_nvidia_s_run_on_48_machines_as_the_docs_have_it(folder: Path) -> None:
     srun = next(line for line in script.splitlines() if "srun --kill" in line)
     assert f"--container-image='nvcr.io#mine/ordsmed:1' --container-mounts={folder}:{folder}" in srun
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    plan = " ".join(submit.checked(words[1], words[2:3], "pretrain", site.find("dgx.toml"), "dgx.toml", 384).lines())
+    plan = " ".join(
+        submit.checked_plan(words[1], words[2:3], "pretrain", site.find("dgx.toml"), "dgx.toml", 384).lines()
+    )
     assert "10,000 steps of 67,584 rows x 128 tokens; batch = micro 176 x accumulation 1 x devices 384" in plan
     assert "930 steps of 27,648 rows x 512 tokens; batch = micro 24 x accumulation 3 x devices 384" in plan
     run = read("pretrain/electra-base-lamb")[0]
@@ -174,7 +176,9 @@ def test_a_corpus_in_parts_is_an_array(cluster: str) -> None:
     assert "--array=1-5" in directives(script)
     assert 'ordsmed corpus corpus/stdlib --part "$SLURM_ARRAY_TASK_ID/5"' in script
     assert "--site" not in script
-    with pytest.raises(RecipeError, match="--parts: found 2, of a pretrain that is one run; wanted none; parts are of"):
+    with pytest.raises(
+        RecipeError, match="--parts: found 2 for a pretrain that is one run; wanted none; only a corpus"
+    ):
         text(site=cluster, parts=2)
     with pytest.raises(RecipeError, match="--nodes: found 2 processes for a corpus; wanted 1"):
         text("corpus/stdlib", site=cluster, nodes=2)
@@ -198,7 +202,7 @@ train = "none.tsv"
 
 def test_trials_in_parts_are_an_array(cluster: str, folder: Path) -> None:
     name = trials_of(folder)
-    written = prepare(*name, [], Wish(site=cluster, parts=4))
+    written = prepare(*name, [], JobRequest(site=cluster, parts=4))
     script = written.path.read_text()
     assert "--array=1-4" in directives(script)
     assert f'ordsmed finetune {folder}/recipe.toml --site {folder}/here.toml --part "$SLURM_ARRAY_TASK_ID/4"' in script
@@ -206,7 +210,9 @@ def test_trials_in_parts_are_an_array(cluster: str, folder: Path) -> None:
     assert "saved() { find work/finetune/recipe/ -path '*/checkpoints/*' -type f" in script
     with pytest.raises(RecipeError, match="--parts: found 5, of 4 trials; wanted at most 4"):
         text(*name, site=cluster, parts=5)
-    with pytest.raises(RecipeError, match="--nodes: found 2 processes, with several trials; wanted 1; `--parts N` are"):
+    with pytest.raises(
+        RecipeError, match="--nodes: found 2 processes, with several trials; wanted 1; `--parts N` submits"
+    ):
         text(*name, site=cluster, nodes=2)
 
 
@@ -220,7 +226,7 @@ def test_trials_ask_for_no_more_gpus_than_they_use_at_a_time(folder: Path) -> No
 
 def test_a_job_that_saves_nothing_is_not_sent_in_for_ever(cluster: str, sbatch: Any, folder: Path) -> None:
     """The first time, and whenever something was saved; not when nothing was since it was sent in again."""
-    script = prepare("tiny/bert", ["out=of run"], Wish(site=cluster)).path
+    script = prepare("tiny/bert", ["out=of run"], JobRequest(site=cluster)).path
     for name in ("module",):
         sbatch(name, "true")
     sbatch("scontrol", '[ "$1" = show ] || echo "$@" >> again')
@@ -262,8 +268,8 @@ def test_what_is_quoted_stays_one_word(cluster: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("wish", "complaint"),
     [
-        ({"site": "saga"}, "--account: missing, which saga asks for; wanted your project's"),
-        ({"site": "saga", "account": "x", "gpus": 5}, "--gpus: found 5 a node; wanted at most 4 on accel of saga"),
+        ({"site": "saga"}, "--account: missing, but saga requires one; wanted the account of your project"),
+        ({"site": "saga", "account": "x", "gpus": 5}, "--gpus: found 5 per node; wanted at most 4 on accel of saga"),
         ({"site": "saga", "account": "x", "time": "15d"}, "--time: found 360 hours; wanted at most 336 on accel"),
         ({"site": "saga", "account": "x", "quality": "devel", "time": "3h"}, "at most 2 on qos devel of saga"),
         ({"site": "saga", "account": "x", "quality": "devil"}, "--qos: found devil; did you mean `devel`"),
@@ -286,7 +292,7 @@ def test_what_is_quoted_stays_one_word(cluster: str, folder: Path) -> None:
             "found acc_ehpc, which is not of",
         ),
         ({"site": "laptop"}, "--site: found laptop, which has no Slurm"),
-        ({"site": "gpus.toml", "account": "x"}, "--gpus: missing; how many a node of gpus.toml has is unknown"),
+        ({"site": "gpus.toml", "account": "x"}, "--gpus: missing; the number per node of gpus.toml is unknown"),
         ({"site": "here.toml", "gpus": 1}, "--gpus: found 1, where main of here.toml has none"),
         ({"site": "here.toml", "time": "1m", "save": 60}, "--save: found 60 s before a limit of 60 s"),
         ({"site": "here.toml", "nodes": 3}, r"phase\[1\].batch"),
@@ -323,23 +329,23 @@ def test_auto_is_planned_for_the_card_of_the_site(
 ) -> None:
     monkeypatch.setattr(varlen, "has_windows", lambda: True)
     place = site.find(where)
-    plan = submit.checked("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
+    plan = submit.checked_plan("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
     assert plan.precision() == [f"layout.precision: auto, which takes {precision}"]
     assert wanted in plan.attention()[0]
-    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, a_node=1).precision == precision
+    assert estimate("tiny/bert", ["layout.precision=auto"], site=where, per_node=1).precision == precision
 
 
 def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = submit.checked("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
+        lines = submit.checked_plan("tiny/elmo", words, "pretrain", site.find(where), where, 1).spread()
         assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
 
 
 def test_a_model_that_no_gpu_of_the_site_holds_is_refused() -> None:
     big = ("model.width=12288", "model.heads=96", "model.layers=40")
-    with pytest.raises(RecipeError, match="a GPU before activations; wanted less than the 16 GiB of P100; split"):
+    with pytest.raises(RecipeError, match="per GPU without activations; wanted less than the 16 GiB of P100; split"):
         text("tiny/bert", *big, site="saga", account="x")
 
 
@@ -404,15 +410,15 @@ def test_data_that_are_missing_are_made_first_without_gpus(
     script = (folder / facts["data"][0]).read_text()
     assert script.count("-m ordsmed encode stdlib-wordpiece") == 1
     assert "--site" not in script.partition("run() {")[2]
-    assert prepare("tiny/bert", [], Wish(site=cluster, data_inside=True)).data == ()
-    several = prepare("tiny/bert", ["seed=5"], Wish(site=cluster))
+    assert prepare("tiny/bert", [], JobRequest(site=cluster, data_inside=True)).data == ()
+    several = prepare("tiny/bert", ["seed=5"], JobRequest(site=cluster))
     sent.queue(replace(several, data=several.data * 2))
     assert "--dependency=afterok:44 --kill-on-invalid-dep=yes" in (folder / "asked").read_text().splitlines()[4]
 
 
 def test_data_go_to_the_partition_without_gpus(folder: Path) -> None:
     """In its own time and quality, which may not be had there."""
-    written = prepare("tiny/bert", [], Wish(site="saga:a100", account="x", nodes=2, time="3h"))
+    written = prepare("tiny/bert", [], JobRequest(site="saga:a100", account="x", nodes=2, time="3h"))
     assert "--partition=a100" in directives(written.path.read_text())
     script = directives(written.data[0].path.read_text())
     assert {"--nodes=1", "--account=x", "--ntasks-per-node=1", "--cpus-per-task=40"} <= set(script)
@@ -422,7 +428,7 @@ def test_data_go_to_the_partition_without_gpus(folder: Path) -> None:
 
 
 def test_data_are_made_inside_where_no_node_without_gpus_has_such_a_processor(folder: Path) -> None:
-    written = prepare("tiny/bert", [], Wish(site="olivia", account="x"))
+    written = prepare("tiny/bert", [], JobRequest(site="olivia", account="x"))
     assert written.data == ()
     [line] = [line for line in written.lines if line.startswith("the job makes its data itself")]
     assert "small has x86_64 processors, accel aarch64" in line
@@ -431,18 +437,18 @@ def test_data_are_made_inside_where_no_node_without_gpus_has_such_a_processor(fo
 def test_every_submission_has_a_script_of_its_own(cluster: str, sbatch: Any, folder: Path) -> None:
     """One that was not sent in yet is taken again, word for word; what was, is never changed."""
     sbatch("sbatch", NEXT)
-    first = prepare("tiny/bert", ["seed=1"], Wish(site=cluster))
-    assert prepare("tiny/bert", ["seed=1"], Wish(site=cluster)).path == first.path
-    other = prepare("tiny/bert", ["seed=2"], Wish(site=cluster))
+    first = prepare("tiny/bert", ["seed=1"], JobRequest(site=cluster))
+    assert prepare("tiny/bert", ["seed=1"], JobRequest(site=cluster)).path == first.path
+    other = prepare("tiny/bert", ["seed=2"], JobRequest(site=cluster))
     assert [written.path.name for written in (first, other)] == ["pretrain-tiny-bert-1.sh", "pretrain-tiny-bert-2.sh"]
     text = other.path.read_text()
     sent.queue(replace(other, data=()))
-    again = prepare("tiny/bert", ["seed=2"], Wish(site=cluster))
+    again = prepare("tiny/bert", ["seed=2"], JobRequest(site=cluster))
     assert again.path.name == "pretrain-tiny-bert-3.sh"
     assert (again.job.log.name, again.job.record.name) == ("pretrain-tiny-bert-3-%j.log", "pretrain-tiny-bert-3.tries")
     assert "seed=1" in first.path.read_text()
     assert other.path.read_text() == text
-    named = prepare("tiny/bert", ["seed=3"], Wish(site=cluster), out="mine/x.sh")
+    named = prepare("tiny/bert", ["seed=3"], JobRequest(site=cluster), out="mine/x.sh")
     assert (named.path, named.job.log.name) == (Path("mine/x.sh"), "x-%j.log")
 
 
@@ -453,7 +459,7 @@ def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
     sbatch("sbatch", NEXT)
     sbatch("squeue", 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
     sbatch("sacct", 'echo "Slurm accounting storage is disabled" >&2; exit 1')
-    written = prepare("tiny/bert", ["out=work/x"], Wish(site=cluster))
+    written = prepare("tiny/bert", ["out=work/x"], JobRequest(site=cluster))
     assert sent.queue(replace(written, data=())) == ["41"]
     (folder / "work/x").mkdir()
     (folder / "work/x/status.json").write_text('{"state": "done", "verb": "pretrain"}')
@@ -466,7 +472,10 @@ def test_what_slurm_knows_no_more_is_told_by_the_run_s_folder(
     main(["submit", "--status"])
     shown = capsys.readouterr().out
     assert "left the queue; work/x is done; lost n1 (1 of 3 tries)" in shown
-    assert "sacct: Slurm accounting storage is disabled: of jobs that left the queue the folder says how they" in shown
+    assert (
+        "sacct: Slurm accounting storage is disabled: the state of a job that left the queue is that of its folder"
+        in shown
+    )
 
 
 def test_what_a_job_waits_for_or_ended_by_is_shown(
@@ -475,8 +484,8 @@ def test_what_a_job_waits_for_or_ended_by_is_shown(
     """The last line of its log, behind which Slurm may say more; one that trains on writes others."""
     sbatch("sbatch", NEXT)
     sbatch("squeue", 'printf "41|FAILED|None\\n42|RUNNING|None\\n43|RUNNING|None\\n44|COMPLETED|None\\n"')
-    written = replace(prepare("tiny/bert", ["out=work/x"], Wish(site=cluster)), data=())
-    waits = "ordsmed: rank 0: waits for n2 (rank 1) (60 of 600 s)"
+    written = replace(prepare("tiny/bert", ["out=work/x"], JobRequest(site=cluster)), data=())
+    waits = "ordsmed: rank 0: waiting for n2 (rank 1) (60 of 600 s)"
     logs = {
         "41": "ordsmed: MASTER_ADDR: found n1, which\nsrun: error: n2: task 1: Exited with exit code 1\n",
         "42": f"on cpu\n{waits}\n",
@@ -486,7 +495,7 @@ def test_what_a_job_waits_for_or_ended_by_is_shown(
     for number, log in logs.items():
         assert sent.queue(written) == [number]
         (folder / f"work/jobs/pretrain-tiny-bert-1-{number}.log").write_text(log)
-    assert [job["last"] for job in sent.sent()[0]] == ["MASTER_ADDR: found n1, which", waits[9:], "", ""]
+    assert [job["last"] for job in sent.submitted_jobs()[0]] == ["MASTER_ADDR: found n1, which", waits[9:], "", ""]
     main(["submit", "--status"])
     assert f"41: MASTER_ADDR: found n1, which\n42: {waits[9:]}\n" in capsys.readouterr().out
 
@@ -510,7 +519,7 @@ def test_a_state_is_its_first_word(sbatch: Any) -> None:
 
 def test_a_chain_waits_one_for_the_other(cluster: str, sbatch: Any, folder: Path) -> None:
     sbatch("sbatch", NEXT)
-    written = prepare("tiny/bert", [], Wish(site=cluster, requeue=False))
+    written = prepare("tiny/bert", [], JobRequest(site=cluster, requeue=False))
     assert "--no-requeue" in directives(written.path.read_text())
     assert "requeue=no" in written.path.read_text()
     assert sent.queue(replace(written, data=()), chain=3) == ["41", "42", "43"]
@@ -521,11 +530,11 @@ def test_a_chain_waits_one_for_the_other(cluster: str, sbatch: Any, folder: Path
 
 def test_what_slurm_refuses_is_told_in_its_words(cluster: str, sbatch: Any, folder: Path) -> None:
     sbatch("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
-    written = prepare("tiny/bert", [], Wish(site=cluster))
+    written = prepare("tiny/bert", [], JobRequest(site=cluster))
     with pytest.raises(RunError, match="sbatch: error: Invalid account; nothing was queued by this call"):
         sent.queue(written)
-    with pytest.raises(OrdsmedError, match="no job was sent in from this folder"):
-        sent.sent()
+    with pytest.raises(OrdsmedError, match="no job was submitted from this folder"):
+        sent.submitted_jobs()
     sbatch("sbatch", "echo what")
     with pytest.raises(RunError, match="sbatch: answered 'what'; wanted a job's number"):
         sent.queue(written)
@@ -536,19 +545,21 @@ def test_a_chain_that_breaks_keeps_what_was_sent(cluster: str, sbatch: Any, fold
     for name in ("squeue", "sacct"):  # else a machine with Slurm asks its own
         sbatch(name, "exit 1")
     with pytest.raises(RunError):
-        sent.queue(prepare("tiny/bert", [], Wish(site=cluster)), chain=2)
-    assert [job["job"] for job in sent.sent()[0]] == ["41"]
+        sent.queue(prepare("tiny/bert", [], JobRequest(site=cluster)), chain=2)
+    assert [job["job"] for job in sent.submitted_jobs()[0]] == ["41"]
 
 
 def test_no_slurm_here(cluster: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = prepare("tiny/bert", [], Wish(site=cluster))
+    written = prepare("tiny/bert", [], JobRequest(site=cluster))
     monkeypatch.setattr(slurm.shutil, "which", lambda _: None)
     with pytest.raises(RunError, match="sbatch: is not on this machine; wanted a login node of the cluster; leave out"):
         sent.queue(written)
 
 
 def test_a_job_is_called_by_verb_and_recipe_once(cluster: str) -> None:
-    titles = {name: prepare(name, [], Wish(site=cluster)).job.title for name in ("pretrain/bert-base", "tiny/bert")}
+    titles = {
+        name: prepare(name, [], JobRequest(site=cluster)).job.title for name in ("pretrain/bert-base", "tiny/bert")
+    }
     assert titles == {"pretrain/bert-base": "pretrain-bert-base", "tiny/bert": "pretrain-tiny-bert"}
 
 

@@ -20,7 +20,7 @@ from ordsmed.base.launch.site import Destination, find
 from ordsmed.base.machine.devices import gpus_of
 from ordsmed.machines.doctor import disks, job, network, software, speed
 from ordsmed.machines.doctor.doctor import CHECKS, Check, examine
-from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this, within
+from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this_host, within
 from ordsmed.machines.doctor.outcome import Outcome, worst
 
 SINFO = "gpu|up|4|idle\ngpu|up|2|down*\nold|inact|1|idle\n"
@@ -55,7 +55,7 @@ def sound(tmp_path: Path) -> Host:
     (tmp_path / "shared").mkdir()
     caches = {name: "/elsewhere/caches" for name in disks.CACHES}
     return dataclasses.replace(
-        this(find(str(file))),
+        this_host(find(str(file))),
         env={"MASTER_ADDR": "n1", **caches},
         python="3.12.1",
         arch="x86_64",
@@ -112,36 +112,51 @@ def test_a_sound_machine_lacks_nothing(sound: Host) -> None:
 
 
 BAD: list[tuple[Check, str, dict[str, Any], str]] = [
-    (software.python, "error", {"python": "3.9.2"}, "3.9.2, out of the range >=3.11; make an environment with"),
-    (software.python, "warning", {"wanted": {}}, "the range in force is unknown"),
+    (software.python, "error", {"python": "3.9.2"}, "3.9.2, not in the range >=3.11; make an environment with"),
+    (software.python, "warning", {"wanted": {}}, "the required range is unknown"),
     (software.torch, "error", {"torch": Torch(reason="no libcuda")}, "no libcuda; `pip install 'torch>=2.9,<3'`"),
-    (software.torch, "error", {"torch": Torch("2.8.0")}, "2.8.0, out of the range >=2.9,<3"),
-    (software.torch, "error", {"torch": Torch("3.0.1")}, "3.0.1, out of the range"),
-    (software.wheel, "error", {"torch": Torch("2.9.1+cpu")}, "for CPUs alone on a machine with NVIDIA's GPUs"),
+    (software.torch, "error", {"torch": Torch("2.8.0")}, "2.8.0, not in the range >=2.9,<3"),
+    (software.torch, "error", {"torch": Torch("3.0.1")}, "3.0.1, not in the range"),
+    (software.wheel, "error", {"torch": Torch("2.9.1+cpu")}, "for CPUs only on a machine with NVIDIA's GPUs"),
     (software.wheel, "error", {"gpus": "AMD"}, "torch for CUDA 12.8 on a machine with AMD's GPUs"),
     (software.wheel, "error", {"arch": "aarch64"}, "this machine is aarch64, gpu of .* is x86_64; start it on a node"),
-    (software.gpus, "error", {"torch": cards()}, "sees none of NVIDIA's GPUs; look at `nvidia-smi`"),
+    (software.gpus, "error", {"torch": cards()}, "sees none of NVIDIA's GPUs; check `nvidia-smi`"),
     (software.gpus, "error", {"torch": cards(), "env": {"CUDA_VISIBLE_DEVICES": ""}}, "unset CUDA_VISIBLE_DEVICES"),
-    (software.gpus, "error", {"torch": cards(), "gpus": "none", "env": {"SLURM_JOB_ID": "7"}}, "no GPU here; ask Slu"),
+    (
+        software.gpus,
+        "error",
+        {"torch": cards(), "gpus": "none", "env": {"SLURM_JOB_ID": "7"}},
+        "no GPU here; request some",
+    ),
     (
         software.gpus,
         "error",
         {"torch": cards(("Tesla P100-PCIE-16GB", "6.0"))},
         r"no code for Tesla P100-PCIE-16GB \(6.0\): it has sm_70 sm_80 compute_90; install a wheel of torch for cu126,",
     ),
-    (software.gpus, "warning", {"torch": cards(("NVIDIA A100", "8.0"), ("Tesla V100", "7.0"))}, "of several kinds"),
+    (
+        software.gpus,
+        "warning",
+        {"torch": cards(("NVIDIA A100", "8.0"), ("Tesla V100", "7.0"))},
+        "different models in one machine",
+    ),
     (software.driver, "error", {"torch": cards(driver="11.4")}, "runs CUDA up to 11.4, torch was built with 12.8"),
-    (software.driver, "error", {"torch": cards(driver="")}, "none answers, CUDA 12.8 needs one"),
+    (software.driver, "error", {"torch": cards(driver="")}, "no driver answers, but CUDA 12.8 needs one"),
     (software.driver, "warning", {"torch": cards(driver="12.4")}, "runs CUDA up to 12.4"),
     (software.precision, "error", {"torch": cards(("Tesla P100", "6.0"))}, "bf16 on Tesla P100, which has no units"),
-    (software.switches, "warning", {"env": {"CUDA_LAUNCH_BLOCKING": "1"}}, "every kernel is waited for; unset CUDA_L"),
+    (
+        software.switches,
+        "warning",
+        {"env": {"CUDA_LAUNCH_BLOCKING": "1"}},
+        "the CPU waits for every kernel; unset CUDA_L",
+    ),
     (software.switches, "warning", {"env": {"OMP_NUM_THREADS": "9"}}, "OMP_NUM_THREADS=9 with 8 cores; set it to 8"),
     (job.partition, "error", {"ask": lambda words: None}, "Slurm does not answer"),
     (job.partition, "error", {"ask": lambda words: "gpus|up|4|idle\n"}, "has none called gpu; did you mean `gpus`"),
-    (job.partition, "error", {"ask": lambda words: "gpu|down|4|idle\n"}, "gpu is down; ask the site's people"),
-    (job.account, "error", {"account": ""}, "none named, which .* asks for; `--account nn1234k`"),
-    (job.account, "error", {"account": "nn1234"}, "nn1234 is none of yours; did you mean `nn1234k`"),
-    (job.account, "warning", {"ask": lambda words: None}, "nn1234k; Slurm's accounts tell nothing of it"),
+    (job.partition, "error", {"ask": lambda words: "gpu|down|4|idle\n"}, "gpu is down; ask the site's support"),
+    (job.account, "error", {"account": ""}, "no account is named, but .* requires one; `--account nn1234k`"),
+    (job.account, "error", {"account": "nn1234"}, "nn1234 is not one of your accounts; did you mean `nn1234k`"),
+    (job.account, "warning", {"ask": lambda words: None}, "nn1234k, which Slurm's accounting does not list"),
     (
         job.cores,
         "warning",
@@ -174,56 +189,76 @@ BAD: list[tuple[Check, str, dict[str, Any], str]] = [
         disks.temporary,
         "error",
         {"temporary": Path("/no/such/place")},
-        "^temporary files /no/such/place: No such file or directory; free some space there, or `export TMPDIR=`",
+        "^temporary files /no/such/place: No such file or directory; free some space there, or `export TMPDIR=FOLDER`",
     ),
     (disks.temporary, "warning", {"space": lambda path: (5 * 10**7, 10**9)}, "temporary files .*: 50 MB free; free"),
     (
         job.cores,
         "warning",
         {"place": None, "env": {}, "bound": (3,), "available": 8},
-        "^bound to 1 core of 8, which are used in all; start it unbound",
+        "^bound to 1 core of 8, which 1 process uses; start it unbound",
     ),
     (
         job.cores,
         "warning",
         {"place": None, "bound": (3,), "available": 8, "env": {"RANK": "1", "WORLD_SIZE": "4"}},
-        "^bound to 1 core of 8, which are used by 4 processes; start it unbound .`mpirun --bind-to none`",
+        "^bound to 1 core of 8, which 4 processes use; start it unbound .`mpirun --bind-to none`",
     ),
-    (network.interfaces, "warning", {"interfaces": ("lo",)}, "^no network: processes of this machine alone can meet"),
+    (network.interfaces, "warning", {"interfaces": ("lo",)}, "^no network: only processes of this machine can connect"),
     (
         network.interfaces,
         "error",
         {"interfaces": ("lo",), "env": {"SLURM_JOB_NUM_NODES": "2"}},
-        "^n1 has no network, so other machines cannot be met; ask the site's people, or leave this machine out",
+        "^n1 has no network, so it cannot connect to other machines; ask the site's support, or exclude this machine",
     ),
-    (disks.quotas, "error", {"ask": lambda words: " /cluster 1200* 1000 1200 7d 5 50 60 -\n"}, "120% of the bytes"),
-    (disks.quotas, "warning", {"ask": lambda words: " /cluster 12 1000 1200 7d 47 50 60 -\n"}, "94% of the files"),
+    (
+        disks.quotas,
+        "error",
+        {"ask": lambda words: " /cluster 1200* 1000 1200 7d 5 50 60 -\n"},
+        "120% of your quota of bytes is used",
+    ),
+    (
+        disks.quotas,
+        "warning",
+        {"ask": lambda words: " /cluster 12 1000 1200 7d 47 50 60 -\n"},
+        "94% of your quota of files is used",
+    ),
     (
         disks.caches,
         "warning",
         {"env": {}},
-        "^TRITON_CACHE_DIR, XDG_CACHE_HOME, APPTAINER_CACHEDIR lead into /my/home, .*XDG_CACHE_HOME=.*shared",
+        "^TRITON_CACHE_DIR, XDG_CACHE_HOME, APPTAINER_CACHEDIR are in /my/home, .*XDG_CACHE_HOME=.*shared",
     ),
-    (network.names, "error", {"address": lambda name: ""}, "nobody knows n1; have it written into DNS"),
+    (network.names, "error", {"address": lambda name: ""}, "n1 cannot be resolved; have it added to DNS"),
     (
         network.names,
         "error",
         {"env": {"MASTER_ADDR": "n7"}, "address": lambda name: "" if name == "n7" else "10.0.0.1"},
-        "nobody knows n7, where processes are to meet; set MASTER_ADDR",
+        "n7, where processes connect, cannot be resolved; set MASTER_ADDR",
     ),
     (
         network.names,
         "warning",
         {"env": {"SLURM_JOB_NUM_NODES": "2"}, "address": lambda name: "127.0.0.1"},
-        "127.0.0.1, which only one machine reaches",
+        "127.0.0.1, which other machines cannot reach",
     ),
     (network.port, "error", {"env": {"MASTER_PORT": "80"}, "bind": lambda port: f"{port} is taken"}, "80 is taken; "),
     (network.interfaces, "error", {"env": {"NCCL_SOCKET_IFNAME": "hsn,ib0"}}, "ib0 is not here; there are: eth0, hsn0"),
     (network.interfaces, "error", {"env": {"GLOO_SOCKET_IFNAME": "=hsn"}}, "hsn is not here"),
-    (network.collectives, "warning", {"env": {"NCCL_P2P_DISABLE": "1"}}, "GPUs of one machine talk through memory;"),
-    (network.collectives, "error", {"fabric": "Slingshot"}, "FI_MR_CACHE_MONITOR, .*: sums between nodes can come out"),
-    (network.collectives, "warning", {"fabric": "Slingshot", "env": {"NCCL_PROTO": "^LL128"}}, "spares the worst"),
-    (network.collectives, "error", {"fabric": "Slingshot", "env": {"NCCL_PROTO": "LL128"}}, "come out wrong in "),
+    (
+        network.collectives,
+        "warning",
+        {"env": {"NCCL_P2P_DISABLE": "1"}},
+        "GPUs of one machine communicate through host memory;",
+    ),
+    (
+        network.collectives,
+        "error",
+        {"fabric": "Slingshot"},
+        "FI_MR_CACHE_MONITOR, .*: sums between nodes can be silently",
+    ),
+    (network.collectives, "warning", {"fabric": "Slingshot", "env": {"NCCL_PROTO": "^LL128"}}, "avoids the worst"),
+    (network.collectives, "error", {"fabric": "Slingshot", "env": {"NCCL_PROTO": "LL128"}}, "can be silently wrong"),
 ]
 
 
@@ -249,7 +284,7 @@ def test_a_fault_is_named(check: Check, state: str, changes: dict[str, Any], tex
             software.torch,
             "warning",
             {"torch": "2.10"},
-            r"2.11.0\+cu128, where the modules or the image of .* hold 2.10",
+            r"2.11.0\+cu128, where the modules or the image of .* have 2.10",
         ),
         (software.wheel, "error", {"gpu": "MI250X"}, "but gpu has MI250X; install the wheel for rocm"),
         (disks.offline, "warning", {"offline": True}, "no internet; `export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1"),
@@ -293,7 +328,7 @@ def test_a_broken_safetensors_is_an_error(sound: Host, monkeypatch: pytest.Monke
 def test_a_module_is_the_remedy_where_a_site_has_one(sound: Host) -> None:
     for changes, remedy in (
         ({"modules": ("PyTorch/2.9",)}, "`module load PyTorch/2.9`"),
-        ({"pip_torch": "forbidden"}, "not by pip there"),
+        ({"pip_torch": "forbidden"}, "pip is not allowed for it there"),
     ):
         one = asked(software.torch, dataclasses.replace(sound, torch=Torch(), place=site(sound, **changes)))
         assert remedy in one.remedy
@@ -306,7 +341,7 @@ def test_a_disk_that_does_not_lock(sound: Host, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(fcntl, "flock", none)
     assert "has none: Function not implemented; keep runs on a disk with locks" in asked(disks.locks, sound).words
     monkeypatch.setattr(fcntl, "flock", lambda file, how: None)
-    assert "gives one lock to two" in asked(disks.locks, sound).text
+    assert "gives the same lock to two writers" in asked(disks.locks, sound).text
     assert list(sound.shared.iterdir()) == []
 
 
@@ -340,7 +375,7 @@ def test_what_is_slow_is_told() -> None:
     assert disks.speed_of(Path("x"), 1e9).state == "ok"
     assert speed.products_of("bf16", 50e12, 312).state == "warning"
     assert speed.products_of("bf16", 200e12, 312) == Outcome(
-        "ok", "200 TFLOP/s in bf16, 64% of its maker's", figures={"bf16 TFLOP/s": 200.0}
+        "ok", "200 TFLOP/s in bf16, 64% of its vendor's figure", figures={"bf16 TFLOP/s": 200.0}
     )
 
 
@@ -375,7 +410,7 @@ def test_the_range_in_force_is_the_library_s() -> None:
     own = ranges()
     assert within("3.12", own["Python"])
     assert not within("2.0", own["torch"])
-    with pytest.raises(ValueError, match="is no range"):
+    with pytest.raises(ValueError, match="is not a range"):
         within("1", "about 2")
 
 
@@ -385,7 +420,7 @@ def test_a_failing_check_is_an_error_and_the_others_are_asked(sound: Host) -> No
         yield
 
     outcomes = list(examine(sound, (broken, software.python)))
-    assert outcomes[0] == Outcome("error", "here: is wrong", "look at this place, then ask again", check="broken")
+    assert outcomes[0] == Outcome("error", "here: is wrong", "find out why, then run this again", check="broken")
     assert [one.state for one in outcomes] == ["error", "ok"]
 
 

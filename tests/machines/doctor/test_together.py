@@ -15,10 +15,20 @@ from kit.processes import run_at_once, run_born
 from ordsmed.base.errors import Lost, RunError
 from ordsmed.base.identity import identity
 from ordsmed.machines.doctor import together
-from ordsmed.machines.doctor.doctor import others
-from ordsmed.machines.doctor.host import this
+from ordsmed.machines.doctor.doctor import complaints_of_others
+from ordsmed.machines.doctor.host import this_host
 from ordsmed.machines.doctor.outcome import Outcome, lines, worst
-from ordsmed.machines.doctor.together import Member, alike, clocks, cores, difference, expected, share, slower, sums
+from ordsmed.machines.doctor.together import (
+    Member,
+    clocks,
+    compare_facts,
+    cores,
+    difference,
+    expected,
+    share,
+    slower,
+    sums,
+)
 
 ALIKE = {"torch": "2.11.0", "NCCL_PROTO": "Simple"}
 
@@ -43,7 +53,7 @@ def test_sums_that_are_right(world: int, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(together, "SIZES", sizes)
     one = list(sums(world, 0, "cpu", all_reduce(world)))
     assert [each.state for each in one] == ["ok"]
-    assert one[0].text.startswith(f"{5 * len(sizes)} sums over {world} ranks are right"), one[0].text
+    assert one[0].text.startswith(f"{5 * len(sizes)} sums over {world} ranks are exact"), one[0].text
 
 
 def test_every_rank_reckons_the_sums_for_itself() -> None:
@@ -99,28 +109,28 @@ def of(*facts: dict[str, str], times: tuple[float, ...] = ()) -> list[Member]:
 
 def test_the_machine_that_differs_is_named() -> None:
     every = of(ALIKE, {**ALIKE, "torch": "2.9.1"}, ALIKE)
-    (one,) = alike(every)
+    (one,) = compare_facts(every)
     assert (one.state, one.text) == ("error", "torch: n2 (rank 1) has 2.9.1, n1 (rank 0) has 2.11.0")
     first = {**ALIKE, "torch": "2.9.1"}
-    assert [each.text for each in alike(of(first, ALIKE, ALIKE))] == [
+    assert [each.text for each in compare_facts(of(first, ALIKE, ALIKE))] == [
         "torch: n1 (rank 0) has 2.9.1, n2 (rank 1) has 2.11.0"
     ]
-    (one,) = alike(of(ALIKE, {"torch": "2.11.0"}))
+    (one,) = compare_facts(of(ALIKE, {"torch": "2.11.0"}))
     assert one.text == "NCCL_PROTO: n2 (rank 1) has none, n1 (rank 0) has Simple"
-    assert [each.text for each in alike(of(ALIKE, ALIKE))] == ["2 ranks on 2 nodes have the same"]
+    assert [each.text for each in compare_facts(of(ALIKE, ALIKE))] == ["2 ranks on 2 nodes have the same"]
 
 
 def test_other_code_of_the_same_version_is_named() -> None:
-    here = together.facts(this(None))
+    here = together.facts(this_host(None))
     code = identity()
     assert (here["ordsmed"], here["code of ordsmed"]) == (str(code), code.digest)
-    (one,) = alike(of(here, here, {**here, "code of ordsmed": "9f5d08048661"}))
+    (one,) = compare_facts(of(here, here, {**here, "code of ordsmed": "9f5d08048661"}))
     assert one.state == "error"
     assert one.text == f"code of ordsmed: n3 (rank 2) has 9f5d08048661, n1 (rank 0) has {code.digest}"
 
 
 def test_many_that_differ_are_counted() -> None:
-    (one,) = alike(of(*[ALIKE] * 8, *[{**ALIKE, "torch": str(number)} for number in range(7)]))
+    (one,) = compare_facts(of(*[ALIKE] * 8, *[{**ALIKE, "torch": str(number)} for number in range(7)]))
     assert "n12 (rank 11) has 3 and 3 others" in one.text
 
 
@@ -142,7 +152,9 @@ def test_what_only_others_complain_of() -> None:
     full = {"check": "room", "state": "error", "text": "full", "remedy": "free some"}
     same = {"check": "disk", "state": "warning", "text": "slow", "remedy": "wait"}
     fine = {"check": "gpus", "state": "ok", "text": "many", "remedy": ""}
-    one = list(others([["n1", [same, fine]], *(["n2", [full, same, fine]] for _ in range(2)), ["n3", [full]]]))
+    one = list(
+        complaints_of_others([["n1", [same, fine]], *(["n2", [full, same, fine]] for _ in range(2)), ["n3", [full]]])
+    )
     assert one == [Outcome("error", "full", "free some", check="room", node="n2, n3")]
     assert list(lines(one)) == ["  error  room  n2, n3: full; free some"]
     assert worst(one) == "error"
@@ -150,12 +162,12 @@ def test_what_only_others_complain_of() -> None:
 
 def test_a_disk_that_is_not_shared(tmp_path: Path) -> None:
     (tmp_path / "word").write_text("a")
-    assert together._seen(tmp_path / "word", "b") == "reads another text"
-    assert together._seen(tmp_path / "word", "a") == "is given a lock that the first rank holds"
-    assert together._seen(tmp_path / "nothing", "a") == "No such file or directory"
-    (one,) = together._disk_of(tmp_path, ["", "reads another text", ""])
+    assert together._check_locked_file(tmp_path / "word", "b") == "reads other contents"
+    assert together._check_locked_file(tmp_path / "word", "a") == "gets a lock that rank 0 holds"
+    assert together._check_locked_file(tmp_path / "nothing", "a") == "No such file or directory"
+    (one,) = together._disk_outcome(tmp_path, ["", "reads other contents", ""])
     assert one.state == "error"
-    assert "rank 1 reads another text; start from a folder" in one.words
+    assert "rank 1 reads other contents; start from a folder" in one.words
 
 
 @pytest.mark.long
@@ -164,7 +176,7 @@ def test_two_processes(tmp_path: Path, nursery: Any) -> None:
     report = json.loads(done.stdout)
     checks = {one["check"]: one for one in report["checks"]}
     assert (report["ranks"], checks["alike"]["text"]) == (2, "2 ranks on 1 node have the same")
-    assert checks["sums"]["text"].startswith("25 sums over 2 ranks are right")
+    assert checks["sums"]["text"].startswith("25 sums over 2 ranks are exact")
     assert checks["shared disk"]["state"] == "ok"
     assert checks["clocks"]["figures"]  # of how busy the machine is the test knows nothing
     assert done.returncode == (report["state"] == "error")
@@ -199,7 +211,9 @@ def test_ranks_that_are_bound_to_the_same_cores() -> None:
     assert [one.state for one in cores(bound((*first, *second), (*first, *second)))] == ["ok"]
     (one,) = cores(bound(first, second, first, first))
     assert one.state == "warning"
-    assert one.words.startswith("n2: 2 ranks share 4 cores, 8 are theirs; bind each rank to cores of its own (`srun --")
+    assert one.words.startswith(
+        "n2: 2 ranks share 4 cores, but should have 8; bind each rank to separate cores (`srun --"
+    )
 
 
 def test_the_command_ends_with_1_on_an_error(
@@ -217,7 +231,7 @@ def test_the_command_ends_with_1_on_an_error(
         main(["doctor", "--device", "cpu"])
     assert end.value.code == 1
     assert capsys.readouterr().out.splitlines() == [
-        "error    bad           here: is wrong; look at this place, then ask again",
+        "error    bad           here: is wrong; find out why, then run this again",
         "0 ok, 0 warnings, 1 errors",
     ]
     monkeypatch.setattr(room.examine, "__defaults__", ((),))

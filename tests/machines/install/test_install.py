@@ -98,7 +98,7 @@ def scripts(made: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("name", PLACES)
 def test_each_way_is_written_or_refused(name: str) -> None:
     if name.startswith(("puhti", "mahti")):
-        with pytest.raises(RecipeError, match=r"retired since 2026-0.-31; take roihu"):
+        with pytest.raises(RecipeError, match=r"retired since 2026-0.-31; use roihu"):
             decide(InstallWish(name))
         return
     place, count = site.find(name), 0
@@ -189,24 +189,27 @@ def test_a_site_says_its_own_index(folder: Path) -> None:
         ({"site": "saga", "flavor": "apptainr"}, "--by: found apptainr; did you mean `apptainer`"),
         ({"site": "power9", "flavor": "easybuild"}, "--by: found easybuild, which has no PyTorch for V100 on ppc64le"),
         ({"site": "power9", "flavor": "docker"}, "no wheels or image of PyTorch are known for V100 on ppc64le"),
-        ({"site": "jean-zay"}, "--module: which module of jean-zay holds PyTorch is not known; wanted its name"),
-        ({"site": "olivia", "flavor": "tykky"}, "--module: olivia forbids PyTorch by pip"),
-        ({"site": "saga", "python": "3.99"}, "--python: found 3.99, for which nothing is pinned; wanted 3.11"),
+        ({"site": "jean-zay"}, "--module: missing; no module of jean-zay with PyTorch is known; wanted its name"),
+        ({"site": "olivia", "flavor": "tykky"}, "--module: missing; olivia forbids PyTorch by pip"),
+        ({"site": "saga", "python": "3.99"}, "--python: found 3.99, for which no packages are pinned; wanted 3.11"),
         (
             {"site": "olivia", "flavor": "overlay"},
-            "--image: which image of olivia holds PyTorch is not known; wanted its",
+            "--image: missing; no image of olivia with PyTorch is known; wanted its",
         ),
         (
             {"site": "laptop", "flavor": "eessi"},
-            "--module: which PyTorch without CUDA is in EESSI/2025.06 is not known",
+            "--module: missing; the name of a PyTorch without CUDA in EESSI/2025.06 is unknown",
         ),
         ({"site": "lumi", "flavor": "eessi"}, "--by: found eessi, which has no PyTorch for MI250X on x86_64"),
         ({"site": "saga", "python": "3.9"}, "--python: found 3.9; wanted 3.11 or newer"),
         ({"site": "saga", "extras": ("parqet",)}, "--extras: found parqet; did you mean `parquet`"),
         ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2.1.2-foss-2022b",)}, "older toolchains"),
         ({"site": "saga", "flavor": "easybuild", "modules": ("PyTorch/2-foss",)}, "one as EasyBuild names it"),
-        ({"site": "saga", "bundle": "none", "source": "."}, "--source: found with --from, whose bundle holds its own"),
-        ({"site": "saga", "bundle": "none"}, "--from: none holds no bundle.json"),
+        (
+            {"site": "saga", "bundle": "none", "source": "."},
+            "--source: found with --from, whose bundle contains an ordsmed",
+        ),
+        ({"site": "saga", "bundle": "none"}, "--from: none has no bundle.json"),
     ],
 )
 def test_what_cannot_be_is_refused(wish: dict[str, Any], message: str) -> None:
@@ -219,7 +222,7 @@ def test_what_cannot_be_is_refused(wish: dict[str, Any], message: str) -> None:
 def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     main(["install", "--site", "here.toml", "--prefix", "soft", "--yes"])
     said = capfd.readouterr().out
-    assert "PyTorch of GCC/13, PyTorch/2.8.0" in said
+    assert "PyTorch from GCC/13, PyTorch/2.8.0" in said
     steps = [line for line in said.splitlines() if line.startswith("== ")]
     assert len(steps) == len(set(steps)), "a step of several commands is printed once"
     installed, title, after = said.splitlines()[-3:]
@@ -263,9 +266,9 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
         (
             [],
             {"PIP_SAYS": "ERROR: Could not install: [Errno 28] No space left on device\\nmore"},
-            "packages by pip, each file checked: a disk is full or a quota used up; free some, or set --prefix",
+            "packages by pip, each file checked: a disk or quota is full; free some space, or set --prefix",
         ),
-        ([], {"PIP_SAYS": "Disk quota exceeded"}, "a quota used up"),
+        ([], {"PIP_SAYS": "Disk quota exceeded"}, "a disk or quota is full"),
         ([], {"PIP_SAYS": "ERROR: No matching one\\n[notice] newer pip"}, "each file checked: ERROR: No matching one"),
         ([], {"CODE": "123"}, "ordsmed: found ordsmed 1, code 123; wanted code "),
         (
@@ -275,7 +278,7 @@ def test_the_whole_of_a_venv_beside_a_module(machine: Path, folder: Path, capfd:
         ),
         ([], {"NO_PIP": "1"}, "has no pip (No module named ensurepip); install python3-venv"),
         (["--prefix", "here.toml/soft"], {}, "Not a directory; name another folder with --prefix"),
-        (["--python", "3.14"], {}, "python3.14: is not here; wanted Python 3.11 to 3.14; load a module"),
+        (["--python", "3.14"], {}, "python3.14: not found; wanted Python 3.11 to 3.14; load a module"),
     ],
 )
 def test_what_fails_is_one_line_and_leaves_nothing(
@@ -296,7 +299,7 @@ def test_what_fails_is_one_line_and_leaves_nothing(
     line = capfd.readouterr().err.splitlines()[-1]
     assert line.startswith("ordsmed: ")
     assert message in line
-    assert line.endswith("nothing of it is left")
+    assert line.endswith("nothing was installed")
     assert list((folder / "soft").glob("*") if (folder / "soft").exists() else ()) == []
     assert list((folder / "soft").glob(".*") if (folder / "soft").exists() else ()) == []
 
@@ -310,7 +313,7 @@ def test_an_installation_is_made_by_no_other(machine: Path, folder: Path, monkey
     monkeypatch.setenv("PATH", f"{inner}:{os.environ['PATH']}")
     work = decide(InstallWish("here.toml", prefix="soft"))
     make.write(work)
-    assert "installed: " in make.carry_out(work)
+    assert "installed: " in make.run_script(work)
 
 
 def test_a_source_beside_is_a_folder_and_no_package(folder: Path) -> None:
@@ -330,10 +333,10 @@ def test_one_installs_at_a_time(machine: Path, folder: Path) -> None:
         file.write("ida on login-1\n")
         file.flush()
         fcntl.flock(file, fcntl.LOCK_SH)
-        with pytest.raises(RunError, match="soft: ida on login-1 works there; wait until that has ended"):
-            make.carry_out(work)
+        with pytest.raises(RunError, match="soft: is locked by ida on login-1; wait until it has ended"):
+            make.run_script(work)
     assert [path.name for path in (folder / "soft").iterdir()] == [shell.LOCK]
-    make.carry_out(work)
+    make.run_script(work)
     assert json.loads((folder / f"soft/installed/{NAME}.json").read_text())["by"] in (
         (folder / "soft" / shell.LOCK).read_text()
     )
@@ -342,18 +345,20 @@ def test_one_installs_at_a_time(machine: Path, folder: Path) -> None:
 def test_what_takes_the_place_of_the_default_is_validated_first(machine: Path, folder: Path) -> None:
     work = decide(InstallWish("here.toml", prefix="soft"))
     make.write(work)
-    make.carry_out(work)
+    make.run_script(work)
     link = folder / f"soft/ordsmed-{NAME}"
     (folder / "soft/default").symlink_to(link.name)
     first = link.resolve()
     python = folder / "bin/python3"
     says = 'case $1 in validate) echo "error  masking: rows differ"; exit 1 ;; esac; echo "ordsmed 1,'
     python.write_text(python.read_text().replace('echo "ordsmed 1,', says))
-    with pytest.raises(RunError, match="its validation fails, and the default stays: error  masking: rows differ"):
-        make.carry_out(work)
+    with pytest.raises(
+        RunError, match="its validation fails, so the default is unchanged: error  masking: rows differ"
+    ):
+        make.run_script(work)
     assert link.resolve() == first
     python.write_text(python.read_text().replace("exit 1", "exit 0"))
-    make.carry_out(work)
+    make.run_script(work)
     assert link.resolve() != first
 
 
@@ -362,8 +367,8 @@ def test_wheels_of_another_processor_are_not_taken(folder: Path, machine: Path) 
     machine.write_text(machine.read_text().replace(f'arch = "{MACHINE}"', f'arch = "{other}"'))
     work = decide(InstallWish("here.toml", prefix="soft"))
     make.write(work)
-    with pytest.raises(RunError, match=f"found {MACHINE}; wanted {other}; go to a node of that kind"):
-        make.carry_out(work)
+    with pytest.raises(RunError, match=f"found {MACHINE}; wanted {other}; run this on such a node"):
+        make.run_script(work)
     assert not Path("soft").exists()
 
 
@@ -374,7 +379,7 @@ def test_a_folder_in_the_way_is_named(machine: Path, folder: Path) -> None:
     with pytest.raises(
         RunError, match=rf"soft/ordsmed-{re.escape(NAME)}: IsADirectoryError.*delete what is in the way"
     ):
-        make.carry_out(work)
+        make.run_script(work)
     assert [path.name for path in (folder / "soft").iterdir()] == [f"ordsmed-{NAME}"]
 
 
@@ -527,7 +532,7 @@ def test_a_bundle_holds_what_the_site_lacks(monkeypatch: pytest.MonkeyPatch, fol
     with pytest.raises(RecipeError, match=r"found wheels for Python 3\.12; wanted 3\.13"):
         decide(InstallWish("olivia", bundle="wheels", python="3.13"))
     (folder / "wheels/bundle.json").write_text(json.dumps({"arch": "aarch64", "python": "3.12"}))
-    with pytest.raises(RecipeError, match="wheels has no digests: an older ordsmed made it"):
+    with pytest.raises(RecipeError, match="wheels has no hashes: an older ordsmed made it"):
         decide(InstallWish("olivia", bundle="wheels"))
 
 
@@ -545,7 +550,7 @@ def test_what_has_no_wheel_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     pip = Pip()
     monkeypatch.setattr(bundle, "run_pip", pip)
     main(["install", "--site", "power9", "--bundle", "wheels"])
-    assert "tokenizers: no wheel for ppc64le; built there, with Rust" in capsys.readouterr().out
+    assert "tokenizers: no wheel for ppc64le; it is built on the target machine, with Rust" in capsys.readouterr().out
     built = json.loads(Path("wheels/bundle.json").read_text())["built_there"]
     assert {"numpy": "C and C++ compilers", "tokenizers": "Rust"}.items() <= built.items()
     assert "idna" not in built

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.identity import identity_of
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 from ordsmed.cli import main
 
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ echo {sysconfig.get_path("purelib")} >"$(echo "${{@: -1}}"/lib/python3*/site-pac
 def wheel(folder: Path, version: str) -> Path:
     """This code under another version, as a release is built; its list for `validate` is one item long."""
     package = folder / "src/ordsmed"
-    shutil.copytree(HOUSE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE_ROOT, package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
         shutil.copy(ROOT / name, folder)
     for name, before, after in (
@@ -104,7 +104,7 @@ def test_the_life_of_an_installation(site: Path, capfd: pytest.CaptureFixture[st
     [record] = Path("soft/installed").glob("0.3.0+g*.json")
     right, digest = broken.read_text(), json.loads(record.read_text())["digest"]
     broken.write_text('raise ImportError("this file is broken")\n')
-    assert refused("0.3.0", capfd) == "not what was installed"
+    assert refused("0.3.0", capfd) == "differs from the installed code"
     spoiled = version(f"ordsmed-{record.stem}").rpartition(" ")[2]
     record.write_text(record.read_text().replace(digest, spoiled))  # as if it had been installed so
     assert refused("0.3.0", capfd) == "this file is broken"
@@ -158,6 +158,8 @@ def refused(release: str, capfd: pytest.CaptureFixture[str]) -> str:
     assert status("--default", release) == 1
     told = capfd.readouterr().err
     assert len(told.splitlines()) == 1
-    reason = re.search(r"(not what was installed|this file is broken).*; the default is still 0\.2\.0\+g", told)
+    reason = re.search(
+        r"(differs from the installed code|this file is broken).*; the default is still 0\.2\.0\+g", told
+    )
     assert reason, told
     return reason[1]

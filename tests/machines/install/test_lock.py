@@ -60,7 +60,7 @@ def test_all_that_is_needed_is_there_for_every_machine() -> None:
 
 def test_it_says_what_the_installed_packages_need() -> None:
     """Of those that are installed here, by what they say themselves."""
-    for entry in lock.chosen(OTHERS):
+    for entry in lock.resolved(OTHERS):
         try:
             listed = metadata.requires(entry.name) or []
         except metadata.PackageNotFoundError:
@@ -130,6 +130,6 @@ def test_tags_of_wheels(wheel: str, fits: bool) -> None:
 
 def test_what_is_not_pinned_is_told() -> None:
     with pytest.raises(DataError, match=r"lock.toml: does not pin unheard-of; wanted every package"):
-        lock.chosen(["Unheard_of>=1"])
+        lock.resolved(["Unheard_of>=1"])
     assert callable(files_of)
     assert sys.version_info[:2] in [tuple(map(int, python.split("."))) for python in lock.PYTHONS]

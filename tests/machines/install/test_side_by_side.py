@@ -107,7 +107,7 @@ def test_a_version_becomes_the_default_and_goes_back(prefix: Path, capsys: pytes
     assert (facts["default"], facts["before"], leads(prefix)) == (OLD, NEW, f"ordsmed-{OLD}")
     status, _, err = said(capsys, "--rollback", *at)
     assert (status, len(err)) == (1, 1)
-    assert "no default came before this one" in err[0]
+    assert "has no earlier default" in err[0]
     assert leads(prefix) == f"ordsmed-{OLD}"
 
 
@@ -116,9 +116,9 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
     install(prefix, "0.4.0")
     for name in (OLD, NEW, NEW, "0.4.0"):
         default.change(prefix, name, print)
-    assert [default.go_back(prefix)["default"] for _ in range(2)] == [NEW, OLD]
+    assert [default.roll_back(prefix)["default"] for _ in range(2)] == [NEW, OLD]
     default.change(prefix, "0.4.0", print)
-    assert default.go_back(prefix)["default"] == OLD
+    assert default.roll_back(prefix)["default"] == OLD
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,7 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
     [
         (
             lambda binary: validated(binary, "error"),
-            f"{NEW}: 1 of 2 cases of its validation went wrong (masking, mlm: rows sum to 1); "
-            f"the default is still {OLD}; ",
+            f"{NEW}: 1 of 2 cases of its validation failed (masking, mlm: rows sum to 1); the default is still {OLD}; ",
         ),
         (
             lambda binary: (binary / "crash").touch(),
@@ -144,12 +143,12 @@ def test_going_back_leads_to_what_was_the_default_before(prefix: Path) -> None:
         ),
         (
             lambda binary: (binary / "digest").write_text("other"),
-            f"{NEW}: its code is other, not what was installed; "
+            f"{NEW}: its code is other, which differs from the installed code; "
             f"the default is still {OLD}; wanted of {NEW}; install it a",
         ),
         (
             lambda binary: binary.parent.parent.joinpath(f"ordsmed-{NEW}").unlink(),
-            f"ordsmed-{NEW}: is not there; the default is still {OLD}; install it again",
+            f"ordsmed-{NEW}: does not exist; the default is still {OLD}; install it again",
         ),
     ],
 )
@@ -173,7 +172,7 @@ def test_going_back_wants_the_code_that_was_validated(prefix: Path) -> None:
         default.change(prefix, name, print)
     (prefix / f".ordsmed-{OLD}.x1/bin/digest").write_text("other")
     with pytest.raises(OrdsmedError, match=r"its code is other.*the default is still 0\.3\.0"):
-        default.go_back(prefix)
+        default.roll_back(prefix)
     assert leads(prefix) == f"ordsmed-{NEW}"
 
 
@@ -204,8 +203,8 @@ def test_two_admins_at_once(prefix: Path, capsys: pytest.CaptureFixture[str]) ->
         status, _, err = said(capsys, "--default", NEW, "--prefix", str(prefix))
         assert (status, leads(prefix)) == (1, "")
         assert err == [
-            f"ordsmed: {prefix}: ida on login-1, process 7, since 2026-11-26 21:00:00 works there; "
-            "wait until that has ended"
+            f"ordsmed: {prefix}: is locked by ida on login-1, process 7, since 2026-11-26 21:00:00; "
+            "wait until it has ended"
         ]
     assert said(capsys, "--default", NEW, "--prefix", str(prefix))[0] == 0
     assert f"process {os.getpid()}, since" in (prefix / LOCK).read_text()
@@ -229,10 +228,14 @@ def test_what_is_validated_is_not_this_code(prefix: Path, monkeypatch: pytest.Mo
         (["--list", "--prefix", "soft", "--site", "saga"], 2, "install: --site with --list; wanted one of them"),
         (["--default", "0.3", "--rollback", "--prefix", "soft"], 2, "--rollback: not allowed with argument --default"),
         (["--default", "0.9", "--prefix", "soft"], 1, f"--default: found 0.9; there are: {OLD}, {NEW}, {CHANGED}"),
-        (["--default", "0.3", "--prefix", "soft"], 1, f"found 0.3, of which there are 2; wanted {NEW} or {CHANGED}"),
+        (
+            ["--default", "0.3", "--prefix", "soft"],
+            1,
+            f"found 0.3, which fits 2 installations; wanted {NEW} or {CHANGED}",
+        ),
         (["--default", "0.3", "--prefix", "none"], 1, "none: no such folder; wanted the --prefix of an installation"),
-        (["--rollback", "--prefix", "soft"], 1, "soft: no default came before this one"),
-        (["--list", "--prefix", "empty"], 1, "empty: holds no records of installations; wanted a folder into which"),
+        (["--rollback", "--prefix", "soft"], 1, "soft: has no earlier default"),
+        (["--list", "--prefix", "empty"], 1, "empty: has no records of installations; wanted a folder in which"),
     ],
 )
 def test_words_that_cannot_be(

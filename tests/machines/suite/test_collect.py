@@ -13,7 +13,7 @@ import pytest
 from machines.suite.test_report import row
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.cli import main
-from ordsmed.machines.doctor.host import CODE
+from ordsmed.machines.doctor.host import CODE_FACT
 from ordsmed.machines.suite import collect, collect_page, report
 
 NOW = datetime(2026, 11, 26, 12)
@@ -26,7 +26,7 @@ def written(
     facts = {
         "torch": "2.11.0",
         "ordsmed": "0.2.0",
-        CODE: "0123456789ab",
+        CODE_FACT: "0123456789ab",
         "device": "cpu",
         "ranks": "1",
         "cores": "2",
@@ -83,18 +83,18 @@ def test_two_systems_of_one_name_are_told_apart_by_hardware(tmp_path: Path) -> N
     written(tmp_path / "3", [row("a")], month=3, processor="EPYC", GPUs="A100")
     collection = collect.read([str(tmp_path)], NOW)
     assert [*collection.systems] == ["n1", "n1 (A100)", "n1 (EPYC)"]
-    assert collection.notes == ("n1: 2 systems have that name; they are told apart by hardware: EPYC, A100",)
+    assert collection.notes == ("n1: 2 systems have this name; they are distinguished by hardware: EPYC, A100",)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"runs": []}', "is no report: Object missing required field `items`"),
-        ('{"items": [{"item": "a"}]}', "is no report: Object missing required field `case`"),
+        ('{"runs": []}', "is not a report: Object missing required field `items`"),
+        ('{"items": [{"item": "a"}]}', "is not a report: Object missing required field `case`"),
         ("[]", "is not a JSON table"),
         ('{"host": "n1", "items": [', "not JSON"),
         ("", "not JSON"),
-        ('{"host": "n1", "made": "2026-01-01 08:00:00", "items": []}', "holds no case"),
+        ('{"host": "n1", "made": "2026-01-01 08:00:00", "items": []}', "has no cases"),
     ],
 )
 def test_what_is_no_report_is_left_out_and_told(tmp_path: Path, text: str, reason: str) -> None:
@@ -104,7 +104,7 @@ def test_what_is_no_report_is_left_out_and_told(tmp_path: Path, text: str, reaso
     (left,) = collect.read([str(tmp_path)], NOW).left_out
     assert left.path.endswith("bad/report.json")
     assert left.reason.startswith(reason)
-    with pytest.raises(DataError, match="1 file was found and none can be used"):
+    with pytest.raises(DataError, match="1 file was found, but none is usable"):
         collect.read([str(tmp_path / "bad")], NOW)
 
 
@@ -117,13 +117,11 @@ def test_dates_that_cannot_be(tmp_path: Path) -> None:
     collection = collect.read([str(tmp_path)], NOW)
     assert [str(one.when) for one in collection.systems["n1"]] == [soon]
     assert [left.reason for left in collection.left_out] == [
-        f"is of {late}, which is still to come: the clock of n1 was wrong",
-        "is of no date: 'yesterday'",
-        "does not say of which machine it is",
+        f"is from {late}, which is in the future: the clock of n1 was wrong",
+        "has no valid date: 'yesterday'",
+        "has no name of a machine (`host`)",
     ]
-    assert collection.notes == (
-        "all reports name no digest of their code, as those of older versions: they count all the same",
-    )
+    assert collection.notes == ("all reports have no digest of the code, as in older versions; they are used as well",)
 
 
 def test_copies_count_once(tmp_path: Path) -> None:
@@ -140,7 +138,7 @@ def test_a_system_that_sends_no_reports_any_more_is_noted(tmp_path: Path) -> Non
     speeds(tmp_path, [1.0, 1.0, 1.0, 1.0])
     silent = lambda now: [note for note in collect.read([str(tmp_path)], now).notes if "no report" in note]  # noqa: E731
     assert silent(datetime(2026, 6, 1)) == []
-    assert silent(datetime(2026, 6, 10)) == ["n1: no report for 70 days, where one came every 31"]
+    assert silent(datetime(2026, 6, 10)) == ["n1: no report for 70 days; usually there is one every 31"]
 
 
 def test_nothing_to_collect(tmp_path: Path) -> None:
@@ -194,10 +192,7 @@ def test_reports_of_another_shape_are_not_compared(tmp_path: Path) -> None:
         ([10, 10, 10, 10, 10, 5, 5, 5, 5], ["10 steps/s before (median of 5), 5 now, 50% slower"]),
         ([10, 9.6, 10.4, 9.2, 10.8, 8.4], []),  # varies so much by itself
         ([10, 9.6, 10.4, 9.2, 10.8, 8.2], ["10 steps/s before (median of 5), 8.2 now, 18% slower"]),
-        (
-            [10, 9.3, 8.6, 8, 7.4, 6.8, 6.2, 5.7],
-            ["8.6 steps/s at first, 6.2 in the last 3, 28% slower, little by little"],
-        ),
+        ([10, 9.3, 8.6, 8, 7.4, 6.8, 6.2, 5.7], ["8.6 steps/s at first, 6.2 in the last 3, 28% slower, gradually"]),
         ([10, 9.3, 8.6, 8, 7.4, 6.8, 6.2, 6.9], []),
         ([0, 0, 5], []),
         ([10, float("nan"), 9], []),
@@ -208,9 +203,9 @@ def test_speeds_are_compared_with_the_usual_ones(tmp_path: Path, numbers: list[f
 
 
 def test_how_far_a_figure_varies_by_itself() -> None:
-    assert collect.allowed([10, 10, 10], 0.2) == 0.2
-    assert collect.allowed([10, 10, 10, 10], 0.2) == 0.2
-    assert collect.allowed([8, 9, 11, 12], 0.2) == pytest.approx(3 * 1.4826 * 1.5 / 10)
+    assert collect.tolerance([10, 10, 10], 0.2) == 0.2
+    assert collect.tolerance([10, 10, 10, 10], 0.2) == 0.2
+    assert collect.tolerance([8, 9, 11, 12], 0.2) == pytest.approx(3 * 1.4826 * 1.5 / 10)
 
 
 def fleet(folder: Path) -> Path:
@@ -239,7 +234,7 @@ def test_all_of_it_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (change["system"], change["kind"], change["newest"]) == ("saga:a100", "slower", True)
     assert facts["between"]["facts"] == [{"fact": "torch", "values": ["2.12.0", "2.11.0"]}]
     assert facts["between"]["figures"][0] == {"item": "steps", "case": "a", "unit": "steps/s", "values": [3.0, 7.0]}
-    assert [left["reason"] for left in facts["left_out"]] == ["is no report: Object missing required field `items`"]
+    assert [left["reason"] for left in facts["left_out"]] == ["is not a report: Object missing required field `items`"]
     with pytest.raises(SystemExit) as end:
         main(["validate", "--collect", str(tmp_path), "--json", "--slower", "50"])
     assert (end.value.code, json.loads(capsys.readouterr().out)["changes"]) == (0, [])

@@ -14,7 +14,7 @@ from ordsmed.base.errors import RunError
 from ordsmed.cli import main
 from ordsmed.machines.doctor.outcome import Outcome, error, ok
 from ordsmed.machines.suite import golden, items, validate
-from ordsmed.machines.suite.items import Workplace, ask, compared
+from ordsmed.machines.suite.items import Workplace, compare_with_golden, run_items
 
 
 def states(item: items.Item, folder: Path) -> dict[str, str]:
@@ -23,29 +23,29 @@ def states(item: items.Item, folder: Path) -> dict[str, str]:
 
 def test_tokenizers_and_rows_are_the_same_here(tmp_path: Path) -> None:
     cases = states(items.tokenizers, tmp_path) | states(items.masking, tmp_path)
-    assert set(cases) == {*golden.of("tokenizers"), *golden.of("rows")}
+    assert set(cases) == {*golden.read_table("tokenizers"), *golden.read_table("rows")}
     assert {state for case, state in cases.items() if not case.startswith("sentencepiece")} == {"ok"}
 
 
 def test_another_id_or_row_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = golden.of("tokenizers")
+    wrong = golden.read_table("tokenizers")
     wrong["words"]["ids"][1][0] += 1
-    monkeypatch.setattr(golden, "of", lambda name: wrong)
+    monkeypatch.setattr(golden, "read_table", lambda name: wrong)
     assert {case for case, state in states(items.tokenizers, tmp_path).items() if state == "error"} == {"words"}
     monkeypatch.undo()
-    rows = golden.of("rows")
+    rows = golden.read_table("rows")
     rows["mlm"]["digest"] = "00000000"
-    monkeypatch.setattr(golden, "of", lambda name: rows)
+    monkeypatch.setattr(golden, "read_table", lambda name: rows)
     assert [case for case, state in states(items.masking, tmp_path).items() if state == "error"] == ["mlm"]
 
 
 def test_losses_within_their_tolerance() -> None:
-    assert compared([5.0, 4.0], [5.0, 4.0001, 3.0], 1e-4).state == "ok"
-    assert [compared([5.0], [wanted], 0.0).state for wanted in (5.0, 4.0)] == ["ok", "error"]
-    assert [compared([5.0], [4.0], within).state for within in (0.25, 0.24)] == ["ok", "error"]
-    one = compared([5.0, 4.01], [5.0, 4.0, 3.0], 1e-4)
+    assert compare_with_golden([5.0, 4.0], [5.0, 4.0001, 3.0], 1e-4).state == "ok"
+    assert [compare_with_golden([5.0], [wanted], 0.0).state for wanted in (5.0, 4.0)] == ["ok", "error"]
+    assert [compare_with_golden([5.0], [4.0], within).state for within in (0.25, 0.24)] == ["ok", "error"]
+    one = compare_with_golden([5.0, 4.01], [5.0, 4.0, 3.0], 1e-4)
     assert (one.state, one.text) == ("error", "loss 2 is 4.010000, wanted 4.000000 within 0.0001")
-    assert compared([5.0, float("nan")], [5.0, 4.0], 1e-2).state == "error"
+    assert compare_with_golden([5.0, float("nan")], [5.0, 4.0], 1e-2).state == "error"
 
 
 @pytest.mark.parametrize(("quick", "count"), [(True, 2), (False, 10)])
@@ -59,7 +59,7 @@ def test_families_take_as_many_steps_as_are_wanted(
         asked.append((name, steps, precision))
         return [loss * (1.001 if precision == "bf16" else 1.0) for loss in known[name]["losses"][:steps]], 4.0
 
-    known = golden.of("losses")
+    known = golden.read_table("losses")
     monkeypatch.setattr(golden, "losses", losses)
     work = Workplace(tmp_path, precisions=("fp32", "bf16"), quick=quick)
     found = dict(items.steps(work))
@@ -70,11 +70,11 @@ def test_families_take_as_many_steps_as_are_wanted(
 
 def test_a_course_that_differs_is_red() -> None:
     whole = {1: 5.0, 2: 4.0}
-    assert items._same(whole, dict(whole), 0.0).text == "2 losses are the same to the last bit"
-    assert items._same(whole, {1: 5.0, 2: 4.0000001}, 0.0).state == "error"
-    assert items._same(whole, {1: 5.0, 2: 4.0000001}, 1e-5).state == "ok"
-    assert items._same(whole, {1: 5.0}, 1e-5).text == "1 of 2 steps have a loss"
-    assert items._same({}, {}, 1e-5).state == "error"
+    assert items._compare_losses(whole, dict(whole), 0.0).text == "2 losses are the same to the last bit"
+    assert items._compare_losses(whole, {1: 5.0, 2: 4.0000001}, 0.0).state == "error"
+    assert items._compare_losses(whole, {1: 5.0, 2: 4.0000001}, 1e-5).state == "ok"
+    assert items._compare_losses(whole, {1: 5.0}, 1e-5).text == "1 of 2 steps have a loss"
+    assert items._compare_losses({}, {}, 1e-5).state == "error"
 
 
 def test_extras_are_those_that_users_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_each_case_has_its_own_seconds(tmp_path: Path, monkeypatch: pytest.Monke
             now[0] += seconds
             yield f"{seconds:g}", ok("fine")
 
-    assert [row[3] for row in ask(Workplace(tmp_path / "x"), (slow,))] == [3.0, 1.0, 2.0]
+    assert [row[3] for row in run_items(Workplace(tmp_path / "x"), (slow,))] == [3.0, 1.0, 2.0]
 
 
 def test_a_command_of_the_list_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def broken(work: Workplace) -> Iterator[tuple[str, Outcome]]:
 
 
 def test_an_item_that_fails_itself_is_red_and_the_others_are_asked(tmp_path: Path) -> None:
-    rows = [(item, case, one.state) for item, case, one, _ in ask(Workplace(tmp_path / "list"), (broken, green))]
+    rows = [(item, case, one.state) for item, case, one, _ in run_items(Workplace(tmp_path / "list"), (broken, green))]
     assert rows == [("broken", "first", "error"), ("broken", "itself", "error"), ("green", "one", "ok")]
     assert not (tmp_path / "list").exists()
 
@@ -169,7 +169,7 @@ def test_a_family_s_losses_are_of_one_process_whoever_was_started_beside(
     for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     losses, _ = golden.losses("tiny/gpt2", tmp_path, 2)
-    assert losses == pytest.approx(golden.of("losses")["tiny/gpt2"]["losses"][:2], rel=1e-4)
+    assert losses == pytest.approx(golden.read_table("losses")["tiny/gpt2"]["losses"][:2], rel=1e-4)
 
 
 @pytest.mark.long

@@ -110,7 +110,7 @@ def test_what_is_no_report(tmp_path: Path) -> None:
         report.read(str(tmp_path))
     for text in ("{}", '{"items": [{}]}', '{"items": [1]}'):
         (tmp_path / "report.json").write_text(text)
-        with pytest.raises(DataError, match="is no report"):
+        with pytest.raises(DataError, match="is not a report"):
             report.read(str(tmp_path))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kit.clocks import set_time
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed.base import measurements
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.menu import choice
@@ -120,7 +120,7 @@ def test_training_is_told_by_its_median_step(
         "layers": 1,
         "objective": "mlm",
     }.items() <= found.items()
-    [kept] = measurements.read(measurements.PLACE)
+    [kept] = measurements.read(measurements.DEFAULT_PATH)
     assert (kept.bench, kept.measure, kept.software, kept.task) == ("bench/bert-mini", "training", "ordsmed", "mlm")
     assert (kept.step_seconds, kept.step_seconds_least, kept.step_seconds_most) == pytest.approx((0.4, 0.1, 0.5))
     assert (kept.steps, kept.rounds, kept.peak) == (3, 3, 5e8)
@@ -141,7 +141,7 @@ def test_kernels_and_attention_stand_beside_what_they_make(
     clock([1.0] * 8)
     found = measured("bench/bert-mini", *BERT, "steps=3")
     assert (found["kernels"], found["attention"]) == ("ours for lstm", "torch's kernel")
-    [kept] = measurements.read(measurements.PLACE)
+    [kept] = measurements.read(measurements.DEFAULT_PATH)
     assert (kept.kernels, kept.attention) == (found["kernels"], found["attention"])
     assert training.beside(kept, bench_rounds.Spread(1.0, 1.0, 1.0)).kernels == ""
     monkeypatch.setattr("ordsmed.train.job._begin_kernels", lambda *given: "")
@@ -289,7 +289,7 @@ def test_the_documents_of_a_skewed_store() -> None:
 
 
 def test_encoding_beside_the_library() -> None:
-    Path("a.txt").write_text(invented_text(400))
+    Path("a.txt").write_text(synthetic_text(400))
     Path("c.toml").write_text('validation = 0.1\nout = "c"\n[source]\nkind = "text"\npath = "a.txt"\n')
     Path("t.toml").write_text('corpus = "c.toml"\nout = "t"\n[tokenizer]\nkind = "wordpiece"\nsize = 120\n')
     found = measured("encode", "corpus=c.toml", "tokenizer=t.toml")

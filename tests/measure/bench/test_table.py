@@ -444,7 +444,7 @@ def test_a_table_that_was_broken_off_goes_on_with_the_same_command_alone(monkeyp
     assert given == ["length=128", "length=64", "length=256", "length=64", "length=32"]  # what failed is tried again
     assert [row["sequences_per_second"] for row in found["rows"]] == [1, 4, 5]
     assert found["rows"][0]["profile"] == {"products": 0.5}
-    assert [one.sequences_per_second for one in measurements.read(measurements.PLACE)] == [1, 4, 5]  # each once
+    assert [one.sequences_per_second for one in measurements.read(measurements.DEFAULT_PATH)] == [1, 4, 5]  # each once
     assert not Path("work/bench/bert-mini.part").exists()
     bench("bert-mini", [axes])
     assert len(given) == 8  # a table that is whole is measured anew
@@ -525,7 +525,7 @@ def test_a_table_of_real_cells() -> None:
     assert [(row["devices"], row["batch"], row["weak"]) for row in found["rows"]] == [(2, 8, None)]
     [failed] = found["failed"]
     assert failed["why"] == "layout.precision: found tf32, which a CPU does not have; use fp32 or fp16"
-    [kept] = measurements.read(measurements.PLACE)
+    [kept] = measurements.read(measurements.DEFAULT_PATH)
     assert (kept.bench, kept.processes, kept.layout, kept.batch, kept.micro) == ("bert-mini", 2, "2x1x1", 8, 4)
     assert kept.memory > 0
     assert found["rows"][0]["sequences_per_second"] == float(f"{kept.sequences_per_second:.4g}")

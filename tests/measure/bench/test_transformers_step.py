@@ -51,7 +51,7 @@ def test_a_step_of_the_same_sizes(name: str, apart: int, monkeypatch: pytest.Mon
     found = json.loads(bench(name, [*SMALL, *words], json_line=True)[0])
     assert found["transformers"]["sequences_per_second"] > 0
     assert found["min_ratio"] <= found["ratio"] <= found["max_ratio"]
-    ours, theirs = measurements.read(measurements.PLACE)
+    ours, theirs = measurements.read(measurements.DEFAULT_PATH)
     assert (ours.software, theirs.software, theirs.batch) == ("ordsmed", "transformers", 4)
     assert theirs.sequences_per_second == pytest.approx(4 / theirs.step_seconds)
     [step], [job] = steps, jobs

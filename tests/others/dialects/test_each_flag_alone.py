@@ -16,7 +16,7 @@ import pytest
 
 from kit import elmo_files
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.base.settings import read as read_table
 from ordsmed.others.translate.program import Call, Flag, Program, find, names, programs
 
@@ -159,7 +159,7 @@ def shape(call: Call) -> str:
 def outcome(program: Program, flag: Flag, least: list[str], usual: str) -> str:
     words, environment = said(program, flag, least)
     try:
-        values = program.read(words, Place(0, 1), environment)
+        values = program.read(words, ProcessInfo(0, 1), environment)
         call = program.translated(values)
     except OrdsmedError as error:
         named = (flag.name.lstrip("-"), flag.key, flag.key.replace("_", "-"), WORD)
@@ -173,7 +173,7 @@ def outcome(program: Program, flag: Flag, least: list[str], usual: str) -> str:
 def given(mode: Mode) -> Iterator[tuple[str, str]]:
     """Each flag that does something, and what comes of it."""
     program, least = find(mode.code, mode.program), mode.least.split()
-    usual = shape(program.translated(program.read(least, Place(0, 1), {})))
+    usual = shape(program.translated(program.read(least, ProcessInfo(0, 1), {})))
     beside = dict(line.split(" ", 1) for line in mode.beside.split(", ") if line)
     for flag in program.flags:
         if flag.goes and (flag.name.startswith("-") or flag.name.isupper() or flag.within):

@@ -17,7 +17,7 @@ from kit.dialects import called, changes, resolved
 from ordsmed.base import files, settings
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.cli import main
 from ordsmed.learn.phases import Phase
 from ordsmed.nn.models.modern import ModernBert
@@ -698,7 +698,7 @@ def test_tasks_of_glue_and_numbers(folder: Path) -> None:
 
 def test_scores_have_theirs_names_and_sizes(folder: Path) -> None:
     def told(own: dict[str, float], *words: str) -> dict[str, float]:
-        values = find(CODE, GLUE).read(words, Place(), {})
+        values = find(CODE, GLUE).read(words, ProcessInfo(), {})
         return huggingface.hf_scores(huggingface.EvaluatedFiles("eval", (), is_labelled=True, end="_mm"), own, values)
 
     number = {"pearson": 50.0, "squared_error": 3.0, "validation": 0.12}
@@ -760,7 +760,7 @@ def test_recipes_that_a_run_refuses_are_not_printed(folder: Path, capsys: pytest
 def test_a_strategy_of_evaluation_turns_evaluation_on(folder: Path, words: list[str]) -> None:
     call = called(CODE, GLUE, *CLASS_BASE, *words)
     assert call.recipes["finetune"]["task"]["dev"] == "two.csv"
-    assert find(CODE, MLM).read([*BASE, *words], Place(), {}).do_eval
+    assert find(CODE, MLM).read([*BASE, *words], ProcessInfo(), {}).do_eval
 
 
 def test_xnli_in_one_of_its_languages(entailed: Path) -> None:
@@ -1198,7 +1198,7 @@ def test_which_check_is_the_best(
     out = Path("out")
     (out / "checkpoints/step-000000004").mkdir(parents=True)
     (out / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in CHECKS))
-    values = find(CODE, GLUE).read([*CLASS_BASE, *flags], Place(), {})
+    values = find(CODE, GLUE).read([*CLASS_BASE, *flags], ProcessInfo(), {})
     trainer.write_state(out, values, best)
     state = json.loads((out / "trainer_state.json").read_text())
     assert tuple(state[f"best_{name}"] for name in ("metric", "global_step", "model_checkpoint")) == wanted

@@ -15,7 +15,7 @@ import pytest
 from kit.dialects import called, changes, installed, resolved, words_of
 from ordsmed.base import run, snapshots
 from ordsmed.base.arguments import UsageError
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
 from ordsmed.others.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
@@ -625,7 +625,7 @@ def test_a_launcher_is_what_their_readme_says(folder: Path, script: str, monkeyp
     place = "--nproc_per_node=8 --nnodes=1 --node_rank=0 --master_addr=localhost --master_port=6000 "
     assert " ".join([*words[:at], ""]) == (place if many else "")
     program = find(CODE, words[at])
-    got, wanted = (program.read(own, Place(0, 8), {}) for own in (words[at + 1 :], LAUNCHERS[script].split()))
+    got, wanted = (program.read(own, ProcessInfo(0, 8), {}) for own in (words[at + 1 :], LAUNCHERS[script].split()))
     assert got.of == wanted.of
     assert got.explicit - wanted.explicit == set()
     resolved(CODE, words[at], *words[at + 1 :], world=8)
@@ -635,7 +635,7 @@ def test_words_behind_a_launcher_and_variables_change_it(folder: Path) -> None:
     many = {"GPUS_PER_NODE": "4", "NNODES": "2", "NODE_RANK": "1", "MP_SIZE": "4", "MASTER_ADDR": "a"}
     words = words_of(folder, "bash scripts/pretrain_gpt2_model_parallel.sh --batch-size 2", **many)
     assert words[1:5] == ["--nproc_per_node=4", "--nnodes=2", "--node_rank=1", "--master_addr=a"]
-    got = find(CODE, "pretrain_gpt2.py").read(words[words.index("pretrain_gpt2.py") + 1 :], Place(0, 8), {})
+    got = find(CODE, "pretrain_gpt2.py").read(words[words.index("pretrain_gpt2.py") + 1 :], ProcessInfo(0, 8), {})
     assert (got.batch_size, got.model_parallel_size, got.save) == (2, 4, "checkpoints/gpt2_345m_mp4")
 
 
@@ -704,7 +704,7 @@ def test_how_copies_sum_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None
         ([], {"USE_TORCH_DDP": "True"}, True),
         (["--DDP-impl", "torch"], {"USE_TORCH_DDP": "0"}, True),
     ):
-        call = program.translated(program.read([*BASE, *words], Place(), environment))
+        call = program.translated(program.read([*BASE, *words], ProcessInfo(), environment))
         assert call.recipes["pretrain"].get("layout", {}).get("overlap") == wanted
 
 
@@ -854,7 +854,7 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
             "--split",
             "1",
         ]
-        values = program.read(words, Place(), {})
+        values = program.read(words, ProcessInfo(), {})
         call = program.translated(values)
         perform.keep_beside(program, call)
         perform.prepare(program, values, call)
@@ -903,7 +903,7 @@ def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.Monke
     shutil.copy(tmp_path / "theirs" / "latest_checkpointed_iteration.txt", tmp_path / "run")
     assert "init" not in called(CODE, "pretrain_bert.py", *BASE, "--load", "run", "--save", "run").recipes["pretrain"]
     program = find(CODE, "pretrain_bert.py")
-    values = program.read(BASE, Place(), {"ORDSMED_EXPORT": "1"})
+    values = program.read(BASE, ProcessInfo(), {"ORDSMED_EXPORT": "1"})
     with pytest.raises(UsageError, match="ORDSMED_EXPORT: found without --save"):
         program.translated(values)
 

@@ -13,7 +13,7 @@ import pytest
 from ordsmed import cli
 from ordsmed.base import menu
 from ordsmed.base.arguments import UsageError
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.cli.verbs import version
 from ordsmed.others.translate import page, perform, program
 from ordsmed.others.translate.program import Call, Flag, Program, Values
@@ -72,7 +72,7 @@ def test_one_of_several_processes_tells(
     """What a person should know, and what it becomes."""
     monkeypatch.chdir(tmp_path)
     for rank in (0, 1):
-        values = program.Values(program.Recorded({}), frozenset(), Place(rank, 2))
+        values = program.Values(program.Recorded({}), frozenset(), ProcessInfo(rank, 2))
         assert perform.prepare(Program("x.py", "", (), lambda *_: None), values, Call("v", notes=["n"])) == ["v"]
         assert capsys.readouterr().err == ("n\nordsmed v\n" if rank == 0 else "")
 
@@ -97,7 +97,7 @@ def test_a_flag_says_one_thing(of: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("code", program.names())
 def test_programs_without_a_translation_lead_on(code: str) -> None:
-    others = getattr(menu.opened(program.MENU, code), "INSTEAD", {})
+    others = getattr(menu.import_choice(program.MENU, code), "INSTEAD", {})
     assert not set(others) & set(program.programs(code))
     for name, instead in others.items():
         with pytest.raises(UsageError, match=re.escape(f"`{name}`: has no translation; {instead}")):
@@ -120,7 +120,7 @@ def test_words_by_place_and_by_the_environment() -> None:
     one = Program("x.py", "x", flags, lambda values, call: None, "pretrain")
 
     def call(*words: str, **environment: str) -> Call:
-        return one.translated(one.read(words, Place(), environment))
+        return one.translated(one.read(words, ProcessInfo(), environment))
 
     assert call("0.1", LAYERS="3").recipes == {
         "pretrain": {
@@ -149,7 +149,7 @@ def test_theirs_are_in_fp32_and_leave_the_last_weights_unless_they_say_else() ->
 
     def recipes(verb: str, *words: str) -> list[dict[str, Any]]:
         one = Program("x.py", "x", (Flag("--amp", False, "layout.precision", joint=True),), half, verb)
-        call = one.translated(one.read(words, Place(), {}))
+        call = one.translated(one.read(words, ProcessInfo(), {}))
         return [each.recipes[each.verb] for each in (call, *call.then)]
 
     after = [{"layout": {"threads": 1, "precision": "fp32"}}, {}]
@@ -162,7 +162,7 @@ def test_numbers_as_people_write_them() -> None:
     one = Program("x.py", "x", (Flag("--steps", 1, "a"), Flag("--on", True, "b", valued=True)), lambda *_: None, "v")
 
     def read(*words: str) -> dict[str, Any]:
-        return dict(one.read(words, Place(), {}).of)
+        return dict(one.read(words, ProcessInfo(), {}).of)
 
     assert read("--steps", "1e4") == {"steps": 10_000, "on": True}
     assert read("--on", "False") == {"steps": 1, "on": False}

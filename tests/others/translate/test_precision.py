@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kit.dialects import called
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.nn import packed_layers
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import Call, find
@@ -23,7 +23,7 @@ def prepared(
     monkeypatch.setattr(packed_layers, "lacks_fp16", lambda device: lacks)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     program = find(code, name)
-    values = program.read(words, Place(0, 1), {})
+    values = program.read(words, ProcessInfo(0, 1), {})
     call = program.translated(values)
     perform.take_fp32(values, call)
     return call
@@ -65,7 +65,7 @@ def test_what_is_performed_is_what_is_written(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(packed_layers, "lacks_fp16", lambda device: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     program = find("megatron", "pretrain_bert.py")
-    values = program.read(BERT, Place(0, 1), {})
+    values = program.read(BERT, ProcessInfo(0, 1), {})
     perform.prepare(program, values, program.translated(values))
     (written,) = tmp_path.glob("work/as/*/pretrain.toml")
     assert 'precision = "fp32"' in written.read_text()

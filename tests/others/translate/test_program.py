@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.arguments import UsageError
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.others.translate.converters import listed, positive, unless_empty
 from ordsmed.others.translate.program import Call, Flag, Program, Values, find, idle, joint, refused
 
@@ -46,7 +46,7 @@ FAIRSEQ = (
 def test_numbers_that_nothing_is_made_of(code: str, name: str, words: str, said: str) -> None:
     program = find(code, name)
     with pytest.raises(UsageError, match=said):
-        program.translated(program.read(words.split(), Place(0, 1), {}))
+        program.translated(program.read(words.split(), ProcessInfo(0, 1), {}))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_folder_behind_the_flags_is_that_of_all_files(
     Path("c.json").write_text(json.dumps(dict.fromkeys(sizes, 8)))
     Path("vocab.txt").touch()
     program = find(code, name)
-    values = program.read([*words.split(), "out=x", "out=y"], Place(0, 1), {})
+    values = program.read([*words.split(), "out=x", "out=y"], ProcessInfo(0, 1), {})
     assert (values.elsewhere, values.of[flag]) == ("y", "y")
     assert program.translated(values).recipes[program.verb]["out"] == "y"
 
@@ -98,7 +98,7 @@ FLAGS = (
 
 def noted(call: Callable[[Values, Call], None], words: str) -> list[str]:
     program = Program("a.py", "", FLAGS, call, "finetune")
-    return program.translated(program.read(words.split(), Place(0, 1), {})).notes
+    return program.translated(program.read(words.split(), ProcessInfo(0, 1), {})).notes
 
 
 def test_a_flag_that_is_neither_read_nor_noted_is_told() -> None:
@@ -152,7 +152,7 @@ ROWS = (
 
 def rows_of(words: str) -> Call:
     program = Program("a.py", "", ROWS, lambda values, call: None, "embed", sets="model.kind=bert corpus:exact=true")
-    return program.translated(program.read(words.split(), Place(0, 1), {}))
+    return program.translated(program.read(words.split(), ProcessInfo(0, 1), {}))
 
 
 def test_a_row_says_what_a_value_becomes() -> None:
@@ -188,11 +188,11 @@ def test_flags_are_spelled_with_their_defaults() -> None:
 
 def test_flags_that_exclude_each_other_or_must_be_there() -> None:
     program = Program("a.py", "", (Flag("--a", False, "a"), Flag("--b-c", str, "b")), lambda *_: None, "embed")
-    values = program.read(["--a", "--b-c=1"], Place(0, 1), {})
+    values = program.read(["--a", "--b-c=1"], ProcessInfo(0, 1), {})
     assert values.says("--b-c")
     assert not values.says("--d")
     values.require("--a", "--b-c")
     with pytest.raises(UsageError, match="--a: found with --b-c; wanted one of the two"):
         values.refuse_both("--a", "--b-c")
     with pytest.raises(UsageError, match=r"a.py: no --b-c; wanted `a.py --b-c ...`"):
-        program.read(["--a"], Place(0, 1), {}).require("--a", "--b-c")
+        program.read(["--a"], ProcessInfo(0, 1), {}).require("--a", "--b-c")

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import TinyRuns
 from kit.planted_runs import plant, plant_trials
-from ordsmed.base.run import is_held, locked
+from ordsmed.base.run import is_locked, locked
 from ordsmed.tell.report import content, folders, learning_curve, page, tables
 from ordsmed.tell.report.learning_curve import Known
 from ordsmed.tell.report.markdown import statement
@@ -93,12 +93,12 @@ def test_a_run_that_nobody_works_on_was_killed(tmp_path: Path) -> None:
     """By its lock, where it began on this machine; elsewhere nobody knows."""
     run = plant(tmp_path / "run", [3.0, 2.0], state="running")
     (run / "environment.json").write_text(json.dumps({"host": platform.node()}))
-    assert is_held(run) is None
+    assert is_locked(run) is None
     with locked(run):
-        assert is_held(run) is True
+        assert is_locked(run) is True
         (facts,) = folders.read([run])
         assert (facts["state"], facts["notes"]) == ("running", [])
-    assert is_held(run) is False
+    assert is_locked(run) is False
     (facts,) = folders.read([run])
     assert facts["state"] == "killed"
     assert facts["notes"] == ["killed: no process is working on it; the same command resumes it"]

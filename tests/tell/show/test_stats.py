@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kit.makers import invented_text
+from kit.makers import synthetic_text
 from ordsmed.base import run
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.corpus import histogram
@@ -29,7 +29,7 @@ from ordsmed.text.document import Document
 from ordsmed.text.sentences import rules
 from ordsmed.text.tokenizer import Tokenizer
 
-TEXTS = [text + " Æ “ø” – 5." * (n % 3 == 0) for n, text in enumerate(invented_text(40).strip().split("\n\n"))]
+TEXTS = [text + " Æ “ø” – 5." * (n % 3 == 0) for n, text in enumerate(synthetic_text(40).strip().split("\n\n"))]
 
 
 def corpus(folder: Path, texts: list[str], *, meta: dict[str, Any] | None = None, **status: Any) -> str:

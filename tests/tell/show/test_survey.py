@@ -66,9 +66,9 @@ def test_reported_times_beside_estimates(capsys: pytest.CaptureFixture[str]) -> 
     assert pytorch["estimate"].startswith("pretrain/bert-large-lamb: ")
     reasons = {name: codes[name]["claims"][0]["why_not"] for name in ("google-bert", "mosaicbert", "cramming")}
     assert reasons == {
-        "google-bert": "TPU is no GPU that is known",
-        "mosaicbert": "no recipe is near",
-        "cramming": "which GPU is not said",
+        "google-bert": "TPU is not a known GPU",
+        "mosaicbert": "there is no similar recipe",
+        "cramming": "the GPU model is not reported",
     }
     assert codes["google-bert"]["claims"][0]["estimated_hours"] is None
     main(["survey", "--estimates", "--markdown"])
@@ -78,7 +78,7 @@ def test_reported_times_beside_estimates(capsys: pytest.CaptureFixture[str]) -> 
     assert next(row for row in rows if "allennlp" in row).endswith("| not of interest |")
     main(["survey", "--estimates"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "estimate: 4 days on 4 to 16 TPUs: not estimated: TPU is no GPU that is known" in text
+    assert "estimate: 4 days on 4 to 16 TPUs: not estimated: TPU is not a known GPU" in text
 
 
 @pytest.mark.parametrize("name", ["allennlp-elmo", "bert-as-service"])

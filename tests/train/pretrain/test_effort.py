@@ -132,7 +132,7 @@ def test_the_command_line_of_another_code_goes_on(
 
 def test_a_job_and_a_study_are_refused_by_the_same_words(recipe: Recipe, tmp_path: Path) -> None:
     path = str(recipe(steps=1_000_000))
-    wish = submit.Wish(site="ex3", gpus=1, account="a", time="1h")
+    wish = submit.JobRequest(site="ex3", gpus=1, account="a", time="1h")
     with pytest.raises(RecipeError, match="passes over"):
         submit.prepare(path, [], wish, out=str(tmp_path / "job.sh"))
     assert not (tmp_path / "job.sh").exists()
@@ -168,8 +168,8 @@ def test_the_speed_of_the_first_steps_is_kept_for_the_next_start(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept: dict[str, float] = {}
-    monkeypatch.setattr(pace, "kept_figure", lambda key: kept.get(key, 0.0))
-    monkeypatch.setattr(pace, "keep_figure", kept.__setitem__)
+    monkeypatch.setattr(pace, "cached_figure", lambda key: kept.get(key, 0.0))
+    monkeypatch.setattr(pace, "cache_figure", kept.__setitem__)
     monkeypatch.setattr(pace, "measured_peak", lambda device, precision: 1e9)
     plan = plan_of(recipe(steps=10))
     work = sum(plan.work())

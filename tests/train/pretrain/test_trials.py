@@ -139,7 +139,7 @@ def test_a_dry_run_tells_which_there_are(recipe: Recipe, tmp_path: Path, made: l
     assert lines[0] in show(path, GRID)
     assert not (tmp_path / "run").exists()
     assert made == []
-    wish = submit.Wish(site="ex3", account="a", time="1h", parts=2)
+    wish = submit.JobRequest(site="ex3", account="a", time="1h", parts=2)
     written = submit.prepare(path, GRID, wish, out=str(tmp_path / "job.sh"))
     assert written.lines[0] == "trials: 4, in 2 jobs"
     assert "--part" in (tmp_path / "job.sh").read_text()

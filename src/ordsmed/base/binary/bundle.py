@@ -246,7 +246,6 @@ def _within(extent: Extent, shape: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def _cut(extent: Extent, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a part, limited to the whole."""
     return tuple(len(range(size)[part]) for part, size in zip(_within(extent, shape), shape, strict=True))
 
 

@@ -3,10 +3,10 @@
 google-crc32c computes it if it is installed (the extra `records`): 11 to 30 times as fast for records of 800 to 3,000
 bytes, twice as fast for long byte strings. Otherwise, and always for single numbers, NumPy computes it as follows.
 
-A checksum is the remainder of a polynomial, so bits far from the end may be moved nearer by adding multiples of the
-divisor. One multiple has four terms that are whole 64-bit words apart, so words move by three XORs, at the speed of
-memory. What is left, and short strings, is looked up in tables, 128 bytes per row and all rows at once. Rows are joined
-in pairs.
+A checksum is the remainder of a polynomial division, so adding multiples of the divisor does not change it. One
+multiple has four terms that are whole 64-bit words apart: with it, a long string is folded to a short one by three XORs
+per word. A short string is split into rows of 128 bytes, whose remainders are looked up in tables and combined in
+pairs.
 """
 
 import functools
@@ -85,14 +85,13 @@ def crc32c_of_words(words: NDArray[np.uint64]) -> Sums:
 
 
 def masked(sums: int | Sums) -> Sums:
-    """Return checksums in the masked form that TensorFlow writes."""
     sums = np.asarray(sums, np.uint32)
     with np.errstate(over="ignore"):
         return ((sums >> np.uint32(15)) | (sums << np.uint32(17))) + np.uint32(MASK)
 
 
 def _folded(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Fold words into as many as the fold is long, with the same remainder. The first word has flipped bits."""
+    """Fold words into FOLD[-1] words with the same remainder, after flipping the first 32 bits (the initial value)."""
     far = FOLD[-1]
     block = np.empty(far + BLOCK, np.uint64)
     block[:far] = words[:far]

@@ -124,7 +124,6 @@ class Pickled:
         return numbers.as_strided(piece.shape, piece.strides, piece.offset)
 
     def flat(self, table: object) -> dict[str, Strided]:
-        """Return the tensors in nested tables, with dotted names."""
         tensors: dict[str, Strided] = {}
         self._gather(table, "", 0, tensors, [MOST_VALUES])
         return tensors
@@ -159,7 +158,6 @@ class Pickled:
         return min(LONGEST, SHORT + len(self.bytes) // 32)
 
     def _bytes_of(self, part: zipfile.ZipInfo, most: int) -> bytes:
-        """Return the checked bytes of a member of the zip file."""
         start, size, crc = self._part(part)
         if size > most:
             raise Broken(f"{part.filename} has {size:,} bytes, more than {most:,}")

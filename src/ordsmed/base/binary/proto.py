@@ -51,7 +51,6 @@ def fields(data: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def table(data: memoryview) -> dict[int, Value]:
-    """Return the last value of each field, for messages in which no field is repeated."""
     return dict(fields(data))
 
 

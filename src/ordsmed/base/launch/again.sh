@@ -1,15 +1,16 @@
-# A run that was told to stop goes on in this job. What lost a process or a node is tried again: on a spare node, else on
-# other nodes, else on the same, $times times in all. An error of its own ends the job.
-# A status of 143, 138 or 129: told to stop by SIGTERM, SIGUSR1 or SIGHUP, and saved; 75: a process is gone or hangs;
-# other numbers above 128: killed; 1 or 2: its own error.
-# In $record stands what happened: JOB run WHEN NODES LOG'S-LENGTH, JOB lost WHEN NODES, JOB over WHEN STATUS
+# Run the command. After a lost process or node, run it again, $times times at most: on a spare node, else on other
+# nodes after requeuing the job, else on the same nodes. A run that was told to stop (before the time limit) is
+# requeued. An error of the run ends the job.
+# Exit status 143, 138, 129: stopped by SIGTERM, SIGUSR1, SIGHUP, and saved; 75: a process died or hangs; other numbers
+# above 128: killed; 1 or 2: an error of the run.
+# Lines of $record: JOB run TIME NODES LOG-LENGTH, JOB lost TIME NODES, JOB over TIME STATUS
 log=$(readlink "/proc/$$/fd/2")
 note() { echo "$SLURM_JOB_ID $1 $(date +%FT%T) $2" >>"$record"; }
 lost() { sed -n "s/^$SLURM_JOB_ID lost [^ ]* //p" "$record" 2>/dev/null; }
 bad() { lost | tr , '\n' | grep -vx - | sort -u; }
 down() { sinfo --noheader --Node --format=%N --states=down,fail,no_respond --nodes="$1" 2>/dev/null | sort -u; }
 hosts() { scontrol show hostnames "$1"; }
-ours() { # the nodes of this job, this one last: with it the script is lost. One that is lost leaves the job
+ours() { # the nodes of this job without lost ones; this node is last, because the script would be lost with it
     left=$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%N 2>/dev/null)
     left=$(hosts "${left:-$SLURM_JOB_NODELIST}")
     tail -n +2 <<<"$left" && head -n 1 <<<"$left"
@@ -17,14 +18,14 @@ ours() { # the nodes of this job, this one last: with it the script is lost. One
 list() { paste -sd , -; }
 words() { tail -c "+$((begin + 1))" "$log" 2>/dev/null | sed '/^srun: First task exited/q'; }
 
-pick() { # the nodes to run on: the first that are up, and not known to be bad
+pick() { # choose the nodes to run on: the first ones that are up and have not been lost before
     good=$(ours | grep -vxFf <(bad; down "$SLURM_JOB_NODELIST") | head -n "$wanted")
     [ "$(grep -c . <<<"$good")" = "$wanted" ] || [ -z "$(bad)" ] && return
     good=$(ours | grep -vxFf <(down "$SLURM_JOB_NODELIST") | head -n "$wanted")
     return 1
 }
 
-own_error() { # did a process end by an error of its own?
+own_error() { # did a process end with an error of the run?
     if [ "$by" = torchrun ]; then
         words | grep -qE 'exitcode +: [12] '
     else
@@ -32,7 +33,7 @@ own_error() { # did a process end by an error of its own?
     fi
 }
 
-was_stopped() { # was the run told to stop? torchrun ends with 1 whatever its processes say: so late in the job it was
+was_stopped() { # was the run told to stop? torchrun always ends with 1, so the time in the job decides
     own_error && return 1
     if [ "$by" = torchrun ]; then
         [ "$status" != 0 ] && [ "$SECONDS" -ge "$late" ]
@@ -50,7 +51,7 @@ was_lost() {
     [ "$status" -gt 128 ] || words | grep -qE '^srun: error: (Node failure on|Timed out waiting for job step)|exitcode +: (-(4|6|7|8|9|11)|75) '
 }
 
-failed() { # the nodes on which it was: as ordsmed and Slurm say, else where srun saw processes killed
+failed() { # the nodes that failed, by the messages of ordsmed and Slurm, else those on which srun saw killed processes
     named=$({
         words | grep 'lost or hanging: ' | grep -oE 'rank [0-9]+ \([^,]+, process' | sed -E 's/.*\((.*),.*/\1/'
         words | sed -nE 's/^srun: error: Node failure on ([^ .]+).*/\1/p'
@@ -58,18 +59,18 @@ failed() { # the nodes on which it was: as ordsmed and Slurm say, else where sru
     } | sort -u | grep -xFf <(hosts "$nodes"))
     [ -n "$named" ] || named=$(words | sed -nE '/Exited with|Terminated/!s/^srun: error: ([^ ]+): tasks? .*/\1/p' |
         while read -r some; do hosts "$some"; done | sort -u | grep -xFf <(hosts "$nodes"))
-    if [ "$wanted" = 1 ] || [ "$(grep -c . <<<"$named")" -lt "$wanted" ]; then # all of several: it was none of them
+    if [ "$wanted" = 1 ] || [ "$(grep -c . <<<"$named")" -lt "$wanted" ]; then # if all of several nodes failed, do not blame any
         list <<<"$named"
     fi
 }
 
 may_try() {
     [ "$(lost | wc -l)" -le "$times" ] && return
-    echo "ordsmed: a process or a node was lost $(lost | wc -l) times ($(bad | list)): not tried again; see $record" >&2
+    echo "ordsmed: a process or a node was lost $(lost | wc -l) times ($(bad | list)), so it is not restarted again; see $record" >&2
     return 1
 }
 
-clear_steps() { # what a srun left that was killed
+clear_steps() { # cancel job steps that a killed srun left
     for _ in {1..30}; do
         steps=$(squeue --steps --noheader --jobs="$SLURM_JOB_ID" --format=%i 2>/dev/null | grep '\.[0-9]') || break
         xargs scancel <<<"$steps"
@@ -77,7 +78,7 @@ clear_steps() { # what a srun left that was killed
     done
 }
 
-elsewhere() { # send the job in again, where bad nodes are not; or go on with those there are
+elsewhere() { # requeue the job without bad nodes, or return if that is not possible
     [ "$requeue" = yes ] || return
     avoided=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null | sed -nE 's/.*ExcNodeList=([^ (]+).*/\1/p')
     avoid=$({ bad; [ -z "$avoided" ] || hosts "$avoided"; } | sort -u | list)
@@ -86,8 +87,8 @@ elsewhere() { # send the job in again, where bad nodes are not; or go on with th
         avoid=""
         [ -n "$(down "$SLURM_JOB_NODELIST")" ] || return
     fi
-    trap '' TERM # requeueing ends this script, which has something left to do
-    echo "ordsmed: the job is sent in again${avoid:+, without $avoid}" >&2
+    trap '' TERM # requeuing sends SIGTERM to this script, which must still exclude the nodes
+    echo "ordsmed: the job is requeued${avoid:+, without $avoid}" >&2
     scontrol requeue "$SLURM_JOB_ID" || return
     for _ in {1..20}; do
         [ -z "$avoid" ] || scontrol update jobid="$SLURM_JOB_ID" excnodelist="$avoid" && break
@@ -108,7 +109,7 @@ while may_try; do
     pick || elsewhere
     nodes=$(list <<<"$good")
     begin=$(stat --format=%s "$log" 2>/dev/null || echo 0)
-    [ -z "$again" ] || echo "ordsmed: goes on on $nodes" >&2
+    [ -z "$again" ] || echo "ordsmed: resuming on $nodes" >&2
     note run "$nodes $begin"
     status=0
     run || status=$?
@@ -117,16 +118,16 @@ while may_try; do
     failed=$(failed)
     note lost "${failed:--}"
     again=yes
-    echo "ordsmed: lost ${failed:-a process, it is not known on which node}" >&2
+    echo "ordsmed: lost ${failed:-a process on an unknown node}" >&2
     clear_steps
 done
 
 if was_stopped && [ "$requeue" = yes ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then
-    # unless nothing was saved since it was sent in again before: then it never will be
+    # not if nothing was saved since the last requeue: then the time is too short
     if [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || [ "$(saved)" != "$before" ]; then
         scontrol requeue "$SLURM_JOB_ID"
     else
-        echo "ordsmed: no step was saved since this job was last sent in again: not sent in once more; a longer --time?" >&2
+        echo "ordsmed: no step was saved since this job was last requeued, so it is not requeued again; use a longer --time" >&2
     fi
 fi
 exit "$status"

@@ -78,14 +78,15 @@ def compare(name: str, account: str = "") -> dict[str, Any]:
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:
-    counts = f"{len(report['same'])} as the file says, {len(report['differs'])} otherwise"
-    yield f"{report['name']}: {counts}, {len(report['not_asked'])} not asked; the file is of {report['checked'] or '?'}"
-    for key, title in (("differs", "differs"), ("not_asked", "not asked")):
+    counts = f"{len(report['same'])} as in the file, {len(report['differs'])} different"
+    date = report["checked"] or "an unknown date"
+    yield f"{report['name']}: {counts}, {len(report['not_asked'])} not checked; the file is from {date}"
+    for key, title in (("differs", "differs"), ("not_asked", "unchecked")):
         yield from (f"  {title:<9}  {SiteFact(**fact).line}" for fact in report[key])
     if report["unknown"]:
         yield f"  unknown    {'; '.join(report['unknown'])}"
     if report["differs"]:
-        yield f"correct a copy of {report['file']}, and name that by --site"
+        yield f"correct a copy of {report['file']}, and name it with --site"
 
 
 def _findings(name: str, site: Site, account: str) -> Iterator[SiteFact]:
@@ -99,7 +100,7 @@ def _findings(name: str, site: Site, account: str) -> Iterator[SiteFact]:
         yield from _modules(location)
     yield from _container(site)
     yield SiteFact(
-        "not asked", "network", "whether nodes of jobs reach the internet", "`ordsmed doctor` in a job tells"
+        "not asked", "network", "whether the nodes of jobs reach the internet", "run `ordsmed doctor` in a job"
     )
 
 
@@ -118,7 +119,7 @@ def _slurm(name: str, site: Site, account: str) -> Iterator[SiteFact]:
     known = {part.queue for part in site.partition}
     more = sorted({row[0].rstrip("*") for row in rows} - known - {_usual(rows)})
     if more:
-        yield SiteFact("not asked", "partitions", f"there are too: {', '.join(more)}", "`ordsmed sites new` reads them")
+        yield SiteFact("not asked", "partitions", f"also in Slurm: {', '.join(more)}", "`ordsmed sites new` reads them")
     yield from _qualities(site)
     yield from _accounts(site, account)
     yield from _tests(name, site, account, {row[0].rstrip("*") for row in rows})
@@ -132,15 +133,15 @@ def _partition(part: Partition, rows: Sequence[Sequence[str]]) -> Iterator[SiteF
     about = f"partition {part.name}"
     queue = part.queue or ("" if part.quality or part.constraint else _usual(rows))
     if not queue:
-        yield SiteFact("not asked", about, "its jobs name no partition: sbatch alone can tell")
+        yield SiteFact("not asked", about, "its jobs name no partition, so only sbatch can check it")
         return
     here = [row for row in rows if row[0].rstrip("*") == queue]
     if not here:
         near = nearest(queue, {row[0].rstrip("*") for row in rows})
-        yield SiteFact("differs", about, f"Slurm has none called {queue}", near)
+        yield SiteFact("differs", about, f"Slurm has no partition {queue}", near)
         return
     if all(row[1] != "up" for row in here):
-        yield SiteFact("differs", about, f"is {here[0][1]}", "ask the site's people, or take another")
+        yield SiteFact("differs", about, f"is {here[0][1]}", "ask the site's support, or use another")
     if part.constraint:
         features = {word for row in here for word in re.split(r"[,\s]+", row[8])}
         wanted = [word for word in re.split(r"[&|,()\[\]*]+", part.constraint) if word]
@@ -212,7 +213,7 @@ def _table(answer: CommandOutput) -> list[list[str]]:
 def _unasked(about: str, answer: CommandOutput | None) -> SiteFact | None:
     """Return a fact that says why sacctmgr gave no answer; None if it did."""
     if answer is None:
-        return SiteFact("not asked", about, "there is no sacctmgr here")
+        return SiteFact("not asked", about, "sacctmgr is not installed here")
     if answer.status or NO_ACCOUNTS.search(answer.errors):
         return SiteFact("not asked", about, f"sacctmgr: {answer.complaint}")
     return None
@@ -231,7 +232,7 @@ def _qualities(site: Site) -> Iterator[SiteFact]:
     for name in sorted(wanted):
         about, hours = f"qos {name}", limits.get(name)
         if name not in there:
-            yield SiteFact("differs", about, "Slurm has none of that name", nearest(name, there))
+            yield SiteFact("differs", about, "Slurm has no such quality of service", nearest(name, there))
         elif there[name] is not None and there[name] != hours:
             words = f"hours {_plain(hours)} in the file, {_plain(there[name])} here"
             yield SiteFact("differs", about, words, f"write `hours = {_plain(there[name])}`")
@@ -250,11 +251,15 @@ def _accounts(site: Site, account: str) -> Iterator[SiteFact]:
         return
     known = sorted({row[0] for row in _table(answer)})
     if account and account not in known:
-        yield SiteFact("differs", "account", f"{account} is none of yours", nearest(account, known) if known else "")
+        yield SiteFact(
+            "differs", "account", f"{account} is not one of your accounts", nearest(account, known) if known else ""
+        )
     elif not known and site.account == "required":
-        yield SiteFact("differs", "account", "the site asks for one and Slurm knows none of yours", "ask its people")
+        yield SiteFact(
+            "differs", "account", "the site requires one, but Slurm lists none for you", "ask the site's support"
+        )
     else:
-        yield SiteFact("same", "account", account or f"yours: {', '.join(known) or 'none'}")
+        yield SiteFact("same", "account", account or f"your accounts: {', '.join(known) or 'none'}")
 
 
 # --- sbatch
@@ -263,10 +268,10 @@ def _accounts(site: Site, account: str) -> Iterator[SiteFact]:
 def _tests(name: str, site: Site, account: str, there: set[str]) -> Iterator[SiteFact]:
     """Test a small job per partition with `sbatch --test-only`. Nothing is queued."""
     if not shutil.which("sbatch"):
-        yield SiteFact("not asked", "jobs", "there is no sbatch here")
+        yield SiteFact("not asked", "jobs", "sbatch is not installed here")
         return
     if site.account == "required" and not account:
-        yield SiteFact("not asked", "jobs", "the site asks for an account", "`--account NAME` tests jobs of yours")
+        yield SiteFact("not asked", "jobs", "the site requires an account", "`--account NAME` tests jobs with it")
         return
     for part in site.partition:
         if not part.queue or part.queue in there:
@@ -276,7 +281,7 @@ def _tests(name: str, site: Site, account: str, there: set[str]) -> Iterator[Sit
 def _tested(destination: Destination, account: str) -> Iterator[SiteFact]:
     part, about = destination.partition, f"a job for {destination.partition.name}"
     if part.gpu != "none" and not part.gpus:
-        yield SiteFact("not asked", about, "how many GPUs a node has is unknown")
+        yield SiteFact("not asked", about, "the number of GPUs per node is unknown")
         return
     whole = part.whole_nodes or (part.min_gpus or 1) > 1
     gpus = (part.gpus if whole else 1) or 1 if part.gpu != "none" else 0
@@ -310,7 +315,7 @@ def _tested(destination: Destination, account: str) -> Iterator[SiteFact]:
         missing = "account" if not account and NEEDS_ACCOUNT.search(refused) else missing
         yield SiteFact("differs", about, f"sbatch: {refused}", f'write `{missing} = "required"`' if missing else "")
         return
-    yield SiteFact("same", about, "sbatch takes it")
+    yield SiteFact("same", about, "sbatch accepts it")
     if memory and part.ask_memory in ("required", "unknown", "optional"):
         yield from _without_memory(job)
 
@@ -319,12 +324,12 @@ def _without_memory(job: slurm.BatchJob) -> Iterator[SiteFact]:
     part, about = job.place.partition, f"memory of {job.place.partition.name}"
     refused = _refused(replace(job, memory=""))
     if refused and part.ask_memory != "required":
-        words = f"a job must ask for it (sbatch: {refused}), {part.ask_memory} in the file"
+        words = f"a job must request it (sbatch: {refused}), {part.ask_memory} in the file"
         yield SiteFact("differs", about, words, 'write `ask_memory = "required"`')
     elif not refused and part.ask_memory == "required":
-        yield SiteFact("differs", about, "sbatch takes a job that asks for none", 'write `ask_memory = "optional"`')
+        yield SiteFact("differs", about, "sbatch accepts a job that requests none", 'write `ask_memory = "optional"`')
     else:
-        yield SiteFact("same", about, "must be asked for" if refused else "need not be asked for")
+        yield SiteFact("same", about, "must be requested" if refused else "need not be requested")
 
 
 def _refused(job: slurm.BatchJob) -> str:
@@ -353,7 +358,7 @@ def _by_modules(name: str, site: Site) -> Iterator[Destination]:
 def _modules(destination: Destination) -> Iterator[SiteFact]:
     part, about = destination.partition, f"modules of {destination.partition.name}"
     if part.arch not in ("unknown", platform.machine()):
-        yield SiteFact("not asked", about, f"they are {part.arch}'s, this machine is {platform.machine()}")
+        yield SiteFact("not asked", about, f"they are for {part.arch}, but this machine is {platform.machine()}")
         return
     text = [*part.before, *destination.site.use]
     for module in destination.modules:
@@ -365,7 +370,7 @@ def _modules(destination: Destination) -> Iterator[SiteFact]:
         ]
     answer = ask(["bash", "-lc", "\n".join(["type module >/dev/null 2>&1 || exit 9", *text])])
     if answer is None or answer.status == 9:
-        yield SiteFact("not asked", about, "there is no `module` here")
+        yield SiteFact("not asked", about, "there is no `module` command here")
         return
     output = answer.text.splitlines()
     for module in destination.modules:
@@ -392,7 +397,7 @@ def _container(site: Site) -> Iterator[SiteFact]:
     elif path.is_absolute():
         images = sorted(image.name for image in path.parent.glob("*.sif"))[-LISTED:]
         there = f"there are {', '.join(images)}" if images else f"{path.parent} has no image"
-        yield SiteFact("differs", "container", f"{path} is not there", there)
+        yield SiteFact("differs", "container", f"{path} does not exist", there)
     if site.runtime == "unknown":
         return
     here = [name for name in ("apptainer", "singularity") if shutil.which(name)]

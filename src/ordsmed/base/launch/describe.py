@@ -12,8 +12,8 @@ from ordsmed.base.say import many
 UNKNOWN = "unknown"
 MEMORY = {  # for values of `ask_memory`
     "fixed": "comes with nodes, cores or GPUs",
-    "required": "must be asked for, by {flag}",
-    "optional": "may be asked for, by {flag}",
+    "required": "must be requested with {flag}",
+    "optional": "may be requested with {flag}",
 }
 
 
@@ -59,7 +59,7 @@ def lines(name: str) -> Iterator[str]:
     if site.runtime != UNKNOWN:
         yield f"  containers are run by {site.runtime}"
     if site.offline is not None:
-        yield f"  jobs have {'no' if site.offline else 'a'} way to the internet"
+        yield f"  jobs have {'no' if site.offline else 'a'} access to the internet"
     yield from (f"  {key}={value}" for key, value in site.environment.items())
     if site.layout:
         yield f"  layout: {', '.join(f'{key} {value}' for key, value in site.layout.items())}"
@@ -69,7 +69,7 @@ def lines(name: str) -> Iterator[str]:
         yield from _gpu_flags(site.partition)
         yield from _memory(site.partition)
         cpu = site.without_gpus
-        yield f"  jobs without GPUs go to {cpu.name if cpu else 'no partition that is known'}"
+        yield f"  partition for jobs without GPUs: {cpu.name if cpu else UNKNOWN}"
         for part in site.partition:
             yield from _of_partition(part, torch)
     for quality in site.quality:
@@ -132,7 +132,7 @@ def _memory(partitions: Sequence[Partition]) -> Iterator[str]:
 
 def _of_partition(part: Partition, torch: str) -> Iterator[str]:
     facts = (
-        f"Slurm's {part.queue or 'own choice'}" if part.slurm else "",
+        f"Slurm partition {part.queue or 'chosen by Slurm'}" if part.slurm else "",
         f"MIG {part.mig}" if part.mig else "",
         "whole nodes" if part.whole_nodes else "",
         _most(part.min_nodes, "node", "least"),
@@ -159,7 +159,7 @@ def _gpu_flags(partitions: Sequence[Partition]) -> Iterator[str]:
             flags.setdefault(partition.ask, []).append(partition.name)
     for flag, users in flags.items():
         of = f" of {', '.join(users)}" if len(flags) > 1 else ""
-        yield f"  GPUs{of} are asked for by {flag}"
+        yield f"  GPUs{of} are requested with {flag}"
 
 
 def _row(partition: Partition, site: Site) -> list[str]:
@@ -181,7 +181,7 @@ def _state(site: Site) -> str:
     if site.state == "retired":
         return f"out of service{f' since {site.until}' if site.until else ''}{successor}"
     if site.state == "stopping" and site.until and site.until < _today()[: len(site.until)]:
-        return f"was to stop {site.until}{successor}"
+        return f"should have stopped {site.until}{successor}"
     return f"{site.state}{f' {site.until}' if site.until else ''}{successor}"
 
 

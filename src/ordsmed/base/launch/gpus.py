@@ -27,7 +27,6 @@ class Gpu:
         return self.capability.startswith("gfx")
 
     def card(self, name: str) -> Accelerator:
-        """Return the properties by which kernels and precisions are chosen."""
         major, minor = re.findall(r"[\da-f]", self.capability.removeprefix("gfx"))[:2]
         return Accelerator(name, (int(major), int(minor)), self.amd)
 

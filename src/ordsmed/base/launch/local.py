@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from ordsmed.base.ending import DEVICES, TO_STOP
+from ordsmed.base.ending import DEVICES, STOP_SIGNALS
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
 from ordsmed.base.say import many, say
 
 GRACE = 15.0  # seconds for the other ranks to report after one failed
-PASSED_ON = TO_STOP
+PASSED_ON = STOP_SIGNALS
 LOOK = 0.05
 UNREAD = 128 + signal.SIGPIPE  # exit status of a process whose output has no reader
 
@@ -39,7 +39,7 @@ def start(words: Sequence[str], devices: int, *, restarts: int = 0) -> int:
         status, stopped = _once(words, devices)
         if status == 0 or stopped or attempt == restarts:
             break
-        say(f"all {many(devices, 'process')} begin again ({attempt + 1} of {restarts})")
+        say(f"all {many(devices, 'process')} restart ({attempt + 1} of {restarts})")
     return status
 
 
@@ -53,7 +53,7 @@ def _once(words: Sequence[str], devices: int) -> tuple[int, bool]:
             return 0, False
         rank, status = first
         if not heard and status < 0:
-            say(f"rank {rank} was ended by {signal.Signals(-status).name}; start the same command again to go on")
+            say(f"rank {rank} was ended by {signal.Signals(-status).name}; start the same command again to resume")
         _end(processes)
         if any(p.poll() == UNREAD for p in processes):
             return UNREAD, True  # no reader: other failures follow from it, and a restart would not help

@@ -34,10 +34,13 @@ def write(name: str, folder: Path = Path()) -> Path:
         raise RecipeError("NAME", f"found {name}, which is shipped", "another name", remedy)
     path = folder / f"{name}.toml"
     if path.exists():
-        raise RecipeError(path, "is there", "a new file", "delete it, or choose another name")
+        raise RecipeError(path, "exists", "a new file", "delete it, or choose another name")
     table = table_of(name, _answer)
     site = settings.decode(Site, table, name)
-    lines = [f"# {name}: to be checked by a person: {'; '.join(unknown(site))}", *settings.lines(table)]
+    lines = [
+        f"# {name}: written by `ordsmed sites new`, please check it: {'; '.join(unknown(site))}",
+        *settings.lines(table),
+    ]
     files.write_text(path, "\n".join(lines) + "\n")
     return path
 
@@ -54,12 +57,12 @@ def table_of(name: str, ask: Ask) -> dict[str, Any]:
     nodes = [_pairs(line) for line in ask(["scontrol", "show", "node", "--oneliner"]).splitlines() if line.strip()]
     parts = [_pairs(line) for line in ask(["scontrol", "show", "partition", "--oneliner"]).splitlines() if line.strip()]
     if not parts:
-        raise RunError("scontrol show partition", "tells of none", "one partition or more")
+        raise RunError("scontrol show partition", "lists no partition", "one or more")
     usual = next((part["PartitionName"] for part in parts if part.get("Default") == "YES"), "")
     if runtime := next((name for name in ("apptainer", "singularity") if shutil.which(name)), ""):
         table["runtime"] = runtime
     if modules := _modules(ask(["bash", "-lc", "module -t avail 2>&1 || true"])):
-        table["note"] = f"modules that may hold PyTorch: {', '.join(modules)}"
+        table["note"] = f"modules that may contain PyTorch:  {', '.join(modules)}"
     table["partition"] = [_partition(part, nodes) for part in parts]
     if qualities := list(_qualities(ask)):
         table["quality"] = qualities
@@ -85,7 +88,7 @@ def _answer(words: Sequence[str]) -> str:
         raise RunError(" ".join(words), str(error), f"an answer within {PATIENCE:g} s") from None
     if done.returncode:
         problem = (done.stderr.strip().splitlines() or ["no word"])[0]
-        raise RunError(" ".join(words), problem, "an answer of Slurm", "stand on a login node of the machine")
+        raise RunError(" ".join(words), problem, "an answer of Slurm", "run this on a login node of the cluster")
     return done.stdout
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordsmed.base import files
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 
 PACKAGES = ("site-packages", "dist-packages")
 
@@ -29,7 +29,7 @@ class PackedPython:
 def folders_of_python() -> tuple[Path, ...]:
     """Return the folders of Python's library, packages and ordsmed. Other folders on the path are not packed."""
     library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
-    known = {*library, *(folder / "lib-dynload" for folder in library), HOUSE.parent.resolve()}
+    known = {*library, *(folder / "lib-dynload" for folder in library), PACKAGE_ROOT.parent.resolve()}
     entries = dict.fromkeys(Path(entry).resolve() for entry in sys.path if entry)
     return tuple(folder for folder in entries if folder.is_dir() and (folder in known or folder.name in PACKAGES))
 

@@ -32,7 +32,7 @@ SHORT = {  # short options of sbatch that a script sets, or that must not appear
 SET_BY = {  # options that the script sets or leaves to the site, with the remedy
     name: remedy
     for names, remedy in {
-        "partition": "name it by `--site SITE:PARTITION`",
+        "partition": "name it with `--site SITE:PARTITION`",
         "nodes": "write `--nodes`",
         "ntasks ntasks-per-node": "write `--tasks`",
         "cpus-per-task cpus-per-gpu": "write `--cpus-per-task`",
@@ -46,9 +46,9 @@ SET_BY = {  # options that the script sets or leaves to the site, with the remed
         "requeue no-requeue dependency": "write or leave out `--chain`",
         "job-name": "it follows from the recipe",
         "output open-mode": "the log is the one that `--status` lists",
-        "wrap": "the script says what is done",
+        "wrap": "the script has the command",
         "wait": "`--status` shows when it ends",
-        "parsable": "`--json` has the number",
+        "parsable": "`--json` prints the number",
         "test-only": "`ordsmed sites check` does it",
     }.items()
     for name in names.split()
@@ -60,7 +60,7 @@ def cores_of(destination: Destination, gpus: int, tasks: int, wanted: int = 0) -
     part = destination.partition
     if wanted:
         if part.cores and wanted * tasks > part.cores:
-            problem = f"found {wanted}, of each of {many(tasks, 'process')}"
+            problem = f"found {wanted} for each of {many(tasks, 'process')}"
             most = f"at most {part.cores // tasks} on {part.name} of {destination.name}"
             raise RecipeError("--cpus-per-task", problem, most, f"a node has {many(part.cores, 'core')}")
         return wanted
@@ -84,15 +84,15 @@ def memory_flag(destination: Destination, gpus: int, cores: int, wanted: str = "
     if known:
         return _flag(part, known, gpus, cores)
     if must and part.ask_memory == "required":
-        problem = f"missing, which {part.name} of {name} asks for; how much a node has is unknown"
-        raise RecipeError("--mem", problem, "of each node: `--mem 100G`")
+        problem = f"missing, but {part.name} of {name} requires it; the memory of a node is unknown"
+        raise RecipeError("--mem", problem, "memory per node: `--mem 100G`")
     return ""
 
 
 def _wanted(destination: Destination, text: str) -> float:
     part, match = destination.partition, re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])(?:I?B)?", text.strip().upper())
     if not match or not float(match[1]):
-        raise RecipeError("--mem", f"found {text!r}", "memory of each node: 100G, 1500M or 1.5T")
+        raise RecipeError("--mem", f"found {text!r}", "memory per node: 100G, 1500M or 1.5T")
     if part.ask_memory == "fixed":
         problem = f"found {text}; on {part.name} of {destination.name} memory comes with nodes, cores or GPUs"
         raise RecipeError("--mem", problem, "none")
@@ -129,11 +129,11 @@ def notes(destination: Destination, gpus: int, cores: int, memory: str) -> Itera
     part = destination.partition
     where = f"{part.name} of {destination.name}"
     if not memory and part.ask_memory in ("unknown", "optional") and not part.whole_nodes:
-        yield f"memory: how much a node of {where} has is unknown, none is asked for; `--mem 100G` asks for some"
+        yield f"memory: unknown for a node of {where}, so none is requested; `--mem 100G` requests some"
     if not cores:
-        yield f"cores: how many a node of {where} has is unknown, none are asked for; `--cpus-per-task 8` asks for some"
+        yield f"cores: unknown for a node of {where}, so none are requested; `--cpus-per-task 8` requests some"
     if part.whole_nodes and part.gpus and gpus < part.gpus:
-        yield f"{where} gives whole nodes: {gpus} of {part.gpus} GPUs are used, all are paid for"
+        yield f"{where} allocates whole nodes: {gpus} of {part.gpus} GPUs are used, all are charged"
 
 
 def options(words: Sequence[str], destination: Destination) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def options(words: Sequence[str], destination: Destination) -> tuple[str, ...]:
     for name, option in zip(names, added, strict=True):
         _refuse_set(name, option, destination)
         if names.count(name) > 1:
-            raise RecipeError(f"-- --{name}", "found twice", "once", "Slurm takes the last alone")
+            raise RecipeError(f"-- --{name}", "found twice", "once", "Slurm uses only the last")
     return tuple(shlex.join(option) for option in added)
 
 
@@ -169,8 +169,8 @@ def _refuse_set(name: str, option: Sequence[str], destination: Destination) -> N
     remedy = SET_BY.get(name)
     part = destination.partition
     if name == "constraint" and part.constraint:
-        remedy = f"the site's file says {part.constraint}; a file of your own may say another"
+        remedy = f"the site's file sets {part.constraint}; write your own site file to change it"
     if any(name == also.lstrip("-").partition("=")[0] for also in part.also):
-        remedy = "the site's file says it; a file of your own may say another"
+        remedy = "the site's file sets it; write your own site file to change it"
     if remedy:
-        raise RecipeError(f"-- {' '.join(option)}", "contradicts what the script says itself", "another option", remedy)
+        raise RecipeError(f"-- {' '.join(option)}", "contradicts an option of the script", "another option", remedy)

@@ -15,7 +15,7 @@ from ordsmed.base.errors import RecipeError, nearest
 from ordsmed.base.launch.gpus import GPUS, SLICE, Gpu, sliced
 from ordsmed.base.machine.devices import Accelerator
 
-SHIPPED = menu.HOUSE / "sites"
+BUILT_IN = menu.PACKAGE_ROOT / "sites"
 LARGE, TOKENS = 80, 65_536  # GiB of a GPU that computes this many tokens together; a smaller one computes its share
 Arch = Literal["x86_64", "aarch64", "ppc64le", "unknown"]
 OF_GPUS = ("gpus", "gpu_memory", "mig", "cores_per_gpu", "memory_per_gpu", "min_gpus", "max_gpus")
@@ -105,7 +105,7 @@ class Partition:
             raise ValueError(problem)
         for name in NUMBERS:
             if (value := getattr(self, name)) is not None and not value > 0:
-                raise ValueError(f"{name}: found {value}; wanted more than 0; what is unknown is left out")
+                raise ValueError(f"{name}: found {value}; wanted more than 0; leave it out if it is unknown")
         if self.gpu == "none" and (numbers := [n for n in OF_GPUS if getattr(self, n)]):
             problem = f"{numbers[0]}: found {getattr(self, numbers[0])} where `gpu` is none; wanted neither or both"
             raise ValueError(problem)
@@ -120,9 +120,11 @@ class Partition:
         if self.gpu != "none" and not re.search(r"\{(gpus|total)\}", self.ask):
             raise ValueError(f"ask: found {self.ask}; wanted a flag of sbatch with {{gpus}} (a node's) or {{total}}")
         if "GH" in self.gpu and self.arch not in ("aarch64", "unknown"):
-            raise ValueError(f"arch: found {self.arch} with {self.gpu}; wanted aarch64, of which its processor is")
+            raise ValueError(
+                f"arch: found {self.arch} with {self.gpu}; wanted aarch64, the architecture of its processor"
+            )
         if (gpu := self.model) and self.precision and self.precision not in gpu.able:
-            problem = f"found {self.precision}, which {self.gpu} has no units for"
+            problem = f"found {self.precision}, which {self.gpu} does not support"
             raise ValueError(f"precision: {problem}; wanted {' or '.join(gpu.able)}")
         if self.precision and not gpu and self.precision != "fp32":
             raise ValueError(f"precision: found {self.precision} where no GPU is known; wanted fp32, or `gpu`")
@@ -260,7 +262,9 @@ class Site:
                 )
         _date(self.checked)
         if self.partition and not self.source:
-            raise ValueError("source: missing; wanted where the facts stand, and `checked`, when they were read")
+            raise ValueError(
+                "source: missing; wanted the source of the facts, and in `checked` the date when they were read"
+            )
 
     @property
     def without_gpus(self) -> Partition | None:
@@ -292,12 +296,12 @@ class Destination:
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
+    return sorted(path.stem for path in BUILT_IN.glob("*.toml") if path.is_file())
 
 
 def path_of(name: str, location: str = "--site") -> Path:
     """Return the file of a built-in site, or the given TOML file."""
-    path = Path(name) if Path(name).is_file() else SHIPPED / f"{name}.toml"
+    path = Path(name) if Path(name).is_file() else BUILT_IN / f"{name}.toml"
     if not path.is_file():
         is_path = Path(name).suffix == ".toml" or "/" in name
         problem = f"found {name}, and there is no such file" if is_path else f"found {name}"
@@ -336,7 +340,7 @@ def refuse_retired(destination: Destination) -> None:
     """Raise an error if the site is retired."""
     if destination.site.state == "retired":
         problem = f"found {destination.name}, which is retired since {destination.site.until or 'some time'}"
-        raise RecipeError("--site", problem, "", f"take {destination.site.successor or 'another'}")
+        raise RecipeError("--site", problem, "", f"use {destination.site.successor or 'another site'}")
 
 
 def site_layout(name: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def check_place(destination: Destination, nodes: int, gpus: int, quality: Qualit
     if gpus and part.gpu == "none":
         raise RecipeError("--gpus", f"found {gpus}, where {part.name} of {name} has none", "0")
     if part.gpus and gpus > part.gpus:
-        raise RecipeError("--gpus", f"found {gpus} a node", f"at most {part.gpus} on {part.name} of {name}")
+        raise RecipeError("--gpus", f"found {gpus} per node", f"at most {part.gpus} on {part.name} of {name}")
     where = f"{part.name} of {name}" if quality is None else f"{part.name} of {name} with qos {quality.name}"
     max_nodes, max_gpus = (quality and quality.nodes) or part.nodes, (quality and quality.gpus) or part.max_gpus
     _between("--nodes", nodes, f"found {nodes}", part.min_nodes, max_nodes, where)
@@ -101,9 +101,9 @@ def check(job: BatchJob) -> None:
     quality = _quality(job)
     check_place(job.place, job.nodes, job.gpus, quality)
     if site.scheduler == "none":
-        raise RecipeError("--site", f"found {name}, which has no Slurm", "a cluster", "run the verb itself here")
+        raise RecipeError("--site", f"found {name}, which has no Slurm", "a cluster", "run the verb on this machine")
     if site.account == "required" and not job.account:
-        raise RecipeError("--account", f"missing, which {name} asks for", "your project's")
+        raise RecipeError("--account", f"missing, but {name} requires one", "the account of your project")
     most, of = part.hours, part.name
     if quality and quality.hours:
         most, of = quality.hours, f"qos {quality.name}"
@@ -137,15 +137,15 @@ def _head(job: BatchJob) -> Iterator[str]:
     yield "#!/bin/bash"
     yield "# " + " ".join(command(*job.words).splitlines())
     yield f"# on {site.title or job.place.name}, partition {part.name}: {where}"
-    tasks, reason = job.tasks, f"one process a {'GPU' if job.gpus else 'task'}; ordsmed reads their numbers from Slurm"
+    tasks, reason = job.tasks, f"one process per {'GPU' if job.gpus else 'task'}; ordsmed reads their ranks from Slurm"
     if job.torchrun:
         tasks, reason = 1, "torchrun starts the others"
-    again = "what was preempted or lost its node begins again"
+    again = "a job that was preempted or lost a node starts again"
     options = [
         (f"--job-name={job.title}", ""),
         (f"--partition={part.queue}" if part.queue else "", ""),
         (f"--nodes={nodes}", ""),
-        ("--no-kill" if job.spares else "", "a lost node ends no other"),
+        ("--no-kill" if job.spares else "", "a lost node does not end the job"),
         (f"--ntasks-per-node={tasks}", reason),
         (part.ask.format(gpus=job.gpus, total=job.gpus * nodes) if job.gpus else "", ""),
         (f"--cpus-per-task={job.cores * (job.tasks if job.torchrun else 1)}" if job.cores else "", ""),
@@ -155,12 +155,12 @@ def _head(job: BatchJob) -> Iterator[str]:
         (f"--qos={job.quality}" if job.quality else "", ""),
         (f"--constraint={shlex.quote(part.constraint)}" if part.constraint else "", ""),
         *((more, "") for more in part.also),
-        (f"--array=1-{job.parts}" if job.parts else "", "each a part"),
-        (f"--signal=TERM@{job.save}", "so many seconds before the limit the run saves and stops"),
+        (f"--array=1-{job.parts}" if job.parts else "", "one task per part"),
+        (f"--signal=TERM@{job.save}", "this many seconds before the limit the run saves and stops"),
         ("--requeue", again) if job.requeue else ("--no-requeue", ""),
-        ("--open-mode=append", "and goes on writing the same log"),
+        ("--open-mode=append", "a requeued job appends to its log"),
         (f"--output={job.log}", ""),
-        *((option, "asked for behind `--`") for option in job.options),
+        *((option, "given after `--`") for option in job.options),
     ]
     for words, comment in options:
         if words:
@@ -179,9 +179,9 @@ def _body(job: BatchJob) -> Iterator[str]:
         folders = ":".join(map(shlex.quote, map(str, job.modules)))
         yield f'export PYTHONPATH={folders}"${{PYTHONPATH:+:$PYTHONPATH}}"  # modules that the recipe names'
     if job.cores:
-        yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"  # else srun gives it one, from Slurm 22.05 on'
+        yield 'export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"  # else srun gives one core per task, since Slurm 22.05'
     if job.torchrun:
-        yield f"export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={job.save}  # seconds to save; torchrun kills after 30 else"
+        yield f"export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={job.save}  # seconds to save; the default is 30"
     yield from _proof(job)
     yield ""
     yield f"record={shlex.quote(str(job.record))}"
@@ -219,19 +219,19 @@ def _proof(job: BatchJob) -> Iterator[str]:
     if job.container and not job.enroot:
         names = sorted(("apptainer", "singularity"), key=lambda name: name != job.place.site.runtime)
         yield f"runtime=$({' || '.join(f'command -v {name}' for name in names)}) || {{"
-        yield f"    echo 'ordsmed: {' or '.join(names)}: is not on this node; load its module' >&2"
+        yield f"    echo 'ordsmed: {' or '.join(names)}: not on this node; load its module' >&2"
         yield "    exit 1"
         yield "}"
     if job.overlay:
         yield f"[ -r {shlex.quote(job.overlay)} ] || {{"
-        yield f"    echo {shlex.quote(f'ordsmed: {job.overlay}: is not there; {_remedy(job)}')} >&2"
+        yield f"    echo {shlex.quote(f'ordsmed: {job.overlay}: no such file; {_remedy(job)}')} >&2"
         yield "    exit 1"
         yield "}"
     once = 'srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1'
-    yield "# which ordsmed is imported on each node: one that is not that of this script ends the job"
+    yield "# log which ordsmed each node imports; if it is not the submitted one, end the job"
     yield f"import={shlex.quote(IMPORT)}"
     yield f"""found=$({" ".join([once, *_place(job), _python(job), '-c "$import"'])} | sort -u)"""
-    yield 'echo "${found:-ordsmed: no answer of Python, why that is the run itself says}"'
+    yield 'echo "${found:-ordsmed: Python does not answer; the error of the run says why}"'
     yield """digest=$(awk -F', code ' '{print $NF}' <<<"$found" | sort -u)"""
     yield f'if [ -n "$found" ] && [ "$digest" != {job.code.digest} ]; then'
     wanted = f"wanted ordsmed {job.code}, code {job.code.digest}; {_remedy(job)}"
@@ -242,8 +242,8 @@ def _proof(job: BatchJob) -> Iterator[str]:
 
 def _remedy(job: BatchJob) -> str:
     if job.container:
-        return f"an image or an overlay that holds it is made by: {command('install', '--site', job.place.name)}"
-    return "submit again, and the job takes the code as it is now"
+        return f"make an image or an overlay with it by:  {command('install', '--site', job.place.name)}"
+    return "submit it again to use the present code"
 
 
 def _place(job: BatchJob) -> Iterator[str]:
@@ -310,7 +310,7 @@ def states(numbers: Sequence[str]) -> tuple[dict[str, str], str]:
 
 
 def _states(words: Sequence[str], numbers: Sequence[str]) -> tuple[dict[str, str], str]:
-    """Return a state per job (for an array, the number of tasks in each state), and why there was no answer."""
+    """Return the state of each job, and the error if Slurm did not answer. For an array, count the tasks per state."""
     if not numbers:
         return {}, ""
     try:
@@ -331,12 +331,12 @@ def _counted(tasks: Counter[str]) -> str:
 
 def ask(words: Sequence[str]) -> str:
     if not shutil.which(words[0]):
-        remedy = "leave out `--yes` to write the script alone"
+        remedy = "leave out `--yes` to only write the script"
         raise RunError(words[0], "is not on this machine", "a login node of the cluster", remedy)
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise RunError(words[0], f"did not answer: {error}", "", "ask the site's people, or try again") from None
+        raise RunError(words[0], f"did not answer: {error}", "", "ask the site's support, or try again") from None
     if done.returncode:
         errors = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise RunError(words[0], errors[-1].removeprefix(f"{words[0]}: "), "", "nothing was queued by this call")

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import torch
 
 DEVICES = r"auto|cpu|cuda(:\d+)?"
-MAKERS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of the drivers
+VENDORS = {"NVIDIA": ("dev/nvidia0", "proc/driver/nvidia/version"), "AMD": ("dev/kfd",)}  # files of the drivers
 # environment variables that configure torch's allocator
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
 @dataclass(frozen=True)
 class Accelerator:
-    """The properties of a GPU that decide on kernels and precisions; of this machine, or of a site in a plan."""
+    """The properties of a GPU by which kernels and precisions are chosen. The GPU may be that of a planned job."""
 
     name: str
     capability: tuple[int, int]  # as torch reports it; of AMD's GPUs the first two digits of gfx90a
@@ -33,7 +33,7 @@ class Accelerator:
 
 
 def card_of(device: torch.device) -> Accelerator | None:
-    """Return the GPU of this machine behind `device`; None for a CPU, or if torch sees no GPU."""
+    """Return the properties of a GPU of this machine; None for a CPU, or if torch sees no GPU."""
     import torch
 
     if device.type != "cuda" or not torch.cuda.is_available():
@@ -45,7 +45,7 @@ def card_of(device: torch.device) -> Accelerator | None:
 def device_of(
     requested: str, local: int = 0, local_world: int = 1, world: int = 1, place: str = "layout.device"
 ) -> str:
-    """Return the device of a process, with its number: the requested one, or one GPU per process."""
+    """Return the device of a process, such as cuda:1. With "auto" and "cuda", each process gets one GPU."""
     import torch
 
     if not re.fullmatch(DEVICES, requested):
@@ -67,12 +67,12 @@ def device_of(
             raise RecipeError(place, problem, "cuda, which gives each process its own GPU")
         if number >= count:
             raise RecipeError(place, f"found {requested}", f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0")
-        return _with_code(number, place)
+        return _checked_gpu(number, place)
     only_one = world > 1 and "SLURM_STEP_NUM_TASKS" in os.environ and count == 1  # srun --gpus-per-task
     if local_world > count and not only_one:
         problem = f"found {many(local_world, 'process')} on {socket.gethostname()}"
         raise RecipeError("--devices", problem, f"at most its {count} GPU{'s' if count > 1 else ''}")
-    return _with_code(0 if only_one else local, place)
+    return _checked_gpu(0 if only_one else local, place)
 
 
 @functools.cache
@@ -85,8 +85,8 @@ def _warn_of_unused_gpus(location: str) -> None:
         say(f"{location}: using the CPU, because {problem}; `ordsmed doctor` says why")
 
 
-def _with_code(number: int, location: str) -> str:
-    """Return a GPU's name, or raise an error if torch was built without code for it."""
+def _checked_gpu(number: int, location: str) -> str:
+    """Return the device name of a GPU. Raise an error if torch was built without code for it."""
     import torch
 
     codes = tuple(torch.cuda.get_arch_list())
@@ -101,7 +101,10 @@ def _with_code(number: int, location: str) -> str:
 
 
 def has_code(capability: str, codes: tuple[str, ...]) -> bool:
-    """Return whether `codes` fit a GPU: its own or an earlier architecture of its generation, or one to be compiled."""
+    """Return whether code for the architectures `codes` runs on a GPU.
+
+    It runs if it is for the GPU's architecture or an earlier one of its generation, or can be compiled at run time.
+    """
     if capability.startswith("gfx"):
         return capability in codes
     major, _, minor = capability.partition(".")
@@ -118,15 +121,15 @@ def has_code(capability: str, codes: tuple[str, ...]) -> bool:
 
 
 def gpus_of(root: Path) -> str:
-    """Return the maker of the GPUs that the system has, whether torch can use them or not, or "none"."""
-    return next((maker for maker, paths in MAKERS.items() if any((root / path).exists() for path in paths)), "none")
+    """Return the vendor of the GPUs of which the system has a driver, or "none". torch may not be able to use them."""
+    return next((vendor for vendor, paths in VENDORS.items() if any((root / path).exists() for path in paths)), "none")
 
 
-def let_segments_grow() -> None:
-    """Let memory segments of a GPU grow in place, because batches differ in size. Call it before CUDA starts.
+def use_expandable_segments() -> None:
+    """Let torch's allocator grow memory segments, because batches differ in size. Call it before CUDA is initialized.
 
-    Settings of the user are kept, and ROCm has no such feature. The older of the variable names is used, because torch
-    2.9 does not read this setting from the newer one.
+    Settings of the user take precedence, and ROCm has no such feature. The older variable is set, because torch 2.9
+    does not read this setting from the newer one.
     """
     import torch
 

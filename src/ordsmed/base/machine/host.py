@@ -8,7 +8,10 @@ import time
 from pathlib import Path
 
 ROOT = Path("/")
-FEW, EACH = 64, 8  # limit of processes: at least FEW on any machine, and EACH per core
+MIN_PROCESSES, PROCESSES_PER_CORE = (
+    64,
+    8,
+)  # limit of processes: the larger of MIN_PROCESSES and PROCESSES_PER_CORE times the cores
 
 
 def cores() -> int:
@@ -19,7 +22,7 @@ def cores() -> int:
 
 
 def available_cores() -> int:
-    """Return the number of cores of the machine, container or job, whatever this process is bound to."""
+    """Return the number of cores of the machine, container or job, regardless of this process's affinity."""
     sets = [*cgroup_limits("", "cpuset.cpus.effective"), *cgroup_limits("cpuset", "cpuset.effective_cpus")]
     return min((len(numbers_in(text)) for text in sets if text), default=os.cpu_count() or 1)
 
@@ -31,7 +34,7 @@ def numbers_in(ranges: str) -> set[int]:
 
 
 def max_processes() -> int:
-    return max(FEW, EACH * cores())
+    return max(MIN_PROCESSES, PROCESSES_PER_CORE * cores())
 
 
 def _quota() -> float | None:

@@ -18,7 +18,7 @@ from ordsmed.base.say import size
 if TYPE_CHECKING:
     import torch
 
-FULL = (  # out-of-memory errors without a class: torch's on a CPU, and a GPU's outside of torch's allocator
+OUT_OF_MEMORY = (  # messages of errors without a class: torch's on a CPU, and a GPU's outside of torch's allocator
     r"can't allocate memory|\b(CUDA|HIP) ((driver )?error|failure).*out of memory"
     r"|Triton Error \[(CUDA|HIP)\].*out of memory"
     r"|(CUBLAS|CUDNN|HIPBLAS)_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAllocFailed"
@@ -60,12 +60,12 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def afford(location: object, count: int, size_of_one: float) -> None:
-    """Raise an error if `count` things of `size_of_one` bytes exceed the memory."""
-    has = memory_limit()
-    if has is not None and count * size_of_one >= has:
+def check_fits_memory(location: object, count: int, size_of_one: float) -> None:
+    """Raise an error if `count` items of `size_of_one` bytes do not fit in memory."""
+    limit = memory_limit()
+    if limit is not None and count * size_of_one >= limit:
         problem = f"found {count:,}, which need {size(count * size_of_one)} of memory"
-        raise RecipeError(location, problem, f"at most {int(has / size_of_one):,}, which fit in {size(has)}")
+        raise RecipeError(location, problem, f"at most {int(limit / size_of_one):,}, which fit in {size(limit)}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -74,15 +74,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and bool(re.search(FULL, str(error), re.IGNORECASE))
+    return isinstance(error, RuntimeError) and bool(re.search(OUT_OF_MEMORY, str(error), re.IGNORECASE))
 
 
 @functools.cache
-def keep_memory() -> None:
-    """Let glibc keep freed memory, on pages of 2 MB.
+def keep_freed_memory() -> None:
+    """Let glibc keep freed memory for reuse, on pages of 2 MB.
 
-    A training step on a CPU that gets fresh pages for its tensors takes 8 to 17 per cent longer, one on small pages 2
-    to 6 (docs/log.md).
+    A training step on a CPU takes 8 to 17 per cent longer if its tensors get new pages, and 2 to 6 per cent longer with
+    small pages (docs/log.md).
     """
     if not sys.platform.startswith("linux"):
         return
@@ -94,21 +94,21 @@ def keep_memory() -> None:
     libc.mallopt(mmap_max, 0)
     libc.mallopt(trim_threshold, never)
     libc.mallopt(top_pad, 64 << 20)
-    if room := _free_addresses():
+    if reserved := _free_addresses():
         # grow the heap once, request large pages for it, and free it, so that malloc reuses it from now on
         address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
         libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = address, [size], [address]
         libc.madvise.argtypes = [address, size, number]
-        start = libc.malloc(room)
+        start = libc.malloc(reserved)
         if start:
-            libc.madvise(-(-start // mmap.PAGESIZE) * mmap.PAGESIZE, room - mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
+            libc.madvise(-(-start // mmap.PAGESIZE) * mmap.PAGESIZE, reserved - mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
             libc.free(start)
 
 
 def _free_addresses() -> int:
-    """Return how many bytes of address space can be reserved without cost, or 0 if reservations count.
+    """Return the bytes of address space that can be reserved without using memory; 0 if reservations count as used.
 
-    Linux before 5.2 counts them against free memory when this process forks, and may then refuse to fork.
+    Linux before 5.2 counts them when a process forks, and may then refuse to fork.
     """
     strict = host.kernel_version() < (5, 2)
     with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.machine import host
 from ordsmed.base.machine.devices import name_of
-from ordsmed.base.machine.threads import ALONE, watch_others
+from ordsmed.base.machine.threads import MAX_BUSY, measure_others
 
 if TYPE_CHECKING:
     import torch
@@ -23,40 +23,40 @@ PATIENCE = 0.1  # seconds of a measurement
 SHORT = 0.01  # seconds of a product that is long enough to measure
 WIDE = ("AuthenticAMD", 26)  # from Zen 5 on, a CPU computes 512 bits per step, but MKL uses 256 there
 LEAST, LARGEST = 128, {"cpu": 4096, "cuda": 8192}  # sides of the matrices
-SLOWER = 1.5  # 16 bits that take this many times as long are reported
+SLOWER = 1.5  # slowdown of products in 16 bits above which a note is printed
 _known: dict[str, float] = {}  # speeds measured or read by this process
 
 
 def measured_peak(device: torch.device, precision: str) -> float:
-    """Return the FLOP/s of square products on this device and in this precision, the best in a tenth of a second.
+    """Return the best FLOP/s of square matrix products within a tenth of a second, on this device and precision.
 
-    It is cached by machine, device, threads and precision, unless other processes were busy during the measurement.
+    The value is cached, unless other processes were busy during the measurement.
     """
     key = key_of(device, precision)
-    if not (known := kept_figure(key)):
+    if not (known := cached_figure(key)):
         known, alone = _measure(device, precision)
         if alone:
-            keep_figure(key, known)
+            cache_figure(key, known)
     return known
 
 
-def kept_figure(key: str) -> float:
-    if known := _known.get(key) or _kept().get(key, 0.0):
+def cached_figure(key: str) -> float:
+    if known := _known.get(key) or _read_cache().get(key, 0.0):
         _known[key] = known
     return known
 
 
-def keep_figure(key: str, figure: float) -> None:
+def cache_figure(key: str, figure: float) -> None:
     """Cache a measured speed. If the cache cannot be written, it is measured again next time."""
     _known[key] = figure
     with contextlib.suppress(OSError, RuntimeError, OrdsmedError):
         path = _cache()
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(path, {**_kept(), key: figure})
+        files.write_json(path, {**_read_cache(), key: figure})
 
 
-def slower_in(precision: str, device: torch.device) -> float:
-    """Return how many times as long products take in 16 bits as in fp32 on a CPU; 0 if unknown or not worth a note."""
+def slowdown_in(precision: str, device: torch.device) -> float:
+    """Return how many times slower products in 16 bits are than in fp32 on a CPU; 0 if unknown or at most SLOWER."""
     if device.type != "cpu" or precision not in ("bf16", "fp16"):
         return 0.0
     times = measured_peak(device, "fp32") / measured_peak(device, precision)
@@ -65,7 +65,7 @@ def slower_in(precision: str, device: torch.device) -> float:
 
 
 def key_of(device: torch.device, measured: str) -> str:
-    """Return the cache key of a measured speed: machine, device, threads and what was measured."""
+    """Return the cache key of a speed: machine, device, threads, and the precision or other quantity `measured`."""
     import torch
 
     name = name_of(device) if device.type == "cuda" else f"{name_of(device)}, {torch.get_num_threads()}"
@@ -74,7 +74,7 @@ def key_of(device: torch.device, measured: str) -> str:
 
 
 def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
-    """Return the best speed, and whether the machine was otherwise idle."""
+    """Return the best speed, and whether the machine was idle apart from this process."""
     import torch
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
@@ -97,7 +97,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
 
     size, repeats = LEAST, 20 if cuda else 1
     spent(size, 1)  # warms up threads and libraries
-    busy_cores, began = watch_others(), clock()
+    busy_cores, began = measure_others(), clock()
     seconds = spent(size, repeats)
     best = 2 * size**3 / seconds
     while clock() - began < PATIENCE:
@@ -106,7 +106,7 @@ def _measure(device: torch.device, precision: str) -> tuple[float, bool]:
             size *= 2
         seconds = spent(size, repeats)
         best = max(best, 2 * size**3 / seconds)
-    return best, busy_cores() < ALONE
+    return best, busy_cores() < MAX_BUSY
 
 
 @functools.cache
@@ -125,8 +125,8 @@ def _cache() -> Path:
     return files.user_cache() / "speed.json"
 
 
-def _kept() -> dict[str, float]:
-    """Return the cached figures; none if they cannot be read or are invalid."""
+def _read_cache() -> dict[str, float]:
+    """Return the cached speeds; none if the cache cannot be read."""
     kept: object = {}
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # RuntimeError: no home
         kept = json.loads(_cache().read_text(encoding="utf-8"))

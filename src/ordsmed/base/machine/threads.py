@@ -10,10 +10,10 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
 from ordsmed.base.say import say
 
-MOST_THREADS = 1024
-LEAST_SHARE = 4  # a process takes at least one core in four, however busy the others are
+MAX_THREADS = 1024
+MIN_SHARE = 4  # a process uses at least a quarter of its share of the cores, even if other processes are busy
 LOOK = 0.05  # seconds over which the load of other processes is measured
-ALONE = 0.5  # most cores that others may keep busy during a measurement that is saved
+MAX_BUSY = 0.5  # most cores that others may keep busy during a measurement that is saved
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "KMP_AFFINITY", "GOMP_CPU_AFFINITY")  # set by users to bind threads to cores
 
 
@@ -22,11 +22,11 @@ def threads_of(
 ) -> int:
     """Return the number of threads of this process.
 
-    This is the requested number (also from the environment), else the number `kept` that a run was started with if it
-    fits, else the process's share of the idle cores.
+    This is the requested number, else that in the environment, else the number `kept` with which the run was started
+    if it fits, else this process's share of the idle cores.
     """
-    if requested is not None and not 1 <= requested <= MOST_THREADS:
-        raise RecipeError(place, f"found {requested}", f"1 to {MOST_THREADS}")
+    if requested is not None and not 1 <= requested <= MAX_THREADS:
+        raise RecipeError(place, f"found {requested}", f"1 to {MAX_THREADS}")
     if requested:
         return requested
     share = max(1, host.cores() // local_world)
@@ -42,22 +42,22 @@ def threads_of(
         return min(wanted, share)
     if kept and kept <= share:
         return kept
-    return share if local_world > 1 or share == 1 else _left_by_others(share)
+    return share if local_world > 1 or share == 1 else _idle_cores(share)
 
 
-def _left_by_others(share: int) -> int:
+def _idle_cores(share: int) -> int:
     """Return the number of idle cores in this process's share, at least a quarter of the share."""
-    busy_cores = watch_others()
+    busy_cores = measure_others()
     time.sleep(LOOK)
     busy = busy_cores()
-    left = max(share // LEAST_SHARE, 1, min(share, round(share - busy)))
+    left = max(share // MIN_SHARE, 1, min(share, round(share - busy)))
     if left < share:
-        say(f"threads: {left} of {share}, because others keep {busy:.1f} cores busy; set --threads or `layout.threads`")
+        say(f"threads: {left} of {share}, because {busy:.1f} cores are busy; --threads or `layout.threads` changes it")
     return left
 
 
-def watch_others() -> Callable[[], float]:
-    """Return a function that says how many of this process's cores others kept busy since this call."""
+def measure_others() -> Callable[[], float]:
+    """Return a function that returns how many of this process's cores other processes kept busy since this call."""
     before, began, worked = _ticks(), time.perf_counter(), time.process_time()
 
     def busy_cores() -> float:
@@ -70,10 +70,10 @@ def watch_others() -> Callable[[], float]:
     return busy_cores
 
 
-def watch_alone() -> Callable[[], bool]:
-    """Return a function that says whether other processes have left this process's cores idle since this call."""
-    busy = watch_others()
-    return lambda: busy() < ALONE
+def idle_check() -> Callable[[], bool]:
+    """Return a function that returns whether other processes left this process's cores idle since this call."""
+    busy = measure_others()
+    return lambda: busy() < MAX_BUSY
 
 
 def _ticks() -> tuple[float, float] | None:
@@ -89,9 +89,9 @@ def _ticks() -> tuple[float, float] | None:
 
 
 def stay_on_socket(local: int, local_world: int, threads: int) -> None:
-    """Bind this process to one socket of the machine, so that its memory is local to it.
+    """Bind this process to the cores of one socket, so that its memory is local.
 
-    This is done only if all sockets have equally many cores and processes, and the user has not bound threads to cores.
+    Do nothing if sockets differ in cores or processes, or if the user has bound threads to cores.
     """
     if local_world == 1 or any(name in os.environ for name in BINDING):
         return

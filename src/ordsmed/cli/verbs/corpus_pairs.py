@@ -27,7 +27,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--kinds", nargs="+", metavar="KIND=SHARE", default=[], help=meaning)
     meaning = "most words of a passage (default 150)"
     parser.add_argument("--length", type=whole(1), metavar="N", default=150, help=meaning)
-    meaning = "least words of each text; titles and questions may be shorter (default 5)"
+    meaning = "fewest words of each text; titles and questions may be shorter (default 5)"
     count: dict[str, Any] = {"type": whole(1), "metavar": "N"}
     parser.add_argument("--min-words", former="--shortest", dest="shortest", default=5, help=meaning, **count)
     meaning = "most pairs; of more, some are drawn"

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
         sys.exit(start(without(args.words, "--devices"), args.devices))
     from ordsmed.base.hub import is_address
-    from ordsmed.base.ranks import first_alone
+    from ordsmed.base.ranks import on_rank0
     from ordsmed.use.generate import generate_all, steps
     from ordsmed.use.generation.network import together
     from ordsmed.use.generation.prompts import before, given, of_file, same_on_all_ranks
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> None:
         _of_served(args, prompts, options)
         return
     with together(opened(args.run, **flags.opened_as(args))) as network:
-        if first_alone(network.ranks, lambda: asks):
+        if on_rank0(network.ranks, lambda: asks):
             _session(network, options, args.until)
             return
         if not (args.file or args.text):

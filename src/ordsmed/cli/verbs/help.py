@@ -29,7 +29,7 @@ def words_of_verbs() -> list[str]:
 
 
 def choices(name: str) -> list[tuple[str, str]]:
-    """Return where the choices of a menu are listed, which is given by its name or the singular of it."""
+    """Return (menu, how to list its choices) for the name of a menu, in the plural or singular."""
     menus = [menu for menu in MENUS if name.lower() in (menu, menu.removesuffix("s"))]
     return [(menu, f"`{command('menus', menu)}` lists its choices and their settings") for menu in menus]
 

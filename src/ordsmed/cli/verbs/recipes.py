@@ -57,7 +57,7 @@ def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
 
     verbs = of_recipes()
     hidden = [name for name in names if OF_A_MACHINE in name and not everything]
-    hidden = [] if hidden == names else hidden  # the user searched for them
+    hidden = [] if hidden == names else hidden  # if the search finds no others, list these
     for folder, members in itertools.groupby(
         sorted(set(names) - set(hidden), key=_place), lambda name: _place(name)[1]
     ):
@@ -75,7 +75,7 @@ def _listed(names: list[str], word: str, *, everything: bool) -> Iterator[str]:
 
 
 def _place(name: str) -> tuple[int, str, str]:
-    """Return a sort key that follows the order of the work."""
+    """Return a sort key: first recipes to try, then from the corpus to the evaluation."""
     folder = name.split("/")[0]
     return (list(GROUPS).index(folder) if folder in GROUPS else len(GROUPS)), folder, name
 
@@ -89,7 +89,10 @@ def _is_name(name: str) -> bool:
 
 
 def _find(name: str) -> Path:
-    """Return the path of a recipe, given with or without its folder (trainings first), or of a file."""
+    """Return the path of a recipe file, or of a built-in recipe, which may be named without its folder.
+
+    Among recipes of the same name, those of trainings come first.
+    """
     from ordsmed.base.errors import RecipeError
     from ordsmed.base.run import find_recipe
 

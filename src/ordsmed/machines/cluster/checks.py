@@ -14,55 +14,54 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import resources, slurm
 from ordsmed.base.launch.site import Destination, absolute, find
 from ordsmed.machines.cluster import submit
-from ordsmed.machines.cluster.submit import Wish, Written
+from ordsmed.machines.cluster.submit import JobRequest, JobScript
 
 VERBS = ("doctor", "validate")
 HOUR = 1.0  # hours; enough for both verbs on any number of nodes
 SAVE = 60  # seconds before the time limit at which the job is warned
 
 
-def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Written:
+def prepare(verb: str, words: Sequence[str], request: JobRequest, *, out: str = "") -> JobScript:
     """Write the script of a job that checks the nodes it runs on. Nothing is submitted."""
     if words:
         raise RecipeError(f"submit {verb}", f"found {words[0]}", f"none: `{verb}` has no settings")
-    if wish.parts or not wish.requeue:
-        flag = "--parts" if wish.parts else "--chain"
+    if request.parts or not request.requeue:
+        flag = "--parts" if request.parts else "--chain"
         raise RecipeError(flag, f"found with {verb}, which is one job", "none")
-    location = find(wish.site)
-    gpus = submit.gpus_of(location, wish.gpus)
-    tasks = wish.tasks or gpus or 1
-    cores = resources.cores_of(location, gpus, tasks, wish.cores)
+    location = find(request.site)
+    gpus = submit.gpus_of(location, request.gpus)
+    tasks = request.tasks or gpus or 1
+    cores = resources.cores_of(location, gpus, tasks, request.cores)
     stem = re.sub(r"[^\w.-]+", "-", Path(location.name).stem)
     title = f"{verb}-{stem}-{location.partition.name}"
-    more = ["--account", wish.account] if verb == "doctor" and wish.account else []
+    more = ["--account", request.account] if verb == "doctor" and request.account else []
     more += ["--out", str(Path("work") / title)] if verb == "validate" else []
     part = location.partition
     job = slurm.BatchJob(
-        words=(verb, "--site", _named(location, wish.site), *more),
+        words=(verb, "--site", _named(location, request.site), *more),
         place=location,
         title=title,
         folder=Path.cwd(),
-        hours=submit.limit(wish.time, min(HOUR, part.hours or HOUR)),
-        nodes=wish.nodes,
+        hours=submit.limit(request.time, min(HOUR, part.hours or HOUR)),
+        nodes=request.nodes,
         gpus=gpus,
         tasks=tasks,
         cores=cores,
-        memory=resources.memory_flag(location, gpus, cores * tasks, wish.memory),
-        account=wish.account,
-        quality=wish.quality or part.quality,
-        options=resources.options(wish.options, location),
+        memory=resources.memory_flag(location, gpus, cores * tasks, request.memory),
+        account=request.account,
+        quality=request.quality or part.quality,
+        options=resources.options(request.options, location),
         requeue=False,
         retries=0,
-        save=SAVE if wish.save is None else wish.save,
-        container=wish.container or location.site.container,
-        enroot=wish.enroot,
-        torchrun=wish.torchrun,
+        save=SAVE if request.save is None else request.save,
+        container=request.container or location.site.container,
+        enroot=request.enroot,
+        torchrun=request.torchrun,
     )
     slurm.check(job)
-    return replace(submit.written(job, out), lines=tuple(resources.notes(location, gpus, cores, job.memory)))
+    return replace(submit.write_script(job, out), lines=tuple(resources.notes(location, gpus, cores, job.memory)))
 
 
 def _named(destination: Destination, site: str) -> str:
-    """Return the site with its partition, so that the job checks the partition it runs in."""
     name = absolute(site)
     return name if name.endswith(f":{destination.partition.name}") else f"{name}:{destination.partition.name}"

@@ -14,7 +14,7 @@ from ordsmed.tell.show import survey
 from ordsmed.tell.show.survey import Claim
 from ordsmed.train.pretrain.plan import PretrainingPlan
 
-NOT = "not estimated"
+NOT_ESTIMATED = "not estimated"
 HEAD = ("code", "work", "reported", "on", "device hours", "estimated", "range", "reported/estimated")
 
 
@@ -24,16 +24,16 @@ def estimated(claim: Claim) -> Margin | None:
         return None
     precision = claim.precision or GPUS[claim.device].precision
     devices = Devices(claim.device, "cuda", claim.devices[0], claim.nodes, precision, site="claims")
-    return share_of_peak(devices).flops.under(_work(claim.recipe, claim.tokens)).times(1 / 3600)
+    return share_of_peak(devices).flops.seconds_for(_work(claim.recipe, claim.tokens)).times(1 / 3600)
 
 
 def why_not(claim: Claim) -> str:
     """Return the reason why a claim cannot be estimated; empty if it can."""
     if claim.device == "GPU":
-        return "which GPU is not said"
+        return "the GPU model is not reported"
     if claim.device not in GPUS:
-        return f"{claim.device} is no GPU that is known"
-    return "" if claim.recipe else "no recipe is near"
+        return f"{claim.device} is not a known GPU"
+    return "" if claim.recipe else "there is no similar recipe"
 
 
 @functools.cache
@@ -57,21 +57,26 @@ def facts() -> dict[str, Any]:
         margin = estimated(claim)
         hours = margin and [margin.least, margin.likely, margin.most]
         rows.append({**settings.plain(claim), "estimated_hours": hours, "why_not": why_not(claim)})
-    silent = {code.name: code.training_time for code in _silent()}
+    silent = {code.name: code.training_time for code in _without_claims()}
     return {"claims": rows, "others": silent, "scaling": scaling.facts(series())}
 
 
-def _silent() -> list[survey.Code]:
+def _without_claims() -> list[survey.Code]:
     claimed = {claim.code for claim in survey.claims()}
     return [code for code in survey.codes() if code.name not in claimed and code.use != survey.INFERENCE]
 
 
 def lines() -> list[str]:
-    shown = ["reported training times, beside our recipe nearest to each, by a share of the devices' stated peak:"]
+    shown = ["reported training times, each with an estimate of our most similar recipe by the devices' stated peak:"]
     for claim in survey.claims():
         shown += _lines(claim)
-    shown += [f"{code.name}: {code.training_time}" for code in _silent()]
-    return [*shown, "", "reported rates, in the definitions of `--scaling`:", *scaling.lines(series())]
+    shown += [f"{code.name}: {code.training_time}" for code in _without_claims()]
+    return [
+        *shown,
+        "",
+        "reported rates, with speed-up and efficiency as `--scaling` defines them:",
+        *scaling.lines(series()),
+    ]
 
 
 def _lines(claim: Claim) -> list[str]:
@@ -85,14 +90,16 @@ def _lines(claim: Claim) -> list[str]:
 def sentence(claim: Claim) -> str:
     """Return a sentence with our estimate for the claim's devices, or with the reason why there is none."""
     if not (margin := estimated(claim)):
-        return f"{NOT}: {why_not(claim)}"
+        return f"{NOT_ESTIMATED}: {why_not(claim)}"
     least, likely, most = (duration(hours * 3600) for hours in (margin.least, margin.likely, margin.most))
     within = margin.least <= claim.hours[0] and claim.hours[1] <= margin.most
-    times = f"reported is {_times(claim, margin):.2g} times that, {'within' if within else 'outside'} the range"
+    times = (
+        f"the reported time is {_times(claim, margin):.2g} times that,  {'within' if within else 'outside'} the range"
+    )
     return f"{claim.recipe}: {likely} ({least} to {most}); {times}"
 
 
-def beside_codes() -> dict[str, list[dict[str, Any]]]:
+def claims_by_code() -> dict[str, list[dict[str, Any]]]:
     """Return the claims of each code, each with its estimate in hours and as a sentence."""
     rows = facts()["claims"]
     result: dict[str, list[dict[str, Any]]] = {code.name: [] for code in survey.codes()}
@@ -113,14 +120,14 @@ def _times(claim: Claim, margin: Margin) -> float:
 def markdown() -> list[str]:
     rows = []
     for claim in survey.claims():
-        mine = [NOT, "-", "-"]
+        estimate_cells = [NOT_ESTIMATED, "-", "-"]
         if margin := estimated(claim):
-            mine = [
+            estimate_cells = [
                 f"{margin.likely:.3g} h",
                 f"{margin.least:.3g} to {margin.most:.3g} h",
                 f"{_times(claim, margin):.2g}",
             ]
         cells = [claim.code, claim.work, f"{survey.to(*claim.hours)} h", claim.on, _device_hours(claim)]
-        rows.append([*cells, *mine])
-    rows += [[code.name, "-", code.training_time, *(["-"] * 5)] for code in _silent()]
+        rows.append([*cells, *estimate_cells])
+    rows += [[code.name, "-", code.training_time, *(["-"] * 5)] for code in _without_claims()]
     return screen.markdown(HEAD, rows)

@@ -43,17 +43,17 @@ from ordsmed.train.training import Training, named
 if TYPE_CHECKING:
     from ordsmed.machines.suite.collect import Validation
 
-WARM, TIMED = 3, 12  # warm-up steps that are not timed; least number of timed steps
+WARM, TIMED = 3, 12  # warm-up steps, which are not counted; least number of timed steps
 LONG = 4.0  # least seconds of timed steps per phase, to average over the machine's other load
-NEAR = 1.0  # largest uncertainty of a usable measurement: twice or half as fast
-TIMES = 0.1  # least relative uncertainty of steps that were timed here
-MEASURED = 0.1  # least relative uncertainty of any other measurement
-START = 5.0  # seconds to start and end a run, if not measured
+MAX_UNCERTAINTY = 1.0  # largest relative uncertainty of a usable measurement: the speed may be half or twice as high
+MIN_UNCERTAINTY_TIMED = 0.1  # least relative uncertainty of steps that were timed here
+MIN_UNCERTAINTY_MEASURED = 0.1  # least relative uncertainty of any other measurement
+START = 5.0  # seconds to start and end a run, for another machine
 
 
 @dataclass(frozen=True)
 class Margin:
-    """Hold an uncertain number: the least, the most likely and the largest value."""
+    """An uncertain number: the least, the most likely and the largest value."""
 
     least: float
     likely: float
@@ -65,7 +65,7 @@ class Margin:
     def by(self, factors: Margin) -> Margin:
         return Margin(self.least * factors.least, self.likely * factors.likely, self.most * factors.most)
 
-    def under(self, work: float) -> Margin:
+    def seconds_for(self, work: float) -> Margin:
         """Return the seconds that `work` FLOPs take at these speeds in FLOP/s."""
         return Margin(work / self.most, work / self.likely, work / self.least)
 
@@ -114,7 +114,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hold the estimate of a training; if the recipe has several trials, its numbers are totals over the trials."""
+    """The estimate of a training. If the recipe has several trials, the numbers are totals of all trials."""
 
     name: str
     where: str
@@ -141,24 +141,24 @@ class Estimate:
     def lines(self) -> list[str]:
         trials = f"{many(self.trials, 'trial')} of " if self.trials > 1 else ""
         energy = self.kilowatt_hours
-        room = f"{size(self.memory_bytes)} a device" + ("" if self.speed.memory else ", and activations")
+        memory = f"{size(self.memory_bytes)} per device" + ("" if self.speed.memory else ", plus activations")
         if self.speed.memory:
-            room += f"; measured with activations {size(self.speed.memory)}"
-        burns = (
+            memory += f"; measured with activations {size(self.speed.memory)}"
+        energy_text = (
             "not known"
             if energy is None
             else f"{_range(energy)} kWh"
-            + (", measured" if self.speed.energy else ", of its GPUs alone, at 50 to 100% of their watts")
+            + (", measured" if self.speed.energy else ", of the GPUs only, at 50 to 100% of their power limit")
         )
         likely, least, most = map(duration, (self.seconds.likely, self.seconds.least, self.seconds.most))
         spent = f"{likely}; {least} to {most}" if least != most else likely
         return [
             f"{self.name} on {self.where}, {self.precision}",
             f"  work: {trials}{many(self.steps, 'step')}, {self.tokens:,.0f} tokens, {operations(self.flops)} in all",
-            f"  time: {spent}; of each training {duration(self.start)} to begin and to end",
+            f"  time: {spent}; of it {duration(self.start)} per training to start and end",
             f"  device hours: {_range(self.device_hours)}",
-            f"  energy: {burns}",
-            f"  memory: {room if self.memory_bytes else 'not known'}",
+            f"  energy: {energy_text}",
+            f"  memory: {memory if self.memory_bytes else 'not known'}",
             f"  speed: {operations(self.speed.flops.likely)}/s, {self.speed.basis}",
             *(f"    {reason}" for reason in self.speed.reasons),
             *(f"  {note}" for note in self.notes),
@@ -176,19 +176,19 @@ def estimate(
     *,
     site: str = "",
     nodes: int = 1,
-    a_node: int | None = None,
+    per_node: int | None = None,
     file: Path | None = None,
     measure: bool = False,
 ) -> Estimate:
     """Return the estimate of a recipe at `site`, or on this machine if no site is given.
 
-    `a_node` is the number of processes per node. `measure` times some steps here.
+    `per_node` is the number of processes per node. `measure` times some steps here.
     """
     began = time.monotonic() - host.age()
     if site and measure:
-        raise RecipeError("--measure", f"found beside --site {site}", "no site", "run it there, or name measurements")
-    if measure and a_node and a_node > 1:
-        problem = f"found beside {many(a_node, 'process')}"
+        raise RecipeError("--measure", f"found with --site {site}", "no site", "run it there, or name measurements")
+    if measure and per_node and per_node > 1:
+        problem = f"found with {many(per_node, 'process')}"
         raise RecipeError("--measure", problem, "one", "`ordsmed bench RECIPE --devices N` measures several")
     recipe, verb = read(name, overrides)
     if not isinstance(recipe, Training):
@@ -196,23 +196,23 @@ def estimate(
     trials = 1
     if recipe.several:
         trials = len(trials_of(recipe, name).runs)
-    plan, where_found = _there(name, overrides, verb, site, nodes, a_node, alone=trials > 1, make=measure)
+    plan, target = _plan_and_devices(name, overrides, verb, site, nodes, per_node, one_device=trials > 1, make=measure)
     steps, work, checking, tokens = _work(plan, name)
-    start = time.monotonic() - began if where_found.here else START
-    speed = _timed(plan) if measure else _known(plan, where_found, work / tokens, file)
-    trial = speed.flops.under(work + checking).plus(start)
-    at_a_time = max(1, where_found.world * (1 if trials > 1 else 0) or 1)
+    start = time.monotonic() - began if target.here else START
+    speed = _measured_speed(plan) if measure else _speed_of(plan, target, work / tokens, file)
+    trial = speed.flops.seconds_for(work + checking).plus(start)
+    at_a_time = max(1, target.world * (1 if trials > 1 else 0) or 1)
     seconds = trial.times(ceil(trials / at_a_time))
-    device_hours = trial.times(trials * (1 if trials > 1 else where_found.world) / 3600)
-    lacks = [note for note in plan.notes if "does not exist" in note or "not there" in note]
-    devices = f"{many(where_found.nodes, 'node')}, {where_found.world} x {where_found.device}"
-    location = f"{site}: {devices}" if site else f"this machine: {where_found.world} x {where_found.device}"
+    device_hours = trial.times(trials * (1 if trials > 1 else target.world) / 3600)
+    missing = [note for note in plan.notes if "does not exist" in note or "not there" in note]
+    devices = f"{many(target.nodes, 'node')}, {target.world} x {target.device}"
+    location = f"{site}: {devices}" if site else f"this machine: {target.world} x {target.device}"
     return Estimate(
         name=name,
         where=location,
         nodes=nodes,
-        devices=where_found.world,
-        precision=where_found.precision,
+        devices=target.world,
+        precision=target.precision,
         trials=trials,
         steps=steps,
         tokens=tokens,
@@ -221,48 +221,48 @@ def estimate(
         start=start,
         seconds=seconds,
         device_hours=device_hours,
-        kilowatt_hours=_energy(speed, where_found, (work + checking) * trials, device_hours),
+        kilowatt_hours=_energy(speed, target, (work + checking) * trials, device_hours),
         memory_bytes=plan.memory_bytes(),
-        notes=tuple(f"not counted: {note}" for note in lacks),
+        notes=tuple(f"not counted: {note}" for note in missing),
     )
 
 
-def _there(
+def _plan_and_devices(
     name: str,
     overrides: Sequence[str],
     verb: str,
     site: str,
     nodes: int,
-    a_node: int | None,
+    per_node: int | None,
     *,
-    alone: bool,
+    one_device: bool,
     make: bool,
 ) -> tuple[Plan, Devices]:
-    """Return the recipe's plan and the devices it would run on. With `alone`, each trial uses one device."""
+    """Return the recipe's plan and the devices it would run on. With `one_device`, each trial uses a single device."""
     if site:
         where = find(site)
         part = where.partition
-        count = submit.gpus_of(where, a_node)
+        count = submit.gpus_of(where, per_node)
         slurm.check_place(where, nodes, count)
         world = nodes * max(1, count)
-        plan = submit.checked(name, overrides, verb, where, site, 1 if alone else world)
+        plan = submit.checked_plan(name, overrides, verb, where, site, 1 if one_device else world)
         kind = "cpu" if part.gpu == "none" else "cuda"
         device = "CPU" if kind == "cpu" else f"{part.gpu} MIG {part.mig}" if part.mig else part.gpu
         return plan, Devices(device, kind, world, nodes, expected(plan), site=absolute(site))
     if nodes > 1:
         raise RecipeError("--nodes", f"found {nodes}, of this machine", "1", "name a cluster with `--site`")
-    with run.at_home(name) as folder:
-        plan = PLANS[verb].read(folder, overrides, devices=1 if alone else a_node or 0)
+    with run.in_start_folder(name) as folder:
+        plan = PLANS[verb].read(folder, overrides, devices=1 if one_device else per_node or 0)
         layout = plan.recipe.layout
         with named(name, plan.recipes):
-            alone_ranks = prepare(layout.device, layout.threads or None)
+            ranks = prepare(layout.device, layout.threads or None)
         if make:
             plan = with_fastest_precision(
-                plan.on(dataclasses.replace(plan.ranks, threads=alone_ranks.threads)).completed(make=True)
+                plan.on(dataclasses.replace(plan.ranks, threads=ranks.threads)).completed(make=True)
             )
     here = plan.ranks.device
     return plan, Devices(
-        devices.name_of(here), here.type, a_node or plan.ranks.world, 1, expected(plan), alone_ranks.threads
+        devices.name_of(here), here.type, per_node or plan.ranks.world, 1, expected(plan), ranks.threads
     )
 
 
@@ -271,8 +271,8 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
     phases = plan.recipe.phases
     costs = [plan.flops(index) for index in range(len(phases))]
     if not all(costs) or not all(phase.steps for phase in phases):
-        remedy = "the data tell it once they stand: `--measure` makes them, as the training itself does"
-        raise RecipeError(name, "does not say how many steps it takes", "steps, or data that stand", remedy)
+        remedy = "the number follows from data that do not exist yet: `--measure` makes them, as the training does"
+        raise RecipeError(name, "does not say how many steps it takes", "`steps`, or data that exist", remedy)
     tokens = sum(phase.rows * plan.row_length(index) for index, phase in enumerate(phases))
     return total(phases), *plan.work(), float(tokens)
 
@@ -289,20 +289,20 @@ def _energy(speed: Speed, target_devices: Devices, work: float, device_hours: Ma
 
 
 class _EnoughSteps(Exception):
-    """Signal that enough steps were timed."""
+    """Raised when enough steps were timed."""
 
 
-def _timed(plan: Plan) -> Speed:
-    """Time some steps of this training on its own data, and discard them.
+def _measured_speed(plan: Plan) -> Speed:
+    """Train for some steps on the recipe's data, and return their speed. Nothing is saved.
 
-    A batch that grows over training is timed at its final size.
+    A batch size that grows during training is timed at its final value.
     """
     if any(phase.batch_ramp for phase in plan.recipe.phases):
         whole = [dataclasses.replace(phase, batch_ramp=None) for phase in plan.recipe.phases]
         job = plan.by(plan.recipe.with_phases(whole)).build()
     else:
         job = plan.build()
-    seconds, work, before, count, uncertainty = 0.0, 0.0, 0, 0, TIMES
+    seconds, work, before, count, uncertainty = 0.0, 0.0, 0, 0, MIN_UNCERTAINTY_TIMED
     for index, phase in enumerate(plan.recipe.phases):
         steps = _steps_of(job, before, phase.steps)
         mean = statistics.fmean(steps)  # not the median: a step that waits for other work is part of the total time
@@ -311,15 +311,14 @@ def _timed(plan: Plan) -> Speed:
             uncertainty = max(uncertainty, (high - low) / mean / 2)
         seconds, work = seconds + mean * phase.whole_steps, work + plan.flops(index) * phase.whole_steps
         before, count = before + phase.steps, count + len(steps)
-    reason = f"of {many(count, 'step')} the middle half lies within {uncertainty:.0%} of their mean"
-    return Speed(_around(work / seconds, uncertainty), "by steps of this very training that were timed here", (reason,))
+    reason = f"the middle half of {many(count, 'step')} is within {uncertainty:.0%} of their mean"
+    return Speed(
+        _margin_around(work / seconds, uncertainty), "from steps of this training that were timed here", (reason,)
+    )
 
 
 def _steps_of(job: Job, start: int, most: int) -> list[float]:
-    """Return the seconds of some steps after step `start`.
-
-    Leave out the first steps, which warm up threads and libraries, and steps with a validation.
-    """
+    """Return the seconds of at most `most` steps after step `start`, without warm-up steps and validations."""
     from ordsmed.train import loop
 
     ends = [time.perf_counter()]
@@ -339,35 +338,39 @@ def _steps_of(job: Job, start: int, most: int) -> list[float]:
     return steps[WARM:] or steps
 
 
-def _around(likely: float, uncertainty: float) -> Margin:
+def _margin_around(likely: float, uncertainty: float) -> Margin:
     return Margin(likely / (1 + uncertainty), likely, likely * (1 + uncertainty))
 
 
-def _known(plan: Plan, target_devices: Devices, a_token: float, file: Path | None) -> Speed:
-    path = file or measurements.PLACE
+def _speed_of(plan: Plan, target_devices: Devices, flops_per_token: float, file: Path | None) -> Speed:
+    path = file or measurements.DEFAULT_PATH
     if file or path.is_file():
-        alike = [(*like, past) for past in _measured(path) if (like := _unlike(past, plan, target_devices, a_token))]
-        if alike:
-            off, reasons, nearest = min(alike, key=lambda entry: entry[0])
-            return _like(off, nearest, reasons, target_devices, path)
-        if file and (speed := _validated(path, target_devices)):
+        similar = [
+            (*like, measurement)
+            for measurement in _read_measurements(path)
+            if (like := _uncertainty_of(measurement, plan, target_devices, flops_per_token))
+        ]
+        if similar:
+            uncertainty, reasons, nearest = min(similar, key=lambda entry: entry[0])
+            return _scaled_speed(uncertainty, nearest, reasons, target_devices, path)
+        if file and (speed := _speed_by_reports(path, target_devices)):
             return speed
         if file:
             wanted = f"a training of ordsmed on {target_devices.device} in {target_devices.precision}"
-            remedy = "`ordsmed bench` there, or leave it out: a share of the peak is taken"
-            raise RecipeError("--measurements", f"{file} holds none that is like this", wanted, remedy)
+            remedy = "run `ordsmed bench` there, or leave the flag out for an estimate by the devices' peak"
+            raise RecipeError("--measurements", f"{file} has no similar measurement", wanted, remedy)
     return share_of_peak(target_devices)
 
 
-def _measured(path: Path) -> list[Measurement]:
+def _read_measurements(path: Path) -> list[Measurement]:
     if path.suffix == ".json":
         return []
-    paths = sorted(path.rglob(measurements.PLACE.name)) if path.is_dir() else [path]
+    paths = sorted(path.rglob(measurements.DEFAULT_PATH.name)) if path.is_dir() else [path]
     return [measurement for file in paths for measurement in measurements.read(file)]
 
 
-def _validated(path: Path, target_devices: Devices) -> Speed | None:
-    """Return a share of the peak that `validate` measured on such devices, from reports in a folder or a file."""
+def _speed_by_reports(path: Path, target_devices: Devices) -> Speed | None:
+    """Return a share of the peak that `validate` measured on equal devices, from reports in a folder or a file."""
     if not path.is_dir() and path.suffix != ".json":
         return None
     from ordsmed.machines.suite import collect
@@ -383,10 +386,10 @@ def _validated(path: Path, target_devices: Devices) -> Speed | None:
         target_devices.world if target_devices.kind == "cuda" else target_devices.nodes
     )
     share, newest = (OF_CPU if target_devices.kind == "cpu" else OF_GPU), peaks[-1][0]
-    left, more = _summing(target_devices, 1)
+    left, more = _scaling_loss(target_devices, 1)
     basis = f"{share.likely:.0%} of the peak that `validate` measured, {operations(peak)}/s"
     reason = f"median of {many(len(peaks), 'report')}, the last of {newest.name} on {newest.when:%Y-%m-%d} in {path}"
-    taken = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured there"
+    taken = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; no similar training was measured there"
     return Speed(share.times(peak).by(left), basis, (reason, taken, *more))
 
 
@@ -402,84 +405,104 @@ def _same_devices(validation: Validation, target_devices: Devices) -> bool:
     return validation.name == f"{Path(where.name).stem}:{where.partition.name}"
 
 
-def _unlike(
-    past: Measurement, plan: Plan, target_devices: Devices, a_token: float
+def _uncertainty_of(
+    measurement: Measurement, plan: Plan, target_devices: Devices, flops_per_token: float
 ) -> tuple[float, tuple[str, ...]] | None:
-    """Return the uncertainty of predicting this training from a past measurement, with reasons.
+    """Return the relative uncertainty of predicting this training's speed from a past measurement, and its reasons.
 
-    Return None if it was another program, device or precision, or if the uncertainty is too large.
+    Return None if the measurement is of another program, device or precision, or if the uncertainty is above NEAR.
     """
     same_device = (
-        past.device == target_devices.device or (gpus.named(past.device) or past.device) == target_devices.device
+        measurement.device == target_devices.device
+        or (gpus.named(measurement.device) or measurement.device) == target_devices.device
     )
-    if past.software != "ordsmed" or past.measure not in ("training", "finetune"):
+    if measurement.software != "ordsmed" or measurement.measure not in ("training", "finetune"):
         return None
-    if not same_device or past.kind != target_devices.kind or past.precision != target_devices.precision:
+    if not same_device or measurement.kind != target_devices.kind or measurement.precision != target_devices.precision:
         return None
     recipe, layout = plan.recipe, plan.recipe.layout
-    learned = kind_of(getattr(recipe, "objective", None) or getattr(recipe, "task", None))
-    rows, threads = recipe.phases[0].batch / target_devices.world, past.threads * past.processes
+    target_kind = kind_of(getattr(recipe, "objective", None) or getattr(recipe, "task", None))
+    rows, threads = recipe.phases[0].batch / target_devices.world, measurement.threads * measurement.processes
     optimizer = kind_of(recipe.optimizer) if recipe.optimizer else ""
     parts = [
-        ("another network", 0.2 * (past.family != kind_of(plan.network))),
-        ("something else is learned", 0.1 * (past.task != learned)),
-        ("another optimizer", 0.05 * (past.optimizer != optimizer)),
-        ("other work a token", 0.15 * _doublings(a_token, past.flops_per_second / past.tokens_per_second)),
-        ("other lengths", 0.1 * _doublings(plan.row_length(0), past.length)),
-        ("other rows a device", 0.05 * _doublings(rows, past.batch / past.processes)),
-        ("recomputing or compiling", 0.2 * ((past.recompute, past.compile) != (layout.recompute, layout.compile))),
+        ("another network", 0.2 * (measurement.family != kind_of(plan.network))),
+        ("another objective or task", 0.1 * (measurement.task != target_kind)),
+        ("another optimizer", 0.05 * (measurement.optimizer != optimizer)),
         (
-            "other threads",
+            "other FLOPs per token",
+            0.15 * _doublings(flops_per_token, measurement.flops_per_second / measurement.tokens_per_second),
+        ),
+        ("another row length", 0.1 * _doublings(plan.row_length(0), measurement.length)),
+        ("other rows per device", 0.05 * _doublings(rows, measurement.batch / measurement.processes)),
+        (
+            "other `recompute` or `compile`",
+            0.2 * ((measurement.recompute, measurement.compile) != (layout.recompute, layout.compile)),
+        ),
+        (
+            "another number of threads",
             0.2 * (target_devices.kind == "cpu" and target_devices.here and threads != target_devices.threads),
         ),
     ]
-    jitter = (past.step_seconds_most - past.step_seconds_least) / past.step_seconds / 2
-    off = MEASURED + jitter + sum(number for _, number in parts)
-    reasons = tuple(f"{reason}: {number:.0%} less sure" for reason, number in parts if number >= 0.01)
-    return (off, reasons) if off < NEAR else None
+    jitter = (measurement.step_seconds_most - measurement.step_seconds_least) / measurement.step_seconds / 2
+    uncertainty = MIN_UNCERTAINTY_MEASURED + jitter + sum(number for _, number in parts)
+    reasons = tuple(f"{reason}: {number:.0%} more uncertain" for reason, number in parts if number >= 0.01)
+    return (uncertainty, reasons) if uncertainty < MAX_UNCERTAINTY else None
 
 
 def _doublings(a: float, b: float) -> float:
     return abs(log2(a / b)) if a > 0 and b > 0 else 1.0
 
 
-def _like(off: float, past: Measurement, unlike: tuple[str, ...], target_devices: Devices, path: Path) -> Speed:
-    """Return the speed of a past measurement, scaled to the number of devices of `target_devices`."""
-    times = target_devices.world / past.processes if target_devices.kind == "cuda" or target_devices.nodes > 1 else 1.0
-    left, more = _summing(target_devices, past.processes)
-    alike = f"{past.bench} ({past.family}, {past.task}, {past.date[:10]}) in {path}"
-    reasons = (f"the measurement itself: {off:.0%} in all", *unlike, *more)
-    speed = _around(past.flops_per_second * times, off).by(left)
-    energy = (past.energy or 0.0) / (past.flops_per_second * past.step_seconds)
-    same = not unlike and past.processes == target_devices.world
-    return Speed(speed, f"measured: {alike}", reasons, energy, past.memory if same else 0)
+def _scaled_speed(
+    uncertainty: float,
+    measurement: Measurement,
+    reasons_of_difference: tuple[str, ...],
+    target_devices: Devices,
+    path: Path,
+) -> Speed:
+    """Return the speed of a past measurement with uncertainty `uncertainty`, scaled to the number of target devices."""
+    times = (
+        target_devices.world / measurement.processes
+        if target_devices.kind == "cuda" or target_devices.nodes > 1
+        else 1.0
+    )
+    left, more = _scaling_loss(target_devices, measurement.processes)
+    similar = f"{measurement.bench} ({measurement.family}, {measurement.task}, {measurement.date[:10]}) in {path}"
+    reasons = (f"total uncertainty: {uncertainty:.0%}", *reasons_of_difference, *more)
+    speed = _margin_around(measurement.flops_per_second * times, uncertainty).by(left)
+    energy = (measurement.energy or 0.0) / (measurement.flops_per_second * measurement.step_seconds)
+    same = not reasons_of_difference and measurement.processes == target_devices.world
+    return Speed(speed, f"measured: {similar}", reasons, energy, measurement.memory if same else 0)
 
 
 def share_of_peak(target_devices: Devices) -> Speed:
     """Return the speed as a share of the devices' peak, for trainings without a similar measurement."""
     model = gpus.known(target_devices.device)
-    left, more = _summing(target_devices, 1)
+    left, more = _scaling_loss(target_devices, 1)
     if target_devices.here:
         peak = speed.measured_peak(torch.device(target_devices.kind), target_devices.precision)
         share, of = (OF_CPU if target_devices.kind == "cpu" else OF_GPU), "its measured peak"
         if target_devices.kind == "cuda":
             peak *= target_devices.world
     elif model:
-        peak, of = model.peak(target_devices.precision) * target_devices.world, "the peak that its maker states"
+        peak, of = model.peak(target_devices.precision) * target_devices.world, "the peak that its vendor states"
         share = TENSOR_CORES if model.has_units(target_devices.precision) else NO_TENSOR_CORES
     else:
-        problem = f"how fast {target_devices.device} of {target_devices.site} is is not known"
-        raise RecipeError("--site", problem, "a GPU that is known", "`ordsmed bench` there, then `--measurements FILE`")
+        problem = f"the speed of {target_devices.device} of {target_devices.site} is unknown"
+        raise RecipeError(
+            "--site", problem, "a known GPU", "run `ordsmed bench` there, then name its file with `--measurements`"
+        )
     basis = f"{share.likely:.0%} of {of}, {operations(peak)}/s"
-    reason = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; none like this was measured here"
+    reason = f"trainings reach {share.least:.0%} to {share.most:.0%} of that; no similar training was measured here"
     return Speed(share.times(peak).by(left), basis, (reason, *more))
 
 
-def _summing(target_devices: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
-    """Return the share of speed that remains when `place.world` devices sum gradients, given a measurement on
-    `measured` of them, and the reason.
+def _scaling_loss(target_devices: Devices, measured: int) -> tuple[Margin, tuple[str, ...]]:
+    """Return the share of the speed per device that remains on the target devices, and the reason.
+
+    A measurement on `measured` devices already includes the time in which these sum gradients.
     """
     if target_devices.world <= measured or (target_devices.kind == "cpu" and target_devices.nodes == 1):
         return Margin(1.0, 1.0, 1.0), ()
     left, where = (BETWEEN_NODES, "nodes") if target_devices.nodes > 1 else (IN_A_NODE, "GPUs of a node")
-    return left, (f"{where} that sum gradients: {left.least:.0%} to {left.most:.0%} of their speed is left",)
+    return left, (f"{where} that sum gradients: {left.least:.0%} to {left.most:.0%} of their speed remains",)

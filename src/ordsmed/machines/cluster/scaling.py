@@ -21,7 +21,9 @@ from ordsmed.base.measurements import Measurement
 from ordsmed.base.screen import table
 
 # fields that are equal in all measurements of a series; the batch is compared separately
-SAME = "software measure family task width layers length precision device compile recompute vocabulary dropout"
+COMPARED_FIELDS = (
+    "software measure family task width layers length precision device compile recompute vocabulary dropout"
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Point:
     seconds: float = 0.0
     """of the same work; in place of `rate`"""
     reported: float = 0.0
-    """the speed-up that its source tells"""
+    """the speed-up that its source reports"""
 
     def __post_init__(self) -> None:
         if self.devices < 1:
@@ -65,7 +67,6 @@ class Series:
         return point.rate / first.rate if point.rate else first.seconds / point.seconds
 
     def efficiency(self, point: Point) -> float:
-        """Return the speed-up as a share of the ideal, linear speed-up."""
         return self.speedup(point) * self.point[0].devices / point.devices
 
     def serial(self, point: Point) -> float | None:
@@ -89,21 +90,26 @@ def read(path: Path) -> tuple[Series, ...]:
     """Read the series of a TOML file, or find them in a file of measurements that `bench` wrote."""
     if path.suffix != ".jsonl":
         return settings.decode(ScalingFile, settings.read(path), str(path)).series
-    series = measured(measurements.read(path))
+    series = series_of_measurements(measurements.read(path))
     if not series:
-        problem = "holds no training that was measured on several numbers of devices"
+        problem = "has no training that was measured on different numbers of devices"
         raise DataError(path, problem, "one", "`ordsmed bench RECIPE --devices N` measures it")
     return series
 
 
-def measured(all_of_them: Sequence[Measurement]) -> tuple[Series, ...]:
-    """Group measurements that differ only in the number of processes: at equal batch (strong scaling), or at equal
-    batch per process (weak scaling).
+def series_of_measurements(all_series: Sequence[Measurement]) -> tuple[Series, ...]:
+    """Return the series of measurements that differ only in the number of processes.
+
+    They have the same batch (strong scaling), or the same batch per process (weak scaling).
     """
     alike: dict[str, dict[int, Measurement]] = defaultdict(dict)
-    for measurement in all_of_them:
+    for measurement in all_series:
         for kind, batch in (("strong", float(measurement.batch)), ("weak", measurement.batch / measurement.processes)):
-            same = {"kind": kind, "batch": batch, **{name: getattr(measurement, name) for name in SAME.split()}}
+            same = {
+                "kind": kind,
+                "batch": batch,
+                **{name: getattr(measurement, name) for name in COMPARED_FIELDS.split()},
+            }
             alike[json.dumps(same)][measurement.processes] = measurement
     series = []
     for key, by_processes in alike.items():
@@ -116,7 +122,7 @@ def measured(all_of_them: Sequence[Measurement]) -> tuple[Series, ...]:
     return tuple(series)
 
 
-def facts(all_of_them: Sequence[Series]) -> list[dict[str, Any]]:
+def facts(all_series: Sequence[Series]) -> list[dict[str, Any]]:
     return [
         {
             **settings.plain(series),
@@ -130,13 +136,13 @@ def facts(all_of_them: Sequence[Series]) -> list[dict[str, Any]]:
                 for point in series.point
             ],
         }
-        for series in all_of_them
+        for series in all_series
     ]
 
 
-def lines(all_of_them: Sequence[Series]) -> list[str]:
+def lines(all_series: Sequence[Series]) -> list[str]:
     shown = []
-    for series in all_of_them:
+    for series in all_series:
         source = f" ({series.source})" if series.source else ""
         shown.append(f"{series.name}: {series.kind} scaling{source}")
         timed = bool(series.point[0].seconds)

@@ -15,27 +15,27 @@ from ordsmed.base.errors import DataError
 from ordsmed.base.folder import read_status
 from ordsmed.base.launch import slurm
 from ordsmed.base.screen import table
-from ordsmed.machines.cluster.submit import JOBS, LIST, Written
+from ordsmed.machines.cluster.submit import JOBS, LIST, JobScript
 
 MESSAGE = "ordsmed: "  # starts the lines of a log that say why a process waits or ended
 TAIL = 10_000  # bytes at the end of a log that are searched for such a line
 
 
-def queue(written: Written, chain: int = 0) -> list[str]:
+def queue(written: JobScript, chain: int = 0) -> list[str]:
     """Submit a script to Slurm after the jobs that make its data, and return the job numbers.
 
     With `chain`, submit it that many times, each job starting after the previous one.
     """
     before = ""
     for data in written.data:
-        before = _sent(data, before, well=True)
+        before = _submit(data, before, well=True)
     numbers: list[str] = []
     for _ in range(max(1, chain)):
-        numbers.append(_sent(written, numbers[-1] if numbers else before, well=not numbers))
+        numbers.append(_submit(written, numbers[-1] if numbers else before, well=not numbers))
     return numbers
 
 
-def _sent(written: Written, after: str, *, well: bool) -> str:
+def _submit(written: JobScript, after: str, *, well: bool) -> str:
     job = written.job
     with files.survive_disk(job.log):
         job.log.parent.mkdir(parents=True, exist_ok=True)
@@ -57,21 +57,21 @@ def _sent(written: Written, after: str, *, well: bool) -> str:
     return number
 
 
-def sent() -> tuple[list[dict[str, Any]], str]:
+def submitted_jobs() -> tuple[list[dict[str, Any]], str]:
     """Return all jobs that were submitted from this folder, with states and logs, and why some states are unknown."""
     if not (JOBS / LIST).is_file():
-        problem = "is not there: no job was sent in from this folder"
-        raise DataError(JOBS / LIST, problem, "", "`ordsmed submit` sends one in")
+        problem = "does not exist: no job was submitted from this folder"
+        raise DataError(JOBS / LIST, problem, "", "`ordsmed submit` submits one")
     jobs = files.read_lines(JOBS / LIST)
     states, silent = slurm.states([job["job"] for job in jobs])
-    return [{**job, **_today(job, states.get(job["job"], ""))} for job in jobs], silent
+    return [{**job, **_present_state(job, states.get(job["job"], ""))} for job in jobs], silent
 
 
-def _today(job: dict[str, Any], state: str) -> dict[str, Any]:
+def _present_state(job: dict[str, Any], state: str) -> dict[str, Any]:
     """Return a job's state by Slurm, or by its run folder, and its logs, last message and lost nodes."""
     number = job["job"]
     pattern = job["log"].replace("%j", number).replace("%A", number).replace("%a", "*")
-    tries = _lost(Path(job.get("tries", "")), number)
+    tries = _lost_nodes(Path(job.get("tries", "")), number)
     logs = sorted(Path(pattern).parent.glob(Path(pattern).name))
     return {
         "state": state or _by_folder(job),
@@ -98,12 +98,11 @@ def _last_message(log: Path) -> str:
 
 
 def _by_folder(job: dict[str, Any]) -> str:
-    """Return the state of a job that Slurm no longer lists, by its run folder."""
     state = read_status(Path(job["folder"])).get("state") if job.get("folder") else None
     return f"left the queue; {job['folder']} is {state}" if state else "left the queue"
 
 
-def _lost(path: Path, number: str) -> list[str]:
+def _lost_nodes(path: Path, number: str) -> list[str]:
     """Return the nodes that a job lost, one entry per loss; `-` for an unknown node."""
     if not path.is_file():
         return []
@@ -112,11 +111,11 @@ def _lost(path: Path, number: str) -> list[str]:
 
 
 def status() -> list[str]:
-    jobs, silent = sent()
+    jobs, silent = submitted_jobs()
     rows = [[job["job"], _state(job), job["title"], job["site"], job["at"], job["log"]] for job in jobs]
-    notes = [f"{silent}: of jobs that left the queue the folder says how they ended"] if silent else []
+    notes = [f"{silent}: the state of a job that left the queue is that of its folder"] if silent else []
     last = [f"{job['job']}: {job['last']}" for job in jobs if job["last"]]
-    return [*table([["job", "state", "what", "site", "sent in", "log"], *rows]), *last, *notes]
+    return [*table([["job", "state", "what", "site", "submitted", "log"], *rows]), *last, *notes]
 
 
 def _state(job: dict[str, Any]) -> str:

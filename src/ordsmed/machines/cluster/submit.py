@@ -33,12 +33,12 @@ from ordsmed.train.training import Training
 JOBS = Path("work/jobs")  # scripts and logs of jobs
 LIST = "jobs.jsonl"  # list of the submitted jobs
 LIMIT = 24.0  # hours of a job if neither the user nor the partition sets a limit
-SHARE = 0.95  # of a GPU's memory that a training may fill
-SAVING = 300  # seconds before the time limit at which the job saves
+MAX_MEMORY_SHARE = 0.95  # of a GPU's memory that a training may fill
+SAVE_BEFORE = 300  # seconds before the time limit at which the job saves
 
 
 @dataclass(frozen=True)
-class Wish:
+class JobRequest:
     """The user's options for a job, in addition to the recipe."""
 
     site: str
@@ -68,68 +68,70 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Written:
+class JobScript:
     job: slurm.BatchJob
     path: Path
     lines: tuple[str, ...] = ()
-    data: tuple[Written, ...] = ()  # jobs that make its data first, in this order
+    data: tuple[JobScript, ...] = ()  # jobs that make its data first, in this order
 
 
-def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
+def prepare(name: str, overrides: Sequence[str], request: JobRequest, *, out: str = "") -> JobScript:
     """Plan and check a recipe, and write the script of its job. Nothing is submitted."""
     recipe, verb = read(name, overrides)
     if not isinstance(recipe, Training | Corpus):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    location, wish, lines = _placed(recipe, wish)
+    location, request, lines = _choose_partition(recipe, request)
     several = recipe if isinstance(recipe, Training) and recipe.several else None
-    if wish.parts and not several and not isinstance(recipe, Corpus):
-        problem = f"found {wish.parts}, of a {verb} that is one run"
-        raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
+    if request.parts and not several and not isinstance(recipe, Corpus):
+        problem = f"found {request.parts} for a {verb} that is one run"
+        raise RecipeError("--parts", problem, "none", "only a corpus or trials (`seeds`, `grid`) have parts")
     if several:
-        wish, in_parts = _in_parts(several, name, location, wish)
+        request, in_parts = _trials_request(several, name, location, request)
         lines += in_parts
-    processes = wish.nodes * _tasks(location, wish)
+    processes = request.nodes * _tasks(location, request)
     if several and processes > 1:
         problem = f"found {many(processes, 'process')}, with several trials"
-        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
+        raise RecipeError(
+            "--nodes", problem, "1", "`--parts N` submits N jobs; `jobs` is the number of trials at a time"
+        )
     if isinstance(recipe, Corpus) and processes > 1:
         problem = f"found {many(processes, 'process')} for a corpus"
-        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
-    job = _job(name, overrides, recipe, location, wish)
+        raise RecipeError("--nodes", problem, "1", "`--parts N` submits N jobs")
+    job = _job(name, overrides, recipe, location, request)
     slurm.check(job)
     check_packed(job)
     lines += resources.notes(location, job.gpus, job.cores, job.memory)
-    lines += _image(location, wish)[2]
+    lines += _image(location, request)[2]
     missing = list[tuple[str, str]]()
     if isinstance(recipe, Training):
-        plan = checked(name, overrides, verb, location, wish.site, processes)
+        plan = checked_plan(name, overrides, verb, location, request.site, processes)
         if not kind_of_folder(name).made:
-            plan.with_estimate(here=False, yes=wish.anyway)
-            missing = [] if wish.data_inside else plan.missing()
+            plan.with_estimate(here=False, yes=request.anyway)
+            missing = [] if request.data_inside else plan.missing()
         lines += plan.lines()
     if missing and (problem := _other_processor(location)):
         missing, lines = [], [*lines, problem]
     if job.local:
         job = replace(job, packed=pack(JOBS.absolute()))
-        lines.append(_copied(job))
-    data = [written(_data_job(*words, location, wish)) for words in missing]
+        lines.append(_copy_note(job))
+    data = [write_script(_data_job(*words, location, request)) for words in missing]
     for first in data:
         lines.append(
             f"{first.path}: written; it makes the data first, on {first.job.place.partition.name} without GPUs"
         )
-    return replace(written(job, out), lines=tuple(lines), data=tuple(data))
+    return replace(write_script(job, out), lines=tuple(lines), data=tuple(data))
 
 
 def check_packed(job: slurm.BatchJob) -> None:
     """Raise an error if Python is inside a container, or if the target folder is a relative path."""
     if job.local and job.container:
-        problem = f"found beside the container {job.container}"
-        raise RecipeError("--packed", problem, "", "leave it out: an image is one file already")
+        problem = f"found with the container {job.container}"
+        raise RecipeError("--packed", problem, "", "leave it out: an image is already one file")
     if job.local and not Path(job.local).is_absolute():
         raise RecipeError("--packed", f"found {job.local}", "a folder of each node's own disk: /tmp, /dev/shm")
 
 
-def _copied(job: slurm.BatchJob) -> str:
+def _copy_note(job: slurm.BatchJob) -> str:
     assert job.packed
     room = size(job.packed.path.stat().st_size)
     return (
@@ -146,27 +148,27 @@ def _other_processor(destination: Destination) -> str:
     if plain is None or plain.arch == part.arch or "unknown" in (plain.arch, part.arch):
         return ""
     return (
-        f"the job makes its data itself, while its GPUs wait: {plain.name} has {plain.arch} processors, {part.name} "
-        f"{part.arch}; an ordsmed that is installed on {plain.name} makes them there first"
+        f"the job makes its data itself while its GPUs wait: {plain.name} has {plain.arch} processors, but {part.name} "
+        f"{part.arch}; with another ordsmed installed on {plain.name}, the data could be made there first"
     )
 
 
-def _data_job(verb: str, name: str, destination: Destination, wish: Wish) -> slurm.BatchJob:
+def _data_job(verb: str, name: str, destination: Destination, request: JobRequest) -> slurm.BatchJob:
     """Return a job that makes missing data on nodes without GPUs, so that no GPU waits for it."""
     recipe, _ = read(name, (), verb)
     part = destination.site.without_gpus or destination.partition
     same = part.name == destination.partition.name
-    data = Wish(
+    data = JobRequest(
         f"{destination.name}:{part.name}",
         gpus=0,
-        time=wish.time if same else "",
-        memory=wish.memory if same else "",
-        account=wish.account,
-        quality=wish.quality if same else "",
-        container=wish.container,
-        overlay=wish.overlay,
-        enroot=wish.enroot,
-        retries=wish.retries,
+        time=request.time if same else "",
+        memory=request.memory if same else "",
+        account=request.account,
+        quality=request.quality if same else "",
+        container=request.container,
+        overlay=request.overlay,
+        enroot=request.enroot,
+        retries=request.retries,
     )
     job = _job(name, (), recipe, Destination(destination.name, destination.site, part), data)
     job = replace(job, saves=Path("work/corpus"), saved=f"*/{run.STEPS}/*")
@@ -174,7 +176,7 @@ def _data_job(verb: str, name: str, destination: Destination, wish: Wish) -> slu
     return job
 
 
-def written(job: slurm.BatchJob, out: str = "") -> Written:
+def write_script(job: slurm.BatchJob, out: str = "") -> JobScript:
     """Write the job's script under a new name.
 
     If the latest script has the same text and was not submitted, reuse it.
@@ -203,33 +205,35 @@ def written(job: slurm.BatchJob, out: str = "") -> Written:
         with files.survive_disk(path), contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
             file.write(text)
             break
-    return Written(job, path)
+    return JobScript(job, path)
 
 
-def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, list[str]]:
+def _choose_partition(recipe: Training | Corpus, request: JobRequest) -> tuple[Destination, JobRequest, list[str]]:
     """Return the destination, the adapted wish and notes. A job without GPUs goes to a partition without GPUs."""
-    location, named = find(wish.site), names_partition(wish.site)
+    location, named = find(request.site), names_partition(request.site)
     cpu = location.site.without_gpus
-    if wish.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
-        wish = replace(wish, gpus=0)
-    if wish.gpus != 0 or location.partition.gpu == "none":
-        return location, wish, []
+    if request.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
+        request = replace(request, gpus=0)
+    if request.gpus != 0 or location.partition.gpu == "none":
+        return location, request, []
     if named or not cpu:
-        reason = f"no partition of {location.name} without them is known" if not cpu else f"{cpu.name} has none"
+        reason = f"no partition of {location.name} without GPUs is known" if not cpu else f"{cpu.name} has none"
         return (
             location,
-            wish,
+            request,
             [f"{location.partition.name} of {location.name} has GPUs, which this job does not use: {reason}"],
         )
     location = replace(location, partition=cpu)
     return (
         location,
-        replace(wish, site=f"{location.name}:{cpu.name}"),
+        replace(request, site=f"{location.name}:{cpu.name}"),
         [f"no GPUs: it goes to {cpu.name} of {location.name}"],
     )
 
 
-def _in_parts(recipe: Training, name: str, destination: Destination, wish: Wish) -> tuple[Wish, list[str]]:
+def _trials_request(
+    recipe: Training, name: str, destination: Destination, request: JobRequest
+) -> tuple[JobRequest, list[str]]:
     """Return the wish for several trials, and notes.
 
     Each trial uses one device, so a job gets one process and not more GPUs than trials.
@@ -238,59 +242,59 @@ def _in_parts(recipe: Training, name: str, destination: Destination, wish: Wish)
         count, lines = 0, []
     else:
         count = len(trials_of(recipe, name).runs)
-        lines = [f"trials: {count}" + (f", in {many(wish.parts, 'job')}" if wish.parts else "")]
-    if count and wish.parts > count:
-        raise RecipeError("--parts", f"found {wish.parts}, of {many(count, 'trial')}", f"at most {count}")
-    gpus = gpus_of(destination, wish.gpus)
-    if wish.gpus is None and count:
-        gpus = min(gpus, -(-count // max(1, wish.parts)))
-    return replace(wish, gpus=gpus, tasks=wish.tasks or 1), lines
+        lines = [f"trials: {count}" + (f", in {many(request.parts, 'job')}" if request.parts else "")]
+    if count and request.parts > count:
+        raise RecipeError("--parts", f"found {request.parts}, of {many(count, 'trial')}", f"at most {count}")
+    gpus = gpus_of(destination, request.gpus)
+    if request.gpus is None and count:
+        gpus = min(gpus, -(-count // max(1, request.parts)))
+    return replace(request, gpus=gpus, tasks=request.tasks or 1), lines
 
 
 def _job(
-    name: str, overrides: Sequence[str], recipe: run.Recipe, destination: Destination, wish: Wish
+    name: str, overrides: Sequence[str], recipe: run.Recipe, destination: Destination, request: JobRequest
 ) -> slurm.BatchJob:
     verb: str = recipe.verb
-    container, overlay, _ = _image(destination, wish)
-    destination = destination if container else _as_installed(destination)
-    part, gpus, tasks = destination.partition, gpus_of(destination, wish.gpus), _tasks(destination, wish)
+    container, overlay, _ = _image(destination, request)
+    destination = destination if container else _with_install_modules(destination)
+    part, gpus, tasks = destination.partition, gpus_of(destination, request.gpus), _tasks(destination, request)
     arguments = [str(Path(name).absolute()) if Path(name).exists() else name, *overrides]
-    site = ["--site", absolute(wish.site)] if isinstance(recipe, Training) else []
-    site += ["--yes"] if wish.anyway and verb == "pretrain" else []
-    most = limit(wish.time, min(LIMIT, part.hours or LIMIT))
+    site = ["--site", absolute(request.site)] if isinstance(recipe, Training) else []
+    site += ["--yes"] if request.anyway and verb == "pretrain" else []
+    most = limit(request.time, min(LIMIT, part.hours or LIMIT))
     title = f"{verb}-{run.title(name).removeprefix(f'{verb}-')}"
-    cores = resources.cores_of(destination, gpus, tasks, wish.cores)
+    cores = resources.cores_of(destination, gpus, tasks, request.cores)
     return slurm.BatchJob(
         words=(verb, *arguments, *site),
         place=destination,
         title=title,
         folder=Path.cwd(),
         hours=most,
-        nodes=wish.nodes,
+        nodes=request.nodes,
         gpus=gpus,
         tasks=tasks,
         cores=cores,
-        memory=resources.memory_flag(destination, gpus, cores * tasks, wish.memory),
-        account=wish.account,
-        quality=wish.quality or part.quality,
-        options=resources.options(wish.options, destination),
-        parts=wish.parts,
-        requeue=wish.requeue,
-        retries=wish.retries,
-        spares=wish.spares,
-        save=min(SAVING, int(most * 360)) if wish.save is None else wish.save,
+        memory=resources.memory_flag(destination, gpus, cores * tasks, request.memory),
+        account=request.account,
+        quality=request.quality or part.quality,
+        options=resources.options(request.options, destination),
+        parts=request.parts,
+        requeue=request.requeue,
+        retries=request.retries,
+        spares=request.spares,
+        save=min(SAVE_BEFORE, int(most * 360)) if request.save is None else request.save,
         container=container,
         overlay=overlay,
-        enroot=wish.enroot,
-        torchrun=wish.torchrun,
-        local=wish.packed,
+        enroot=request.enroot,
+        torchrun=request.torchrun,
+        local=request.packed,
         modules=tuple(_folders_of_modules(recipe)),
         saves=folder_of(recipe, name),
         saved="*/checkpoints/*" if isinstance(recipe, Training) else f"*/{run.STEPS}/*",
     )
 
 
-def _as_installed(destination: Destination) -> Destination:
+def _with_install_modules(destination: Destination) -> Destination:
     """Replace the site's modules by those that were loaded when the running ordsmed was installed."""
     here = Path(sys.prefix).resolve()
     if not (here.parent / records.FOLDER).is_dir():
@@ -302,28 +306,26 @@ def _as_installed(destination: Destination) -> Destination:
     return destination
 
 
-def _image(destination: Destination, wish: Wish) -> tuple[str, str, list[str]]:
+def _image(destination: Destination, request: JobRequest) -> tuple[str, str, list[str]]:
     """Return the container image, the overlay on it, and notes about them."""
-    container = wish.container or destination.site.container
-    if wish.overlay:
-        overlay = Path(wish.overlay).resolve()  # resolve the link: a waiting job keeps its version
+    container = request.container or destination.site.container
+    if request.overlay:
+        overlay = Path(request.overlay).resolve()  # resolve the link: a waiting job keeps its version
         if not overlay.is_file():
-            remedy = f"`{command('install', '--site', wish.site, '--by', 'overlay', '--yes')}` makes one"
-            raise RecipeError("--overlay", f"found {wish.overlay}, and there is no such file", "", remedy)
+            remedy = f"`{command('install', '--site', request.site, '--by', 'overlay', '--yes')}` makes one"
+            raise RecipeError("--overlay", f"found {request.overlay}, and there is no such file", "", remedy)
         made_on = overlay.with_name(f"{overlay.name}.image")
-        if not wish.container and made_on.is_file():
+        if not request.container and made_on.is_file():
             container = made_on.read_text(encoding="utf-8").strip()
-        if wish.enroot or not container:
-            problem = (
-                "found one with --enroot" if wish.enroot else f"found one, and {destination.name} has no container"
-            )
+        if request.enroot or not container:
+            problem = "found with --enroot" if request.enroot else f"found, but {destination.name} has no container"
             raise RecipeError("--overlay", problem, "an image for Apptainer or SingularityCE", "--container IMAGE")
         return container, str(overlay), []
-    if wish.container or not container:
+    if request.container or not container:
         return container, "", []
-    words = command("install", "--site", wish.site, "--by", "overlay", "--yes")
-    unknown = f"whether {container} holds this ordsmed is not known here, the job looks first"
-    return container, "", [f"{unknown}; `{words}` packs one for `--overlay FILE`"]
+    words = command("install", "--site", request.site, "--by", "overlay", "--yes")
+    unknown = f"it is unknown whether {container} contains this ordsmed; the job checks it first"
+    return container, "", [f"{unknown}; `{words}` makes an overlay for `--overlay FILE`"]
 
 
 def _folders_of_modules(recipe: run.Recipe) -> list[Path]:
@@ -356,12 +358,12 @@ def gpus_of(destination: Destination, requested: int | None) -> int:
     if requested is not None:
         return requested
     if part.gpu != "none" and part.gpus is None:
-        raise RecipeError("--gpus", f"missing; how many a node of {destination.name} has is unknown", "a number")
+        raise RecipeError("--gpus", f"missing; the number per node of {destination.name} is unknown", "a number")
     return part.gpus or 0
 
 
-def _tasks(destination: Destination, wish: Wish) -> int:
-    return wish.tasks or gpus_of(destination, wish.gpus) or 1
+def _tasks(destination: Destination, request: JobRequest) -> int:
+    return request.tasks or gpus_of(destination, request.gpus) or 1
 
 
 def limit(text: str, usual: float) -> float:
@@ -372,14 +374,14 @@ def limit(text: str, usual: float) -> float:
         raise RecipeError("--time", str(error)) from None
 
 
-def checked(
+def checked_plan(
     name: str, overrides: Sequence[str], verb: str, destination: Destination, site: str, processes: int
 ) -> Plan:
     """Return the plan for all processes.
 
     Raise an error if its work does not divide, its memory does not fit, or the GPU does not support its precision.
     """
-    with run.at_home(name) as folder:
+    with run.in_start_folder(name) as folder:
         plan = PLANS[verb].read(folder, overrides, site=absolute(site), devices=processes)
     part, gpu, precision = destination.partition, destination.partition.model, plan.recipe.layout.precision
     if gpu and precision not in (*gpu.able, "auto"):
@@ -387,8 +389,8 @@ def checked(
         raise RecipeError("layout.precision", problem, " or ".join(gpu.able))
     if plan.recipe.layout.fp8 and (reason := lacks_fp8(plan.ranks.device, plan.ranks.card)):
         raise RecipeError("layout.fp8", f"found true, which {reason}", "false")
-    if gpu and (needed := plan.memory_bytes()) > SHARE * gpu.memory * 2**30:
-        problem = f"takes {size(needed)} a GPU before activations"
+    if gpu and (needed := plan.memory_bytes()) > MAX_MEMORY_SHARE * gpu.memory * 2**30:
+        problem = f"needs {size(needed)} per GPU without activations"
         wanted = f"less than the {gpu.memory:g} GiB of {part.gpu}"
-        raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or take a larger GPU")
+        raise RecipeError(name, problem, wanted, "split the weights with `layout.shard`, or use a larger GPU")
     return plan

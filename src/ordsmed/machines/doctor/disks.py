@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ordsmed.base import files
-from ordsmed.base.say import duration, size
+from ordsmed.base.say import duration, many, size
 from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
@@ -29,11 +29,11 @@ CACHES = (
     "PIP_CACHE_DIR",
     "APPTAINER_CACHEDIR",
 )
-OWN = ("TRITON_CACHE_DIR", "APPTAINER_CACHEDIR")  # in the home folder itself if the variable is not set
+HOME_DEFAULTS = ("TRITON_CACHE_DIR", "APPTAINER_CACHEDIR")  # in the home folder itself if the variable is not set
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
-TRIED = 32 << 20  # bytes written to measure the speed of a disk
+TEST_BYTES = 32 << 20  # bytes written to measure the speed of a disk
 SLOW = 20e6  # bytes per second, below which a disk is slow
-OFF = (5.0, 60.0)  # seconds between clocks: warning above the first, error above the second
+CLOCK_LIMITS = (5.0, 60.0)  # seconds between clocks: warning above the first, error above the second
 
 
 def room(host: Host) -> Iterator[Outcome]:
@@ -41,7 +41,9 @@ def room(host: Host) -> Iterator[Outcome]:
         try:
             free, whole = host.space(path)
         except OSError as failure:
-            yield error(f"{name} {path}: {failure.strerror}", "name another by HOME, or start from a folder on it")
+            yield error(
+                f"{name} {path}: {failure.strerror}", "set HOME to another folder, or start in a folder on another disk"
+            )
             continue
         text = f"{name} {path}: {size(free)} free of {size(whole)}"
         if free < little:
@@ -53,7 +55,7 @@ def room(host: Host) -> Iterator[Outcome]:
 
 def temporary(host: Host) -> Iterator[Outcome]:
     """Check that a temporary file can be written. A disk without free inodes also fails."""
-    remedy = "free some space there, or `export TMPDIR=` a folder that has some, for every process"
+    remedy = "free some space there, or `export TMPDIR=FOLDER` on another disk for every process"
     try:
         free = host.space(host.temporary)[0]
         with tempfile.NamedTemporaryFile(prefix="ordsmed-doctor-", dir=host.temporary) as file:
@@ -71,15 +73,15 @@ def quotas(host: Host) -> Iterator[Outcome]:
     answers = [host.ask(["quota", "-w", "-p"]), host.ask(["lfs", "quota", "-q", "-u", host.user, str(host.shared)])]
     if all(answer is None for answer in answers):
         if host.slurm:
-            yield ok("no `quota` or `lfs` here to ask; the site has a command of its own")
+            yield ok("there is no `quota` or `lfs` command; the site may have another one")
         return
     rows = [row for answer in answers for row in quota_rows(answer or "")]
     full = [row for row in rows if row[2] >= NEAR]
     for location, counted, share in full:
         kind = error if share >= 1 else warning
-        yield kind(f"{location}: {share:.0%} of the {counted} that you may have", "delete some, or ask for more")
+        yield kind(f"{location}: {share:.0%} of your quota of {counted} is used", "delete some, or request more")
     if not full:
-        yield ok(f"{len(rows)} asked, none near its limit")
+        yield ok(f"{many(len(rows), 'quota')} checked, none near its limit")
 
 
 def quota_rows(text: str) -> list[tuple[str, str, float]]:
@@ -98,14 +100,14 @@ def quota_rows(text: str) -> list[tuple[str, str, float]]:
 def caches(host: Host) -> Iterator[Outcome]:
     """Check that libraries' caches are outside the home folder, which is small on a cluster."""
     if not host.slurm:
-        yield ok("at home, as on every laptop")
+        yield ok("in the home folder, which is fine outside of a cluster")
         return
     inside = [name for name in CACHES if host.home in (_cache(host, name), *_cache(host, name).parents)]
     if "XDG_CACHE_HOME" in inside:  # other caches below it move with it
-        inside = [name for name in inside if name == "XDG_CACHE_HOME" or name in host.env or name in OWN]
+        inside = [name for name in inside if name == "XDG_CACHE_HOME" or name in host.env or name in HOME_DEFAULTS]
     if inside:
         to = " ".join(f"{name}={host.shared / 'caches' / name.split('_')[0].lower()}" for name in inside)
-        yield warning(f"{', '.join(inside)} lead into {host.home}, which is small on a cluster", f"`export {to}`")
+        yield warning(f"{', '.join(inside)} are in {host.home}, which is small on a cluster", f"`export {to}`")
     else:
         yield ok("outside home")
 
@@ -115,7 +117,7 @@ def _cache(host: Host, name: str) -> Path:
     if folder:
         return Path(folder)
     above = Path(host.env.get("XDG_CACHE_HOME", "") or host.home / ".cache")
-    if name in OWN:
+    if name in HOME_DEFAULTS:
         return host.home
     if name == "TORCHINDUCTOR_CACHE_DIR":
         return Path(tempfile.gettempdir())
@@ -140,11 +142,11 @@ def disk(host: Host) -> Iterator[Outcome]:
     with _folder(host) as folder:
         block, began = os.urandom(1 << 20), time.perf_counter()
         with (folder / "written").open("wb") as file:
-            for _ in range(TRIED >> 20):
+            for _ in range(TEST_BYTES >> 20):
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
-        yield speed_of(host.shared, TRIED / max(time.perf_counter() - began, 1e-9))
+        yield speed_of(host.shared, TEST_BYTES / max(time.perf_counter() - began, 1e-9))
 
 
 def speed_of(path: Path, speed: float) -> Outcome:
@@ -156,7 +158,7 @@ def speed_of(path: Path, speed: float) -> Outcome:
 
 def locks(host: Host) -> Iterator[Outcome]:
     """Check that file locks exclude a second writer on the shared disk."""
-    remedy = "keep runs on a disk with locks (Lustre: mounted with `flock`), or ask the site's people"
+    remedy = "keep runs on a disk with locks (Lustre: mounted with `flock`), or ask the site's support"
     with _folder(host) as folder, (folder / "lock").open("w") as first, (folder / "lock").open("w") as second:
         try:
             fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,9 +168,9 @@ def locks(host: Host) -> Iterator[Outcome]:
         try:
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield ok(f"{host.shared} keeps two writers apart")
+            yield ok(f"locks on {host.shared} exclude a second writer")
         else:
-            yield error(f"{host.shared} gives one lock to two", remedy)
+            yield error(f"{host.shared} gives the same lock to two writers", remedy)
 
 
 def renames(host: Host) -> Iterator[Outcome]:
@@ -182,7 +184,7 @@ def renames(host: Host) -> Iterator[Outcome]:
         (folder / "a").rename(folder / "b")
         left = sorted(path.name for path in folder.iterdir())
     if (before, after, left) == ("old", "new", ["b", "kept"]):
-        yield ok(f"{host.shared} puts a file in another's place at once")
+        yield ok(f"{host.shared} replaces files atomically")
     else:
         yield error(f"{host.shared} left {before!r}, {after!r}, {' '.join(left)}", "keep runs on another disk")
 
@@ -197,9 +199,9 @@ def clock(host: Host) -> Iterator[Outcome]:
 
 def clock_of(whose: str, off: float) -> Outcome:
     """Return the outcome for a clock difference in seconds. Builds and caches depend on file times."""
-    remedy = "have the clock set (`chronyc tracking` shows its source)"
-    if off > OFF[0]:
-        kind = error if off > OFF[1] else warning
+    remedy = "have the clock corrected (`chronyc tracking` shows its source)"
+    if off > CLOCK_LIMITS[0]:
+        kind = error if off > CLOCK_LIMITS[1] else warning
         return kind(f"{duration(off)} off {whose}", remedy, **{"clock off s": off})
     return ok(f"agrees with {whose}", **{"clock off s": round(off, 3)})
 

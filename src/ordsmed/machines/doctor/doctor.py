@@ -14,7 +14,7 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.launch.site import find
 from ordsmed.base.ranks import Ranks
 from ordsmed.machines.doctor import disks, job, network, software, speed, together
-from ordsmed.machines.doctor.host import Host, this
+from ordsmed.machines.doctor.host import Host, this_host
 from ordsmed.machines.doctor.outcome import Outcome, State, plain, worst
 
 if TYPE_CHECKING:
@@ -53,10 +53,12 @@ CHECKS: tuple[Check, ...] = (
     speed.memory,
 )
 STAGES = STARTING, LOOKING, COMPARING, SUMMING = "starting", "looking", "comparing", "sums"
-MEETING = "ranks"
-NAMED = 4  # most machines or outcomes named in one message
+RENDEZVOUS = "ranks"
+MAX_NAMED = 4  # most machines or outcomes named in one message
 PATIENCE = 60.0  # seconds that a rank may keep the others waiting
-AGAIN = "look at its machine (`srun -w NODE`, its driver, its network), leave it out with `--exclude`, ask again"
+HANG_REMEDY = (
+    "check its machine (`srun -w NODE`, its driver, its network), or exclude it with `--exclude`, then run this again"
+)
 
 
 def examine(host: Host, checks: tuple[Check, ...] = CHECKS) -> Iterator[Outcome]:
@@ -68,7 +70,7 @@ def examine(host: Host, checks: tuple[Check, ...] = CHECKS) -> Iterator[Outcome]
                 yield dataclasses.replace(outcome, check=name)
         except (OrdsmedError, OSError, RuntimeError, ValueError) as failure:
             reason = str(failure).splitlines()[0][:300] if str(failure) else type(failure).__name__
-            yield Outcome("error", reason, "look at this place, then ask again", check=name)
+            yield Outcome("error", reason, "find out why, then run this again", check=name)
 
 
 class Examination:
@@ -103,17 +105,17 @@ def doctor(
     try:
         ranks = ranking.prepare(device, flags=True)
     except ImportError:  # without torch, only the checks that do not need it run
-        examination = Examination(this(location, account=account), show)
+        examination = Examination(this_host(location, account=account), show)
         examination.add(examine(examination.host))
     else:
-        host = this(location, account=account, device=ranks.device.type, world=ranks.world)
+        host = this_host(location, account=account, device=ranks.device.type, world=ranks.world)
         examination = Examination(host, show, first=ranks.first)
         try:
             ranks = ranking.rendezvous(ranks, patience, least=patience)
         except OrdsmedError as failure:
             if not ranks.first:
                 raise
-            examination.add([Outcome("error", str(failure))], MEETING)
+            examination.add([Outcome("error", str(failure))], RENDEZVOUS)
             examination.add(examine(host, tuple(check for check in CHECKS if check is not network.port)))
             ending(examination.report)
             return "error"
@@ -121,7 +123,7 @@ def doctor(
             examination.add(examine(host))
         else:
             try:
-                _together(examination, ranks, patience, ending)
+                _examine_together(examination, ranks, patience, ending)
             except OrdsmedError as failure:
                 if not ranks.first:
                     raise
@@ -133,7 +135,7 @@ def doctor(
     return worst(examination.outcomes)
 
 
-def _together(
+def _examine_together(
     examination: Examination, ranks: Ranks, patience: float, ending: Callable[[dict[str, Any]], None]
 ) -> None:
     from ordsmed.train.watch import Watch
@@ -143,7 +145,7 @@ def _together(
             examination.add([Outcome("error", str(failure))], SUMMING)
             ending(examination.report)
 
-    with Watch(ranks, patience, stages=STAGES, remedy=AGAIN, ending=end) as watch:
+    with Watch(ranks, patience, stages=STAGES, remedy=HANG_REMEDY, ending=end) as watch:
         try:
             watch.at(1, LOOKING)
             examination.add(examine(examination.host))
@@ -158,8 +160,8 @@ def _together(
         except RuntimeError as failure:
             raise watch.explain(failure) or failure from None
         every = [Outcome(**outcome) for rank in rows for outcome in rank]
-        examination.add([outcome for outcome in every if outcome.state != "ok"][:NAMED] or every[:1], SUMMING)
-        state = ranking.first_alone(ranks, lambda: worst(examination.outcomes))
+        examination.add([outcome for outcome in every if outcome.state != "ok"][:MAX_NAMED] or every[:1], SUMMING)
+        state = ranking.on_rank0(ranks, lambda: worst(examination.outcomes))
         if state != worst(examination.outcomes):  # end all ranks with the state that the first rank found
             examination.outcomes.append(Outcome(state, "see the first rank's report"))
 
@@ -169,9 +171,9 @@ def _compare(examination: Examination, ranks: Ranks, patience: float) -> None:
     every = together.members(ranks, examination.host, patience)
     shared = list(together.disk(ranks, examination.host, patience))
     if ranks.first:
-        examination.add(others(rows))
+        examination.add(complaints_of_others(rows))
         examination.add(shared, "shared disk")
-        examination.add(together.alike(every), "alike")
+        examination.add(together.compare_facts(every), "alike")
         examination.add(together.clocks(every), "clocks")
         examination.add(together.cores(every), "cores")
         figures = [
@@ -180,7 +182,7 @@ def _compare(examination: Examination, ranks: Ranks, patience: float) -> None:
         examination.add(together.slower(figures, [member.name for member in every]), "slower")
 
 
-def others(rows: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Outcome]:
+def complaints_of_others(rows: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Outcome]:
     """Yield the complaints of other ranks that the first rank does not have, each with its machines."""
     nodes: dict[tuple[str, ...], list[str]] = {}
     keys = ("state", "text", "remedy")
@@ -192,7 +194,7 @@ def others(rows: list[tuple[str, list[dict[str, Any]]]]) -> Iterator[Outcome]:
                 nodes.setdefault(tuple(complaint), []).append(node)
     for (check, state, text, remedy), on in nodes.items():
         names = list(dict.fromkeys(on))
-        node = ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
+        node = ", ".join(names[:MAX_NAMED]) + (" ..." if len(names) > MAX_NAMED else "")
         yield Outcome(cast(State, state), text, remedy, check=check, node=node)
 
 

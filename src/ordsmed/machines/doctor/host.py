@@ -1,4 +1,4 @@
-"""Facts about the machine that the checks run on. Tests pass a made-up host instead."""
+"""Facts about the machine on which the checks run. Tests pass a synthetic host instead."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ from pathlib import Path
 from ordsmed.base.identity import identity
 from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine import devices, host
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 
 PATIENCE = 20.0  # seconds that a command may take to answer
-BESIDE = ("numpy", "tokenizers", "safetensors", "msgspec")  # packages whose versions are compared between machines
-CODE = "code of ordsmed"  # digest of the source; differs between copies of ordsmed with the same version
+COMPARED_PACKAGES = (
+    "numpy",
+    "tokenizers",
+    "safetensors",
+    "msgspec",
+)  # packages whose versions are compared between machines
+CODE_FACT = "code of ordsmed"  # digest of the source; differs between copies of ordsmed with the same version
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Host:
         return self.place.site.scheduler == "slurm" if self.place else "SLURM_JOB_ID" in self.env
 
 
-def this(destination: Destination | None, *, account: str = "", device: str = "cpu", world: int = 1) -> Host:
+def this_host(destination: Destination | None, *, account: str = "", device: str = "cpu", world: int = 1) -> Host:
     home = Path(os.environ.get("HOME", "") or "/")
     shared = os.path.expandvars(destination.site.scratch) if destination else ""
     return Host(
@@ -147,7 +152,7 @@ def ranges() -> dict[str, str]:
         python = importlib.metadata.metadata("ordsmed")["Requires-Python"] or ""
         needs = importlib.metadata.requires("ordsmed") or []
     except importlib.metadata.PackageNotFoundError:  # run from a checkout, not installed
-        path = HOUSE.parents[1] / "pyproject.toml"
+        path = PACKAGE_ROOT.parents[1] / "pyproject.toml"
         project = tomllib.loads(path.read_text(encoding="utf-8"))["project"] if path.is_file() else {}
         python, needs = project.get("requires-python", ""), project.get("dependencies", [])
     torch = next((m[1] for need in needs if (m := re.fullmatch(r"torch\s*\(?([^;()]*)\)?(;.*)?", need))), "")
@@ -155,8 +160,8 @@ def ranges() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    packages = {"ordsmed": str(identity()), CODE: identity().digest}
-    for name in BESIDE:
+    packages = {"ordsmed": str(identity()), CODE_FACT: identity().digest}
+    for name in COMPARED_PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             packages[name] = importlib.metadata.version(name)
     return packages
@@ -168,7 +173,7 @@ def within(version: str, wanted: str) -> bool:
     for part in filter(None, (part.strip() for part in wanted.split(","))):
         match = re.fullmatch(r"(>=|<=|==|!=|>|<|~=)\s*([\w.+*]+)", part)
         if match is None:
-            raise ValueError(f"{part!r} is no range of versions")
+            raise ValueError(f"{part!r} is not a range of versions")
         sign, limit = match[1], _numbers(match[2])
         size = max(len(numbers), len(limit))
         a, b = (part + (0,) * (size - len(part)) for part in (numbers, limit))

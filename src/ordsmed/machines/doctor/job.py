@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ordsmed.base.errors import nearest
-from ordsmed.base.ranks import place_of
+from ordsmed.base.ranks import process_info
 from ordsmed.base.say import many
 from ordsmed.machines.doctor.host import Host
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
-GIVEN = ("SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "SLURM_ACCOUNT")  # variables that Slurm reads
+ACCOUNT_VARIABLES = ("SLURM_JOB_ACCOUNT", "SBATCH_ACCOUNT", "SLURM_ACCOUNT")  # variables that Slurm reads
 
 
 def site(host: Host) -> Iterator[Outcome]:
     if host.place is None:
-        yield ok("none named; `--site NAME` checks what is known of it (`ordsmed sites`)")
+        yield ok("no site is named; `--site NAME` compares with its known facts (`ordsmed sites` lists them)")
         return
     settings = host.place.site
     named = f"{host.place.name}, partition {host.place.partition.name}"
@@ -47,7 +47,7 @@ def partition(host: Host) -> Iterator[Outcome]:
     if not limits:
         yield error(f"Slurm has none called {name or '(none named)'}", nearest(name, {row[0] for row in rows}))
     elif all(row[1] != "up" for row in limits):
-        yield error(f"{name} is {limits[0][1]}", "ask the site's people, or take another")
+        yield error(f"{name} is {limits[0][1]}", "ask the site's support, or use another")
     else:
         out = sum(int(row[2]) for row in limits if row[3].rstrip("*~#!%$@+-").startswith(("down", "drain", "fail")))
         total = sum(int(row[2]) for row in limits)
@@ -59,46 +59,42 @@ def account(host: Host) -> Iterator[Outcome]:
     if not host.slurm:
         return
     needed = host.place is not None and host.place.site.account == "required"
-    name = host.account or next((host.env[name] for name in GIVEN if host.env.get(name)), "")
+    name = host.account or next((host.env[name] for name in ACCOUNT_VARIABLES if host.env.get(name)), "")
     words = ["sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={host.user}", "format=account"]
     known = sorted({line.strip() for line in (host.ask(words) or "").splitlines() if line.strip()})
     if not name and needed:
         remedy = f"`--account {known[0]}`" if known else "`--account NAME`, your project's"
-        yield error(f"none named, which {host.place.name if host.place else ''} asks for", remedy)
+        yield error(f"no account is named, but {host.place.name if host.place else ''} requires one", remedy)
     elif name and known and name not in known:
-        yield error(f"{name} is none of yours", nearest(name, known))
+        yield error(f"{name} is not one of your accounts", nearest(name, known))
     elif name and not known:
-        yield warning(f"{name}; Slurm's accounts tell nothing of it", "see that it is written as the site has it")
+        yield warning(f"{name}, which Slurm's accounting does not list", "check its spelling")
     else:
-        yield ok(name or "none needed")
+        yield ok(name or "no account is needed")
 
 
 def cores(host: Host) -> Iterator[Outcome]:
     """Check that this process may use the cores of its job, or its share of the machine's cores."""
-    allotted, together = allotted_cores(host), place_of(host.env).local_world
+    allotted, together = allotted_cores(host), process_info(host.env).local_world
     if not host.slurm and len(host.bound) < allotted:
-        shared = f"by {many(together, 'process')}" if together > 1 else "in all"
+        users = many(together, "process", "uses", "use")
         yield warning(
-            f"bound to {many(len(host.bound), 'core')} of {host.available}, which are used {shared}",
+            f"bound to {many(len(host.bound), 'core')} of {host.available}, which {users}",
             "start it unbound (`mpirun --bind-to none`, without `taskset`), or bind each process to its share",
         )
     elif host.slurm and host.cores < allotted:
-        remedy = (
-            f"`srun --cpus-per-task={allotted}`, or `export SRUN_CPUS_PER_TASK={allotted}`: srun may not take it over"
-        )
-        yield warning(
-            f"{host.cores} for this process, {allotted} by its job: rows are made while the GPU waits", remedy
-        )
+        remedy = f"`srun --cpus-per-task={allotted}`, or `export SRUN_CPUS_PER_TASK={allotted}`"
+        yield warning(f"{host.cores} for this process, {allotted} by its job: the GPU would wait for data", remedy)
     else:
         yield ok(f"{host.cores} for this process")
 
 
 def allotted_cores(host: Host) -> int:
     """Return the cores that a process should have: those of its job, else its share of the machine's cores."""
-    return _given(host.env) if host.slurm else host.available // place_of(host.env).local_world
+    return _slurm_cores(host.env) if host.slurm else host.available // process_info(host.env).local_world
 
 
-def _given(env: Mapping[str, str]) -> int:
+def _slurm_cores(env: Mapping[str, str]) -> int:
     """Return the cores per task that the job requested, else the task's share of the job's cores on this node.
 
     0 outside a job.
@@ -106,4 +102,4 @@ def _given(env: Mapping[str, str]) -> int:
     if env.get("SLURM_CPUS_PER_TASK", "").isdigit():
         return int(env["SLURM_CPUS_PER_TASK"])
     node = re.match(r"\d+", env.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    return int(node[0]) // place_of(env).local_world if node else 0
+    return int(node[0]) // process_info(env).local_world if node else 0

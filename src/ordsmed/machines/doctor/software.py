@@ -11,11 +11,11 @@ from ordsmed.base.machine.devices import has_code
 from ordsmed.machines.doctor.host import Host, within
 from ordsmed.machines.doctor.outcome import Outcome, error, ok, warning
 
-LOUD = {
-    "CUDA_LAUNCH_BLOCKING": ("1", "every kernel is waited for"),
-    "TORCH_SHOW_CPP_STACKTRACES": ("1", "stacks are kept"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", "memory is asked for anew each time"),
-    "AMD_SERIALIZE_KERNEL": ("3", "every kernel is waited for"),
+SLOW_SETTINGS = {
+    "CUDA_LAUNCH_BLOCKING": ("1", "the CPU waits for every kernel"),
+    "TORCH_SHOW_CPP_STACKTRACES": ("1", "stack traces are recorded"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", "GPU memory is allocated again each time"),
+    "AMD_SERIALIZE_KERNEL": ("3", "the CPU waits for every kernel"),
 }
 
 
@@ -32,19 +32,19 @@ def torch(host: Host) -> Iterator[Outcome]:
     named = host.place.site.torch if host.place else ""
     if named and not within(host.torch.version, f"=={named}.*"):
         yield warning(
-            f"{host.torch.version}, where the modules or the image of {_site(host)} hold {named}",
-            "load its modules before you start, or take its image",
+            f"{host.torch.version}, where the modules or the image of {_site(host)} have {named}",
+            "load its modules first, or use its image",
         )
 
 
 def _in_range(host: Host, name: str, version: str, remedy: str) -> Iterator[Outcome]:
     wanted = host.wanted.get(name, "")
     if not wanted:
-        yield warning(f"{version}; the range in force is unknown", "install ordsmed by pip, which writes it down")
+        yield warning(f"{version}; the required range is unknown", "install ordsmed with pip, which records it")
     elif within(version, wanted):
         yield ok(f"{version}, in the range {wanted}")
     else:
-        yield error(f"{version}, out of the range {wanted}", remedy)
+        yield error(f"{version}, not in the range {wanted}", remedy)
 
 
 def checkpoints(host: Host) -> Iterator[Outcome]:
@@ -68,7 +68,7 @@ def wheel(host: Host) -> Iterator[Outcome]:
         yield error(f"this machine is {host.arch}, {location} is {part.arch}", f"start it on a node of {part.name}")
     if not torch.version:
         return
-    built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs alone"
+    built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}" if torch.hip else "CPUs only"
     wanted = {"NVIDIA": torch.cuda, "AMD": torch.hip}.get(host.gpus, "none")
     if not wanted:
         source = "build it from source" if host.arch == "ppc64le" else f"install the wheel of torch for {host.gpus}"
@@ -85,27 +85,27 @@ def gpus(host: Host) -> Iterator[Outcome]:
     if not torch.cards:
         if host.gpus != "none" and (torch.cuda or torch.hip):
             hidden = "CUDA_VISIBLE_DEVICES" in host.env and not host.env["CUDA_VISIBLE_DEVICES"].strip()
-            remedy = "unset CUDA_VISIBLE_DEVICES" if hidden else "look at `nvidia-smi` or `rocm-smi`, and at the driver"
+            remedy = "unset CUDA_VISIBLE_DEVICES" if hidden else "check `nvidia-smi` or `rocm-smi`, and the driver"
             yield error(f"torch sees none of {host.gpus}'s GPUs", remedy)
         elif host.device == "cuda" or (expected and "SLURM_JOB_ID" in host.env):
-            yield error("no GPU here", "ask Slurm for some (`ordsmed sites` says how), or name `--device cpu`")
+            yield error("no GPU here", "request some from Slurm (`ordsmed sites` says how), or use `--device cpu`")
         else:
             has = f"; a node of {_site(host)} has {expected}" if expected else ""
             yield ok(f"none here; the CPU is used{has}")
         return
-    lacking = {card.capability: card for card in torch.cards if not has_code(card.capability, torch.codes)}
-    for code, card in lacking.items():
+    without_code = {card.capability: card for card in torch.cards if not has_code(card.capability, torch.codes)}
+    for code, card in without_code.items():
         model = known(card.name)
-        wheels = f"for {model.wheels}" if model else "that holds it"
+        wheels = f"for {model.wheels}" if model else "with code for it"
         remedy = f"install a wheel of torch {wheels}, or build it from source"
-        yield error(f"torch holds no code for {card.name} ({code}): it has {' '.join(torch.codes)}", remedy)
-    if not lacking:
+        yield error(f"torch has no code for {card.name} ({code}): it has {' '.join(torch.codes)}", remedy)
+    if not without_code:
         kinds = ", ".join(
             dict.fromkeys(f"{card.name} ({card.capability}, {card.memory:.0f} GiB)" for card in torch.cards)
         )
-        yield ok(f"{len(torch.cards)} x {kinds}; torch holds code for them")
+        yield ok(f"{len(torch.cards)} x {kinds}; torch has code for them")
     if len({card.name for card in torch.cards}) > 1:
-        yield warning("of several kinds in one machine", "choose those alike with CUDA_VISIBLE_DEVICES")
+        yield warning("different models in one machine", "choose equal ones with CUDA_VISIBLE_DEVICES")
 
 
 def driver(host: Host) -> Iterator[Outcome]:
@@ -114,14 +114,16 @@ def driver(host: Host) -> Iterator[Outcome]:
     if host.gpus != "NVIDIA" or not torch.cuda:
         return
     if not torch.driver:
-        yield error(f"none answers, CUDA {torch.cuda} needs one", "look at `nvidia-smi`, ask the site's people")
+        yield error(
+            f"no driver answers, but CUDA {torch.cuda} needs one", "check `nvidia-smi`, or ask the site's support"
+        )
         return
     has, needs = ([int(n) for n in version.split(".")[:2]] for version in (torch.driver, torch.cuda))
     if has[0] < needs[0]:
-        remedy = f"install a wheel of torch for CUDA {has[0]}, or have the driver renewed"
+        remedy = f"install a wheel of torch for CUDA {has[0]}, or have the driver updated"
         yield error(f"runs CUDA up to {torch.driver}, torch was built with {torch.cuda}", remedy)
     elif has < needs:
-        remedy = "works within a generation, but for code that is compiled as it runs (`compile`)"
+        remedy = "works within a major version, except for code compiled at run time (`compile`)"
         yield warning(f"runs CUDA up to {torch.driver}, torch was built with {torch.cuda}", remedy)
     else:
         yield ok(f"runs CUDA up to {torch.driver}, torch was built with {torch.cuda}")
@@ -140,14 +142,14 @@ def precision(host: Host) -> Iterator[Outcome]:
 
 def switches(host: Host) -> Iterator[Outcome]:
     """Check that no debugging variables are set, and that there are not more threads than cores."""
-    slow = [(name, reason) for name, (value, reason) in LOUD.items() if host.env.get(name) == value]
+    slow = [(name, reason) for name, (value, reason) in SLOW_SETTINGS.items() if host.env.get(name) == value]
     for name, reason in slow:
         yield warning(f"{name}={host.env[name]}: {reason}", f"unset {name}")
     threads = host.env.get("OMP_NUM_THREADS", "").partition(",")[0]
     if threads.isdigit() and int(threads) > host.cores:
         yield warning(f"OMP_NUM_THREADS={threads} with {host.cores} cores", f"set it to {host.cores} or less")
     elif not slow:
-        yield ok(f"no debugging, {threads or 'any number of'} threads with {host.cores} cores")
+        yield ok(f"no debugging variables, {threads or 'any number of'} threads with {host.cores} cores")
 
 
 def _site(host: Host) -> str:
@@ -159,6 +161,6 @@ def _install(host: Host) -> str:
     if host.place and (modules := host.place.modules):
         return f"`module load {' '.join(modules)}`"
     if site and site.pip_torch == "forbidden":
-        return f"take the module or image of {_site(host)}: not by pip there"
+        return f"take the module or image of {_site(host)}: pip is not allowed for it there"
     wanted = host.wanted.get("torch", "")
     return f"`pip install 'torch{wanted}'`"

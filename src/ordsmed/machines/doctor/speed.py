@@ -31,10 +31,10 @@ def products_of(precision: str, peak: float, stated: float) -> Outcome:
     """Return the outcome for a measured peak in FLOP/s. Warn if it is far below the stated peak in TFLOP/s."""
     figures = {f"{precision} TFLOP/s": peak / 1e12}
     text = f"{peak / 1e12:.3g} TFLOP/s in {precision}" + (
-        f", {peak / 1e12 / stated:.0%} of its maker's" if stated else ""
+        f", {peak / 1e12 / stated:.0%} of its vendor's figure" if stated else ""
     )
     if stated and peak < LEAST_SHARE * stated * 1e12:
-        return warning(text, "look who else uses it, and at its clocks and temperature", **figures)
+        return warning(text, "check what else uses it, and its clocks and temperature", **figures)
     return ok(text, **figures)
 
 

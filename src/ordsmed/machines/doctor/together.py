@@ -44,7 +44,7 @@ SETTINGS = (
     "CUBLAS_WORKSPACE_CONFIG",
     "PYTORCH_CUDA_ALLOC_CONF",
 )
-OWN = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ between processes by design
+PROCESS_SETTINGS = ("NCCL_HOSTID", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # differ between processes by design
 
 COMPARED = ("FLOP/s", "memory GB/s")  # the speed of a shared disk depends on the load of others, so it is not compared
 
@@ -79,7 +79,9 @@ def facts(host: Host) -> dict[str, str]:
         "GPUs": cards,
         **host.versions,
     }
-    settings = {key: value for key, value in host.env.items() if key.startswith(SETTINGS) and key not in OWN}
+    settings = {
+        key: value for key, value in host.env.items() if key.startswith(SETTINGS) and key not in PROCESS_SETTINGS
+    }
     return {key: value for key, value in {**named, **settings}.items() if value}
 
 
@@ -112,39 +114,41 @@ def disk(ranks: Ranks, host: Host, patience: float) -> Iterator[Outcome]:
             lock = (folder / "word").open()
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         location, word = gather(ranks, "disk", [str(folder), secret], patience)[0]
-        answers = gather(ranks, "disk/seen", "" if ranks.first else _seen(Path(location) / "word", word), patience)
+        answers = gather(
+            ranks, "disk/seen", "" if ranks.first else _check_locked_file(Path(location) / "word", word), patience
+        )
     finally:
         if lock:
             lock.close()
             shutil.rmtree(folder, ignore_errors=True)
     if ranks.first:
-        yield from _disk_of(host.shared, answers)
+        yield from _disk_outcome(host.shared, answers)
 
 
-def _seen(path: Path, word: str) -> str:
+def _check_locked_file(path: Path, word: str) -> str:
     """Return the problem that a rank finds with a file that the first rank wrote and locked; empty if none."""
     try:
         with path.open() as file:
             if file.read() != word:
-                return "reads another text"
+                return "reads other contents"
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return ""
     except OSError as failure:
         return str(failure.strerror)
-    return "is given a lock that the first rank holds"
+    return "gets a lock that rank 0 holds"
 
 
-def _disk_of(path: Path, answers: list[str]) -> Iterator[Outcome]:
+def _disk_outcome(path: Path, answers: list[str]) -> Iterator[Outcome]:
     remedy = "start from a folder that all machines share, with locks (Lustre: mounted with `flock`)"
     wrong = [f"rank {rank} {reason}" for rank, reason in enumerate(answers) if reason]
     if wrong:
         yield error(f"{path}: {'; '.join(wrong[:4])}", remedy)
     else:
-        yield ok(f"{path} is one disk, its locks hold between {len(answers)} ranks")
+        yield ok(f"{path} is one disk, and its locks work between {len(answers)} ranks")
 
 
-def alike(every: list[Member]) -> Iterator[Outcome]:
+def compare_facts(every: list[Member]) -> Iterator[Outcome]:
     """Report the ranks whose versions or settings differ from the majority."""
     lines = []
     for fact in sorted({key for member in every for key in member.facts}):
@@ -157,7 +161,7 @@ def alike(every: list[Member]) -> Iterator[Outcome]:
         has = ", ".join(f"{member.name} has {member.facts.get(fact, 'none')}" for member in differs[:4])
         rest = f" and {len(differs) - 4} others" if len(differs) > 4 else ""
         lines.append(f"{fact}: {has}{rest}, {usual_member.name} has {usual}")
-    remedy = "start all from one environment on a disk that they share"
+    remedy = "start all ranks from one environment on a shared disk"
     yield from (error(line, remedy) for line in lines)
     if not lines:
         nodes = len({member.node for member in every})
@@ -181,12 +185,14 @@ def cores(every: list[Member]) -> Iterator[Outcome]:
     for node, members in nodes.items():
         shared, wanted = len({core for member in members for core in member.bound}), sum(m.allotted for m in members)
         if shared < wanted:
-            crowded.append(f"{node}: {many(len(members), 'rank')} share {many(shared, 'core')}, {wanted} are theirs")
+            crowded.append(
+                f"{node}: {many(len(members), 'rank')} share {many(shared, 'core')}, but should have {wanted}"
+            )
     if crowded:
-        remedy = "bind each rank to cores of its own (`srun --cpu-bind=cores`), or none (`mpirun --bind-to none`)"
+        remedy = "bind each rank to separate cores (`srun --cpu-bind=cores`), or none (`mpirun --bind-to none`)"
         yield warning("; ".join(crowded[:4]) + (f" and {len(crowded) - 4} others" if crowded[4:] else ""), remedy)
     else:
-        yield ok(f"{len(every)} ranks have the cores that are theirs")
+        yield ok(f"{len(every)} ranks have the cores they should have")
 
 
 def sums(
@@ -208,23 +214,20 @@ def sums(
             if torch.device(device).type == "cuda":
                 torch.cuda.synchronize()
             spent = time.perf_counter() - began
-            if problem := difference(numbers, wanted):  # go to the next sum, like the others
+            if problem := difference(numbers, wanted):  # continue, because the other ranks continue with the next sum
                 wrong.append(f"rank {rank}: {size:,} numbers of {kind} summed over {world} ranks: {problem}")
             if kind == "float32" and size == SIZES[-1]:
                 slowest = spent
     if wrong:
-        yield error(wrong[0] + (f"; and {len(wrong) - 1} of {step} sums more" if wrong[1:] else ""), WRONG)
+        yield error(wrong[0] + (f"; and {len(wrong) - 1} of {step} sums more" if wrong[1:] else ""), WRONG_REMEDY)
         return
     rate = SIZES[-1] * 4 / slowest / 1e9 if slowest else 0.0
-    yield ok(
-        f"{step} sums over {world} ranks are right to the last number; {rate:.3g} GB/s",
-        **{"all-reduce GB/s": round(rate, 4)},
-    )
+    yield ok(f"{step} sums over {world} ranks are exact; {rate:.3g} GB/s", **{"all-reduce GB/s": round(rate, 4)})
 
 
-WRONG = (
-    "numbers change on their way: load the site's NCCL module or set the variables that `collectives` names, "
-    "try NCCL_PROTO=^LL128; train nothing before this is right"
+WRONG_REMEDY = (
+    "sums are wrong: load the site's NCCL module or set the variables that `collectives` names, "
+    "try NCCL_PROTO=^LL128; do not train before this is fixed"
 )
 
 
@@ -270,5 +273,5 @@ def slower(every: Sequence[Mapping[str, float]], names: list[str], share: float 
         middle = sorted(values)[len(values) // 2]
         behind = [f"{name} {value:.3g}" for name, value in zip(names, values, strict=True) if value < share * middle]
         if behind:
-            remedy = "look who else works there, or leave it out (`--exclude`)"
+            remedy = "check what else runs there, or exclude it (`--exclude`)"
             yield warning(f"{figure}: {', '.join(behind)}, the others about {middle:.3g}", remedy)

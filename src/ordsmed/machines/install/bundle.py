@@ -18,10 +18,10 @@ from ordsmed.base import files
 from ordsmed.base.errors import RecipeError, RunError
 from ordsmed.base.say import many, say
 from ordsmed.machines.install import lock
-from ordsmed.machines.install.plan import BUNDLED_TORCH, MANIFEST, Installation, here
+from ordsmed.machines.install.plan import BUNDLED_TORCH, MANIFEST, Installation, python_here
 from ordsmed.machines.install.venv import BUILT
 
-OWN = (platform.machine(), here())
+OWN = (platform.machine(), python_here())
 GLIBC = range(5, 29)  # manylinux_2_5 ... 2_28, the versions of glibc that Red Hat 8 supports
 # pip evaluates markers (platform_machine) for the machine it runs on and ignores --platform for them
 PIP = """import platform, runpy, sys
@@ -38,9 +38,9 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
 
     Packages without a wheel for the target are included as source.
     """
-    arch, version = work.arch, work.python or here()
+    arch, version = work.arch, work.python or python_here()
     if arch == "unknown":
-        problem = f"{work.place.name} does not say the arch of {work.place.partition.name}"
+        problem = f"the architecture of {work.place.partition.name} of {work.place.name} is unknown"
         raise RecipeError("--site", problem, "x86_64, aarch64 or ppc64le", "write a site file with `arch`")
     lock.check_python(version)
     work = replace(work, python=version)
@@ -51,7 +51,7 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
         if work.torch == "wheels":
             say(f"PyTorch from {work.index}")
             _collect_torch(part, [*download, "--index-url", work.index, work.torch_wanted], work)
-        say(f"{many(len(work.pinned), 'package')}, each file checked, for {arch} and Python {version}")
+        say(f"{many(len(work.pinned), 'package')} for {arch} and Python {version}, verified by their hashes")
         for name, text in work.lock_files().items():
             files.write_text(part / name, text)
             _fetch([*download, "--require-hashes", "--no-deps", "--requirement", str(part / name)], arch, version)
@@ -73,7 +73,7 @@ def collect(work: Installation, folder: Path) -> dict[str, Any]:
 
 
 def _collect_torch(folder: Path, words: Sequence[str], work: Installation) -> None:
-    """Download PyTorch and its libraries from its own index, and write down the digests of the files."""
+    """Download PyTorch and its libraries from PyTorch's index, and write a requirement file with their hashes."""
     before, pinned = set(folder.iterdir()), {entry.name for entry in work.pinned}
     _fetch(words, work.arch, work.python)
     lines = []
@@ -100,7 +100,7 @@ def only_for(arch: str, version: str) -> list[str]:
 
 def _fetch(words: Sequence[str], arch: str, version: str) -> None:
     if problem := run_pip(words, arch, version):
-        remedy = "--source FOLDER, a checkout of ordsmed" if words[0] == "wheel" else "see that the network is there"
+        remedy = "--source FOLDER, a checkout of ordsmed" if words[0] == "wheel" else "check the network"
         raise RunError(f"pip {words[0]}", _last(problem), "", remedy)
 
 
@@ -123,9 +123,9 @@ def _last(problem: str) -> str:
 def lines(facts: dict[str, Any], folder: Path) -> list[str]:
     text = [f"{folder}: {many(len(facts['wheels']), 'wheel')} for {facts['arch']}, Python {facts['python']}"]
     text += [
-        f"  {name}: no wheel for {facts['arch']}; built there, with {compiler}"
+        f"  {name}: no wheel for {facts['arch']}; it is built on the target machine, with {compiler}"
         for name, compiler in facts["built_there"].items()
     ]
     if facts["torch"] == "modules":
-        text.append("  PyTorch is not in it: the site's module holds it")
+        text.append("  PyTorch is not included: the site's module provides it")
     return text

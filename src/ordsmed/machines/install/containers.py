@@ -34,7 +34,7 @@ def tykky(work: Installation) -> dict[str, str]:
 def _inside(work: Installation) -> Iterator[str]:
     where = ' --no-index --find-links "$ORDSMED_FILES/bundle"' if work.bundle else ""
     yield "#!/bin/bash"
-    yield "# what tykky does within its container after PyTorch: the venv is active"
+    yield "# tykky runs this in its container after it has installed PyTorch; the venv is active"
     yield "set -e"
     at = '"$ORDSMED_FILES"'
     yield f"python3 -m pip {shell.packages(work, PINS, at=at, where=where)}"
@@ -45,7 +45,7 @@ def _tykky(work: Installation) -> Iterator[str]:
     yield from shell.head(work)
     yield from shell.modules(work, ("tykky", *work.modules))
     yield "command -v pip-containerize >/dev/null ||"
-    yield '    stop "pip-containerize: is not here; name the module of tykky by --module"'
+    yield '    stop "pip-containerize: not found; name the module of tykky with --module"'
     yield from shell.python(work)
     yield from shell.wheel(work, into_image=True)
     yield from shell.new_folder()
@@ -57,7 +57,7 @@ def _tykky(work: Installation) -> Iterator[str]:
     target = f"ordsmed-{work.name}"
     yield from shell.description(work, '"$new/bin/ordsmed"', target, start=[str(work.prefix / target / "bin/ordsmed")])
     yield shell.LINK
-    yield shell.KEPT
+    yield shell.SAVE_RECORD
     yield 'echo "installed: $prefix/ordsmed-$version/bin/ordsmed"'
 
 
@@ -94,7 +94,7 @@ def _apptainer(work: Installation) -> Iterator[str]:
     yield from shell.runtime(work)
     yield from shell.python(work)
     yield from shell.wheel(work, into_image=True)
-    yield shell.LOCKED
+    yield shell.TAKE_LOCK
     yield '\nnew="$prefix/.ordsmed-$version.$$.sif"'
     yield 'step "$(basename "$runtime") build" "$runtime" build "$new" ordsmed.def'
     flags = shell.image_flags(work)
@@ -104,7 +104,7 @@ def _apptainer(work: Installation) -> Iterator[str]:
     yield from shell.verified(work, inside)
     yield from shell.description(work, inside, target, start=start)
     yield 'mv -f "$new" "$prefix/ordsmed-$version.sif" && whole=yes'
-    yield shell.KEPT
+    yield shell.SAVE_RECORD
     yield 'echo "installed: $prefix/ordsmed-$version.sif"'
     words = command("submit", "RECIPE", "--site", work.place.name, "--container")
     yield f'echo "next: {words} $prefix/ordsmed-$version.sif"'
@@ -135,10 +135,10 @@ def _dockerfile(work: Installation) -> Iterator[str]:
 def _docker(work: Installation) -> Iterator[str]:
     yield from shell.head(work)
     yield "engine=$(command -v docker || command -v podman) ||"
-    yield '    stop "docker: is not here, nor podman; build the image on a machine that has one"'
+    yield '    stop "docker, podman: not found; build the image on a machine that has one of them"'
     yield from shell.python(work)
     yield from shell.wheel(work, into_image=True)
-    yield shell.LOCKED
+    yield shell.TAKE_LOCK
     yield "\ntag=${version//+/-} # names of images have no +"
     yield 'step "$(basename "$engine") build" "$engine" build --tag "ordsmed:$tag" .'
     target, tag, shared = f"ordsmed-{work.name}.sqsh", work.name.replace("+", "-"), f"{work.prefix}:{work.prefix}"
@@ -146,7 +146,7 @@ def _docker(work: Installation) -> Iterator[str]:
     inside = '"$engine" run --rm "ordsmed:$tag" ordsmed'
     yield from shell.verified(work, inside)
     yield from shell.description(work, inside, target, start=start)
-    yield "# Enroot's file, which Pyxis reads on the nodes"
+    yield "# the image as a file for Enroot, which Pyxis reads on the nodes"
     yield "if command -v enroot >/dev/null; then"
     yield "    case $engine in *podman) from=podman ;; *) from=dockerd ;; esac"
     yield '    new="$prefix/.ordsmed-$version.$$.sqsh"'
@@ -154,7 +154,7 @@ def _docker(work: Installation) -> Iterator[str]:
     yield '    mv -f "$new" "$prefix/ordsmed-$version.sqsh"'
     yield "fi"
     yield "whole=yes"
-    yield shell.KEPT
+    yield shell.SAVE_RECORD
     yield 'echo "installed: the image ordsmed:$tag"'
     yield 'echo "next: bash launch.sh, or where enroot is: sbatch -N 2 run.sub pretrain RECIPE"'
 
@@ -162,7 +162,7 @@ def _docker(work: Installation) -> Iterator[str]:
 def _launch(work: Installation) -> Iterator[str]:
     gpus = " --gpus all" if work.place.partition.gpu != "none" else ""
     yield "#!/bin/bash"
-    yield "# one machine: data and results of this folder, as ordsmed's words say; without words a shell"
+    yield "# run ordsmed on one machine, with the data and results of this folder; without arguments, start a shell"
     yield "set -eu"
     yield "mkdir -p data work"
     yield f"exec docker run --rm -it{gpus} --ipc=host --ulimit memlock=-1 --ulimit stack=67108864 \\"
@@ -189,15 +189,15 @@ def _run_sub(work: Installation) -> Iterator[str]:
     if memory := resources.memory_flag(work.place, gpus, cores * (gpus or 1), must=False):
         yield f"#SBATCH {memory}"
     elif part.ask_memory == "required":
-        yield "# sbatch wants --mem too"
+        yield "# sbatch also needs --mem"
     if work.place.site.account == "required":
-        yield "# sbatch wants --account=NAME too"
+        yield "# sbatch also needs --account=NAME"
     yield "set -eu"
-    yield 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # else srun gives each process one'
+    yield 'export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # else srun gives one core per process'
     yield f"image=${{IMAGE:-{work.prefix}/ordsmed-{work.name}.sqsh}}"
     yield '[ -e "$image" ] || { echo "run.sub: no $image; install.sh makes it, or set IMAGE" >&2; exit 1; }'
     yield "mkdir -p data work"
-    yield "tasks=${SLURM_GPUS_ON_NODE:-${SLURM_NTASKS_PER_NODE:-1}}  # one a GPU, whatever is asked for"
+    yield "tasks=${SLURM_GPUS_ON_NODE:-${SLURM_NTASKS_PER_NODE:-1}}  # one per allocated GPU"
     yield 'srun --ntasks="$((SLURM_JOB_NUM_NODES * tasks))" --ntasks-per-node="$tasks" \\'
     yield '    --container-image="$image" --container-workdir=/workspace \\'
     yield '    --container-mounts="$PWD/data:/workspace/data,$PWD/work:/workspace/work" \\'

@@ -37,11 +37,11 @@ def change(prefix: Path, name: str, show: Show) -> dict[str, Any]:
         stays = f"the default is still {before.identity}" if before else "there is still no default"
         _check(prefix, chosen, stays)
         report = _validate(prefix, chosen, stays, show)
-        _lead(prefix, chosen)
-        return _note(prefix, chosen, before, str(report.relative_to(prefix)), back=False)
+        _set_links(prefix, chosen)
+        return _add_to_history(prefix, chosen, before, str(report.relative_to(prefix)), back=False)
 
 
-def go_back(prefix: Path) -> dict[str, Any]:
+def roll_back(prefix: Path) -> dict[str, Any]:
     """Restore the previous default.
 
     It was validated when it became the default, so only check that its code is unchanged.
@@ -53,12 +53,12 @@ def go_back(prefix: Path) -> dict[str, Any]:
         for step in records.history(prefix):
             past = past[:-1] if step.back else [*(p for p in past if p.identity != step.identity), step]
         if len(past) < 2:
-            remedy = "`ordsmed install --default VERSION` chooses any"
-            raise DataError(prefix, "no default came before this one", "", remedy)
+            remedy = "`ordsmed install --default VERSION` sets any version"
+            raise DataError(prefix, "has no earlier default", "", remedy)
         chosen = records.choose(known, past[-2].identity)
         _check(prefix, chosen, f"the default is still {before.identity if before else 'none'}")
-        _lead(prefix, chosen)
-        return _note(prefix, chosen, before, past[-2].report, back=True)
+        _set_links(prefix, chosen)
+        return _add_to_history(prefix, chosen, before, past[-2].report, back=True)
 
 
 @contextlib.contextmanager
@@ -77,8 +77,8 @@ def locked(prefix: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
-                remedy = "wait until that has ended"
-                raise RunError(prefix, f"{file.read().strip() or 'somebody'} works there", "", remedy) from None
+                remedy = "wait until it has ended"
+                raise RunError(prefix, f"is locked by {file.read().strip() or 'a process'}", "", remedy) from None
             file.truncate(0)
             file.write(f"{user()} on {platform.node()}, process {os.getpid()}, since {_now()}\n")
             file.flush()
@@ -87,19 +87,19 @@ def locked(prefix: Path) -> Iterator[None]:
 
 def _check(prefix: Path, record: InstallRecord, stays: str) -> None:
     if not records.is_there(prefix, record):
-        raise DataError(prefix / record.target, f"is not there; {stays}", "", "install it again")
+        raise DataError(prefix / record.target, f"does not exist; {stays}", "", "install it again")
     done = subprocess.run(
         _command(record, "version", "--json"), env=_variables(), capture_output=True, text=True, check=False
     )
     if not record.digest:  # an old version that does not report its digest
         return
     try:
-        digest = json.loads(done.stdout.splitlines()[-1])["digest"]  # a module may print a message first
+        digest = json.loads(done.stdout.splitlines()[-1])["digest"]  # loading a module may print a message first
     except (ValueError, KeyError, TypeError, IndexError):
         problem = f"does not start: {_last(done.stderr)}; {stays}"
         raise RunError(record.identity, problem, "", "install it again") from None
     if digest != record.digest:
-        problem = f"its code is {digest}, not what was installed; {stays}"
+        problem = f"its code is {digest}, which differs from the installed code; {stays}"
         raise DataError(record.identity, problem, record.digest, "install it again")
 
 
@@ -124,8 +124,8 @@ def _validate(prefix: Path, record: InstallRecord, stays: str, show: Show) -> Pa
     red = [row for row in rows if row["state"] in RED]
     if red:
         first = f"{red[0]['item']}, {red[0]['case']}: {red[0]['text']}"
-        problem = f"{len(red)} of {many(len(rows), 'case')} of its validation went wrong ({first}); {stays}"
-        raise RunError(record.identity, problem, "", f"{folder / PAGE} has all")
+        problem = f"{len(red)} of {many(len(rows), 'case')} of its validation failed ({first}); {stays}"
+        raise RunError(record.identity, problem, "", f"see {folder / PAGE}")
     if process.returncode or not rows:
         problem = f"its validation ended with status {process.returncode}: {last[:300]}; {stays}"
         raise RunError(record.identity, problem, "", "install it again")
@@ -134,31 +134,31 @@ def _validate(prefix: Path, record: InstallRecord, stays: str, show: Show) -> Pa
 
 def _command(record: InstallRecord, *words: str) -> list[str]:
     if not record.start:
-        raise DataError(record.identity, "its record does not say how it is started", "", "install it again")
+        raise DataError(record.identity, "its record has no command to start it", "", "install it again")
     profile = [PROFILE] if record.before else []
     return ["bash", "-c", "\n".join([*profile, "set -e", *record.before, shlex.join([*record.start, *words])])]
 
 
 def _variables() -> dict[str, str]:
     """Return `variables` without those of launchers, because the validation is a single process."""
-    from ordsmed.machines.suite.items import STARTED
+    from ordsmed.machines.suite.items import LAUNCHER_VARIABLES
 
-    return {name: value for name, value in variables().items() if not STARTED.match(name)}
+    return {name: value for name, value in variables().items() if not LAUNCHER_VARIABLES.match(name)}
 
 
 def variables() -> dict[str, str]:
-    """Return this process's environment without paths to other copies of ordsmed, which mask_prob the installed one."""
+    """Return this process's environment without paths to other copies of ordsmed, which hide the installed one."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in paths if path and not Path(path, "ordsmed").exists()]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(kept), "PYTHONNOUSERSITE": "1"}
 
 
 def _last(text: str) -> str:
-    return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "it says nothing")
+    return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "no error message")
 
 
-def _lead(prefix: Path, record: InstallRecord) -> None:
-    """Point the links at another installation, each atomically. Create all new links before replacing the first one."""
+def _set_links(prefix: Path, record: InstallRecord) -> None:
+    """Let the default links point to an installation. Each link is replaced atomically, after all new ones exist."""
     links = {prefix / DEFAULT: record.target}
     if record.modulefile:
         links[(prefix / record.modulefile).parent / DEFAULT] = Path(record.modulefile).name
@@ -175,7 +175,7 @@ def _lead(prefix: Path, record: InstallRecord) -> None:
             part.unlink(missing_ok=True)
 
 
-def _note(
+def _add_to_history(
     prefix: Path, record: InstallRecord, before: InstallRecord | None, report: str, *, back: bool
 ) -> dict[str, Any]:
     step = Change(record.identity, _now(), user(), report, back)

@@ -64,7 +64,7 @@ def torch_module(work: Installation) -> TorchModule:
     version, year, cuda = match.groups()
     if year not in GENERATIONS:
         problem = f"found {name}; {nearest(year, GENERATIONS)}"
-        raise RecipeError("--module", problem, "", "older toolchains hold a Python before 3.11 or no tokenizers")
+        raise RecipeError("--module", problem, "", "older toolchains have a Python before 3.11 or no tokenizers")
     if not within(version, least := f">={work.torch_least}"):
         raise RecipeError("--module", f"found {name}", f"PyTorch {least}", f"the collection has {usual}")
     return TorchModule(version, year, cuda or "")
@@ -102,12 +102,12 @@ def _easyconfig(work: Installation) -> Iterator[str]:
     yield "]"
     yield "\nexts_list = ["
     for package in PINNED:
-        entry = lock.chosen([package])[0]
+        entry = lock.resolved([package])[0]
         yield f"    ('{package.replace('-', '_')}', '{entry.version}', {{"
         yield f"        'sources': ['{entry.source}'],"
         yield f"        'checksums': ['{entry.files[entry.source]}'],"
         yield "    }),"
-    wheel = lock.chosen([AS_WHEEL])[0]
+    wheel = lock.resolved([AS_WHEEL])[0]
     names = {arch: wheel.wheels(arch, has.python.rpartition(".")[0])[0] for arch in lock.ARCHES}
     yield f"    ('{AS_WHEEL}', '{wheel.version}', {{"
     yield f"        'sources': ['{names['x86_64'].replace('x86_64', '%(arch)s')}'],"
@@ -139,7 +139,7 @@ def _lines(work: Installation, easyconfig: str) -> Iterator[str]:
     yield 'command -v eb >/dev/null || step "module load EasyBuild" module load EasyBuild'
     yield from shell.python(work)
     yield from shell.wheel(work)
-    yield "\n# EasyBuild writes the module last of all: what failed has none"
+    yield "\n# EasyBuild writes the module last, so a failed installation has none"
     yield f'sed -i "s/{OF_ORDSMED}/$(sha256sum ordsmed-*.whl | cut -d " " -f 1)/" {shlex.quote(easyconfig)}'
     yield 'step "eb" eb --robot --modules-tool=Lmod --module-syntax=Lua --installpath "$prefix" \\'
     yield f'    --sourcepath "$PWD:$prefix/sources" {shlex.quote(easyconfig)}'

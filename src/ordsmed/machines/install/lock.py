@@ -27,16 +27,16 @@ class Pinned:
     name: str
     version: str
     needs: tuple[str, ...] = ()
-    """names of what it needs"""
+    """names of its dependencies"""
     pythons: tuple[str, ...] = PYTHONS
-    """versions of Python for which it is wanted in this version"""
+    """versions of Python that get this version of the package"""
     arches: tuple[str, ...] = ()
-    """processors on which it is wanted; empty: all"""
+    """architectures that get the package; empty: all"""
     files: dict[str, str] = field(default_factory=dict)
-    """file -> its SHA-256: wheels for Linux, and the source"""
+    """file name -> SHA-256: wheels for Linux, and the source archive"""
 
     def wheels(self, arch: str = "", python: str = "") -> list[str]:
-        """Return the wheels that fit; an empty arch or Python fits all."""
+        """Return the wheels for an architecture and a Python version; empty: any."""
         return [name for name in self.files if name.endswith(".whl") and fits(name, arch, python)]
 
     @property
@@ -58,8 +58,8 @@ def version_of(name: str) -> str:
     return _named(name)[0].version
 
 
-def chosen(requirements: Iterable[str], without: Sequence[str] = (), arch: str = "") -> list[Pinned]:
-    """Return the packages that these requirements need, directly or indirectly, except those not for `arch`."""
+def resolved(requirements: Iterable[str], without: Sequence[str] = (), arch: str = "") -> list[Pinned]:
+    """Return the packages that requirements need, directly or indirectly. `arch` leaves out those it does not get."""
     waiting, names = [normal(name) for name in requirements], set[str]()
     while waiting:
         if (name := waiting.pop()) not in names and name not in without:
@@ -72,7 +72,7 @@ def chosen(requirements: Iterable[str], without: Sequence[str] = (), arch: str =
 def lines(requirements: Iterable[str], arch: str = "", python: str = "", without: Sequence[str] = ()) -> Iterator[str]:
     """Yield requirement lines for `pip install --require-hashes --no-deps -r`."""
     arch = "" if arch == "unknown" else arch
-    for entry in chosen(requirements, without, arch):
+    for entry in resolved(requirements, without, arch):
         if python and python not in entry.pythons:
             continue
         files = entry.wheels(arch, python) or [entry.source]
@@ -86,7 +86,7 @@ def lines(requirements: Iterable[str], arch: str = "", python: str = "", without
 
 def check_python(python: str) -> None:
     if python and python not in PYTHONS:
-        raise RecipeError("--python", f"found {python}, for which nothing is pinned", " or ".join(PYTHONS))
+        raise RecipeError("--python", f"found {python}, for which no packages are pinned", " or ".join(PYTHONS))
 
 
 def normal(requirement: str) -> str:

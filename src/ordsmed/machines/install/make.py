@@ -34,7 +34,7 @@ def write(work: Installation) -> list[Path]:
     return [work.folder / name for name in texts]
 
 
-def carry_out(work: Installation) -> str:
+def run_script(work: Installation) -> str:
     """Run the script and return its last line. Raise an error with that line if the script fails."""
     script = work.folder / SCRIPT
     last = ""
@@ -47,22 +47,22 @@ def carry_out(work: Installation) -> str:
             last = line.strip() or last
     if process.returncode:
         problem = last.removeprefix("install: ") or f"ended with status {process.returncode}"
-        raise RunError(script, problem, "", "nothing of it is left")
+        raise RunError(script, problem, "", "nothing was installed")
     return last
 
 
 def lines(work: Installation) -> list[str]:
     torch = {
-        "modules": f"of {', '.join(work.modules) or 'EasyBuild'}",
-        "image": f"of {work.image}",
+        "modules": f"from {', '.join(work.modules) or 'EasyBuild'}",
+        "image": f"from {work.image}",
         "wheels": f"by pip from {work.bundle or work.index}",
         "source": "built from source: there are no wheels",
     }
     text = [
         f"{work.title}: {work.flavor}; PyTorch {torch[work.torch]}",
-        f"software goes to {work.prefix}",
+        f"the software is installed in {work.prefix}",
         f"written: {', '.join(sorted(WRITERS[work.flavor](work)))} in {work.folder}",
     ]
     if work.torch == "wheels" and work.place.site.pip_torch == "unknown" and work.flavor == "venv":
-        text.insert(1, "whether the site wants PyTorch by pip is not known; --module NAME takes the site's own")
+        text.insert(1, "it is unknown whether the site allows PyTorch by pip; --module NAME uses the site's PyTorch")
     return text

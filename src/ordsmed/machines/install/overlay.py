@@ -29,12 +29,12 @@ def _lines(work: Installation) -> Iterator[str]:
     yield from shell.head(work)
     yield from shell.modules(work, work.modules)
     yield from shell.runtime(work)
-    remedy = "load a module that holds squashfs-tools (--module), or pack on a node that has it"
-    yield f'command -v mksquashfs >/dev/null || stop "mksquashfs: is not here; {remedy}"'
+    remedy = "load a module with squashfs-tools (--module), or run this on a node that has it"
+    yield f'command -v mksquashfs >/dev/null || stop "mksquashfs: not found; {remedy}"'
     yield f"image={shlex.quote(work.image)}"
     if "://" not in work.image:
-        yield '[ -r "$image" ] || stop "$image: is not there; name the image that holds PyTorch (--image)"'
-    yield 'python=$(command -v python3) || stop "python3: is not here; load a module that holds one (--module)"'
+        yield '[ -r "$image" ] || stop "$image: no such file; name an image that contains PyTorch (--image)"'
+    yield 'python=$(command -v python3) || stop "python3: not found; load a module that has it (--module)"'
     yield '\ncd "$(dirname "$0")"'
     yield from shell.new_folder()
     yield 'mkdir "$new/venv"'
@@ -59,7 +59,7 @@ def _lines(work: Installation) -> Iterator[str]:
     start = [shell.runtimes(work)[0], *flags, "--bind", f"{work.prefix / target}:{OVERLAID}:image-src=/"]
     yield from shell.verified(work, laid)
     yield from shell.description(work, laid, target, start=[*start, work.image, ORDSMED])
-    yield "# jobs that wait keep the file that they were written for; the link leads to the newest"
+    yield "# waiting jobs keep the file for which they were written; the link points to the newest file"
     yield 'sum=$(sha256sum "$new/ordsmed.sqsh" | cut -c 1-12)'
     yield 'file="$prefix/ordsmed-$version-$sum.sqsh"'
     yield '[ ! -e "$image" ] || image=$(readlink -f "$image")'
@@ -67,7 +67,7 @@ def _lines(work: Installation) -> Iterator[str]:
     yield 'mv -f "$new/ordsmed.sqsh" "$file"'
     yield 'ln -sfn "$(basename "$file")" "$new/link" && mv -fT "$new/link" "$prefix/ordsmed-$version.sqsh"'
     yield 'rm -rf "$new" && whole=yes'
-    yield shell.KEPT
+    yield shell.SAVE_RECORD
     yield 'echo "installed: $file, for $image"'
     words = command("submit", "RECIPE", "--site", work.place.name)
     yield f'echo "next: {words} --overlay $prefix/ordsmed-$version.sqsh"'
@@ -76,10 +76,10 @@ def _lines(work: Installation) -> Iterator[str]:
 def _inside(work: Installation) -> Iterator[str]:
     python = f"{OVERLAID}/bin/python"
     yield "#!/bin/bash"
-    yield f"# within the image: a venv in {OVERLAID} that sees the image's packages"
+    yield f"# in the image: make a venv in {OVERLAID} that sees the image's packages"
     yield "set -eo pipefail"
     yield f"cd {FILES}"
-    yield "unset PIP_CONSTRAINT # NVIDIA's images pin what they hold; that stays, as this is a venv of its own"
+    yield "unset PIP_CONSTRAINT # NVIDIA's images pin their packages; this venv does not change those"
     yield "export PYTHONNOUSERSITE=1"
     yield "log=$(mktemp) && trap 'rm -f \"$log\"' EXIT"
     yield 'step() { shift; "$@"; }'

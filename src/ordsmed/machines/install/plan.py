@@ -24,12 +24,12 @@ from ordsmed.base.screen import command
 from ordsmed.machines.install import lock
 
 FLAVORS = {
-    "venv": "a venv: beside PyTorch's module where the site has one, else with PyTorch's wheels",
-    "module": "the same, and an Lmod modulefile that loads both",
-    "eessi": "a venv on the PyTorch of EESSI, the stack that sites share",
-    "tykky": "a container that CSC's tykky makes and hides",
+    "venv": "a venv, on top of the site's PyTorch module if it has one, else with PyTorch's wheels",
+    "module": "a venv, and an Lmod modulefile that loads it together with PyTorch",
+    "eessi": "a venv on top of the PyTorch of EESSI, a software stack shared by many sites",
+    "tykky": "a container made by CSC's tykky, with commands that hide it",
     "apptainer": "an Apptainer or SingularityCE image",
-    "overlay": "a squashfs file that lies over an image that holds PyTorch",
+    "overlay": "a squashfs file, mounted over an image that contains PyTorch",
     "docker": "a Docker image, for Enroot and Pyxis",
     "easybuild": "an easyconfig in NLPL's naming, on EasyBuild's PyTorch",
 }
@@ -100,7 +100,7 @@ class Installation:
 
     @property
     def name(self) -> str:
-        """The unique name of the installed code: 0.3.0+g1a2b3c4d."""
+        """Return the unique name of the installed code: 0.3.0+g1a2b3c4d."""
         return str(self.code)
 
     @property
@@ -110,7 +110,7 @@ class Installation:
 
     @property
     def torch_wanted(self) -> str:
-        """The requirement of PyTorch: an exact version if the index is known to have it."""
+        """Return pip's requirement for PyTorch, with an exact version if the index is known to have it."""
         pinned = TORCH.get((self.arch if self.arch != "unknown" else "x86_64", self.index.rpartition("/")[2]))
         official = self.index.startswith(PYTORCH)
         return f"torch=={pinned}" if pinned and official else f"torch>={self.torch_least}"
@@ -121,15 +121,15 @@ class Installation:
 
     @property
     def roots(self) -> list[str]:
-        """The packages to install, without PyTorch if a module or an image provides it."""
+        """Return the required packages, without PyTorch if a module or an image provides it."""
         brought = [lock.TORCH] if self.torch in ("wheels", "source") else []
         apart = (lock.TORCH, lock.WITH_TORCH)
         return [*brought, *(name for name in self.requirements if lock.normal(name) not in apart)]
 
     @property
     def pinned(self) -> list[lock.Pinned]:
-        """All packages to install except PyTorch, with their dependencies."""
-        return lock.chosen(self.roots, arch="" if self.arch == "unknown" else self.arch)
+        """Return all packages to install except PyTorch, with their dependencies."""
+        return lock.resolved(self.roots, arch="" if self.arch == "unknown" else self.arch)
 
     def lock_files(self) -> dict[str, str]:
         """Return the requirement files with digests for pip.
@@ -140,7 +140,7 @@ class Installation:
             there = [path for name in (PINS, NUMPY) if (path := self.bundle / name).is_file()]
             return {path.name: path.read_text(encoding="utf-8") for path in there}
         apart = [] if lock.TORCH in self.roots else ["numpy"]
-        head = f"# ordsmed {self.version}: versions, and the SHA-256 of every file that pip may take"
+        head = f"# ordsmed {self.version}: versions, and the SHA-256 of every file that pip may install"
         texts = {PINS: lock.lines(self.roots, self.arch, self.python, without=apart)}
         if apart:
             texts[NUMPY] = lock.lines(apart, self.arch, self.python)
@@ -155,7 +155,7 @@ def decide(wish: InstallWish, words: str = "") -> Installation:
         remedy = (
             f"`{command('install', '--site', wish.site, '--source', wish.source, '--bundle', 'NEW')}` makes another"
         )
-        raise RecipeError("--source", "found with --from, whose bundle holds its own ordsmed", "one of them", remedy)
+        raise RecipeError("--source", "found with --from, whose bundle contains an ordsmed", "one of them", remedy)
     flavor = wish.flavor or location.site.packages[0]
     if flavor not in FLAVORS:
         raise RecipeError("--by", f"found {flavor}", "", nearest(flavor, FLAVORS))
@@ -204,40 +204,40 @@ def _torch(destination: Destination, flavor: str, modules: tuple[str, ...], imag
                 "",
                 "`--by venv` builds it from source"
                 if part.arch == "ppc64le"
-                else "`--by apptainer` takes the site's image",
+                else "`--by apptainer` uses the site's image",
             )
         return "modules", ""
     if image or (flavor in ("apptainer", "docker") and _image(destination) == NVIDIA):
         return "image", ""
     if flavor == "overlay":
-        problem = f"which image of {destination.name} holds PyTorch is not known"
-        raise RecipeError("--image", problem, "its file", "`--by apptainer` makes one of its own")
+        problem = f"missing; no image of {destination.name} with PyTorch is known"
+        raise RecipeError("--image", problem, "its file", "`--by apptainer` makes a new image")
     hold = bool(destination.modules) or any("torch" in name.lower() for name in modules)
     if flavor != "tykky" and modules and hold:
         return "modules", ""
     index = wheels(destination)
     if flavor == "module" and site.pip_torch != "allowed":
-        problem = f"which module of {destination.name} holds PyTorch is not known"
-        raise RecipeError("--module", problem, "its name", "`module avail` there lists them; `--by venv` takes wheels")
+        problem = f"missing; no module of {destination.name} with PyTorch is known"
+        raise RecipeError("--module", problem, "its name", "`module avail` there lists them; `--by venv` uses wheels")
     if flavor in ("apptainer", "docker", "tykky") and not index:
         problem = f"found {flavor}; no wheels or image of PyTorch are known for {part.gpu} on {part.arch}"
-        raise RecipeError("--by", problem, "", "`--by venv` builds it from source, or name an image that holds it")
+        raise RecipeError("--by", problem, "", "`--by venv` builds it from source, or name an image that contains it")
     if site.pip_torch == "forbidden" and index:
-        problem = f"{destination.name} forbids PyTorch by pip, and no module that holds it is named"
+        problem = f"missing; {destination.name} forbids PyTorch by pip, so a module with PyTorch is needed"
         ways = [f"`--by {name}`" for name in destination.site.packages if name in ("apptainer", "easybuild", "docker")]
         remedy = f"or {' or '.join(ways) or '`--by apptainer`'}"
-        raise RecipeError("--module", problem, "the site's own, as `module avail` names it", remedy)
+        raise RecipeError("--module", problem, "its name in `module avail`", remedy)
     return ("wheels", index) if index else ("source", "")
 
 
 def _on_eessi(destination: Destination, modules: tuple[str, ...]) -> Destination:
-    """Return the machine with EESSI's modules instead of the site's own, which are incompatible with them."""
+    """Return the destination with EESSI's modules instead of the site's, because the two are incompatible."""
     part = destination.partition
     if part.arch not in ("x86_64", "aarch64", "unknown") or (part.model and part.model.amd):
         problem = f"found eessi, which has no PyTorch for {part.gpu} on {part.arch}"
-        raise RecipeError("--by", problem, "", "leave it out, and it is done as the site does")
+        raise RecipeError("--by", problem, "", "leave it out to install in the site's default way")
     if part.gpu == "none" and not modules:
-        problem = f"which PyTorch without CUDA is in {EESSI} is not known"
+        problem = f"missing; the name of a PyTorch without CUDA in {EESSI} is unknown"
         raise RecipeError("--module", problem, f"`--module {EESSI} --module PyTorch/...`", "`module spider PyTorch`")
     use = ("module --force purge", "unset MODULEPATH", f"module use {EESSI_MODULES}")
     return replace(
@@ -270,7 +270,7 @@ def _image(destination: Destination) -> str:
 
 def _own_source() -> str:
     """Return this checkout, or a requirement of this version if it is not a checkout."""
-    root = menu.HOUSE.parent.parent
+    root = menu.PACKAGE_ROOT.parent.parent
     return str(root) if _project(str(root)) else f"ordsmed=={__version__}"
 
 
@@ -283,10 +283,11 @@ def _code(source: str, bundle: str) -> Identity:
                 wheel.extractall(folder, [name for name in wheel.namelist() if name.startswith("ordsmed/")])
                 return identity_of(Path(folder) / "ordsmed")
         except (zipfile.BadZipFile, FileNotFoundError):
-            raise DataError(wheels[0], "is no wheel of ordsmed", "", "make it again: `pip wheel --no-deps .`") from None
+            problem = "is not a wheel of ordsmed"
+            raise DataError(wheels[0], problem, "", "make it again: `pip wheel --no-deps .`") from None
     if _project(source):
         package = Path(source) / "src/ordsmed"
-        return identity() if package == menu.HOUSE else identity_of(package)
+        return identity() if package == menu.PACKAGE_ROOT else identity_of(package)
     return Identity(source.partition("==")[2] or __version__, "", False, "")
 
 
@@ -305,7 +306,8 @@ def requirements(source: str, extras: tuple[str, ...] = ()) -> tuple[str, ...]:
     try:
         listed = [line.partition(";") for line in metadata.requires("ordsmed") or ()]
     except metadata.PackageNotFoundError:
-        raise DataError(source, "is no checkout of ordsmed", "a folder with its pyproject.toml", "--source") from None
+        wanted = "the folder of its pyproject.toml"
+        raise DataError(source, "is not a checkout of ordsmed", wanted, "name one with --source") from None
     return tuple(
         name.strip()
         for name, _, when in listed
@@ -341,16 +343,16 @@ def _of_bundle(installation: Installation) -> Installation:
     path = installation.bundle / MANIFEST
     if not path.is_file():
         remedy = command("install", "--bundle", installation.bundle, "--site", installation.place.name)
-        raise RecipeError("--from", f"{installation.bundle} holds no {MANIFEST}", "a bundle", f"`{remedy}` makes one")
+        raise RecipeError("--from", f"{installation.bundle} has no {MANIFEST}", "a bundle", f"`{remedy}` makes one")
     bundle = files.read_json(path)
     if "sha256" not in bundle:
         remedy = command("install", "--bundle", "NEW", "--site", installation.place.name)
         raise RecipeError(
-            "--from", f"{installation.bundle} has no digests: an older ordsmed made it", "", f"`{remedy}`"
+            "--from", f"{installation.bundle} has no hashes: an older ordsmed made it", "", f"`{remedy}` makes one"
         )
     if installation.arch not in ("unknown", bundle["arch"]):
         raise RecipeError(
-            "--from", f"found wheels for {bundle['arch']}", f"{installation.arch}, of {installation.title}"
+            "--from", f"found wheels for {bundle['arch']}", f"{installation.arch}, for {installation.title}"
         )
     if installation.python and installation.python != bundle["python"]:
         raise RecipeError("--from", f"found wheels for Python {bundle['python']}", f"{installation.python}")
@@ -358,5 +360,5 @@ def _of_bundle(installation: Installation) -> Installation:
     return replace(installation, python=bundle["python"], image=image)
 
 
-def here() -> str:
+def python_here() -> str:
     return f"{sys.version_info[0]}.{sys.version_info[1]}"

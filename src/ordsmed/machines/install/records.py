@@ -24,31 +24,31 @@ class InstallRecord:
     identity: str
     "version and commit: 0.3.0+g1a2b3c4d"
     digest: str = ""
-    "of the installed code"
+    "digest of the installed code"
     way: str = ""
-    "in which it was installed: venv, module, ..."
+    "method of the installation: venv, module, ..."
     site: str = ""
-    "for which it was installed"
+    "site for which it was installed"
     source: str = ""
-    "from which it was installed"
+    "checkout, wheel or requirement that was installed"
     when: str = ""
-    "day and time"
+    "date and time of the installation"
     by: str = ""
     "user who installed it"
     host: str = ""
-    "machine on which that was done"
+    "machine on which it was installed"
     python: str = ""
     "version of Python"
     torch: str = ""
     "version of PyTorch"
     target: str = ""
-    "folder or image, below the prefix"
+    "path of the folder or image, relative to the prefix"
     modulefile: str = ""
-    "below the prefix"
+    "path of the modulefile, relative to the prefix"
     before: tuple[str, ...] = ()
-    "lines of a shell that come before it is started: modules"
+    "shell commands to run before it is started: modules"
     start: tuple[str, ...] = ()
-    "words that start it"
+    "the command that starts it, as words"
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Change:
 
 def read(prefix: Path) -> list[InstallRecord]:
     if not (prefix / FOLDER).is_dir():
-        wanted = f"a folder into which `ordsmed install` put software, with {FOLDER}/ in it"
-        raise DataError(prefix, "holds no records of installations", wanted)
+        wanted = f"a folder in which `ordsmed install` installed software, with {FOLDER}/ in it"
+        raise DataError(prefix, "has no records of installations", wanted)
     known = {field.name for field in fields(InstallRecord)}  # a newer version may write more fields
     tables = ((path, files.read_table(path)) for path in sorted((prefix / FOLDER).glob("*.json")))
     records = (
@@ -80,7 +80,8 @@ def choose(records: Sequence[InstallRecord], name: str) -> InstallRecord:
     if len(fitting) == 1:
         return names[fitting[0]]
     if fitting:
-        raise RecipeError("--default", f"found {name}, of which there are {len(fitting)}", f"{' or '.join(fitting)}")
+        problem = f"found {name}, which fits {len(fitting)} installations"
+        raise RecipeError("--default", problem, " or ".join(fitting))
     raise RecipeError("--default", f"found {name}", "", nearest(name, names))
 
 

@@ -17,28 +17,28 @@ NUMPY_CHECK = "import sys, numpy; sys.exit(tuple(map(int, numpy.__version__.spli
 TORCH_CHECK = """import re, sys, torch
 found = tuple(map(int, re.match(r"(\\d+)\\.(\\d+)", torch.__version__).groups()))
 sys.exit(None if found >= {least} else f"found torch {{torch.__version__}}; wanted {words} or newer")"""
-ROOM = {"modules": 1, "wheels": 12, "image": 30, "source": 40}  # GiB of free disk space that an installation needs
-ROOM_CPU = 3
+SPACE = {"modules": 1, "wheels": 12, "image": 30, "source": 40}  # GiB of free disk space that an installation needs
+SPACE_CPU = 3
 HEAD = r"""
 stop() {
     printf 'install: %s\n' "$*" >&2
     exit 1
 }
 
-# a step speaks into the log; where it fails, its last line is the reason
+# run a command with its output in the log; if it fails, report the last line of the log
 what=""
 step() {
-    [ "$what" = "$1" ] || printf '== %s\n' "$1" # once, where a step is several commands
+    [ "$what" = "$1" ] || printf '== %s\n' "$1" # print the title once for a step of several commands
     what=$1
     shift
     "$@" >"$log" 2>&1 && return
     if grep -qiE 'no space left|quota exceeded' "$log"; then
-        stop "$what: a disk is full or a quota used up; free some, or set --prefix, TMPDIR and PIP_CACHE_DIR elsewhere"
+        stop "$what: a disk or quota is full; free some space, or set --prefix, TMPDIR and PIP_CACHE_DIR to other disks"
     fi
     case $what in
         module*)
             reason=$(tr -s '\n ' '  ' <"$log" | sed 's, Please check the spelling.*,,' | cut -c 1-240)
-            stop "$what: $reason; name others by --module"
+            stop "$what: $reason; name others with --module"
             ;;
     esac
     stop "$what: $(grep -vE '^ *$|^\[notice\]|^WARNING|^hint|^note:' "$log" | tail -n 1 | cut -c 1-300)"
@@ -52,12 +52,12 @@ leave() {
     [ -z "$locked" ] || [ -e "$prefix/installed" ] || rm -f "$prefix/.install.lock"
     rm -rf "$log" "$log.json" "$log.validation"
 }
-log=$(mktemp "${TMPDIR:-/tmp}/ordsmed-install.XXXXXX") || stop "${TMPDIR:-/tmp}: cannot write; set TMPDIR elsewhere"
+log=$(mktemp "${TMPDIR:-/tmp}/ordsmed-install.XXXXXX") || stop "${TMPDIR:-/tmp}: cannot write; set another TMPDIR"
 trap leave EXIT
 """
 LOCK = ".install.lock"
-LOCKED = r"""
-# one at a time: the lock is held as long as this script runs
+TAKE_LOCK = r"""
+# one installation at a time: this script keeps the lock until it ends
 exec 9>>"$prefix/.install.lock"
 "$python" - "$prefix/.install.lock" "$(id -un)" $$ <<'END' 2>"$log" || stop "$prefix: $(tail -n 1 "$log")"
 import fcntl, platform, sys, time
@@ -66,12 +66,12 @@ try:
     fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
     with open(path) as file:
-        sys.exit(f"{file.read().strip() or 'somebody'} works there; wait until that has ended")
+        sys.exit(f"is locked by {file.read().strip() or 'a process'}; wait until it has ended")
 with open(path, "w") as file:
     file.write(f"{user} on {platform.node()}, process {process}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
 END
 locked=yes"""
-DESCRIBED = r"""
+WRITE_RECORD = r"""
 facts=$(start version --json 2>/dev/null) || facts=""
 "$python" - "$version" "$record" "$facts" "$log.json" "$(id -un)" <<'END'
 import json, platform, sys, time
@@ -79,27 +79,27 @@ name, record, facts, path, user = sys.argv[1:]
 record = json.loads(record)
 try:
     facts = json.loads(facts)
-except ValueError:  # a version that does not say it
+except ValueError:  # an old version, which does not report them
     facts = {}
 record.update({key: facts.get(key, "") for key in ("digest", "python", "torch")}, identity=name, by=user)
 record.update(when=time.strftime("%Y-%m-%d %H:%M:%S"), host=platform.node())
 with open(path, "w") as file:
     json.dump(record, file, indent=1)
 END
-# what users have already is validated before another takes its place
+# if this installation is the default, validate the new files before they replace it
 if [ "$(readlink "$prefix/default")" = "$target" ]; then
-    printf '== %s\n' "validate: it takes the place of the default"
+    printf '== %s\n' "validate: this is the default installation"
     start validate --quick --out "$log.validation" >"$log" 2>&1 ||
-        stop "its validation fails, and the default stays: $(grep -m 1 '^error' "$log" || tail -n 1 "$log")"
+        stop "its validation fails, so the default is unchanged: $(grep -m 1 '^error' "$log" || tail -n 1 "$log")"
 fi
 """
-KEPT = r"""step "a record" mkdir -p "$prefix/installed"
+SAVE_RECORD = r"""step "a record" mkdir -p "$prefix/installed"
 step "a record" cp "$log.json" "$prefix/installed/.$version.part"
 step "a record" mv -f "$prefix/installed/.$version.part" "$prefix/installed/$version.json"
 """
 PROFILE = """# shellcheck disable=SC1091
 type module >/dev/null 2>&1 || . /etc/profile >/dev/null 2>&1 || true"""
-LINK = r"""# all went well: from here on it is found by its name
+LINK = r"""# every step succeeded: give the installation its name
 link="$prefix/ordsmed-$version"
 "$python" - "$new" "$link" <<'END' 2>"$log" || stop "$link: $(tail -n 1 "$log"); delete what is in the way"
 import os, sys
@@ -122,22 +122,22 @@ def head(work: Installation) -> Iterator[str]:
         yield f"# written by: {work.words}"
     if work.place.site.note:
         yield from (f"# {line}" for line in work.place.site.note.splitlines())
-    yield "set -eo pipefail # not -u: what `module` calls reads variables that are not set"
+    yield "set -eo pipefail # not -u, because `module` reads variables that are not set"
     yield f"prefix={shlex.quote(str(work.prefix))}"
     if work.flavor != "easybuild":
         yield f"version={work.name}"
-    yield "export PYTHONNOUSERSITE=1 # what lies in ~/.local is not part of it"
-    yield "# nor is the Python of another installation, which may be on the PATH"
+    yield "export PYTHONNOUSERSITE=1 # ignore packages in ~/.local"
+    yield "# ignore other installations in this prefix, which may be on the PATH"
     yield 'PATH=$(tr : "\\n" <<<"$PATH" | grep -vF "$prefix/" | paste -sd : -)'
     yield HEAD
     if work.arch != "unknown":
-        remedy = "go to a node of that kind: wheels and libraries of another do not run there"
+        remedy = "run this on such a node: wheels and libraries depend on the architecture"
         yield f'[ "$(uname -m)" = {work.arch} ] || stop "uname -m: found $(uname -m); wanted {work.arch}; {remedy}"'
     yield 'mkdir -p "$prefix" 2>"$log" || stop "$prefix: $(tail -n 1 "$log"); name another folder with --prefix"'
     yield '[ -w "$prefix" ] || stop "$prefix: no permission to write; name another folder with --prefix"'
     yield "free=$(($(df -Pk \"$prefix\" | awk 'NR == 2 {print $4}') / 1048576))"
-    room = ROOM_CPU if work.torch == "wheels" and work.index.endswith("/cpu") else ROOM[work.torch]
-    yield f'[ "$free" -ge {room} ] || stop "$prefix: $free GiB free; wanted {room}; name another folder with --prefix"'
+    gib = SPACE_CPU if work.torch == "wheels" and work.index.endswith("/cpu") else SPACE[work.torch]
+    yield f'[ "$free" -ge {gib} ] || stop "$prefix: $free GiB free; wanted {gib}; name another folder with --prefix"'
 
 
 def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
@@ -146,7 +146,7 @@ def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
         return
     yield ""
     yield PROFILE
-    yield 'type module >/dev/null 2>&1 || stop "module: is no command here; stand on a login node of the machine"'
+    yield 'type module >/dev/null 2>&1 || stop "module: command not found; run this on a login node of the cluster"'
     yield from (f"step {shlex.quote(line)} {line}" if line.startswith("module") else line for line in before)
     for name in names:
         yield f"step {shlex.quote(f'module load {name}')} module load {shlex.quote(name)}"
@@ -155,8 +155,8 @@ def modules(work: Installation, names: tuple[str, ...]) -> Iterator[str]:
 def python(work: Installation) -> Iterator[str]:
     wanted = f"Python {lock.PYTHONS[0]} to {lock.PYTHONS[-1]}"
     name = f"python{work.python}" if work.python else "python3"
-    remedy = "load a module that holds one (--module), or name another (--python 3.12)"
-    yield f'\npython=$(command -v {name}) || stop "{name}: is not here; wanted {wanted}; {remedy}"'
+    remedy = "load a module with it (--module), or name another version (--python 3.12)"
+    yield f'\npython=$(command -v {name}) || stop "{name}: not found; wanted {wanted}; {remedy}"'
     yield f'"$python" -c {shlex.quote(python_check())} >"$log" 2>&1 ||'
     yield f'    stop "$python: found $("$python" -V); wanted {wanted}; {remedy}"'
     yield '"$python" -c \'import venv, ensurepip\' 2>"$log" ||'
@@ -198,11 +198,11 @@ def pinned(work: Installation, python: str) -> Iterator[str]:
     if work.torch == "wheels" and work.bundle:
         yield f'step "PyTorch by pip" pip {packages(work, BUNDLED_TORCH, at=shlex.quote(str(work.bundle)))}'
     elif work.torch == "wheels":
-        yield "# its index has files of its own: what came, and its digest, is in torch.json"
+        yield "# PyTorch's index is not in the lock: torch.json records the installed files and their hashes"
         report = f'--report "$new/torch.json" --index-url {work.index}'
         yield f'step "PyTorch by pip" pip install {report} {shlex.quote(work.torch_wanted)}'
     elif work.torch in ("modules", "image"):
-        yield "# PyTorch was built with a NumPy: where that is new enough it stays"
+        yield "# PyTorch was built with a certain NumPy: keep it if it is new enough"
         yield f'{python} -c {shlex.quote(numpy_check(work))} >"$log" 2>&1 ||'
         yield f'    step "NumPy by pip" pip {packages(work, NUMPY)}'
 
@@ -212,7 +212,7 @@ def verified(work: Installation, ordsmed: str) -> Iterator[str]:
     yield f'step "ordsmed" {ordsmed} version'
     if work.code.digest:
         yield f"grep -q ', code {work.code.digest}$' \"$log\" ||"
-        remedy = f"files of {work.source} changed meanwhile: write these scripts again"
+        remedy = f"{work.source} has changed since these scripts were written: write them again"
         yield f'    stop "ordsmed: found $(tail -n 1 "$log"); wanted code {work.code.digest}; {remedy}"'
 
 
@@ -222,7 +222,6 @@ def runtimes(work: Installation) -> list[str]:
 
 
 def image_flags(work: Installation) -> list[str]:
-    """Return the flags of a container runtime that give access to the GPUs and the prefix."""
     gpu = work.place.partition.model
     return ["exec", *(["--rocm" if gpu.amd else "--nv"] if gpu else []), "--bind", str(work.prefix)]
 
@@ -230,11 +229,11 @@ def image_flags(work: Installation) -> list[str]:
 def runtime(work: Installation) -> Iterator[str]:
     first, second = runtimes(work)
     yield f"runtime=$(command -v {first} || command -v {second}) ||"
-    yield f'    stop "{first}, {second}: neither is here; load its module (--module), or go to a machine that has it"'
+    yield f'    stop "{first}, {second}: not found; load the module of one (--module), or use a machine that has one"'
 
 
 def new_folder() -> Iterator[str]:
-    yield LOCKED
+    yield TAKE_LOCK
     yield '\nnew=$(mktemp -d "$prefix/.ordsmed-$version.XXXXXX" 2>"$log") || stop "$prefix: $(tail -n 1 "$log")"'
     yield 'chmod 755 "$new"'
 
@@ -242,22 +241,22 @@ def new_folder() -> Iterator[str]:
 def description(work: Installation, command: str, target: str, **facts: object) -> Iterator[str]:
     """Yield lines that write the record of the installation.
 
-    `command` starts it before it has its final name, and `target` is that name below the prefix.
+    `command` starts ordsmed from the temporary folder; `target` is the final path, relative to the prefix.
     """
     location = work.place.name
     site = str(Path(location).absolute()) if Path(location).is_file() else location
     record = {"way": work.flavor, "site": site, "source": work.source, "target": target, **facts}
-    yield "\n# what `ordsmed install --list` says of it"
+    yield "\n# the record of the installation, which `ordsmed install --list` prints"
     yield f"target={shlex.quote(target)}"
-    yield "# shellcheck disable=SC2016 # lines of the site are written down as they are"
+    yield "# shellcheck disable=SC2016 # the record contains commands of the site unexpanded"
     yield f"record={shlex.quote(json.dumps(record))}"
     yield f'start() {{ {command} "$@"; }}'
-    yield DESCRIBED.strip()
+    yield WRITE_RECORD.strip()
     yield ""
 
 
 def wheel(work: Installation, python: str = '"$python"', into_image: bool = False) -> Iterator[str]:
-    """Yield lines that put the wheel of ordsmed next to the script, and the bundle too if an image is built."""
+    """Yield lines that put the wheel of ordsmed next to the script; for an image, also the bundle."""
     yield '\ncd "$(dirname "$0")"'
     yield "rm -rf ordsmed-*.whl bundle"
     if work.bundle:

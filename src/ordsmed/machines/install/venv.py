@@ -33,7 +33,7 @@ def files(work: Installation) -> dict[str, str]:
 def _lines(work: Installation) -> Iterator[str]:
     yield from shell.head(work)
     if work.flavor == "eessi":
-        yield f'[ -d {EESSI_MODULES} ] || stop "{EESSI_MODULES}: is not here; without EESSI take another way"'
+        yield f'[ -d {EESSI_MODULES} ] || stop "{EESSI_MODULES}: no such folder; without EESSI use another --by"'
     yield from shell.modules(work, work.modules)
     yield from shell.python(work)
     torch_check = shlex.quote(shell.torch_check(work))
@@ -48,10 +48,10 @@ def _lines(work: Installation) -> Iterator[str]:
     yield 'pip() { "$new/bin/python" -m pip --disable-pip-version-check "$@"; }'
     if work.arch == "ppc64le":
         needs = "; ".join(f"{name}: {compiler}" for name, compiler in BUILT.items() if name != "torch")
-        yield f"# no wheels for ppc64le: built here ({needs})"
+        yield f"# there are no wheels for ppc64le: pip builds the packages ({needs})"
     yield from shell.pinned(work, '"$new/bin/python"')
     if work.torch == "source":
-        yield "# there are no wheels of PyTorch for this machine: one is built, once"
+        yield "# there is no PyTorch wheel for this machine: build one, unless it exists"
         yield 'built="$prefix/wheels"'
         yield 'ls "$built"/torch-*.whl >/dev/null 2>&1 ||'
         yield '    step "PyTorch from its source" bash torch-from-source.sh "$built"'
@@ -66,7 +66,7 @@ def _lines(work: Installation) -> Iterator[str]:
         yield 'step "a modulefile" mkdir -p "$menu"'
         yield 'step "a modulefile" cp "$new/modulefile.lua" "$menu/.$version.part"'
         yield 'mv -f "$menu/.$version.part" "$menu/$version.lua"'
-    yield shell.KEPT
+    yield shell.SAVE_RECORD
     if work.flavor == "module":
         yield 'echo "installed: module use $prefix/modulefiles; module load ordsmed/$version"'
     else:
@@ -107,8 +107,8 @@ def _source(work: Installation) -> Iterator[str]:
     """Yield a script that builds PyTorch by the steps of its README, for machines without wheels."""
     gpu = work.place.partition.model
     yield "#!/bin/bash"
-    yield f"# PyTorch {SOURCE_TORCH} for {work.title}: a wheel of it into the folder that is named; hours on all cores"
-    yield "# wants git, GCC, CMake, Ninja" + (", and CUDA with cuDNN of the site's modules" if gpu else "")
+    yield f"# build a wheel of PyTorch {SOURCE_TORCH} for {work.title} in the folder $1; it takes hours on all cores"
+    yield "# it needs git, GCC, CMake, Ninja" + (", and CUDA with cuDNN from the site's modules" if gpu else "")
     yield "set -euo pipefail"
     yield 'into=$1 && mkdir -p "$into" && into=$(cd "$into" && pwd)'
     if work.arch == "ppc64le" and gpu:

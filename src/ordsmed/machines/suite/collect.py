@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.say import many
-from ordsmed.machines.doctor.host import CODE
+from ordsmed.machines.doctor.host import CODE_FACT
 from ordsmed.machines.suite import report
 from ordsmed.machines.suite.report import GREEN, SLOWER
 
@@ -27,7 +27,7 @@ LAST = 3  # number of last reports that must all be slower than the first ones t
 ENOUGH = 4  # least number of figures to estimate their variation
 DEVIATIONS = 3.0  # deviations that a change must exceed, for figures that vary more than the tolerance
 ZONES = timedelta(hours=26)  # dates have no time zone, so a correct one may be this far ahead of the local clock
-UNKNOWN = "not said"
+NOT_REPORTED = "not said"
 RED = ("worse", "slower")
 
 Key = tuple[str, str]  # item, case
@@ -44,7 +44,7 @@ class Validation:
 
     @property
     def name(self) -> str:
-        """The system: the site's name without folder, and its partition; else the host."""
+        """Return the name of the system: SITE:PARTITION, or the host if the report names no site."""
         site, _, partition = str(self.content.get("site", "")).rpartition(":")
         return f"{Path(site).stem}:{partition}" if site else str(self.content["host"])
 
@@ -58,11 +58,11 @@ class Validation:
 
     @property
     def version(self) -> str:
-        return self.facts.get("ordsmed", UNKNOWN)
+        return self.facts.get("ordsmed", NOT_REPORTED)
 
     @property
     def digest(self) -> str:
-        return self.facts.get(CODE, "")
+        return self.facts.get(CODE_FACT, "")
 
     @property
     def shape(self) -> tuple[str, str]:
@@ -129,34 +129,32 @@ def read(names: Sequence[str], now: datetime | None = None, flag: str = "--colle
         else:
             validations.append(validation)
     if not validations:
-        _nothing(names, left_out, flag)
+        _refuse_nothing(names, left_out, flag)
     validations.sort(key=lambda validation: (validation.when, str(validation.path)))
     systems, notes = _systems(validations)
     if silent := sum(not validation.digest for validation in validations):
         which = "all" if silent == len(validations) else f"{silent:,} of {len(validations):,}"
-        notes.append(
-            f"{which} reports name no digest of their code, as those of older versions: they count all the same"
-        )
-    notes += [note for system, history in systems.items() if (note := _silence(system, history, now))]
+        notes.append(f"{which} reports have no digest of the code, as in older versions; they are used as well")
+    notes += [note for system, history in systems.items() if (note := _late_report(system, history, now))]
     return Collection(systems, tuple(left_out), tuple(notes))
 
 
-def _silence(system: str, history: Sequence[Validation], now: datetime) -> str:
-    """Return a note if a system no longer reports regularly, since a machine that cannot start sends no report."""
+def _late_report(system: str, history: Sequence[Validation], now: datetime) -> str:
+    """Return a note if a system has stopped to report regularly; it may be broken. Else return an empty string."""
     dates = sorted({validation.when.date() for validation in history})
     gaps = [(after - before).days for before, after in itertools.pairwise(dates)]
     days, usual = (now.date() - dates[-1]).days, statistics.median(gaps or [0])
     late = len(gaps) > 1 and days > 2 * usual + 1
-    return f"{system}: no report for {many(days, 'day')}, where one came every {usual:.0f}" if late else ""
+    return f"{system}: no report for {many(days, 'day')}; usually there is one every {usual:.0f}" if late else ""
 
 
-def _nothing(names: Sequence[str], left_out: Sequence[UnusedReport], flag: str) -> None:
+def _refuse_nothing(names: Sequence[str], left_out: Sequence[UnusedReport], flag: str) -> None:
     remedy = f"`ordsmed validate --out FOLDER` writes {report.NAME} there"
     if left_out:
-        problem = f"{left_out[0].reason}; {many(len(left_out), 'file', 'was', 'were')} found and none can be used"
+        problem = f"{left_out[0].reason}; {many(len(left_out), 'file', 'was', 'were')} found, but none is usable"
         raise DataError(left_out[0].path, problem, "reports of `ordsmed validate`", remedy)
     problem = f"no {report.NAME} in {', '.join(names[:4])}{' ...' if names[4:] else ''}"
-    raise RecipeError(flag, problem, "folders of `ordsmed validate`, or folders that hold some", remedy)
+    raise RecipeError(flag, problem, "folders of `ordsmed validate`, or folders that contain some", remedy)
 
 
 def _paths(names: Iterable[str], flag: str) -> Iterator[Path]:
@@ -182,21 +180,21 @@ def _below(folder: Path) -> Iterator[Path]:
 def _validation(path: Path, now: datetime) -> Validation:
     content = report.checked(path)
     if not content["items"]:
-        raise DataError(path, "holds no case")
+        raise DataError(path, "has no cases")
     if not content.get("host"):
-        raise DataError(path, "does not say of which machine it is")
+        raise DataError(path, "has no name of a machine (`host`)")
     try:
         when = datetime.fromisoformat(content.get("made", ""))
     except (TypeError, ValueError):
-        raise DataError(path, f"is of no date: {content.get('made', 'none')!r}") from None
+        raise DataError(path, f"has no valid date: {content.get('made', 'none')!r}") from None
     when = when.astimezone().replace(tzinfo=None) if when.tzinfo else when
     if when > now + ZONES:
-        raise DataError(path, f"is of {when}, which is still to come: the clock of {content['host']} was wrong")
+        raise DataError(path, f"is from {when}, which is in the future: the clock of {content['host']} was wrong")
     return Validation(path, when, content)
 
 
 def _systems(validations: Sequence[Validation]) -> tuple[dict[str, list[Validation]], list[str]]:
-    """Group the reports by system. If reports of one name have different hardware, they become different systems."""
+    """Group the reports by system. Reports with the same name but different hardware are of different systems."""
     hardware: dict[str, dict[str, None]] = {}
     for validation in validations:
         hardware.setdefault(validation.name, {}).update({validation.hardware: None} if validation.hardware else {})
@@ -206,7 +204,7 @@ def _systems(validations: Sequence[Validation]) -> tuple[dict[str, list[Validati
         label = f"{validation.name} ({validation.hardware})" if several else validation.name
         systems.setdefault(label, []).append(validation)
     notes = [
-        f"{name}: {len(kinds)} systems have that name; they are told apart by hardware: {', '.join(kinds)}"
+        f"{name}: {len(kinds)} systems have this name; they are distinguished by hardware: {', '.join(kinds)}"
         for name, kinds in hardware.items()
         if len(kinds) > 1
     ]
@@ -241,7 +239,7 @@ def _changes(system: str, history: Sequence[Validation], share: float) -> Iterat
         for kind, (item, case), text in lines:
             yield SystemChange(system, kind, str(before.when), str(now.when), item, case, text, newest, str(now.path))
     dates = str(history[0].when), str(history[-1].when)
-    for kind, key, text in _little_by_little(history[-1], past, share):
+    for kind, key, text in _gradually_slower(history[-1], past, share):
         if (kind, key) not in at_once:
             yield SystemChange(system, kind, *dates, *key, text, True, str(history[-1].path))
 
@@ -253,7 +251,7 @@ ChangeLine = tuple[Kind, Key, str]
 def _states(before: Validation, now: Validation) -> Iterator[ChangeLine]:
     for key, row in before.cases.items():
         after = now.cases.get(key)
-        if text := report.lost(row, after):
+        if text := report.regression(row, after):
             yield "worse", key, text
         elif after and row["state"] == "error" and after["state"] == GREEN:
             yield "better", key, "was error, is ok"
@@ -265,15 +263,13 @@ def _different(before: Validation, now: Validation) -> Iterator[ChangeLine]:
 
 
 def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
-    """Yield figures that differ from the median of the previous ones by more than the tolerance or their usual
-    variation.
-    """
+    """Yield figures that differ from the median of recent reports by more than `tolerance`."""
     for key, unit, value in now.figures():
         values = past.setdefault((now.speed_depends_on, key, unit), [])
         recent = values[-RECENT:]
         change = value / usual - 1 if recent and (usual := statistics.median(recent)) > 0 else 0.0
         if change < -share or change > share:  # skip the estimate of the variation for small changes
-            far = allowed(recent, share)
+            far = tolerance(recent, share)
             of = f"{usual:.4g} {unit} before" + (f" (median of {len(recent)})" if recent[1:] else "")
             if change < -far:
                 yield "slower", key, f"{of}, {value:.4g} now, {-change:.0%} slower"
@@ -282,21 +278,19 @@ def _slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
         values.append(value)
 
 
-def _little_by_little(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
-    """Yield figures that are slower than in the first reports, although each report passed the comparison with earlier
-    ones.
-    """
+def _gradually_slower(now: Validation, past: Past, share: float) -> Iterator[ChangeLine]:
+    """Yield figures that are slower than in the first reports, even if no report was much slower than recent ones."""
     for key, unit, _ in now.figures():
         values = past[now.speed_depends_on, key, unit]
         if len(values) >= RECENT + LAST and max(values[-LAST:]) < (1 - share) * (
             first := statistics.median(values[:RECENT])
         ):
             last = statistics.median(values[-LAST:])
-            slower = f"{1 - last / first:.0%} slower, little by little"
+            slower = f"{1 - last / first:.0%} slower, gradually"
             yield "slower", key, f"{first:.4g} {unit} at first, {last:.4g} in the last {LAST}, {slower}"
 
 
-def allowed(values: Sequence[float], share: float) -> float:
+def tolerance(values: Sequence[float], share: float) -> float:
     """Return the relative loss that is tolerated: `share`, or more if the figures vary more."""
     if len(values) < ENOUGH:
         return share
@@ -323,7 +317,7 @@ def peaks(name: str, precision: str, alike: Callable[[Validation], bool]) -> lis
 
 
 def facts(names: Sequence[str], share: float = SLOWER) -> dict[str, Any]:
-    """Return everything as JSON data; the text, Markdown and HTML forms are made from it."""
+    """Return all results as JSON data, from which the text, Markdown and HTML forms are made."""
     collection = read(names)
     newest = {system: history[-1] for system, history in collection.systems.items()}
     return {
@@ -347,7 +341,7 @@ def _versions(system: str, history: Sequence[Validation]) -> Iterator[dict[str, 
     """Yield a row per version and shape of a system, by date, with the counts of its newest report."""
     groups: dict[tuple[Any, ...], list[Validation]] = {}
     for validation in history:
-        torch = validation.facts.get("torch", UNKNOWN)
+        torch = validation.facts.get("torch", NOT_REPORTED)
         groups.setdefault((validation.version, validation.digest, torch, *validation.shape), []).append(validation)
     for (version, digest, torch, device, ranks), alike in groups.items():
         software = {"version": version, "digest": digest, "torch": torch}

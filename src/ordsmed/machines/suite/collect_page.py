@@ -14,11 +14,11 @@ from ordsmed.tell.report.parts import plain
 from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, few, sentence
 
 TITLE = "One table over systems"
-MOST = 200  # rows shown of changes and of files left out; the JSON has all of them
-LINES = 20  # rows of each kind in the text form
+MAX_ROWS = 200  # rows shown of changes and of files left out; the JSON has all of them
+MAX_LINES = 20  # rows of each kind in the text form
 NO_VALUE = "–"
-CALLED = ("system", "version", "digest", "torch", "device", "ranks")
-VERSIONS = (*CALLED, "reports", "first", "last", "ok", "error", "absent")
+IDENTITY = ("system", "version", "digest", "torch", "device", "ranks")
+VERSIONS = (*IDENTITY, "reports", "first", "last", "ok", "error", "absent")
 CHANGES = ("system", "kind", "before", "now", "item", "case", "text")
 
 
@@ -48,9 +48,9 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _first(rows: Iterator[str]) -> Iterator[str]:
     every = [*rows]
-    yield from every[:LINES]
-    if len(every) > LINES:
-        yield f"and {len(every) - LINES:,} more, see --markdown or --json"
+    yield from every[:MAX_LINES]
+    if len(every) > MAX_LINES:
+        yield f"and {len(every) - MAX_LINES:,} more, see --markdown or --json"
 
 
 def _words(change: Mapping[str, Any]) -> str:
@@ -79,9 +79,9 @@ def _changes(facts: Mapping[str, Any]) -> ReportTable:
     cells = Cells(facts)
     by_date = sorted(enumerate(facts["changes"]), key=lambda entry: str(entry[1]["now"]), reverse=True)
     ordered = sorted(by_date, key=lambda entry: not (entry[1]["newest"] and entry[1]["kind"] in RED))
-    for number, _ in ordered[:MOST]:
+    for number, _ in ordered[:MAX_ROWS]:
         cells.add(*(cells.at(("changes", number, name), _text) for name in CHANGES))
-    more = f"; {MOST} of {len(ordered):,}, the JSON has all" if len(ordered) > MOST else ""
+    more = f"; {MAX_ROWS} of {len(ordered):,}, the JSON has all" if len(ordered) > MAX_ROWS else ""
     slower = f"slower: by more than {facts['slower']:.0%} than the median of the five reports before"
     about = f"{slower}, or by more than three times what a figure varies by itself{more}"
     return cells.table("changes", "What changed", ["system", "", "from", "to", "item", "case", "what"], about)
@@ -117,9 +117,9 @@ def _facts(facts: Mapping[str, Any]) -> ReportTable:
 
 def _left_out(facts: Mapping[str, Any]) -> ReportTable:
     cells, count = Cells(facts), len(facts["left_out"])
-    for number in range(min(count, MOST)):
+    for number in range(min(count, MAX_ROWS)):
         cells.add(*(cells.at(("left_out", number, name), _text) for name in ("path", "reason")))
-    about = f"{MOST} of {count:,}, the JSON has all" if count > MOST else ""
+    about = f"{MAX_ROWS} of {count:,}, the JSON has all" if count > MAX_ROWS else ""
     return cells.table("left-out", "Left out", ["file", "why"], about)
 
 

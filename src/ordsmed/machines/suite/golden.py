@@ -31,28 +31,28 @@ from ordsmed.machines.suite.random_data import (
     PAD_SECOND,
     SPECIAL,
     build,
-    invented_text,
     learned,
     make_store,
     make_words,
+    synthetic_text,
 )
 from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import read
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 TEXTS = ("A red fox sees the iron gate.", "My sister forgets two copper kettles: déjà vu, 1789!", "Blåbær og smør\n")
 DRAWS = "draws of a generator"
 
 
-def of(name: str) -> dict[str, Any]:
-    return files.read_table(HERE / f"{name}.json")
+def read_table(name: str) -> dict[str, Any]:
+    return files.read_table(FOLDER / f"{name}.json")
 
 
 def tokens(kind: str, table: dict[str, Any]) -> list[list[int]]:
     """Train a tokenizer on generated text, and return the token ids of a few texts."""
     learner = settings.decode(menu.load("tokenizers", kind), table, kind)
-    tokenizer: Tokenizer = learner.train(invented_text(200).split("\n\n"))
+    tokenizer: Tokenizer = learner.train(synthetic_text(200).split("\n\n"))
     return [ids.tolist() for ids in tokenizer.encode_batch(list(TEXTS))]
 
 
@@ -60,7 +60,7 @@ def rows(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and a checksum of each case, over its first rows and some later ones."""
     tokenizer, both = _stores(folder)
     words = Encoded(make_words(folder / "words"))
-    for name, case in of("rows").items():
+    for name, case in read_table("rows").items():
         if "kind" not in case:
             continue
         objective = settings.decode(menu.load("objectives", case["kind"]), case["settings"], name)
@@ -80,7 +80,7 @@ def rows(folder: Path) -> Iterator[tuple[str, str]]:
     yield DRAWS, f"{zlib.crc32(drawn.numpy().tobytes()):08x}"
 
 
-SUMMED = {"predicted_positions": "places", "characters": "letters"}  # names used in the checksums
+CHECKSUM_NAMES = {"predicted_positions": "places", "characters": "letters"}  # names used in the checksums
 
 
 def digest(batches: list[Batch]) -> str:
@@ -89,7 +89,7 @@ def digest(batches: list[Batch]) -> str:
         for field in fields(batch):
             value = getattr(batch, field.name)
             if value is not None:
-                name = SUMMED.get(field.name, field.name)
+                name = CHECKSUM_NAMES.get(field.name, field.name)
                 crc = zlib.crc32(f"{name} {value.dtype} {tuple(value.shape)}".encode(), crc)
                 crc = zlib.crc32(np.ascontiguousarray(value.numpy()).tobytes(), crc)
     return f"{crc:08x}"
@@ -129,8 +129,8 @@ def store_of(case: dict[str, Any], folder: Path) -> Path:
 def losses(
     name: str, folder: Path, steps: int, *, device: str = "cpu", precision: str = "fp32"
 ) -> tuple[list[float], float]:
-    """Return the first losses of a recipe, computed by this process alone, and the seconds of its steps."""
-    case = of("losses")[name]
+    """Return the first losses of a recipe, computed in this process only, and the seconds that took."""
+    case = read_table("losses")[name]
     words = [
         f'data="{store_of(case, folder)}"',
         "layout.threads=1",
@@ -141,7 +141,7 @@ def losses(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        alone = Ranks(torch.device(device))  # without the other processes that were started with this one
+        alone = Ranks(torch.device(device))  # a single process, even if this is one of several ranks
         job = build(read(Pretraining, str(run.find_recipe(name, "")), words), alone)
         began = time.perf_counter()
         losses_of_steps = [loss for loss, _ in learned(job, steps, rate=None)]

@@ -116,7 +116,7 @@ def learned(job: Job, steps: int = 10, *, first: int = 0, rate: float | None = 1
     return losses_and_norms
 
 
-def invented_text(documents: int, seed: int = 7) -> str:
+def synthetic_text(documents: int, seed: int = 7) -> str:
     """Return documents of short sentences from a small grammar, determined by the seed."""
     import random
 

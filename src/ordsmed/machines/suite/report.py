@@ -48,7 +48,7 @@ def _quoted(text: str) -> str:
 
 def page(report: dict[str, Any]) -> Iterator[str]:
     counts = count(report)
-    yield f"# The list on {report['host']}"
+    yield f"# Validation of {report['host']}"
     yield ""
     yield f"{counts['ok']} ok, {counts['error']} wrong, {counts['absent']} absent; {report['made']}"
     yield ""
@@ -58,7 +58,7 @@ def page(report: dict[str, Any]) -> Iterator[str]:
         [row["item"], row["case"], row["state"], _words(row), figures(row), f"{row['seconds']:.1f}"]
         for row in report["items"]
     ]
-    yield from screen.markdown(["item", "case", "state", "what it says", "figures", "seconds"], rows, padded=True)
+    yield from screen.markdown(["item", "case", "state", "result", "figures", "seconds"], rows, padded=True)
 
 
 def _words(row: dict[str, Any]) -> str:
@@ -100,7 +100,7 @@ def checked(path: Path) -> dict[str, Any]:
     try:
         msgspec.convert(report, ReportShape)
     except msgspec.ValidationError as error:
-        raise DataError(path, f"is no report: {error}", "one that `ordsmed validate` wrote") from None
+        raise DataError(path, f"is not a report: {error}", "one that `ordsmed validate` wrote") from None
     return report
 
 
@@ -111,14 +111,14 @@ def regressions(old: dict[str, Any], new: dict[str, Any], share: float = SLOWER)
     for before in old["items"]:
         key = f"{before['item']}, {before['case']}"
         after = now.get((before["item"], before["case"]))
-        if text := lost(before, after):
+        if text := regression(before, after):
             lines.append(f"{key}: {text}")
         elif after:
             lines += [f"{key}: {line}" for line in _slower(before["figures"], after["figures"], share)]
     return lines
 
 
-def lost(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
+def regression(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
     """Return how a case that passed changed; empty if it still passes, or did not pass before."""
     if before["state"] != GREEN or (after and after["state"] == GREEN):
         return ""

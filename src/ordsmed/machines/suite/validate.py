@@ -21,14 +21,14 @@ from ordsmed.base.launch.site import find
 from ordsmed.base.machine.host import processor
 from ordsmed.base.ranks import Ranks
 from ordsmed.machines.doctor import together
-from ordsmed.machines.doctor.doctor import AGAIN, PATIENCE, SUMMING, add_over_all
-from ordsmed.machines.doctor.host import Host, this
+from ordsmed.machines.doctor.doctor import HANG_REMEDY, PATIENCE, SUMMING, add_over_all
+from ordsmed.machines.doctor.host import Host, this_host
 from ordsmed.machines.doctor.outcome import Outcome, absent
 from ordsmed.machines.suite import golden, items, report
 from ordsmed.machines.suite.items import Item, Workplace
 
 LONG = 3600.0  # seconds that the first process of a machine may take for the suite
-OVER_ALL = "tiny/bert"  # recipe that all ranks train together
+COMMON_RECIPE = "tiny/bert"  # recipe that all ranks train together
 STAGES = STARTING, SUMS, LEARNING = "starting", SUMMING, "learning"
 
 Row = dict[str, Any]
@@ -46,7 +46,7 @@ def validate(
 ) -> dict[str, Any]:
     location = find(site) if site else None
     ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
-    host = this(location, device=ranks.device.type, world=ranks.world)
+    host = this_host(location, device=ranks.device.type, world=ranks.world)
     rows: list[Row] = []
 
     def add(row: Row) -> None:
@@ -60,21 +60,21 @@ def validate(
             report.write(out, _report(rows, host, ranks, quick))
 
     try:
-        if ranks.place.local == 0:  # one process of each machine
-            for item, case, outcome, seconds in items.ask(_work(out, ranks, quick), chosen):
+        if ranks.process.local == 0:  # one process of each machine
+            for item, case, outcome, seconds in items.run_items(_work(out, ranks, quick), chosen):
                 add(row_of(item, case, outcome, seconds, host.name if ranks.world > 1 else ""))
         if ranks.world > 1:
             all_rows = together.gather(ranks, "items", rows, LONG)
             for row in _merged(all_rows) if ranks.first else ():
                 add(row)
             try:
-                for row in _over_all(ranks, out, patience, hung):
+                for row in _check_all_ranks(ranks, out, patience, hung):
                     add(row)
             except OrdsmedError as failure:
                 if not ranks.first:
                     raise
                 hung(failure)
-            failed = ranking.first_alone(ranks, lambda: any(row["state"] == "error" for row in rows))
+            failed = ranking.on_rank0(ranks, lambda: any(row["state"] == "error" for row in rows))
         else:
             add(row_of("sums", "1 rank", absent("one process alone"), 0.0))
             failed = False
@@ -114,12 +114,12 @@ def _merged(all_rows: list[list[Row]]) -> Iterator[Row]:
         yield from (row for row in rows if row["state"] == "error")
 
 
-def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedError], None]) -> Iterator[Row]:
+def _check_all_ranks(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedError], None]) -> Iterator[Row]:
     """Yield the results of checks that all ranks run together. A rank that hangs is named."""
     from ordsmed.train.watch import Watch
 
     name = f"{ranks.world} ranks"
-    with Watch(ranks, patience, stages=STAGES, remedy=AGAIN, ending=hung) as watch:
+    with Watch(ranks, patience, stages=STAGES, remedy=HANG_REMEDY, ending=hung) as watch:
         try:
             watch.at(1, SUMS)
             ranking.connect(ranks, patience)
@@ -134,25 +134,25 @@ def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedE
             yield row_of("sums", name, sums, time.perf_counter() - began)
             watch.at(100, LEARNING)
             began = time.perf_counter()
-            learned = _learned(ranks, out, lambda: watch.at(100, LEARNING))
+            learned = _train_together(ranks, out, lambda: watch.at(100, LEARNING))
             yield row_of("training", name, learned, time.perf_counter() - began)
         except RuntimeError as failure:
             raise watch.explain(failure) or failure from None
 
 
-def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
+def _train_together(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     """Compare the losses of one training whose batches are divided among all ranks with the golden losses."""
     from ordsmed.base import run
     from ordsmed.machines.suite.random_data import build, learned
     from ordsmed.train.pretrain.recipe import Pretraining
     from ordsmed.train.request import read
 
-    case = golden.of("losses")[OVER_ALL]
-    folder = Path(ranking.first_alone(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
-    store = ranking.first_alone(ranks, lambda: str(golden.store_of(case, folder)))
+    case = golden.read_table("losses")[COMMON_RECIPE]
+    folder = Path(ranking.on_rank0(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
+    store = ranking.on_rank0(ranks, lambda: str(golden.store_of(case, folder)))
     try:
         words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
-        recipe = read(Pretraining, str(run.find_recipe(OVER_ALL, "")), words)
+        recipe = read(Pretraining, str(run.find_recipe(COMMON_RECIPE, "")), words)
         if recipe.phase[0].batch % ranks.world:
             return absent(f"a batch of {recipe.phase[0].batch} does not divide by {ranks.world}")
         beat()
@@ -162,7 +162,7 @@ def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     finally:
         if ranks.first:
             shutil.rmtree(folder, ignore_errors=True)
-    return items.compared(losses, case["losses"], items.TOLERANCE["fp32"])
+    return items.compare_with_golden(losses, case["losses"], items.TOLERANCE["fp32"])
 
 
 def _report(rows: list[Row], host: Host, ranks: Ranks, quick: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """check this machine before a long job: what is ok, a warning or an error, each with a remedy
 
-With --devices, or under srun or torchrun, all machines are compared, and the results of sums over them are checked:
+With --devices, or under srun or torchrun, compare all machines, and verify the results of all-reduce:
     srun -N2 --ntasks-per-node=4 ordsmed doctor --site olivia
 The exit status is 1 if there is an error.
 """
@@ -23,7 +23,7 @@ PLACE = ("machines", 3)
 def arguments(parser: Parser) -> None:
     meaning = "compare with the known facts of this site (see `sites`)"
     parser.add_argument("--site", metavar="SITE[:PARTITION]", default="", help=meaning, offers=flags.sites)
-    meaning = "start so many processes here, one per GPU (or share of the CPU)"
+    meaning = "number of processes to start here, one per GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     flags.device(parser)
     parser.add_argument("--account", metavar="NAME", default="", help="account to charge (default: that of Slurm)")

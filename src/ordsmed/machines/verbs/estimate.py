@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
             args.overrides,
             site=args.site,
             nodes=args.nodes,
-            a_node=args.gpus,
+            per_node=args.gpus,
             measure=args.measure,
             file=Path(args.measurements) if args.measurements else None,
         )

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     written = make.write(work)
     if not args.json:
         print_lines(make.lines(work))
-    last = make.carry_out(work) if args.yes else ""
+    last = make.run_script(work) if args.yes else ""
     if args.json:
         print_or_json({"files": list(map(str, written)), "prefix": str(work.prefix), "done": last}, [], args)
     elif not args.yes:
@@ -116,7 +116,7 @@ def _side_by_side(args: argparse.Namespace) -> None:
         print_or_json(facts, records.lines(facts), args)
         return
     show = (lambda line: None) if args.json else (lambda line: print(line, flush=True))
-    facts = default.change(prefix, args.default, show) if args.default else default.go_back(prefix)
+    facts = default.change(prefix, args.default, show) if args.default else default.roll_back(prefix)
     before = f" (before: {facts['before']})" if facts["before"] else ""
     title = f"{prefix / records.DEFAULT} is now {facts['default']}{before}"
     print_or_json(facts, [title, f"validated: {facts['report']}"], args)

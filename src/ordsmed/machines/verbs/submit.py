@@ -78,14 +78,14 @@ def run(args: argparse.Namespace) -> None:
     from ordsmed.machines.cluster import checks, sent, serving, submit
 
     if args.status:
-        print_or_json(sent.sent()[0] if args.json else [], sent.status() if not args.json else [], args)
+        print_or_json(sent.submitted_jobs()[0] if args.json else [], sent.status() if not args.json else [], args)
         return
     if not args.name or not args.site:
         missing = "--site" if args.name else "RECIPE"
         wanted = "`ordsmed submit RECIPE --site SITE`"
         raise UsageError("submit", f"no {missing}", wanted, "`ordsmed sites` lists sites")
     served = flags.serving_words(args)
-    wish = submit.Wish(
+    request = submit.JobRequest(
         site=args.site,
         nodes=args.nodes,
         gpus=args.gpus,
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> None:
             raise UsageError(flag, f"found with {args.name}", "`submit serve`")
     if args.name == serving.VERB:
         flags.check_serving(args)
-    written = prepare(args.name, args.overrides, wish, out=args.out)
+    written = prepare(args.name, args.overrides, request, out=args.out)
     numbers = sent.queue(written, args.chain) if args.yes else []
     if args.json:
         facts = {"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}

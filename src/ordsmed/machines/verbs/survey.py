@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     if args.estimates:
         from ordsmed.machines.cluster import claims
 
-        estimates = claims.beside_codes()
+        estimates = claims.claims_by_code()
     if args.markdown:
         print("\n".join(survey.markdown(estimates)))
         return

@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
     meaning = "folder of the report (default work/validate)"
     parser.add_argument("--out", metavar="FOLDER", default="work/validate", help=meaning)
     parser.add_argument("--quick", action="store_true", help="check two losses of each family instead of ten")
-    meaning = "start so many processes here, one per GPU (or share of the CPU)"
+    meaning = "number of processes to start here, one per GPU (or share of the CPU)"
     parser.add_argument("--devices", type=whole(1), metavar="N", default=0, help=meaning)
     flags.device(parser)
     meaning = "name of the site for the report (see `sites`); with --reframe once per system"

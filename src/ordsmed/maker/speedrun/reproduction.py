@@ -21,7 +21,7 @@ FOLDER = "again"  # subfolder of the entry, if no other is named
 Facts = Mapping[str, Any]
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def speedrun_check(
     entry: str | Path, texts: str | Path | Sequence[str | Path] = (), out: str | Path = "", *, blimp: str | Path = ""
 ) -> list[str]:

@@ -78,7 +78,7 @@ class Speedrun:
         return f"<pre>{html.escape(chr(10).join(self.lines))}</pre>"
 
 
-@files.in_a_line()
+@files.errors_in_one_line()
 def speedrun(
     track: str | Path,
     texts: str | Path | Sequence[str | Path],
@@ -123,7 +123,7 @@ def speedrun(
 def perform(request: SpeedrunRequest, *, anew: bool = False) -> Speedrun:
     """Run all stages, or resume where they stopped."""
     folder = Path(request.out)
-    run.place(NamedFolder(request.out, VERB), folder.name)
+    run.output_folder(NamedFolder(request.out, VERB), folder.name)
     with run.locked(folder):
         run_folder = Run(folder)
         _check(run_folder, request, anew=anew)
@@ -212,7 +212,7 @@ def _tell_sample(status: dict[str, Any], rule: Track) -> None:
 def _train(request: SpeedrunRequest, rule: Track, folder: Path, budget: float, planned: Budgeted) -> None:
     path = folder / f"budget-{budget:g}.toml"
     recipe = dataclasses.replace(planned.recipe, seed=0, out=None)
-    table = {key: value for key, value in settings.changed(recipe).items() if key not in ("seed", "out")}
+    table = {key: value for key, value in settings.without_defaults(recipe).items() if key not in ("seed", "out")}
     files.write_text(path, "\n".join([f"# {HEADS['model']}", *settings.lines(table), ""]))
     seeds = request.seeds or rule.seeds
     options = StudyOptions(seeds=seeds, workers=request.workers, yes=request.yes)

@@ -17,7 +17,7 @@ import numpy as np
 from ordsmed.base import measurements, run, settings
 from ordsmed.base.errors import RunError
 from ordsmed.base.launch.local import start
-from ordsmed.base.machine.memory import afford, is_out_of_memory
+from ordsmed.base.machine.memory import check_fits_memory, is_out_of_memory
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
@@ -45,8 +45,8 @@ def bench(
     path = run.find_recipe(name, "bench")
     recipe = settings.decode(Bench, settings.override(run.read_table(path, "bench"), overrides), name)
     for key, size in (("tokens", 16), ("sentences", 32), ("vocabulary", 256)):
-        afford(f"{name}: {key}", getattr(recipe, key), size)
-    afford(f"{name}: batch", recipe.batch * recipe.length, 64)
+        check_fits_memory(f"{name}: {key}", getattr(recipe, key), size)
+    check_fits_memory(f"{name}: batch", recipe.batch * recipe.length, 64)
     if recipe.table:
         return measured_table(name, overrides, recipe, json_line=json_line, left=left)
     if recipe.measure == "serve":

@@ -43,7 +43,7 @@ def of_all(ranks: Ranks, memory: int, joules: float) -> tuple[int, float]:
     """Return the largest memory of any process, and the energy of all GPUs, or of the processors of all machines."""
     import torch
 
-    if ranks.device.type == "cpu" and ranks.place.local:
+    if ranks.device.type == "cpu" and ranks.process.local:
         joules = 0.0
     if ranks.world == 1:
         return memory, joules

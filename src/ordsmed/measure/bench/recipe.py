@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from ordsmed.base.measurements import PLACE
+from ordsmed.base.measurements import DEFAULT_PATH
 from ordsmed.base.menu import Menu
 from ordsmed.base.settings import as_toml
 from ordsmed.measure.bench import published_figures
@@ -105,7 +105,7 @@ class Bench:
     """training: implementation whose steps of the same sizes are measured alternately"""
     devices: int = 1
     """training, finetune: processes, one per GPU (or share of the CPU)"""
-    keep: str = str(PLACE)
+    keep: str = str(DEFAULT_PATH)
     """training, finetune, predict: file to add measurements to; serve: store the table; "": store nothing"""
     table: Axes | None = None
     """training, finetune, predict: lengths, batches, precisions, ... to measure in every combination"""

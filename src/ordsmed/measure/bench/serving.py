@@ -30,7 +30,7 @@ import numpy as np
 from ordsmed.base import files, run
 from ordsmed.base.errors import RunError, meant
 from ordsmed.base.launch.local import end_with_parent
-from ordsmed.base.measurements import PLACE
+from ordsmed.base.measurements import DEFAULT_PATH
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import markdown
 from ordsmed.measure.bench.measurement import here
@@ -97,7 +97,7 @@ def measure_serving(name: str, recipe: Bench, *, json_line: bool) -> list[str]:
         "rows": rows,
     }
     if recipe.keep:
-        path = PLACE.parent / f"{run.title(name)}.json"
+        path = DEFAULT_PATH.parent / f"{run.title(name)}.json"
         with files.survive_disk(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(path, table)

@@ -28,7 +28,7 @@ import ordsmed
 from ordsmed.base import files, measurements, run, settings
 from ordsmed.base.errors import OrdsmedError, RunError
 from ordsmed.base.launch.local import end_with_parent
-from ordsmed.base.measurements import PLACE, Measurement
+from ordsmed.base.measurements import DEFAULT_PATH, Measurement
 from ordsmed.base.say import say
 from ordsmed.measure.bench import published_figures
 from ordsmed.measure.bench.recipe import Axes, Bench
@@ -140,7 +140,7 @@ class TablePart:
 
 
 def place_of(name: str) -> Path:
-    return PLACE.parent / f"{run.title(name)}.json"
+    return DEFAULT_PATH.parent / f"{run.title(name)}.json"
 
 
 def cells_of(name: str, overrides: Sequence[str], recipe: Bench) -> Iterator[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from ordsmed.base.errors import DataError, RecipeError
 from ordsmed.base.folder import FolderKind
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, disconnect, first_alone, join, prepare, wait
+from ordsmed.base.ranks import Ranks, barrier, disconnect, join, on_rank0, prepare
 from ordsmed.base.say import Progress, say
 from ordsmed.base.snapshots import reached
 from ordsmed.data.unknown import MOST, TOLD, UnknownTokens
@@ -293,10 +293,10 @@ class Asking:
         """Return the finding and its records; None on all ranks but the first."""
         if anew and self.ranks.first:
             self.kept.clear()
-        wait(self.ranks)
+        barrier(self.ranks)
         done = self.kept.chunks()
-        wait(self.ranks)  # no rank adds a chunk before all ranks have looked
-        costs = first_alone(self.ranks, self._costs)  # so that an error in a file is reported once
+        barrier(self.ranks)  # no rank adds a chunk before all ranks have looked
+        costs = on_rank0(self.ranks, self._costs)  # so that an error in a file is reported once
         if not costs:
             raise DataError(", ".join(self.probe.files), "holds nothing to score", "texts")
         remaining = [number for number in range(len(costs)) if number not in done]
@@ -305,7 +305,7 @@ class Asking:
             say(f"{title}: resumes after {1 - sum(costs[n] for n in remaining) / sum(costs):.0%} that are stored")
         if mine:
             self._score(title, set(mine), costs)
-        wait(self.ranks)
+        barrier(self.ranks)
         if not self.ranks.first:
             return None
         done = self.kept.chunks()

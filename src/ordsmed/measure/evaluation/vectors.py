@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from ordsmed.base.ranks import Ranks, first_alone, wait
+from ordsmed.base.ranks import Ranks, barrier, on_rank0
 from ordsmed.base.say import Progress, say
 from ordsmed.data.pieces import Ints
 from ordsmed.data.unknown import MOST, UnknownTokens
@@ -52,11 +52,11 @@ class VectorAsking:
         return self.probe.groups()
 
     def run(self, title: str, *, anew: bool) -> tuple[Finding, list[Record]] | None:
-        done = first_alone(self.ranks, lambda: self._begin(anew=anew))
+        done = on_rank0(self.ranks, lambda: self._begin(anew=anew))
         blocks = self._blocks()
         if len(blocks) not in done:
             self._read(title, [block for block in blocks if block.number not in done], len(blocks))
-            wait(self.ranks)
+            barrier(self.ranks)
         if not self.ranks.first:
             return None
         if len(blocks) not in done:

@@ -160,7 +160,7 @@ def _write_options(out: Path, options: Table) -> None:
     Leave out the number of words if it was not given.
     """
     table: Table = {}
-    for key, value in (options | {"n_tokens_vocab": len(files.lines_of(out / "tokenizer/vocab.txt"))}).items():
+    for key, value in (options | {"n_tokens_vocab": len(files.split_lines(out / "tokenizer/vocab.txt"))}).items():
         *tables, last = key.split(".")
         if (key, value) != ("n_train_tokens", None):
             functools.reduce(lambda inner, name: inner.setdefault(name, {}), tables, table)[last] = value

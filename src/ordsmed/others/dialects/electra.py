@@ -163,7 +163,9 @@ def pretraining(values: Values, call: Call) -> None:
     model = _network(values)
     embedding = values.embedding_size or (128 if values.model_size == "small" else model["hidden_size"])
     path = Path("--hparams model_hparam_overrides")
-    call.put("model", dict(settings.changed(foreign.meant("electra", {**model, "embedding_size": embedding}, path))))
+    call.put(
+        "model", dict(settings.without_defaults(foreign.meant("electra", {**model, "embedding_size": embedding}, path)))
+    )
     if not values.untied_generator:
         call.put("objective.share", "all")
     else:

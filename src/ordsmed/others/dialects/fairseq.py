@@ -529,7 +529,7 @@ def _yaml(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise UsageError("--config-name", f"{path} is no file", "a configuration: --config-dir DIR --config-name NAME")
     table, group = dict[str, str](), ""
-    for number, line in enumerate(files.lines_of(path), 1):
+    for number, line in enumerate(files.split_lines(path), 1):
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
         if not line:
             continue

@@ -335,7 +335,10 @@ def _network(values: Values, call: Call) -> None:
         folder = hub.folder(values.config_name)
         path = folder / "config.json" if folder.is_dir() else folder
         config = files.read_table(path)
-        call.put("model", dict(settings.changed(foreign.meant(_family(str(config.get("model_type"))), config, path))))
+        call.put(
+            "model",
+            dict(settings.without_defaults(foreign.meant(_family(str(config.get("model_type"))), config, path))),
+        )
     elif not values.model_name_or_path:
         call.put("model", _overridden(values))
 
@@ -386,7 +389,7 @@ def _overridden(values: Values) -> Table:
         except (ValueError, KeyError):
             raise UsageError("--config_overrides", f"found {pair}", f"{key} as {usual[key]}") from None
     usual["vocab_size"] = 1  # replaced by the tokenizer's size
-    return dict(settings.changed(foreign.meant(family, usual, Path("--config_overrides"))))
+    return dict(settings.without_defaults(foreign.meant(family, usual, Path("--config_overrides"))))
 
 
 def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
@@ -802,7 +805,7 @@ def _leave_classes(values: Values, call: Call, parts: Sequence[EvaluatedFiles], 
     scores, out = _results(values, call, parts)
     for part in parts:
         if part.name == "predict":
-            rows = files.lines_of(part.folder(out) / "predictions.tsv")[1:]
+            rows = files.split_lines(part.folder(out) / "predictions.tsv")[1:]
             lines = [f"{number}\t{row.split(chr(9))[1]}" for number, row in enumerate(rows)]
             name = predictions or f"predict_results_{values.task_name}{part.end.replace('_', '-')}.txt"
             files.write_text(out / name, "\n".join(["index\tprediction", *lines, ""]))

@@ -730,7 +730,7 @@ def bench_pretraining(values: Values, call: Call) -> None:
 def _lay_over(call: Call, recipe: str) -> None:
     """Apply the settings from flags to a shipped bench recipe."""
     whole = run.read_table(run.find_recipe(recipe, "bench"), "bench")
-    call.recipes["bench"] = run.lay_over(whole, call.recipes["bench"])
+    call.recipes["bench"] = run.merge_tables(whole, call.recipes["bench"])
 
 
 BENCH_SQUAD = (

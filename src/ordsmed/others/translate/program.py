@@ -28,7 +28,7 @@ from ordsmed.base import files, menu, settings
 from ordsmed.base.arguments import Parser, UsageError
 from ordsmed.base.errors import DataError, nearest
 from ordsmed.base.other_names import answers
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 
 MENU = "dialects"
 MADE = ("corpus", "tokenizer", "encode")  # recipes that a call may depend on, in order; `<encode>` refers to one
@@ -145,7 +145,7 @@ class Values:
 
     of: Recorded
     explicit: frozenset[str]
-    place: Place  # rank and number of processes
+    place: ProcessInfo  # rank and number of processes
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
     anew: bool = False  # set aside the results of a training with other settings
@@ -313,7 +313,7 @@ class Program:
             and (flag.joint or not any(part.holds(flag.goes, flag.setting(plain[flag.key])) for part in calls))
         ]
 
-    def read(self, words: Sequence[str], process: Place, environment: Mapping[str, str]) -> Values:
+    def read(self, words: Sequence[str], process: ProcessInfo, environment: Mapping[str, str]) -> Values:
         parser = _Parser(self.name, owners=lambda flag: "", add_help=False, argument_default=argparse.SUPPRESS)
         parser.allow_abbrev = True  # as in the original: --fp32-em
         free = False
@@ -349,7 +349,7 @@ class Program:
             parser.add_argument("--anew", action="store_true", default=environment.get(ANEW) == "1")
         args = vars(parser.read(words))
         devices, anew = args.pop("devices", 0), args.pop("anew", False)
-        process = Place(0, devices) if devices and process.world == 1 else process
+        process = ProcessInfo(0, devices) if devices and process.world == 1 else process
         overrides = args.pop("overrides", rest)
         for word in overrides:
             if "=" not in word:
@@ -477,17 +477,17 @@ def programs(dialect: str) -> dict[str, Program]:
     if dialect not in names():
         instead = next(answers("kinds", dialect, [MENU]), "") or nearest(dialect, names())
         raise UsageError(f"`{dialect}`", "no code whose command lines run here", "", instead)
-    return {program.name: program for program in menu.opened(MENU, dialect).PROGRAMS}
+    return {program.name: program for program in menu.import_choice(MENU, dialect).PROGRAMS}
 
 
 def find(dialect: str, name: str) -> Program:
     """Return a program by its file name, with or without folders and extension."""
     known, file = programs(dialect), name.rpartition("/")[2]
-    file = getattr(menu.opened(MENU, dialect), "ALSO", {}).get(file, file)
+    file = getattr(menu.import_choice(MENU, dialect), "ALSO", {}).get(file, file)
     for program in known.values():
         if file in (program.name, program.name.rpartition(".")[0]):
             return program
-    remedies: Mapping[str, str] = getattr(menu.opened(MENU, dialect), "INSTEAD", {})
+    remedies: Mapping[str, str] = getattr(menu.import_choice(MENU, dialect), "INSTEAD", {})
     if remedy := remedies.get(file) or remedies.get(f"{file}.py"):
         raise UsageError(f"`{name}`", "has no translation", "", remedy)
     raise UsageError(f"`{name}`", f"no program of {dialect}", "", nearest(file, known))

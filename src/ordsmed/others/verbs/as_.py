@@ -48,7 +48,7 @@ def look_up(word: str) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.base.ranks import alone, place_of
+    from ordsmed.base.ranks import as_single_process, process_info
     from ordsmed.others.translate import follow, install, page, perform, program
     from ordsmed.others.translate.dllogger import METRICS
 
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
         print_lines(page.flags(original))
         return
     words = [word for word in args.others if word != "--recipe"]
-    values = original.read(words, place_of(os.environ), os.environ)
+    values = original.read(words, process_info(os.environ), os.environ)
     call = original.translated(values)
     perform.keep_beside(original, call)
     if args.recipe or "--recipe" in args.others or os.environ.get(SHOW) == "1":
@@ -91,11 +91,11 @@ def run(args: argparse.Namespace) -> None:
                 follow.followed(perform.run_of(original, values, part) / METRICS, tells)
                 if tells
                 else contextlib.nullcontext(),
-                alone() if part.verb in ALONE else contextlib.nullcontext(),
+                as_single_process() if part.verb in ALONE else contextlib.nullcontext(),
             ):
                 _perform(words)
         if values.place.rank == 0:
-            with alone():  # the other processes are done, and may have ended
+            with as_single_process():  # the other processes are done, and may have ended
                 for step in part.after:
                     step()
 

@@ -16,7 +16,7 @@ from ordsmed.base import files, settings
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import RECIPE, STATUS, TRIALS, FolderKind, kind_of_folder, read_status
 from ordsmed.base.machine.host import cores
-from ordsmed.base.run import is_left
+from ordsmed.base.run import is_abandoned
 from ordsmed.base.say import duration, many
 from ordsmed.base.workers import worker_pool
 from ordsmed.tell.report import learning_curve, samples, summary, values
@@ -391,7 +391,7 @@ def _dropped(store: Mapping[str, Any]) -> int | None:
 
 
 def _note_state(path: Path, facts: dict[str, Any]) -> None:
-    if facts["state"] == "running" and is_left(path, facts["environment"].get("host")):
+    if facts["state"] == "running" and is_abandoned(path, facts["environment"].get("host")):
         facts["state"] = "killed"
         facts["notes"].append("killed: no process is working on it; the same command resumes it")
     elif facts["state"] == "running":

@@ -17,7 +17,7 @@ from typing import Any
 
 from ordsmed.base.ending import Ended
 from ordsmed.base.errors import OrdsmedError, RunError
-from ordsmed.base.run import is_held
+from ordsmed.base.run import is_locked
 from ordsmed.base.say import say
 from ordsmed.tell.report import comparisons, content, folders, learning_curve, page, parts, speeds
 from ordsmed.tell.report.learning_curve import Known, LearningCurve
@@ -65,7 +65,7 @@ class LiveReport:
             if speeds.read(path := Path(name)) or comparisons.read(path)
         }
         runs = folders.find(self.names, files_by_name)
-        marks += [f"{is_held(path)} {folders.silence(path) > folders.SILENT}" for path in runs]
+        marks += [f"{is_locked(path)} {folders.silence(path) > folders.SILENT}" for path in runs]
         files = [path / name for path in runs for name in WATCHED]
         for path in (*files, *(path for own_files in files_by_name.values() for path in own_files)):
             try:

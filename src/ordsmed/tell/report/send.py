@@ -85,7 +85,7 @@ def send(names: Sequence[str], kind: str, *, project: str = "ordsmed", offline: 
         with files.survive_disk(path):
             path.mkdir(parents=True, exist_ok=True)
     lines = [_send(run, kind, project, path) for run in runs]
-    return [*lines, menu.opened(MENU, kind).LATER.format(path)] if path else lines
+    return [*lines, menu.import_choice(MENU, kind).LATER.format(path)] if path else lines
 
 
 def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None) -> str:
@@ -108,7 +108,7 @@ def _send(run: Mapping[str, Any], kind: str, project: str, offline: Path | None)
     count = 0
     try:
         with contextlib.redirect_stdout(sys.stderr):  # messages of the tracker
-            tracker: RunTracker = menu.opened(MENU, kind).Tracker(sending)
+            tracker: RunTracker = menu.import_choice(MENU, kind).Tracker(sending)
             for step, values, at in itertools.chain([first] if first else [], numbers):
                 tracker.log(step, values, at)
                 last, count = step, count + 1

@@ -21,7 +21,7 @@ from ordsmed.measure.bench import table
 from ordsmed.tell.report import comparisons, searches, values
 from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, tables
 
-KEPT = measurements.PLACE.name
+KEPT = measurements.DEFAULT_PATH.name
 MOST = 100  # maximum number of rows of a table, the latest ones
 NAMES = {
     "sequences_per_second": "sequences/s",
@@ -112,7 +112,9 @@ def speed_files(path: Path) -> list[Path]:
     """Return the files that may hold speeds: the file itself, those in a folder, or in its `bench` folder."""
     if path.is_file():
         return [path]
-    places = [folder for folder in (path, path / measurements.PLACE.parent.name) if not values.exists(folder / STATUS)]
+    places = [
+        folder for folder in (path, path / measurements.DEFAULT_PATH.parent.name) if not values.exists(folder / STATUS)
+    ]
     files_of = [file for folder in places for file in (*values.matching(folder, "*.json"), folder / KEPT)]
     return [file for file in files_of if values.exists(file) and file.is_file()]
 

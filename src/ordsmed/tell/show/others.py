@@ -55,7 +55,7 @@ def refuse_absent(name: str) -> None:
     owners = {recipe.split("/")[0] for recipe in run.recipe_names()}
     if import_folder.exists(hub.folder(name)) or name.split("/")[0] in owners:
         return
-    if remedy := hub.remedy_of_others(name):
+    if remedy := hub.remedy_for_imported(name):
         raise RecipeError(name, "is neither a recipe nor a folder", "", remedy)
 
 

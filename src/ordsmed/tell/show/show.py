@@ -81,7 +81,7 @@ def show(
         return [f"{name}: make", *stages.lines(Path(name))]
     if (kind := kind_of_folder(name)) in (FolderKind.STABILITY, FolderKind.JUDGE):
         return [f"{name}: {kind.value}", *state.lines(Path(name))]
-    with run.at_home(name) as folder_name:
+    with run.in_start_folder(name) as folder_name:
         recipe, verb = read(folder_name, overrides, site=site)
         folder = Path(folder_name) if kind_of_folder(folder_name).made else None
         status, lines = state.lines(folder) if folder else [], []
@@ -107,7 +107,7 @@ def rehearsed(name: str, overrides: Sequence[str], recipe: Training, lines: Sequ
     """Describe a training before it starts: the state of its run or the settings of its recipe, and its plan."""
     if not kind_of_folder(name).made:
         return [f"{name}: {recipe.verb}", *_settings(recipe, [name, *overrides], defaults=False), *lines]
-    with run.at_home(name) as home:
+    with run.in_start_folder(name) as home:
         status = state.lines(Path(home))
     return [f"{name}: {recipe.verb}", *status, *lines, f"settings: `{command('show', name, '--settings')}`"]
 
@@ -117,14 +117,14 @@ def _settings(recipe: object, words: Sequence[str], defaults: bool) -> list[str]
     if defaults:
         return _indent(settings.lines(settings.plain(recipe)))
     rest = f"settings at their defaults: `{command('show', *words, '--all')}`"
-    return [*_indent(settings.lines(settings.changed(recipe))), rest]
+    return [*_indent(settings.lines(settings.without_defaults(recipe))), rest]
 
 
 def layout(
     name: str, overrides: Sequence[str] = (), *, layout: str = "", site: str = "", devices: int = 0
 ) -> list[str]:
     """Return mesh, batch arithmetic and memory of a training on this layout."""
-    with run.at_home(stage(name, MODEL)) as home:
+    with run.in_start_folder(stage(name, MODEL)) as home:
         kind = read(home, overrides, site=site)[1]
         if kind not in PLANS:
             raise RecipeError(name, "is not a training", "a recipe or run of `ordsmed pretrain` or `finetune`")
@@ -145,7 +145,7 @@ def difference(first: str, second: str, overrides: Sequence[str] = ()) -> list[s
 
 def documents(name: str, step: int) -> list[str]:
     """Return the documents that a step of a run read, with their positions in the corpus and their beginnings."""
-    with run.at_home(stage(name, MODEL)) as home:
+    with run.in_start_folder(stage(name, MODEL)) as home:
         return _documents(name, Path(home), step)
 
 
@@ -243,7 +243,7 @@ def trials_of(recipe: Training, name: str) -> Trials:
 def _origin(encoded: Encoded, document: int) -> str:
     """Return the position of a document in its corpus, or an empty text if the corpus is gone."""
     try:
-        with run.at_home(encoded.folder) as home:
+        with run.in_start_folder(encoded.folder) as home:
             corpus = run.obtain(Corpus, run.read_recipe(Encoding, Path(home)).corpus)
             return f" ({origin(corpus, 'train', document)})"
     except (OrdsmedError, OSError):

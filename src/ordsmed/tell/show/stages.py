@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ordsmed.base.folder import kind_of_folder, read_status
-from ordsmed.base.run import is_held
+from ordsmed.base.run import is_locked
 from ordsmed.base.say import duration, in_words
 from ordsmed.base.screen import command, command_lines, table
-from ordsmed.base.stages import STAGES, TITLES, continuing
+from ordsmed.base.stages import STAGES, TITLES, resume_command
 from ordsmed.tell.show import state
 
 FACTS = {  # stage -> paths of the most important numbers in its status
@@ -33,7 +33,7 @@ def lines(folder: Path) -> list[str]:
     request = {key: value for key, value in status.get("request", {}).items() if value}
     rows = [(name, _progress(folder / name), TITLES.get(name, "")) for name in STAGES if _is_stage(folder, name)]
     rows += [(name, "done", title) for name, title in OTHERS.items() if (folder / name).exists()]
-    options = "done" if done else "another process is working on it" if is_held(folder) else "not finished"
+    options = "done" if done else "another process is working on it" if is_locked(folder) else "not finished"
     took = f"; took {duration(status['seconds'])} so far" if "seconds" in status else ""
     shown = [
         f"state: {options}{took.removesuffix(' so far') if done else took}",
@@ -42,7 +42,7 @@ def lines(folder: Path) -> list[str]:
     ]
     if done:
         return [*shown, *command_lines("more of a stage", command("show", folder / "model"))]
-    return [*shown, *command_lines("to continue", continuing(folder))]
+    return [*shown, *command_lines("to continue", resume_command(folder))]
 
 
 def _is_stage(folder: Path, name: str) -> bool:

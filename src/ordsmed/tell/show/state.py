@@ -13,7 +13,7 @@ import msgspec
 from ordsmed.base import files, run
 from ordsmed.base.errors import DataError
 from ordsmed.base.folder import RECIPE, STATUS, FolderKind, kind_of_folder
-from ordsmed.base.run import Run, is_left
+from ordsmed.base.run import Run, is_abandoned
 from ordsmed.base.say import duration, many
 from ordsmed.base.snapshots import reached
 from ordsmed.learn.phases import total
@@ -88,7 +88,7 @@ def lines(folder: Path) -> list[str]:
         lines += _pretraining(folder, status)
     elif kind is FolderKind.STABILITY:
         table = folder / "stability.md"
-        lines += files.lines_of(table) if table.exists() else []
+        lines += files.split_lines(table) if table.exists() else []
     else:
         lines += [line for key, value in status.items() if key not in INNER for line in _facts(key, value)]
     pictures = (folder / name for name in ("trials.svg", "loss.svg", "stability.svg"))
@@ -106,7 +106,7 @@ def _abandoned(folder: Path, status: Mapping[str, Any]) -> str:
     if status.get("state") != "running" or not began.exists():
         return ""
     host = known.get("host") if isinstance(known := files.read_json(began), dict) else None
-    return ", but no process is working on it; run its command again" if is_left(folder, host) else ""
+    return ", but no process is working on it; run its command again" if is_abandoned(folder, host) else ""
 
 
 def sound(folder: Path) -> Mapping[str, Any]:
@@ -180,7 +180,7 @@ def _trials(folder: Path, status: Mapping[str, Any]) -> list[str]:
     statuses = sorted((folder / "trials").glob("*/status.json"))
     done = sum(Run(path.parent).status.get("state") == "done" for path in statuses)
     lines = [f"trials: {done} done of {len(list((folder / 'trials').glob('*.toml')))}"]
-    lines += files.lines_of(folder / "trials.md")[2:] if (folder / "trials.md").exists() else []
+    lines += files.split_lines(folder / "trials.md")[2:] if (folder / "trials.md").exists() else []
     return [*_best_scores(folder, status), *lines]
 
 

@@ -77,7 +77,7 @@ def to(least: float, most: float) -> str:
 
 
 def table() -> dict[str, Any]:
-    return tomllib.loads((menu.HOUSE / "survey.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((menu.PACKAGE_ROOT / "survey.toml").read_text(encoding="utf-8"))
 
 
 def claims() -> tuple[Claim, ...]:

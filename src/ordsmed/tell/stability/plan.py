@@ -17,7 +17,7 @@ from typing import Any
 from ordsmed.base import run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
-from ordsmed.base.ranks import place_of
+from ordsmed.base.ranks import process_info
 from ordsmed.base.run import Run
 from ordsmed.base.say import many
 from ordsmed.tell.show.show import PLANS, read
@@ -77,8 +77,8 @@ def requested(
     devices: int = 0,
 ) -> Study:
     """Return the study of a recipe or folder: a new one in `home`, or one to resume."""
-    if place_of(os.environ).world > 1:
-        problem = f"found {many(place_of(os.environ).world, 'process')}"
+    if process_info(os.environ).world > 1:
+        problem = f"found {many(process_info(os.environ).world, 'process')}"
         raise RecipeError("stability", problem, "one, as it starts its runs itself", "--devices N gives each run N")
     kind = kind_of_folder(name)
     if kind is FolderKind.STABILITY:
@@ -91,7 +91,7 @@ def requested(
     if not isinstance(recipe, Pretraining | Finetuning):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain or finetune")
     folder = Path(out) if out else (home or HOME) / run.title(name)
-    run.place(replace(recipe, out=str(folder)), "")  # raises an error for an impossible folder
+    run.output_folder(replace(recipe, out=str(folder)), "")  # raises an error for an impossible folder
     seeds = seeds or getattr(recipe, "seeds", ()) or SEEDS
     if recipe.axes or getattr(recipe, "step", None) == "all":
         key = "grid" if recipe.axes else "step"

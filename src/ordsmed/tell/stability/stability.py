@@ -52,7 +52,7 @@ def stability(name: str, overrides: Sequence[str] = (), how: StudyOptions | None
     Raise an error at the end if a run failed.
     """
     how = how or StudyOptions()
-    with run.at_home(name) as location:
+    with run.in_start_folder(name) as location:
         study = plan.requested(location, overrides, how.seeds, workers=how.workers, devices=how.devices)
         result = _perform(study, how, location)
     _raise_for_failed_seeds(result, results.ended(result))
@@ -65,7 +65,7 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
     words, out = plan.without_out(overrides)
     names, studies = (first, second), list[Study]()
     for name in names:
-        with run.at_home(name) as location:
+        with run.in_start_folder(name) as location:
             home = Path(out) if out else None
             studies.append(plan.requested(location, words, how.seeds, home, workers=how.workers, devices=how.devices))
     first_study, other = studies
@@ -79,7 +79,7 @@ def compare(first: str, second: str, overrides: Sequence[str] = (), how: StudyOp
         studies = [replace(study, name=str(study.folder)) for study in studies]
     outcomes = list[dict[str, Any]]()
     for name, study, other in zip(names, studies, reversed(studies), strict=True):
-        with run.at_home(name):
+        with run.in_start_folder(name):
             known = other.exists and (outcomes or not how.anew)
             adapted = plan.as_the_other(study, other) if known and (how.anew or not study.exists) else study
             outcomes.append(_perform(adapted, how, name))
@@ -119,7 +119,7 @@ def _check_runs(study: Study, options: StudyOptions, name: str) -> None:
     """Raise the errors of a run before any is started; runs differ only in their seeds."""
     member = next((member for member in study.runs if options.anew or not member.done), None)
     if member and kind_of_folder(member.folder) is FolderKind.ABSENT:
-        with run.nothing_made():
+        with run.without_making():
             session.check_effort(
                 study.plan, Request(member.recipe, member.folder, (name,), devices=study.devices, yes=options.yes)
             )

@@ -15,7 +15,7 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.keys import value_key
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import first_alone
+from ordsmed.base.ranks import on_rank0
 from ordsmed.base.say import detail
 from ordsmed.data.features import ExampleRows, Features, Packing
 from ordsmed.data.unknown import MOST
@@ -102,7 +102,7 @@ class TaskData:
             with files.writing(path) as file:
                 np.save(file, task.chosen(self.train.records, answers, self.seed, step))
 
-        first_alone(job.ranks, keep)
+        on_rank0(job.ranks, keep)
 
     def row_length(self, index: int) -> int:
         return max(1, round(self.rows(index).tokens))
@@ -130,7 +130,7 @@ class TaskData:
             self._check(scores, recipe.score)
             return scores
 
-        return {"validation": loss, **first_alone(job.ranks, scored)}
+        return {"validation": loss, **on_rank0(job.ranks, scored)}
 
     def validation_seconds(self, job: Job) -> float:
         began = time.perf_counter()

@@ -12,7 +12,7 @@ from typing import Unpack
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.launch.site import absolute
-from ordsmed.base.run import at_home, nothing_made, read_recipe
+from ordsmed.base.run import in_start_folder, read_recipe, without_making
 from ordsmed.base.screen import command
 from ordsmed.train import session
 from ordsmed.train.finetune.plan import FinetuningPlan
@@ -30,7 +30,7 @@ def finetune(
     `options` has the options of session.run_session. `part`, for trials: 2/8 is the second eighth of them.
     """
     _check(name, options, part)
-    with at_home(name) as location:
+    with in_start_folder(name) as location:
         group, share = meant(FinetuningTrials, location, overrides, part, **options)
         if group:
             return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
@@ -49,7 +49,7 @@ def rehearse(
 ) -> tuple[Finetuning, list[str]]:
     """Return the recipe that `finetune` would train by and its plan as lines; raise its errors, and make nothing."""
     _check(name, options, part)
-    with nothing_made(), at_home(name) as location:
+    with without_making(), in_start_folder(name) as location:
         if group := meant(FinetuningTrials, location, overrides, part, devices, **options)[0]:
             return group.recipe, group.rehearse(anew=bool(options.get("anew")))
         if put_away(location, **options):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.machine.threads import MOST_THREADS
+from ordsmed.base.machine.threads import MAX_THREADS
 from ordsmed.base.say import many, size
 from ordsmed.base.settings import as_toml
 from ordsmed.data.loader import Share
@@ -95,7 +95,7 @@ class Layout:
             if getattr(self, name) < low:
                 raise ValueError(f"{name}: found {getattr(self, name)}; wanted {low} or more")
         for name, most in (
-            ("threads", MOST_THREADS),
+            ("threads", MAX_THREADS),
             ("workers", MOST_WORKERS),
             ("divisible", 1 << 20),
             ("patience", 1e8),

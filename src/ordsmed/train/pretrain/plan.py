@@ -16,7 +16,7 @@ from ordsmed.base import files, run, snapshots
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.menu import kind_of
-from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.ranks import Ranks, on_rank0
 from ordsmed.base.say import detail, many, operations, say
 from ordsmed.base.screen import command
 from ordsmed.data.encode import Encoded, Encoding
@@ -107,8 +107,8 @@ class PretrainingPlan(Plan):
         if not self.missing():
             return
         if named := self.recipe.tokenizer:
-            with run.nothing_made():
-                run.checked(lambda: read_tokenizer(named))
+            with run.without_making():
+                run.check_if_made(lambda: read_tokenizer(named))
         try:
             tokenizer = _inputs(self.recipe, make=False)[1]
         except OrdsmedError:  # making the data will report it
@@ -204,7 +204,7 @@ class PretrainingPlan(Plan):
     def with_estimate(self, *, here: bool, yes: bool) -> Self:
         plan = self
         if here and self.data:
-            seconds = first_alone(self.ranks, lambda: expected_seconds(self))
+            seconds = on_rank0(self.ranks, lambda: expected_seconds(self))
             plan = dataclasses.replace(self, seconds=seconds)
         for problem in plan.effort.problems() if plan.effort else ():
             if not yes:
@@ -413,7 +413,7 @@ def _expected(name: str, corpus: str = "") -> Tokenizer:
         recipe = run.read_recipe(TokenizerTraining, Path(name))
     else:
         recipe, title = run.load(TokenizerTraining, name, learned_from(name, corpus))
-        folder = run.place(recipe, title)
+        folder = run.output_folder(recipe, title)
         if run.finished(folder, "tokenizer"):
             return read_tokenizer(str(folder))
     tokenizer: Tokenizer | None = recipe.tokenizer.load()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Unpack
 
 from ordsmed.base.launch.site import absolute
-from ordsmed.base.run import at_home, nothing_made, read_recipe
+from ordsmed.base.run import in_start_folder, read_recipe, without_making
 from ordsmed.train import session
 from ordsmed.train.pretrain.plan import PretrainingPlan
 from ordsmed.train.pretrain.recipe import Pretraining
@@ -26,7 +26,7 @@ def pretrain(
     """
     check_part(part, **options)
     options["site"] = absolute(options.get("site", ""))
-    with at_home(name) as location:
+    with in_start_folder(name) as location:
         group, share = meant(PretrainingTrials, location, overrides, part, **options)
         if group:
             return group.perform(options.get("callbacks", ()), anew=bool(options.get("anew")), part=share)
@@ -46,7 +46,7 @@ def rehearse(
     """Return the recipe that `pretrain` would train by and its plan as lines; raise its errors, and make nothing."""
     check_part(part, **options)
     options["site"] = absolute(options.get("site", ""))
-    with nothing_made(), at_home(name) as location:
+    with without_making(), in_start_folder(name) as location:
         if group := meant(PretrainingTrials, location, overrides, part, devices, **options)[0]:
             return group.recipe, group.rehearse(anew=bool(options.get("anew")))
         if put_away(location, **options):

@@ -17,5 +17,5 @@ class PretrainingTrials(Trials):
     def prepare(self, *, anew: bool) -> None:
         """Make the data once and raise the errors of a run, before any trial starts."""
         self.recipe.stamp()
-        with run.nothing_made():
+        with run.without_making():
             self.rehearse(anew=anew)

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.ranks import first_alone
+from ordsmed.base.ranks import on_rank0
 from ordsmed.use.generate import steps
 from ordsmed.use.generation.network import WritingNetwork
 from ordsmed.use.generation.options import SamplingOptions
@@ -28,27 +28,27 @@ def lead(network: WritingNetwork, prompt: str, options: SamplingOptions, sample:
         yield from steps(network, prompt, options, sample)
         return
     with _held_back() as signal:
-        first_alone(network.ranks, lambda: [prompt, asdict(options), sample])
+        on_rank0(network.ranks, lambda: [prompt, asdict(options), sample])
         for piece in steps(network, prompt, options, sample):
             yield piece
-            if first_alone(network.ranks, lambda: bool(signal)):
+            if on_rank0(network.ranks, lambda: bool(signal)):
                 raise KeyboardInterrupt
 
 
 def end(network: WritingNetwork) -> None:
     """Signal to the other ranks that no more prompts follow."""
-    first_alone(network.ranks, lambda: None)
+    on_rank0(network.ranks, lambda: None)
 
 
 def follow(network: WritingNetwork) -> None:
     """Take part in generating a text for each prompt that rank 0 sends, until rank 0 signals the end."""
     with _held_back():
-        while (request := first_alone(network.ranks, _nothing)) is not None:
+        while (request := on_rank0(network.ranks, _nothing)) is not None:
             prompt, settings, sample = request
             options = SamplingOptions(**settings | {"stop": tuple(settings["stop"])})
             with contextlib.suppress(OrdsmedError):  # rank 0 reports it
                 for _ in steps(network, prompt, options, sample):
-                    if first_alone(network.ranks, _nothing):
+                    if on_rank0(network.ranks, _nothing):
                         break
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.ranks import Ranks, first_alone
+from ordsmed.base.ranks import Ranks, on_rank0
 from ordsmed.use.fill import lines
 from ordsmed.use.generation.options import Generated
 
@@ -88,7 +88,7 @@ def same_on_all_ranks(ranks: Ranks, prompts: Iterable[Prompt]) -> Iterator[Promp
         prompt = next(source, None)
         return None if prompt is None else [prompt.text, prompt.more]
 
-    while (request := first_alone(ranks, read)) is not None:
+    while (request := on_rank0(ranks, read)) is not None:
         yield Prompt(*request)
 
 

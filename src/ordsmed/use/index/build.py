@@ -93,10 +93,10 @@ class Indexing:
                 raise RecipeError("--nearest", "found faiss for vectors of tokens", "exact, as MaxSim requires")
             faiss_here("--nearest")
         self._check_standing(anew=anew)
-        return run.made(self, anew=anew)
+        return run.make(self, anew=anew)
 
     def _check_standing(self, *, anew: bool) -> None:
-        folder = run.place(self, "")
+        folder = run.output_folder(self, "")
         if anew or not run.finished(folder, self.verb) or run.fits(Run(folder), self):
             return
         before, now = run.essence(run.read_recipe(Indexing, folder)), run.essence(self)

@@ -164,7 +164,7 @@ class OpenIndex:
         """Open the model that made the vectors, or raise an error if it has changed."""
         if self.model:
             return self.fitting(opened(self.model, **self.opening))
-        with run.at_home(self.folder):
+        with run.in_start_folder(self.folder):
             return self.fitting(opened(self.recipe.model, **self.opening))
 
     def fitting(self, trained: Trained) -> TextEncoder | TokenEncoder:

@@ -35,7 +35,7 @@ class Reranker:
     @staticmethod
     def opened(folder: Path, facts: dict[str, Any], opening: dict[str, Any]) -> Reranker:
         """Open the reranker that an index describes, or raise an error if its model has changed."""
-        with run.at_home(folder):
+        with run.in_start_folder(folder):
             trained = opened(facts["model"], **{**opening, "step": None})
         if reranker_key(trained) != facts["key"]:
             problem = f"its reranker {facts['model']} has changed since it was measured"

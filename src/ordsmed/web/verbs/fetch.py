@@ -30,7 +30,7 @@ def arguments(parser: Parser) -> None:
 
 
 def shipped() -> list[str]:
-    return [*sorted(path.stem for path in (menu.HOUSE / "recipes" / "fetch").glob("*.toml")), FILES]
+    return [*sorted(path.stem for path in (menu.PACKAGE_ROOT / "recipes" / "fetch").glob("*.toml")), FILES]
 
 
 def run(args: argparse.Namespace) -> None:
