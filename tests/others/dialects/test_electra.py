@@ -149,11 +149,11 @@ def near(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_key_is_in_a_table() -> None:
-    for name, table, elsewhere in (
+    for name, table, out_override in (
         ("run_pretraining.py", KEYS, {"do_train"}),
         ("run_finetuning.py", TASKS, {"do_train", "do_eval", "task_names", "vocab_file"} | WRITTEN),
     ):
-        assert {flag.name for flag in find(CODE, name).flags if flag.goes and flag.within} - elsewhere == set(table)
+        assert {flag.name for flag in find(CODE, name).flags if flag.goes and flag.within} - out_override == set(table)
     flags = {flag.name for flag in find(CODE, "build_pretraining_dataset.py").flags}
     usual = {"--do-lower-case", "--do-strip-accents", "--output-dir", "--max-seq-length"}
     assert flags - usual == set(BUILDING)
@@ -415,7 +415,7 @@ def test_a_vocabulary_that_is_named_again(folder: Path) -> None:
 
     def place(name: str) -> Path:
         call = called(CODE, program.name, *LEAST, *hparams(task_names=["sst"], vocab_file=f"d/{name}.txt"))
-        perform.keep_beside(program, call)
+        perform.keep_former_results(program, call)
         path = perform.recipe_at(program, call, "tokenizer")
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, perform.recipes(program, call, ())[path])

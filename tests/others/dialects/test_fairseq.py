@@ -247,7 +247,7 @@ def test_what_a_course_does_not_read_is_said() -> None:
         call = called(CODE, TRAIN, *words)
         found = {note for note in call.notes if "does nothing" in note}
         assert found == {
-            f"--{name}: does nothing for --lr-scheduler {kind}"
+            f"--{name}: has no effect for --lr-scheduler {kind}"
             for name in ("power", "end-learning-rate", "total-num-update")
         }
         assert resolved(CODE, TRAIN, *words)[PHASE + "warmup"] == warmup
@@ -431,7 +431,7 @@ def test_several_folders_and_a_sentence_a_row() -> None:
         (TRAIN, [".", *BASE[1:]], ".: holds no tokens of ours"),
         (PREPROCESS, SOURCE[1:], "--only-source: missing"),
         (PREPROCESS, SOURCE[:2], "--srcdict: missing; wanted a vocabulary"),
-        (TRAIN, [*BASE, "--max-option-length=128"], "no head ranks options here"),
+        (TRAIN, [*BASE, "--max-option-length=128"], "ordsmed has no multiple-choice head"),
         (PREPROCESS, [*SOURCE, "--trainpref=ids.bpe"], "ids.bpe: holds numbers of pieces; wanted texts"),
         (PREPROCESS, [*SOURCE, "--target-lang=de"], "--target-lang: has no meaning here; there is one language"),
         (BPE, ["--encoder-json=e", "--vocab-bpe=v", "--inputs", "a", "b", "--outputs", "c"], "--inputs: found 2;"),

@@ -16,7 +16,7 @@ from kit.dialects import called, changes, resolved
 from ordsmed import cli
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
-from ordsmed.others.dialects.google import leave_classes, leave_records, leave_scores, leave_validation
+from ordsmed.others.dialects.google import move_records, write_classes, write_scores, write_validation
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import find
 
@@ -244,7 +244,7 @@ def test_records_may_lie_on_another_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
     for name in ("rename", "replace"):
         monkeypatch.setattr(os, name, refuse)
-    leave_records(made, [target])
+    move_records(made, [target])
     assert (target.read_text(), (target.parent / "vocab.txt").read_text()) == ("a.tfrecord", "vocab.txt")
     assert [path.name for path in made.iterdir()] == ["vocab.txt"]
 
@@ -378,13 +378,13 @@ def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
         {"step": 5, "loss": 1.0},
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    leave_validation(tmp_path)
+    write_validation(tmp_path)
     assert (tmp_path / "eval_results.txt").read_text() == (
         "global_step = 4\nloss = 3.0\nmasked_lm_accuracy = 0.5\nmasked_lm_loss = 2.5\n"
         "next_sentence_accuracy = 0.75\nnext_sentence_loss = 0.5\n"
     )
     (tmp_path / "scores.json").write_text('{"step": 2, "accuracy": 75.0, "validation": 0.5, "guessing": {}}')
-    leave_scores(tmp_path / "new", tmp_path / "scores.json")
+    write_scores(tmp_path / "new", tmp_path / "scores.json")
     assert (tmp_path / "new" / "eval_results.txt").read_text() == (
         "eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 2\nloss = 0.5\n"
     )
@@ -394,7 +394,7 @@ def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
             f"line\tpredicted\tgold\tneutral\tcontra{odd}diction\n{odd}2\tneutral\t\t0.7\t0.3\n3\tneutral\t\t0.6\t0.4\n"
         )
         (tmp_path / "predicted" / "predictions.tsv").write_text(table)
-        leave_classes(tmp_path)
+        write_classes(tmp_path)
         assert (tmp_path / "test_results.tsv").read_text() == "0.3\t0.7\n0.4\t0.6\n"
 
 

@@ -370,7 +370,7 @@ def test_the_old_program_of_language_models(folder: Path) -> None:
     gpt2 = [*OLD_BASE[:2], "--model_name_or_path=gpt2", "--block_size=64", "--line_by_line", "--whole_word_mask"]
     call = called(CODE, OLD, *gpt2)
     assert call.recipes["pretrain"]["objective"] == {"kind": "clm", "separate": True}
-    assert "--whole_word_mask: does nothing without --mlm" in call.notes
+    assert "--whole_word_mask: has no effect without --mlm" in call.notes
     first = resolved(CODE, OLDER, *OLD_BASE[:2], "--block_size=64", "--mlm", "--evaluate_during_training")
     wanted = {
         PHASE + "batch": 4,

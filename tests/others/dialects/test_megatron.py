@@ -18,7 +18,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import Place
 from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
-from ordsmed.others.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
+from ordsmed.others.dialects.megatron import copy_sentencepiece, result_line, write_checkpoint, write_log
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import find
 from ordsmed.weights.origin import Origin
@@ -233,10 +233,10 @@ def test_a_scale_that_is_said_stays() -> None:
     assert called(CODE, "pretrain_bert.py", *words).recipes["pretrain"]["layout"]["scale_window"] == 50
     call = called(CODE, "pretrain_bert.py", *words, "--loss-scale", "8")
     assert [call.recipes["pretrain"]["layout"][key] for key in ("scale", "scale_window")] == [8.0, 0]
-    assert "--loss-scale-window: does nothing beside --loss-scale, which stays" in call.notes
+    assert "--loss-scale-window: has no effect beside --loss-scale, which stays" in call.notes
     assert called(CODE, "pretrain_bert.py", *words, "--loss-scale", "0").recipes["pretrain"]["layout"]["scale"] == 0
     assert (
-        "--loss-scale: does nothing without --fp16"
+        "--loss-scale: has no effect without --fp16"
         in called(CODE, "pretrain_bert.py", *BASE, "--loss-scale", "8").notes
     )
 
@@ -244,7 +244,7 @@ def test_a_scale_that_is_said_stays() -> None:
 def test_records_say_what_is_hidden() -> None:
     """There --max-preds-per-seq is how many places a record has."""
     call = called(CODE, "pretrain_bert.py", *BASE, "--use-tfrecords", "--max-preds-per-seq", "20")
-    assert "--max-preds-per-seq: does nothing for TFRecords, which hold ids" in call.notes
+    assert "--max-preds-per-seq: has no effect for TFRecords, which hold ids" in call.notes
     assert call.recipes["pretrain"]["objective"]["mask_prob"] == 0.15
     assert "most" not in call.recipes["pretrain"]["objective"]
 
@@ -278,7 +278,7 @@ def test_what_theirs_does_by_code_is_told() -> None:
         "--lazy-loader",
         "--loose-json",
     ).notes
-    assert "--lr-decay-style exponential: the rate stays, as in their code, which has no more of it" in notes
+    assert "--lr-decay-style exponential: the learning rate is constant, as in the original's code" in notes
     assert "--load none: is not there; it begins anew, as theirs does" in notes
     assert any(note.startswith("--lazy-loader: not needed here") for note in notes)
 
@@ -856,7 +856,7 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
         ]
         values = program.read(words, Place(), {})
         call = program.translated(values)
-        perform.keep_beside(program, call)
+        perform.keep_former_results(program, call)
         perform.prepare(program, values, call)
         paths = [perform.recipe_at(program, call, name) for name in ("corpus", "encode")]
         run.obtain(Encoding, str(paths[1]))
@@ -871,7 +871,7 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
     assert other not in ("s", encoded)
     pieces = ["--train-data", "a.json", "--save", "s", "--split", "1", "--tokenizer-type", "SentencePieceTokenizer"]
     call = called(CODE, program.name, *pieces)
-    perform.keep_beside(program, call)
+    perform.keep_former_results(program, call)
     assert {name: path.parent.name == "s" for path in perform.recipes(program, call, ()) for name in [path.stem]} == {
         "corpus": True,
         "tokenizer": True,
@@ -896,10 +896,10 @@ def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.Monke
     assert called(CODE, "pretrain_gpt2.py", *alone, "x").recipes["pretrain"]["init"] == "run/weights"
     with pytest.raises(UsageError, match=r"--finetune: found with run for --load and --save.* another --save"):
         called(CODE, "pretrain_gpt2.py", *alone, "run")
-    (tmp_path / "run" / "weights").rename(tmp_path / "run" / "elsewhere")
+    (tmp_path / "run" / "weights").rename(tmp_path / "run" / "out_override")
     with pytest.raises(UsageError, match=r"--no-load-optim: found with run, a run that is not done"):
         called(CODE, "pretrain_gpt2.py", *BASE, "--no-load-optim", "--load", "run", "--save", "x")
-    (tmp_path / "run" / "elsewhere").rename(tmp_path / "run" / "weights")
+    (tmp_path / "run" / "out_override").rename(tmp_path / "run" / "weights")
     shutil.copy(tmp_path / "theirs" / "latest_checkpointed_iteration.txt", tmp_path / "run")
     assert "init" not in called(CODE, "pretrain_bert.py", *BASE, "--load", "run", "--save", "run").recipes["pretrain"]
     program = find(CODE, "pretrain_bert.py")
@@ -987,7 +987,7 @@ def test_a_trained_sentencepiece_is_used_again(tmp_path: Path, monkeypatch: pyte
     for _ in range(2):
         call = called(CODE, "pretrain_bert.py", *words)
         assert call.recipes["encode"]["tokenizer"] == "<tokenizer>"
-        leave_sentencepiece(own, Path("in/t.model"))
+        copy_sentencepiece(own, Path("in/t.model"))
     assert Path("in/t.vocab").read_text() == "spiece.vocab"
     assert not [note for note in call.notes if "trained" in note]
     other = called(CODE, "pretrain_bert.py", *words, "--save", "b")

@@ -209,7 +209,7 @@ def test_a_bert_of_tfrecords(place: Path, capsys: pytest.CaptureFixture[str]) ->
         "--valid-data 2.tfrecord --save of_records"
     )
     assert len(losses("of_records")) == 6
-    assert "--text-key: does nothing for TFRecords" in capsys.readouterr().err
+    assert "--text-key: has no effect for TFRecords" in capsys.readouterr().err
 
 
 def test_a_sentencepiece_is_trained_where_there_is_none(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "--pretrain_tfrecords": (["b,c"], {E + "records": ["b", "c"]}),
     "--vocab_file": (["v.txt"], {E + "tokenizer": "v.txt"}),
-    "--results_dir": (["elsewhere"], {P + "out": "elsewhere/models/m"}),
+    "--results_dir": (["out_override"], {P + "out": "out_override/models/m"}),
     "--max_seq_length": (["256"], {P + "phase[1].length": 256}),
     "--mask_prob": (["0.2"], {P + "objective.mask_prob": 0.2}),
     "--disc_weight": (["30"], {P + "objective.detect_weight": 30.0}),
@@ -100,7 +100,7 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 def test_every_flag_is_in_a_table() -> None:
     """Or in a test of its own: what is done, and which files are left."""
-    for name, table, elsewhere in (
+    for name, table, out_override in (
         ("run_pretraining.py", FLAGS, {"--log_dir", "--json-summary", "--steps_this_run"}),
         (
             "run_tf_squad.py",
@@ -117,7 +117,7 @@ def test_every_flag_is_in_a_table() -> None:
             },
         ),
     ):
-        assert {flag.name for flag in find(CODE, name).flags if flag.goes} - elsewhere == set(table)
+        assert {flag.name for flag in find(CODE, name).flags if flag.goes} - out_override == set(table)
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -215,7 +215,7 @@ ASKED_BY: dict[str, tuple[list[str], dict[str, str]]] = {
 
 def test_a_seed_without_training_is_noted() -> None:
     notes = called(CODE, "run_tf_squad.py", *PREDICT, "--seed", "7").notes
-    assert "--seed: does nothing without --do_train, where nothing is drawn" in notes
+    assert "--seed: has no effect without --do_train, where nothing is drawn" in notes
 
 
 def asked(words: list[str]) -> dict[str, str]:
@@ -508,7 +508,7 @@ def test_what_their_programs_have_beside_their_flags() -> None:
             called(CODE, "run_pretraining.py", *BASE, *words)
     assert not any("fp16_compression" in note for note in called(CODE, "run_pretraining.py", *BASE, "--amp").notes)
     notes = called(CODE, "run_pretraining.py", *BASE, "--fp16_compression").notes
-    assert "--fp16_compression: does nothing without --amp" in notes
+    assert "--fp16_compression: has no effect without --amp" in notes
 
 
 def test_checkpoints_are_not_named_where_none_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -628,7 +628,7 @@ def test_gpus_that_are_not_there_are_missed_at_once(monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
     call = called(CODE, program.name, "eval", "1", "256")
     perform.prepare(program, program.read(["eval", "1", "256"], Place(), {}), call)
-    assert "no GPU is here: the CPU is measured" in call.notes
+    assert "this machine has no GPU: the CPU is measured" in call.notes
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert called(CODE, program.name, "eval", "8", "256").gpus == 1, "one is enough: the original asks its first alone"
 

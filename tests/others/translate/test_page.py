@@ -43,7 +43,7 @@ def test_a_flag_is_found_whosever_it_is(capsys: pytest.CaptureFixture[str]) -> N
     for words in (["--find", "train_batch"], ["google", "--find", "--train-Batch"]):
         cli.main(["as", *words])
         lines = [re.split("  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
-        assert lines[0] == ["code", "program", "flag", "their default", "here"]
+        assert lines[0] == ["code", "program", "flag", "default there", "here"]
         rows = [line for line in lines if line[0] == "google"]
         assert ["google", "run_pretraining.py", "--train_batch_size", "32", "phase.batch"] in rows
         assert ["google", "run_classifier.py, run_squad.py", "--train_batch_size", "32", "batch"] in rows

@@ -25,7 +25,7 @@ def prepared(
     program = find(code, name)
     values = program.read(words, Place(0, 1), {})
     call = program.translated(values)
-    perform.take_fp32(values, call)
+    perform.use_fp32_without_fp16(values, call)
     return call
 
 

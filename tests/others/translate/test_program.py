@@ -81,7 +81,7 @@ def test_a_folder_behind_the_flags_is_that_of_all_files(
     Path("vocab.txt").touch()
     program = find(code, name)
     values = program.read([*words.split(), "out=x", "out=y"], Place(0, 1), {})
-    assert (values.elsewhere, values.of[flag]) == ("y", "y")
+    assert (values.out_override, values.of[flag]) == ("y", "y")
     assert program.translated(values).recipes[program.verb]["out"] == "y"
 
 
@@ -170,7 +170,7 @@ def test_a_row_says_what_a_value_becomes() -> None:
 
 def test_a_row_that_needs_another_flag() -> None:
     call = rows_of("--scale=2 --steps=0")
-    assert call.notes == ["--scale: does nothing without --half"]
+    assert call.notes == ["--scale: has no effect without --half"]
     assert "layout" not in call.recipes["embed"]
     with pytest.raises(UsageError, match="--way: found c; wanted a, b"):
         rows_of("--way=c")

@@ -13,7 +13,7 @@ from ordsmed.base.ranks import place_of
 from ordsmed.cli import main
 from ordsmed.others.dialects import google
 from ordsmed.others.translate.program import Call, Table
-from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
+from ordsmed.others.translate.standing import check_tokenizer, put_start, run_of, task_arguments
 from ordsmed.others.verbs import as_
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
@@ -73,11 +73,14 @@ def test_how_a_model_is_asked_is_said_in_words() -> None:
         "threshold": -1.5,
         "stride": 6,
     }
-    assert asked_by(task) == ['task.version="2.0"', "task.threshold=-1.5", "task.stride=6"]
+    assert task_arguments(task) == ['task.version="2.0"', "task.threshold=-1.5", "task.stride=6"]
 
 
 def test_a_setting_that_it_learned_is_said_where_it_is_asked_for() -> None:
-    assert asked_by({"kind": "squad", "head": "joint", "stride": 6}, "head") == ['task.head="joint"', "task.stride=6"]
+    assert task_arguments({"kind": "squad", "head": "joint", "stride": 6}, "head") == [
+        'task.head="joint"',
+        "task.stride=6",
+    ]
 
 
 def model_at(folder: Path, text: str = "[PAD] [UNK] [CLS] [SEP] [MASK] a b", *, lowercase: bool = True) -> str:
@@ -99,7 +102,7 @@ def checked(model: str, words: str | None, lowercase: bool | None) -> list[str]:
 def test_a_model_has_its_own_vocabulary(tmp_path: Path) -> None:
     """One that is named is to be that one; theirs would read the texts by it."""
     model, other = model_at(tmp_path / "m"), model_at(tmp_path / "o", "[PAD] [UNK] [CLS] [SEP] [MASK] b a")
-    noted = [f"vocabulary and case: not needed here: {model} has its own tokenizer"]
+    noted = [f"vocabulary and case: not needed here: {model} has a tokenizer"]
     for own in (None, f"{model}/vocab.txt", "/workspace/electra/vocab/vocab.txt"):
         assert checked(model, own, True) == noted
     assert checked(model, None, None) == []
@@ -127,7 +130,7 @@ def test_one_process_of_several_predicts(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("WORLD_SIZE", "2")
     seen: list[tuple[str, object]] = []
     monkeypatch.setattr(as_, "_perform", lambda own: seen.append((own[0], os.environ.get("WORLD_SIZE"))))
-    monkeypatch.setattr(google, "leave_answers", lambda out: seen.append(("after", place_of(os.environ).world)))
+    monkeypatch.setattr(google, "copy_answers", lambda out: seen.append(("after", place_of(os.environ).world)))
     words = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
     main(["as", "google", "run_squad.py", *words])
     assert seen == ([("predict", None), ("after", 1)] if rank == "0" else [])
