@@ -1,4 +1,4 @@
-"""What the words of another code's program say, with settings of ours behind them."""
+"""Parsing of command lines of other codes, with settings after the flags."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_numbers_that_nothing_is_made_of(code: str, name: str, words: str, said:
 def test_a_folder_behind_the_flags_is_that_of_all_files(
     code: str, name: str, words: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What their scripts look for is made of the run, wherever it is."""
+    """The original's files are made from the run in any folder."""
     monkeypatch.chdir(tmp_path)
     sizes = (
         "hidden_size",
@@ -126,7 +126,7 @@ def test_a_flag_that_is_neither_read_nor_noted_is_told() -> None:
 def test_a_setting_may_be_carried_by_a_word_or_by_a_later_call() -> None:
     def by_word(values: Values, call: Call) -> None:
         call.recipes.clear()
-        call.words.append("learning_rate=3.0")
+        call.words.append("rate=3.0")
 
     def by_another(values: Values, call: Call) -> None:
         call.then.append(Call("finetune", recipes={**call.recipes}))
@@ -156,7 +156,7 @@ def rows_of(words: str) -> Call:
 
 
 def test_a_row_says_what_a_value_becomes() -> None:
-    """A setting, a word of the command, a variable of the environment, or nothing; what always holds is set too."""
+    """A flag sets a setting, an argument, a variable, or nothing; constant settings are set too."""
     least = rows_of("")
     assert least.recipes == {"embed": {"model": {"kind": "bert"}, "way": "a"}, "corpus": {"exact": True}}
     assert (least.words, least.environment, least.notes) == (["--tokens", "256"], {}, [])
@@ -182,7 +182,7 @@ def test_flags_are_spelled_with_their_defaults() -> None:
     assert {(flag.goes, flag.joint) for flag in flags} == {("a.b", True)}
     assert [flag.nothing for flag in idle("why", "--x=1 --y:str")] == ["why", "why"]
     assert [flag.refused for flag in refused("that", "--x=1")] == ["that"]
-    with pytest.raises(ValueError, match="--x: NAME=DEFAULT or NAME:TYPE"):
+    with pytest.raises(ValueError, match="--x: must be NAME=DEFAULT or NAME:TYPE"):
         idle("why", "--x")
 
 

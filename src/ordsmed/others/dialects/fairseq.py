@@ -87,12 +87,7 @@ PREPROCESSING = (
 def preprocessing(values: Values, call: Call) -> None:
     """Tokenize text files with a sentence per line and blank lines between documents into a store."""
     if not values.only_source:
-        raise UsageError(
-            "--only-source",
-            "missing",
-            "--only-source, because there is only one language",
-            "`fairseq-preprocess --only-source`",
-        )
+        raise UsageError("--only-source", "missing", "a single language", "`fairseq-preprocess --only-source`")
     if not values.srcdict:
         remedy = "`ordsmed tokenizer` trains one on texts: give its folder; labels of tasks need no vocabulary"
         raise UsageError("--srcdict", "missing", "a vocabulary", remedy)
@@ -139,14 +134,10 @@ NETWORK = (
         "--quant-noise-pq-block-size=8 --quant-noise-scalar=0.0 --mha-reg-scale-factor=0.0 --ffn-reg-scale-factor=0.0 "
         "--mha-heads-to-keep=-1 --ffn-blocks-to-remove=-1",
     ),
-    Flag(
-        "--encoder-normalize-before",
-        False,
-        refused="`model.kind=modern` and megatron_bert have norms before the layers",
-    ),
+    Flag("--encoder-normalize-before", False, refused="`model.kind=modern` and megatron_bert have pre-norm layers"),
     Flag("--layernorm-embedding", False, nothing="embeddings are always normalized"),
     *idle(
-        "there is no classification head",
+        "the model has no classification head",
         "--pooler-dropout=0.0 --pooler-activation-fn=tanh --load-checkpoint-heads=False "
         "--spectral-norm-classification-head=False",
     ),
@@ -215,11 +206,7 @@ CHECKPOINTS = (
     Flag("--optimizer-overrides", "{}", refused=LEAVE),
     Flag("--save-interval-updates", 0, "save", by=unless_empty),
     Flag("--keep-interval-updates", -1, "keep", by=positive),
-    Flag(
-        "--keep-interval-updates-pattern",
-        -1,
-        refused="`revisions=N` after the flags keeps the weights of every N steps",
-    ),
+    Flag("--keep-interval-updates-pattern", -1, refused="`revisions=N` after the flags keeps weights permanently"),
     *refused("leave it out: a run always keeps its last checkpoint", "--no-save=False --no-last-checkpoints=False"),
     Flag("--no-save-optimizer-state", False, refused="leave it out: a resumed run needs the optimizer state"),
     *idle(EPOCHS, "--save-interval=1 --no-epoch-checkpoints=False --keep-last-epochs=-1"),
@@ -539,9 +526,7 @@ def _flags(program: Program, table: dict[str, str]) -> list[str]:
 
 def _yaml(path: Path) -> dict[str, str]:
     if not path.is_file():
-        raise UsageError(
-            "--config-name", f"{path} is not a file", "a configuration file: --config-dir DIR --config-name NAME"
-        )
+        raise UsageError("--config-name", f"{path} is not a file", "a file: --config-dir DIR --config-name NAME")
     table, group = dict[str, str](), ""
     for number, line in enumerate(files.lines_of(path), 1):
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()

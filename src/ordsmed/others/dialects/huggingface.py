@@ -204,11 +204,7 @@ WORDS = (
     *FILES_ONLY,
     Flag("--max_seq_length", int, "task.length", joint=True),
     Flag("--label_all_tokens", False, refused="leave it out: the tag of a word belongs to its first token"),
-    Flag(
-        "--return_entity_level_metrics",
-        False,
-        nothing="conlleval.txt next to the predictions has the scores of each entity type",
-    ),
+    Flag("--return_entity_level_metrics", False, nothing="conlleval.txt has the scores of each entity type"),
     Flag("--preprocessing_num_workers", int, nothing=CORES),
     *LEARNING,
 )
@@ -272,12 +268,8 @@ def _type_of_config(values: Values) -> str:
 
 def _require_do_train(values: Values) -> None:
     if not values.do_train:
-        raise UsageError(
-            "--do_train",
-            "missing",
-            "--do_train",
-            "`ordsmed evaluate MODEL --probe perplexity FILE` evaluates without it",
-        )
+        remedy = "`ordsmed evaluate MODEL --probe perplexity FILE` evaluates without it"
+        raise UsageError("--do_train", "missing", "--do_train", remedy)
 
 
 def _put_training(values: Values, call: Call, length: int | None) -> None:
@@ -329,9 +321,8 @@ def _put_network(values: Values, call: Call) -> None:
         problem = f"found with --{sources[0]}" if sources else "found alone"
         raise UsageError("--config_overrides", problem, "--model_type", "`--model_type bert --config_overrides ...`")
     if not sources:
-        raise UsageError(
-            "--model_name_or_path", "missing", "a model", "`--model_type bert --tokenizer_name FOLDER` starts at random"
-        )
+        remedy = "`--model_type bert --tokenizer_name FOLDER` starts at random"
+        raise UsageError("--model_name_or_path", "missing", "a model", remedy)
     tokenizer = values.tokenizer_name or _model_of(values)
     if not tokenizer:
         remedy = "`ordsmed tokenizer` trains one on the texts"
@@ -525,9 +516,7 @@ def classes(values: Values, call: Call) -> None:
         parts = _put_glue(values, call, name)
     else:
         if not values.train_file or not values.validation_file:
-            raise UsageError(
-                "run_glue.py", "no --task_name, and not both files", "`--train_file A --validation_file B`"
-            )
+            raise UsageError("run_glue.py", "no --task_name and not both files", "`--train_file A --validation_file B`")
         for key, value in _table_settings(values.train_file).items():
             call.put(f"task.{key}", value)
         call.put("task.train", values.train_file)
@@ -737,9 +726,7 @@ def _put_finetuning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> 
     if best and values.metric_for_best_model:
         name = values.metric_for_best_model.removeprefix("eval_")
         if name == "loss":
-            raise UsageError(
-                "--metric_for_best_model", "found loss", "a score", "leave it out to use the main score of the task"
-            )
+            raise UsageError("--metric_for_best_model", "found loss", "a score", "leave it out for the main score")
         call.put("best", {hf_name: our_name for our_name, hf_name in NAMES.items()}.get(name, name))
 
 

@@ -162,7 +162,7 @@ def _training(values: Values, call: Call, *, sentences: bool) -> None:
     world, split = values.place.world, values.model_parallel_size
     if world % split:
         problem = f"found {split} with {many(world, 'process')}"
-        raise UsageError("--model-parallel-size", problem, f"{split} processes or a multiple")
+        raise UsageError("--model-parallel-size", problem, f"{many(split, 'process')}, or a multiple")
     replicas = world // split
     call.put("optimizer.kind", "adamw")
     call.put("phase.batch", values.batch_size * replicas)
@@ -753,9 +753,7 @@ def split(values: Values, call: Call) -> None:
 
 
 PROGRAMS = (
-    Program(
-        "pretrain_bert.py", "pretrain a BERT with sentence pairs", PRETRAINING, pretrain_bert, "pretrain", sets=BERT
-    ),
+    Program("pretrain_bert.py", "pretrain a BERT on pairs", PRETRAINING, pretrain_bert, "pretrain", sets=BERT),
     Program("pretrain_gpt2.py", "pretrain a GPT-2", PRETRAINING_GPT2, pretrain_gpt2, "pretrain", sets=GPT2),
     Program(
         "run_gpt2_eval.py",
@@ -765,13 +763,7 @@ PROGRAMS = (
         "evaluate",
         "scripts/run_gpt2_eval.py",
     ),
-    Program(
-        "evaluate_gpt2.py",
-        "evaluate on WikiText or LAMBADA, as run_gpt2_eval.py calls it",
-        DIRECT_EVALUATION,
-        direct_evaluation,
-        "evaluate",
-    ),
+    Program("evaluate_gpt2.py", "evaluate on WikiText or LAMBADA", DIRECT_EVALUATION, direct_evaluation, "evaluate"),
     Program("generate_samples.py", "continue texts with a GPT-2", GENERATION, generation, "generate"),
     Program(
         "presplit_sentences_json.py",

@@ -46,10 +46,8 @@ class NewLines:
             if file.read(len(self.last)) != self.last:
                 # the file was truncated: find the first line that differs from the one that was read
                 file.seek(0)
-                unchanged = itertools.takewhile(
-                    lambda pair: hash(pair[0]) == pair[1], zip(file, self.known, strict=False)
-                )
-                lengths = [len(line) for line, _ in unchanged]
+                pairs = zip(file, self.known, strict=False)
+                lengths = [len(line) for line, _ in itertools.takewhile(lambda pair: hash(pair[0]) == pair[1], pairs)]
                 del self.known[len(lengths) :]
                 self.last, self.read = b"", sum(lengths)
             file.seek(self.read)

@@ -245,7 +245,7 @@ class Call:
 @dataclass(frozen=True)
 class Program:
     name: str
-    doc: str  # one line about what it does
+    doc: str  # one line of description
     flags: tuple[Flag, ...]
     call: Callable[[Values, Call], None]  # sets what depends on several flags
     verb: str = ""  # command of ordsmed; empty: `call` sets it
@@ -277,17 +277,13 @@ class Program:
             call.notes.append(f"{', '.join(unused)}: not used by this call")
         calls = [call, *call.then]
         for part in calls:
-            if (
-                part.verb in TRAININGS and part.verb in part.recipes
-            ):  # the originals do not choose a precision automatically
+            if part.verb in TRAININGS and part.verb in part.recipes:  # the originals do not choose a precision
                 part.recipes[part.verb].setdefault("layout", {}).setdefault("precision", "fp32")
-            if (
-                part.verb == "pretrain" and part.verb in part.recipes
-            ):  # by default the originals do not keep the best weights
+            if part.verb == "pretrain" and part.verb in part.recipes:  # they keep the last weights, not the best
                 part.recipes[part.verb].setdefault("keep_best", False)
         if values.overrides and not any(part.verb in part.recipes for part in calls):
             if not call.verb:
-                raise UsageError(values.overrides[0], "found a setting, but there is no recipe", "only flags")
+                raise UsageError(values.overrides[0], "found a setting without a recipe", "only flags")
             for part in calls:  # a command without a recipe accepts or refuses settings as arguments
                 part.words += values.overrides
         if values.anew and call.verb in TRAININGS and "--anew" not in call.words:
@@ -423,11 +419,11 @@ class _Parser(Parser):
         return super()._form().removeprefix("ordsmed ").removesuffix(" [key.path=value ...]")
 
     def _more(self) -> str:
-        return f"`{self.verb} --flags` lists the flags and what they become"
+        return f"`{self.verb} --flags` lists the flags and their targets"
 
 
 def _add_field(parser: Parser, flag: Flag) -> None:
-    """Add a flag as HfArgumentParser does: a switch may be followed by True or False, or be --no_NAME if on by default."""
+    """Add a flag as HfArgumentParser does: a switch may have True or False after it, or be --no_NAME if it is on."""
     spelled = [flag.name, *flag.also]
     spelled += ["--" + name[2:].replace("_", "-") for name in spelled if "_" in name]
     options: dict[str, Any] = (

@@ -61,9 +61,6 @@ def _texts(example: Table, name: str, location: str) -> list[str]:
         raise DataError(location, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')
     texts = [str(value) for value in values]
     if invalid := [text for text in texts if not text.strip() or any(character in text for character in "\t\r\n")]:
-        raise DataError(
-            location,
-            f"`{name}` contains {invalid[0]!r}",
-            "words and tags that are not blank, without tabs and line breaks",
-        )
+        wanted = "words and tags that are not blank, without tabs and line breaks"
+        raise DataError(location, f"`{name}` contains {invalid[0]!r}", wanted)
     return texts

@@ -49,9 +49,7 @@ UPDATES = (
     Flag("--optim", "adamw_torch_fused", "optimizer.kind", joint=True),
     Flag("--adafactor", False, refused="leave it out, or `optimizer.kind=stableadamw` after the flags"),
     Flag("--optim_args", str, refused="give settings after the flags: `optimizer.epsilon=1e-6`"),
-    Flag(
-        "--optim_target_modules", str, refused="leave it out: the optimizers of --optim have no targets", several=True
-    ),
+    Flag("--optim_target_modules", str, refused="leave it out: no optimizer here has targets", several=True),
     Flag("--weight_decay", 0.0, "optimizer.decay"),
     *joint("optimizer.betas", "--adam_beta1=0.9 --adam_beta2=0.999"),
     Flag("--adam_epsilon", 1e-8, "optimizer.epsilon", joint=True),
@@ -313,7 +311,7 @@ def _cycles(kwargs: dict[str, Any], default: float) -> dict[str, float]:
 
 
 def _stable_schedule(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
-    """Return the schedule of warmup_stable_decay over the `level` steps after warmup; {} if there is no equivalent."""
+    """Return the schedule of warmup_stable_decay over the `level` steps after warmup; {} if ordsmed has none."""
     shapes, decay = {"linear": "linear", "1-sqrt": "sqrt", "cosine": "cosine"}, kwargs["num_decay_steps"]
     stable = kwargs.get("num_stable_steps", level - decay)
     if kwargs.get("decay_type", "cosine") not in shapes or stable + decay != level or stable < 0:
@@ -354,9 +352,8 @@ def _check_resumed(values: Values) -> None:
     path, out = Path(checkpoint), Path(values.output_dir)
     if out not in (path, path.parent):
         remedy = f"`--output_dir {path.parent}` resumes that run, `--model_name_or_path` starts from its weights"
-        raise UsageError(
-            "--resume_from_checkpoint", f"found {checkpoint}", f"a checkpoint in {values.output_dir}", remedy
-        )
+        wanted = f"a checkpoint in {values.output_dir}"
+        raise UsageError("--resume_from_checkpoint", f"found {checkpoint}", wanted, remedy)
     digits = path.name.rpartition("-")[2]
     newest = max(snapshots.steps(out / "checkpoints"), default=0)
     if digits.isdigit() and newest > int(digits) and path != out:

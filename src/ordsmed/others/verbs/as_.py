@@ -36,9 +36,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--flags", action="store_true", help="print what each flag of the program becomes")
     meaning = "print what the flags become whose names contain WORD, in CODE or in all codes"
     parser.add_argument("--find", metavar="WORD", nargs=argparse.REMAINDER, help=meaning)
-    parser.add_argument(
-        "--install", metavar="FOLDER", help="write scripts, named like the programs, that call this command"
-    )
+    parser.add_argument("--install", metavar="FOLDER", help="write scripts with the programs' names that call this")
 
 
 def look_up(word: str) -> list[str]:
