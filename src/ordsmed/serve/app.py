@@ -237,14 +237,14 @@ def int_of(text: str) -> int:
 
 async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> object:
     """Return the answer. If the client disconnects first, cancel the work and raise ClientDisconnect."""
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnected = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             raise ClientDisconnect
         return await answer
     finally:
-        for task in (answer, gone):
+        for task in (answer, disconnected):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task

@@ -228,8 +228,8 @@ def _compute(batch: list[QueuedItem]) -> None:
                 item.request.fail(as_refusal(error))
             return
         for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
-            if left := [item for item in half if not item.request.future.done()]:
-                _compute(left)
+            if pending := [item for item in half if not item.request.future.done()]:
+                _compute(pending)
         return
     for item, result in zip(batch, results, strict=True):
         item.request.put(item.number, result)

@@ -148,9 +148,9 @@ class ServedCall:
             rows = [row for prompt in prompts for row in _rows(writer.network, options, prompt)]
         except OrdsmedError as error:
             raise Refusal.of(error, served.hidden) from None
-        if (most := max(len(row.ids) for row in rows)) > writer.network.longest:
+        if (longest := max(len(row.ids) for row in rows)) > writer.network.longest:
             wanted = f"at most {writer.network.longest:,}, the model's window"
-            raise Refusal("invalid", f"found a prompt of {most:,} tokens", wanted, "send its end")
+            raise Refusal("invalid", f"found a prompt of {longest:,} tokens", wanted, "send its end")
         entries = [RowInProgress(row, number, request) for number, row in enumerate(rows)]
         for row in rows:
             row.alternatives, row.echoed = alternatives, echoed and alternatives is not None

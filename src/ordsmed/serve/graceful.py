@@ -121,8 +121,8 @@ class GracefulServer(uvicorn.Server):
         """Wait while `condition` holds, for at most `seconds`; a second signal ends the wait."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while condition() and not self.force_exit and (left := end - loop.time()) > 0:
-            await asyncio.sleep(min(0.05, left))
+        while condition() and not self.force_exit and (remaining := end - loop.time()) > 0:
+            await asyncio.sleep(min(0.05, remaining))
 
 
 def refuse_connections(listener: socket.socket) -> None:

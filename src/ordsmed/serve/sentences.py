@@ -149,10 +149,10 @@ def fit_pairs(
     for number in too_long if truncation.left else ():
         counts = [size[number : number + 1] for size in sizes]
         second = counts[-1] * (len(counts) - 1)
-        kept = [available] * len(counts) if separate else longest_first(counts[0], second, available)
-        lefts = [pieces.left[pieces.of(number)] for pieces in columns]
-        texts = zip(items[number], lefts, kept, strict=False)
-        fitted[number] = tuple(_last_tokens(text, left.tolist(), int(np.max(keep))) for text, left, keep in texts)
+        limits = [available] * len(counts) if separate else longest_first(counts[0], second, available)
+        begins = [pieces.left[pieces.of(number)] for pieces in columns]
+        texts = zip(items[number], begins, limits, strict=False)
+        fitted[number] = tuple(_last_tokens(text, starts.tolist(), int(np.max(n))) for text, starts, n in texts)
     return fitted
 
 
@@ -183,10 +183,10 @@ def fit_texts(call: ServedCall, served: ServedModel, texts: Sequence[str], trunc
 
 
 def _last_tokens(text: str, begins: Sequence[int], count: int) -> str:
-    """Return the last `count` tokens of a text, without the end of a word at the start. `begins`: offsets of tokens."""
+    """Return the last `count` tokens of a text, from the start of a word. `begins`: character offsets of the tokens."""
     if len(begins) <= count:
         return text
-    rest = text[begins[-count] if count else len(text) :]
-    blank = re.search(r"\s", rest)
-    inside_word = text[: len(text) - len(rest)][-1:].strip() and rest[:1].strip()
-    return rest[blank.start() :] if inside_word and blank and rest[blank.start() :].strip() else rest
+    ending = text[begins[-count] if count else len(text) :]
+    blank = re.search(r"\s", ending)
+    inside_word = text[: len(text) - len(ending)][-1:].strip() and ending[:1].strip()
+    return ending[blank.start() :] if inside_word and blank and ending[blank.start() :].strip() else ending

@@ -81,11 +81,11 @@ class Worker:
         """Publish this worker's numbers and start a requested reload. The server calls this a few times a second."""
         self.row["connections"], self.row["computing"], self.row["ready"] = connections, batcher.computing, 1
         self.row["ticked"] = int(time.monotonic())
-        if self.row["reloading"] < (wanted := self.shared["reload"]):
-            self.row["reloading"] = wanted
-            asyncio.get_running_loop().create_task(self._reload(models, wanted))
+        if self.row["reloading"] < (reload_number := self.shared["reload"]):
+            self.row["reloading"] = reload_number
+            asyncio.get_running_loop().create_task(self._reload(models, reload_number))
 
-    async def _reload(self, models: ServedModels, wanted: int) -> None:
+    async def _reload(self, models: ServedModels, reload_number: int) -> None:
         """Reload the models of this worker. Write an error to shared memory, for the worker that got the request."""
         parts: list[str] = []
         try:
@@ -96,21 +96,21 @@ class Worker:
             print(traceback.format_exc(), file=sys.stderr, flush=True)
             parts = ["an error in the server; see its log", "", "", ""]
         self.row.write("problem", msgspec.json.encode(parts))
-        self.row["reloaded"] = wanted
+        self.row["reloaded"] = reload_number
 
     async def reload(self) -> None:
         """Reload the models of all workers and wait for them. Refuse if one of them fails."""
-        wanted = self.shared["reload"] = self.shared["reload"] + 1
-        while any(row["reloaded"] < wanted for row in (self.row, *self.others)):
+        reload_number = self.shared["reload"] = self.shared["reload"] + 1
+        while any(row["reloaded"] < reload_number for row in (self.row, *self.others)):
             if self.stopping:
                 raise Refusal("closing", "the server is stopping")
             await asyncio.sleep(CHECK)
         rows = [self.row, *self.others]
         problems = [parts for row in rows if (parts := msgspec.json.decode(row.read("problem") or b"[]"))]
         if problems:
-            first, *rest = problems[0]
+            problem, *details = problems[0]
             count = f"{len(problems)} of {many(len(rows), 'worker')}: " if len(problems) < len(rows) else ""
-            raise Refusal("cannot", count + first, *rest)
+            raise Refusal("cannot", count + problem, *details)
 
     def listener(self, port: socket.socket) -> SharedListener:
         listener = SharedListener(fileno=os.dup(port.fileno()))

@@ -109,8 +109,8 @@ def crawl(
 @dataclass(eq=False)
 class _Job:
     url: str
-    before: int  # tries in earlier runs
-    now: int = 0  # tries in this run
+    former_tries: int  # in former runs
+    tries: int = 0  # in this run
     hops: tuple[str, ...] = ()  # targets of redirects so far
 
     @property
@@ -230,10 +230,10 @@ class _CrawlState:
         """Queue the addresses that are neither finished nor given up."""
         queued = Seen()
         for url in urls:
-            before = self.pages.outcomes.tries(url, self.settings.attempts)
-            if before is None or not queued.add(number(url)):
+            tries = self.pages.outcomes.tries(url, self.settings.attempts)
+            if tries is None or not queued.add(number(url)):
                 self._count("already there")
-            elif not self.queue.put(_Job(url, before)):
+            elif not self.queue.put(_Job(url, tries)):
                 break
         self.queue.close()
 
@@ -266,7 +266,7 @@ class _CrawlState:
         except Failed as error:
             return self._failed(host, job, error)
         host.failed = 0
-        self.pages.keep(page, job.before + job.now + 1)
+        self.pages.keep(page, job.former_tries + job.tries + 1)
         self._count("got")
         return host.pause, None
 
@@ -281,10 +281,10 @@ class _CrawlState:
             return Page(job.url, kind, b"".join(reply.blocks(options.largest, options.slowest)), reply.url)
 
     def _failed(self, host: _Host, job: _Job, error: Failed) -> tuple[float, _Job | None]:
-        job.now += 1
-        wait = BACKOFF * 2 ** (job.now - 1) if error.wait is None else error.wait
-        again = error.again or (error.reason == "HTTP 403" and job.now == 1)
-        if again and wait <= PATIENCE and job.now < TRIES and job.before + job.now < self.settings.attempts:
+        job.tries += 1
+        wait = BACKOFF * 2 ** (job.tries - 1) if error.wait is None else error.wait
+        again = error.again or (error.reason == "HTTP 403" and job.tries == 1)
+        if again and wait <= PATIENCE and job.tries < TRIES and job.former_tries + job.tries < self.settings.attempts:
             return max(wait, host.pause), job
         host.failed = host.failed + 1 if error.again else 0
         if wait > PATIENCE or host.failed >= DEAD:
@@ -293,7 +293,7 @@ class _CrawlState:
         return host.pause, None
 
     def _miss(self, job: _Job, reason: str, again: bool = False, final: str = "") -> tuple[float, None]:
-        self.pages.miss(job.url, job.before + max(job.now, 1), reason, again, final)
+        self.pages.miss(job.url, job.former_tries + max(job.tries, 1), reason, again, final)
         self._count(reason)
         return 0.0, None
 

@@ -341,14 +341,14 @@ class _Wire(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        left = self.end - time.monotonic()
+        remaining = self.end - time.monotonic()
         try:
-            if left <= 0:
+            if remaining <= 0:
                 raise TimeoutError
-            self.sock.settimeout(min(self.timeout, left))
+            self.sock.settimeout(min(self.timeout, remaining))
             return self.sock.recv_into(buffer)
         except TimeoutError:
-            if left <= self.timeout:
+            if remaining <= self.timeout:
                 raise self.late from None
             raise
 

@@ -200,7 +200,7 @@ class Pages:
 
 
 def redirect_reason(fault: str) -> str:
-    """Return the reason for a missing page whose redirect has a target with `fault`, which the rules exclude."""
+    """Return the logged reason for a page whose redirect leads to an address that the rules exclude for `fault`."""
     return f"{fault} behind a redirect"
 
 
@@ -287,9 +287,9 @@ def _value(head: bytes, name: str) -> str:
 
 def _write(file: IO[bytes], data: bytes) -> None:
     """Write all data to an unbuffered file: after an error, no buffer can write more after a partly written page."""
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
 
 
 def _cut(path: Path, end: int) -> None:

@@ -145,7 +145,7 @@ def shape(call: Call) -> str:
             call.environment,
             call.devices,
             call.gpus,
-            call.kept,
+            call.shared,
             notes,
             len(call.before),
             len(call.after),

@@ -370,7 +370,7 @@ def test_further_words_by_place(folder: Path) -> None:
         (f"{SQUAD} m 2 16 4e-4 amp 8 1 3.0", "version: found 3.0; wanted 1.1 or 2.0"),
         (f"{SQUAD} m 2 16 4e-4 amp 8 1 1.1 d o None trian", "mode: found trian; wanted train, eval"),
         ("bash data/create_datasets_from_start.sh books", "found books; wanted wiki_only or wiki_books"),
-        ("bash scripts/docker/launch.sh", "no image was made; run: bash scripts/docker/build.sh"),
+        ("bash scripts/docker/launch.sh", "there is no image; run: bash scripts/docker/build.sh"),
         ("checkpoints=none bash scripts/finetune_ckpts_on_squad.sh", "none: no checkpoints; wanted ckpt-*"),
     ],
 )

@@ -178,7 +178,7 @@ def test_a_row_that_needs_another_flag() -> None:
 
 def test_flags_are_spelled_with_their_defaults() -> None:
     flags = joint("a.b", "--x=1 --y=0.5 --z:int -w=False v= --u=1e-4 --t=None")
-    assert [flag.usual for flag in flags] == [1, 0.5, int, False, "", 1e-4, "None"]
+    assert [flag.default_or_type for flag in flags] == [1, 0.5, int, False, "", 1e-4, "None"]
     assert {(flag.goes, flag.joint) for flag in flags} == {("a.b", True)}
     assert [flag.nothing for flag in idle("why", "--x=1 --y:str")] == ["why", "why"]
     assert [flag.refused for flag in refused("that", "--x=1")] == ["that"]

@@ -34,8 +34,8 @@ FILTERS = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 DICTIONARY = (
     Flag("bidirectional", True, refused=CHARACTERS, within="--options"),
     *(
-        Flag(name, usual, goes, joint=True, within="--options")
-        for name, usual, goes in (
+        Flag(name, default, goes, joint=True, within="--options")
+        for name, default, goes in (
             ("char_cnn.activation", "relu", "model.activation"),
             ("char_cnn.embedding.dim", 16, "model.letter"),
             ("char_cnn.filters", list, "model.filters"),

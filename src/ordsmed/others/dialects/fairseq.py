@@ -429,7 +429,7 @@ def _put_optimizer(values: Values, call: Call) -> None:
 
 
 def _put_start(values: Values, call: Call) -> None:
-    """Set the initial weights if the flags name some other than those of the output folder, where a run resumes."""
+    """Set the initial weights if the flags name a checkpoint outside of the output folder, where a run resumes."""
     restored = values.restore_file
     inside = Path(restored).parent in (Path(), Path(values.save_dir)) and Path(restored).name.startswith("checkpoint_")
     if values.finetune_from_model and "restore_file" in values.explicit:

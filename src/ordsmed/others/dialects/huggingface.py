@@ -144,7 +144,7 @@ OLDER = (
     *(
         replace(
             flag,
-            usual=OLDER_DEFAULTS.get(flag.name, flag.usual),
+            default_or_type=OLDER_DEFAULTS.get(flag.name, flag.default_or_type),
             one_of=OLDER_TYPES if flag.name == "--model_type" else flag.one_of,
         )
         for flag in OLD

@@ -265,10 +265,10 @@ def _put_folders(values: Values, call: Call) -> None:
 def _last_checkpoint(path: str) -> str:
     """Return the run whose last checkpoint is at `path`, or another model. Raise an error for an earlier checkpoint."""
     folder, step = _model_of(path)
-    kept = snapshots.steps(Path(folder) / "checkpoints")
-    if step and kept and int(step[1]) != kept[-1]:
+    steps = snapshots.steps(Path(folder) / "checkpoints")
+    if step and steps and int(step[1]) != steps[-1]:
         remedy = f"`{command('export', folder, 'FOLDER', *step)}`, and give FOLDER"
-        problem = f"found {path}; a run resumes from the last checkpoint of {folder}, which is of step {kept[-1]}"
+        problem = f"found {path}; a run resumes from the last checkpoint of {folder}, which is of step {steps[-1]}"
         raise UsageError("--restore_checkpoint", problem, "", remedy)
     return folder
 
@@ -682,10 +682,10 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
         _records(part, str(shards / side), str(out / side), values.max_seq_length, parts, SEED)
         part.put("encode: tokenizer", _cased(part, vocabulary, lowercase, "--do_lower_case=0"))
         encoded = shards / f"encoded_{case}"
-        kept = {"corpus": shards / "corpus" / side, "encode": encoded / side, "tokenizer": encoded / "tokenizer"}
-        for name in kept.keys() & part.recipes.keys():
-            part.put(f"{name}: out", str(kept[name]))
-            part.kept[name] = perform.folder_for(kept[name])  # shared by calls with other lengths
+        folders = {"corpus": shards / "corpus" / side, "encode": encoded / side, "tokenizer": encoded / "tokenizer"}
+        for name in folders.keys() & part.recipes.keys():
+            part.put(f"{name}: out", str(folders[name]))
+            part.shared[name] = perform.folder_for(folders[name])  # shared by calls with other lengths
         if side == "test" and parts:
             call.then.append(part)
 

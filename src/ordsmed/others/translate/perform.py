@@ -39,15 +39,15 @@ def run_of(program: Program, values: Values, call: Call) -> Path:
 
 
 def stop_at(program: Program, values: Values, call: Call, step: Callable[[int], int]) -> None:
-    """Make a training save and stop at the step that `step` computes from its last saved step."""
+    """Make a training save and stop early. `step` returns the step to stop at, given the last saved step."""
     saved = 0 if values.anew else max(snapshots.steps(run_of(program, values, call) / "checkpoints"), default=0)
     call.environment[STOP_AT] = str(step(saved))
 
 
 def recipe_at(program: Program, call: Call, name: str) -> Path:
-    """Return the path of a call's recipe. Recipes in `call.kept` have a path that other calls share."""
-    kept = call.kept.get(name) if name != call.verb else None
-    return (kept or folder(program, call)) / f"{name}.toml"
+    """Return the path of a call's recipe. Recipes in `call.shared` have a path that other calls share."""
+    shared = call.shared.get(name) if name != call.verb else None
+    return (shared or folder(program, call)) / f"{name}.toml"
 
 
 def recipes(program: Program, call: Call, overrides: Sequence[str]) -> dict[Path, str]:
@@ -83,13 +83,13 @@ def share_by_content(call: Call, *paths: str) -> None:
     tables = dict[str, Any]()
     for name in ("corpus", "encode"):
         tables[name] = dict(call.recipes[name])
-        call.kept[name] = FOLDER / f"{name}-{value_key([stamps, tables], 8)}"
-        call.put(f"{name}: out", str(call.kept[name] / name))
+        call.shared[name] = FOLDER / f"{name}-{value_key([stamps, tables], 8)}"
+        call.put(f"{name}: out", str(call.shared[name] / name))
 
 
 def keep_former_results(program: Program, call: Call) -> None:
     """Use a new folder for texts and tokens if the call's folder holds those of other files or flags."""
-    names = [name for name in DEPENDENCIES if name in call.recipes and name not in call.kept and name != call.verb]
+    names = [name for name in DEPENDENCIES if name in call.recipes and name not in call.shared and name != call.verb]
     trains_tokenizer = "tokenizer" in names  # then the texts belong to the tokenizer in the call's folder
     names = names[-1:] if trains_tokenizer else names
     texts = {path.stem: text for path, text in recipes(program, call, ()).items()}
@@ -99,8 +99,8 @@ def keep_former_results(program: Program, call: Call) -> None:
         key = value_key([mark, [call.recipes[later] for later in names[position:]]], 8)
         home = folder(program, call)
         for later in names[position:]:
-            call.kept[later] = home.with_name(f"{home.name}-{key}")
-            call.put(f"{later}: out", str(call.kept[later] / later))
+            call.shared[later] = home.with_name(f"{home.name}-{key}")
+            call.put(f"{later}: out", str(call.shared[later] / later))
         return
 
 

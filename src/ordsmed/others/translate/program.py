@@ -58,7 +58,7 @@ class Flag:
     """A flag, a positional argument (a name without dashes) or an environment variable (in capitals)."""
 
     name: str
-    usual: object = None  # default of the original; False: a switch; a type: no default
+    default_or_type: object = None  # default of the original; False: a switch; a type: no default
     goes: str = ""  # target: a setting (`corpus: source.path`), an argument (`--tokens`) or a variable (in capitals)
     by: Callable[[Any], object] | Mapping[Any, object] | None = None  # converts the value; None: the target is not set
     explicit: bool = False  # set the target only if the flag is given
@@ -89,11 +89,12 @@ class Flag:
 
     @property
     def kind(self) -> type:
-        return self.usual if isinstance(self.usual, type) else str if self.usual is None else type(self.usual)
+        value = self.default_or_type
+        return value if isinstance(value, type) else str if value is None else type(value)
 
     @property
     def default(self) -> Any:
-        return None if isinstance(self.usual, type) else self.usual
+        return None if isinstance(self.default_or_type, type) else self.default_or_type
 
     def setting(self, value: Any) -> object:
         """Return the converted value; None if the target should not be set."""
@@ -102,15 +103,15 @@ class Flag:
 
 def joint(goes: str, names: str) -> tuple[Flag, ...]:
     """Return flags that the program's function combines into one setting: `--beta1=0.9 --x:str` (default or type)."""
-    return tuple(Flag(name, usual, goes, joint=True) for name, usual in _names_with_types(names))
+    return tuple(Flag(name, default, goes, joint=True) for name, default in _names_with_types(names))
 
 
 def idle(reason: str, names: str) -> tuple[Flag, ...]:
-    return tuple(Flag(name, usual, nothing=reason) for name, usual in _names_with_types(names))
+    return tuple(Flag(name, default, nothing=reason) for name, default in _names_with_types(names))
 
 
 def refused(remedy: str, names: str) -> tuple[Flag, ...]:
-    return tuple(Flag(name, usual, refused=remedy) for name, usual in _names_with_types(names))
+    return tuple(Flag(name, default, refused=remedy) for name, default in _names_with_types(names))
 
 
 def _names_with_types(names: str) -> Iterator[tuple[str, Any]]:
@@ -197,7 +198,7 @@ class Call:
     gpus: int = 0  # required GPUs, if the command starts the processes itself
     notes: list[str] = field(default_factory=list)  # differences that users of the original should know
     before: list[Callable[[], object]] = field(default_factory=list)  # prepare files, in each process
-    kept: dict[str, Path] = field(default_factory=dict)  # by recipe: folder, named by content, that calls share
+    shared: dict[str, Path] = field(default_factory=dict)  # by recipe: folder, named by content, that calls share
     after: list[Callable[[], object]] = field(default_factory=list)  # write the original's files after the run
     tells: Callable[[dict[str, Any]], list[str]] | None = None  # formats metrics as the original's log lines
     then: list[Call] = field(default_factory=list)  # calls that run after it

@@ -70,8 +70,8 @@ def _compare(model: str, vocabulary: str | None, lowercase: bool | None) -> None
         return  # a TensorFlow checkpoint, or no model: opening it reports that
     known = read_tokenizer(model)
     if vocabulary is not None and Path(vocabulary).is_file():
-        listed = Tokenizer.load(vocabulary, lowercase=known.lowercase)
-        if listed.model["vocab"] != known.model["vocab"]:
+        given = Tokenizer.load(vocabulary, lowercase=known.lowercase)
+        if given.model["vocab"] != known.model["vocab"]:
             remedy = f"leave it out, or give the vocabulary that {model} was trained with"
             raise UsageError("--vocab_file", f"{vocabulary} lists other tokens than {model} has", "", remedy)
     if lowercase is not None and lowercase is not known.lowercase:
