@@ -108,7 +108,7 @@ def test_connections_are_taken_by_both_and_counted_together(server: ServerProces
             for child in server.children()
         ]
 
-    assert sum("bert: bert, can fill" in line for line in server.lines) == 1
+    assert sum("bert: bert; methods: fill" in line for line in server.lines) == 1
     before = sockets()
     assert len(before) == 2
     with contextlib.ExitStack() as stack:
@@ -265,7 +265,7 @@ def test_no_worker_is_forked_once_the_server_stops(monkeypatch: pytest.MonkeyPat
 def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server whose worker fails while it stops does not print that all requests were answered."""
     keeper, told, clock = WorkerKeeper(SharedMemory(2)), list[str](), itertools.count(1.0, 0.25)
-    keeper.children = [workers.Child(), workers.Child(pid=7, began=1.0)]
+    keeper.children = [workers.Child(), workers.Child(pid=7, started=1.0)]
     started_at, ends = list[float](), iter([(7, signal.SIGKILL)] * 4)
 
     def start(number: int, *, first: bool = False) -> None:
@@ -284,7 +284,7 @@ def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.Mon
     monkeypatch.setattr(keeper, "_start", start)
     for _ in range(60):
         keeper._restart_ended()
-    waits = [re.search(r"anew in (\d+) s", line) for line in told]
+    waits = [re.search(r"restarts in (\d+) s", line) for line in told]
     assert [int(wait[1]) for wait in waits if wait] == [1, 2, 4, 8]
     assert len(started_at) == 4
     keeper.failed = ["worker 2 was ended by SIGKILL"]
@@ -319,7 +319,7 @@ def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that ticks is not killed, nor one that stops by itself and takes long."""
     keeper, told = WorkerKeeper(SharedMemory(3)), list[str]()
     processes = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
-    keeper.children = [workers.Child(pid=process.pid, began=1.0) for process in processes]
+    keeper.children = [workers.Child(pid=process.pid, started=1.0) for process in processes]
     ticking = keeper.shared.rows[1]
     now = 1_000.0
     set_time(monkeypatch, workers, sleep=lambda seconds: None, monotonic=lambda: now)
