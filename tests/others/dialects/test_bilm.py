@@ -167,10 +167,7 @@ def test_options_of_a_file(tmp_path: Path) -> None:
     assert got.recipes["pretrain"]["model"]["cells"] == 16
     assert "--options n_tokens_vocab: not needed here: read from the vocabulary" in got.notes
     assert not any("the options are those in" in note for note in got.notes)
-    assert any(
-        "the options are those in train_elmo.py of bilm-tf" in note
-        for note in called(CODE, "train_elmo.py", *LEAST).notes
-    )
+    assert any("train_elmo.py of bilm-tf;" in note for note in called(CODE, "train_elmo.py", *LEAST).notes)
     path.write_text("{")
     with pytest.raises(DataError, match=r"options\.json: not JSON"):
         called(CODE, "train_elmo.py", *LEAST, "--options", str(path))
@@ -184,17 +181,9 @@ def test_options_of_a_file(tmp_path: Path) -> None:
         ("train_elmo.py", [*LEAST, *options(lstm={"dims": 3})], "--options: has no key `lstm.dims`"),
         ("train_elmo.py", [*LEAST, *options(lstm={"dim": "3"})], 'lstm.dim: found "3"; wanted a whole number'),
         ("train_elmo.py", [*LEAST, *options(bidirectional=False)], "--options bidirectional: is not supported"),
-        (
-            "train_elmo.py",
-            [*LEAST, *options(share_embedding_softmax=True)],
-            "share_embedding_softmax: is not supported",
-        ),
+        ("train_elmo.py", [*LEAST, *options(share_embedding_softmax=True)], "embedding_softmax: is not supported"),
         ("train_elmo.py", [*LEAST, "--size", "7679"], "--size: found 7,679 words; wanted at least the 7,680"),
-        (
-            "train_elmo.py",
-            [*LEAST, *options(n_train_tokens=9)],
-            "n_train_tokens: found 9 words; wanted at least the 7,680",
-        ),
+        ("train_elmo.py", [*LEAST, *options(n_train_tokens=9)], "tokens: found 9 words; wanted at least the 7,680"),
         ("train_elmo.py", [*LEAST, *options(batch_size=0)], "batch_size: found 0; wanted 1 or more"),
         ("train_elmo.py", [*LEAST, *options(unroll_steps=None)], "unroll_steps: found None; wanted 1 or more"),
         ("train_elmo.py", [*LEAST, *UIO[:1], "0"], "n_epochs: found 0; wanted 1 or more"),

@@ -338,10 +338,7 @@ def test_a_configuration_is_what_its_flags_are(configured: Path) -> None:
     ("words", "said"),
     [
         (["--config-name=base", "optimization.lr=[0.1]"], "task.data: found ???; wanted a value"),
-        (
-            ["--config-name=base", "task.data=d", "optimization.lr=0.1,0.2"],
-            "--lr: found 0.1,0.2; wanted a single value",
-        ),
+        (["--config-name=base", "task.data=d", "optimization.lr=0.1,0.2"], "--lr: found 0.1,0.2; wanted a"),
         (["--config-name=base", "task.data=d", "optimization.rate=1"], "--rate=1: no such flag"),
         (["--config-name=base", "data"], "found data; wanted group.name=value"),
         (["--config-name=other", "task.data=d"], "other.yaml is not a file"),
@@ -406,11 +403,7 @@ def test_several_folders_and_a_sentence_a_row() -> None:
     [
         (TRAIN, BASE[1:], "no data"),
         (TRAIN, [*BASE, "--task=sentence_prediction"], "--task: found sentence_prediction; wanted masked_lm"),
-        (
-            TRAIN,
-            [*BASE, "--num-classes=2"],
-            "--num-classes: is not supported; `ordsmed finetune`, for example with task.name",
-        ),
+        (TRAIN, [*BASE, "--num-classes=2"], "--num-classes: is not supported; `ordsmed finetune`"),
         (TRAIN, [*BASE[:2], *BASE[3:]], "--criterion: missing"),
         (TRAIN, [*BASE[:3], *BASE[4:]], "--arch: missing; wanted roberta"),
         (TRAIN, [*BASE, "--arch=transformer"], "--arch: found transformer"),

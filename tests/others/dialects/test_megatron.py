@@ -305,9 +305,7 @@ def test_wrong_words(words: list[str], said: str) -> None:
 
 
 def test_shares_that_leave_nothing_to_train_on() -> None:
-    with pytest.raises(
-        UsageError, match=re.escape("--test_percent: found 5.5 in total; wanted less than 1; give shares")
-    ):
+    with pytest.raises(UsageError, match=re.escape("--test_percent: found 5.5 in total; wanted less than 1; give")):
         called(CODE, "split_json.py", "--input_files", "a.json", "--output_dir", "o", "--test_percent", "0.5", "5")
 
 
@@ -683,9 +681,7 @@ def test_several_texts_are_held_out_together(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     got = called(CODE, "pretrain_bert.py", *BASE, "--valid-data", "b.json", "c.json").recipes["corpus"]["given"]
     assert got["validation"] == {"kind": "jsonl", "path": ["b.json", "c.json"], "text_key": "sentence"}
-    with pytest.raises(
-        UsageError, match=r"--valid-data: found corpora with different text keys; wanted names of corpora.toml"
-    ):
+    with pytest.raises(UsageError, match=r"--valid-data: found corpora with different .* names of corpora.toml"):
         called(CODE, "pretrain_bert.py", *BASE, "--valid-data", "b.json", "wikipedia")
     names = "".join(f'[{name}]\nkind = "jsonl"\npath = "{name}.json"\n' for name in ("wikipedia", "mine"))
     (tmp_path / "corpora.toml").write_text(names)

@@ -534,7 +534,6 @@ def test_records_of_two_lengths_are_of_one_store() -> None:
 
 
 def test_records_of_two_lengths_are_of_one_store_in_a_case_of_their_own(tmp_path: Path) -> None:
-    """Train and test share a tokenizer too."""
     (tmp_path / "v.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nCat\n")
     program, words = find(CODE, "dataPrep.py"), ["--action", "create_tfrecord_files", *DATA, "--do_lower_case=1"]
     calls = [

@@ -84,7 +84,6 @@ def test_a_setting_that_it_learned_is_said_where_it_is_asked_for() -> None:
 
 
 def model_at(folder: Path, text: str = "[PAD] [UNK] [CLS] [SEP] [MASK] a b", *, lowercase: bool = True) -> str:
-    """Write a folder with a vocabulary."""
     pieces = {piece: number for number, piece in enumerate(text.split())}
     Tokenizer(vocabulary.wordpiece(pieces, lowercase=lowercase)).save(folder)
     return str(folder)
