@@ -27,7 +27,7 @@ FREE = """
     nn/loss: CHUNK_SCORES | nn/loss: DEVICE_SCORES PITCH | train/mesh/compiler: LIMIT
     learn/question_answering/outputs: BLOCK | learn/tagging/inputs: AT_ONCE | corpus/chunks: OVERHEAD
     corpus/sources: BUNDLE | corpus/cleaning: KEPT SEARCHED EXAMPLES
-    web/crawl: WAITING KEPT | text/markup/dump: PART BITE | corpus/decontamination: BLOCK GATHER
+    web/crawl: WAITING IDLE_HOSTS | text/markup/dump: PART BITE | corpus/decontamination: BLOCK GATHER
     base/chart: WIDTH HEIGHT LEFT TOP RIGHT BOTTOM LONGEST PANEL PANEL_BOTTOM
     corpus/signatures: BATCH | corpus/buckets: RUN PART
     corpus/similar: PAIRS | web/pages: BATCH | corpus/dedup: GROUPS EXCERPT

@@ -107,7 +107,7 @@ def made() -> str:
     requirements = [line for line in wanted() if lock.normal(line) not in NOT_PINNED]
     with_torch = [line.partition(";")[0] for line in metadata.requires(lock.TORCH) or () if not OF_GPUS.search(line)]
     entries: dict[tuple[str, str], dict[str, Any]] = {}
-    elsewhere: dict[str, set[str]] = {}
+    out_override: dict[str, set[str]] = {}
     for python in lock.PYTHONS:
         for arch in lock.ARCHES:
             print(f"lock: Python {python}, {arch}", flush=True)
@@ -117,7 +117,7 @@ def made() -> str:
                 name = lock.normal(package["name"])
                 entry = entries.setdefault((name, package["version"]), {"needs": set(), "pythons": set()})
                 entry["needs"] |= set(needs_of(package, there))
-                elsewhere.setdefault(name, set()).update(needs_of(package, there, ELSEWHERE))
+                out_override.setdefault(name, set()).update(needs_of(package, there, ELSEWHERE))
                 entry["pythons"].add(python)
     pins = dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     torch = [lock.normal(line) for line in with_torch]
@@ -127,7 +127,7 @@ def made() -> str:
     text += (
         f'\n[[package]]\nname = "{lock.TORCH}"\nversion = "{pins[lock.TORCH]}"\nneeds = {json.dumps(sorted(torch))}\n'
     )
-    everywhere = reached(requirements + with_torch, elsewhere)
+    everywhere = reached(requirements + with_torch, out_override)
     for (name, version), entry in sorted(entries.items()):
         text += f'\n[[package]]\nname = "{name}"\nversion = "{version}"\nneeds = {json.dumps(sorted(entry["needs"]))}\n'
         if pythons := [python for python in lock.PYTHONS if python in entry["pythons"]]:

@@ -16,7 +16,7 @@ from kit.task_models import language_models, task_models
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of models, by the names that they are served by."""
+    """Return the folders of models by their served names."""
     folder = tmp_path_factory.mktemp("served")
     return {**language_models(folder / "language"), **task_models(task_files(folder / "tasks", dev=9))}
 

@@ -1,4 +1,4 @@
-"""The queue and its batches: who is computed with whom, who leaves, and what a bad item costs the others."""
+"""The queue and its batches: which items share a batch, cancellation, and errors of single items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ordsmed.serve.refusal import Refusal
 
 @dataclass(eq=False)
 class Doubling:
-    """Work that notes its batches, refuses some items, and waits where it is told to."""
+    """Work that records its batches, refuses some items, and can be made to wait."""
 
     bad: dict[Any, Exception] = field(default_factory=dict)
     most: int = 1_000
@@ -69,7 +69,7 @@ def test_items_of_one_kind_are_computed_together(batcher: Batcher) -> None:
 
 
 def test_a_batch_is_no_larger_than_it_may_be(batcher: Batcher) -> None:
-    """By items, and by what they cost; alike ones first."""
+    """Batches are limited by items and by cost; items of similar cost come first."""
     busy, work = blocked(batcher), Doubling()
     many = ask(batcher, work, range(20))
     work.held.set()

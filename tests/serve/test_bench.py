@@ -1,4 +1,4 @@
-"""`ordsmed bench serve`: what it asks is answered and counted; what cannot be is refused in a line."""
+"""`ordsmed bench serve`: requests are answered and counted; invalid options are refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that speak to other servers ask this one with their default arguments, and get what they expect.
+"""Clients of other servers work with this one by their default arguments.
 
 The bodies in DEFAULTS are what each client sends; where a client is installed, it is asked itself. Tried with
 huggingface_hub 2.4.0, openai 3.57.0, text_generation 0.7.0 (which needs `--no-deps` next to transformers 5),
@@ -77,7 +77,7 @@ DEFAULTS: list[tuple[str, dict[str, Any], int, str]] = [  # path, body, status, 
     ("/gpt2", {"inputs": "a cat", "parameters": LANGCHAIN}, 200, '[{"generated_text"'),
     ("/gpt2", {"inputs": "a cat", "parameters": {}}, 200, '[{"generated_text"'),  # curl
     ("/gpt2", {"inputs": "a cat"}, 200, '[{"generated_text"'),
-    ("/bert", {"inputs": "a cat"}, 400, "name the task by its path: /bert/fill-mask, /bert/feature-extraction"),
+    ("/bert", {"inputs": "a cat"}, 400, "give the task by its path: /bert/fill-mask, /bert/feature-extraction"),
     ("/gpt2", {"inputs": "a", "parameters": {"function_to_apply": "softmax"}}, 400, "this one can generate, score"),
     (
         "/gpt2",
@@ -87,9 +87,9 @@ DEFAULTS: list[tuple[str, dict[str, Any], int, str]] = [  # path, body, status, 
     ),
     ("/gpt2", {"inputs": "a", "parameters": {"src_lang": "x"}}, 404, "no task `translation`"),
     ("/bert", {"inputs": {"query": "a", "table": {"a": ["1"]}}, "parameters": {}}, 404, "`table-question-answering`"),
-    ("/gpt2", {"inputs": "a", "parameters": {"top_n_tokens": 3}}, 400, "top_n_tokens: is not done here"),
+    ("/gpt2", {"inputs": "a", "parameters": {"top_n_tokens": 3}}, 400, "top_n_tokens: is not supported"),
     ("/gpt2", {"inputs": "a", "parameters": {"best_of": 1, "max_new_tokens": 2}}, 200, "generated_text"),
-    ("/gpt2/v1/chat/completions", {"model": "tgi", **TALK}, 400, "POST /v1/completions answers it"),
+    ("/gpt2/v1/chat/completions", {"model": "tgi", **TALK}, 400, "use POST /v1/completions"),
     ("/v1/chat/completions", {"model": "gpt2", **TALK}, 400, "`gpt2` continues texts"),
     (
         "/v1/completions",
@@ -157,7 +157,7 @@ def test_long_texts_are_cut_where_they_may_be_and_it_is_reported(served: Running
         assert np.allclose(left[1], ask(served, "/bert/embed", {"inputs": end}).json()[0], atol=1e-6)
         assert not np.allclose(left[1], right[1], atol=1e-4)
         refused = ask(served, path, {"inputs": texts, "normalize": True, "truncate": False})
-        assert "found 41 tokens, of text 2; wanted at most 30; truncate=true cuts" in refused.text
+        assert "found 41 tokens in text 2; wanted at most 30; truncate=true truncates them" in refused.text
         assert refused.status_code in (400, 422)
     assert "x-truncated-inputs" not in ask(served, "/bert/embed", {"inputs": texts[0], "truncate": True}).headers
     openai = ask(served, "/v1/embeddings", {"model": "bert", "input": texts})

@@ -1,4 +1,4 @@
-"""Connections by raw sockets: silent and idle ones give way, /health is always answered, doubtful heads are refused."""
+"""Connections by raw sockets: idle and idle ones give way, /health is always answered, doubtful heads are refused."""
 
 from __future__ import annotations
 
@@ -101,19 +101,19 @@ def is_open(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize(("limits", "reason"), [({"total": 10}, "total"), ({"by_address": 10}, "address")])
 def test_silent_connections_give_way(folders: dict[str, Path], limits: dict[str, int], reason: str) -> None:
-    """The longest silent first, and before those that were answered once."""
+    """The longest idle first, and before those that were answered once."""
     with contextlib.ExitStack() as stack:
         served = stack.enter_context(running({"bert": folders["bert"]}, connections=limits))
         kept = stack.enter_context(httpx.Client(base_url=served.url))
         assert kept.get("/health").status_code == 200
-        silent = [stack.enter_context(connect(served)) for _ in range(30)]
+        idle = [stack.enter_context(connect(served)) for _ in range(30)]
         for number in range(2):
             assert httpx.get(f"{served.url}/health").status_code == 200
             assert httpx.post(f"{served.url}/fill-mask", content=BODY).status_code == 200, number
         assert kept.get("/health").status_code == 200
         pool = kept._transport._pool  # type: ignore[attr-defined]
         assert "Request Count: 2" in repr(pool.connections[0])  # the same connection
-        still = [is_open(connection) for connection in silent]
+        still = [is_open(connection) for connection in idle]
         assert still == sorted(still)
         assert still.count(False) >= 20
         assert counted(served, reason) >= 20
@@ -176,7 +176,7 @@ def test_an_answer_that_has_begun_is_closed_at_a_bad_chunk(served: Running, caps
 
 
 def test_a_closed_connection_is_forgotten(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answered ones, silent ones and those that end with their answer, even while the rest of their body is read."""
+    """Also one that closes with its answer while the rest of its request's body is read."""
     from ordsmed.serve import connections
 
     monkeypatch.setattr(connections, "LINGER", 60)

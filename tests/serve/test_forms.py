@@ -1,4 +1,4 @@
-"""What a server writes, without one: spans of tagged words, and the form of a refusal of a path that there is not."""
+"""Answers, tested without a server: spans of tagged words, and the error form of unknown paths."""
 
 from __future__ import annotations
 
@@ -68,4 +68,4 @@ def test_an_unknown_path_is_refused_in_the_form_of_its_neighbors(name: str) -> N
     for endpoint in protocol.endpoints:
         if endpoint.path.count("/") > 1 and endpoint.path not in others:
             assert app._nearest(f"{endpoint.path}/more").name == name
-    assert FORMS[name](protocol.failure(Refusal("unknown", "nothing answers GET /x")).body)
+    assert FORMS[name](protocol.failure(Refusal("unknown", "there is no GET /x")).body)

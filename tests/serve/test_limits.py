@@ -81,15 +81,15 @@ def test_what_is_refused_says_where_and_what(served: Running) -> None:
         ("/fill-mask", '{"inputs": 3}'): (400, "$.inputs: expected `str | array`, got `int`"),
         ("/brt/fill-mask", '{"inputs": "[MASK]"}'): (404, "model: no model `brt`; did you mean `bert`?"),
         ("/gpt2/fill-mask", '{"inputs": "[MASK]"}'): (400, "gpt2: is a causal model (gpt2)"),
-        ("/embed", '{"inputs": []}'): (422, "an empty batch; wanted a text or more"),
+        ("/embed", '{"inputs": []}'): (422, "an empty batch; wanted at least one text"),
         ("/embed", '{"inputs": "a", "truncate": "yes"}'): (422, "$.truncate: expected `bool | null`, got `str`"),
         ("/bert/predict", '{"inputs": "a"}'): (424, "bert: cannot classify: it is a bert"),
         ("/v1/embeddings", '{"input": "a", "model": "brt"}'): (404, "model: no model `brt`"),
-        ("/v1/completions", '{"prompt": "a", "suffix": "b"}'): (400, "suffix: is not done here"),
+        ("/v1/completions", '{"prompt": "a", "suffix": "b"}'): (400, "suffix: is not supported"),
         ("/v1/completions", '{"prompt": "a", "max_tokens": 1000000}'): (413, "found 1,000,000 new tokens"),
         ("/gpt2/score", json.dumps({"texts": "it " * 40})): (400, "40 tokens; wanted at most"),
         ("/bert/score", '{"texts": "it", "way": "causal"}'): (400, "bert: is a bert, which cannot be read the way"),
-        ("/v1/nonsense", "{}"): (404, "nothing answers POST /v1/nonsense"),
+        ("/v1/nonsense", "{}"): (404, "there is no POST /v1/nonsense"),
     }
     for (path, body), (status, message) in asked.items():
         answer = httpx.post(served.url + path, content=body)
@@ -140,7 +140,7 @@ def test_too_much_of_anything_is_refused(served: Running) -> None:
 
 
 class Held:
-    """Work that keeps the batcher's thread until it is let go of."""
+    """Work that blocks the batcher's thread until it is released."""
 
     def __init__(self, served: Running) -> None:
         self.free, self.begun = threading.Event(), threading.Event()
@@ -260,7 +260,7 @@ def test_slow_clients_are_let_go_of(folders: dict[str, Path], monkeypatch: pytes
 
 
 def test_answers_do_not_wait_for_the_client_to_acknowledge_their_head(served: Running) -> None:
-    """Head and body are two writes; on a connection that is kept the second one would wait 40 ms for the first."""
+    """Head and body are two writes; on an open connection the second would wait 40 ms for the ACK of the first."""
     with httpx.Client(base_url=served.url) as client:
         client.get("/health")
         sockets = [each.transport.get_extra_info("socket") for each in served.server.server_state.connections]
@@ -287,7 +287,7 @@ def test_who_may_ask(folders: dict[str, Path]) -> None:
         assert status(**right, origin="https://lab.example") == 200
         assert httpx.get(f"{served.url}/health").status_code == 200
         assert httpx.get(served.url).status_code == 401
-        with pytest.raises(ordsmed.RecipeError, match="the token is absent or wrong"):
+        with pytest.raises(ordsmed.RecipeError, match="the token is missing or wrong"):
             ordsmed.open(f"{served.url}/bert")
         os.environ["ORDSMED_TOKEN"] = "a-long-secret"
         assert ordsmed.open(f"{served.url}/bert").family == "bert"
@@ -312,7 +312,7 @@ def test_models_are_reloaded_where_that_is_allowed(folders: dict[str, Path], tmp
 
 
 def test_a_folder_that_changes_or_goes_away_ends_nothing(tmp_path: Path) -> None:
-    """Weights in memory answer on; what is read of the folder later is refused in a line without its path."""
+    """Loaded weights still answer; requests that need the folder are refused in one line without its path."""
     from ordsmed.serve.app import Access
 
     folder = hub_folder("bert", tmp_path / "bert", seed=3)
@@ -344,7 +344,7 @@ def test_without_being_asked_nothing_is_reloaded(served: Running) -> None:
 
 
 def test_clients_that_ask_at_once_get_what_they_get_alone(served: Running) -> None:
-    """Texts of all lengths, and texts that are written with options of their own."""
+    """Texts of all lengths, and generated texts with different options."""
     texts = [" ".join(["the old cat sat on the mat"] * (1 + n % 4)) for n in range(24)]
     model = ordsmed.open(f"{served.url}/bert")
     alone = [model.embed(text, of="sentences").vectors for text in texts]
@@ -381,7 +381,7 @@ def test_a_server_that_stops_closes_each_connection_with_its_answer(folders: dic
 
 
 def test_connections_that_began_before_the_port_was_closed_are_answered(folders: dict[str, Path]) -> None:
-    """Those that nobody has taken yet, and those that ask only after the signal."""
+    """Connections that are not accepted yet, and those that send a request only after the signal."""
     head = b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
     with running({"bert": folders["bert"]}) as served:
         address = ("127.0.0.1", int(served.url.rpartition(":")[2]))
@@ -411,7 +411,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def test_an_answer_that_comes_before_all_of_its_request_arrives_whole(served: Running) -> None:
-    """Closed with something unread, the system would send a reset and the client lose what it was told."""
+    """If the server closed with unread data, the system would send a reset and the client would lose the answer."""
     address = ("127.0.0.1", int(served.url.rpartition(":")[2]))
     head = b"POST /fill-mask HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 99000000\r\n\r\n"
     with socket.create_connection(address, timeout=20) as connection:
@@ -447,7 +447,7 @@ def test_a_signal_under_load_loses_no_request(folders: dict[str, Path], tmp_path
                 future.result(60)
         assert set(statuses) == {200, 503}
         assert server.wait(30) == 0
-        assert "every accepted request was answered" in server.stderr.read()
+        assert "all accepted requests were answered" in server.stderr.read()
 
 
 def test_a_port_that_is_taken_and_wrong_models_are_told_in_a_line(
@@ -457,7 +457,7 @@ def test_a_port_that_is_taken_and_wrong_models_are_told_in_a_line(
     from ordsmed.serve.server import ServerOptions, serve
 
     port = int(served.url.rpartition(":")[2])
-    with pytest.raises(ordsmed.RunError, match=f"cannot listen to 127.0.0.1:{port}: address already in use; .*--port"):
+    with pytest.raises(ordsmed.RunError, match=f"cannot listen on 127.0.0.1:{port}: address already in use; .*--port"):
         serve([str(folders["bert"])], ServerOptions(port=port))
     for words, message in (
         ([str(folders["bert"])] * 2, "found `bert` twice; .*give NAME="),

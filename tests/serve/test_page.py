@@ -1,4 +1,4 @@
-"""The page at / in a real browser: every view, the lines that ask the same, no request that leaves the host."""
+"""The page at / in a real browser: every view, the equivalent Python lines, and no request to other hosts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def window() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(window: Browser, pages: Running) -> Browser:
-    """The page opened anew, light and as wide as a desk."""
+    """Open the page again, with the light theme and a desktop's width."""
     window.resize(1000, 900)
     window.scheme("light")
     window.open("about:blank")
@@ -366,7 +366,7 @@ def test_a_keyboard_is_enough(page: Browser) -> None:
             break
     page.press("Enter")
     page.until("return document.querySelector('[aria-current]').textContent === 'Surprisal'")
-    assert page.run("return document.activeElement.textContent") == "Surprisal"  # and goes on from there
+    assert page.run("return document.activeElement.textContent") == "Surprisal"  # and continues from there
     while page.run("return document.activeElement.name") != "text":
         page.press("Tab")
     page.press("Control", "Enter")

@@ -1,4 +1,4 @@
-"""A server answers the clients that exist with what `ordsmed.open` gives, to the last digit."""
+"""A server answers existing clients with exactly the values of `ordsmed.open`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_openai_lists_models(served: Running, local: Local) -> None:
 
 
 def test_openai_embeds(served: Running, local: Local) -> None:
-    """Its client asks for base64 unless it is told otherwise."""
+    """OpenAI's client requests base64 by default."""
     vectors = np.stack([each.vectors for each in local["bert"].embed(TEXTS, of="sentences")])
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     for form in ({}, {"encoding_format": "float"}):
@@ -77,7 +77,7 @@ def test_openai_embeds(served: Running, local: Local) -> None:
     numbers = client(served).embeddings.create(model="bert", input=[ids])
     assert np.allclose(numbers.data[0].embedding, vectors[1] / np.linalg.norm(vectors[1]), atol=1e-6)
     assert numbers.usage.prompt_tokens == len(ids)
-    with pytest.raises(openai.BadRequestError, match="token number of another tokenizer"):
+    with pytest.raises(openai.BadRequestError, match="token ids of another tokenizer"):
         client(served).embeddings.create(model="bert", input=[[5, 99_999]])
 
 
@@ -108,7 +108,7 @@ def test_openai_tells_logarithms(served: Running, local: Local) -> None:
     bits = [token.bits for token in scored.tokens][-4:]
     assert np.allclose(logs.token_logprobs, [-value * np.log(2) for value in bits], atol=1e-4)
     assert all(max(top.values()) == log for top, log in zip(logs.top_logprobs, logs.token_logprobs, strict=True))
-    with pytest.raises(openai.BadRequestError, match="best_of: is not done here"):
+    with pytest.raises(openai.BadRequestError, match="best_of: is not supported"):
         client(served).completions.create(model="gpt2", prompt="the", best_of=3)
 
 
@@ -120,7 +120,7 @@ def asker(served: Running, name: str) -> Any:
 
 
 def test_openai_tells_logarithms_of_prompts(served: Running, local: Local) -> None:
-    """With echo: of a text behind the sign that begins one, of token numbers as they are; max_tokens=0: of it alone."""
+    """With echo: of a text after its start token, of token ids unchanged; max_tokens=0: of the prompt only."""
     model, ask = local["gpt2"], client(served).completions.create
     tokenizer = model.trained.tokenizer
     how = {"model": "gpt2", "echo": True, "logprobs": 3, "temperature": 0}
@@ -157,7 +157,7 @@ def test_openai_tells_logarithms_of_prompts(served: Running, local: Local) -> No
 def test_lm_evaluation_harness_finds_what_it_finds_of_the_folder(
     served: Running, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its `local-completions` asks for likelihoods by echo, its `hf` opens the folder."""
+    """Its `local-completions` gets log-probabilities by echo, its `hf` opens the folder."""
     for name in ("lm_eval.models.huggingface", "tenacity"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install -e .[dev]")
     from lm_eval.api.instance import Instance
@@ -261,8 +261,8 @@ def test_classes_and_ranks(served: Running, local: Local) -> None:
     for path, more in cut.items():
         refused = httpx.post(f"{served.url}/classify/{path}", json={"inputs": long})
         assert refused.status_code in (400, 422)
-        assert f"found {longest + 2} tokens, of text 1; wanted at most {longest}" in refused.text
-        assert "=true cuts" in refused.text
+        assert f"found {longest + 2} tokens in text 1; wanted at most {longest}" in refused.text
+        assert "=true truncates them" in refused.text
         assert "score" in str(post(served, f"/classify/{path}", inputs=long, **more))
     refused = httpx.post(f"{served.url}/classify/rerank", json={"query": "w1", "texts": ["w2"]})
     assert (refused.status_code, refused.json()["error_type"]) == (424, "backend")
@@ -334,7 +334,7 @@ def test_texts_are_scored_at_checkpoints(tiny_run: Any, folders: dict[str, Path]
 def test_checkpoints_are_opened_only_where_that_is_allowed(served: Running) -> None:
     refused = httpx.post(f"{served.url}/gpt2/score", json={"texts": "a", "steps": "all"})
     assert refused.status_code == 400
-    assert refused.json()["error"] == "steps: checkpoints are not opened here; `ordsmed serve --checkpoints` does"
+    assert refused.json()["error"] == "steps: this server does not open checkpoints; start it with --checkpoints"
 
 
 def test_the_verb_tells_surprisal(tiny_run: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Searches over HTTP give what the opened index gives, by the model that made it; what does not fit is refused."""
+"""Searches over HTTP give the results of the opened index, with the model that made it; others are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that is served without a name gets one that can be part of an address."""
+"""A folder that is served without a name gets a name that is valid in a URL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.serve.models import _usual_name
+from ordsmed.serve.models import _default_name
 
 
 @pytest.mark.parametrize(
@@ -15,5 +15,5 @@ from ordsmed.serve.models import _usual_name
 )
 def test_the_name_of_a_folder(folder: str, name: str, tmp_path: Path) -> None:
     (tmp_path / folder).mkdir()
-    assert _usual_name(str(tmp_path / folder)) == name
-    assert _usual_name("google/electra-small") == "google/electra-small", "a published name is itself"
+    assert _default_name(str(tmp_path / folder)) == name
+    assert _default_name("google/electra-small") == "google/electra-small", "a published name is itself"

@@ -37,7 +37,7 @@ BODY = {"inputs": "the [MASK] cat"}
 
 @dataclass
 class ServerProcess:
-    """`ordsmed serve --workers 2`, and what it has said."""
+    """Start `ordsmed serve --workers 2`, and collect its output."""
 
     process: subprocess.Popen[str]
     url: str = ""
@@ -108,7 +108,7 @@ def test_connections_are_taken_by_both_and_counted_together(server: ServerProces
             for child in server.children()
         ]
 
-    assert sum("bert: bert, can fill" in line for line in server.lines) == 1
+    assert sum("bert: bert; methods: fill" in line for line in server.lines) == 1
     before = sockets()
     assert len(before) == 2
     with contextlib.ExitStack() as stack:
@@ -121,7 +121,7 @@ def test_connections_are_taken_by_both_and_counted_together(server: ServerProces
     answers = [server.fill().json() for _ in range(10)]
     assert answers == [answers[0]] * 10
     wait_for(lambda: server.count("workers") == 2)
-    for _ in range(4):  # whoever is asked
+    for _ in range(4):  # whichever worker gets the request
         assert server.count('requests_total{path="/fill-mask",status="200"}') == 10
         assert server.count("batch_items_total") == 10
 
@@ -130,9 +130,7 @@ def test_a_worker_that_dies_is_told_and_started_anew(server: ServerProcess) -> N
     before = server.children()
     counted = server.count('requests_total{path="/health",status="200"}')
     os.kill(before[1], signal.SIGKILL)
-    wait_for(
-        lambda: any(re.match(r"worker 2 was ended by SIGKILL after \d+ s; it is started", x) for x in server.lines)
-    )
+    wait_for(lambda: any(re.match(r"worker 2 was ended by SIGKILL after \d+ s; it restarts", x) for x in server.lines))
     assert [server.fill().status_code for _ in range(6)] == [200] * 6
     wait_for(lambda: server.count("workers") == 2)
     after = server.children()
@@ -178,7 +176,7 @@ def test_a_signal_loses_no_request_of_any_worker(folders: dict[str, Path]) -> No
                 future.result(60)
         assert set(statuses) == {200, 503}
         assert server.process.wait(30) == 0
-    assert server.lines[-1] == "stopped; every accepted request was answered\n"
+    assert server.lines[-1] == "stopped; all accepted requests were answered\n"
 
 
 def test_a_model_that_cannot_be_opened_is_told_once(tmp_path: Path) -> None:
@@ -265,14 +263,14 @@ def test_no_worker_is_forked_once_the_server_stops(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a server whose worker fails as it stops does not say that all was answered."""
+    """A server whose worker fails while it stops does not print that all requests were answered."""
     keeper, told, clock = WorkerKeeper(SharedMemory(2)), list[str](), itertools.count(1.0, 0.25)
-    keeper.children = [workers.Child(), workers.Child(pid=7, began=1.0)]
+    keeper.children = [workers.Child(), workers.Child(pid=7, started=1.0)]
     started_at, ends = list[float](), iter([(7, signal.SIGKILL)] * 4)
 
     def start(number: int, *, first: bool = False) -> None:
         started_at.append(now[0])
-        keeper.children[number].pid, keeper.children[number].began = 7, now[0]
+        keeper.children[number].pid, keeper.children[number].started = 7, now[0]
 
     now = [1.0]
 
@@ -285,12 +283,12 @@ def test_a_worker_that_dies_again_and_again_waits_longer(monkeypatch: pytest.Mon
     monkeypatch.setattr(workers.os, "waitpid", lambda pid, how: next(ends, (0, 0)))
     monkeypatch.setattr(keeper, "_start", start)
     for _ in range(60):
-        keeper._look()
-    waits = [re.search(r"anew in (\d+) s", line) for line in told]
+        keeper._restart_ended()
+    waits = [re.search(r"restarts in (\d+) s", line) for line in told]
     assert [int(wait[1]) for wait in waits if wait] == [1, 2, 4, 8]
     assert len(started_at) == 4
     keeper.failed = ["worker 2 was ended by SIGKILL"]
-    with pytest.raises(RunError, match="SIGKILL while the server stopped: what it had accepted is lost"):
+    with pytest.raises(RunError, match="SIGKILL while the server stopped; its accepted requests are lost"):
         keeper.check()
 
 
@@ -310,18 +308,18 @@ def test_a_worker_that_cannot_be_started_again_is_tried_later(monkeypatch: pytes
     with pytest.raises(BlockingIOError):
         keeper._start(0)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "it hears signals again"
-    keeper.children[0].began = 1.0
+    keeper.children[0].started = 1.0
     assert keeper._start(0) is None
-    assert told == ["worker 1 cannot be started (Resource temporarily unavailable); it is tried again in 1 s"]
+    assert told == ["worker 1 cannot be started (Resource temporarily unavailable); next attempt in 1 s"]
     assert keeper._start(0) is None
     assert keeper.children[0].pid == 7
 
 
 def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that ticks is not, nor one that ends by itself and takes its time."""
+    """A worker that ticks is not killed, nor one that stops by itself and takes long."""
     keeper, told = WorkerKeeper(SharedMemory(3)), list[str]()
     processes = [subprocess.Popen(["sleep", "600"]) for _ in range(3)]
-    keeper.children = [workers.Child(pid=process.pid, began=1.0) for process in processes]
+    keeper.children = [workers.Child(pid=process.pid, started=1.0) for process in processes]
     ticking = keeper.shared.rows[1]
     now = 1_000.0
     set_time(monkeypatch, workers, sleep=lambda seconds: None, monotonic=lambda: now)
@@ -330,19 +328,19 @@ def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
         row["ticked"] = 1_000
     workers.Worker(keeper.shared, 2, 0, first=False).leave()
     try:
-        keeper._end_hung()
+        keeper._kill_hung()
         now += 100  # all were stopped, the parent as well
-        keeper._end_hung()
+        keeper._kill_hung()
         for _ in range(61):
             assert told == []
             now += 1
             ticking["ticked"] = int(now)
-            keeper._end_hung()
+            keeper._kill_hung()
         assert processes[0].wait(20) == -signal.SIGKILL
         assert [process.poll() for process in processes[1:]] == [None, None]
-        assert told == ["worker 1 hangs: it has not ticked for 61 s; it is ended"]
+        assert told == ["worker 1 hangs: it has not responded for 61 s; it is killed"]
         now += 1
-        keeper._end_hung()
+        keeper._kill_hung()
         assert len(told) == 1
     finally:
         for process in processes:

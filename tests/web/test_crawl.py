@@ -1,4 +1,4 @@
-"""A crawl: polite, careful, and where it was killed it goes on."""
+"""A crawl: pauses, robots.txt, limits, and resuming after a kill."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_hosts_are_asked_side_by_side(server: Server, tmp_path: Path) -> None:
 
 def test_few_addresses_wait_in_memory(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crawling, "WAITING", 2)
-    monkeypatch.setattr(crawling, "KEPT", 1)
+    monkeypatch.setattr(crawling, "IDLE_HOSTS", 1)
     drawn = 0
 
     def urls() -> Iterator[str]:
@@ -410,8 +410,8 @@ def test_killed_in_the_middle_it_goes_on(server: Server, tmp_path: Path) -> None
         said, told = process.communicate(timeout=PATIENT)
     assert said == "[('already there', 9), ('got', 2)]\n"
     told = " ".join(told.split())  # lines are wrapped
-    assert "20 bytes of a page that is incomplete or not in the log, cut off" in told
-    assert "outcomes.jsonl: its last line is incomplete, cut off" in told
+    assert "removed 20 bytes of pages that are incomplete or not in the log" in told
+    assert "outcomes.jsonl: removed an incomplete last line" in told
     assert gzip.decompress(part.read_bytes()).count(b"WARC/1.0") == len(paths)  # nothing half written is left
     asked = Counter(request.path for request in server.asked)
     assert asked == {**dict.fromkeys(paths, 1), "/end": 1, "/hang": 2}  # what was on its way, no other
@@ -455,7 +455,7 @@ def test_a_part_that_is_gone_is_downloaded_again(server: Server, tmp_path: Path,
         part_path(tmp_path, gone).unlink()
         assert stored(tmp_path, urls) == (["<p>2</p>"], {"not downloaded": 1})
         assert crawl(urls, tmp_path, how()) == {"got": 1, "already there": 1}
-        assert "in the log only" in capsys.readouterr().err
+        assert "only in the log" in capsys.readouterr().err
         assert stored(tmp_path, urls) == (["<p>1</p>", "<p>2</p>"], {})
     assert sorted(path.name for path in tmp_path.glob("pages-*")) == ["pages-00001.warc.gz", "pages-00003.warc.gz"]
 
@@ -466,7 +466,7 @@ def test_damage_is_told_with_its_place(server: Server, tmp_path: Path) -> None:
     part = part_path(tmp_path, 0)
     whole = part.read_bytes()
     part.write_bytes(whole[:60] + b"??" + whole[62:])
-    with pytest.raises(DataError, match=r"pages-00000\.warc\.gz: byte 0: no complete page .*; remove pages-00000"):
+    with pytest.raises(DataError, match=r"pages-00000\.warc\.gz: byte 0: incomplete page .*; remove pages-00000"):
         stored(tmp_path, [server.url("/1")])
     (tmp_path / LOG).write_text('{"url": "http://a.org/"}\n')
     with pytest.raises(DataError, match=r"outcomes\.jsonl:1: is damaged: .*; remove that line"):

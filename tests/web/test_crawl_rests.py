@@ -28,7 +28,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What a host is left alone for after each turn, noted and not waited for."""
+    """Record the pause of a host after each request, without waiting for it."""
     found: list[float] = []
     back = crawling._Queue.give_back
 
@@ -162,7 +162,7 @@ def test_rules_of_hosts_that_wait_for_nothing_are_remembered(
     hosts = ["127.0.0.1", "127.1", "127.0.1"]
 
     def count(kept: int) -> int:
-        monkeypatch.setattr(crawling, "KEPT", kept)
+        monkeypatch.setattr(crawling, "IDLE_HOSTS", kept)
         monkeypatch.setattr(crawling, "WAITING", 1)
         server.asked.clear()
         server.pages = {"/robots.txt": b""} | {f"/{n}": OK for n in range(6)}
@@ -209,7 +209,7 @@ def test_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     a, job, url = take()
     assert (url, a.pause, queue.waiting) == ("a/1", 1.5, 4)
     b, _, url = take()
-    assert url == "b/1", "a host is in one pair of hands"
+    assert url == "b/1", "only one thread works on a host"
     queue.give_back(a, 5.0, job)
     queue.give_back(b, 3.0, None)
     assert (list(queue.hosts), list(queue.idle), queue.waiting) == (["a", "c"], ["b"], 4)

@@ -116,7 +116,7 @@ def test_a_file_that_stood_there_is_taken_if_it_can_be_checked(server: Server) -
     Path("out/mine").mkdir(parents=True)
     Path("out/mine/a").write_bytes(TEXT)
     row = {"path": "a", "url": server.url("/a")}
-    assert "nothing says where it is from" in str(complaint(table(row)))
+    assert "its origin is unknown" in str(complaint(table(row)))
     assert bring(table(row | {"md5": hashlib.md5(TEXT).hexdigest()})) == [
         "out/mine: 0 fetched (0 bytes), 1 already there"
     ]
@@ -139,7 +139,7 @@ def test_what_was_cut_off_is_gone_on_with(server: Server) -> None:
     [
         (Answer(TEXT, cut=4000), Answer(TEXT, ranges=False)),  # ignores the range
         (Answer(TEXT[::-1], cut=4000), Answer(TEXT)),  # changed between
-        (Answer(TEXT[::-1], cut=4000, ranges=False), Answer(TEXT)),  # gave no tag to go on by
+        (Answer(TEXT[::-1], cut=4000, ranges=False), Answer(TEXT)),  # had no tag, so it could not be resumed
         (Answer(TEXT[::-1], cut=4000, headers={"ETag": 'W/"weak"'}), Answer(TEXT, headers={"ETag": 'W/"weak"'})),
         (Answer(TEXT, cut=4000), [Answer(status=416, ranges=False), Answer(TEXT)]),
         (
@@ -240,8 +240,8 @@ def test_a_host_that_hangs_costs_its_time_for_few_files(server: Server) -> None:
     other = {"path": "ok", "url": server.url("/ok", "127.0.0.2").replace("127.0.0.2", "localhost")}
     told = bring(table(*rows, other), timeout=0.4, attempts=1, allow_missing=True)[0]
     assert (
-        told
-        == "out/mine: 2 fetched (20.5 kB), 0 already there, 8 left out (timed out: 5, not requested: its host hangs: 3)"
+        told == "out/mine: 2 fetched (20.5 kB), 0 already there, 8 skipped "
+        "(timed out: 5, not requested, because its host hangs: 3)"
     )
     assert len(server.asked) == 7
 
@@ -257,7 +257,7 @@ def test_without_a_network_the_way_out_is_told(server: Server, monkeypatch: pyte
         for word in ("no such host", "check the network", "https_proxy", "--mirror", "--allow-missing"):
             assert word in said
         said = str(complaint(name, allow_missing=True))  # nothing got is no success
-        assert said.startswith("out/mine: nothing was fetched: 1 left out (no such host: 1); check the network")
+        assert said.startswith("out/mine: nothing was fetched: 1 skipped (no such host: 1); check the network")
         assert "https_proxy" in said
         assert "--mirror" in said
         assert "--allow-missing" not in said
@@ -266,7 +266,7 @@ def test_without_a_network_the_way_out_is_told(server: Server, monkeypatch: pyte
         offline.setenv("http_proxy", "http://proxy.test:3128")
         assert "the proxy proxy.test: no such host" in str(complaint(name))
     found = str(complaint(table({"path": "a", "url": server.url("/gone")}), allow_missing=True))
-    assert found == "out/mine: nothing was fetched: 1 left out (HTTP 404: 1)"
+    assert found == "out/mine: nothing was fetched: 1 skipped (HTTP 404: 1)"
 
 
 def test_private_addresses_are_refused_unless_asked_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def test_a_list_of_hashes(server: Server) -> None:
     shutil.rmtree("out")
     for said in wrong:
         server.pages["/sums"] = said.encode()
-        assert "wanted one, in a line" in str(complaint(table(row)))
+        assert "wanted a single line" in str(complaint(table(row)))
     server.pages["/sums"] = f"{'0' * 40}  x-1.bz2".encode()
     assert "wanted " + "0" * 40 in str(complaint(table(row)))
     del server.pages["/sums"]
@@ -350,10 +350,10 @@ def test_a_list_of_addresses(server: Server) -> None:
     name = table(lists=(server.url("/list"), "more.txt"))
     error = complaint(name, attempts=2)
     assert "HTTP 403: 1, HTTP 404: 1, an address that is neither http nor https: 1, connection refused: 1" in str(error)
-    assert f"4 are there and are kept; the first: {server.url('/3')}: HTTP 403" in str(error)
+    assert f"the other 4 are kept; the first error: {server.url('/3')}: HTTP 403" in str(error)
     assert server.count("/3") == 2
     told = bring(name, attempts=1, allow_missing=True, timeout=0.2)
-    assert told[0].startswith("out/mine: 0 fetched (0 bytes), 4 already there, 4 left out (")
+    assert told[0].startswith("out/mine: 0 fetched (0 bytes), 4 already there, 4 skipped (")
     books = [name for name in left() if name.endswith("-book.txt")]
     assert sorted(Path("out/mine", name).read_bytes() for name in books) == [b"one", b"two"]
     assert server.count("/1/book.txt") == 1
@@ -411,7 +411,7 @@ def test_a_mirror(server: Server) -> None:
     shutil.rmtree("out")
     assert "HTTP 404" in str(complaint(name, mirror=server.url("/m")))
     server.pages = {"/m/mine/in/a.txt": Answer(status=503)}
-    assert "HTTP 503" in str(complaint(name, mirror=server.url("/m")))  # what another day may mend is told first
+    assert "HTTP 503" in str(complaint(name, mirror=server.url("/m")))  # errors that a retry may fix come first
     name = table(row | {"path": "b.txt", "sums": "http://no-such-host.invalid/sums/", "listed": "b"})
     assert "not in the mirror" in str(complaint(name, mirror="mirror"))
     Path("mirror/mine/sums").write_text(f"{hashlib.md5(TEXT).hexdigest()}  b")
@@ -421,7 +421,7 @@ def test_a_mirror(server: Server) -> None:
 
 @pytest.mark.parametrize("name", ["openwebtext-urls-jp", "openwebtext-urls-eu"])
 def test_lists_without_an_address_come_from_a_mirror(server: Server, name: str) -> None:
-    wanted = rf"urls.txt: no address of it is known; `--mirror FOLDER` takes it from FOLDER/{name}/urls.txt"
+    wanted = rf"urls.txt: its address is unknown; `--mirror FOLDER` copies it from FOLDER/{name}/urls.txt"
     with pytest.raises(RunError, match=wanted):
         fetch([name])
     Path("m").joinpath(name).mkdir(parents=True)
@@ -458,10 +458,10 @@ def test_archives_are_unpacked_once(server: Server) -> None:
 def test_an_archive_does_not_replace_what_another_file_is(server: Server) -> None:
     server.pages = {"/a": gzip.compress(b"unpacked"), "/b": b"fetched", "/record": gzip.compress(b"{}")}
     row = {"path": "b.gz", "url": server.url("/a"), "unpack": "."}
-    assert "b.gz has a file of that name" in str(complaint(table({"path": "b", "url": server.url("/b")}, row)))
+    assert "b.gz contains a file of that name" in str(complaint(table({"path": "b", "url": server.url("/b")}, row)))
     assert Path("out/mine/b").read_bytes() == b"fetched"
     evil = {"path": ".fetched.jsonl.gz", "url": server.url("/record"), "unpack": "."}
-    assert "has a file of that name" in str(complaint(table(evil)))
+    assert "contains a file of that name" in str(complaint(table(evil)))
 
 
 def test_a_table_names_places_in_its_folder_only() -> None:
@@ -577,9 +577,9 @@ def test_names_and_what_they_stand_for() -> None:
     assert "more" not in lines[7].partition(":")[0]
 
 
-@pytest.mark.parametrize("name", [path.stem for path in fetch_tables._shipped().values()])
+@pytest.mark.parametrize("name", [path.stem for path in fetch_tables._builtin().values()])
 def test_shipped_tables_are_sound(name: str) -> None:
-    path = fetch_tables._shipped()[name]
+    path = fetch_tables._builtin()[name]
     found = fetch_tables._read(path)
     assert path.read_text(encoding="utf-8").startswith("# ")
     assert found.file or found.list
@@ -615,7 +615,7 @@ def test_what_is_gone_on_with_by_its_date_and_within_its_length(server: Server) 
     server.pages = {"/b": [Answer(TEXT, cut=4000), TEXT, TEXT]}
     error = complaint(table({"path": "b", "url": server.url("/b"), "longest": len(TEXT) - 1}))
     assert "longer than 10,239 bytes" in str(error)
-    assert left() == ["a"], "what came of it is of no use"
+    assert left() == ["a"], "the received part is useless"
 
 
 def test_a_body_that_trickles(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -699,25 +699,25 @@ def test_what_is_shown_of_a_file(server: Server, monkeypatch: pytest.MonkeyPatch
 
 
 def test_names_of_listed_files_stay_from_version_to_version() -> None:
-    assert module._name("http://a.org/b/c%20d.txt?x=1#y") == "8565fba11f-c_d.txt"
-    assert module._name("http://a.org/" + "z" * 99) == "d19d6b5dab-" + "z" * 80
-    assert module._name("http://a.org/") == "61681776a9-"
+    assert module._file_name("http://a.org/b/c%20d.txt?x=1#y") == "8565fba11f-c_d.txt"
+    assert module._file_name("http://a.org/" + "z" * 99) == "d19d6b5dab-" + "z" * 80
+    assert module._file_name("http://a.org/") == "61681776a9-"
 
 
 def test_a_list_that_cannot_be_had_and_other_ways_to_go_wrong(server: Server) -> None:
     name = table(lists=(server.url("/list"),))
     assert str(complaint(name)).startswith(f"{server.url('/list')}: HTTP 404; `--allow-missing` continues without it")
-    assert str(complaint(name, allow_missing=True)) == "out/mine: nothing was fetched: 1 left out (HTTP 404: 1)"
+    assert str(complaint(name, allow_missing=True)) == "out/mine: nothing was fetched: 1 skipped (HTTP 404: 1)"
     server.pages = {f"/{n}": Answer(status=n) for n in (400, 401, 402, 405, 406, 410)} | {"/ok": TEXT}
     rows = [{"path": path[1:], "url": server.url(path)} for path in server.pages]
     told = bring(table(*rows, rows[0] | {"path": "again"}), allow_missing=True)
     reasons = "HTTP 400: 2, HTTP 401: 1, HTTP 402: 1, HTTP 405: 1, HTTP 406: 1"
-    assert told == [f"out/mine: 1 fetched (10.2 kB), 0 already there, 7 left out ({reasons})"]
+    assert told == [f"out/mine: 1 fetched (10.2 kB), 0 already there, 7 skipped ({reasons})"]
     wrong = {"path": "bad", "url": server.url("/ok"), "size": 3}
     said = str(complaint(table(wrong, rows[0])))
     reasons = "not as expected: 1, HTTP 400: 1"
-    assert said.startswith(f"out/mine: 2 files could not be fetched ({reasons}), 0 are there and are kept; the first:")
-    with pytest.raises(RecipeError, match=r"--timeout: found inf; wanted seconds, more than 0"):
+    assert said.startswith(f"out/mine: 2 files could not be fetched ({reasons}); the other 0 are kept;")
+    with pytest.raises(RecipeError, match=r"--timeout: found inf; wanted more than 0 seconds"):
         bring(table(rows[-1]), timeout=float("inf"))
     assert bring(table(rows[-1]), attempts=1, slowest=0) == ["out/mine: 0 fetched (0 bytes), 1 already there"]
 
@@ -731,5 +731,5 @@ def test_tables_of_one_s_own(server: Server) -> None:
     ]
     with pytest.raises(RecipeError, match="not a fetch table or a file"):
         bring(one, "none")
-    with pytest.raises(DataError, match=r"none: no such folder; wanted a mirror: a folder or an address; name another"):
+    with pytest.raises(DataError, match=r"none: no such folder; wanted a mirror: a folder or an address; give another"):
         bring(one, mirror="none")

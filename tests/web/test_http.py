@@ -43,7 +43,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """Of a server that calls itself localhost, with its key; nobody trusts it unless told to."""
+    """Write a certificate and key of a server named localhost, which is not trusted by default."""
     if not shutil.which("openssl"):
         pytest.skip("the command `openssl` is not installed")
     made = [tmp_path / "key.pem", tmp_path / "certificate.pem"]
@@ -312,7 +312,7 @@ def test_public_addresses_are_not() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_one_private_address_of_a_name_is_enough(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """Else whoever owns a name reaches the network behind it: the first address does not answer, the next is tried."""
+    """Otherwise the owner of a name could reach the private network by a second address, tried after the first."""
     found = ["8.8.8.8", "2606:4700::1111", "9.9.9.9"]
     found[at] = "10.0.0.1" if at != 1 else "::ffff:10.0.0.1"
     kinds = [socket.AF_INET6 if ":" in one else socket.AF_INET for one in found]
@@ -349,7 +349,7 @@ def test_names_of_no_host(host: str) -> None:
 def test_every_hop_is_checked_on_the_address_that_is_connected_to(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`public.test` is taken for a public name; what a redirect or a second look-up says of it is not trusted."""
+    """`public.test` counts as a public name; redirects and second look-ups of it are not trusted."""
     real, asked = socket.getaddrinfo, []
 
     def look_up(host: str, *rest: Any, **more: Any) -> Any:

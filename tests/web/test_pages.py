@@ -1,4 +1,4 @@
-"""A folder of pages: what its log and its parts hold, what is tried again, and where the pages of a list stand."""
+"""A folder of pages: its log and parts, retries, and the positions of the pages of a list."""
 
 from __future__ import annotations
 
@@ -180,9 +180,9 @@ def test_what_a_kill_left_is_cut_off(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not part_path(tmp_path, 1).exists()
     said = " ".join(capsys.readouterr().err.split())
     for line in (
-        "its last line is incomplete",
-        "00000.warc.gz: 4 bytes of a page",
-        "00001.warc.gz: 22 bytes of a page",
+        "removed an incomplete last line",
+        "00000.warc.gz: removed 4 bytes of pages",
+        "00001.warc.gz: removed 22 bytes of pages",
     ):
         assert line in said
     (tmp_path / LOG).write_bytes(b'{"url": "http://b')
@@ -197,5 +197,5 @@ def test_pages_are_checked_when_they_are_read(tmp_path: Path) -> None:
     lay_out([URL], tmp_path, tmp_path / "order-x.bin")
     assert [page.body for page in pages_in_order(tmp_path / "order-x.bin")] == [b"\r\n\r\nx\r\n\r\n"]
     part_path(tmp_path, 0).unlink()
-    with pytest.raises(DataError, match=r"byte 0: no complete page .*; remove pages-00000\.warc\.gz; its pages are"):
+    with pytest.raises(DataError, match=r"byte 0: incomplete page .*; remove pages-00000\.warc\.gz, so that"):
         list(pages_in_order(tmp_path / "order-x.bin"))

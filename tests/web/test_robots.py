@@ -1,4 +1,4 @@
-"""What robots.txt forbids is left alone: RFC 9309's rules and its own examples, and what hosts write beside it."""
+"""robots.txt is obeyed: the rules and examples of RFC 9309, and frequent deviations of hosts."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_half_a_line_where_too_long_a_file_is_cut_counts_for_nothing(end: str) -
 
 
 def test_as_protego_reads_them() -> None:
-    """Where it follows the RFC: it takes `ord` for us too, and ends a group at any line that it does not know."""
+    """Only where it follows the RFC: it also matches `ord`, and ends a group at any line that it does not know."""
     protego = pytest.importorskip("protego").Protego
     chance = random.Random(30)
 

@@ -1,4 +1,4 @@
-"""Archives: what is in them lies in its folder, or nothing does."""
+"""Archives are unpacked into their folder completely or not at all."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_nothing_else_is_replaced_and_nothing_lies_there_before_it_is_noted(tmp_
     assert list(tmp_path.iterdir()) == [archive]
     (tmp_path / "to").mkdir()
     (tmp_path / "to/y").write_bytes(b"mine")
-    with pytest.raises(DataError, match=r"to/y: exists, and a.zip has a file of that name"):
+    with pytest.raises(DataError, match=r"to/y: exists, and a.zip contains a file of that name"):
         spread(archive)
     assert lying(tmp_path / "to") == {"y": b"mine"}
 

@@ -1,4 +1,4 @@
-"""Lists of addresses: one spelling, each once, and every rule counted by its name."""
+"""Lists of addresses: normalized, without duplicates, and with counts of each rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kit.makers import digest_of
 from ordsmed import cli
 from ordsmed.base.errors import DataError
 from ordsmed.web import urls
-from ordsmed.web.urls import Rules, addresses, is_private, number, spelled, write_list
+from ordsmed.web.urls import Rules, addresses, is_private, normalized, number, write_list
 
 
 def chosen(path: Path, *rows: str, private: bool = False, **rules: Any) -> tuple[list[str], dict[str, int]]:
@@ -52,8 +52,8 @@ def chosen(path: Path, *rows: str, private: bool = False, **rules: Any) -> tuple
     ],
 )
 def test_one_spelling(link: str, spelling: str) -> None:
-    assert spelled(link)[0] == spelling
-    assert spelled(spelling)[0] == spelling
+    assert normalized(link)[0] == spelling
+    assert normalized(spelling)[0] == spelling
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_one_spelling(link: str, spelling: str) -> None:
     ],
 )
 def test_what_is_no_address(link: str) -> None:
-    assert spelled(link) == ("", "")
+    assert normalized(link) == ("", "")
 
 
 @given(st.text(), st.sampled_from(["", "http://", "https://a.org", "http://a.org/?", "http://bå.no:"]))
 def test_whatever_it_is_one_spelling_is_kept(text: str, before: str) -> None:
-    url, host = spelled(before + text)
-    assert spelled(url) == (url, host)
+    url, host = normalized(before + text)
+    assert normalized(url) == (url, host)
     assert url.isascii()
     assert not set(url) & set(' "<>\\^`{|}\t\n#')
 
@@ -303,14 +303,14 @@ def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFix
     write_list([str(dump)], str(out), Rules(score=5, patterns=["zzz"]), anew=True)
     assert out.read_text() == "http://a.org/9\n"
     for wrong, said in (
-        ((str(dump), out), "exists; name another file, or add `--anew`: it moves this one aside"),
-        ((str(dump), tmp_path), "exists; name another"),
-        ((str(dump), tmp_path / "a.gz"), "a packed file"),
+        ((str(dump), out), "exists; give another file, or add `--anew`, which moves this file aside"),
+        ((str(dump), tmp_path), "exists; give another"),
+        ((str(dump), tmp_path / "a.gz"), "a compressed file"),
         ((str(tmp_path / "none"), tmp_path / "b"), "no such file"),
     ):
         with pytest.raises(DataError, match=said):
             write_list([wrong[0]], str(wrong[1]), Rules())
-    with pytest.raises(DataError, match="one of the lists that are read"):
+    with pytest.raises(DataError, match="one of the input lists"):
         write_list([str(out.parent)], str(out), Rules(), anew=True)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["RS_2011-01.xz", "list.txt", "list.txt.old-1", "made"]
     with pytest.raises(SystemExit):
@@ -319,7 +319,7 @@ def test_the_list_of_a_dump_is_written(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_name_without_a_dot_is_no_ending(tmp_path: Path) -> None:
-    """`com` stands for com.org and the like, not for all that ends in it."""
+    """`com` matches com.org and similar domains, not all domains that end in it."""
     (tmp_path / "black.txt").write_text("com\n")
     told = urls.fault_of(Rules(blacklist=[str(tmp_path / "black.txt")]), private=True)
     assert [told(link) for link in ("http://example.com/", "http://com.org/", "http://ab")] == [

@@ -1,4 +1,4 @@
-"""The web application: it routes paths to endpoints, limits request bodies and writes errors as each protocol does."""
+"""The web application: route requests to endpoints, check access and sizes, and write errors as each protocol does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ordsmed.serve.batcher import as_refusal
 from ordsmed.serve.call import MENU, Endpoint, ServedCall, ServedProtocol, Service
 from ordsmed.serve.indexes import indexes_of
 from ordsmed.serve.models import RESERVED
-from ordsmed.serve.refusal import AGAIN, Refusal
+from ordsmed.serve.refusal import RETRY_AFTER, Refusal
 from ordsmed.serve.sentences import top_layer
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -43,46 +43,46 @@ class Access:
     token: str = ""  # empty: every client that can reach the port may send requests
     origins: tuple[str, ...] = ()  # origins of other pages whose scripts may send requests; "*": all
     loopback: bool = True  # listens on this machine only: requests to other host names are refused
-    admin: bool = False  # may models be reloaded?
+    admin: bool = False  # whether requests may reload the models
 
 
 @dataclass(frozen=True)
 class App:
-    """Builds the application, and checks and answers every request."""
+    """Builds the Starlette application, which checks and answers every request."""
 
     service: Service
     access: Access = field(default_factory=Access)
     closing: Callable[[], bool] = lambda: False
 
     def app(self) -> Starlette:
-        every = protocols()
+        known = protocols()
         routes = []
-        for protocol in every:
-            for endpoint in (*protocol.endpoints, *(_descriptions(every) if protocol is every[-1] else ())):
+        for protocol in known:
+            for endpoint in (*protocol.endpoints, *(_descriptions(known) if protocol is known[-1] else ())):
                 if endpoint.path.startswith("/admin"):
                     if self.access.admin:
-                        routes.append(Route(endpoint.path, self._answering(endpoint, protocol), methods=["POST"]))
+                        routes.append(Route(endpoint.path, self._handler(endpoint, protocol), methods=["POST"]))
                     continue
-                answer, methods = self._answering(endpoint, protocol), [endpoint.verb]
+                answer, methods = self._handler(endpoint, protocol), [endpoint.verb]
                 routes.append(Route(endpoint.path, answer, methods=methods))
                 routes.append(Route("/{model_name:path}" + endpoint.path.rstrip("/"), answer, methods=methods))
-        routes.sort(key=_specific)
+        routes.sort(key=_route_order)
         described = next(route for route in routes if route.path == "/" and "GET" in (route.methods or ()))
-        routes[:0] = [Route(f"/page/{name}", self._showing(name)) for name in static.files()]
-        routes.insert(0, Route("/", self._showing("index.html", described.endpoint)))
+        routes[:0] = [Route(f"/page/{name}", self._page_handler(name)) for name in static.files()]
+        routes.insert(0, Route("/", self._page_handler("index.html", described.endpoint)))
         middleware = []
         if self.access.origins:
             origins = [*self.access.origins]
             cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
             middleware.append(cors)
-        handlers: Mapping[Any, Any] = {404: self._absent, 405: self._absent}
+        handlers: Mapping[Any, Any] = {404: self._unknown_path, 405: self._unknown_path}
         return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
-    def _answering(self, endpoint: Endpoint, protocol: ServedProtocol) -> Callable[[Request], Any]:
+    def _handler(self, endpoint: Endpoint, protocol: ServedProtocol) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             if request.path_params.get("model_name", "").split("/")[0] == RESERVED[0]:
-                return await self._absent(request, LookupError())  # no model has such a name
-            began = time.monotonic()
+                return await self._unknown_path(request, LookupError())  # a path of /v1, not a model `v1`
+            start = time.monotonic()
             try:
                 response = await self._answer(endpoint, request)
             except Refusal as refusal:
@@ -92,25 +92,24 @@ class App:
             except Exception as error:
                 print(traceback.format_exc(), file=sys.stderr, flush=True)
                 known = as_refusal(error)
-                broken = Refusal("broken", "a mistake of the server's; its log has it")
+                broken = Refusal("broken", "an error in the server; see its log")
                 response = refused(known if isinstance(known, Refusal) else broken, protocol)
-            if self.closing():  # otherwise the client's next request on this connection would be lost
+            if self.closing():  # the client's next request on this connection would be lost
                 response.headers["connection"] = "close"
-            self.service.metrics.add_request(endpoint.path, response.status_code, time.monotonic() - began)
+            self.service.metrics.add_request(endpoint.path, response.status_code, time.monotonic() - start)
             return response
 
         return answer
 
-    def _showing(self, name: str, otherwise: Callable[[Request], Any] | None = None) -> Callable[[Request], Any]:
-        """Return the handler of a file of the web page.
+    def _page_handler(self, name: str, other: Callable[[Request], Any] | None = None) -> Callable[[Request], Any]:
+        """Return the handler of a file of the web page, which needs no token: the page asks the user for it.
 
-        The page has no secrets, so it needs no token; it prompts for the token itself. With `otherwise`, requests of
-        programs go to that handler.
+        With `other`, requests that are not from browsers go to that handler.
         """
 
         async def show(request: Request) -> Response:
-            if otherwise is not None and not static.wants_page(request):
-                response: Response = await otherwise(request)
+            if other is not None and not static.wants_page(request):
+                response: Response = await other(request)
                 response.headers["vary"] = "accept"
                 return response
             try:
@@ -142,16 +141,17 @@ class App:
     def _check_access(self, request: Request, *, public: bool) -> None:
         host = request.headers.get("host", "")
         if self.access.loopback and re.sub(r":\d+$", "", host).lower() not in LOOPBACK:
-            raise Refusal("host", f"found the host {host[:80]!r}", "localhost: other names are not answered")
+            raise Refusal("host", f"found the host {host[:80]!r}", "localhost; the server answers no other name")
         origin = request.headers.get("origin", "")
-        same = origin.partition("://")[2] == host
-        if origin and not same and not {origin, "*"} & set(self.access.origins):
-            raise Refusal("host", f"a page of {origin[:80]!r} may not ask", "", "--allow-origin lets it")
+        same_origin = origin.partition("://")[2] == host
+        if origin and not same_origin and not {origin, "*"} & set(self.access.origins):
+            problem = f"pages of {origin[:80]!r} may not send requests"
+            raise Refusal("host", problem, "", "--allow-origin ORIGIN allows them")
         if self.access.token and not public:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
-            right = hmac.compare_digest(token.strip().encode(), self.access.token.encode())
-            if scheme.lower() != "bearer" or not right:
-                raise Refusal("token", "the token is absent or wrong", "Authorization: Bearer TOKEN")
+            matches = hmac.compare_digest(token.strip().encode(), self.access.token.encode())
+            if scheme.lower() != "bearer" or not matches:
+                raise Refusal("token", "the token is missing or wrong", "Authorization: Bearer TOKEN")
 
     async def _body(self, request: Request) -> bytes:
         limits = self.service.limits
@@ -169,16 +169,17 @@ class App:
             raise Refusal("slow", f"the body took more than {limits.arrival:g} seconds") from None
         return bytes(body)
 
-    async def _absent(self, request: Request, error: Exception) -> Response:
-        """Refuse an unknown path or method, in the form of the protocol with the most similar path."""
+    async def _unknown_path(self, request: Request, error: Exception) -> Response:
+        """Refuse an unknown path or method, in the error form of the protocol with the most similar path."""
         kind = "method" if getattr(error, "status_code", 404) == 405 else "unknown"
         line = f"{request.method} {request.url.path[:200]}"
-        refusal = Refusal(kind, f"nothing answers {line}", "", "GET / lists what does")
+        refusal = Refusal(kind, f"there is no {line}", "", "GET / lists the paths")
         return refused(refusal, _nearest(request.url.path))
 
 
-def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
-    document = openapi.document(every)
+def _descriptions(known: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
+    """Return the endpoints that list models and paths, and the OpenAPI document."""
+    document = openapi.document(known)
     paths = {
         path: operation["summary"]
         for path, operations in document["paths"].items()
@@ -203,15 +204,14 @@ def _descriptions(every: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
     async def describe_paths(call: ServedCall) -> object:
         return document
 
-    return Endpoint("/", "the models and the paths", describe), Endpoint("/openapi.json", "OpenAPI", describe_paths)
+    return Endpoint("/", "list the models and the paths", describe), Endpoint(
+        "/openapi.json", "OpenAPI document", describe_paths
+    )
 
 
 def protocols() -> list[ServedProtocol]:
-    every = []
-    for name in menu.entries(MENU):
-        module = menu.import_choice(MENU, name)
-        every.append(ServedProtocol(name, module.ENDPOINTS, module.failure))
-    return every
+    modules = {name: menu.opened(MENU, name) for name in menu.entries(MENU)}
+    return [ServedProtocol(name, module.ENDPOINTS, module.failure) for name, module in modules.items()]
 
 
 def _nearest(path: str) -> ServedProtocol:
@@ -223,7 +223,7 @@ def _nearest(path: str) -> ServedProtocol:
 
 def refused(refusal: Refusal, protocol: ServedProtocol) -> Response:
     form = protocol.failure(refusal)
-    headers = {"retry-after": str(AGAIN[refusal.kind])} if refusal.kind in AGAIN else {}
+    headers = {"retry-after": str(RETRY_AFTER[refusal.kind])} if refusal.kind in RETRY_AFTER else {}
     if refusal.kind == "token":
         headers["www-authenticate"] = "Bearer"
     if refusal.kind in ("large", "slow", "crowded"):  # the rest of the body is not read
@@ -237,14 +237,14 @@ def int_of(text: str) -> int:
 
 async def _while_connected(request: Request, answer: asyncio.Future[Any]) -> object:
     """Return the answer. If the client disconnects first, cancel the work and raise ClientDisconnect."""
-    gone = asyncio.ensure_future(_disconnected(request))
+    disconnected = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             raise ClientDisconnect
         return await answer
     finally:
-        for task in (answer, gone):
+        for task in (answer, disconnected):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
@@ -255,6 +255,6 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _specific(route: Route) -> tuple[int, int]:
-    """Sort key of routes: those without a model's name first, then longer paths first."""
+def _route_order(route: Route) -> tuple[int, int]:
+    """Sort key of routes: first those without a model's name, then longer paths first."""
     return "{model_name" in route.path, -len(route.path)

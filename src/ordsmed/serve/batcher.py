@@ -1,8 +1,8 @@
 """Dynamic batching: a bounded queue of items; items of the same kind are computed together in one thread.
 
-    request A: 3 items -+                         the oldest item, and others of its kind of about its size
+    request A: 3 items -+                         the oldest item, and others of the same work and similar cost
     request B: 1 item  -+->  queue, bounded  ->  [A1 B1 A2]  ->  work(items)  ->  results, a future a request
-    request C: a stream -------------------------  a step between two batches  ->  ...
+    request C: a stream -------------------------  one step between two batches  ->  ...
 
 The batcher knows neither models nor protocols: work is any hashable callable that takes a list of items. A request with
 many items takes turns with the others. Requests that are canceled or too late are dropped. A batch that fails is split
@@ -24,11 +24,11 @@ from ordsmed.base.errors import OrdsmedError
 from ordsmed.serve.refusal import Refusal
 
 NO_MEMORY = ("out of memory", "can't allocate memory", "can't start new thread")
-TURN = 16  # items of a request per turn; then other requests have their turn
+TURN = 16  # items of a request per turn, after which other requests get a turn
 
 
 class BatchWork(Protocol, Hashable):
-    """A function of a list of items. Items of equal work may be computed in one batch."""
+    """A function of a list of items. Items with equal work may be computed in one batch."""
 
     def __call__(self, items: list[tuple[object, ...]]) -> Sequence[object]: ...
 
@@ -59,7 +59,7 @@ class PendingRequest:
         """Store the result of an item. The last one completes the request."""
         self.results[number] = result
         if len(self.results) == len(self.items) and not self.future.done():
-            with contextlib.suppress(Exception):  # it may have been canceled since the check
+            with contextlib.suppress(Exception):  # the future may have been canceled since the check
                 self.future.set_result([self.results[n] for n in range(len(self.items))])
 
     def fail(self, error: BaseException) -> None:
@@ -82,22 +82,22 @@ class QueuedItem:
 
 @dataclass(frozen=True)
 class BatchLimits:
-    queue: int = 4_096  # items waiting at most
-    cost: int = 8_192  # of a batch
-    items: int = 64  # of a batch
+    queue: int = 4_096  # waiting items
+    cost: int = 8_192  # sum of the costs of a batch
+    items: int = 64  # items of a batch
     gather: float = 0.002  # seconds to wait for more items, if several clients are active
 
 
 class Batcher:
-    """Computes queued items in a thread."""
+    """Computes queued items in batches, in a separate thread."""
 
     on_batch: Callable[[int, float], None] = staticmethod(lambda items, seconds: None)  # called after each batch
 
     def __init__(self, limits: BatchLimits | None = None, elsewhere: Callable[[int], int] | None = None) -> None:
         """Create a batcher; `start` starts its thread.
 
-        `elsewhere` takes the number of items waiting here and returns the number waiting in other processes.
-        `limits.queue` counts both.
+        `elsewhere` takes the number of items waiting here and returns that of other processes; `limits.queue` limits
+        the sum.
         """
         self.limits = limits or BatchLimits()
         self._elsewhere = elsewhere or (lambda waiting: 0)
@@ -107,7 +107,7 @@ class Batcher:
         self.closing = False
         self._changed = threading.Condition()
         self._arrivals = itertools.count()
-        self._crowded = False  # did the last batch hold items of several requests?
+        self._crowded = False  # whether several requests had items when the last batch was made
         self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
 
     def start(self) -> None:
@@ -119,39 +119,38 @@ class Batcher:
         """Queue the items and return a future for all results, in order. Refuse them if the queue is full."""
         request = PendingRequest(work, items, time.monotonic() + seconds)
         with self._changed:
-            self._check_room(len(items))
-            came = next(self._arrivals)
+            self._check_queue(len(items))
+            arrival = next(self._arrivals)
             self.queue += [
-                QueuedItem(request, number, cost, (number // TURN, came)) for number, cost in enumerate(costs)
+                QueuedItem(request, number, cost, (number // TURN, arrival)) for number, cost in enumerate(costs)
             ]
             self._changed.notify()
         if not items:
             request.future.set_result([])
         return request.future
 
-    def add(self, stepper: Stepper, count: int, begin: Callable[[], None] = lambda: None) -> None:
-        """Add work in steps. `begin` gives it new texts; the stepper may be running already."""
+    def add(self, stepper: Stepper, count: int, start: Callable[[], None] = lambda: None) -> None:
+        """Add work in steps, which may be running already. `start` gives it new texts."""
         with self._changed:
-            self._check_room(count)
-            begin()
+            self._check_queue(count)
+            start()
             if stepper not in self.steppers:
                 self.steppers.append(stepper)
             self._changed.notify()
 
-    def _check_room(self, count: int) -> None:
+    def _check_queue(self, count: int) -> None:
         if self.closing:
             raise Refusal("closing", "the server is stopping")
         waiting = self.waiting
-        every = waiting + self._elsewhere(
-            waiting + count
-        )  # announced before it is read, so that two processes see each other
-        if every + count > self.limits.queue:
+        # publish the new number before reading the others', so that two processes see each other
+        total = waiting + self._elsewhere(waiting + count)
+        if total + count > self.limits.queue:
             self._elsewhere(waiting)
-            raise Refusal("busy", f"the queue is full: {every:,} items wait")
+            raise Refusal("busy", f"the queue is full: {total:,} items wait")
 
     @property
     def waiting(self) -> int:
-        """Return the number of items not computed yet, and of texts being generated."""
+        """Number of items that are not computed yet, plus texts being generated."""
         return len(self.queue) + sum(stepper.size for stepper in self.steppers)
 
     def close(self) -> None:
@@ -174,27 +173,27 @@ class Batcher:
                 with self._changed:
                     if not stepper.size:
                         self.steppers.remove(stepper)
-            if batch := self._next():
-                began = time.monotonic()
+            if batch := self._next_batch():
+                start = time.monotonic()
                 self.computing = len(batch)
                 _compute(batch)
                 self.computing = 0
-                self.on_batch(len(batch), time.monotonic() - began)
+                self.on_batch(len(batch), time.monotonic() - start)
             self._elsewhere(self.waiting)
 
-    def _next(self) -> list[QueuedItem]:
-        """Remove the items of the next batch from the queue and return them. It contains the oldest turn."""
+    def _next_batch(self) -> list[QueuedItem]:
+        """Remove and return the next batch: the oldest item, and items with equal work and the most similar costs."""
         with self._changed:
             if self._crowded and 0 < len(self.queue) < self.limits.items and not self.steppers:
                 self._changed.wait(self.limits.gather)
-            self._drop()
+            self._drop_finished()
             if not self.queue:
                 return []
             first = min(self.queue, key=lambda item: item.order)
-            alike = [item for item in self.queue if item.request.work == first.request.work and item is not first]
-            alike.sort(key=lambda item: (abs(item.cost - first.cost), item.order))
+            same_work = [item for item in self.queue if item.request.work == first.request.work and item is not first]
+            same_work.sort(key=lambda item: (abs(item.cost - first.cost), item.order))
             batch, cost = [first], first.cost
-            for item in alike[: self.limits.items - 1]:
+            for item in same_work[: self.limits.items - 1]:
                 cost += item.cost
                 if cost > self.limits.cost:
                     break
@@ -204,7 +203,7 @@ class Batcher:
             self._crowded = len({id(item.request) for item in (*batch, *self.queue)}) > 1
             return batch
 
-    def _drop(self) -> None:
+    def _drop_finished(self) -> None:
         now = time.monotonic()
         for item in self.queue:
             if item.request.deadline < now:
@@ -220,30 +219,30 @@ def _step(stepper: Stepper) -> None:
 
 
 def _compute(batch: list[QueuedItem]) -> None:
-    """Compute a batch. If it fails, compute its halves, until only the items that cannot be computed fail."""
+    """Compute a batch. If it fails, compute its halves, so that only the items that cannot be computed fail."""
     try:
         results = batch[0].request.work([item.value for item in batch])
     except Exception as error:
-        if len(batch) == 1 or _is_hopeless(error, batch):
+        if len(batch) == 1 or _is_fault_of_request(error, batch):
             for item in batch:
                 item.request.fail(as_refusal(error))
             return
         for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
-            if left := [item for item in half if not item.request.future.done()]:
-                _compute(left)
+            if pending := [item for item in half if not item.request.future.done()]:
+                _compute(pending)
         return
     for item, result in zip(batch, results, strict=True):
         item.request.put(item.number, result)
 
 
-def _is_hopeless(error: Exception, batch: list[QueuedItem]) -> bool:
-    """Return whether the error is one of a single request's inputs, so that a smaller batch fails too."""
+def _is_fault_of_request(error: Exception, batch: list[QueuedItem]) -> bool:
+    """Return whether all items are of one request and the error is about its inputs: smaller batches would fail too."""
     return isinstance(error, OrdsmedError) and len({id(item.request) for item in batch}) == 1
 
 
 def as_refusal(error: Exception) -> Exception:
-    """Return a refusal for an error that means too little memory; other errors are returned unchanged."""
+    """Return a refusal if the error means too little memory, else the error."""
     text = str(error).lower()
     if isinstance(error, MemoryError) or any(sign in text for sign in NO_MEMORY):
-        return Refusal("memory", "there is too little memory for this text", "a shorter one")
+        return Refusal("memory", "there is too little memory for this text", "a shorter text")
     return error

@@ -29,27 +29,27 @@ from ordsmed.use.generation.network import WritingNetwork, writing
 from ordsmed.use.generation.options import SamplingOptions
 
 MENU = "protocols"
-LISTED = 100  # truncated inputs listed in the header at most
+LISTED = 100  # maximum of truncated inputs that the header lists
 Result = TypeVar("Result")
-Prompt = str | list[int]  # a list holds token ids
+Prompt = str | list[int]  # a text, or token ids
 
 
 @dataclass(frozen=True)
 class ServerLimits:
     body: int = 8 << 20
-    """bytes of a request"""
+    """maximum bytes of a request"""
     items: int = 2_048
-    """texts of a request"""
+    """maximum texts of a request"""
     characters: int = 2_000_000
-    """of all texts of a request"""
+    """maximum characters of all texts of a request"""
     numbers: int = 1 << 24
-    """of all vectors of an answer"""
+    """maximum numbers in all vectors of an answer"""
     seconds: float = 120.0
-    """from a request to its answer, the wait in the queue counted"""
+    """maximum time from a request to its answer, including the wait in the queue"""
     arrival: float = 20.0
-    """seconds in which the whole of a request has to arrive"""
+    """seconds within which a request must arrive completely"""
     tokens: int = 4_096
-    """new tokens of a text, and in all samples of a request 16 times as many"""
+    """maximum new tokens of a text; all samples of a request may have 16 times as many"""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Service:
     limits: ServerLimits = field(default_factory=ServerLimits)
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     runs: RunReader = field(default_factory=RunReader)
-    indexes: dict[str, Any] = field(default_factory=dict)  # a ServedIndex by name
+    indexes: dict[str, Any] = field(default_factory=dict)  # each ServedIndex by name
     pool: str = ""  # how a text is pooled, as in `embed`
-    checkpoints: bool = False  # may requests use the checkpoints of served runs?
+    checkpoints: bool = False  # whether requests may use the checkpoints of served runs
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)  # only one checkpoint is open at a time
     worker: Worker | None = None  # this process, if there are several
 
@@ -87,7 +87,7 @@ class ServedCall:
     headers: dict[str, str] = field(default_factory=dict)  # of the answer
 
     def report_truncated(self, numbers: Sequence[int]) -> None:
-        """Add a header with the numbers of the inputs, from 0, that were not read to their end."""
+        """Add a header with the positions (from 0) of the inputs that were truncated."""
         if len(numbers):
             more = f", and {len(numbers) - LISTED} more" if len(numbers) > LISTED else ""
             self.headers["x-truncated-inputs"] = ", ".join(map(str, numbers[:LISTED])) + more
@@ -106,12 +106,12 @@ class ServedCall:
         work = ModelCall(served, method, tuple(sorted(options.items())), len(items[0]))
         costs = [_characters(item) for item in items]
         if options.get("way") in ("masked", "word"):
-            costs = [cost * max(1, cost // 16) for cost in costs]  # these score one row for each token
+            costs = [cost * max(1, cost // 16) for cost in costs]  # these compute one row per token
         future = self.service.batcher.submit(work, items, costs, self.service.limits.seconds)
         return await self.answer(served, asyncio.wrap_future(future))
 
     async def answer(self, served: ServedModel, results: Awaitable[Result]) -> Result:
-        """Return the awaited result. Errors of this library become refusals without paths of this machine."""
+        """Return the awaited result. Turn errors of this library into refusals that show no paths of this machine."""
         try:
             return await results
         except OrdsmedError as error:
@@ -126,21 +126,21 @@ class ServedCall:
         *,
         echoed: bool = False,
     ) -> PendingTexts:
-        """Start generating `options.samples` texts for each prompt, and return them as they are written.
+        """Start generating `options.samples` texts for each prompt. Return the request, which yields their pieces.
 
-        With `alternatives`, each token comes with its log-probability and those of as many likely tokens. With
-        `echoed`, so do the tokens of the prompt.
+        With `alternatives`, each token comes with its log-probability and those of that many most probable tokens;
+        with `echoed`, the tokens of the prompt too.
         """
         limits, count = self.service.limits, len(prompts) * options.samples
         self.check_size([(prompt,) for prompt in prompts for _ in range(options.samples)])
         if options.tokens > limits.tokens or options.tokens * count > 16 * limits.tokens:
-            wanted = f"at most {limits.tokens:,} of a text, {16 * limits.tokens:,} in all"
+            wanted = f"at most {limits.tokens:,} per text and {16 * limits.tokens:,} in total"
             raise Refusal("large", f"found {options.tokens * count:,} new tokens", wanted)
         request = PendingTexts(count, limits.seconds)
         writer = served.writer
         if writer is None:
             if alternatives is not None:
-                raise Refusal("cannot", "a model that fills masks tells no logarithms", "a causal model")
+                raise Refusal("cannot", "a model that fills masks gives no log-probabilities", "a causal model")
             filling = FillingWriter(writing(served.model.trained), [*map(str, prompts)], options, request)
             self.service.batcher.add(filling, count)
             return request
@@ -148,9 +148,9 @@ class ServedCall:
             rows = [row for prompt in prompts for row in _rows(writer.network, options, prompt)]
         except OrdsmedError as error:
             raise Refusal.of(error, served.hidden) from None
-        if (most := max(len(row.ids) for row in rows)) > writer.network.longest:
+        if (longest := max(len(row.ids) for row in rows)) > writer.network.longest:
             wanted = f"at most {writer.network.longest:,}, the model's window"
-            raise Refusal("invalid", f"found a prompt of {most:,} tokens", wanted, "send its end")
+            raise Refusal("invalid", f"found a prompt of {longest:,} tokens", wanted, "send its end")
         entries = [RowInProgress(row, number, request) for number, row in enumerate(rows)]
         for row in rows:
             row.alternatives, row.echoed = alternatives, echoed and alternatives is not None
@@ -161,7 +161,7 @@ class ServedCall:
         """Refuse an empty request, too many texts, and too many characters."""
         limits = self.service.limits
         if not items:
-            raise Refusal("invalid", "an empty batch", "a text or more")
+            raise Refusal("invalid", "an empty batch", "at least one text")
         if len(items) > min(limits.items, self.service.batcher.limits.queue):
             raise Refusal(
                 "large", f"found {many(len(items), 'text')}", f"at most {limits.items:,}", "send them in parts"
@@ -182,7 +182,7 @@ class Endpoint:
     request: object = None  # the type of the body; None: a GET endpoint
     answer: object = None  # the type of the answer, for OpenAPI
     needs: str = ""  # the method that a model must have
-    public: bool = False  # is it answered without a token, and while the server stops?
+    public: bool = False  # whether it is answered without a token, and while the server stops
 
     @property
     def verb(self) -> str:
@@ -193,9 +193,9 @@ class Endpoint:
         return msgspec.json.Decoder(self.request)
 
     def read(self, body: bytes) -> object:
-        """Decode the body as the endpoint's type, or refuse it with the position of the error.
+        """Decode the body as the endpoint's type, or refuse it with the location of the error.
 
-        A field that is null counts as absent: clients send null for parameters that their user did not set.
+        A null field counts as missing: clients send null for parameters that the user did not set.
         """
         if self.request is None:
             return None
@@ -206,9 +206,9 @@ class Endpoint:
         except msgspec.ValidationError as error:
             raise _mismatch(str(error), self.request) from None
         except RecursionError:
-            raise Refusal("invalid", "JSON that is nested too deeply", "the request's own form") from None
+            raise Refusal("invalid", "JSON that is nested too deeply", "the documented form of the request") from None
         except ValueError as error:
-            raise Refusal("invalid", f"no JSON: {error}", "a JSON object") from None
+            raise Refusal("invalid", f"not JSON: {error}", "a JSON object") from None
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class ServedProtocol:
 
 
 def texts_of(value: str | Sequence[Any], location: str) -> list[str]:
-    """Return the texts as a list. Refuse elements that are not text; `location` names them."""
+    """Return the texts as a list. Refuse elements that are not text; errors name `location`, a field of the request."""
     texts = [value] if isinstance(value, str) else list(value)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
@@ -230,7 +230,7 @@ def texts_of(value: str | Sequence[Any], location: str) -> list[str]:
 
 
 def prompts_of(served: ServedModel, value: str | Sequence[Any], location: str) -> list[Prompt]:
-    """Return the prompts as a list. Each is a text or a list of token ids, which are checked."""
+    """Return the prompts, texts or lists of token ids, as a list. Refuse ids that the tokenizer does not have."""
     if not isinstance(value, str) and value and all(isinstance(number, int) for number in value):
         value = [value]
     prompts = [value] if isinstance(value, str) else list(value)
@@ -243,10 +243,10 @@ def prompts_of(served: ServedModel, value: str | Sequence[Any], location: str) -
 def _check_tokens(served: ServedModel, ids: object, location: str) -> None:
     vocabulary = served.model.trained.tokenizer.vocabulary
     if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
-        raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token numbers", place=location)
+        raise Refusal("invalid", f"found {type(ids).__name__}", "a text, or a list of token ids", place=location)
     if any(not 0 <= number < vocabulary for number in ids):
-        wanted = f"numbers from 0 to {vocabulary - 1:,}, of this model's tokenizer"
-        raise Refusal("invalid", "a token number of another tokenizer", wanted, "send texts", location)
+        wanted = f"ids from 0 to {vocabulary - 1:,}"
+        raise Refusal("invalid", "found token ids of another tokenizer", wanted, "send texts", location)
 
 
 def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], location: str) -> list[str]:
@@ -258,34 +258,33 @@ def texts_of_tokens(served: ServedModel, value: str | Sequence[Any], location: s
 
 
 def _text_of(served: ServedModel, ids: list[int], location: str) -> str:
-    """Decode token ids. Refuse ids that the tokenizer would not give for the decoded text."""
+    """Decode token ids. Refuse ids that differ from those of the decoded text."""
     tokenizer = served.model.trained.tokenizer
     text = tokenizer.decode(ids)
     plain = [number for number in ids if number not in tokenizer.special]
     if tokenizer.encode(text) != plain:
-        problem = "token numbers that this model's tokenizer does not make of their text"
-        raise Refusal("invalid", problem, "numbers of whole texts", "send texts", location)
+        problem = "found token ids that differ from those of the decoded text"
+        raise Refusal("invalid", problem, "the ids of complete texts", "send texts", location)
     return text
 
 
 def _rows(network: WritingNetwork, options: SamplingOptions, prompt: Prompt) -> list[TextRow]:
-    """Return a row to generate for each sample. Token ids are used as they are, without a special token before them."""
+    """Return a row to generate for each sample. No special token is put before token ids."""
     if isinstance(prompt, str):
         return rows_of(network, options, prompt)
     if not prompt:
-        raise Refusal("invalid", "found an empty list of tokens", "one or more", place="prompt")
+        raise Refusal("invalid", "found an empty list of tokens", "at least one token", place="prompt")
     return rows_of_ids(options, network.trained.tokenizer.decode(prompt, skip_special=False), prompt)
 
 
 def _characters(item: object) -> int:
-    """Return the number of characters in an item, with one extra for each text."""
+    """Return the number of characters in an item, plus one for each text."""
     if isinstance(item, str):
         return len(item) + 1
     return sum(map(_characters, item)) if isinstance(item, tuple | list) else 0
 
 
 def _without_nulls(value: object) -> object:
-    """Return a JSON value without the fields that are null, at any depth."""
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
 """Limits on open connections, and on the request heads that are accepted.
 
-a new connection  ->  too many from its address, or in total: close the one that was silent for longest
-                  ->  none is silent: the new one gets answers at /health only, and 503 with Retry-After elsewhere
+too many connections, in total or from an address  ->  close the one that has been idle for longest
+                                         none is idle  ->  answer the new one at /health only, elsewhere with 503
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ordsmed.serve.metrics import ServerMetrics
 
-HEADERS = 20.0  # seconds that a connection has to send the head of a request
+HEADERS = 20.0  # seconds within which a connection must send the head of a request
 LINGER = 2.0  # seconds for which the rest of a request is read after its answer
-FILES = 256  # open files that a server needs besides its connections
+FILES = 256  # open files that a server needs in addition to its connections
 
 
 @dataclass
 class ConnectionLimits:
-    """The limits on a process's connections, and the connections it has."""
+    """The limits on the connections of a process, and its open connections."""
 
     total: int = 1_000
     by_address: int = 500
-    spare: int = 50  # above the total, restricted to /health while all others are busy
+    spare: int = 50  # connections above the total, which get answers at /health only
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
     fresh: dict[PatientProtocol, None] = field(
         default_factory=dict
@@ -39,12 +39,12 @@ class ConnectionLimits:
     addresses: Counter[str] = field(default_factory=Counter)  # of both
 
     def add(self, connection: PatientProtocol) -> None:
-        """Add a connection. If there are too many, close the longest silent one, or restrict the new one."""
+        """Add a connection. If there are too many, close the one idle for longest, or restrict the new one."""
         self.fresh[connection] = None
         self.addresses[connection.address] += 1
         while reason := self._too_many(connection.address):
-            if silent := self._longest_silent(connection, connection.address if reason == "address" else ""):
-                silent.end(reason)
+            if idle := self._longest_idle(connection, connection.address if reason == "address" else ""):
+                idle.end(reason)
                 continue
             if self.count > self.total + self.spare:
                 connection.end("refused")
@@ -70,9 +70,9 @@ class ConnectionLimits:
             del self.addresses[connection.address]
         return known
 
-    def _longest_silent(self, new: PatientProtocol, address: str = "") -> PatientProtocol | None:
-        silent = (known for known in itertools.chain(self.fresh, self.answered) if known.silent and known is not new)
-        return next((known for known in silent if address in ("", known.address)), None)
+    def _longest_idle(self, new: PatientProtocol, address: str = "") -> PatientProtocol | None:
+        idle = (known for known in itertools.chain(self.fresh, self.answered) if known.idle and known is not new)
+        return next((known for known in idle if address in ("", known.address)), None)
 
     def raise_open_files(self) -> None:
         """Raise the process's limit of open files. If that is not enough, lower the total."""
@@ -85,16 +85,16 @@ class ConnectionLimits:
 
 
 class StrictBuffer(ReceiveBuffer):
-    """A buffer that refuses heads which another server on the way may parse as other requests (request smuggling).
+    """A buffer that refuses heads which a proxy may parse as other requests (request smuggling).
 
     h11 itself refuses conflicting Content-Length, transfer codings other than chunked, and malformed chunk sizes.
     """
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        before = bytes(self)
+        content = bytes(self)
         lines = super().maybe_extract_lines()
         if lines is not None:
-            head = before[: len(before) - len(self)]
+            head = content[: len(content) - len(self)]
             names = {bytes(line.partition(b":")[0]).strip().lower() for line in lines}
             if head.count(b"\n") != head.count(b"\r\n"):
                 raise h11.LocalProtocolError("a line that ends without CR")
@@ -141,7 +141,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(PoliteTransport(transport, self.conn))  # type: ignore[arg-type]
-        self._watch = self.loop.call_later(HEADERS, self._look)
+        self._timer = self.loop.call_later(HEADERS, self._close_if_slow)
         self.limits.add(self)
 
     @property
@@ -154,14 +154,14 @@ class PatientProtocol(H11Protocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse invalid HTTP. If an answer has begun, only close the connection."""
+        """Refuse invalid HTTP. If an answer has already started, only close the connection."""
         self.limits.metrics.add_closed("invalid")
         with contextlib.suppress(h11.LocalProtocolError):
             super().send_400_response(msg)
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._watch.cancel()
+        self._timer.cancel()
         self.limits.drop(self)
         super().connection_lost(exc)
 
@@ -176,13 +176,13 @@ class PatientProtocol(H11Protocol):
         super().on_response_complete()
 
     @property
-    def silent(self) -> bool:
-        """Return whether no request is in progress on it."""
+    def idle(self) -> bool:
+        """Whether no request is in progress."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _look(self) -> None:
-        """Close a connection without a request so far, or with an incomplete head waiting."""
+    def _close_if_slow(self) -> None:
+        """Close the connection if it has sent no request, or only a part of the next one's head."""
         if self.cycle is None or (self.cycle.response_complete and self.conn.trailing_data[0]):
             self.end("slow")
         else:
-            self._watch = self.loop.call_later(HEADERS, self._look)
+            self._timer = self.loop.call_later(HEADERS, self._close_if_slow)

@@ -1,7 +1,7 @@
-"""uvicorn's server with a graceful stop: clients with open connections are notified, and the exit status is 0.
+"""uvicorn's server with a graceful stop: accepted requests are answered, and the exit status is 0.
 
-TERM  ->  closing: new requests are refused, answers close their connection  ->  after GRACE no new connections  ->
-requests in progress are answered; idle connections may still send one until LAST  ->  end
+TERM  ->  refuse new requests, close each connection after its answer  ->  after GRACE no new connections  ->
+answer the requests in progress, and those that idle connections send for LAST seconds  ->  end
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ordsmed.base.say import say
 from ordsmed.serve.connections import ConnectionLimits, PatientProtocol
 from ordsmed.serve.workers import Worker
 
-GRACE = 0.25  # seconds to let clients know of the stop, and again to take the last connections
+GRACE = 0.25  # seconds for clients to notice the stop, and again to accept the last connections
 LAST = 2.0  # seconds in which an idle connection may still send a request
 SO_ATTACH_FILTER = 26  # not defined in Python
 NO_SYN = (  # classic BPF on a TCP packet: (operation, if true, if false, value)
@@ -36,7 +36,7 @@ NO_SYN = (  # classic BPF on a TCP packet: (operation, if true, if false, value)
 
 
 class GracefulServer(uvicorn.Server):
-    """A server that finishes accepted requests when it is stopped."""
+    """A server that answers accepted requests before it stops."""
 
     closing = False
     worker: Worker | None = None  # this process, if there are several
@@ -46,7 +46,7 @@ class GracefulServer(uvicorn.Server):
     def of(
         make: Callable[[Callable[[], bool]], Starlette], limits: ConnectionLimits, worker: Worker | None = None
     ) -> GracefulServer:
-        """Return a server of the application that `make` builds. `make` gets a function: is the server stopping?"""
+        """Return a server of the application that `make` builds. Its argument returns whether the server stops."""
         server: GracefulServer
         app = make(lambda: server.closing)
         server = GracefulServer(
@@ -59,7 +59,7 @@ class GracefulServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
-                backlog=1 if worker else 2_048,  # connections taken in one go
+                backlog=1 if worker else 2_048,  # connections accepted at once
             )
         )
         server.worker = worker
@@ -71,16 +71,16 @@ class GracefulServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Handle stop signals without raising them again.
 
-        A second signal ends the server at once, except in a worker process: its parent ends that.
+        A second signal ends the server at once, except in a worker process, which its parent kills.
         """
         numbers = [signal.SIGTERM] if self.worker else [signal.SIGTERM, signal.SIGINT]
         if threading.current_thread() is not threading.main_thread():
             numbers = []
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        former = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in former.items():
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -99,7 +99,7 @@ class GracefulServer(uvicorn.Server):
 
         uvicorn alone would close idle connections on which a client may be about to send a request.
         """
-        if self.worker and not self.worker.stopping:  # only this worker ends: the others take new connections
+        if self.worker and not self.worker.stopping:  # only this worker ends: the others accept new connections
             self.worker.leave()
             for port in self.servers:
                 port.close()
@@ -109,30 +109,30 @@ class GracefulServer(uvicorn.Server):
             await self._wait(GRACE)
             for port in self.servers:
                 for listener in port.sockets:
-                    begin_none(listener)
+                    refuse_connections(listener)
             await self._wait(GRACE)
-        await self._wait(LAST, self._any_silent)
+        await self._wait(LAST, self._any_idle)
         await super().shutdown(sockets)
 
-    def _any_silent(self) -> bool:
-        return any(isinstance(client, PatientProtocol) and client.silent for client in self.server_state.connections)
+    def _any_idle(self) -> bool:
+        return any(isinstance(client, PatientProtocol) and client.idle for client in self.server_state.connections)
 
     async def _wait(self, seconds: float, condition: Callable[[], bool] = lambda: True) -> None:
         """Wait while `condition` holds, for at most `seconds`; a second signal ends the wait."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        while condition() and not self.force_exit and (left := end - loop.time()) > 0:
-            await asyncio.sleep(min(0.05, left))
+        while condition() and not self.force_exit and (remaining := end - loop.time()) > 0:
+            await asyncio.sleep(min(0.05, remaining))
 
 
-def begin_none(listener: socket.socket) -> None:
-    """Drop new connections at the port from now on.
+def refuse_connections(listener: socket.socket) -> None:
+    """Drop new connections at the port.
 
-    Connections that the system has already accepted can still be taken; closing the port would reset them.
+    Connections that the system has accepted already can still be served; closing the port would reset them.
     """
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in NO_SYN))
     program = struct.pack("HP", len(NO_SYN), ctypes.addressof(code))
     try:
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
     except OSError as error:  # for example, an emulated Linux
-        say(f"connections that begin while the port is closed may be lost: {error.strerror}")
+        say(f"connections made while the port closes may be lost: {error.strerror}")

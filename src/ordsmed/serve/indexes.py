@@ -1,4 +1,4 @@
-"""Search indexes by name, each with the served model that made its vectors; and how a search is answered.
+"""Search indexes by name, each with the served model that made its vectors, and the search in them.
 
 nn=work/index/nn  ->  index `nn`, with the served model that has the weights, tokenizer and pooling of its vectors
 """
@@ -29,7 +29,7 @@ from ordsmed.use.token_encoder import TokenEncoder
 
 
 class FoundPassage(Struct, omit_defaults=True):
-    """A passage found by a search."""
+    """A passage in the answer of a search."""
 
     rank: int
     score: float
@@ -47,7 +47,7 @@ class FoundPassage(Struct, omit_defaults=True):
 
 @dataclass(eq=False)
 class ServedIndex:
-    """An index and the served model that embeds questions for it; None: an index of words only."""
+    """An index and the served model that embeds questions for it, or None for an index of words only."""
 
     name: str
     index: OpenIndex
@@ -59,8 +59,8 @@ class ServedIndex:
     @staticmethod
     def opened(word: str, models: ServedModels) -> ServedIndex:
         """Open an index given on the command line as a folder or `NAME=FOLDER`."""
-        name, sign, folder = word.partition("=")
-        name, folder = (name, folder) if sign else (word.rstrip("/").rpartition("/")[2], word)
+        name, equals, folder = word.partition("=")
+        name, folder = (name, folder) if equals else (word.rstrip("/").rpartition("/")[2], word)
         index = OpenIndex.of(folder)
         if not index.recipe.model:
             return ServedIndex(name, index, None, None, None, _reranker(index, models))
@@ -70,17 +70,17 @@ class ServedIndex:
             except OrdsmedError:
                 continue
             return ServedIndex(name, index, served, served.model, encoder, _reranker(index, models))
-        wanted = f"the model that made it ({index.recipe.model}), among those that are served"
-        raise RecipeError(word, "is the index of another model", wanted, "serve that as well")
+        wanted = f"the model that made it, {index.recipe.model}, among the served models"
+        raise RecipeError(word, "is the index of another model", wanted, "serve that model as well")
 
     def renew(self, models: ServedModels) -> None:
-        """Open the index again if its documents, weight or reranker changed; a request that runs keeps the old one."""
+        """Open the index again if its folder changed. Requests in progress keep the old one."""
         if Run(self.index.folder).status != self.index.facts:
             self.index = OpenIndex.of(self.index.folder)
             self.reranker, self.model = _reranker(self.index, models), None
 
-    def encoding(self) -> TextEncoder | TokenEncoder | None:
-        """Return the encoder of questions. After a reload, check again that the model fits the index."""
+    def current_encoder(self) -> TextEncoder | TokenEncoder | None:
+        """Return the encoder of questions. After a reload of the model, check again that it fits the index."""
         if self.served is not None and self.served.model is not self.model:
             try:
                 self.encoder = self.index.fitting(self.served.model.trained)
@@ -97,7 +97,7 @@ def _reranker(index: OpenIndex, models: ServedModels) -> str:
     for served in models.by_name.values():
         if "classify" in served.can and reranker_key(served.model.trained) == facts["key"]:
             return served.name
-    say(f"{index.folder}: searched without its reranker, {facts['model']}, which is not among the models served")
+    say(f"{index.folder}: searched without its reranker, {facts['model']}, because that model is not served")
     return ""
 
 
@@ -112,7 +112,7 @@ def open_indexes(words: Iterable[str], models: ServedModels) -> dict[str, Served
 
 
 def indexes_of(call: ServedCall, served: ServedModel) -> list[str]:
-    """Return the names of the indexes that a model can search: those of its vectors, and those of words only."""
+    """Return the names of the indexes of the model's vectors, and of the indexes of words only."""
     indexes: dict[str, ServedIndex] = call.service.indexes
     return [name for name, index in indexes.items() if index.served in (None, served)]
 
@@ -133,14 +133,14 @@ def index_of(call: ServedCall, name: str) -> ServedIndex:
 class SearchOptions:
     k: int
     kind: str = ""  # empty: the index's default
-    weight: float | None = None  # of vectors in a search by both; None: the index's
+    weight: float | None = None  # of vectors in a search by vectors and words; None: the index's
     rerank: str | None = None  # name of a model; None: the index's reranker, empty: none
-    top: int = 0  # passages to rerank; 0: as the index says, else 50
+    top: int = 0  # passages to rerank; 0: as the index says, else TOP
     where: Sequence[str] = ()  # conditions on fields of the documents
 
 
 async def search(
-    call: ServedCall, index: ServedIndex, questions: Sequence[str], how: SearchOptions
+    call: ServedCall, index: ServedIndex, questions: Sequence[str], options: SearchOptions
 ) -> list[list[FoundPassage]]:
     """Return the best passages for each question.
 
@@ -149,27 +149,27 @@ async def search(
     try:
         await asyncio.to_thread(index.renew, call.service.models)
         searched = index.index
-        check_questions(questions, how.k)
-        if how.weight is not None:
-            check_weight(how.weight, how.kind or searched.recipe.kind)
-            searched = searched.weighted(how.weight)
-        kind = searched.kind_of(how.kind)
+        check_questions(questions, options.k)
+        if options.weight is not None:
+            check_weight(options.weight, options.kind or searched.recipe.kind)
+            searched = searched.weighted(options.weight)
+        kind = searched.kind_of(options.kind)
         call.check_size([(question,) for question in questions])
         vectors = await _vectors(call, index, questions) if kind != "words" else None
-        chosen = how.rerank is None and not how.kind and index.reranker
-        facts: dict[str, Any] = searched.facts["reranker"] if chosen else {"top": TOP, "weight": 1.0}
-        name, top = (index.reranker if chosen else how.rerank or ""), how.top or facts["top"]
-        most = max(how.k, top) if name else how.k
-        every = await asyncio.to_thread(searched.found, questions, vectors, most, kind=kind, where=how.where)
+        by_index = options.rerank is None and not options.kind and index.reranker
+        facts: dict[str, Any] = searched.facts["reranker"] if by_index else {"top": TOP, "weight": 1.0}
+        name, top = (index.reranker if by_index else options.rerank or ""), options.top or facts["top"]
+        count = max(options.k, top) if name else options.k
+        found = await asyncio.to_thread(searched.found, questions, vectors, count, kind=kind, where=options.where)
     except OrdsmedError as error:
         raise Refusal.of(error, {str(index.index.folder): index.name}, "invalid") from None
     if name:
-        every = await _reranked(call, searched, questions, every, name, top, facts["weight"])
-    return [[_passage(hit) for hit in hits[: how.k]] for hits in every]
+        found = await _reranked(call, searched, questions, found, name, top, facts["weight"])
+    return [[_passage(hit) for hit in hits[: options.k]] for hits in found]
 
 
 async def _vectors(call: ServedCall, index: ServedIndex, questions: Sequence[str]) -> Questions:
-    encoder = index.encoding()
+    encoder = index.current_encoder()
     assert encoder is not None
     assert index.served is not None
     check_readable(encoder.trained, questions)
@@ -188,7 +188,7 @@ async def _reranked(
     call: ServedCall,
     index: OpenIndex,
     questions: Sequence[str],
-    every: list[list[SearchHit]],
+    found: list[list[SearchHit]],
     name: str,
     top: int,
     weight: float,
@@ -199,10 +199,10 @@ async def _reranked(
     except OrdsmedError as error:
         raise Refusal.of(error, served.hidden, "cannot") from None
     pairs = [
-        (question, text) for question, hits in zip(questions, every, strict=True) for text in index.texts_of(hits[:top])
+        (question, text) for question, hits in zip(questions, found, strict=True) for text in index.texts_of(hits[:top])
     ]
     scores = iter([pair_score(result) for result in await call.compute(served, "classify", pairs)] if pairs else [])
-    return [reordered(hits, [next(scores) for _ in hits[:top]], weight) for hits in every]
+    return [reordered(hits, [next(scores) for _ in hits[:top]], weight) for hits in found]
 
 
 def _passage(hit: SearchHit) -> FoundPassage:

@@ -16,21 +16,21 @@ class MetricCounts(msgspec.Struct):
     requests: dict[str, int] = {}  # by status and path
     seconds: list[int] = msgspec.field(
         default_factory=lambda: [0] * (len(BOUNDS) + 1)
-    )  # requests by their upper bound in BOUNDS
+    )  # number of requests by the smallest bound in BOUNDS that they did not exceed
     total_seconds: float = 0.0
     batches: int = 0
     items: int = 0
     batch_seconds: float = 0.0
     closed: dict[str, int] = {}  # closed connections by reason
 
-    def add(self, more: MetricCounts) -> None:
-        for key, count in more.requests.items():
+    def add(self, other: MetricCounts) -> None:
+        for key, count in other.requests.items():
             self.requests[key] = self.requests.get(key, 0) + count
-        self.seconds = [a + b for a, b in zip(self.seconds, more.seconds, strict=True)]
-        self.total_seconds += more.total_seconds
-        self.batches, self.items = self.batches + more.batches, self.items + more.items
-        self.batch_seconds += more.batch_seconds
-        for reason, count in more.closed.items():
+        self.seconds = [a + b for a, b in zip(self.seconds, other.seconds, strict=True)]
+        self.total_seconds += other.total_seconds
+        self.batches, self.items = self.batches + other.batches, self.items + other.items
+        self.batch_seconds += other.batch_seconds
+        for reason, count in other.closed.items():
             self.closed[reason] = self.closed.get(reason, 0) + count
 
 
@@ -44,10 +44,10 @@ class ServerMetrics:
         self._lock = threading.Lock()
 
     def share(self, worker: Worker) -> None:
-        """Publish the counts to other workers, continuing from those of the worker that this one replaces."""
+        """Publish the counts to the other workers, starting from those of a worker that this one replaces."""
         self._worker = worker
-        if before := worker.row.read("metrics"):
-            self.counts = msgspec.json.decode(before, type=MetricCounts)
+        if published := worker.row.read("metrics"):
+            self.counts = msgspec.json.decode(published, type=MetricCounts)
 
     def add_request(self, path: str, status: int, seconds: float) -> None:
         with self._lock:
@@ -55,20 +55,20 @@ class ServerMetrics:
             counts.requests[key] = counts.requests.get(key, 0) + 1
             counts.seconds[next((n for n, bound in enumerate(BOUNDS) if seconds <= bound), -1)] += 1
             counts.total_seconds += seconds
-            self._tell()
+            self._publish()
 
     def add_batch(self, items: int, seconds: float) -> None:
         with self._lock:
             self.counts.batches, self.counts.items = self.counts.batches + 1, self.counts.items + items
             self.counts.batch_seconds += seconds
-            self._tell()
+            self._publish()
 
     def add_closed(self, reason: str) -> None:
         with self._lock:
             self.counts.closed[reason] = self.counts.closed.get(reason, 0) + 1
-            self._tell()
+            self._publish()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         if self._worker:
             self._worker.row.write("metrics", msgspec.json.encode(self.counts))
 
@@ -76,9 +76,9 @@ class ServerMetrics:
         counts = MetricCounts()
         with self._lock:
             counts.add(self.counts)
-        gauges = {name: look() for name, look in self.gauges.items()}
+        gauges = {name: read() for name, read in self.gauges.items()}
         if worker := self._worker:
-            rows = [row for row in worker.shared.rows if row is not worker.row]  # workers that have died still count
+            rows = [row for row in worker.shared.rows if row is not worker.row]  # also of workers that have died
             for text in filter(None, (row.read("metrics") for row in rows)):
                 counts.add(msgspec.json.decode(text, type=MetricCounts))
             gauges["queue_items"] += sum(row["waiting"] for row in worker.others)
@@ -93,12 +93,12 @@ class ServerMetrics:
             status, path = key.split()
             yield f'ordsmed_requests_total{{path="{path}",status="{status}"}} {count}'
         yield "# TYPE ordsmed_request_seconds histogram"
-        below = 0
+        cumulative = 0
         for bound, count in zip((*BOUNDS, "+Inf"), counts.seconds, strict=True):
-            below += count
-            yield f'ordsmed_request_seconds_bucket{{le="{bound}"}} {below}'
+            cumulative += count
+            yield f'ordsmed_request_seconds_bucket{{le="{bound}"}} {cumulative}'
         yield f"ordsmed_request_seconds_sum {counts.total_seconds:.6f}"
-        yield f"ordsmed_request_seconds_count {below}"
+        yield f"ordsmed_request_seconds_count {cumulative}"
         for name, value in (("batches", counts.batches), ("batch_items", counts.items)):
             yield f"# TYPE ordsmed_{name}_total counter\nordsmed_{name}_total {value}"
         yield f"# TYPE ordsmed_batch_seconds_total counter\nordsmed_batch_seconds_total {counts.batch_seconds:.6f}"

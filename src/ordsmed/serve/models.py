@@ -1,4 +1,4 @@
-"""The served models by name, each opened once; what each can do, and how it is reloaded.
+"""The served models by name: opening, methods and reloading.
 
 work/pretrain/tiny-bert  ->  tiny-bert          de=work/other  ->  de          google/electra-small  ->  the same
 """
@@ -22,9 +22,9 @@ from ordsmed.serve.writing import ContinuingWriter
 from ordsmed.use.generation.network import fills, writing
 from ordsmed.weights.trained_model import Trained, at_steps, opened
 
-OPENING = threading.Lock()  # opening a run changes the process's working directory
-NO_ADDRESS = frozenset("?#%{} ")  # characters that are not allowed in a name
-RESERVED = ("v1", "models", "pipeline", "admin", "api", "page")  # first parts of paths
+OPENING = threading.Lock()  # opening a run changes the working directory of the process
+FORBIDDEN = frozenset("?#%{} ")  # characters that are not allowed in a name
+RESERVED = ("v1", "models", "pipeline", "admin", "api", "page")  # first parts of URL paths
 
 
 @dataclass(eq=False)
@@ -36,23 +36,23 @@ class ServedModel:
     options: OpeningOptions
     model: OpenModel
     folder: Path  # of the opened model
-    hidden: dict[str, str] = field(default_factory=dict)  # paths of this machine -> text that replaces them in errors
+    hidden: dict[str, str] = field(default_factory=dict)  # path of this machine -> text that replaces it in errors
     _writer: ContinuingWriter | None = None
 
     @staticmethod
     def opened(word: str, options: OpeningOptions) -> ServedModel:
         """Open a model given on the command line as MODEL or `NAME=MODEL`."""
-        name, sign, source = word.partition("=")
-        name, source = (name, source) if sign else (_usual_name(word), word)
-        if not name or name.split("/")[0] in RESERVED or set(name) & NO_ADDRESS:
-            raise RecipeError(word, f"found the name `{name}`", "a name that can stand in an address", "give NAME=RUN")
+        name, equals, source = word.partition("=")
+        name, source = (name, source) if equals else (_default_name(word), word)
+        if not name or name.split("/")[0] in RESERVED or set(name) & FORBIDDEN:
+            raise RecipeError(word, f"found the name `{name}`", "a name that is valid in a URL", "give NAME=RUN")
         with OPENING:
             trained = opened(stages.stage(source, *stages.VECTORS), **options)
         hidden = {str(path): name for path in (trained.folder.resolve(), trained.folder) if len(path.parts) > 1}
         return ServedModel(name, source, options, _named(trained, name), trained.folder, hidden)
 
     def at_steps(self, steps: Literal["all"] | Sequence[int]) -> Iterator[ServedModel]:
-        """Yield the model as it was at checkpoints of its run, opened one after the other."""
+        """Yield the model with the weights of checkpoints of its run, opened one at a time."""
         trained = self.model.trained
         checkpoints = at_steps(
             self.source,
@@ -70,9 +70,9 @@ class ServedModel:
             yield dataclasses.replace(self, model=_named(checkpoint, self.name), _writer=None)
 
     def reload(self) -> None:
-        """Open the model again. Until then, requests are answered by the old one."""
-        again = ServedModel.opened(f"{self.name}={self.source}", self.options)
-        self.model, self.folder, self._writer = again.model, again.folder, None
+        """Open the model again. Until it is open, the old one answers requests."""
+        reopened = ServedModel.opened(f"{self.name}={self.source}", self.options)
+        self.model, self.folder, self._writer = reopened.model, reopened.folder, None
 
     @property
     def is_run(self) -> bool:
@@ -86,7 +86,7 @@ class ServedModel:
 
     @property
     def writer(self) -> ContinuingWriter | None:
-        """Return the writer that continues texts; None if the model generates by filling masks."""
+        """The writer that continues texts; None if the model generates by filling masks."""
         self.check("generate")
         if self._writer is None and not fills(self.model.trained):
             self._writer = ContinuingWriter(writing(self.model.trained))
@@ -105,7 +105,7 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A method of a model with its options, as work of the batcher."""
+    """A method of a model with its options; the batcher computes calls that are equal together."""
 
     served: ServedModel
     method: str
@@ -141,7 +141,7 @@ class ServedModels:
                 raise Refusal.of(error, served.hidden, "cannot") from None
 
     def find(self, name: str, method: str = "") -> ServedModel:
-        """Return the model `name`, or without a name the first with the method. Refuse an unknown name or method."""
+        """Return the model `name`; without a name, the first that has the method. Refuse an unknown name or method."""
         if name and name not in self.by_name:
             raise Refusal("unknown", f"no model `{name}`", "", nearest(name, self.by_name), "model")
         able = [served for served in self.by_name.values() if not method or method in served.can]
@@ -152,14 +152,16 @@ class ServedModels:
 
 
 def _named(trained: Trained, name: str) -> OpenModel:
-    """Return the opened model with its name instead of its folder, so that errors do not show the folder."""
+    """Return the opened model with `name` as its folder, so that errors do not show the real folder."""
     return OpenModel(dataclasses.replace(trained, folder=Path(name)))
 
 
-def _usual_name(word: str) -> str:
-    """Return the last part of a folder's path, changed to be valid in a URL; a published name is unchanged."""
+def _default_name(word: str) -> str:
+    """Return the last part of a folder's path, changed to be valid in a URL. Return a published name unchanged."""
     path = Path(word)
     if not path.exists():
         return word
-    name = "".join("-" if sign in NO_ADDRESS or sign.isspace() else sign for sign in path.resolve().name)
+    name = "".join(
+        "-" if character in FORBIDDEN or character.isspace() else character for character in path.resolve().name
+    )
     return f"{name}-model" if name in RESERVED else name

@@ -14,13 +14,13 @@ from ordsmed.serve.refusal import Refusal
 
 Table = dict[str, Any]
 FAILURES = {  # kinds of refusal that any endpoint may answer, and their description
-    "invalid": "the request is not what it should be",
-    "token": "the token is absent or wrong",
+    "invalid": "the request is invalid",
+    "token": "the token is missing or wrong",
     "unknown": "no such model",
-    "cannot": "the model was not made for that",
-    "slow": "the body came too slowly",
+    "cannot": "the model does not have this method",
+    "slow": "the body arrived too slowly",
     "large": "too many bytes, texts or characters",
-    "busy": "the queue is full: Retry-After says when",
+    "busy": "the queue is full: retry after the seconds in Retry-After",
     "memory": "too little memory, or the server is stopping",
     "late": "the deadline has passed",
 }
@@ -35,7 +35,7 @@ def document(protocols: Sequence[ServedProtocol]) -> Table:
         for endpoint in protocol.endpoints:
             entry = _operation(endpoint, protocol, schema_of)
             paths.setdefault(endpoint.path, {})[endpoint.verb.lower()] = entry
-    about = "Every path may stand behind the name of a model: /NAME/fill-mask. Without one the first that can is asked."
+    about = "A model's name may precede every path: /NAME/fill-mask. Without a name the first suitable model answers."
     return {
         "openapi": "3.1.0",
         "info": {"title": "ordsmed", "version": __version__, "description": about},

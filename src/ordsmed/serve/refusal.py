@@ -1,4 +1,4 @@
-"""Refusals: the reason why a request is not answered. Each protocol writes them in its own form."""
+"""Refusals: errors that answer a request. Each protocol writes them in another form."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ STATUS = {  # HTTP status, unless a protocol has another
     "crowded": 503,  # there are too many connections
     "late": 504,  # the deadline has passed
 }
-AGAIN = {"busy": 1, "crowded": 1, "closing": 5, "memory": 5}  # seconds for Retry-After
+RETRY_AFTER = {"busy": 1, "crowded": 1, "closing": 5, "memory": 5}  # seconds for Retry-After
 
 
 class Refusal(Exception):
-    """An error with what was found, what was wanted and a remedy; `kind` is a key of STATUS."""
+    """An error with place, problem, wanted value and remedy; `kind` is a key of STATUS."""
 
     def __init__(self, kind: str, problem: str, wanted: str = "", remedy: str = "", place: str = "") -> None:
         self.kind, self.place, self.problem, self.wanted, self.remedy = kind, place, problem, wanted, remedy
@@ -39,7 +39,7 @@ class Refusal(Exception):
 
     @staticmethod
     def of(error: OrdsmedError, hidden: dict[str, str], kind: str = "invalid") -> Refusal:
-        """Return a refusal for an error of this library, with the paths in `hidden` replaced."""
+        """Return a refusal for an error of this library, with the paths in `hidden` replaced by their names."""
         parts = [_without(text, hidden) for text in (error.place, error.found, error.wanted, error.remedy)]
         return Refusal(kind, parts[1], parts[2], parts[3], parts[0])
 

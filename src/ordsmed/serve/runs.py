@@ -1,4 +1,4 @@
-"""The loss over steps and the scores that the run of a served model recorded, without paths."""
+"""Loss curves and scores of a served model's run, for the web page. They contain no paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ordsmed.serve.models import ServedModel
 from ordsmed.tell.report import folders
 from ordsmed.tell.report.live import Follower
 
-POINTS = 200  # of a curve at least, if there are enough steps; at most twice as many
+POINTS = 200  # a curve with at least this many steps has between POINTS and 2 * POINTS points
 
 
 class ProbeScore(Struct):
@@ -25,28 +25,28 @@ class ProbeScore(Struct):
 
 
 class RunFacts(Struct):
-    """How a run went: its progress, losses and scores."""
+    """Progress, losses and scores of a run."""
 
     name: str
-    summary: str  # in a sentence
+    summary: str  # one sentence
     state: str
     step: float | None
     planned: int | None  # steps
     tokens: float | None
     hours: float | None
     loss: float | None  # the mean of the last few steps
-    guessing_loss: float | None  # of guessing by token frequency
+    guessing_loss: float | None  # of predicting by token frequency
     points: list[list[float | None]]  # step, lowest, mean and highest loss of a stretch of steps
     validations: list[list[float | None]]  # step, loss
-    curves: dict[str, list[list[float]]]  # of validations' scores: step, value
-    scores: dict[str, float]  # in the end
+    curves: dict[str, list[list[float]]]  # scores of validations: step, value
+    scores: dict[str, float]  # at the end of the run
     guessing: dict[str, float]
     probes: list[ProbeScore]
 
 
 @dataclass
 class RunReader:
-    """Reads the files of runs, one run at a time. Only new lines are read, so frequent requests are cheap."""
+    """Reads the files of runs, one run at a time, and only their new lines, so frequent requests are cheap."""
 
     follower: Follower = field(default_factory=Follower)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -1,4 +1,4 @@
-"""Vectors of texts in the forms that protocols need, and truncation of long texts."""
+"""Vectors of texts for the protocols, and truncation of long texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPTS = {None: "", "query": "query", "passage": "passage", "document": "passag
 
 
 class Truncation(Struct, forbid_unknown_fields=True, kw_only=True):
-    """How a request treats texts longer than the model reads, and which prompt it puts before each text."""
+    """Parameters of a request: truncation of long texts, and the prompt before each text."""
 
     truncate: bool | None = None  # None: the default of the path
     truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
@@ -47,26 +47,26 @@ async def sentence_vectors(
     *,
     unit: bool,
     dimensions: int | None = None,
-    cutting: Truncation | None = None,
+    truncation: Truncation | None = None,
 ) -> Vectors:
     """Return a vector for each text [N, D].
 
     Args:
         unit: scale the vectors to length 1.
         dimensions: keep only the first ones, before scaling.
-        cutting: truncation and prompt.
+        truncation: truncation and prompt.
     """
-    cutting = cutting or Truncation()
+    truncation = truncation or Truncation()
     width = served.model.trained.settings.width * (2 if served.model.trained.settings.capabilities.state else 1)
     if dimensions is not None and not call.service.pool and is_sparse(served):
-        problem = f"found {dimensions:,} of a model whose vectors are sparse, a number for each piece of its vocabulary"
+        problem = f"found {dimensions:,} with a model of sparse vectors, which have a number for each token"
         raise Refusal("invalid", problem, "a request without it", place="dimensions")
     if dimensions is not None and not 1 <= dimensions <= width:
         raise Refusal("invalid", f"found {dimensions:,}", f"1 to {width:,}, the model's width", place="dimensions")
     refuse_blank(served, texts)
     call.check_size([(text,) for text in texts])
-    items = [(text,) for text in fit_texts(call, served, texts, cutting)]
-    prompt = {"prompt": cutting.prompt} if cutting.prompt else {}
+    items = [(text,) for text in fit_texts(call, served, texts, truncation)]
+    prompt = {"prompt": truncation.prompt} if truncation.prompt else {}
     options = {"of": "sentences", "layers": top_layer(served), "pool": call.service.pool, **prompt}
     embedded = await call.compute(served, "embed", items, **options)
     vectors: Vectors = np.stack([result.vectors for result in embedded])[:, :dimensions]
@@ -85,7 +85,7 @@ def is_sparse(served: ServedModel) -> bool:
 
 
 def top_layer(served: ServedModel) -> str:
-    """Return the `layers` that give one vector for each word: the last layer, or in an ELMo the mean of all."""
+    """Return the default of `layers`: the last layer, or the mean of all layers of an ELMo."""
     return "mean" if served.model.trained.settings.capabilities.state else "top"
 
 
@@ -95,9 +95,9 @@ def units(vectors: Vectors) -> Vectors:
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def cosines(first: Vectors, rest: Vectors) -> list[float]:
-    alike: list[float] = (units(rest) @ units(first)).tolist()
-    return alike
+def cosines(first: Vectors, others: Vectors) -> list[float]:
+    similarities: list[float] = (units(others) @ units(first)).tolist()
+    return similarities
 
 
 def packed(vector: Vectors) -> str:
@@ -106,7 +106,7 @@ def packed(vector: Vectors) -> str:
 
 
 async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[str], **options: object) -> list[Any]:
-    """Return the results of `embed` for the texts. Refuse if they have more numbers than an answer may."""
+    """Return the results of `embed` for the texts. Refuse them if the vectors would exceed the limit of numbers."""
     trained = served.model.trained
     recurrent = trained.settings.capabilities.state
     layers = trained.settings.layers + 1 if options.get("layers") in ("all", "") or recurrent else 1
@@ -117,8 +117,8 @@ async def word_vectors(call: ServedCall, served: ServedModel, texts: Sequence[st
     if options.get("of") == "sentences":
         refuse_blank(served, texts)
     if numbers > call.service.limits.numbers:
-        most = call.service.limits.numbers
-        raise Refusal("large", f"found {numbers:,} numbers of vectors", f"at most {most:,}", "send fewer texts")
+        wanted = f"at most {call.service.limits.numbers:,}"
+        raise Refusal("large", f"found {numbers:,} numbers in the vectors", wanted, "send fewer texts")
     return await call.compute(served, "embed", [(text,) for text in texts], **options)
 
 
@@ -126,66 +126,67 @@ def fit_pairs(
     call: ServedCall,
     served: ServedModel,
     items: Sequence[tuple[str, ...]],
-    cutting: Truncation,
-    remedy: str = "truncate=true cuts",
+    truncation: Truncation,
+    remedy: str = "truncate=true truncates them",
 ) -> list[tuple[str, ...]]:
-    """Return texts or pairs as a classifier reads them, and report those that are truncated.
+    """Return texts or pairs, truncated at the left if the request says so, and report those that are too long.
 
-    Long inputs are refused unless the request allows truncation. Truncation at the end is left to the model.
+    Refuse long inputs unless the request allows truncation. The model itself truncates at the right.
     """
     trained = served.model.trained
-    text_reader, longest = reader(trained.tokenizer, trained.settings), trained.learned.length
+    text_reader, limit = reader(trained.tokenizer, trained.settings), trained.learned.length
     columns = [text_reader.pieces(column) for column in zip(*items, strict=True)]
     sizes = [np.diff(pieces.starts) for pieces in columns]
-    apart = isinstance(trained.objective, LateInteraction)  # each text is encoded separately
-    room = longest - text_reader.frame.joint(two=len(columns) == 2 and not apart)
-    total = np.max(sizes, 0) if apart else sum(sizes)
-    long = np.flatnonzero(total > room).tolist()
-    if long and not cutting.truncate:
-        problem = f"found {int(np.max(total)) + longest - room:,} tokens, of text {int(np.argmax(total)) + 1}"
-        raise Refusal("invalid", problem, f"at most {longest:,}, which the model learned", remedy, "inputs")
-    call.report_truncated(long)
+    separate = isinstance(trained.objective, LateInteraction)  # each text is encoded alone
+    available = limit - text_reader.frame.joint(two=len(columns) == 2 and not separate)  # without special tokens
+    total = np.max(sizes, 0) if separate else sum(sizes)
+    too_long = np.flatnonzero(total > available).tolist()
+    if too_long and not truncation.truncate:
+        problem = f"found {int(np.max(total)) + limit - available:,} tokens in text {int(np.argmax(total)) + 1}"
+        raise Refusal("invalid", problem, f"at most {limit:,}, as in the model's training", remedy, "inputs")
+    call.report_truncated(too_long)
     fitted = [*items]
-    for number in long if cutting.left else ():
+    for number in too_long if truncation.left else ():
         counts = [size[number : number + 1] for size in sizes]
-        kept = [room] * len(counts) if apart else longest_first(counts[0], counts[-1] * (len(counts) - 1), room)
-        lefts = [pieces.left[pieces.of(number)] for pieces in columns]
-        texts = zip(items[number], lefts, kept, strict=False)
-        fitted[number] = tuple(_last_tokens(text, left.tolist(), int(np.max(keep))) for text, left, keep in texts)
+        second = counts[-1] * (len(counts) - 1)
+        limits = [available] * len(counts) if separate else longest_first(counts[0], second, available)
+        begins = [pieces.left[pieces.of(number)] for pieces in columns]
+        texts = zip(items[number], begins, limits, strict=False)
+        fitted[number] = tuple(_last_tokens(text, starts.tolist(), int(np.max(n))) for text, starts, n in texts)
     return fitted
 
 
-def fit_texts(call: ServedCall, served: ServedModel, texts: Sequence[str], cutting: Truncation) -> list[str]:
-    """Return texts as the model reads them for vectors, and report those that are truncated.
+def fit_texts(call: ServedCall, served: ServedModel, texts: Sequence[str], truncation: Truncation) -> list[str]:
+    """Return texts to embed, truncated at the left if the request says so, and report those that are too long.
 
-    Long texts are refused if the request forbids truncation. Truncation at the end is left to the model.
+    Refuse long texts if the request forbids truncation. The model itself truncates at the right.
     """
-    form = Form(of="sentences", layers=top_layer(served), pool=call.service.pool, prompt=cutting.prompt)
+    form = Form(of="sentences", layers=top_layer(served), pool=call.service.pool, prompt=truncation.prompt)
     try:
         text_reader = reader_of(served.model.trained, form.for_model(served.model.trained))
     except OrdsmedError as error:
         raise Refusal.of(error, served.hidden) from None
-    room = getattr(text_reader, "room", None)
-    if room is None or form.pool == "words":  # the complete text is read, in windows
+    limit = getattr(text_reader, "room", None)
+    if limit is None or form.pool == "words":  # the complete text is read, in windows
         return [*texts]
-    encode, fitted, long = served.model.trained.tokenizer.plain.encode, [*texts], []
+    encode, fitted, too_long = served.model.trained.tokenizer.plain.encode, [*texts], []
     for number, text in enumerate(texts):
-        if len(text) * 4 > room and len(offsets := encode(text, add_special_tokens=False).offsets) > room:
-            long.append(number)
-            if cutting.truncate is False:
-                problem = f"found {len(offsets):,} tokens, of text {number + 1}"
-                raise Refusal("invalid", problem, f"at most {room:,}", "truncate=true cuts", "inputs")
-            if cutting.left:
-                fitted[number] = _last_tokens(text, [begin for begin, _ in offsets], room)
-    call.report_truncated(long)
+        if len(text) * 4 > limit and len(offsets := encode(text, add_special_tokens=False).offsets) > limit:
+            too_long.append(number)
+            if truncation.truncate is False:
+                problem = f"found {len(offsets):,} tokens in text {number + 1}"
+                raise Refusal("invalid", problem, f"at most {limit:,}", "truncate=true truncates them", "inputs")
+            if truncation.left:
+                fitted[number] = _last_tokens(text, [begin for begin, _ in offsets], limit)
+    call.report_truncated(too_long)
     return fitted
 
 
 def _last_tokens(text: str, begins: Sequence[int], count: int) -> str:
-    """Return the end of a text: its last `count` tokens, from the first complete word. `begins`: offsets of tokens."""
+    """Return the last `count` tokens of a text, from the start of a word. `begins`: character offsets of the tokens."""
     if len(begins) <= count:
         return text
-    rest = text[begins[-count] if count else len(text) :]
-    blank = re.search(r"\s", rest)
-    inside_word = text[: len(text) - len(rest)][-1:].strip() and rest[:1].strip()
-    return rest[blank.start() :] if inside_word and blank and rest[blank.start() :].strip() else rest
+    ending = text[begins[-count] if count else len(text) :]
+    blank = re.search(r"\s", ending)
+    inside_word = text[: len(text) - len(ending)][-1:].strip() and ending[:1].strip()
+    return ending[blank.start() :] if inside_word and blank and ending[blank.start() :].strip() else ending

@@ -1,7 +1,4 @@
-"""Starting and stopping a server.
-
-ordsmed serve RUN  ->  ServedModels, Batcher, app  ->  uvicorn  ->  TERM: accepted requests are answered, status 0
-"""
+"""Start a server of models, in one process or several, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ class ServerOptions:
     workers: int = 1  # processes
     connections: int = 1_000  # at once
     by_address: int = 500  # of these, from one address
-    queue: int = 4_096  # items waiting at most
+    queue: int = 4_096  # maximum of waiting items
     seconds: float = 120.0  # of a request
     items: int = 2_048  # of a request
     indexes: tuple[str, ...] = ()  # FOLDER, or NAME=FOLDER
-    pool: str = ""  # of sentences; empty: as the model learned it, else the mean
-    checkpoints: bool = False  # may requests use the checkpoints of served runs?
+    pool: str = ""  # pooling of sentences; empty: that of the model's training, else the mean
+    checkpoints: bool = False  # whether requests may use the checkpoints of served runs
     opening: dict[str, object] = field(default_factory=dict)  # options for opening models
 
 
@@ -51,7 +48,7 @@ def check_installed() -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raise RunError if the port is taken, before a model is opened."""
+    """Return a listening socket. Raise RunError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol number asyncio sets TCP_NODELAY; otherwise each answer waits 40 ms for the client's ACK.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -61,30 +58,30 @@ def listening(host: str, port: int) -> socket.socket:
         listener.listen(2_048)
     except OSError as error:
         listener.close()
-        problem = f"cannot listen to {host}:{port}: {os.strerror(error.errno or 0).lower()}"
-        raise RunError("serve", problem, "a port that is free", "name another with --port, or 0 for any") from None
+        problem = f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0).lower()}"
+        raise RunError("serve", problem, "a free port", "give another --port, or 0 for any") from None
     listener.setblocking(False)
     return listener
 
 
 def tunnel(port: int, environment: Mapping[str, str]) -> str:
-    """Return how to reach a Slurm job through the cluster's login node; empty outside a job."""
+    """Return a line on how to reach a Slurm job through the login node; empty outside a job."""
     if "SLURM_JOB_ID" not in environment:
         return ""
     node = environment.get("SLURMD_NODENAME") or socket.gethostname()
     user = environment.get("USER") or pwd.getpwuid(os.getuid()).pw_name
     login = f"{user}@{environment.get('SLURM_SUBMIT_HOST', 'LOGIN-NODE')}"
-    return f"from your own machine: ssh -N -L 8000:{node}:{port} {login}; then http://localhost:8000, with the token"
+    return f"from your machine: ssh -N -L 8000:{node}:{port} {login}; then http://localhost:8000, with the token"
 
 
 def serve(words: Sequence[str], options: ServerOptions) -> None:
     check_installed()
     if options.host not in LOOPBACK and not options.token:
-        say(f"--host {options.host}: everybody who reaches it may ask; --token-file lets only those who know the token")
+        say(f"--host {options.host}: everyone who can reach it may send requests; --token-file requires a token")
     with contextlib.closing(listening(options.host, options.port)) as listener:
         if options.workers == 1:
             _serve(words, options, listener)
-            say("stopped; every accepted request was answered")
+            say("stopped; all accepted requests were answered")
         else:
             _serve_in_workers(words, options, listener)
 
@@ -95,11 +92,11 @@ def _serve_in_workers(words: Sequence[str], options: ServerOptions, port: socket
     opening = dict(options.opening)
     opening["threads"] = opening.get("threads") or threads_of(local_world=options.workers)
     options = replace(options, opening=opening)
-    if worker := keeper.run(lambda: _tell_place(options, port)):
+    if worker := keeper.run(lambda: _print_address(options, port)):
         _serve(words, options, port, worker)
         return
     keeper.check()
-    say("stopped; every accepted request was answered")
+    say("stopped; all accepted requests were answered")
 
 
 def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket, worker: Worker | None = None) -> None:
@@ -119,17 +116,17 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
         models, batcher, limits, indexes=indexes, pool=options.pool, checkpoints=options.checkpoints, worker=worker
     )
     access = Access(options.token, options.origins, options.host in LOOPBACK, options.admin)
-    total, by_address = (max(1, most // options.workers) for most in (options.connections, options.by_address))
+    total, by_address = (max(1, limit // options.workers) for limit in (options.connections, options.by_address))
     connections = ConnectionLimits(total, by_address, metrics=service.metrics)
     server = GracefulServer.of(lambda closing: App(service, access, closing).app(), connections, worker)
     batcher.start()
     if worker is None or worker.first:
         for served in models.by_name.values():
-            say(f"{served.name}: {served.model.family}, can {', '.join(served.can)}")
+            say(f"{served.name}: {served.model.family}; methods: {', '.join(served.can)}")
         for index in indexes.values():
             say(f"{index.name}: index of {index.index.size}, searched by {index.index.recipe.kind}")
     if worker is None:
-        _tell_place(options, listener)
+        _print_address(options, listener)
     else:
         server.tick = partial(worker.tick, models=models, batcher=batcher)
         listener = worker.listener(listener)
@@ -139,10 +136,10 @@ def _serve(words: Sequence[str], options: ServerOptions, listener: socket.socket
         batcher.close()
 
 
-def _tell_place(options: ServerOptions, listener: socket.socket) -> None:
+def _print_address(options: ServerOptions, listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     address = f"[{options.host}]" if ":" in options.host else options.host
     several = f" in {options.workers} processes" if options.workers > 1 else ""
-    say(f"http://{address}:{port}: serving{several}; a browser shows a page; Ctrl-C or TERM ends")
+    say(f"http://{address}:{port}: serving{several}, with a page for browsers; Ctrl-C or TERM stops")
     if options.host not in LOOPBACK and (line := tunnel(port, os.environ)):
         say(line)

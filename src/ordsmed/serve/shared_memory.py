@@ -2,8 +2,8 @@
 
     stop  reload | pid  waiting  connections  reloaded ... | metrics | problem |  pid  waiting ...
 
-Numbers are read and written atomically. A text has a version, odd during a write, so that readers can detect a
-half-written one.
+Numbers are read and written atomically. A text has a version, which is odd during a write, so that readers recognize a
+text that is only partly written.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import time
 # the contents of a row
 NUMBERS = ("pid", "ready", "ticked", "waiting", "computing", "connections", "reloading", "reloaded", "starts")
 TEXTS = {"metrics": 60 << 10, "problem": 2 << 10}  # maximum size in bytes
-HEAD = ("stop", "reload")  # is the server stopping? how many reloads were requested?
+HEAD = ("stop", "reload")  # 1 if the server is stopping, and the number of requested reloads
 ROW = 64 << 10
-TRIES = 1_000  # to read a text while it is written
+TRIES = 1_000  # attempts to read a text while it is written
 
 
 class SharedPart:
@@ -35,7 +35,7 @@ class SharedPart:
         self._numbers[self._names[name]] = value
 
     def write(self, name: str, text: bytes) -> None:
-        """Replace a text. One that is too long is ignored."""
+        """Replace a text. Ignore a text that is too long."""
         if len(text) > TEXTS[name]:
             return
         at = self._texts[name]
@@ -45,7 +45,7 @@ class SharedPart:
         self._numbers[at // 8] += 1
 
     def read(self, name: str) -> bytes:
-        """Return a text as it was last completely written; empty if its writer died while writing."""
+        """Return the last completely written text; empty if its writer died while writing."""
         at = self._texts[name]
         for _ in range(TRIES):
             version, size = self._numbers[at // 8], self._numbers[at // 8 + 1]
@@ -56,7 +56,7 @@ class SharedPart:
         return b""
 
     def repair(self) -> None:
-        """Clear a text that was half written when its writer died."""
+        """Clear texts whose writer died while writing."""
         for at in self._texts.values():
             if self._numbers[at // 8] % 2:
                 self._numbers[at // 8 + 1] = 0

@@ -1,4 +1,4 @@
-"""The web page for browsers: static files, with headers that let it load and request nothing from other hosts."""
+"""The web page for browsers: static files, with headers that forbid loading anything from other hosts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-cache",  # revalidated: another version of ordsmed has another page
+    "cache-control": "no-cache",  # revalidate: another version of ordsmed has another page
 }
 
 
@@ -33,7 +33,7 @@ def files() -> dict[str, tuple[bytes, str]]:
 
 
 def wants_page(request: Request) -> bool:
-    """Return whether a browser sent the request to display it. Programs accept JSON or anything."""
+    """Return whether a browser wants to display the answer. Programs accept JSON or anything."""
     kinds = {part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")}
     return "text/html" in kinds and "application/json" not in kinds
 

@@ -1,4 +1,4 @@
-"""Answers streamed as server-sent events, and sampling options from any protocol."""
+"""Answers streamed as server-sent events, and the sampling options of all protocols."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sampling(
 ) -> SamplingOptions:
     """Return the options for generation. Without a seed, draw a random one."""
     if any(not text for text in stop):
-        raise Refusal("invalid", "found an empty text", "texts that are not empty", place="stop")
+        raise Refusal("invalid", "found an empty text", "non-empty texts", place="stop")
     return SamplingOptions(
         tokens=tokens,
         temperature=temperature,

@@ -1,11 +1,11 @@
-"""Worker processes that share a port: the parent listens and restarts workers that die; the workers accept connections.
+"""Worker processes that share a port: the parent listens and restarts workers that die; workers accept connections.
 
     parent: port, SharedMemory  --fork-->  worker 1: model, batcher, server     one queue of new connections
                                 --fork-->  worker 2: ...                        shared: queue sizes, counts, reloads
 
-All workers accept from one queue of the operating system, so connections that a dead worker has not accepted go to
-another one. (With SO_REUSEPORT each worker has a queue: its connections would be lost, and the system assigns them by a
-hash, not to the least busy worker.)
+All workers accept from one queue of the operating system, so a worker that dies loses only the connections that it has
+accepted. (With SO_REUSEPORT each worker has a queue, which is lost with the worker, and the system assigns connections
+by a hash, not to the least busy worker.)
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from ordsmed.serve.batcher import Batcher
     from ordsmed.serve.models import ServedModels  # it imports torch, which the parent does not need
 
-LOOK = 0.05  # seconds between two checks of the workers
-LEAD = 0.001  # seconds that a worker with fewer connections has to accept first
+CHECK = 0.05  # seconds between two checks of the workers
+LEAD = 0.001  # seconds that a busier worker waits before it accepts, so that others accept first
 SOON = 10.0  # seconds: a worker that dies sooner is restarted with a growing delay
-LONGEST = 30.0  # seconds of that delay at most
+LONGEST = 30.0  # maximum of that delay in seconds
 HUNG = 60  # seconds without a tick after which a worker is killed
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker process: its number, and access to the shared memory with its own row and those of the other workers."""
+    """A worker process, with access to the shared memory."""
 
     shared: SharedMemory
     number: int
     parent: int
-    first: bool  # is it the worker that prints what is served?
+    first: bool  # whether this worker prints the served models
 
     @property
     def row(self) -> SharedPart:
@@ -61,11 +61,11 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        """Return whether the server is stopping, and not only this worker."""
+        """Whether the whole server is stopping, not only this worker."""
         return bool(self.shared["stop"]) or os.getppid() != self.parent
 
     def leave(self) -> None:
-        """Stop ticking, so that the parent lets this worker finish its requests, however long they take."""
+        """Stop ticking, so that the parent does not kill this worker while it finishes its requests."""
         self.row["ticked"] = 0
 
     def waiting_elsewhere(self, waiting: int) -> int:
@@ -73,20 +73,20 @@ class Worker:
         self.row["waiting"] = waiting
         return sum(row["waiting"] for row in self.others)
 
-    def has_most(self) -> bool:
-        """Return whether another ready worker has fewer connections."""
+    def is_busier(self) -> bool:
+        """Return whether some other ready worker has fewer connections."""
         return any(row["ready"] and row["connections"] < self.row["connections"] for row in self.others)
 
     def tick(self, connections: int, models: ServedModels, batcher: Batcher) -> None:
-        """Publish this worker's numbers and begin a requested reload. The server calls this a few times a second."""
+        """Publish this worker's numbers and start a requested reload. The server calls this a few times a second."""
         self.row["connections"], self.row["computing"], self.row["ready"] = connections, batcher.computing, 1
         self.row["ticked"] = int(time.monotonic())
-        if self.row["reloading"] < (wanted := self.shared["reload"]):
-            self.row["reloading"] = wanted
-            asyncio.get_running_loop().create_task(self._reload(models, wanted))
+        if self.row["reloading"] < (reload_number := self.shared["reload"]):
+            self.row["reloading"] = reload_number
+            asyncio.get_running_loop().create_task(self._reload(models, reload_number))
 
-    async def _reload(self, models: ServedModels, wanted: int) -> None:
-        """Reload the models of this worker. An error is left in shared memory for the worker that was asked."""
+    async def _reload(self, models: ServedModels, reload_number: int) -> None:
+        """Reload the models of this worker. Write an error to shared memory, for the worker that got the request."""
         parts: list[str] = []
         try:
             await asyncio.to_thread(models.reload)
@@ -94,23 +94,23 @@ class Worker:
             parts = [refusal.problem, refusal.wanted, refusal.remedy, refusal.place]
         except Exception:
             print(traceback.format_exc(), file=sys.stderr, flush=True)
-            parts = ["a mistake of the server's; its log has it", "", "", ""]
+            parts = ["an error in the server; see its log", "", "", ""]
         self.row.write("problem", msgspec.json.encode(parts))
-        self.row["reloaded"] = wanted
+        self.row["reloaded"] = reload_number
 
     async def reload(self) -> None:
         """Reload the models of all workers and wait for them. Refuse if one of them fails."""
-        wanted = self.shared["reload"] = self.shared["reload"] + 1
-        while any(row["reloaded"] < wanted for row in (self.row, *self.others)):
+        reload_number = self.shared["reload"] = self.shared["reload"] + 1
+        while any(row["reloaded"] < reload_number for row in (self.row, *self.others)):
             if self.stopping:
                 raise Refusal("closing", "the server is stopping")
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK)
         rows = [self.row, *self.others]
         problems = [parts for row in rows if (parts := msgspec.json.decode(row.read("problem") or b"[]"))]
         if problems:
-            first, *rest = problems[0]
-            some = f"{len(problems)} of {many(len(rows), 'worker')}: " if len(problems) < len(rows) else ""
-            raise Refusal("cannot", some + first, *rest)
+            problem, *details = problems[0]
+            count = f"{len(problems)} of {many(len(rows), 'worker')}: " if len(problems) < len(rows) else ""
+            raise Refusal("cannot", count + problem, *details)
 
     def listener(self, port: socket.socket) -> SharedListener:
         listener = SharedListener(fileno=os.dup(port.fileno()))
@@ -120,29 +120,29 @@ class Worker:
 
 
 class SharedListener(socket.socket):
-    """The shared port. A worker with more connections than others lets them accept first."""
+    """The shared port. A worker that is busier than others lets them accept first."""
 
     worker: Worker
 
     def accept(self) -> tuple[socket.socket, object]:
-        if self.worker.has_most():
+        if self.worker.is_busier():
             time.sleep(LEAD)
         accepted = super().accept()
         self.worker.row["connections"] += 1  # until the next tick counts them
         return accepted
 
     def listen(self, backlog: int = 0, /) -> None:
-        """Do nothing: the parent listens already."""
+        """Do nothing, because the parent listens already."""
 
 
 @dataclass
 class Child:
     pid: int = 0
-    began: float = 0.0
+    started: float = 0.0
     due: float = 0.0  # time of the next start
-    wait: float = 0.0  # seconds between its end and `due`; doubled each time it ends soon after its start
-    ticked: int = 0  # its last tick, and (`seen`) when the parent saw it change
-    seen: float = 0.0
+    wait: float = 0.0  # seconds from its end to `due`, doubled each time it ends soon after its start
+    ticked: int = 0  # time of its last tick, in its own clock
+    tick_seen: float = 0.0  # when the parent saw `ticked` change
 
     def delay(self, seconds: float) -> None:
         """Set the time of the next start: in `seconds`, but at most LONGEST."""
@@ -156,29 +156,29 @@ class WorkerKeeper:
 
     shared: SharedMemory
     children: list[Child] = field(default_factory=list)
-    failed: list[str] = field(default_factory=list)  # workers that ended with an error while the server stopped
-    looked: float = 0.0  # time of the last check for ticks
+    failed: list[str] = field(default_factory=list)  # descriptions of workers that failed while the server stopped
+    checked: float = 0.0  # time of the last check for ticks
 
     def run(self, ready: Callable[[], None]) -> Worker | None:
         """Start the workers. Return the worker in each worker process, and None in the parent after all have ended.
 
-        `ready` is called once all workers listen. The first worker starts alone, so that an error is printed only once.
+        Call `ready` when all workers are ready. The first one starts alone, so that an error is printed only once.
         """
         self.children = [Child() for _ in self.shared.rows]
-        with self._hearing():
+        with self._handling_signals():
             for group in ([0], [*range(1, len(self.children))]):
                 for number in group:
                     if worker := self._start(number, first=number == 0):
                         return worker
                 while not self.shared["stop"] and not all(self.shared.rows[number]["ready"] for number in group):
-                    if worker := self._look(opened=group != [0]):
+                    if worker := self._restart_ended(started=group != [0]):
                         return worker
             if not self.shared["stop"]:
                 ready()
             while not self.shared["stop"]:
-                if worker := self._look():
+                if worker := self._restart_ended():
                     return worker
-            self._end()
+            self._wait_for_all()
         return None
 
     def _start(self, number: int, *, first: bool = False) -> Worker | None:
@@ -197,10 +197,10 @@ class WorkerKeeper:
             pid = os.fork()
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            if not child.began:  # during startup this is an error
+            if not child.started:  # during startup this is an error
                 raise
             child.delay(max(1.0, 2 * child.wait))
-            say(f"worker {number + 1} cannot be started ({error.strerror}); it is tried again in {child.wait:g} s")
+            say(f"worker {number + 1} cannot be started ({error.strerror}); next attempt in {child.wait:g} s")
             return None
         if pid == 0:
             end_with_parent()
@@ -210,47 +210,47 @@ class WorkerKeeper:
             row["pid"] = os.getpid()
             return Worker(self.shared, number, parent, first)
         row["pid"] = pid
-        child.pid, child.began = pid, time.monotonic()
+        child.pid, child.started = pid, time.monotonic()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         return None
 
-    def _look(self, *, opened: bool = True) -> Worker | None:
-        """Note which workers have died, and restart those that are due. If the first one dies while starting, exit."""
-        time.sleep(LOOK)
-        self._end_hung()
-        for number, status in self._ended():
+    def _restart_ended(self, *, started: bool = True) -> Worker | None:
+        """Restart workers that have died, when they are due. If a worker dies while `started` is false, exit."""
+        time.sleep(CHECK)
+        self._kill_hung()
+        for number, status in self._reap():
             if self.shared["stop"]:
                 return None
-            if not opened:
+            if not started:
                 raise SystemExit(status if status > 0 else 1)  # the worker has printed the reason
             child = self.children[number]
-            alive = time.monotonic() - child.began
+            alive = time.monotonic() - child.started
             child.delay(0.0 if alive > SOON else max(1.0, 2 * child.wait))
             when = f"in {child.wait:g} s" if child.wait else "now"
-            say(f"worker {number + 1} {_how(status)} after {alive:.0f} s; it is started anew {when}")
+            say(f"worker {number + 1} {_ending(status)} after {alive:.0f} s; it restarts {when}")
         for number, child in enumerate(self.children):
-            due = not child.pid and child.began and time.monotonic() >= child.due and not self.shared["stop"]
+            due = not child.pid and child.started and time.monotonic() >= child.due and not self.shared["stop"]
             if due and (worker := self._start(number)):
                 return worker
         return None
 
-    def _end_hung(self) -> None:
-        """Kill workers that have not ticked for HUNG seconds: connections that they accept would wait forever.
+    def _kill_hung(self) -> None:
+        """Kill workers that have not ticked for HUNG seconds: their connections would wait forever.
 
-        If the parent was suspended too (Ctrl-Z, a sleeping machine), the clocks of all workers start again.
+        If the parent was suspended too (Ctrl-Z, a sleeping machine), restart the time of all workers.
         """
         now = time.monotonic()
-        paused, self.looked = now - self.looked > SOON, now
+        paused, self.checked = now - self.checked > SOON, now
         for number, (child, row) in enumerate(zip(self.children, self.shared.rows, strict=True)):
             if paused or row["ticked"] != child.ticked:
-                child.ticked, child.seen = row["ticked"], now
-            elif child.pid and child.ticked and now - child.seen > HUNG:
+                child.ticked, child.tick_seen = row["ticked"], now
+            elif child.pid and child.ticked and now - child.tick_seen > HUNG:
                 row["ticked"] = 0
-                say(f"worker {number + 1} hangs: it has not ticked for {now - child.seen:.0f} s; it is ended")
+                say(f"worker {number + 1} hangs: it has not responded for {now - child.tick_seen:.0f} s; it is killed")
                 os.kill(child.pid, signal.SIGKILL)
 
-    def _ended(self) -> Iterator[tuple[int, int]]:
-        """Yield the number of each worker that has ended, and its exit status or minus its signal."""
+    def _reap(self) -> Iterator[tuple[int, int]]:
+        """Yield the number of each worker that has ended, and its exit status, or the negative number of its signal."""
         for number, child in enumerate(self.children):
             if child.pid:
                 pid, status = os.waitpid(child.pid, os.WNOHANG)
@@ -258,41 +258,38 @@ class WorkerKeeper:
                     child.pid = self.shared.rows[number]["pid"] = 0
                     yield number, os.waitstatus_to_exitcode(status)
 
-    def _end(self) -> None:
+    def _wait_for_all(self) -> None:
         while any(child.pid for child in self.children):
-            for number, status in self._ended():
+            for number, status in self._reap():
                 if status and self.shared.rows[number]["ready"]:
-                    self.failed.append(f"worker {number + 1} {_how(status)}")
-            time.sleep(LOOK)
+                    self.failed.append(f"worker {number + 1} {_ending(status)}")
+            time.sleep(CHECK)
 
     @contextlib.contextmanager
-    def _hearing(self) -> Iterator[None]:
-        """Handle signals: the first one stops all workers, a second one kills them.
-
-        A worker that is still opening its model ends at once.
-        """
+    def _handling_signals(self) -> Iterator[None]:
+        """Handle signals: the first one stops all workers, and a second one kills them."""
         process = os.getpid()
 
-        def hear(number: int, frame: FrameType | None) -> None:
-            again, self.shared["stop"] = self.shared["stop"], 1
+        def handle(number: int, frame: FrameType | None) -> None:
+            stopping, self.shared["stop"] = self.shared["stop"], 1
             for child in self.children:
                 if child.pid:
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(child.pid, signal.SIGKILL if again else signal.SIGTERM)
+                        os.kill(child.pid, signal.SIGKILL if stopping else signal.SIGTERM)
 
-        before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+        former = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
             if os.getpid() == process:
-                for number, handler in before.items():
+                for number, handler in former.items():
                     signal.signal(number, handler)
 
     def check(self) -> None:
         if self.failed:
-            problem = f"{', '.join(self.failed)} while the server stopped: what it had accepted is lost"
-            raise RunError("serve", problem, f"{many(len(self.children), 'worker')} that end by themselves")
+            problem = f"{', '.join(self.failed)} while the server stopped; its accepted requests are lost"
+            raise RunError("serve", problem, f"{many(len(self.children), 'worker')} that stop without an error")
 
 
-def _how(status: int) -> str:
+def _ending(status: int) -> str:
     return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"

@@ -1,6 +1,6 @@
-"""Text generation with continuous batching: a new text joins the running batch at any token.
+"""Text generation with continuous batching: a new text may join the running batch at any step.
 
-prompts  ->  rows  ->  ContinuingWriter: a token of every row a step  ->  pieces, to each request as they come
+prompts  ->  rows  ->  ContinuingWriter: a token of every row per step  ->  pieces, sent to each request at once
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from ordsmed.use.generation.continuing import Continuation, TextRow, TokenLog, c
 from ordsmed.use.generation.network import WritingNetwork
 from ordsmed.use.generation.options import Ending, SamplingOptions
 
-ROWS = 32  # texts in a batch at most
+ROWS = 32  # maximum of texts in a batch
 
 
 @dataclass(frozen=True)
 class WrittenPiece:
-    """The new part of a text after a token or a pass; often empty."""
+    """The part of a text that a step added; often empty."""
 
     number: int  # of the text
     text: str
     tokens: int  # number of new tokens so far
     ended: Ending | None = None
     log: TokenLog | None = None
-    prompt_logs: Sequence[TokenLog] = ()  # with the first piece, if requested
+    prompt_logs: Sequence[TokenLog] = ()  # only in the first piece, and if requested
 
 
 class PendingTexts:
     """The texts of a request. The batcher's thread adds their pieces, and the event loop reads them."""
 
     def __init__(self, count: int, seconds: float) -> None:
-        self.left, self.deadline, self.canceled = count, time.monotonic() + seconds, False
+        self.unfinished, self.deadline, self.canceled = count, time.monotonic() + seconds, False
         self._loop, self._pieces = asyncio.get_running_loop(), asyncio.Queue[WrittenPiece | BaseException]()
 
     def put(self, piece: WrittenPiece | BaseException) -> None:
@@ -50,19 +50,19 @@ class PendingTexts:
         return self.canceled
 
     async def pieces(self) -> AsyncIterator[WrittenPiece]:
-        """Yield the pieces as they come, until all texts have ended."""
+        """Yield the pieces as they arrive, until all texts have ended."""
         try:
-            while self.left:
+            while self.unfinished:
                 piece = await self._pieces.get()
                 if isinstance(piece, BaseException):
                     raise piece
-                self.left -= piece.ended is not None
+                self.unfinished -= piece.ended is not None
                 yield piece
         finally:
             self.canceled = True
 
     async def texts(self) -> dict[int, list[WrittenPiece]]:
-        pieces: dict[int, list[WrittenPiece]] = {number: [] for number in range(self.left)}
+        pieces: dict[int, list[WrittenPiece]] = {number: [] for number in range(self.unfinished)}
         async for piece in self.pieces():
             pieces[piece.number].append(piece)
         return pieces
@@ -70,7 +70,7 @@ class PendingTexts:
 
 @dataclass(eq=False)
 class RowInProgress:
-    """A text in progress and the part of it that was sent."""
+    """A text in progress, and the part of it that was sent."""
 
     row: TextRow
     number: int
@@ -78,13 +78,13 @@ class RowInProgress:
     sent: str = ""
 
     def send(self, network: WritingNetwork) -> None:
-        """Send the part of the text that is new and will not change."""
+        """Send the new part of the text that later tokens cannot change."""
         row = self.row
         text = row.text if row.ended else continued(network, row)
         size = len(text) if row.ended else stable_length(network, row.how, text)
-        fits = size >= len(self.sent) and text.startswith(self.sent)
-        piece = text[len(self.sent) : size] if fits else ""
-        self.sent = text[:size] if fits else self.sent
+        extends = size >= len(self.sent) and text.startswith(self.sent)
+        piece = text[len(self.sent) : size] if extends else ""
+        self.sent = text[:size] if extends else self.sent
         log = row.logs[-1] if row.logs else None
         echoed, row.prompt_logs = row.prompt_logs, []
         self.request.put(WrittenPiece(self.number, piece, row.made, row.ended, log, echoed))
@@ -126,13 +126,13 @@ class ContinuingWriter:
 
 
 class FillingWriter:
-    """Generates the texts of one request to a model that fills masks, pass by pass."""
+    """Generates the texts of one request with a model that fills masks, pass by pass."""
 
     def __init__(
-        self, network: WritingNetwork, prompts: Sequence[str], how: SamplingOptions, request: PendingTexts
+        self, network: WritingNetwork, prompts: Sequence[str], options: SamplingOptions, request: PendingTexts
     ) -> None:
-        self.request, self.size = request, len(prompts) * how.samples
-        self._passes = self._written(network, prompts, how)
+        self.request, self.size = request, len(prompts) * options.samples
+        self._passes = self._generate(network, prompts, options)
 
     def step(self) -> None:
         if self.request.is_over() or next(self._passes, None) is None:
@@ -142,7 +142,7 @@ class FillingWriter:
         self.request.put(error)
         self.size = 0
 
-    def _written(self, network: WritingNetwork, prompts: Sequence[str], options: SamplingOptions) -> Iterator[bool]:
+    def _generate(self, network: WritingNetwork, prompts: Sequence[str], options: SamplingOptions) -> Iterator[bool]:
         numbers = ((prompt, sample) for prompt in prompts for sample in range(options.samples))
         for number, (prompt, sample) in enumerate(numbers):
             for piece, ended in grown(network, prompt, options, sample):

@@ -25,19 +25,19 @@ from ordsmed.base.checks import at_least
 from ordsmed.base.run import locked
 from ordsmed.base.say import Progress
 from ordsmed.text.text_hashes import Seen
-from ordsmed.web.http import REDIRECTS, Failed, Misled, Refused, get
-from ordsmed.web.pages import Page, Pages, behind
+from ordsmed.web.http import REDIRECTS, BadRedirect, Failed, Refused, get
+from ordsmed.web.pages import Page, Pages, redirect_reason
 from ordsmed.web.robots import NAME, RobotRules, read_rules
 from ordsmed.web.urls import number
 
 KINDS = ("", "text/html", "application/xhtml+xml", "text/plain")
 TRIES = 3  # tries of an address before the folder is next resumed
-BACKOFF = 2.0  # seconds before the second try, twice as many before the third
+BACKOFF = 2.0  # seconds before the second try; doubled for each further one
 PATIENCE = 60.0  # seconds: a host that requests a longer pause is skipped until the folder is next resumed
-DEAD = 3  # so is a host at which this many addresses in a row fail
+DEAD = 3  # failed addresses in a row, after which a host is skipped too
 DAY = 86_400.0  # seconds after which robots.txt is requested again
-WAITING = 100_000  # most addresses in the queues
-KEPT = 4096  # most hosts without a waiting address that are remembered
+WAITING = 100_000  # maximum of addresses in the queues
+IDLE_HOSTS = 4096  # maximum of hosts without a waiting address that are remembered
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class Crawl:
     robots: bool = True
     "obey robots.txt"
     contact: str = ""
-    "an e-mail address or page that identifies you, sent with every request"
+    "your e-mail address or web page, sent with every request"
     private: bool = False
-    "also get pages of this machine and its private network"
+    "also download pages of this machine and its private network"
     largest: int = 10_000_000
-    "most bytes of a page; a longer one is skipped"
+    "maximum bytes of a page; longer pages are skipped"
     timeout: float = 30.0
     "seconds to wait for an answer, and for each next piece of it"
     slowest: float = 120.0
-    "most seconds for a whole page"
+    "maximum seconds for a complete page"
     attempts: int = 6
-    "most tries of an address in total, over all builds of the corpus"
+    "maximum tries of an address in total, over all builds of the corpus"
 
     def __post_init__(self) -> None:
         at_least(self, threads=1, pause=0, largest=1, attempts=1)
@@ -88,11 +88,11 @@ def crawl(
 ) -> Counter[str]:
     """Download the missing pages. Return counts of downloaded and existing pages, and of reasons for failures.
 
-    `total` is for the progress bar. `fault_of` returns why the target of a redirect is left out; "": it is not.
+    `total` is for the progress bar. `fault_of` returns why the rules exclude the target of a redirect, or "".
     """
     with locked(folder), Pages(folder, fault_of) as pages, Progress("crawl", total, "pages") as progress:
         state = _CrawlState(pages, settings, progress, fault_of)
-        threads = [threading.Thread(target=state.go, daemon=True) for _ in range(settings.threads)]
+        threads = [threading.Thread(target=state.run, daemon=True) for _ in range(settings.threads)]
         for thread in threads:
             thread.start()
         try:
@@ -109,8 +109,8 @@ def crawl(
 @dataclass(eq=False)
 class _Job:
     url: str
-    before: int  # tries in earlier runs
-    now: int = 0  # tries in this run
+    former_tries: int  # in former runs
+    tries: int = 0  # in this run
     hops: tuple[str, ...] = ()  # targets of redirects so far
 
     @property
@@ -123,7 +123,7 @@ class _Job:
 
 
 class _LeftOutTarget(Failed):
-    """A redirect leads to an address that the rules leave out."""
+    """A redirect leads to an address that the rules exclude."""
 
 
 class _Moved(Exception):
@@ -140,11 +140,11 @@ class _Host:
     rules: dict[str, tuple[RobotRules, float]] = field(default_factory=dict)
     tries: int = 0  # tries of its robots.txt
     failed: int = 0  # failed addresses in a row
-    shut: str = ""  # why it is skipped in this run
+    shut: str = ""  # reason why it is skipped in this run
 
 
 class _Queue:
-    """Addresses waiting for their host's turn. Only one thread at a time works on a host."""
+    """Addresses by host, each waiting for its host's pause to end. Only one thread at a time works on a host."""
 
     def __init__(self, pause: float) -> None:
         self.pause = pause
@@ -163,7 +163,7 @@ class _Queue:
             return not self.stopped
 
     def take(self) -> tuple[_Host, _Job] | None:
-        """Return the next host whose turn it is and its address, or None if all is done."""
+        """Return the next host that may get a request, and its address; None if the crawl is finished."""
         with self.changed:
             while not self.stopped and not (self.closed and not self.hosts):
                 wait = self.turns[0][0] - time.monotonic() if self.turns else None
@@ -174,13 +174,10 @@ class _Queue:
                 self.changed.wait(wait)
             return None
 
-    def give_back(self, host: _Host, rest: float, again: _Job | None) -> None:
-        """Release a host for its next request in `rest` seconds.
-
-        `again` is an address that is not finished or was redirected.
-        """
+    def give_back(self, host: _Host, pause: float, again: _Job | None) -> None:
+        """Release a host until its next request in `pause` seconds. `again`: a job to retry or that was redirected."""
         with self.changed:
-            host.ready = time.monotonic() + rest
+            host.ready = time.monotonic() + pause
             if again and again.host != host.name:
                 self._append(again)
             elif again:
@@ -190,7 +187,7 @@ class _Queue:
                 self._line_up(host)
             else:
                 self.idle[host.name] = self.hosts.pop(host.name)
-                if len(self.idle) > KEPT:
+                if len(self.idle) > IDLE_HOSTS:
                     self.idle.popitem(last=False)
             self.changed.notify_all()
 
@@ -219,34 +216,34 @@ class _Queue:
 
 
 class _CrawlState:
-    def __init__(self, pages: Pages, how: Crawl, progress: Progress, fault_of: Callable[[str], str]) -> None:
-        self.pages, self.how, self.progress, self.fault_of = pages, how, progress, fault_of
-        self.queue, self.counts, self.lock = _Queue(how.pause), Counter[str](), threading.Lock()
+    def __init__(self, pages: Pages, settings: Crawl, progress: Progress, fault_of: Callable[[str], str]) -> None:
+        self.pages, self.settings, self.progress, self.fault_of = pages, settings, progress, fault_of
+        self.queue, self.counts, self.lock = _Queue(settings.pause), Counter[str](), threading.Lock()
         self.error: BaseException | None = None
         self.headers = {
-            "User-Agent": f"{NAME}/{__version__}" + (f" (+{how.contact})" if how.contact else ""),
+            "User-Agent": f"{NAME}/{__version__}" + (f" (+{settings.contact})" if settings.contact else ""),
             "Accept": "text/html,application/xhtml+xml,text/plain;q=0.5",
             "Accept-Encoding": "gzip",
         }
 
     def feed(self, urls: Iterable[str]) -> None:
         """Queue the addresses that are neither finished nor given up."""
-        begun = Seen()
+        queued = Seen()
         for url in urls:
-            before = self.pages.outcomes.tries(url, self.how.attempts)
-            if before is None or not begun.add(number(url)):
+            tries = self.pages.outcomes.tries(url, self.settings.attempts)
+            if tries is None or not queued.add(number(url)):
                 self._count("already there")
-            elif not self.queue.put(_Job(url, before)):
+            elif not self.queue.put(_Job(url, tries)):
                 break
         self.queue.close()
 
-    def go(self) -> None:
+    def run(self) -> None:
         """Work on the queue until it is empty: the main function of each thread."""
         try:
             while next_job := self.queue.take():
                 host, job = next_job
-                rest, again = self._turn(host, job)
-                self.queue.give_back(host, rest, again)
+                pause, again = self._turn(host, job)
+                self.queue.give_back(host, pause, again)
         except BaseException as error:
             self.error = self.error or error
             self.queue.stop()
@@ -255,10 +252,10 @@ class _CrawlState:
         """Send at most one request. Return the seconds until the host's next one, and the job if it is unfinished."""
         if host.shut:
             return self._miss(job, host.shut, again=True)
-        if self.how.robots:
+        if self.settings.robots:
             rules, until = host.rules.get(urlsplit(job.at).scheme, (None, 0.0))
             if rules is None or time.monotonic() > until:
-                return self._ask_robots(host, job)
+                return self._request_robots(host, job)
             if not rules.allow(job.at):
                 return self._miss(job, "robots.txt")
         try:
@@ -269,12 +266,12 @@ class _CrawlState:
         except Failed as error:
             return self._failed(host, job, error)
         host.failed = 0
-        self.pages.keep(page, job.before + job.now + 1)
+        self.pages.keep(page, job.former_tries + job.tries + 1)
         self._count("got")
         return host.pause, None
 
     def _get(self, job: _Job) -> Page:
-        options, move = self.how, functools.partial(_move, job, self.fault_of)
+        options, move = self.settings, functools.partial(_move, job, self.fault_of)
         with get(job.at, headers=self.headers, timeout=options.timeout, private=options.private, hop=move) as reply:
             if reply.status != 200:
                 raise reply.failure()
@@ -284,10 +281,10 @@ class _CrawlState:
             return Page(job.url, kind, b"".join(reply.blocks(options.largest, options.slowest)), reply.url)
 
     def _failed(self, host: _Host, job: _Job, error: Failed) -> tuple[float, _Job | None]:
-        job.now += 1
-        wait = BACKOFF * 2 ** (job.now - 1) if error.wait is None else error.wait
-        again = error.again or (error.reason == "HTTP 403" and job.now == 1)
-        if again and wait <= PATIENCE and job.now < TRIES and job.before + job.now < self.how.attempts:
+        job.tries += 1
+        wait = BACKOFF * 2 ** (job.tries - 1) if error.wait is None else error.wait
+        again = error.again or (error.reason == "HTTP 403" and job.tries == 1)
+        if again and wait <= PATIENCE and job.tries < TRIES and job.former_tries + job.tries < self.settings.attempts:
             return max(wait, host.pause), job
         host.failed = host.failed + 1 if error.again else 0
         if wait > PATIENCE or host.failed >= DEAD:
@@ -296,19 +293,19 @@ class _CrawlState:
         return host.pause, None
 
     def _miss(self, job: _Job, reason: str, again: bool = False, final: str = "") -> tuple[float, None]:
-        self.pages.miss(job.url, job.before + max(job.now, 1), reason, again, final)
+        self.pages.miss(job.url, job.former_tries + max(job.tries, 1), reason, again, final)
         self._count(reason)
         return 0.0, None
 
-    def _ask_robots(self, host: _Host, job: _Job) -> tuple[float, _Job]:
-        """Request robots.txt. Without an answer no page of the host is requested; a status such as 404 is one."""
-        scheme, options = urlsplit(job.at).scheme, self.how
+    def _request_robots(self, host: _Host, job: _Job) -> tuple[float, _Job]:
+        """Request robots.txt. Without an answer (404 is an answer), the host's pages are not requested."""
+        scheme, options = urlsplit(job.at).scheme, self.settings
         address = f"{scheme}://{host.name}/robots.txt"
         host.tries += 1
         try:
             with get(address, headers=self.headers, timeout=options.timeout, private=options.private) as reply:
                 rules = read_rules(reply, options.slowest)
-        except Misled:
+        except BadRedirect:
             rules = RobotRules()
         except Failed as error:
             wait = BACKOFF * 2 ** (host.tries - 1) if error.wait is None else error.wait
@@ -333,7 +330,7 @@ def _move(job: _Job, fault_of: Callable[[str], str], target: str) -> NoReturn:
         raise Failed(f"more than {REDIRECTS} redirects")
     job.hops += (target,)
     if fault := fault_of(target):
-        raise _LeftOutTarget(behind(fault))
+        raise _LeftOutTarget(redirect_reason(fault))
     raise _Moved
 
 

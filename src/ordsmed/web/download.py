@@ -16,7 +16,7 @@ from ordsmed.base.say import Progress, many
 from ordsmed.web.fetch_tables import File
 from ordsmed.web.http import Failed, Reply, get, retry
 
-GAIN = 1_000_000  # after this many new bytes the attempts are counted from 0 again
+GAIN = 1_000_000  # new bytes after which the attempts are counted from 0 again
 
 
 @dataclass(frozen=True)
@@ -32,29 +32,29 @@ class FetchOptions:
     sleep: Callable[[float], None]
 
 
-def pull(url: str, part: Path, file: File, way: FetchOptions) -> None:
-    """Download to `part`. Each attempt resumes the previous one; new attempts are allowed while bytes arrive."""
+def pull(url: str, part: Path, file: File, options: FetchOptions) -> None:
+    """Download to `part`. Each attempt resumes the previous one; attempts that received bytes do not count."""
     while True:
         before = _length(part)
         try:
-            return retry(way.attempts, lambda: _once(url, part, file, way), sleep=way.sleep)
+            return retry(options.attempts, lambda: _once(url, part, file, options), sleep=options.sleep)
         except Failed as error:
             if not error.again or _length(part) - before < GAIN:
                 raise
 
 
-def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
-    begun, start, headers = resume_facts(part), _length(part), {}
-    if start and begun.get("url") == url:
-        headers = {"Range": f"bytes={start}-", "If-Range": begun["tag"]}
-    with get(url, headers=headers, timeout=way.timeout, private=way.private) as reply:
+def _once(url: str, part: Path, file: File, options: FetchOptions) -> None:
+    facts, start, headers = resume_facts(part), _length(part), {}
+    if start and facts.get("url") == url:
+        headers = {"Range": f"bytes={start}-", "If-Range": facts["tag"]}
+    with get(url, headers=headers, timeout=options.timeout, private=options.private) as reply:
         span = reply.headers.get("Content-Range", "")
         if reply.status == 416 and span == f"bytes */{start}":
             return  # it was already complete
-        if reply.status == 206 and span.startswith(f"bytes {start}-") and _tag(reply) in (None, begun.get("tag")):
-            _save(reply, url, part, start, file, way)
+        if reply.status == 206 and span.startswith(f"bytes {start}-") and _tag(reply) in (None, facts.get("tag")):
+            _save(reply, url, part, start, file, options)
         elif reply.status == 200:
-            _save(reply, url, part, 0, file, way)
+            _save(reply, url, part, 0, file, options)
         elif reply.status in (206, 416):
             drop(part)
             raise Failed(f"HTTP {reply.status}", again=True)
@@ -64,8 +64,8 @@ def _once(url: str, part: Path, file: File, way: FetchOptions) -> None:
             raise failure
 
 
-def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: FetchOptions) -> None:
-    """Write a body after the first `start` bytes of the file."""
+def _save(reply: Reply, url: str, part: Path, start: int, file: File, options: FetchOptions) -> None:
+    """Write the body of an answer to `part`, after its first `start` bytes."""
     # some servers send Content-Encoding: gzip with a .gz file; it must be stored as it is, not unpacked
     packed = file.path.lower().endswith((".gz", ".tgz"))
     coded = not packed and reply.headers.get("Content-Encoding", "identity").lower() != "identity"
@@ -76,7 +76,7 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Fetch
     limit = file.size if file.size is not None else file.longest
     with files.survive_disk(part), part.open("ab" if start else "wb") as written:
         if not start:
-            # store the address and the version (ETag or Last-Modified); without a version no download can be resumed
+            # without a version (ETag or Last-Modified) the download cannot be resumed
             tag = None if coded else _tag(reply)
             if tag:
                 files.write_json(_facts_path(part), {"url": url, "tag": tag})
@@ -85,7 +85,7 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Fetch
         longest = None if limit is None else max(limit - start, 0)
         with Progress(f"fetch {file.path}", total / 1e6, "MB", done=start / 1e6) as shown:
             try:
-                for block in _check_speed(reply.blocks(longest, packed=packed), way):
+                for block in _check_speed(reply.blocks(longest, packed=packed), options):
                     written.write(block)
                     shown.add(len(block) / 1e6)
             except Failed as error:
@@ -94,16 +94,16 @@ def _save(reply: Reply, url: str, part: Path, start: int, file: File, way: Fetch
                 raise
 
 
-def _check_speed(blocks: Iterator[bytes], way: FetchOptions) -> Iterator[bytes]:
+def _check_speed(blocks: Iterator[bytes], options: FetchOptions) -> Iterator[bytes]:
     """Yield the blocks. Raise `Failed` if they arrive too slowly."""
-    began, came = time.monotonic(), 0
+    start, received = time.monotonic(), 0
     for block in blocks:
-        came += len(block)
-        passed = time.monotonic() - began
-        if passed > way.timeout:
-            if came < way.slowest * passed:
+        received += len(block)
+        passed = time.monotonic() - start
+        if passed > options.timeout:
+            if received < options.slowest * passed:
                 raise Failed("too slow", again=True)
-            began, came = time.monotonic(), 0
+            start, received = time.monotonic(), 0
         yield block
 
 

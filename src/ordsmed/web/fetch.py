@@ -2,8 +2,8 @@
 
 squad.toml -> out/squad/train-v1.1.json, ..., .fetched.jsonl
 
-a file: exists as recorded? -> done
-        else .NAME.part, new or resumed -> size and hashes -> record -> renamed -> unpacked
+a file that exists as recorded -> done
+another file -> .NAME.part, new or resumed -> check size and hashes -> record -> rename -> unpack
 """
 
 import contextlib
@@ -34,22 +34,22 @@ from ordsmed.web.unpack import inside, unpack
 
 HASHES = {40: "sha1", 64: "sha256", 32: "md5"}  # by number of digits
 RECORD = ".fetched.jsonl"
-HUNG = 3  # after this many timeouts in a row no more files are requested from a host
+HUNG = 3  # timeouts in a row, after which no more files are requested from a host
 PRIVATE = "`--private` allows it"
-NETWORK = "check the network; behind a proxy set `https_proxy`; `--mirror FOLDER|URL` takes files from elsewhere"
-STALE = "remove it to fetch it again, or name another `--out`"
+NETWORK = "check the network; with a proxy set `https_proxy`; `--mirror FOLDER|URL` gets the files from another source"
+STALE = "remove it to download it again, or give another `--out`"
 
 
 @dataclass
-class Shelf:
-    """The folder of a table, its record, and the outcomes of this run."""
+class TableFetch:
+    """A fetch in progress: the folder of a table, its record, and the outcomes of this run."""
 
     folder: Path
-    way: FetchOptions
+    options: FetchOptions
     record: dict[str, dict[str, Any]]
-    got: int = 0
+    fetched: int = 0
     bytes: int = 0
-    stood: int = 0
+    existing: int = 0
     missing: Counter[str] = field(default_factory=Counter)  # number of files by reason
     first: OrdsmedError | None = None  # the first error
     remedy: str = ""  # remedy of the first file that could not be fetched
@@ -70,72 +70,72 @@ def fetch(
 ) -> list[str]:
     """Fetch the missing files of these tables. Return a summary line for each table.
 
-    A server has `timeout` seconds to answer and to send each next piece. A download with fewer than `slowest` bytes per
-    second over that time is stopped. Failed downloads are tried `attempts` times, and as often again after each MB.
+    A server has `timeout` seconds to answer and to send each next piece. Stop a download with fewer than `slowest`
+    bytes per second over that time. Try failed downloads `attempts` times, counted again after each MB.
     """
-    for name, value, least in (("attempts", attempts, 1), ("slowest", slowest, 0)):
-        if value < least:
-            raise RecipeError(f"--{name}", f"found {value}", f"{least} or more")
+    for name, value, minimum in (("attempts", attempts, 1), ("slowest", slowest, 0)):
+        if value < minimum:
+            raise RecipeError(f"--{name}", f"found {value}", f"{minimum} or more")
     if not 0 < timeout < math.inf:
-        raise RecipeError("--timeout", f"found {timeout:g}", "seconds, more than 0")
-    way = FetchOptions(mirror, allow_missing, attempts, private, timeout, slowest, sleep)
+        raise RecipeError("--timeout", f"found {timeout:g}", "more than 0 seconds")
+    options = FetchOptions(mirror, allow_missing, attempts, private, timeout, slowest, sleep)
     if mirror is not None and "://" not in mirror and not Path(mirror).is_dir():
-        raise DataError(mirror, "no such folder", "a mirror: a folder or an address", "name another `--mirror`")
+        raise DataError(mirror, "no such folder", "a mirror: a folder or an address", "give another `--mirror`")
     tables = [find(name) for name in names]  # an unknown name raises an error before anything is fetched
-    return [_fetch(Path(out) / title, table, way) for title, table in tables]
+    return [_fetch(Path(out) / title, table, options) for title, table in tables]
 
 
-def _fetch(folder: Path, table: FetchTable, way: FetchOptions) -> str:
+def _fetch(folder: Path, table: FetchTable, options: FetchOptions) -> str:
     with run.locked(folder):
         with files.survive_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        shelf = Shelf(folder, way, _read_record(folder / RECORD))
+        state = TableFetch(folder, options, _read_record(folder / RECORD))
         for file in table.file:
-            _try(file, shelf)
+            _try(file, state)
         for listed in table.list:
-            _fetch_listed(listed, shelf)
-    if shelf.first:
-        number = shelf.missing.total()
-        there = f"{shelf.got + shelf.stood:,} are there and are kept"
-        problem = f"{many(number, 'file')} could not be fetched{_reasons(shelf)}, {there}"
-        raise shelf.first if number == 1 else RunError(folder, problem, "", f"the first: {shelf.first}")
-    if shelf.missing and not shelf.got + shelf.stood:
-        remedy = shelf.remedy
-        raise RunError(folder, f"nothing was fetched: {shelf.missing.total():,} left out{_reasons(shelf)}", "", remedy)
-    summary = f"{folder}: {shelf.got:,} fetched ({size(shelf.bytes)}), {shelf.stood:,} already there"
-    return summary + (f", {shelf.missing.total():,} left out{_reasons(shelf)}" if shelf.missing else "")
+            _fetch_listed(listed, state)
+    if state.first:
+        number = state.missing.total()
+        problem = f"{many(number, 'file')} could not be fetched{_reasons(state)}; the other "
+        problem += f"{state.fetched + state.existing:,} are kept"
+        raise state.first if number == 1 else RunError(folder, problem, "", f"the first error: {state.first}")
+    if state.missing and not state.fetched + state.existing:
+        remedy = state.remedy
+        raise RunError(folder, f"nothing was fetched: {state.missing.total():,} skipped{_reasons(state)}", "", remedy)
+    summary = f"{folder}: {state.fetched:,} fetched ({size(state.bytes)}), {state.existing:,} already there"
+    return summary + (f", {state.missing.total():,} skipped{_reasons(state)}" if state.missing else "")
 
 
-def _fetch_listed(listed: List, shelf: Shelf) -> None:
+def _fetch_listed(listed: List, state: TableFetch) -> None:
     path = Path(listed.url)
     if "://" in listed.url:
-        path = shelf.folder / _name(listed.url)
-        _try(File(path.name, listed.url), shelf)
+        path = state.folder / _file_name(listed.url)
+        _try(File(path.name, listed.url), state)
         if not path.exists():
             return
     elif not path.is_file():
-        raise DataError(path, "no such file", "addresses, one per line", "write it, or name another in your own table")
+        raise DataError(path, "no such file", "addresses, one per line", "write it, or give another in your own table")
     urls = list(dict.fromkeys(line for line in map(str.strip, read.lines(path)) if line and line[0] != "#"))
-    with Progress(f"fetch {shelf.folder.name}", len(urls), "files") as shown:
+    with Progress(f"fetch {state.folder.name}", len(urls), "files") as shown:
         for url in urls:
-            _try(File(_name(url), url, longest=listed.longest), shelf)
+            _try(File(_file_name(url), url, longest=listed.longest), state)
             shown.add(1)
 
 
-def _try(file: File, shelf: Shelf) -> None:
+def _try(file: File, state: TableFetch) -> None:
     try:
-        _ensure(file, shelf)
+        _ensure(file, state)
     except Failed as error:
-        shelf.missing[error.reason] += 1
+        state.missing[error.reason] += 1
         remedy = _remedy(error)
-        shelf.remedy = shelf.remedy or remedy
+        state.remedy = state.remedy or remedy
         if remedy != PRIVATE:
             remedy = "; ".join(filter(None, (remedy, "`--allow-missing` continues without it")))
-        if not shelf.way.allow_missing:
-            shelf.first = shelf.first or RunError(file.url or file.path, error.reason, "", remedy)
+        if not state.options.allow_missing:
+            state.first = state.first or RunError(file.url or file.path, error.reason, "", remedy)
     except DataError as error:
-        shelf.missing["not as expected"] += 1
-        shelf.first = shelf.first or error
+        state.missing["not as expected"] += 1
+        state.first = state.first or error
 
 
 def _remedy(error: Failed) -> str:
@@ -144,34 +144,34 @@ def _remedy(error: Failed) -> str:
     return NETWORK if error.unreached else "try again later" if error.again else ""
 
 
-def _reasons(shelf: Shelf) -> str:
-    return f" ({', '.join(f'{reason}: {number:,}' for reason, number in shelf.missing.most_common(5))})"
+def _reasons(state: TableFetch) -> str:
+    return f" ({', '.join(f'{reason}: {number:,}' for reason, number in state.missing.most_common(5))})"
 
 
-def _ensure(file: File, shelf: Shelf) -> None:
-    path = shelf.folder / file.path
-    if _is_there(path, file, shelf):
-        shelf.stood += 1
+def _ensure(file: File, state: TableFetch) -> None:
+    path = state.folder / file.path
+    if _is_there(path, file, state):
+        state.existing += 1
     else:
-        _install(path, file, shelf)
-        shelf.got += 1
-        shelf.bytes += path.stat().st_size
+        _install(path, file, state)
+        state.fetched += 1
+        state.bytes += path.stat().st_size
     if file.unpack is not None:
-        known = shelf.record[file.path]
-        brought = known.get("unpacked", {})
-        unpack(path, shelf.folder / file.unpack, brought, lambda names: _append({**known, "unpacked": names}, shelf))
+        known = state.record[file.path]
+        unpacked = known.get("unpacked", {})
+        unpack(path, state.folder / file.unpack, unpacked, lambda names: _append({**known, "unpacked": names}, state))
 
 
-def _is_there(path: Path, file: File, shelf: Shelf) -> bool:
-    """Return whether the file exists. Raise DataError if it is not the wanted one."""
+def _is_there(path: Path, file: File, state: TableFetch) -> bool:
+    """Return whether the file exists. Raise DataError if it is another than the table's."""
     if not path.exists():
         return False
-    known = shelf.record.get(file.path)
+    known = state.record.get(file.path)
     if known is None:
-        wanted = _wanted(file, shelf)
+        wanted = _wanted(file, state)
         if not wanted:
-            raise DataError(path, "exists, but nothing says where it is from", "", STALE)
-        _note(file, path, _check(path, path, wanted, file.size), None, shelf)
+            raise DataError(path, "exists, but its origin is unknown", "", STALE)
+        _add_to_record(file, path, _check(path, path, wanted, file.size), None, state)
     elif known["url"] != file.url:
         raise DataError(path, f"was fetched from {known['url']}", file.url, STALE)
     elif file.sha256 and file.sha256.lower() != known["sha256"]:
@@ -181,12 +181,12 @@ def _is_there(path: Path, file: File, shelf: Shelf) -> bool:
     return True
 
 
-def _install(path: Path, file: File, shelf: Shelf) -> None:
+def _install(path: Path, file: File, state: TableFetch) -> None:
     part = path.with_name(f".{path.name}.part")
     with files.survive_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    wanted = _wanted(file, shelf)
-    _download(file, part, shelf)
+    wanted = _wanted(file, state)
+    _download(file, part, state)
     tag = resume_facts(part).get("tag")
     try:
         sha256 = _check(part, path, wanted, file.size)
@@ -195,7 +195,7 @@ def _install(path: Path, file: File, shelf: Shelf) -> None:
         raise
     with files.survive_disk(path):
         files.sync(part)
-        _note(file, part, sha256, tag, shelf)
+        _add_to_record(file, part, sha256, tag, state)
         part.replace(path)
         drop(part)
         files.sync(path.parent)
@@ -203,7 +203,7 @@ def _install(path: Path, file: File, shelf: Shelf) -> None:
 
 def _check(path: Path, folder: Path, wanted: dict[str, str], length: int | None) -> str:
     length_here = path.stat().st_size
-    remedy = STALE if path == folder else "it was removed; try again, or fix the table"
+    remedy = STALE if path == folder else "the download was removed; try again, or fix the table"
     if length is not None and length_here != length:
         raise DataError(folder, many(length_here, "byte"), f"{length:,}", remedy)
     digests = {kind: hashlib.new(kind, usedforsecurity=False) for kind in {"sha256", *wanted}}
@@ -217,38 +217,40 @@ def _check(path: Path, folder: Path, wanted: dict[str, str], length: int | None)
     return digests["sha256"].hexdigest()
 
 
-def _wanted(file: File, shelf: Shelf) -> dict[str, str]:
+def _wanted(file: File, state: TableFetch) -> dict[str, str]:
     """Return the expected hashes of a file, from its table and from a list of hashes."""
     known = {kind: digest for kind in HASHES.values() if (digest := getattr(file, kind))}
     if file.sums is None:
         return known
-    name = file.listed or _last(file.url)
-    lines = (line.strip().partition(" ") for line in _sums(file, file.sums, shelf).splitlines())
-    digests = {digest.lower() for digest, _, path in lines if fnmatchcase(_last(path.strip().removeprefix("*")), name)}
+    name = file.listed or _last_part(file.url)
+    lines = (line.strip().partition(" ") for line in _sums(file, file.sums, state).splitlines())
+    digests = {
+        digest.lower() for digest, _, path in lines if fnmatchcase(_last_part(path.strip().removeprefix("*")), name)
+    }
     digest = min(digests, default="")
     kind = HASHES.get(len(digest)) if re.fullmatch("[0-9a-f]+", digest) else None
     if len(digests) != 1 or kind is None:
-        raise DataError(file.sums, f"{len(digests)} hashes of {name}", "one, in a line `HASH  NAME`", "fix the table")
+        raise DataError(file.sums, f"{len(digests)} hashes of {name}", "a single line `HASH  NAME`", "fix the table")
     return {**known, kind: digest}
 
 
-def _sums(file: File, url: str, shelf: Shelf) -> str:
-    """Return a list of hashes. It is not kept, because it may have changed by the next run."""
-    part = (shelf.folder / file.path).with_name(f".{Path(file.path).name}.sums")
+def _sums(file: File, url: str, state: TableFetch) -> str:
+    """Return the text of a list of hashes. It is not stored, because it may change."""
+    part = (state.folder / file.path).with_name(f".{Path(file.path).name}.sums")
     try:
-        _download(File(inside(_last(url)) or "sums", url, longest=64 << 20), part, shelf)
+        _download(File(inside(_last_part(url)) or "sums", url, longest=64 << 20), part, state)
     except Failed as error:
-        reason = f"its list of hashes, {_last(url)}: {error.reason}"
+        reason = f"the list of its hashes, {_last_part(url)}: {error.reason}"
         raise type(error)(reason, again=error.again, wait=error.wait, unreached=error.unreached) from None
     text = part.read_text(encoding="utf-8", errors="replace")
     drop(part)
     return text
 
 
-def _download(file: File, part: Path, shelf: Shelf) -> None:
-    """Write to `part` the file from the first source that has it: its address, or its two paths in the mirror."""
+def _download(file: File, part: Path, state: TableFetch) -> None:
+    """Download a file to `part` from the first source that has it: its address, or its two paths in the mirror."""
     failures = [Failed("not in the mirror")]
-    for source in _sources(file, shelf):
+    for source in _sources(file, state):
         host = "" if isinstance(source, Path) else urlsplit(source).netloc
         try:
             if isinstance(source, Path):
@@ -258,41 +260,41 @@ def _download(file: File, part: Path, shelf: Shelf) -> None:
                     drop(part)
                     shutil.copyfile(source, part)
                 return
-            if shelf.hung[host] >= HUNG:
-                raise Failed("not requested: its host hangs", again=True)
-            pull(source, part, file, shelf.way)
-            shelf.hung[host] = 0
+            if state.hung[host] >= HUNG:
+                raise Failed("not requested, because its host hangs", again=True)
+            pull(source, part, file, state.options)
+            state.hung[host] = 0
             return
         except Failed as error:
-            shelf.hung[host] += error.unreached or error.reason in ("timed out", "too slow")
+            state.hung[host] += error.unreached or error.reason in ("timed out", "too slow")
             failures.append(error)
     raise next((error for error in failures if error.again), failures[-1])
 
 
-def _sources(file: File, shelf: Shelf) -> list[str | Path]:
-    mirror = shelf.way.mirror
+def _sources(file: File, state: TableFetch) -> list[str | Path]:
+    mirror = state.options.mirror
     if mirror is None and not file.url:
-        location = f"{shelf.folder.name}/{file.path}"
-        raise Failed(f"no address of it is known; `--mirror FOLDER` takes it from FOLDER/{location}")
+        location = f"{state.folder.name}/{file.path}"
+        raise Failed(f"its address is unknown; `--mirror FOLDER` copies it from FOLDER/{location}")
     if mirror is None:
         return [file.url]
-    named, general = f"{shelf.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
+    named, general = f"{state.folder.name}/{file.path}", re.sub("(?i)^[a-z]+://|[?#].*", "", file.url)
     if "://" in mirror:
         return [f"{mirror.rstrip('/')}/{location}" for location in (named, general) if location]
     return [Path(mirror) / location for location in (named, unquote(general)) if inside(location)]
 
 
-def _last(url: str) -> str:
+def _last_part(url: str) -> str:
     return re.sub("[?#].*", "", url).rpartition("/")[2]
 
 
-def _name(url: str) -> str:
-    end = re.sub(r"[^A-Za-z0-9._-]+", "_", unquote(_last(url)))[-80:]
+def _file_name(url: str) -> str:
+    end = re.sub(r"[^A-Za-z0-9._-]+", "_", unquote(_last_part(url)))[-80:]
     return f"{bytes_key(url.encode(), 10)}-{end}"
 
 
 def _read_record(path: Path) -> dict[str, dict[str, Any]]:
-    """Read the record. The last line of a file counts; a line that was cut off is ignored."""
+    """Read the record. The last line of a file counts; incomplete lines are ignored."""
     record = {}
     for line in path.read_bytes().splitlines() if path.exists() else ():
         with contextlib.suppress(ValueError, KeyError):
@@ -301,18 +303,18 @@ def _read_record(path: Path) -> dict[str, dict[str, Any]]:
     return record
 
 
-def _note(file: File, path: Path, sha256: str, tag: str | None, shelf: Shelf) -> None:
-    facts, before = path.stat(), shelf.record.get(file.path, {})
+def _add_to_record(file: File, path: Path, sha256: str, tag: str | None, state: TableFetch) -> None:
+    facts, before = path.stat(), state.record.get(file.path, {})
     known = {"path": file.path, "url": file.url, "size": facts.st_size, "sha256": sha256, "tag": tag}
     known |= {"when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "time": facts.st_mtime_ns}
-    if before.get("sha256") == sha256:  # the files unpacked earlier still belong to it
+    if before.get("sha256") == sha256:  # the unpacked files still belong to it
         known["unpacked"] = before.get("unpacked", {})
-    _append(known, shelf)
+    _append(known, state)
 
 
-def _append(known: dict[str, Any], shelf: Shelf) -> None:
-    shelf.record[known["path"]] = known
-    path = shelf.folder / RECORD
+def _append(known: dict[str, Any], state: TableFetch) -> None:
+    state.record[known["path"]] = known
+    path = state.folder / RECORD
     with files.survive_disk(path), path.open("a+b") as written:
         if written.tell() and (written.seek(-1, os.SEEK_END), written.read(1))[1] != b"\n":  # the last line was cut off
             written.write(b"\n")

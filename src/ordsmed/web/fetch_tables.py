@@ -1,6 +1,4 @@
-"""Fetch tables: TOML files with `title`, `licence`, `about`, `[[file]]` and `[[list]]`. Shipped ones are found by
-name.
-"""
+"""Fetch tables: TOML files with `title`, `licence`, `about`, `[[file]]` and `[[list]]`, built-in or the user's."""
 
 import re
 import tomllib
@@ -21,7 +19,7 @@ class File:
     path: str
     "path in the folder"
     url: str = ""
-    "its address; left out: it is not known, and a mirror must have the file"
+    "address of the file; default: unknown, so that a mirror must have the file"
     size: int | None = None
     "bytes"
     sha256: str | None = None
@@ -33,11 +31,11 @@ class File:
     sums: str | None = None
     "address of a list of hashes, one `HASH  NAME` per line, that also has the file's hash"
     listed: str | None = None
-    "its name in that list, or a pattern for the name; default: the last part of the address"
+    "name of the file in that list, or a pattern; default: the last part of the address"
     unpack: str | None = None
-    "folder (`.`: the same) into which the file is unpacked: .zip, .tar, .tar.gz, .gz, ..."
+    "folder (`.`: that of the file) into which the file is unpacked: .zip, .tar, .tar.gz, .gz, ..."
     longest: int | None = None
-    "most bytes of the file"
+    "maximum bytes of the file"
 
     def __post_init__(self) -> None:
         for key in ("path", "unpack"):
@@ -54,7 +52,7 @@ class List:
     url: str
     "address or path of the list"
     longest: int = 1_000_000_000
-    "most bytes of each of its files"
+    "maximum bytes of each of its files"
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,13 @@ class FetchTable:
     list: tuple[List, ...] = ()
     "lists of further files"
     codes: dict[str, str] = field(default_factory=dict)
-    "for a table with XX in its name: what replaces XX for languages whose code differs from the name"
+    "for a table with XX in its name: replacements of XX for languages whose code differs from the name"
 
 
 def listing() -> list[str]:
-    """Return a line for each shipped table: name, size, license, title."""
+    """Return a line for each built-in table: name, size, license, title."""
     lines = []
-    for name, path in _shipped().items():
+    for name, path in _builtin().items():
         table = _read(path)
         sizes = [file.size for file in table.file]
         known = size(sum(filter(None, sizes))) if any(sizes) else "?"
@@ -88,8 +86,8 @@ def listing() -> list[str]:
 
 
 def find(name: str) -> tuple[str, FetchTable]:
-    """Return the folder name and the table for the name of a shipped table, or for a file."""
-    shipped = _shipped()
+    """Return the folder's name and the table for the name of a built-in table, or for a file."""
+    shipped = _builtin()
     if Path(name).is_file():
         return Path(name).stem, _read(Path(name))
     for pattern in (key for key in shipped if key.endswith("-XX")):
@@ -106,8 +104,8 @@ def find(name: str) -> tuple[str, FetchTable]:
     return name, _read(shipped[name])
 
 
-def _shipped() -> dict[str, Path]:
-    paths = (menu.PACKAGE_ROOT / "recipes" / "fetch").glob("*.toml")
+def _builtin() -> dict[str, Path]:
+    paths = (menu.HOUSE / "recipes" / "fetch").glob("*.toml")
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 

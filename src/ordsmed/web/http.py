@@ -33,7 +33,7 @@ from ordsmed.web.hosts import in_ascii
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses for which a retry may help
+RETRYABLE = (408, 425, 429, 500, 502, 503, 504)  # statuses for which a retry may help
 UNREACHED = (errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ECONNREFUSED)
 BLOCK = 1 << 18
 REDIRECTS = 8
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Failed(Exception):
-    """There is no complete answer."""
+    """An error: no complete answer arrived."""
 
     def __init__(self, reason: str, *, again: bool = False, wait: float | None = None, unreached: bool = False) -> None:
         super().__init__(reason)
@@ -58,8 +58,8 @@ class Refused(Failed):
     """The address is not allowed, so no request is sent."""
 
 
-class Misled(Failed):
-    """Redirects lead to no answer."""
+class BadRedirect(Failed):
+    """The redirects do not lead to an answer."""
 
 
 class Reply:
@@ -70,34 +70,36 @@ class Reply:
         self._answer, self._wire, self._length = answer, wire, answer.length
 
     def blocks(
-        self, longest: int | None = None, seconds: float | None = None, *, packed: bool = False
+        self, max_bytes: int | None = None, seconds: float | None = None, *, packed: bool = False
     ) -> Iterator[bytes]:
-        """Yield at most `longest` bytes of the body, in at most `seconds`, decoded unless `packed`."""
+        """Yield the body, of at most `max_bytes` and within `seconds`, decompressed unless `packed`."""
         coding = "" if packed else (self.headers.get("Content-Encoding") or "").strip().lower()
-        if longest is not None and not coding and (self._length or 0) > longest:
-            raise Failed(f"longer than {longest:,} bytes")
+        if max_bytes is not None and not coding and (self._length or 0) > max_bytes:
+            raise Failed(f"longer than {max_bytes:,} bytes")
         if seconds is not None:
             self._wire.limit(seconds, Failed(f"took longer than {seconds:g} s"))
         total = 0
         for block in _unpacked(self._sent(), coding):
             total += len(block)
-            if longest is not None and total > longest:
-                raise Failed(f"longer than {longest:,} bytes")
+            if max_bytes is not None and total > max_bytes:
+                raise Failed(f"longer than {max_bytes:,} bytes")
             yield block
 
     def failure(self) -> Failed:
-        """Return this answer as an error, for callers that need another status."""
-        return Failed(f"HTTP {self.status}", again=self.status in AGAIN, wait=_wait(self.headers.get("Retry-After")))
+        """Return an error for the status of this answer."""
+        return Failed(
+            f"HTTP {self.status}", again=self.status in RETRYABLE, wait=_wait(self.headers.get("Retry-After"))
+        )
 
     def close(self) -> None:
         self._answer.close()
         self._wire.close()
 
     def _sent(self) -> Iterator[bytes]:
-        """Yield the body as sent, up to its Content-Length, the last chunk, or the end of the connection."""
+        """Yield the body as it was sent: up to its Content-Length, the last chunk, or the end of the connection."""
         read = 0
         while self._length is None or read < self._length:
-            with _explained():
+            with _network_errors():
                 block = self._answer.read1(BLOCK if self._length is None else min(BLOCK, self._length - read))
             if not block:
                 break
@@ -129,9 +131,9 @@ def get(
 def retry(
     attempts: int, act: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep, longest: float = 60.0
 ) -> T:
-    """Call `act` until it succeeds, at most `attempts` times. Waits are 1, 2, 4, ... seconds, or as the server says.
+    """Call `act` until it succeeds, at most `attempts` times.
 
-    No wait is longer than `longest` seconds.
+    Wait 1, 2, 4, ... seconds, or as long as the server says, but at most `longest` seconds.
     """
     for number in range(attempts - 1):
         try:
@@ -151,16 +153,16 @@ def _follow(
     while True:
         location = _split(url)
         seen.add(location.geturl())
-        with _explained():
+        with _network_errors():
             reply = _request(location, headers, timeout, private)
         if reply.status not in (301, 302, 303, 307, 308):
             return reply
         reply.close()
         target = _target(location, reply.headers.get("Location"))
         if target in seen:
-            raise Misled("redirects in a circle")
+            raise BadRedirect("redirects in a circle")
         if len(seen) > REDIRECTS:
-            raise Misled(f"more than {REDIRECTS} redirects")
+            raise BadRedirect(f"more than {REDIRECTS} redirects")
         if hop:
             hop(target)
         if urlsplit(target).netloc != location.netloc:
@@ -168,20 +170,20 @@ def _follow(
         url = target
 
 
-def _target(where_found: SplitResult, location: str | None) -> str:
+def _target(base: SplitResult, location: str | None) -> str:
     if not location:
-        raise Misled("bad redirect")
+        raise BadRedirect("bad redirect")
     try:
         text = location.encode("latin-1").decode("utf-8", "replace")  # http.client decodes headers as latin-1
-        return _split(urljoin(where_found.geturl(), text)).geturl()
+        return _split(urljoin(base.geturl(), text)).geturl()
     except Refused as error:
         raise Refused(f"redirect to {error.reason}") from None
     except (Failed, ValueError):
-        raise Misled("bad redirect") from None
+        raise BadRedirect("bad redirect") from None
 
 
 def _split(url: str) -> SplitResult:
-    """Split an address into its parts as they are sent: all in ASCII, without the fragment."""
+    """Split an address into the parts to send, in ASCII and without the fragment."""
     try:
         parts = urlsplit(url.strip())
         host, port = in_ascii(parts.hostname or ""), parts.port
@@ -194,8 +196,8 @@ def _split(url: str) -> SplitResult:
         raise Refused("an address with a user name or password in it")
     if not host or not host.isprintable() or " " in host:
         raise Failed("bad address")
-    usual = port in (None, 443 if parts.scheme == "https" else 80)
-    netloc = (f"[{host}]" if ":" in host else host) + ("" if usual else f":{port}")
+    is_default = port in (None, 443 if parts.scheme == "https" else 80)
+    netloc = (f"[{host}]" if ":" in host else host) + ("" if is_default else f":{port}")
     return SplitResult(parts.scheme, netloc, path, query, "")
 
 
@@ -209,15 +211,15 @@ def _request(url: SplitResult, headers: Mapping[str, str], timeout: float, priva
             _addresses(host, port, private)
         sock = _connected(proxy, timeout)
     target = url.path + (f"?{url.query}" if url.query else "")
-    words = {"Host": url.netloc, "Connection": "close", **headers}
+    fields = {"Host": url.netloc, "Connection": "close", **headers}
     try:
         if url.scheme == "https":
             if proxy is not None:
                 _tunnel(sock, f"{url.netloc}{'' if url.port else ':443'}", proxy, timeout)
             sock = _trust().wrap_socket(sock, server_hostname=host)
         elif proxy is not None:
-            target, words = url.geturl(), {**words, **_password(proxy)}
-        sock.sendall(_head(f"GET {target} HTTP/1.1", words))
+            target, fields = url.geturl(), {**fields, **_password(proxy)}
+        sock.sendall(_head(f"GET {target} HTTP/1.1", fields))
         wire = _Wire(sock)
         return Reply(url.geturl(), _answer(wire, timeout), wire)
     except BaseException:
@@ -237,7 +239,7 @@ def _answer(wire: _Wire, timeout: float) -> http.client.HTTPResponse:
 def _head(first: str, headers: Mapping[str, str]) -> bytes:
     lines = [first, *(f"{name}: {value}" for name, value in headers.items())]
     if any("\r" in line or "\n" in line for line in lines):
-        raise ValueError("a header with a line end in it")
+        raise ValueError("found a header with a line end")
     return "".join(f"{line}\r\n" for line in [*lines, ""]).encode("latin-1")
 
 
@@ -253,7 +255,7 @@ def _tunnel(sock: socket.socket, target: str, proxy: SplitResult, timeout: float
     sock.sendall(_head(f"CONNECT {target} HTTP/1.1", {"Host": target, **_password(proxy)}))
     answer = _answer(_Wire(sock), timeout)
     if answer.status != 200:
-        raise Failed(f"the proxy answered HTTP {answer.status}", again=answer.status in AGAIN)
+        raise Failed(f"the proxy answered HTTP {answer.status}", again=answer.status in RETRYABLE)
 
 
 def _proxy(scheme: str, host: str) -> SplitResult | None:
@@ -278,7 +280,7 @@ def _password(proxy: SplitResult) -> dict[str, str]:
 
 
 def _addresses(host: str, port: int, private: bool) -> list[Any]:
-    """Return the addresses of a host. One private address among them is enough to refuse it."""
+    """Return the addresses of a host. Refuse the host if one of them is private."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     if not private:
         for *_, location in addresses:
@@ -289,10 +291,10 @@ def _addresses(host: str, port: int, private: bool) -> list[Any]:
 
 
 def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Return whether an address is on the public internet. An IPv6 address that contains an IPv4 one counts as that."""
+    """Return whether an address is on the public internet. IPv6 addresses that contain an IPv4 one count as it."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-        if address in ipaddress.ip_network("64:ff9b::/96"):  # translated by the network
+        if address in ipaddress.ip_network("64:ff9b::/96"):  # NAT64: the network translates it to IPv4
             inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
         if any(inner):
             return all(public(address_inside) for address_inside in inner if address_inside is not None)
@@ -302,7 +304,7 @@ def public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def _connect(addresses: list[Any], timeout: float) -> socket.socket:
-    """Connect to the first of these addresses that accepts, in `timeout` seconds for all of them."""
+    """Connect to the first of these addresses that accepts, within `timeout` seconds in total."""
     last: OSError = TimeoutError()
     for family, kind, protocol, _, location in addresses:
         sock = socket.socket(family, kind, protocol)
@@ -323,14 +325,14 @@ def _trust() -> ssl.SSLContext:
 
 
 class _Wire(io.RawIOBase):
-    """A readable stream over a socket, with a `timeout` in seconds for each read, and a limit for all of them."""
+    """A readable stream over a socket, with a `timeout` in seconds for each read, and a time limit for all reads."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock, self.timeout = sock, math.inf
 
-    def limit(self, seconds: float, late: Failed) -> None:
-        """Raise `late` if reads have not ended after `seconds` from now."""
-        self.end, self.late = time.monotonic() + seconds, late
+    def limit(self, seconds: float, error: Failed) -> None:
+        """Make reads raise `error` when `seconds` from now have passed."""
+        self.end, self.late = time.monotonic() + seconds, error
 
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(self, 1 << 16)
@@ -339,14 +341,14 @@ class _Wire(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        left = self.end - time.monotonic()
+        remaining = self.end - time.monotonic()
         try:
-            if left <= 0:
+            if remaining <= 0:
                 raise TimeoutError
-            self.sock.settimeout(min(self.timeout, left))
+            self.sock.settimeout(min(self.timeout, remaining))
             return self.sock.recv_into(buffer)
         except TimeoutError:
-            if left <= self.timeout:
+            if remaining <= self.timeout:
                 raise self.late from None
             raise
 
@@ -364,15 +366,15 @@ def _unpacked(blocks: Iterator[bytes], coding: str) -> Iterator[bytes]:
 
 
 def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
-    """Yield unpacked blocks of gzip (any number of members) or deflate data (with or without zlib's header)."""
+    """Yield decompressed blocks of gzip data (any number of members) or deflate data (zlib's header is optional)."""
     member: zlib._Decompress | None = None
-    begun = False
+    started = False
     for block in blocks:
         while block or member:
             if member is None:
-                if begun and (deflate or block[0] != 0x1F):  # padding after the end
+                if started and (deflate or block[0] != 0x1F):  # padding after the end
                     return
-                begun, member = True, zlib.decompressobj(31 if not deflate else 15 if block[0] & 15 == 8 else -15)
+                started, member = True, zlib.decompressobj(31 if not deflate else 15 if block[0] & 15 == 8 else -15)
             try:
                 unpacked = member.decompress(block, BLOCK)
             except zlib.error:
@@ -390,7 +392,7 @@ def _inflated(blocks: Iterator[bytes], deflate: bool) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def _network_errors() -> Iterator[None]:
     try:
         yield
     except (OSError, http.client.HTTPException, UnicodeError) as error:

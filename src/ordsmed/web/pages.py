@@ -1,16 +1,16 @@
 """A folder of downloaded pages: WARC parts, a log with the outcome of every address, and indexes of address lists.
 
-    a page, or why it is missing -> pages-00000.warc.gz   one gzip member per page; any WARC tool reads them
+    a page, or why it is missing -> pages-00000.warc.gz   one gzip member per page, readable by any WARC tool
                                     outcomes.jsonl        one line per address, or per retry of an address:
                                         {"url": "...", "tries": 1, "when": "...", "status": 200, "place": [0, 0, 5120]}
                                         {"url": "...", "tries": 3, "when": "...", "reason": "HTTP 503", "again": true}
     a list of addresses          -> order-NAME.bin        the position of each address's page, in 16 bytes
 
-`final` in a line is the address that redirects led to. A corpus whose rules leave that address out has no page in its
-order. Another corpus with other rules may have it.
+`final` in a line is the address that redirects led to. If a corpus's rules exclude that address, its order has no page
+for the line; another corpus may include it.
 
-A line is written after its page. After a kill, bytes beyond the last page in the log are cut off, and every page in the
-log is kept. An existing part is never appended to. About 40 bytes per address are kept in memory.
+A line is written after its page. When a killed crawl resumes, it cuts off bytes after the last page in the log, and
+keeps every page in the log. An existing part is never appended to. About 40 bytes per address are kept in memory.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from ordsmed.text import read
 from ordsmed.web.urls import number
 
 LOG = "outcomes.jsonl"
-PART = 1 << 30  # a part with this many bytes gets no further page
+PART = 1 << 30  # bytes of a part, after which a new part starts
 BATCH = 1 << 16
 NEVER = ("not downloaded", True)
-SLOT = np.dtype([("byte", "<u8"), ("part", "<u4"), ("length", "<u4")])  # position of a page; length 0: there is no page
+SLOT = np.dtype([("byte", "<u8"), ("part", "<u4"), ("length", "<u4")])  # position of a page; length 0: no page
 ROW = np.dtype([("number", "<u8"), *SLOT.descr, ("why", "<u2"), ("tries", "<u2")])
 
 
@@ -55,35 +55,32 @@ class Page:
 
 
 class Outcomes:
-    """The outcomes in the log: the position of each address's page, or why it has none and how often it was tried."""
+    """The outcomes in the log: for each address the position of its page, or the reason and number of failed tries."""
 
     def __init__(self, folder: Path, fault_of: Callable[[str], str] | None = None) -> None:
         self.folder, self.fault_of = folder, fault_of
-        self.reasons = [NEVER]  # (why, whether another try may change it); `rows` holds indexes of this list
+        self.reasons = [NEVER]  # (reason, whether a retry may help); `why` in `rows` is an index of this list
         self.sizes = {int(path.name[6:11]): path.stat().st_size for path in folder.glob("pages-*.warc.gz")}
         self.ends = dict.fromkeys(self.sizes, 0)  # end offset of the last complete page
         self.log_end = self.lost = 0
-        sentinel = (2**64 - 1, 0, 0, 0, 0, 0)  # so that every search ends on a row
+        sentinel = (2**64 - 1, 0, 0, 0, 0, 0)  # makes every search end on a row
         batches = [np.array(batch, ROW) for batch in _batches(self._rows(), BATCH)]
         rows = np.concatenate([np.array([sentinel], ROW), *batches])[::-1]
         self.rows = rows[np.unique(rows["number"], return_index=True)[1]]  # the last line of each address
         self._numbers = memoryview(np.ascontiguousarray(self.rows["number"]).data)
 
-    def tries(self, url: str, most: int) -> int | None:
-        """Return how often an address was tried, or None if it has a page or must not be tried again."""
+    def tries(self, url: str, limit: int) -> int | None:
+        """Return how often an address was tried; None if it has a page or must not be tried again."""
         key = number(url)
         at = bisect_left(self._numbers, key)
         if self._numbers[at] != key:
             return 0
         row = self.rows[at]
-        may_pass = not row["length"] and self.reasons[row["why"]][1] and row["tries"] < most
-        return int(row["tries"]) if may_pass else None
+        may_retry = not row["length"] and self.reasons[row["why"]][1] and row["tries"] < limit
+        return int(row["tries"]) if may_retry else None
 
     def find(self, urls: list[str]) -> tuple[Any, Any]:
-        """Return the position of each address's page, as SLOT, and an index in `reasons` for each address.
-
-        The index is the reason for a missing page. It has a meaning only where the length in SLOT is 0.
-        """
+        """Return for each address the position of its page, as SLOT, and the index in `reasons` if it has no page."""
         numbers = np.array([number(url) for url in urls], np.uint64)
         rows = self.rows[np.searchsorted(self.rows["number"], numbers)]
         rows[rows["number"] != numbers] = 0
@@ -99,7 +96,7 @@ class Outcomes:
                 text = decode(line)
                 key, tries = number(text["url"]), min(text["tries"], 65535)
             except (msgspec.DecodeError, KeyError, RecursionError) as error:
-                remedy = "remove that line; its address is then tried again"
+                remedy = "remove that line, so that its address is tried again"
                 raise DataError(path, f"is damaged: {error}", "one outcome per line", remedy) from None
             part, byte, length = text.get("place", (0, 0, 0))
             reason = (text.get("reason", ""), text.get("again", False))
@@ -112,11 +109,11 @@ class Outcomes:
                 self.ends[part] = max(self.ends[part], byte + length)
                 if not fault:
                     yield key, byte, part, length, 0, tries
-            elif final and not fault:  # left out by other rules than the current ones
+            elif final and not fault:  # excluded by former rules, but not by the current ones
                 yield key, 0, 0, 0, 0, 0
                 continue
             if fault or not length:
-                reason = (behind(fault), False) if fault else reason
+                reason = (redirect_reason(fault), False) if fault else reason
                 if reason not in codes:
                     codes[reason] = len(self.reasons)
                     self.reasons.append(reason)
@@ -130,7 +127,7 @@ class Pages:
         with survive_disk(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self.folder, self.outcomes = folder, Outcomes(folder, fault_of)
-            self._mend()
+            self._cut_incomplete()
             self._log = (folder / LOG).open("ab", buffering=0)
         self._lock = threading.Lock()
         self._part: IO[bytes] | None = None
@@ -155,18 +152,15 @@ class Pages:
         self._append(member, {"url": page.url, "tries": tries, "when": _now(), "status": 200, **final})
 
     def miss(self, url: str, tries: int, reason: str, again: bool, final: str = "") -> None:
-        """Log why an address has no page, and whether another try may change that.
-
-        `final` is the target of a redirect that the rules leave out.
-        """
-        led = {"final": final} if final else {}
-        self._append(b"", {"url": url, "tries": tries, "when": _now(), "reason": reason, "again": again, **led})
+        """Log why an address has no page, and whether a retry may help. `final`: an excluded target of its redirect."""
+        target = {"final": final} if final else {}
+        self._append(b"", {"url": url, "tries": tries, "when": _now(), "reason": reason, "again": again, **target})
 
     def _append(self, member: bytes, line: dict[str, Any]) -> None:
         import msgspec
 
         with self._lock:
-            if self._log.closed:  # writing failed or ended while this page was being downloaded
+            if self._log.closed:  # writing failed or ended while this page was downloaded
                 return
             try:
                 with survive_disk(self.folder):
@@ -186,18 +180,18 @@ class Pages:
         self._at += len(member)
         return self._number, self._at - len(member), len(member)
 
-    def _mend(self) -> None:
+    def _cut_incomplete(self) -> None:
         log, outcomes = self.folder / LOG, self.outcomes
         if log.exists() and log.stat().st_size > outcomes.log_end:
-            say(f"{log}: its last line is incomplete, cut off")
+            say(f"{log}: removed an incomplete last line")
             _cut(log, outcomes.log_end)
         for number_, size in outcomes.sizes.items():
             path, end = part_path(self.folder, number_), outcomes.ends[number_]
             if size > end:
-                say(f"{path}: {size - end:,} bytes of a page that is incomplete or not in the log, cut off")
+                say(f"{path}: removed {size - end:,} bytes of pages that are incomplete or not in the log")
                 _cut(path, end)
         if outcomes.lost:
-            say(f"{self.folder}: {many(outcomes.lost, 'page', 'is', 'are')} in the log only: downloaded again")
+            say(f"{self.folder}: {many(outcomes.lost, 'page', 'is', 'are')} only in the log; downloaded again")
 
     def _close_part(self) -> None:
         if self._part is not None:
@@ -205,15 +199,15 @@ class Pages:
             sync(part_path(self.folder, self._number))
 
 
-def behind(fault: str) -> str:
-    """Return the reason for a page that is missing because the rules leave out the target of its redirect."""
+def redirect_reason(fault: str) -> str:
+    """Return the logged reason for a page whose redirect leads to an address that the rules exclude for `fault`."""
     return f"{fault} behind a redirect"
 
 
 def lay_out(
     urls: Iterable[str], folder: Path, order: Path, fault_of: Callable[[str], str] | None = None
 ) -> Counter[str]:
-    """Write the position of the page of each address, in order, to `order`. Return counts of why others have none."""
+    """Write the position of each address's page, in order, to `order`. Return counts of reasons for missing pages."""
     outcomes, missing = Outcomes(folder, fault_of), Counter[str]()
     with writing(order) as file:
         for batch in _batches(urls, BATCH):
@@ -225,7 +219,7 @@ def lay_out(
 
 
 def pages_in_order(order: Path, start: int = 0, stop: int | None = None) -> Iterator[Page]:
-    """Yield the pages of an order from byte `start` to `stop` of it. The order is in the folder of the pages."""
+    """Yield the pages of an order file, from its byte `start` to `stop`. The pages are in its folder."""
     count = -1 if stop is None else (stop - start) // SLOT.itemsize
     for byte, part, length in np.fromfile(order, SLOT, count, offset=start).tolist():
         if length:
@@ -234,7 +228,7 @@ def pages_in_order(order: Path, start: int = 0, stop: int | None = None) -> Iter
 
 
 def bytes_laid_out(order: Path, start: int = 0, stop: int | None = None) -> int:
-    """Return the compressed bytes of the pages from byte `start` to `stop` of an order."""
+    """Return the number of compressed bytes of the pages in bytes `start` to `stop` of an order file."""
     count = -1 if stop is None else (stop - start) // SLOT.itemsize
     return int(np.fromfile(order, SLOT, count, offset=start)["length"].sum(dtype=np.int64))
 
@@ -283,8 +277,8 @@ def _page(path: Path, byte: int, length: int) -> Page:
             head, answer, body = gzip.decompress(file.read(length)).split(b"\r\n\r\n", 2)
         return Page(_value(head, "WARC-Target-URI"), _value(answer, "Content-Type"), body[:-4])
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        remedy = f"remove {path.name}; its pages are then downloaded again"
-        raise DataError(path, f"byte {byte:,}: no complete page ({error})", "", remedy) from None
+        remedy = f"remove {path.name}, so that its pages are downloaded again"
+        raise DataError(path, f"byte {byte:,}: incomplete page ({error})", "", remedy) from None
 
 
 def _value(head: bytes, name: str) -> str:
@@ -292,10 +286,10 @@ def _value(head: bytes, name: str) -> str:
 
 
 def _write(file: IO[bytes], data: bytes) -> None:
-    """Write all data without a buffer, so that after an error nothing remains to be written after the torn bytes."""
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
+    """Write all data to an unbuffered file: after an error, no buffer can write more after a partly written page."""
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
 
 
 def _cut(path: Path, end: int) -> None:

@@ -16,10 +16,10 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 from ordsmed.web.http import Reply
 
 NAME = "ordsmed"  # the crawler's name in robots.txt
-LARGEST = 500 * 1024  # bytes that are read: the least that the RFC requires
+LARGEST = 500 * 1024  # bytes that are read: the minimum that the RFC requires
 AGENT = ("user-agent", "useragent", "user agent")
 ALLOW, DELAY = "allow", "crawl-delay"
-# with frequent misspellings
+# includes frequent misspellings
 RULES = (ALLOW, DELAY, "disallow", "dissallow", "dissalow", "disalow", "diasllow", "disallaw")
 RECORD, TOKEN = re.compile(r"([^:#]*):([^#]*)"), re.compile(r"\*(?!\S)|[a-z_-]*")
 RESERVED = ":/?#[]@!$&'()*+,;=~"  # characters that count as one octet in the length of a rule
@@ -27,7 +27,7 @@ RESERVED = ":/?#[]@!$&'()*+,;=~"  # characters that count as one octet in the le
 
 @dataclass(frozen=True)
 class Pattern:
-    """The beginning of a path, or with `$` the whole path. It is compared as octets, escaped or not."""
+    """A pattern for the start of a path, or with `$` for the complete path. Escapes are decoded before comparison."""
 
     parts: tuple[bytes, ...]
     whole: bool
@@ -65,7 +65,7 @@ class RobotRules:
     """The paths of a host that a crawler may request, and the delay between requests."""
 
     patterns: list[tuple[Pattern, bool]] = field(default_factory=list)
-    "each with whether it allows; the first that matches decides"
+    "patterns, and whether they allow the path; the first match decides"
     delay: float = 0.0
     "seconds between two requests"
 
@@ -94,14 +94,14 @@ def read_rules(reply: Reply, seconds: float) -> RobotRules:
 def parse(text: str, name: str = NAME) -> RobotRules:
     """Return the rules of a robots.txt for the crawler `name`, or else those for all crawlers."""
     groups = defaultdict[str, RobotRules](RobotRules)
-    agents, begun = list[str](), True  # begun: a rule was read, so the next name begins another group
+    agents, group_ended = list[str](), True  # after a rule, the next name starts another group
     for key, value in _records(text):
         if key in AGENT:
-            agents = [*([] if begun else agents), TOKEN.match(value.lower())[0]]  # type: ignore[index]  # "" fits
+            agents = [*([] if group_ended else agents), TOKEN.match(value.lower())[0]]  # type: ignore[index]  # "" fits
             groups[agents[-1]]  # creates the group: one without a rule allows all
-            begun = False
+            group_ended = False
         elif key in RULES:
-            begun = True
+            group_ended = True
             for agent in agents:
                 _add(groups[agent], key, value)
     rules = groups[name if name in groups else "*"]

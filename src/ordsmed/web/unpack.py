@@ -1,8 +1,8 @@
 """Unpack archives into a folder. Nothing is written outside of it, and the unpacked size is limited.
 
-a.zip -> members; a link, a path outside, too much data? -> refused
-      -> .a.zip.unpacked/ -> another file with the same name? -> refused
-                          -> recorded -> each file moved to its place
+a.zip -> .a.zip.unpacked/ -> record -> move each file into the folder
+
+Links, paths outside of the folder, and files that would replace others are refused.
 """
 
 import contextlib
@@ -27,20 +27,20 @@ UNPACKED = "the archive was not changed; nothing of it was unpacked"
 DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, OSError)
 
 
-def unpack(archive: Path, into: Path, brought: Mapping[str, int], note: Callable[[dict[str, int]], None]) -> None:
-    """Unpack an archive into a folder, unless that was done already. Replace only files that it `brought` earlier.
+def unpack(archive: Path, into: Path, unpacked: Mapping[str, int], note: Callable[[dict[str, int]], None]) -> None:
+    """Unpack an archive into a folder, unless that was done already. Replace only files that it `unpacked` earlier.
 
-    `note` is called with the files and their sizes before the first of them is moved to its name.
+    `note` is called with the files and their sizes before the first of them is moved into the folder.
     """
-    if brought and all((into / name).is_file() and _size(into / name) == size for name, size in brought.items()):
+    if unpacked and all((into / name).is_file() and _size(into / name) == size for name, size in unpacked.items()):
         return
     scratch = archive.with_name(f".{archive.name}.unpacked")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         names = _write_members(archive, scratch)
         for name in names:
-            if (into / name).exists() and name not in brought:
-                raise DataError(into / name, f"exists, and {archive.name} has a file of that name", "", "move it")
+            if (into / name).exists() and name not in unpacked:
+                raise DataError(into / name, f"exists, and {archive.name} contains a file of that name", "", "move it")
         note(names)
         with files.survive_disk(into):
             for name in names:
@@ -85,7 +85,7 @@ def _write_members(archive: Path, folder: Path) -> dict[str, int]:
 def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield names and contents of the files in an archive. Links and devices are refused."""
     name = archive.name.lower()
-    with _whole(archive):
+    with _archive_errors(archive):
         if name.endswith(".zip"):
             with zipfile.ZipFile(archive) as opened:
                 for info in opened.infolist():
@@ -106,13 +106,13 @@ def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
 
 
 def _blocks(member: IO[bytes], archive: Path) -> Iterator[bytes]:
-    with _whole(archive):
+    with _archive_errors(archive):
         while block := member.read(read.BLOCK):
             yield block
 
 
 @contextlib.contextmanager
-def _whole(archive: Path) -> Iterator[None]:
+def _archive_errors(archive: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:

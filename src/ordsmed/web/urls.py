@@ -47,7 +47,7 @@ EXTENSIONS = _words("""
     ttf wav webm webp wma wmv woff woff2 xls xlsx xml xz zip zst css
 """)
 TRACKING = re.compile(r"(?<![^&])(?:utm_[^=&]*|fbclid|gclid)(?=[=&]|$)", re.IGNORECASE)
-KEPT = "%/:=&?~+!$,;'@()*"  # characters after the host that are not escaped, in addition to letters and digits
+KEPT = "%/:=&?~+!$,;'@()*"  # characters of path and query that are not escaped, in addition to letters and digits
 PLAIN = re.compile(f"[A-Za-z0-9_.{re.escape(KEPT)}-]*")
 ODD = re.compile("[\x00-\x20\x7f-\xa0\ufffd\u2028\u2029\ud800-\udfff]")  # never part of an address
 NAME = re.compile(r"(?=.{1,253}$)[a-z0-9_][a-z0-9_-]{0,62}(?:\.[a-z0-9_][a-z0-9_-]{0,62})*")
@@ -60,13 +60,13 @@ class Rules:
     """Settings that select addresses."""
 
     score: int = 3
-    "least points of a Reddit submission"
+    "minimum points of a Reddit submission"
     over_18: bool = False
     "keep submissions marked as over 18"
     blacklist: list[str] = field(default_factory=lambda: ["usual"])
-    "files with one domain (or a name without a dot: any top-level domain) per line; `usual` is the shipped one"
+    "files with a domain per line (or a name without a dot: in any top-level domain); `usual` is the built-in file"
     patterns: list[str] = field(default_factory=list)
-    "regular expressions; an address that contains a match is left out"
+    "regular expressions; addresses that contain a match are left out"
 
     def __post_init__(self) -> None:
         regular("patterns", self.patterns)
@@ -81,37 +81,37 @@ def addresses(paths: Sequence[Path], rules: Rules, left_out: Counter[str], priva
     """Yield the addresses that pass the rules, normalized and in order. Count the others in `left_out`."""
     seen, fault = Seen(), _fault_of(rules, private)
     for link in (link for path in paths for link in _links(path, rules, left_out)):
-        url, host = spelled(link)
-        fault_found = fault(link, url, host) or ("" if seen.add(number(url)) else "duplicate address")
-        if fault_found:
-            left_out[fault_found] += 1
+        url, host = normalized(link)
+        reason = fault(link, url, host) or ("" if seen.add(number(url)) else "duplicate address")
+        if reason:
+            left_out[reason] += 1
         else:
             yield url
 
 
 def fault_of(rules: Rules, private: bool = False) -> Callable[[str], str]:
-    """Return a function that returns the rule that leaves out the target of a redirect, or ""."""
+    """Return a function that returns why the rules exclude the target of a redirect, or ""."""
     fault = _fault_of(rules, private)
-    return lambda link: fault(link, *spelled(link))
+    return lambda link: fault(link, *normalized(link))
 
 
 def write_list(
     inputs: Sequence[str], name: str, rules: Rules, *, private: bool = False, anew: bool = False
 ) -> list[str]:
-    """Write the addresses that pass the rules to a file, completely or not at all. Return lines to print."""
+    """Write the addresses that pass the rules to a file, atomically. Return lines to print."""
     out = Path(name)
     if out.suffix.lower() in (".gz", ".bz2", ".xz", ".zst"):
-        raise DataError(out, "the name of a packed file", "a plain one, such as addresses.txt", "pack it afterwards")
+        raise DataError(out, "found a compressed file", "a name such as addresses.txt", "compress it afterwards")
     if out.exists() and not (anew and out.is_file()):
         raise DataError(
             out,
             "exists",
             "",
-            "name another file" + (", or add `--anew`: it moves this one aside" if out.is_file() else ""),
+            "give another file" + (", or add `--anew`, which moves this file aside" if out.is_file() else ""),
         )
     paths, left_out, count = read.files(inputs), Counter[str](), 0
     if out.exists() and any(path.samefile(out) for path in paths):
-        raise DataError(out, "is one of the lists that are read", "another file to write", "name another")
+        raise DataError(out, "is one of the input lists", "another output file", "give another")
     with survive_disk(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     with writing(out, keep=True) as file, Progress("addresses", 0, "") as progress:
@@ -119,11 +119,11 @@ def write_list(
             file.write(f"{url}\n".encode("ascii"))
             count += 1
             progress.add(1)
-    gone = ", ".join(f"{number_:,} {reason}" for reason, number_ in left_out.most_common())
-    return [f"{out}: {many(count, 'address')}" + (f"; left out: {gone}" if gone else "")]
+    exclusions = ", ".join(f"{number_:,} {reason}" for reason, number_ in left_out.most_common())
+    return [f"{out}: {many(count, 'address')}" + (f"; left out: {exclusions}" if exclusions else "")]
 
 
-def spelled(link: str) -> tuple[str, str]:
+def normalized(link: str) -> tuple[str, str]:
     """Return the normalized address and its host, or two empty strings if it is not a web address."""
     if ODD.search(link) or len(link) > LONG:
         return "", ""
@@ -148,7 +148,7 @@ def number(url: str) -> int:
 
 
 def is_private(host: str) -> bool:
-    """Return whether the name itself shows that the host is this machine or in a private network."""
+    """Return whether the host's name alone shows that it is this machine or in a private network."""
     try:
         return not public(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -216,7 +216,7 @@ def _links(path: Path, rules: Rules, left_out: Counter[str]) -> Iterator[str]:
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             left_out["bad JSON"] += 1
             continue
-        if reason := _unfit(record, rules):
+        if reason := _reason_to_skip(record, rules):
             left_out[reason] += 1
         else:
             yield str(record["url"]).strip().replace("&amp;", "&")  # older dumps escape it
@@ -229,7 +229,7 @@ class _Submission(TypedDict, total=False):
     over_18: bool | None
 
 
-def _unfit(submission: _Submission, rules: Rules) -> str:
+def _reason_to_skip(submission: _Submission, rules: Rules) -> str:
     if submission.get("is_self"):
         return "self post"
     if (submission.get("score") or 0) < rules.score:
@@ -247,7 +247,7 @@ def _host(name: str) -> str:
 
 
 def _middle(labels: list[str]) -> str:
-    """Return `example` for www.example.com and example.co.uk."""
+    """Return the registered name of a domain: `example` for www.example.com and example.co.uk."""
     if len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in SECOND:
         return labels[-3]
     return labels[-2] if len(labels) > 1 else ""

@@ -9,5 +9,5 @@ from ordsmed.base.machine import host
 
 @pytest.fixture
 def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many that what is asked for is had."""
+    """Report more GPUs than any command line requests."""
     monkeypatch.setattr(host, "cores", lambda: 64)

@@ -1,4 +1,4 @@
-"""ELMo's own codes: where each flag and each option goes, compared with tables by hand; then their chain for real."""
+"""The original ELMo codes: targets of flags and options, compared with tables; then a complete small run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ KEYS: dict[str, tuple[Any, dict[str, Any]]] = {  # of --options
     "learning_rate": (0.1, {PHASE + "learning_rate": 0.1}),
 }
 UIO = ["--epochs", "3"]  # a flag that only simple_elmo_training has
-TRAINING: dict[str, tuple[list[str], list[str], dict[str, Any]]] = {  # beside which
+TRAINING: dict[str, tuple[list[str], list[str], dict[str, Any]]] = {  # the minimal arguments
     "--save_dir": ([], ["x/y"], {P + "out": "x/y"}),
     "--vocab_file": ([], ["w"], {T + "file": "w"}),
     "--train_prefix": ([], ["some/part-"], {C + "source.path": "some/part-*"}),
@@ -87,7 +87,7 @@ def options(**keys: Any) -> list[str]:
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    """`lstm.dim` as their tables in tables."""
+    """Return options such as `lstm.dim` as nested tables."""
     return functools.reduce(lambda inner, name: {name: inner}, reversed(key.split(".")), value)
 
 
@@ -165,9 +165,9 @@ def test_options_of_a_file(tmp_path: Path) -> None:
     got = called(CODE, "train_elmo.py", *LEAST, "--options", str(path))
     assert got.recipes["pretrain"]["phase"][0]["batch"] == 12
     assert got.recipes["pretrain"]["model"]["cells"] == 16
-    assert "--options n_tokens_vocab: not needed here: the vocabulary says it" in got.notes
-    assert not any("options are those of" in note for note in got.notes)
-    assert any("options are those of bilm-tf's" in note for note in called(CODE, "train_elmo.py", *LEAST).notes)
+    assert "--options n_tokens_vocab: not needed here: read from the vocabulary" in got.notes
+    assert not any("the options are those in" in note for note in got.notes)
+    assert any("train_elmo.py of bilm-tf;" in note for note in called(CODE, "train_elmo.py", *LEAST).notes)
     path.write_text("{")
     with pytest.raises(DataError, match=r"options\.json: not JSON"):
         called(CODE, "train_elmo.py", *LEAST, "--options", str(path))
@@ -180,19 +180,19 @@ def test_options_of_a_file(tmp_path: Path) -> None:
         ("train_elmo.py", [*LEAST, "--n_gpus", "2"], "--n_gpus: no such flag"),
         ("train_elmo.py", [*LEAST, *options(lstm={"dims": 3})], "--options: has no key `lstm.dims`"),
         ("train_elmo.py", [*LEAST, *options(lstm={"dim": "3"})], 'lstm.dim: found "3"; wanted a whole number'),
-        ("train_elmo.py", [*LEAST, *options(bidirectional=False)], "--options bidirectional: has no meaning here"),
-        ("train_elmo.py", [*LEAST, *options(share_embedding_softmax=True)], "share_embedding_softmax: has no meaning"),
-        ("train_elmo.py", [*LEAST, "--size", "7679"], "--size: found 7,679 words; wanted 7,680"),
-        ("train_elmo.py", [*LEAST, *options(n_train_tokens=9)], "n_train_tokens: found 9 words; wanted 7,680"),
+        ("train_elmo.py", [*LEAST, *options(bidirectional=False)], "--options bidirectional: is not supported"),
+        ("train_elmo.py", [*LEAST, *options(share_embedding_softmax=True)], "embedding_softmax: is not supported"),
+        ("train_elmo.py", [*LEAST, "--size", "7679"], "--size: found 7,679 words; wanted at least the 7,680"),
+        ("train_elmo.py", [*LEAST, *options(n_train_tokens=9)], "tokens: found 9 words; wanted at least the 7,680"),
         ("train_elmo.py", [*LEAST, *options(batch_size=0)], "batch_size: found 0; wanted 1 or more"),
         ("train_elmo.py", [*LEAST, *options(unroll_steps=None)], "unroll_steps: found None; wanted 1 or more"),
         ("train_elmo.py", [*LEAST, *UIO[:1], "0"], "n_epochs: found 0; wanted 1 or more"),
-        ("restart.py", ["--save_dir", "none", *LEAST[:4]], "--save_dir: found none, no such folder"),
+        ("restart.py", ["--save_dir", "none", *LEAST[:4]], "--save_dir: found none, which does not exist"),
         ("run_test.py", ["--save_dir", "none", "--test_prefix", "t"], "no --vocab_file"),
         ("dump_weights.py", ["--save_dir", "none"], "no --outfile"),
-        ("dump_weights.py", ["--save_dir", "none", "--outfile="], "--outfile: found nothing; wanted a file's name"),
+        ("dump_weights.py", ["--save_dir", "none", "--outfile="], "--outfile: found nothing; wanted a file name"),
         ("vocabulary.py", ["0"], "found 0 words; wanted 1 or more"),
-        ("vocabulary.py", ["3", "a.b=1"], "a.b=1: has no recipe to go to; wanted flags alone"),
+        ("vocabulary.py", ["3", "a.b=1"], "a.b=1: found a setting without a recipe; wanted only flags"),
         *(
             (f"usage_{kind}.py", [], "wanted `ordsmed embed MODEL TEXTS OUT.h5`")
             for kind in ("cached", "character", "token")
@@ -213,7 +213,7 @@ SIGNS = ["<S>", "</S>", "<UNK>"]
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What TensorFlow has left in `o`, a list of its words, texts; one is beside them."""
+    """Write a TensorFlow checkpoint in `o`, its vocabulary, and texts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORDSMED_CACHE", str(tmp_path / "cache"))
     asked = elmo_files.options(n_characters=261) | {
@@ -264,7 +264,7 @@ def test_a_restart_has_the_options_of_the_checkpoint(theirs: Path) -> None:
     lacking = elmo_files.options(n_characters=261)
     del lacking["lstm"]["n_layers"], lacking["lstm"]["use_skip_connections"], lacking["lstm"]["cell_clip"]
     (theirs / "options.json").write_text(json.dumps(lacking | {"n_train_tokens": None, "of_no_use": 1}))
-    bare = resolved(CODE, "restart.py", *LEAST)  # as theirs reads it
+    bare = resolved(CODE, "restart.py", *LEAST)  # as the original reads it
     assert [bare[MODEL + key] for key in ("layers", "residual", "cell_clip")] == [1, False, 0.0]
 
 
@@ -276,7 +276,7 @@ def test_a_restart_of_a_restart_is_the_next(theirs: Path) -> None:
         got = called(CODE, "restart.py", *LEAST).recipes["pretrain"]
         assert (got["init"], got["out"]) == (f"o-restart-{number}", f"o-restart-{number + 1}")
     (theirs / "options.json").unlink()
-    with pytest.raises(UsageError, match=r"--save_dir: o-restart-10 holds no options\.json"):
+    with pytest.raises(UsageError, match=r"--save_dir: o-restart-10 has no options\.json"):
         called(CODE, "restart.py", *LEAST)
 
 
@@ -285,7 +285,7 @@ def test_a_restart_of_a_restart_is_the_next(theirs: Path) -> None:
 )
 def test_the_words_of_a_checkpoint_are_put_beside_it(name: str, words: list[str], theirs: Path) -> None:
     call = called(CODE, name, *words)
-    assert "v is copied to o/vocab.txt: the words of its softmax" in call.notes
+    assert "v is copied to o/vocab.txt: the words of the checkpoint's softmax" in call.notes
     assert not (theirs / "vocab.txt").exists(), "not before it is done"
     for step in call.before:
         step()
@@ -293,7 +293,7 @@ def test_the_words_of_a_checkpoint_are_put_beside_it(name: str, words: list[str]
     assert not called(CODE, name, *words).before, "it stands there"
     (theirs / "vocab.txt").unlink()
     Path("v").write_text("\n".join(SIGNS))
-    wanted = "--vocab_file: v lists 3 words; wanted 5, as o/options.json says"
+    wanted = "--vocab_file: v lists 3 words; wanted the 5 of its training, as in o/options.json"
     with pytest.raises(UsageError, match=re.escape(wanted)):
         called(CODE, name, *words)
 
@@ -302,7 +302,7 @@ def test_perplexity_and_weights_of_the_newest(theirs: Path) -> None:
     call = called(CODE, "run_test.py", "--test_prefix", "t/", *LEAST[2:], "--batch_size", "9", "window=7")
     own = perform.words(find(CODE, "run_test.py"), call)
     assert own == ["evaluate", "o", "--out", "o/test", "--probe", "perplexity", "t/a", "way=mean", "window=7"]
-    assert "--batch_size: not needed here: lines are computed together as fits the device" in call.notes
+    assert "--batch_size: not needed here: the number of lines per batch is chosen by device memory" in call.notes
     theirs.rename(theirs.with_name("o-restart-3"))
     theirs.mkdir()
     call = called(CODE, "dump_weights.py", "--save_dir", "o/", "--outfile", "x/w.hdf5")
@@ -310,7 +310,7 @@ def test_perplexity_and_weights_of_the_newest(theirs: Path) -> None:
 
 
 def test_the_perplexity_that_is_told_is_the_one_of_the_call(theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the same texts another may stand there, of another window; and of other texts."""
+    """The folder may also have results of the same texts with another window, and of other texts."""
     (theirs / "test").mkdir()
     for name, perplexity, text, when in (
         ("a", 3.5, "t/a", 10),
@@ -327,7 +327,7 @@ def test_the_perplexity_that_is_told_is_the_one_of_the_call(theirs: Path, capsys
 
 
 def begin(folder: Path, state: str) -> None:
-    """A run's folder as train_elmo.py begins one here, of 68 steps, without weights."""
+    """Write the folder of a started run of 68 steps, without weights."""
     call = called(CODE, "train_elmo.py", *LEAST[:4], "--save_dir", folder.name, *options(**TINY))
     for path, text in perform.recipes(find(CODE, "train_elmo.py"), call, []).items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -371,12 +371,12 @@ def test_a_run_of_another_network_is_refused(theirs: Path) -> None:
     recipe.write_text(recipe.read_text().replace('kind = "elmo"', 'kind = "bert"'))
     for state in ("running", "done"):
         files.write_json(recipe.with_name("status.json"), {"verb": "pretrain", "state": state})
-        with pytest.raises(UsageError, match="--save_dir: b is a run of bert; wanted one of elmo"):
+        with pytest.raises(UsageError, match="--save_dir: b is a run of bert; wanted a run of elmo"):
             called(CODE, "restart.py", *LEAST[:4], "--save_dir", "b")
 
 
 def test_options_stand_in_the_folder_that_is_written(theirs: Path) -> None:
-    """Named behind the words too."""
+    """Also if the folder is given after the flags."""
     call = called(CODE, "train_elmo.py", *LEAST, *options(**TINY), "out=x", "out=y")
     (theirs.parent / "y/tokenizer").mkdir(parents=True)
     (theirs.parent / "y/tokenizer/vocab.txt").write_text("\n".join([*SIGNS, "a\x85b", "c\u2028d", ""]))
@@ -407,14 +407,14 @@ def test_programs_stand_where_either_code_has_them(tmp_path: Path) -> None:
 
 
 def test_a_call_with_no_verb_shows_its_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    """There is none, and standard input is left alone."""
+    """There is no recipe, and standard input is not read."""
     main(["as", CODE, "vocabulary.py", "3", "--recipe"])
     assert capsys.readouterr().out.strip() == ""
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with files of theirs, texts and options; one is in it."""
+    """Change to a folder with the original's files, texts and options."""
     folder = tmp_path_factory.mktemp("bilm")
     install.install(CODE, str(folder))
     words, draws = [f"w{n}" for n in range(60)], random.Random(1)
@@ -439,7 +439,7 @@ def stop(step: int) -> None:
 
 
 def shell(place: Path, command: str) -> str:
-    """What a line of their README prints."""
+    """Compare with the output of a command in the original's README."""
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", command], cwd=place, env=env, capture_output=True, text=True, timeout=PATIENT)
     assert done.returncode == 0, done.stderr
@@ -453,7 +453,7 @@ TEXTS = ["--train_prefix", "text/*", "--vocab_file", "vocab.txt"]
 def test_from_texts_to_weights(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chain of their README: words, a training that is broken off and goes on, another, perplexity, HDF5."""
+    """The commands of the README: vocabulary, an interrupted and resumed training, a restart, perplexity, HDF5."""
     shell(place, "cat text/* | python vocabulary.py 50 > vocab.txt")
     listed = Path("vocab.txt").read_text().splitlines()
     counts = Counter(" ".join(path.read_text() for path in sorted(place.glob("text/*"))).split())
@@ -502,14 +502,14 @@ def test_from_texts_to_weights(
 def test_a_checkpoint_of_tensorflow_is_tested_and_gone_on_with(
     theirs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its softmax too."""
+    """Its softmax is imported too."""
     main(["as", CODE, "run_test.py", "--test_prefix", "t/a", *LEAST[2:]])
     assert re.search(r"FINISHED!  AVERAGE PERPLEXITY = \d+\.\d+\n\Z", capsys.readouterr().out)
     main(
         ["as", CODE, "restart.py", "--train_prefix", "t", *LEAST[2:], "phase[1].steps=1", "phase[1].learning_rate=1e-9"]
     )
     lines = capsys.readouterr().err
-    assert "the weights, not the optimizer's sums, of o" in lines
+    assert "the weights, but not the optimizer state, of o" in lines
     assert "random weights" not in lines
     softmax = load_file("o-restart-1/weights/model.safetensors")["head.table.weight"]
     assert torch.allclose(softmax, torch.arange(25.0).reshape(5, 5)), "that of the checkpoint"

@@ -1,7 +1,7 @@
-"""Every flag of every program, given alone: it changes the call, is refused, or is noted; none is dropped.
+"""Every flag of every program, given alone, changes the call, is refused or causes a note; none is ignored silently.
 
-A mode is a program with the least words that it needs. `unused` are the flags of which a note says that this call does
-not use them, as theirs does not; `same` those that change nothing, because of what the words mean already.
+A mode is a program with the minimal arguments that it needs. `unused` are the flags
+that this call does not use, as in the original; `same` those that change nothing, because they repeat other arguments.
 """
 
 from __future__ import annotations
@@ -58,17 +58,15 @@ MEANT: dict[str, Any] = {  # of what takes not any word
 
 @dataclass(frozen=True)
 class Mode:
-    """A program with the least words that it needs."""
+    """A program with the minimal arguments that it needs."""
 
     code: str
     program: str
     least: str
-    unused: str = (
-        ""  # flags of which a note says that this call has no use for them; it is right, theirs has none either
-    )
+    unused: str = ""  # flags of which a note says that this call does not use them, as in the original
     same: str = ""  # flags that change nothing: the words mean it already, or it is read when all is done
     dropped: str = ""  # flags that are read and lost: to be mended
-    beside: str = ""  # for flags that need others beside them: `--phase2 --restore_checkpoint=latest, ...`
+    beside: str = ""  # for flags that need others: `--phase2 --restore_checkpoint=latest, ...`
 
     def __str__(self) -> str:
         return f"{self.code} {self.program} {self.least[:24]}"
@@ -86,7 +84,7 @@ WHOLE = {
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that words name."""
+    """Write the files that the command lines name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORDSMED_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("ordsmed.base.machine.host.cores", lambda: 64)
@@ -111,7 +109,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def value_of(flag: Flag) -> Any:
-    """Another value than its usual one."""
+    """Return a value other than the default."""
     if flag.name in MEANT:
         return MEANT[flag.name]
     if flag.one_of:
@@ -122,7 +120,7 @@ def value_of(flag: Flag) -> Any:
 
 
 def said(program: Program, flag: Flag, least: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The words and the environment that give it."""
+    """Return the arguments and the environment that give the flag."""
     value = value_of(flag)
     if flag.name.isupper():
         return least, {flag.name: str(value)}
@@ -136,7 +134,7 @@ def said(program: Program, flag: Flag, least: list[str]) -> tuple[list[str], dic
 
 
 def shape(call: Call) -> str:
-    """All that a call would do, but for what is done by functions."""
+    """Return everything that a call would do, except its functions."""
     notes = [note for note in call.notes if not note.endswith(UNUSED)]
     return repr(
         (
@@ -147,7 +145,7 @@ def shape(call: Call) -> str:
             call.environment,
             call.devices,
             call.gpus,
-            call.kept,
+            call.shared,
             notes,
             len(call.before),
             len(call.after),
@@ -171,7 +169,7 @@ def outcome(program: Program, flag: Flag, least: list[str], usual: str) -> str:
 
 
 def given(mode: Mode) -> Iterator[tuple[str, str]]:
-    """Each flag that does something, and what comes of it."""
+    """Return each flag that has an effect, and the effect."""
     program, least = find(mode.code, mode.program), mode.least.split()
     usual = shape(program.translated(program.read(least, ProcessInfo(0, 1), {})))
     beside = dict(line.split(" ", 1) for line in mode.beside.split(", ") if line)

@@ -1,4 +1,4 @@
-"""Google's ELECTRA: where each flag and each key of --hparams goes, compared with tables written by hand."""
+"""Google's ELECTRA: targets of each flag and each key of --hparams, compared with tables written by hand."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ KEYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of pretraining
     "model_dir": ({"model_dir": "o"}, {P + "out": "o"}),
 }
 SST, SQUAD = {"task_names": ["sst"]}, {"task_names": ["squad"]}
-TASKS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {  # beside which, of fine-tuning
+TASKS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {  # minimal arguments of fine-tuning
     "num_trials": (SST, {"num_trials": 2}, {F + "seeds": [1, 2], F + "out": "d/models/m/finetuning_models/sst_model"}),
     "model_size": (SST, {"model_size": "large"}, {F + "learning_rate": 5e-5, F + "layer_decay": 0.9}),
     "learning_rate": (SST, {"learning_rate": 3e-4}, {F + "learning_rate": 3e-4}),
@@ -149,11 +149,11 @@ def near(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_key_is_in_a_table() -> None:
-    for name, table, elsewhere in (
+    for name, table, out_override in (
         ("run_pretraining.py", KEYS, {"do_train"}),
         ("run_finetuning.py", TASKS, {"do_train", "do_eval", "task_names", "vocab_file"} | WRITTEN),
     ):
-        assert {flag.name for flag in find(CODE, name).flags if flag.goes and flag.within} - elsewhere == set(table)
+        assert {flag.name for flag in find(CODE, name).flags if flag.goes and flag.within} - out_override == set(table)
     flags = {flag.name for flag in find(CODE, "build_pretraining_dataset.py").flags}
     usual = {"--do-lower-case", "--do-strip-accents", "--output-dir", "--max-seq-length"}
     assert flags - usual == set(BUILDING)
@@ -277,16 +277,16 @@ def test_each_task_has_its_own_course(
 
 
 def test_a_warmup_that_is_longer_than_the_training_rises_as_far_as_it_gets() -> None:
-    """The rate at each step is theirs: peak x (1 - s / steps) x s / warmup."""
+    """The learning rate at each step is the original's: peak x (1 - s / steps) x s / warmup."""
     call = called(CODE, "run_pretraining.py", *LEAST, *hparams(num_train_steps=100, learning_rate=0.5))
     (phase,) = call.recipes["pretrain"]["phase"]
     assert (phase["learning_rate"], phase["warmup"]) == (pytest.approx(0.5 * 100 / 10_000), 100)
-    assert any("10,000 steps of warm-up are not reached in 100" in note for note in call.notes)
+    assert any("10,000 steps of warmup exceed the 100" in note for note in call.notes)
 
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_only_questions_have_a_joint_head(joint: bool) -> None:
-    """For another task the key does nothing, as in theirs, and is told."""
+    """For another task the key has no effect, as in the original, and a note says so."""
     how = hparams(do_train=False, task_names=["cola"], joint_prediction=joint)
     call = called(CODE, "run_finetuning.py", *LEAST, *how)
     assert not [word for word in call.words if word.startswith("task.head")]
@@ -313,11 +313,11 @@ def test_a_model_that_was_trained_is_judged_alone() -> None:
 
 
 def test_a_checkpoint_of_theirs_is_no_folder_to_train_in(tmp_path: Path) -> None:
-    """A network with fresh weights in another folder is not what was meant."""
+    """Do not start a network with random weights in another folder."""
     place = tmp_path / "models" / "electra_small"
     place.mkdir(parents=True)
     (place / "electra_small.index").touch()
-    with pytest.raises(UsageError, match=f"`--model-name NEW`, and `init={place}` behind the flags, goes on from it"):
+    with pytest.raises(UsageError, match=f"`--model-name NEW`, and `init={place}` after the flags, starts"):
         called(CODE, "run_pretraining.py", "--data-dir", str(tmp_path), "--model-name", "electra_small")
 
 
@@ -326,7 +326,7 @@ def test_keys_of_a_file(tmp_path: Path) -> None:
     path.write_text('{"train_batch_size": 3, "uniform_generator": false, "use_tpu": true}')
     call = called(CODE, "run_pretraining.py", *LEAST, "--hparams", str(path))
     assert call.recipes["pretrain"]["phase"][0]["batch"] == 3
-    assert "--hparams use_tpu: not needed here: which devices there are is seen" in call.notes
+    assert "--hparams use_tpu: not needed here: devices are detected" in call.notes
     path.write_text("{")
     with pytest.raises(DataError, match=r"keys\.json: not JSON"):
         called(CODE, "run_pretraining.py", *LEAST, "--hparams", str(path))
@@ -345,24 +345,24 @@ def test_keys_have_rows_of_their_own() -> None:
     [
         ("run_pretraining.py", LEAST[2:], "no --data-dir"),
         ("run_pretraining.py", [*LEAST, "--learning_rate", "1"], "--learning_rate: no such flag"),
-        ("run_pretraining.py", [*LEAST, "--hparams", "nothing"], "--hparams: is no JSON"),
+        ("run_pretraining.py", [*LEAST, "--hparams", "nothing"], "--hparams: is not JSON"),
         ("run_pretraining.py", [*LEAST, "--hparams", "[1]"], "--hparams: found [1]; wanted a table"),
         ("run_pretraining.py", [*LEAST, *hparams(lerning_rate=1)], "did you mean `learning_rate`"),
         ("run_pretraining.py", [*LEAST, *hparams(learning_rate="1")], 'found "1"; wanted a number'),
         ("run_pretraining.py", [*LEAST, *hparams(learning_rate=True)], "found true; wanted a number"),
         ("run_pretraining.py", [*LEAST, *hparams(debug=1)], "found 1; wanted true or false"),
         ("run_pretraining.py", [*LEAST, *hparams(num_train_steps=1.5)], "found 1.5; wanted a whole number"),
-        ("run_pretraining.py", [*LEAST, *hparams(do_train=False)], "with do_eval a training is judged"),
+        ("run_pretraining.py", [*LEAST, *hparams(do_train=False)], "with do_eval the training ends with an evaluation"),
         ("run_pretraining.py", [*LEAST, *hparams(electra_objective=False)], "ordsmed as google run_pretraining.py"),
         ("run_pretraining.py", [*LEAST, *hparams(model_size="tiny")], "found tiny; wanted small, base, large"),
         ("run_pretraining.py", [*LEAST, *hparams(generator_layers=0.01)], "found 0.01; wanted a share"),
         ("run_pretraining.py", [*LEAST, *hparams(model_hparam_overrides={"hiden_size": 1})], "`hidden_size`"),
         ("run_finetuning.py", [*LEAST, *hparams(model_size="zzz")], "model_size: found zzz; wanted small, base"),
-        ("run_finetuning.py", [*LEAST, *hparams(task_names=["ssst"])], "has no task `ssst`; did you mean `sst`"),
+        ("run_finetuning.py", [*LEAST, *hparams(task_names=["ssst"])], "found `ssst`; wanted a task; did you"),
         ("run_finetuning.py", [*LEAST, *hparams(task_names=["sst", "rte"])], "found 2 tasks; wanted one"),
         ("run_finetuning.py", [*LEAST, *hparams(task_names="sst")], 'found "sst"; wanted a list'),
         ("run_finetuning.py", [*LEAST, *hparams(num_trials=0)], "found 0; wanted 1 or more"),
-        ("run_finetuning.py", [*LEAST, *hparams(do_train=False, do_eval=False)], "and do_eval too"),
+        ("run_finetuning.py", [*LEAST, *hparams(do_train=False, do_eval=False)], "and do_eval false"),
         ("run_finetuning.py", [*LEAST, *hparams(write_test_outputs=True)], "`ordsmed predict MODEL FILE... OUT`"),
         ("build_pretraining_dataset.py", BUILD[:4], "no --output-dir"),
     ],
@@ -377,7 +377,7 @@ WORDS = ["a", "cat", "dog", "sat", "mat", "red", "big", "man", "saw", "it"]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Their layout of files, with texts, a vocabulary, and two tasks."""
+    """Write the original's files: texts, a vocabulary, and two tasks."""
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "d"
     for name in ("texts", "finetuning_data/sst", "finetuning_data/squad"):
@@ -409,13 +409,13 @@ NETWORK = {"model_hparam_overrides": {"hidden_size": 128, "num_hidden_layers": 1
 
 
 def test_a_vocabulary_that_is_named_again(folder: Path) -> None:
-    """It is taken once; another one stands beside it."""
+    """It is imported once; another checkpoint gets another folder."""
     (folder / "d" / "other.txt").write_text((folder / "d" / "vocab.txt").read_text() + "more\n")
     program = find(CODE, "run_finetuning.py")
 
     def place(name: str) -> Path:
         call = called(CODE, program.name, *LEAST, *hparams(task_names=["sst"], vocab_file=f"d/{name}.txt"))
-        perform.keep_beside(program, call)
+        perform.keep_former_results(program, call)
         path = perform.recipe_at(program, call, "tokenizer")
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, perform.recipes(program, call, ())[path])
@@ -447,7 +447,7 @@ def test_trials_are_told_in_their_order(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.long
 def test_from_texts_to_scores(folder: Path) -> None:
-    """Records, three steps that go on, GLUE in two trials, SQuAD with a joint head; then of Google's checkpoint."""
+    """Records, three resumed steps, GLUE in two trials, SQuAD with a joint head; then from Google's checkpoint."""
     main(
         [
             "as",
@@ -489,7 +489,7 @@ def test_from_texts_to_scores(folder: Path) -> None:
     trained = (folder / "d/models/theirs/results/sst_results.txt").read_text()
     main(["as", CODE, "run_finetuning.py", *theirs, *alone])
     judged = (folder / "d/models/theirs/results/sst_results.txt").read_text()
-    assert trained.startswith(judged.strip()), "what stands is judged as it was"
+    assert trained.startswith(judged.strip()), "the existing model gets the same scores"
 
 
 def test_a_model_that_is_nowhere(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

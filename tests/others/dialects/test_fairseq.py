@@ -1,4 +1,4 @@
-"""fairseq's command lines: where each flag goes, compared with tables written by hand."""
+"""fairseq's command lines: targets of each flag, compared with tables written by hand."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_epochs_and_adagrad() -> None:
 
 
 def test_what_comes_first_of_epochs_and_updates_is_the_end() -> None:
-    """The course spans all updates, or as many as are said, whichever end comes."""
+    """The schedule spans all updates or --total-num-update, whichever ends the training."""
     got = resolved(CODE, TRAIN, *BASE, "--max-epoch=3")
     wanted = {"steps": 0, "epochs": 3.0, "max_steps": 100, "schedule.over": 100}
     assert {key: got[PHASE + key] for key in wanted} == wanted
@@ -245,9 +245,9 @@ def test_what_a_course_does_not_read_is_said() -> None:
             "--max-update=9000",
         ]
         call = called(CODE, TRAIN, *words)
-        found = {note for note in call.notes if "does nothing" in note}
+        found = {note for note in call.notes if "has no effect" in note}
         assert found == {
-            f"--{name}: does nothing for --lr-scheduler {kind}"
+            f"--{name}: has no effect for --lr-scheduler {kind}"
             for name in ("power", "end-learning-rate", "total-num-update")
         }
         assert resolved(CODE, TRAIN, *words)[PHASE + "warmup"] == warmup
@@ -299,7 +299,7 @@ model:
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a configuration as their examples have it."""
+    """Use a configuration like those of fairseq's examples."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base.yaml").write_text(CONFIG)
     return tmp_path
@@ -337,11 +337,11 @@ def test_a_configuration_is_what_its_flags_are(configured: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--config-name=base", "optimization.lr=[0.1]"], "task.data: must be said"),
-        (["--config-name=base", "task.data=d", "optimization.lr=0.1,0.2"], "--lr: found 0.1,0.2; wanted one value"),
+        (["--config-name=base", "optimization.lr=[0.1]"], "task.data: found ???; wanted a value"),
+        (["--config-name=base", "task.data=d", "optimization.lr=0.1,0.2"], "--lr: found 0.1,0.2; wanted a"),
         (["--config-name=base", "task.data=d", "optimization.rate=1"], "--rate=1: no such flag"),
         (["--config-name=base", "data"], "found data; wanted group.name=value"),
-        (["--config-name=other", "task.data=d"], "other.yaml is no file"),
+        (["--config-name=other", "task.data=d"], "other.yaml is not a file"),
         (["--config-name=bad", "task.data=d"], "bad.yaml:1: found - a list"),
     ],
 )
@@ -378,16 +378,16 @@ def test_texts_become_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_more_processes_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The 60 of its README are no help to a laptop."""
+    """The README's 60 processes would be too many for a laptop."""
     monkeypatch.setattr(host, "cores", lambda: 3)
     call = called(CODE, PREPROCESS, *SOURCE, "--workers=60")
     assert [call.recipes[name]["processes"] for name in ("corpus", "encode")] == [3, 3]
-    assert "--workers 60: 3 processes, for so many cores are here" in call.notes
+    assert "--workers 60: uses 3 processes, one per core" in call.notes
     assert called(CODE, PREPROCESS, *SOURCE, "--workers=2").recipes["encode"]["processes"] == 2
 
 
 def test_several_folders_and_a_sentence_a_row() -> None:
-    """Folders joined by colons are read alike; an epoch of theirs is over one of them."""
+    """Folders joined by colons have equal weights; an epoch of the original is over one of them."""
     got = resolved(CODE, TRAIN, "a:b", *BASE[1:7], *BASE[8:], "--max-epoch=4", "--sample-break-mode=eos")
     assert [got[P + key] for key in ("data.a", "data.b", "objective.cut", "phase[1].epochs")] == [
         1.0,
@@ -403,7 +403,7 @@ def test_several_folders_and_a_sentence_a_row() -> None:
     [
         (TRAIN, BASE[1:], "no data"),
         (TRAIN, [*BASE, "--task=sentence_prediction"], "--task: found sentence_prediction; wanted masked_lm"),
-        (TRAIN, [*BASE, "--num-classes=2"], "--num-classes: has no meaning here; `ordsmed finetune` with task.name"),
+        (TRAIN, [*BASE, "--num-classes=2"], "--num-classes: is not supported; `ordsmed finetune`"),
         (TRAIN, [*BASE[:2], *BASE[3:]], "--criterion: missing"),
         (TRAIN, [*BASE[:3], *BASE[4:]], "--arch: missing; wanted roberta"),
         (TRAIN, [*BASE, "--arch=transformer"], "--arch: found transformer"),
@@ -412,7 +412,7 @@ def test_several_folders_and_a_sentence_a_row() -> None:
         (TRAIN, [*BASE, "--activation-fn=gelu_fast"], "--activation-fn: found gelu_fast"),
         (TRAIN, [word for word in BASE if "batch" not in word], "--batch-size: missing, as is --max-tokens"),
         (TRAIN, [*BASE, "--max-tokens=100"], "--max-tokens: found 100; wanted at least the 512"),
-        (TRAIN, [*BASE, "--update-freq=4,8"], "--update-freq: found 4,8; wanted one value"),
+        (TRAIN, [*BASE, "--update-freq=4,8"], "--update-freq: found 4,8; wanted a single value"),
         (TRAIN, [*BASE, "--update-freq=many"], "--update-freq: found many; wanted a whole number"),
         (TRAIN, [*BASE, "--warmup-init-lr=1e-7"], "--warmup-init-lr: found 1e-07; wanted 0"),
         *(
@@ -426,14 +426,14 @@ def test_several_folders_and_a_sentence_a_row() -> None:
         (TRAIN, [*BASE, "--fp16", "--bf16"], "--fp16: found with --bf16"),
         (TRAIN, [*BASE, "--finetune-from-model=a", "--restore-file=b/c.pt"], "found with --restore-file"),
         (TRAIN, [*BASE, "--max-updates=3"], "--max-updates=3: no such flag; did you mean `--max-update`?"),
-        (TRAIN, [*BASE, "--encoder-layerdrop=0.2"], "--encoder-layerdrop: has no meaning here; leave it out"),
-        (TRAIN, [*BASE, "other"], "`other` is one word too many"),
-        (TRAIN, [".", *BASE[1:]], ".: holds no tokens of ours"),
+        (TRAIN, [*BASE, "--encoder-layerdrop=0.2"], "--encoder-layerdrop: is not supported; leave it out"),
+        (TRAIN, [*BASE, "other"], "found `other`; wanted flags"),
+        (TRAIN, [".", *BASE[1:]], ".: is not a token store of ordsmed"),
         (PREPROCESS, SOURCE[1:], "--only-source: missing"),
         (PREPROCESS, SOURCE[:2], "--srcdict: missing; wanted a vocabulary"),
-        (TRAIN, [*BASE, "--max-option-length=128"], "no head ranks options here"),
-        (PREPROCESS, [*SOURCE, "--trainpref=ids.bpe"], "ids.bpe: holds numbers of pieces; wanted texts"),
-        (PREPROCESS, [*SOURCE, "--target-lang=de"], "--target-lang: has no meaning here; there is one language"),
+        (TRAIN, [*BASE, "--max-option-length=128"], "ordsmed has no multiple-choice head"),
+        (PREPROCESS, [*SOURCE, "--trainpref=ids.bpe"], "ids.bpe: contains token ids; wanted texts"),
+        (PREPROCESS, [*SOURCE, "--target-lang=de"], "--target-lang: is not supported; there is only one language"),
         (BPE, ["--encoder-json=e", "--vocab-bpe=v", "--inputs", "a", "b", "--outputs", "c"], "--inputs: found 2;"),
         (BPE, ["--encoder-json=e"], "no --vocab-bpe"),
     ],
@@ -477,7 +477,7 @@ SMALL = [
 
 @pytest.mark.long
 def test_their_three_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces, tokens, training; and again, for theirs overwrites; the checkpoint is one of fairseq's."""
+    """Encode, preprocess and train, twice because the original overwrites; the checkpoint is in fairseq's format."""
     monkeypatch.chdir(tmp_path)
     byte_pieces(tmp_path / "gpt2_bpe", 60)
     (tmp_path / "gpt2_bpe" / "dict.txt").write_text("".join(f"{n} 1\n" for n in [*range(9, 60), *range(9)]))

@@ -1,4 +1,4 @@
-"""Google's command lines: where each flag goes, compared with tables written by hand."""
+"""Google's command lines: targets of each flag, compared with tables written by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kit.dialects import called, changes, resolved
 from ordsmed import cli
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import DataError
-from ordsmed.others.dialects.google import leave_classes, leave_records, leave_scores, leave_validation
+from ordsmed.others.dialects.google import move_records, write_classes, write_scores, write_validation
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import find
 
@@ -39,7 +39,7 @@ P, E, F = "pretrain: ", "encode: ", "finetune: "
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a bert_config.json and a vocabulary beside it."""
+    """Write bert_config.json with a vocabulary next to it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
@@ -117,7 +117,7 @@ def flags_of(name: str) -> set[str]:
 
 @pytest.mark.parametrize(("theirs", "ours"), [("gelu", "gelu_tanh"), ("relu", "relu")])
 def test_the_network_of_a_configuration(folder: Path, theirs: str, ours: str) -> None:
-    """Its gelu is the tanh form, as its published weights were trained with."""
+    """Its `gelu` is the tanh approximation, with which its published weights were trained."""
     (folder / "bert_config.json").write_text(json.dumps(CONFIG | {"hidden_act": theirs, "pooler_fc_size": 768}))
     got = resolved(CODE, "run_pretraining.py", *BASE)
     wanted = {
@@ -176,7 +176,7 @@ IDLE = {  # of each program
 
 @pytest.mark.parametrize("name", IDLE)
 def test_what_does_nothing_says_so(folder: Path, name: str) -> None:
-    """Every flag that is in no other table."""
+    """Test every flag that is in no other table."""
     least, flags = IDLE[name]
     for flag, value in flags.items():
         assert not changes(CODE, name, least, f"{flag}={value}")
@@ -244,12 +244,12 @@ def test_records_may_lie_on_another_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
     for name in ("rename", "replace"):
         monkeypatch.setattr(os, name, refuse)
-    leave_records(made, [target])
+    move_records(made, [target])
     assert (target.read_text(), (target.parent / "vocab.txt").read_text()) == ("a.tfrecord", "vocab.txt")
     assert [path.name for path in made.iterdir()] == ["vocab.txt"]
 
 
-RECORD_FLAGS = {  # each with another value than theirs, and the words that it changes
+RECORD_FLAGS = {  # each with a value other than the default, and the words that it changes
     "--max_seq_length": ("64", "--length 64"),
     "--max_predictions_per_seq": ("5", "most=5"),
     "--masked_lm_prob": ("0.05", "mask_prob=0.05"),
@@ -276,7 +276,7 @@ def test_a_flag_of_records_arrives(folder: Path, flag: str) -> None:
 
 
 def test_a_model_that_stands_predicts(folder: Path, tiny_run: Any) -> None:
-    """That in --output_dir; where none is, the one of --init_checkpoint, a folder here."""
+    """The model in --output_dir predicts; if there is none, that of --init_checkpoint, here a folder."""
     least = [word for word in CLASS_BASE if word != "--do_train"]
     assert called(CODE, "run_classifier.py", *least, "--do_predict", "--max_seq_length=9").words == [
         "i",
@@ -304,7 +304,7 @@ def test_a_model_that_stands_predicts(folder: Path, tiny_run: Any) -> None:
 
 
 def test_xnli_is_chinese(folder: Path) -> None:
-    """As in their code; files are where theirs looks, or as they were published."""
+    """Files may be where the original's code reads them, or as they were published."""
     words = [*CLASS_BASE, "--task_name=XNLI", "--do_eval"]
     got = resolved(CODE, "run_classifier.py", *words)
     wanted = {"name": "xnli", "language": "zh", "train": "d/multinli/multinli.train.zh.tsv", "dev": "d/xnli.dev.tsv"}
@@ -331,7 +331,7 @@ def test_xnli_is_chinese(folder: Path) -> None:
 
 
 def test_a_model_that_stands_is_asked_as_the_flags_say() -> None:
-    """So its second call of a SQuAD 2.0, with the threshold that the first one told; and settings behind the words."""
+    """The README's second call for SQuAD 2.0 gives the threshold of the first; settings may follow the flags."""
     squad = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
     flags = [
         "--max_seq_length=96",
@@ -357,7 +357,7 @@ def test_a_model_that_stands_is_asked_as_the_flags_say() -> None:
 
 
 def test_a_checkpoint_of_a_run_begins_another(folder: Path) -> None:
-    """With its weights alone, as theirs reads no moments."""
+    """Only the weights are used, because the original reads no optimizer state."""
     (folder / "out" / "weights").mkdir(parents=True)
     (folder / "out" / "status.json").write_text('{"verb": "pretrain", "step": 20}')
     got = changes(CODE, "run_pretraining.py", BASE, "--init_checkpoint=out/model.ckpt-20")
@@ -371,20 +371,20 @@ def test_a_checkpoint_of_a_run_begins_another(folder: Path) -> None:
 
 
 def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
-    """By their names, shares of 1, sorted as theirs sorts them; classes in the order of their names."""
+    """Scores have the original's names, order and range 0 to 1; classes are sorted by name."""
     lines = [
         {"step": 3, "validation": 9.0, "mlm": 8.0, "mlm_right": 0.5, "pair": 1.0, "pair_right": 0.25},
         {"step": 4, "validation": 3.0, "mlm": 2.5, "mlm_right": 0.5, "pair": 0.5, "pair_right": 0.75},
         {"step": 5, "loss": 1.0},
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    leave_validation(tmp_path)
+    write_validation(tmp_path)
     assert (tmp_path / "eval_results.txt").read_text() == (
         "global_step = 4\nloss = 3.0\nmasked_lm_accuracy = 0.5\nmasked_lm_loss = 2.5\n"
         "next_sentence_accuracy = 0.75\nnext_sentence_loss = 0.5\n"
     )
     (tmp_path / "scores.json").write_text('{"step": 2, "accuracy": 75.0, "validation": 0.5, "guessing": {}}')
-    leave_scores(tmp_path / "new", tmp_path / "scores.json")
+    write_scores(tmp_path / "new", tmp_path / "scores.json")
     assert (tmp_path / "new" / "eval_results.txt").read_text() == (
         "eval_accuracy = 0.75\neval_loss = 0.5\nglobal_step = 2\nloss = 0.5\n"
     )
@@ -394,7 +394,7 @@ def test_files_that_their_scripts_look_for(tmp_path: Path) -> None:
             f"line\tpredicted\tgold\tneutral\tcontra{odd}diction\n{odd}2\tneutral\t\t0.7\t0.3\n3\tneutral\t\t0.6\t0.4\n"
         )
         (tmp_path / "predicted" / "predictions.tsv").write_text(table)
-        leave_classes(tmp_path)
+        write_classes(tmp_path)
         assert (tmp_path / "test_results.tsv").read_text() == "0.3\t0.7\n0.4\t0.6\n"
 
 
@@ -429,7 +429,7 @@ def test_a_vocabulary_that_is_nowhere(folder: Path) -> None:
 
 @pytest.mark.long
 def test_the_commands_of_their_readme(folder: Path) -> None:
-    """For real, tiny: records, pretraining, a task and questions; the files of their names are left."""
+    """A complete tiny run: records, pretraining, a task and questions; it writes the original's files."""
     draws = random.Random(1)
     words = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell", "over", "old", "red", "roofs"]
 

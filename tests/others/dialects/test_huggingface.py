@@ -1,4 +1,4 @@
-"""The command lines of transformers' example scripts: where each flag goes, compared with tables written by hand."""
+"""Command lines of transformers' example scripts: targets of each flag, compared with tables written by hand."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ ELSEWHERE = {  # tests of their own
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With texts in three forms."""
+    """Write texts in three formats."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.txt").write_text("one two\n\nthree four\n")
     (tmp_path / "a.csv").write_text("id,body\n1,one two\n")
@@ -229,7 +229,7 @@ def test_a_flag_arrives(
 
 
 def test_no_field_of_the_trainer_is_swallowed() -> None:
-    """Of the version that is installed; what the table has besides is of older and newer ones."""
+    """Test the fields of the installed version; the table also has those of older and newer versions."""
     arguments = pytest.importorskip("transformers.training_args").TrainingArguments
     fields = {f"--{field.name}" for field in dataclasses.fields(arguments)}
     for name in (MLM, CLM, GLUE, QA, "run_ner.py"):
@@ -335,7 +335,7 @@ def test_courses_of_the_rate(folder: Path, words: list[str], wanted: dict[str, A
 )
 @pytest.mark.filterwarnings("ignore:Both num_training_steps and num_stable_steps")
 def test_rates_are_theirs(folder: Path, kind: str, how: dict[str, Any]) -> None:
-    """Step by step behind the warm-up; in it ours is a step ahead."""
+    """Compare every step after the warmup; during the warmup ordsmed is one step ahead."""
     import torch
 
     theirs = pytest.importorskip("transformers.optimization")
@@ -355,12 +355,12 @@ def test_rates_are_theirs(folder: Path, kind: str, how: dict[str, Any]) -> None:
         optimizer.step()
         course.step()
     assert [phase.rate_at(step) for step in range(5, 40)] == pytest.approx(rates[5:], rel=1e-6, abs=1e-12)
-    if kind != "constant" and "min_lr_ratio" not in how:  # theirs warms up from that on
+    if kind != "constant" and "min_lr_ratio" not in how:  # the original's warmup starts there
         assert [phase.rate_at(step) for step in range(4)] == pytest.approx(rates[1:5])
 
 
 def test_the_old_program_of_language_models(folder: Path) -> None:
-    """By a pattern several files; without --mlm the next word; what it was at first took fewer rows and epochs."""
+    """A pattern matches several files; without --mlm the model is causal; the first version had other defaults."""
     (folder / "t2.txt").write_text("five\n")
     found = resolved(CODE, OLD, *OLD_BASE[:1], "--train_data_files=t*.txt", *OLD_BASE[2:])
     assert (found[C + "source.path"], found[C + "validation"]) == (["t.txt", "t2.txt"], 0.0)
@@ -370,7 +370,7 @@ def test_the_old_program_of_language_models(folder: Path) -> None:
     gpt2 = [*OLD_BASE[:2], "--model_name_or_path=gpt2", "--block_size=64", "--line_by_line", "--whole_word_mask"]
     call = called(CODE, OLD, *gpt2)
     assert call.recipes["pretrain"]["objective"] == {"kind": "clm", "separate": True}
-    assert "--whole_word_mask: does nothing without --mlm" in call.notes
+    assert "--whole_word_mask: has no effect without --mlm" in call.notes
     first = resolved(CODE, OLDER, *OLD_BASE[:2], "--block_size=64", "--mlm", "--evaluate_during_training")
     wanted = {
         PHASE + "batch": 4,
@@ -389,13 +389,13 @@ def test_the_old_program_of_language_models(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (OLD_BASE[:1], "--train_data_file: missing; wanted a file of texts"),
+        (OLD_BASE[:1], "--train_data_file: missing; wanted a text file"),
         (OLD_BASE[1:], "--do_train: missing"),
         ([*OLD_BASE, "--train_data_files=*.txt"], "--train_data_file: found with --train_data_files; wanted one of"),
-        ([OLD_BASE[0], "--train_data_files=n*.txt", "--mlm"], r"--train_data_files: found n\*.txt, which no file fits"),
-        ([*OLD_BASE, "--do_eval"], "--eval_data_file: missing; wanted it, with --do_eval"),
-        ([*OLD_BASE[:2], "--model_type=roberta", "--tokenizer_name=tok"], "--mlm: missing; wanted it, for a network"),
-        ([*OLD_BASE, "--train_ref_file=r.txt"], "--train_ref_file: has no meaning here"),
+        ([OLD_BASE[0], "--train_data_files=n*.txt", "--mlm"], r"found n\*.txt, which matches no file"),
+        ([*OLD_BASE, "--do_eval"], "--eval_data_file: missing; wanted a text file, because of --do_eval"),
+        ([*OLD_BASE[:2], "--model_type=roberta", "--tokenizer_name=tok"], "--mlm: missing; wanted --mlm"),
+        ([*OLD_BASE, "--train_ref_file=r.txt"], "--train_ref_file: is not supported"),
     ],
 )
 def test_wrong_words_of_the_old_program(folder: Path, words: list[str], said: str) -> None:
@@ -415,7 +415,7 @@ def test_a_tokenizer_says_how_long_blocks_may_be(folder: Path) -> None:
     (folder / "tok" / "tokenizer_config.json").write_text('{"model_max_length": 48}')
     words = [*OLD_BASE, "--tokenizer_name=tok"]
     assert resolved(CODE, OLD, *words)[PHASE + "length"] == 48
-    assert "--block_size 64: the tokenizer takes 48" in called(CODE, OLD, *words).notes
+    assert "--block_size 64: rows have 48 tokens, the limit of the tokenizer" in called(CODE, OLD, *words).notes
     assert resolved(CODE, OLD, *words, "--block_size=-1")[PHASE + "length"] == 48
 
 
@@ -444,7 +444,7 @@ def test_words_as_their_parser_reads_them(folder: Path) -> None:
 
 def test_files_of_words_that_are_none(folder: Path) -> None:
     (folder / "a.json").write_text('["--do_train"]')
-    with pytest.raises(DataError, match=r"a.json: holds no object"):
+    with pytest.raises(DataError, match=r"a.json: is not a JSON object"):
         called(CODE, MLM, "a.json")
     (folder / "a.json").write_text('{"do_train": tru')
     with pytest.raises(DataError, match=r"a.json: not JSON"):
@@ -499,12 +499,12 @@ def test_a_folder_goes_on_or_begins_anew(folder: Path) -> None:
     assert called(CODE, MLM, *BASE, "--overwrite_output_dir").words == ["--anew"]
     for word in ("True", "o/checkpoint-500", "o"):
         assert called(CODE, MLM, *BASE, "--output_dir=o", f"--resume_from_checkpoint={word}").words == []
-    with pytest.raises(UsageError, match="found other/checkpoint-5; wanted one of o"):
+    with pytest.raises(UsageError, match="found other/checkpoint-5; wanted a checkpoint in o"):
         called(CODE, MLM, *BASE, "--output_dir=o", "--resume_from_checkpoint=other/checkpoint-5")
 
 
 def test_other_texts_lie_elsewhere(folder: Path) -> None:
-    """As in theirs' cache: a call with another flag is not refused for what a former one left."""
+    """As with the original's cache, results of a former call with other flags cause no error."""
 
     def recipes(*words: str) -> dict[Path, str]:
         return perform.recipes(find(CODE, MLM), called(CODE, MLM, *BASE, *words), [])
@@ -525,7 +525,7 @@ def test_other_texts_lie_elsewhere(folder: Path) -> None:
 
 
 def test_networks_that_cannot_be(folder: Path) -> None:
-    """A line with the place, whoever wrote the keys."""
+    """Errors are one line with the location, also for keys of a user."""
     with pytest.raises(DataError, match=r"^--config_overrides: hidden_act: found loud"):
         called(CODE, MLM, *FRESH, "--config_overrides=hidden_act=loud")
     (folder / "few.json").write_text('{"model_type": "bert", "hidden_size": 8}')
@@ -546,7 +546,7 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         (BASE[:2], "--model_name_or_path: missing"),
         ([*BASE, "--config_overrides=hidden_size=8"], "--config_overrides: found with --model_name_or_path"),
         ([*FRESH, "--config_overrides=hiden_size=8"], "found hiden_size=8; wanted KEY=VALUE; did you mean `hid"),
-        ([*FRESH, "--config_overrides=hidden_size=wide"], "found hidden_size=wide; wanted hidden_size as 768"),
+        ([*FRESH, "--config_overrides=hidden_size=wide"], "found hidden_size=wide; wanted a value such as 768"),
         ([*FRESH, "--model_type=bart"], "--model_type: found bart; wanted one of bert"),
         ([*FRESH[:3], "--model_type=bert"], "--tokenizer_name: missing"),
         ([*BASE, "--optim=adamw"], "--optim: found adamw; wanted one of adamw_torch"),
@@ -569,12 +569,12 @@ def test_networks_that_cannot_be(folder: Path) -> None:
         ([*BASE, "--eval_strategy=epoch", "--max_steps=9"], "--eval_strategy: found epoch with --max_steps"),
         ([*BASE, "--save_strategy=epoch", "--max_steps=9"], "--save_strategy: found epoch with --max_steps"),
         ([*BASE, "--save_strategy=best"], "--save_strategy: found best; wanted no, steps or epoch"),
-        ([*BASE, "--save_steps=2.5"], "--save_steps: found 2.5; wanted steps, or a share of all below 1"),
-        ([*BASE, "--load_best_model_at_end"], "--load_best_model_at_end: of a language model"),
-        ([*BASE, "--deepspeed=ds.json"], "`layout.shard=N` behind the flags"),
-        ([*BASE, "--train_file=t.pdf"], "t.pdf: ends with .pdf; wanted .txt, .csv or .json"),
+        ([*BASE, "--save_steps=2.5"], "--save_steps: found 2.5; wanted a number of steps, or a share"),
+        ([*BASE, "--load_best_model_at_end"], "--load_best_model_at_end: found for a language model"),
+        ([*BASE, "--deepspeed=ds.json"], "`layout.shard=N` after the flags"),
+        ([*BASE, "--train_file=t.pdf"], "t.pdf: has the ending .pdf; wanted .txt, .csv or .json"),
         ([*BASE, "--train_file=none.csv"], "none.csv: no such file"),
-        ([*BASE, "--train_file=list.json"], "list.json:1: is no object"),
+        ([*BASE, "--train_file=list.json"], "list.json:1: is not an object"),
     ],
 )
 def test_wrong_words(folder: Path, words: list[str], said: str) -> None:
@@ -586,7 +586,7 @@ def test_wrong_words(folder: Path, words: list[str], said: str) -> None:
 def test_what_is_refused_may_be_said_as_it_is_unsaid(folder: Path) -> None:
     words = ["--label_smoothing_factor", "0.0", "--push_to_hub", "False", "--model_revision=main"]
     assert changes(CODE, MLM, BASE, *words) == {}
-    with pytest.raises(UsageError, match="--label_smoothing_factor: has no meaning here; leave it out"):
+    with pytest.raises(UsageError, match="--label_smoothing_factor: is not supported; leave it out"):
         called(CODE, MLM, *BASE, "--label_smoothing_factor", "0.1")
 
 
@@ -619,7 +619,7 @@ def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     }
     assert {key: got[F + key] for key in wanted} == wanted
     assert not got.get(F + "task.dev")
-    assert F + "optimizer.kind" in got, "it says all that a family fills in, so the head reads what it always did"
+    assert F + "optimizer.kind" in got, "it has every key that the family fills in, so the head is unchanged"
     assert F + "task.pool" not in got
     assert resolved(CODE, GLUE, *CLASS_BASE, "--save_strategy=epoch")[F + "save"] == 0
     squad = resolved(CODE, QA, *QUESTION_BASE)
@@ -650,7 +650,7 @@ def test_what_theirs_leaves_unsaid_of_a_fine_tuning(folder: Path) -> None:
     ],
 )
 def test_a_language_model_is_judged_and_saved(folder: Path, words: list[str], wanted: dict[str, float]) -> None:
-    """At an epoch's end or at a share of all steps, which are counted once the texts are encoded."""
+    """Validate at an epoch's end or at a share of all steps, whose number is known after encoding."""
     got = resolved(CODE, MLM, *BASE, *words)
     assert {key: got[P + key] for key in wanted} == wanted
     if "--save_steps=0.2" in words and "--max_steps=35" not in words:
@@ -659,7 +659,7 @@ def test_a_language_model_is_judged_and_saved(folder: Path, words: list[str], wa
 
 
 def test_data_sets_that_are_fetched(folder: Path) -> None:
-    """Those of the examples' own READMEs: what `ordsmed fetch` gets takes the hub's place."""
+    """The commands of the examples' READMEs; `ordsmed fetch` replaces the hub."""
     words = [BASE[0], *BASE[2:], "--dataset_name=Salesforce/wikitext", "--dataset_config_name=wikitext-2-raw-v1"]
     got = resolved(CODE, MLM, *words, "--line_by_line")
     assert got[C + "source.path"] == "work/fetch/wikitext/wikitext-2-raw/wiki.train.raw"
@@ -673,7 +673,7 @@ def test_data_sets_that_are_fetched(folder: Path) -> None:
 
 
 def test_tables_of_excel_and_lists(folder: Path) -> None:
-    """A mark of the byte order is none of a column's name; a list of objects is as good as lines."""
+    """A byte order mark is not part of a column's name; a JSON list works like JSON lines."""
     (folder / "bom.csv").write_bytes(b"\xef\xbb\xbftext,label\nfine,yes\n")
     got = resolved(CODE, GLUE, *CLASS_BASE, "--train_file=bom.csv")
     assert (got[F + "task.text"], got.get(F + "task.second")) == ("text", None)
@@ -731,7 +731,7 @@ def test_a_model_that_stands_is_asked(folder: Path) -> None:
 
 @pytest.fixture
 def entailed(folder: Path) -> Path:
-    """With XNLI's files of two languages."""
+    """Write XNLI's files of two languages."""
     (folder / "x/XNLI-1.0").mkdir(parents=True)
     (folder / "x/XNLI-MT-1.0/multinli").mkdir(parents=True)
     head = "language\tgold_label\tsentence1\tsentence2\n"
@@ -791,7 +791,7 @@ def test_xnli_in_one_of_its_languages(entailed: Path) -> None:
         (["--do_train"], "--language: missing; wanted ar, bg, de"),
         (["--language=no", "--do_train"], "--language: found no; wanted ar, bg, de"),
         (["--language=de", "--train_language=no", "--do_train"], "--train_language: found no; wanted ar, bg"),
-        (["--language=de"], "--do_train: missing, as is --do_eval and --do_predict"),
+        (["--language=de"], "--do_train: missing, as are --do_eval and --do_predict"),
     ],
 )
 def test_wrong_words_of_xnli(entailed: Path, words: list[str], said: str) -> None:
@@ -800,7 +800,7 @@ def test_wrong_words_of_xnli(entailed: Path, words: list[str], said: str) -> Non
 
 
 def test_fewer_examples(folder: Path) -> None:
-    """The first ones of each file, in files of their own, made before anything is learned."""
+    """The first examples of each file are copied to other files before training."""
     (folder / "two.csv").write_text('sentence1,label\n"one\ntwo",yes\nthree,no\nfour,no\n')
     words = [*CLASS_BASE, "--do_eval", "--test_file=two.csv", "--do_predict", "--eval_strategy=epoch"]
     call = called(CODE, GLUE, *words, "--max_train_samples=1", "--max_eval_samples=2")
@@ -810,14 +810,14 @@ def test_fewer_examples(folder: Path) -> None:
         step()
     assert Path(task["train"]).read_text() == 'sentence1,label\n"one\ntwo",yes\n'
     assert Path(task["dev"]).read_text() == 'sentence1,label\n"one\ntwo",yes\nthree,no\n'
-    assert f"two.csv: its first 1 example, in {task['train']}" in call.notes
+    assert f"two.csv: uses the first 1 example, copied to {task['train']}" in call.notes
     asked = called(CODE, QA, "--model_name_or_path=b", "--validation_file=v.json", "--do_eval", "--max_eval_samples=1")
     assert asked.words[1].startswith("work/as/first-1-")
     assert asked.words[1].endswith("/v.json")
 
 
 def test_a_checkpoint_of_a_run_by_its_name(folder: Path) -> None:
-    """OUT/checkpoint-6 is a step of the run in OUT; an older one than the newest is none to go on from."""
+    """OUT/checkpoint-6 is a step of the run in OUT, which resumes only from its last checkpoint."""
     (folder / "out" / "weights").mkdir(parents=True)
     for step in (4, 6):
         (folder / "out" / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
@@ -825,7 +825,7 @@ def test_a_checkpoint_of_a_run_by_its_name(folder: Path) -> None:
     (folder / "out" / "recipe.toml").touch()
     named = ["--validation_file=v.json", "--do_eval", "--output_dir=o", "--tokenizer_name=tok"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(huggingface, "_network_length", lambda values: huggingface.NO_LIMIT)
+        patch.setattr(huggingface, "_network_limit", lambda values: huggingface.NO_LIMIT)
         last = called(CODE, QA, "--model_name_or_path=out/checkpoint-6", *named).words
         earlier = called(CODE, QA, "--model_name_or_path=out/checkpoint-4", *named).words
     assert (last[0], earlier[0], earlier[-2:]) == ("out", "out", ["--step", "4"])
@@ -833,12 +833,12 @@ def test_a_checkpoint_of_a_run_by_its_name(folder: Path) -> None:
     assert resolved(CODE, MLM, *BASE, "--model_name_or_path=out/checkpoint-6")[P + "init"] == "out/weights"
     words = [*BASE, "--output_dir=out", "--resume_from_checkpoint=out/checkpoint-"]
     assert called(CODE, MLM, *words[:-1], words[-1] + "6").words == []
-    with pytest.raises(UsageError, match="wanted the newest, of step 6"):
+    with pytest.raises(UsageError, match="wanted the last one, of step 6"):
         called(CODE, MLM, *words[:-1], words[-1] + "4")
 
 
 def test_rows_are_no_longer_than_the_model_takes(folder: Path) -> None:
-    """As theirs, which cuts --max_seq_length to what the tokenizer says."""
+    """The original also limits --max_seq_length to that of the tokenizer."""
     (folder / "short").mkdir()
     config = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     config |= {"model_type": "bert", "max_position_embeddings": 48, "vocab_size": 9, "type_vocab_size": 2}
@@ -848,7 +848,7 @@ def test_rows_are_no_longer_than_the_model_takes(folder: Path) -> None:
     words = [*CLASS_BASE[:3], "--model_name_or_path=short", "--output_dir=o"]
     call = called(CODE, GLUE, *words)
     assert call.recipes["finetune"]["task"]["length"] == 48
-    assert "--max_seq_length 128: the model takes 48" in call.notes
+    assert "--max_seq_length 128: rows have 48 tokens, the limit of the model" in call.notes
     (folder / "short" / "tokenizer_config.json").write_text('{"model_max_length": 32}')
     assert called(CODE, GLUE, *words).recipes["finetune"]["task"]["length"] == 32
 
@@ -856,12 +856,12 @@ def test_rows_are_no_longer_than_the_model_takes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [
-        (GLUE, CLASS_BASE[1:], "--do_train: missing, as is --do_eval"),
+        (GLUE, CLASS_BASE[1:], "--do_train: missing, as are --do_eval"),
         (GLUE, CLASS_BASE[:3], "--model_name_or_path: missing"),
-        (GLUE, [*CLASS_BASE[:2], CLASS_BASE[3]], "run_glue.py: no --task_name, or not both files"),
+        (GLUE, [*CLASS_BASE[:2], CLASS_BASE[3]], "run_glue.py: no --task_name and not both files"),
         (GLUE, [*CLASS_BASE, "--task_name=cola"], "--task_name: found with files"),
         (GLUE, [*CLASS_BASE, "--do_predict"], "--test_file: missing"),
-        (GLUE, [*CLASS_BASE, "--dataset_name=imdb"], "nothing is fetched from the network: name its files"),
+        (GLUE, [*CLASS_BASE, "--dataset_name=imdb"], "nothing is downloaded: give the files"),
         (QA, [*QUESTION_BASE[:1], QUESTION_BASE[2], "--dataset_name=adversarial_qa"], "wanted squad, squad_v2"),
         (GLUE, [*CLASS_BASE, "--load_best_model_at_end"], "--load_best_model_at_end: found without --eval_strategy"),
         (GLUE, [*CLASS_BASE, *BEST, "--metric_for_best_model=loss"], "--metric_for_best_model: found loss"),
@@ -877,7 +877,7 @@ def test_wrong_words_of_a_fine_tuning(folder: Path, name: str, words: list[str],
 
 @pytest.fixture
 def pieces(folder: Path) -> Path:
-    """A tokenizer's folder, and texts of its words."""
+    """Write a tokenizer's folder, and texts of its words."""
     words = ["the", "cat", "sat", "on", "a", "mat", "while", "rain", "fell"]
     (folder / "tok").mkdir()
     (folder / "tok" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, ""]))
@@ -899,7 +899,7 @@ SMALL = [
 
 
 def test_a_configuration_beside_a_model_says_its_network(folder: Path) -> None:
-    """Its dropout may be another; what else differs is refused when the model is opened."""
+    """Dropout may differ from the model's; other differences are refused when the model is opened."""
     sizes = dict.fromkeys(("vocab_size", "max_position_embeddings", "intermediate_size", "hidden_size"), 16)
     sizes |= dict.fromkeys(("num_hidden_layers", "num_attention_heads", "type_vocab_size"), 2)
     (folder / "c.json").write_text(json.dumps({"model_type": "bert", "hidden_dropout_prob": 0.3, **sizes}))
@@ -910,14 +910,14 @@ def test_a_configuration_beside_a_model_says_its_network(folder: Path) -> None:
 
 
 def test_a_model_that_is_asked_has_its_own_tokenizer(pieces: Path) -> None:
-    """One that is named must be the same."""
+    """A tokenizer that is given must be equal."""
     (pieces / "other").mkdir()
     (pieces / "other" / "vocab.txt").write_text((pieces / "tok" / "vocab.txt").read_text() + "sun\n")
     words = ["--model_name_or_path=tok", "--test_file=t.json", "--do_predict", "--output_dir=o"]
     for named, fits in (("tok", True), ("other", False)):
         call = called(CODE, QA, *words, f"--tokenizer_name={named}")
-        assert f"--tokenizer_name {named}: tok has its own, which must be the same" in call.notes
-        with contextlib.nullcontext() if fits else pytest.raises(UsageError, match="found other, which is another"):
+        assert f"--tokenizer_name {named}: must equal the tokenizer of tok" in call.notes
+        with contextlib.nullcontext() if fits else pytest.raises(UsageError, match="found other, which is not"):
             for make in call.before:
                 make()
     assert not called(CODE, QA, *words).before
@@ -970,7 +970,7 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
         *SMALL[1:-1],
         "--max_seq_length=16",
     ]
-    if name == MLM:  # a folder of theirs is one to begin with; its call goes on where it stands
+    if name == MLM:  # the original's folder has initial weights; its call resumes in place
         main(again)
         assert "init = 'out'" in (pieces / "work/as/more/pretrain.toml").read_text().replace('"', "'")
         main(again)
@@ -990,7 +990,7 @@ def test_a_run_leaves_what_theirs_leaves(pieces: Path, name: str, words: list[st
     ],
 )
 def test_a_run_of_the_old_program(pieces: Path, name: str, words: list[str], results: str) -> None:
-    """Judged only by a file that is named; its perplexity stands in the file of theirs."""
+    """Only the file of --eval_data_file is evaluated; its perplexity is in the original's file."""
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=14, **sizes)).save_pretrained(pieces / "bert")
@@ -1031,7 +1031,7 @@ def test_the_recipe_is_what_is_performed(folder: Path) -> None:
 
 @pytest.fixture
 def small(pieces: Path) -> Path:
-    """With a network that transformers made, a table of two texts and questions."""
+    """Fine-tune a network made by transformers on a table of text pairs and on questions."""
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     transformers.BertModel(transformers.BertConfig(vocab_size=14, **sizes)).save_pretrained(pieces / "bert")
@@ -1098,7 +1098,7 @@ def test_classes_leave_what_theirs_leave(small: Path) -> None:
 
 @pytest.mark.long
 def test_losses_of_numbers_are_in_the_unit_of_transformers(small: Path) -> None:
-    """With a rate of nearly 0 all losses are those of the model that is left, in a whole batch."""
+    """With a learning rate near 0, all losses are those of the final model on a full batch."""
     rows = [f"the {'cat' if n % 3 else 'mat'} sat,rain fell,{n / 2 + 3}" for n in range(12)]
     (small / "n.csv").write_text("\n".join(["sentence1,sentence2,label", *rows, ""]))
     main(
@@ -1141,7 +1141,7 @@ def test_xnli_leaves_what_theirs_leaves(small: Path, entailed: Path) -> None:
 
 @pytest.mark.long
 def test_the_best_check_stands_in_the_state(small: Path) -> None:
-    """As transformers writes it: among the checks of the history, as a share, with a checkpoint that stands."""
+    """As transformers writes it: from the validations of the history, between 0 and 1, with an existing checkpoint."""
     main(
         [
             "as",
@@ -1168,7 +1168,7 @@ def test_the_best_check_stands_in_the_state(small: Path) -> None:
     assert state["best_model_checkpoint"] == f"out/checkpoints/step-{state['best_global_step']:09d}"
     assert (small / state["best_model_checkpoint"]).is_dir()
     whole = json.loads((small / "out" / "eval_results.json").read_text())
-    assert whole["eval_macro_f1"] == state["best_metric"], "the model is the best of the checks"
+    assert whole["eval_macro_f1"] == state["best_metric"], "the model is the best of the validations"
     best = next(one for one in checks if one["step"] == state["best_global_step"])
     assert best["eval_loss"] == pytest.approx(whole["eval_loss"], rel=1e-4)
 

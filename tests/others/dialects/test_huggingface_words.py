@@ -1,4 +1,4 @@
-"""transformers' run_ner: its flags, its files of words and tags, and what it leaves."""
+"""transformers' run_ner: its flags, its input files of words and tags, and its output files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONLL = "Newts\tB-ANIMAL\nswim\tO\n\nIn\tO\nNew York\tB-PLACE\n\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With the same sentences in two forms."""
+    """Write the same sentences in two formats."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "w.conll").write_text(CONLL)
     (tmp_path / "v.conll").write_text(CONLL)
@@ -104,12 +104,12 @@ def test_a_list_is_as_good_as_lines(tmp_path: Path, indent: int | None) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"tokens": ["a"], "ner_tags": []}', "1 in `tokens` and 0 in `ner_tags`; wanted a tag for each word"),
+        ('{"tokens": ["a"], "ner_tags": []}', "found 1 in `tokens` and 0 in `ner_tags`; wanted a tag per word"),
         ('{"tokens": "a b", "ner_tags": ["O"]}', "has no list `tokens`"),
-        ('{"tokens": ["a", " "], "ner_tags": ["O", "O"]}', "`tokens` holds ' '"),
-        ('{"tokens": ["a"], "ner_tags": ["O\\tO"]}', "`ner_tags` holds"),
-        ("{", "is no JSON"),
-        (r'{"tokens": ["a\ud800"], "ner_tags": ["O"]}', r"is no JSON \(half a surrogate pair, \\ud800\)"),
+        ('{"tokens": ["a", " "], "ner_tags": ["O", "O"]}', "`tokens` contains ' '"),
+        ('{"tokens": ["a"], "ner_tags": ["O\\tO"]}', "`ner_tags` contains"),
+        ("{", "is not JSON"),
+        (r'{"tokens": ["a\ud800"], "ner_tags": ["O"]}', r"is not JSON \(half a surrogate pair, \\ud800\)"),
     ],
 )
 def test_files_that_are_wrong(tmp_path: Path, line: str, said: str) -> None:
@@ -121,7 +121,7 @@ def test_files_that_are_wrong(tmp_path: Path, line: str, said: str) -> None:
 
 def test_a_list_without_its_end(tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text("[" + json.dumps(OBJECTS[0]))
-    with pytest.raises(DataError, match=r"w\.json: is no JSON \(.*; wanted a list of objects, or an object a line"):
+    with pytest.raises(DataError, match=r"w\.json: is not JSON \(.*; wanted a list of objects, or an object per line"):
         tagged_words.as_conll(tmp_path / "w.json", tmp_path / "w.conll", "tokens", "ner_tags")
 
 
@@ -135,15 +135,15 @@ def test_a_line_ends_where_json_has_its_end(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--do_train"], "--train_file: missing"),
-        (["--do_eval"], "--validation_file: missing; wanted it, with --do_eval"),
+        (["--do_eval"], "--validation_file: missing; wanted a file, because of --do_eval"),
         (["--do_predict"], "--test_file: missing"),
-        ([], "--do_train: missing, as is --do_eval"),
-        (["--do_train", "--train_file=a.csv"], "a.csv: ends with .csv"),
+        ([], "--do_train: missing, as are --do_eval"),
+        (["--do_train", "--train_file=a.csv"], "a.csv: is CSV"),
         (["--do_train", "--train_file=w.json", "--label_column_name=ner_tag"], "did you mean `ner_tags`"),
         (["--do_train", "--train_file=w.json", "--text_column_name=words"], "found words; wanted one of id, tokens"),
         (["--do_train", "--train_file=none.json"], "none.json: no such file"),
-        (["--do_train", "--train_file=w.conll", "--label_all_tokens"], "learned at its first piece"),
-        (["--do_train", "--dataset_name=conll2003"], "nothing is fetched"),
+        (["--do_train", "--train_file=w.conll", "--label_all_tokens"], "belongs to its first token"),
+        (["--do_train", "--dataset_name=conll2003"], "nothing is downloaded"),
     ],
 )
 def test_wrong_words(folder: Path, words: list[str], said: str) -> None:
@@ -156,7 +156,7 @@ def test_wrong_words(folder: Path, words: list[str], said: str) -> None:
 
 @pytest.mark.long
 def test_tags_leave_what_theirs_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores as shares under its names, predictions.txt with a sentence a line, a folder that transformers opens."""
+    """Scores are between 0 and 1, predictions.txt has a sentence per line, and transformers opens the folder."""
     monkeypatch.chdir(tmp_path)
     words = ["the", "cat", "sat", "on", "mat", "rain"]
     (tmp_path / "bert").mkdir()

@@ -1,4 +1,4 @@
-"""Megatron's command lines: where each flag goes, compared with tables written by hand."""
+"""Megatron's command lines: targets of each flag, compared with tables written by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ordsmed.base.arguments import UsageError
 from ordsmed.base.ranks import ProcessInfo
 from ordsmed.cli import main
 from ordsmed.data.encode import Encoding
-from ordsmed.others.dialects.megatron import leave_sentencepiece, result_line, write_checkpoint, write_log
+from ordsmed.others.dialects.megatron import copy_sentencepiece, result_line, write_checkpoint, write_log
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import find
 from ordsmed.weights.origin import Origin
@@ -180,7 +180,7 @@ def test_a_flag_that_does_nothing_says_so(flag: str) -> None:
 
 @pytest.mark.parametrize("flag", REFUSED)
 def test_a_flag_that_is_refused_says_what_to_do(flag: str) -> None:
-    with pytest.raises(UsageError, match=f"^{flag}: has no meaning here; .{{20,}}"):
+    with pytest.raises(UsageError, match=f"^{flag}: is not supported; .{{20,}}"):
         called(CODE, "pretrain_bert.py", *BASE, flag, *REFUSED[flag].split())
 
 
@@ -193,23 +193,23 @@ def test_a_flag_arrives(flag: str) -> None:
 
 @pytest.mark.parametrize("words", ["--layernorm-epsilon 1e-6", "--intermediate-size 96"])
 def test_a_gpt2_of_theirs_knows_no_epsilon_and_no_inner_width(words: str) -> None:
-    """Its checkpoint, which ORDSMED_EXPORT writes at the end, could not hold them either."""
+    """The checkpoint that ORDSMED_EXPORT writes could not represent them either."""
     flag = words.split()[0]
     assert changes(CODE, "pretrain_gpt2.py", BASE, *words.split()) == {}
     note = next(note for note in called(CODE, "pretrain_gpt2.py", *BASE, *words.split()).notes if flag in note)
-    assert "as in their code" in note
-    assert "behind the flags" in note
+    assert "as in the original" in note
+    assert "after the flags" in note
 
 
 def test_layers_are_split_over_processes_that_are_there() -> None:
     got = changes(CODE, "pretrain_bert.py", BASE, "--model-parallel-size", "2", world=4)
     assert got == {P + "layout.tensor": 2, P + "phase[1].batch": 8, P + "validation_rows": 800}
-    with pytest.raises(UsageError, match="--model-parallel-size: found 2; wanted processes that divide by it; found 1"):
+    with pytest.raises(UsageError, match="--model-parallel-size: found 2 with 1 process; wanted 2 processes"):
         called(CODE, "pretrain_bert.py", *BASE, "--model-parallel-size", "2")
 
 
 def test_a_bound_above_the_share_bounds_nothing() -> None:
-    """15 % of 512 are 77 at most: runs that named 80 go on."""
+    """15 % of 512 are at most 77, so former runs with 80 still resume."""
     assert changes(CODE, "pretrain_bert.py", BASE, "--max-preds-per-seq", "77") == {}
     assert changes(CODE, "pretrain_bert.py", BASE, "--max-preds-per-seq", "76") == {P + "objective.most": 76}
 
@@ -217,14 +217,14 @@ def test_a_bound_above_the_share_bounds_nothing() -> None:
 def test_weights_alone_of_another_folder_begin_where_a_run_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which the run's own folder refuses: there it would go on."""
+    """The folder of the run itself is refused, because the run would resume there."""
     monkeypatch.chdir(tmp_path)
     for name in ("s", "m/mp_rank_00"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "s/status.json").write_text('{"verb": "pretrain"}')
     words = ["--save", "s", "--finetune", "--load"]
     assert called(CODE, "pretrain_bert.py", *BASE, *words, "m").recipes["pretrain"]["init"] == "m"
-    with pytest.raises(UsageError, match="--finetune: found with s for --load and --save, where the run would go on"):
+    with pytest.raises(UsageError, match="--finetune: found with s for --load and --save, which resumes that run"):
         called(CODE, "pretrain_bert.py", *BASE, *words, "s")
 
 
@@ -233,18 +233,18 @@ def test_a_scale_that_is_said_stays() -> None:
     assert called(CODE, "pretrain_bert.py", *words).recipes["pretrain"]["layout"]["scale_window"] == 50
     call = called(CODE, "pretrain_bert.py", *words, "--loss-scale", "8")
     assert [call.recipes["pretrain"]["layout"][key] for key in ("scale", "scale_window")] == [8.0, 0]
-    assert "--loss-scale-window: does nothing beside --loss-scale, which stays" in call.notes
+    assert "--loss-scale-window: has no effect with --loss-scale, which is constant" in call.notes
     assert called(CODE, "pretrain_bert.py", *words, "--loss-scale", "0").recipes["pretrain"]["layout"]["scale"] == 0
     assert (
-        "--loss-scale: does nothing without --fp16"
+        "--loss-scale: has no effect without --fp16"
         in called(CODE, "pretrain_bert.py", *BASE, "--loss-scale", "8").notes
     )
 
 
 def test_records_say_what_is_hidden() -> None:
-    """There --max-preds-per-seq is how many places a record has."""
+    """For records, --max-preds-per-seq is the number of masked positions per record."""
     call = called(CODE, "pretrain_bert.py", *BASE, "--use-tfrecords", "--max-preds-per-seq", "20")
-    assert "--max-preds-per-seq: does nothing for TFRecords, which hold ids" in call.notes
+    assert "--max-preds-per-seq: has no effect for TFRecords, which contain token ids" in call.notes
     assert call.recipes["pretrain"]["objective"]["mask_prob"] == 0.15
     assert "most" not in call.recipes["pretrain"]["objective"]
 
@@ -259,7 +259,7 @@ def test_gpt2_has_its_own_objective() -> None:
 
 
 def test_a_run_that_is_loaded_alone_is_not_written_to() -> None:
-    """As theirs, which saves nothing without --save; ours keeps the new run beside its recipes."""
+    """Without --save the original saves nothing; ordsmed puts the new run next to its recipes."""
     got = resolved(CODE, "pretrain_bert.py", *BASE, "--load", ".")
     assert (got[P + "init"], got[P + "out"]) == (".", "work/as/pretrain_bert/pretrain")
 
@@ -278,8 +278,8 @@ def test_what_theirs_does_by_code_is_told() -> None:
         "--lazy-loader",
         "--loose-json",
     ).notes
-    assert "--lr-decay-style exponential: the rate stays, as in their code, which has no more of it" in notes
-    assert "--load none: is not there; it begins anew, as theirs does" in notes
+    assert "--lr-decay-style exponential: the learning rate is constant, as in the original's code" in notes
+    assert "--load none: does not exist; the weights start at random, as in the original" in notes
     assert any(note.startswith("--lazy-loader: not needed here") for note in notes)
 
 
@@ -291,12 +291,12 @@ def test_what_theirs_does_by_code_is_told() -> None:
         (["--train-data", "books"], "found books; wanted wikipedia, webtext"),
         ([], "--train-data: missing"),
         ([*BASE, "--num-layrs", "5"], "did you mean `--num-layers`?"),
-        ([*BASE, "--tokenizer-type", "CharacterLevelTokenizer"], "GPT2BPETokenizer has all bytes"),
+        ([*BASE, "--tokenizer-type", "CharacterLevelTokenizer"], "GPT2BPETokenizer has a token for every byte"),
         ([*BASE, "--finetune"], "found without --load"),
-        ([*BASE, "--use-npy-data-loader"], "has no meaning here"),
+        ([*BASE, "--use-npy-data-loader"], "is not supported"),
         ([*BASE, "--lr", "much"], "--lr: found much; wanted a number"),
         ([*BASE, "--seed", "1.5"], "--seed: found 1.5; wanted a whole number"),
-        ([*BASE, "--lr", "1", "word"], "`word` is one word too many"),
+        ([*BASE, "--lr", "1", "word"], "found `word`; wanted flags"),
     ],
 )
 def test_wrong_words(words: list[str], said: str) -> None:
@@ -305,7 +305,7 @@ def test_wrong_words(words: list[str], said: str) -> None:
 
 
 def test_shares_that_leave_nothing_to_train_on() -> None:
-    with pytest.raises(UsageError, match=re.escape("--test_percent: found 5.5 in all; wanted less than 1; say shares")):
+    with pytest.raises(UsageError, match=re.escape("--test_percent: found 5.5 in total; wanted less than 1; give")):
         called(CODE, "split_json.py", "--input_files", "a.json", "--output_dir", "o", "--test_percent", "0.5", "5")
 
 
@@ -422,7 +422,7 @@ EVALUATION_FLAGS: dict[str, tuple[str, Any]] = {  # a value, and what of the cal
 
 @pytest.mark.parametrize("flag", EVALUATION_FLAGS)
 def test_a_flag_of_an_evaluation_arrives(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else changes by it; what does nothing says so."""
+    """A flag changes only its setting; a flag without effect causes a note."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m" / "mp_rank_00").mkdir(parents=True)
     value, place = EVALUATION_FLAGS[flag]
@@ -520,7 +520,7 @@ def test_flags_of_trainings_do_nothing_where_texts_are_written() -> None:
     words = [word for flag, value in LEARNING.items() for word in ([flag] if flag in switches else [flag, value])]
     call = called(CODE, program.name, "--load", "m", *words)
     assert perform.words(program, call) == perform.words(program, called(CODE, program.name, "--load", "m"))
-    (note,) = [one for one in call.notes if one.endswith("a training reads it")]
+    (note,) = [one for one in call.notes if one.endswith("used only by training")]
     assert set(note.partition(":")[0].split(", ")) | {
         "--overlapping-eval",
         "--cloze-eval",
@@ -604,7 +604,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("line", AS_PRINTED)
 def test_a_line_of_their_readme(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It becomes recipes that the house reads, and names a program that stands where theirs does."""
+    """Every script gives valid recipes and calls a program at the original's path."""
     monkeypatch.chdir(folder)
     name, *words = line.removeprefix("python ").split()
     assert Path(name).is_file()
@@ -615,7 +615,7 @@ def test_a_line_of_their_readme(folder: Path, line: str, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("script", LAUNCHERS)
 def test_a_launcher_is_what_their_readme_says(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flag by flag; those for several machines by torchrun, on 8 GPUs of one where nothing else is said."""
+    """Compare all flags; scripts for several machines use torchrun, by default with 8 GPUs of one machine."""
     monkeypatch.chdir(folder)
     records = {"TRAIN_RECORDS": "a b", "VALID_RECORDS": "c", "TEST_RECORDS": "d"}
     first, *words = words_of(folder, f"bash scripts/{script}", **records)
@@ -659,7 +659,7 @@ def test_texts_by_the_variables_of_their_script(folder: Path, variables: dict[st
 
 
 def test_what_their_bert_of_345m_becomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On 64 GPUs, with a flag cut short (--fp32-em)."""
+    """On 64 GPUs, with an abbreviated flag (--fp32-em)."""
     monkeypatch.chdir(tmp_path)
     got = resolved(CODE, "pretrain_bert.py", *BERT.replace("--fp32-embedding", "--fp32-em").split(), world=64)
     wanted = {
@@ -677,11 +677,11 @@ def test_what_their_bert_of_345m_becomes(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_several_texts_are_held_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one kind; others go by names, each of which says its own key."""
+    """The files must have one format; named corpora may each have another text key."""
     monkeypatch.chdir(tmp_path)
     got = called(CODE, "pretrain_bert.py", *BASE, "--valid-data", "b.json", "c.json").recipes["corpus"]["given"]
     assert got["validation"] == {"kind": "jsonl", "path": ["b.json", "c.json"], "text_key": "sentence"}
-    with pytest.raises(UsageError, match=r"--valid-data: found corpora whose texts .* names of corpora.toml"):
+    with pytest.raises(UsageError, match=r"--valid-data: found corpora with different .* names of corpora.toml"):
         called(CODE, "pretrain_bert.py", *BASE, "--valid-data", "b.json", "wikipedia")
     names = "".join(f'[{name}]\nkind = "jsonl"\npath = "{name}.json"\n' for name in ("wikipedia", "mine"))
     (tmp_path / "corpora.toml").write_text(names)
@@ -696,7 +696,7 @@ def test_several_texts_are_held_out_together(tmp_path: Path, monkeypatch: pytest
 
 
 def test_how_copies_sum_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """USE_TORCH_DDP, a constant in their files, is a variable here."""
+    """USE_TORCH_DDP, a constant in the original's files, is an environment variable."""
     program = find(CODE, "pretrain_bert.py")
     for words, environment, wanted in (
         ([], {}, None),
@@ -732,7 +732,7 @@ total loss: 3.500000E+00
 
 
 def test_lines_that_a_dashboard_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of steps between two lines the mean; a GPT-2 has one loss, and no scale without fp16."""
+    """Lines have means over steps; a GPT-2 has one loss, and no loss scale without fp16."""
     (tmp_path / "status.json").write_text('{"steps_asked": [2, 3]}')
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in STEPS))
     write_log(tmp_path, every=2)
@@ -802,7 +802,7 @@ def test_a_tokenizer_of_another_kind_is_refused(
 
 
 def test_checkpoints_on_request(tiny_run: Any, tmp_path: Path) -> None:
-    """Within the run, under the names of theirs; the run is still one, and a second time is no trouble."""
+    """The checkpoint is in the run's folder, which stays a run; writing it twice works."""
     run = tmp_path / "run"
     shutil.copytree(tiny_run.gpt2, run)
     for _ in range(2):
@@ -836,7 +836,7 @@ def test_a_run_stops_at_the_next_multiple(tmp_path: Path, monkeypatch: pytest.Mo
 def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So one may begin anew in a folder with other data, and what stood is there for the first words."""
+    """A restart in the folder may use other data, and the former data stay for the first command line."""
     monkeypatch.chdir(tmp_path)
     for name, text in (("a", "One two."), ("b", "Two one.")):
         (tmp_path / f"{name}.json").write_text(json.dumps({"sentence": text}) + "\n")
@@ -856,7 +856,7 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
         ]
         values = program.read(words, ProcessInfo(), {})
         call = program.translated(values)
-        perform.keep_beside(program, call)
+        perform.keep_former_results(program, call)
         perform.prepare(program, values, call)
         paths = [perform.recipe_at(program, call, name) for name in ("corpus", "encode")]
         run.obtain(Encoding, str(paths[1]))
@@ -871,7 +871,7 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
     assert other not in ("s", encoded)
     pieces = ["--train-data", "a.json", "--save", "s", "--split", "1", "--tokenizer-type", "SentencePieceTokenizer"]
     call = called(CODE, program.name, *pieces)
-    perform.keep_beside(program, call)
+    perform.keep_former_results(program, call)
     assert {name: path.parent.name == "s" for path in perform.recipes(program, call, ()) for name in [path.stem]} == {
         "corpus": True,
         "tokenizer": True,
@@ -882,24 +882,24 @@ def test_texts_and_tokens_of_other_words_lie_beside_those_that_stand(
 
 
 def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorFlow's checkpoints stand under the beginning of a name; theirs cannot be gone on with in their folder."""
+    """A TensorFlow checkpoint is given by its prefix; a run cannot resume in the folder of a Megatron checkpoint."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bert.ckpt.index").touch()
     call = called(CODE, "pretrain_bert.py", *BASE, "--load", "bert.ckpt", "--save", "x")
     assert (call.recipes["pretrain"]["init"], call.notes) == ("bert.ckpt", [])
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "latest_checkpointed_iteration.txt").write_text("100")
-    with pytest.raises(UsageError, match=r"--save: holds checkpoints of Megatron-LM.* another folder beside `--load"):
+    with pytest.raises(UsageError, match=r"--save: .* contains checkpoints of Megatron-LM.* another folder; `--load"):
         called(CODE, "pretrain_bert.py", *BASE, "--load", "theirs", "--save", "theirs")
     shutil.copytree(tiny_run.gpt2, tmp_path / "run")
     alone = [*BASE, "--finetune", "--load", "run", "--save"]
     assert called(CODE, "pretrain_gpt2.py", *alone, "x").recipes["pretrain"]["init"] == "run/weights"
     with pytest.raises(UsageError, match=r"--finetune: found with run for --load and --save.* another --save"):
         called(CODE, "pretrain_gpt2.py", *alone, "run")
-    (tmp_path / "run" / "weights").rename(tmp_path / "run" / "elsewhere")
-    with pytest.raises(UsageError, match=r"--no-load-optim: found with run, a run that is not done"):
+    (tmp_path / "run" / "weights").rename(tmp_path / "run" / "out_override")
+    with pytest.raises(UsageError, match=r"--no-load-optim: found with run, an unfinished run"):
         called(CODE, "pretrain_gpt2.py", *BASE, "--no-load-optim", "--load", "run", "--save", "x")
-    (tmp_path / "run" / "elsewhere").rename(tmp_path / "run" / "weights")
+    (tmp_path / "run" / "out_override").rename(tmp_path / "run" / "weights")
     shutil.copy(tmp_path / "theirs" / "latest_checkpointed_iteration.txt", tmp_path / "run")
     assert "init" not in called(CODE, "pretrain_bert.py", *BASE, "--load", "run", "--save", "run").recipes["pretrain"]
     program = find(CODE, "pretrain_bert.py")
@@ -909,7 +909,7 @@ def test_what_is_loaded(tiny_run: Any, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_checkpoint_whose_heads_the_command_line_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is taken over first; a model that tells them itself is left alone."""
+    """The checkpoint is imported first; a model that has the number of heads is used unchanged."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a" / "iter_0000100" / "mp_rank_00").mkdir(parents=True)
     (tmp_path / "a" / "latest_checkpointed_iteration.txt").write_text("100\n")
@@ -936,7 +936,7 @@ def test_a_checkpoint_whose_heads_the_command_line_tells(tmp_path: Path, monkeyp
 def test_a_corpus_whose_file_is_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (note,) = called(CODE, "pretrain_bert.py", "--train-data", "wikipedia").notes
-    assert note.startswith("wikipedia: data/wikipedia/wikidump_lines.json is not there; say in corpora.toml where")
+    assert note.startswith("wikipedia: data/wikipedia/wikidump_lines.json does not exist; set its path in corpora.toml")
 
 
 CORPORA = """
@@ -955,7 +955,7 @@ raise SystemExit('nobody runs this')
 
 
 def test_names_of_their_corpora_py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is read and not run; corpora.toml goes before it, what neither names leads where theirs led."""
+    """corpora.py is parsed and not executed; corpora.toml precedes it; other names have the original's paths."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data_utils").mkdir()
     (tmp_path / "data_utils" / "corpora.py").write_text(CORPORA)
@@ -972,12 +972,12 @@ def test_names_of_their_corpora_py(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     sources = called(CODE, "pretrain_bert.py", *words).recipes["corpus"]["source"]
     assert [one["kind"] for one in sources] == ["named", "jsonl", "jsonl"]
     (tmp_path / "data_utils" / "corpora.py").write_text("class (")
-    with pytest.raises(UsageError, match=r"corpora.py: is no Python .* or name corpora in corpora.toml"):
+    with pytest.raises(UsageError, match=r"corpora.py: is not Python .* or list the corpora in corpora.toml"):
         called(CODE, "pretrain_bert.py", *words)
 
 
 def test_a_trained_sentencepiece_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a call left stays its own, so that its run goes on; another file of that name is taken as it is."""
+    """A call keeps its tokenizer, so that its run can resume; another file of that name is used unchanged."""
     monkeypatch.chdir(tmp_path)
     words = [*BASE, "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-path", "in/t", "--save", "a"]
     own = tmp_path / "work" / "as" / "a" / "tokenizer"
@@ -987,7 +987,7 @@ def test_a_trained_sentencepiece_is_used_again(tmp_path: Path, monkeypatch: pyte
     for _ in range(2):
         call = called(CODE, "pretrain_bert.py", *words)
         assert call.recipes["encode"]["tokenizer"] == "<tokenizer>"
-        leave_sentencepiece(own, Path("in/t.model"))
+        copy_sentencepiece(own, Path("in/t.model"))
     assert Path("in/t.vocab").read_text() == "spiece.vocab"
     assert not [note for note in call.notes if "trained" in note]
     other = called(CODE, "pretrain_bert.py", *words, "--save", "b")

@@ -1,4 +1,4 @@
-"""Megatron's command lines for real, tiny, on a CPU: two processes, TFRecords, SentencePiece, evaluations, texts."""
+"""Tiny runs of Megatron's command lines on a CPU: two processes, TFRecords, SentencePiece, evaluation, generation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with files of theirs, a corpus in two files, a vocabulary; one is in it."""
+    """Change to a folder with the original's files, a corpus in two files, and a vocabulary."""
     folder = tmp_path_factory.mktemp("megatron")
     install.install("megatron", str(folder))
     (folder / "bin").mkdir()
@@ -57,7 +57,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def shell(place: Path, command: str, read: str = "", **environment: str) -> str:
-    """What a command of theirs prints."""
+    """Return the output of a command of the original."""
     env = {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", **environment}
     done = subprocess.run(
         ["bash", "-c", command], cwd=place, env=env, input=read, capture_output=True, text=True, timeout=PATIENT
@@ -67,7 +67,7 @@ def shell(place: Path, command: str, read: str = "", **environment: str) -> str:
 
 
 def theirs(command: str, code: str = "megatron") -> None:
-    """The same in this process."""
+    """Run a command of the original in this process."""
     cli.main(["as", code, *command.split()])
 
 
@@ -77,7 +77,7 @@ def losses(folder: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def gpt2(place: Path, tiny_run: Any) -> str:
-    """Trained by two processes that share every layer, by their launcher."""
+    """Train with the original's launcher in two processes that split every layer."""
     pieces = tiny_run.gpt2 / "weights" / "tokenizer"
     own = f"{TINY} --tokenizer-path {pieces} --cache-dir cache layout.precision=fp16 --train-data a.json b.json"
     shell(
@@ -93,7 +93,7 @@ def gpt2(place: Path, tiny_run: Any) -> str:
 
 
 def test_a_gpt2_by_two_processes(place: Path, gpt2: str) -> None:
-    """The losses of one process; lines and checkpoints where theirs leave them."""
+    """The losses equal those of one process; log lines and checkpoints are at the original's paths."""
     assert losses("two") == pytest.approx(losses("one"), rel=2e-3)
     assert len(losses("two")) == 6
     log = (place / "two" / "log-megatron.txt").read_text()
@@ -105,7 +105,7 @@ def test_a_gpt2_by_two_processes(place: Path, gpt2: str) -> None:
 
 
 def cloze_share(model: str) -> float:
-    """The share of right last tokens that the probe wrote, of 1."""
+    """Return the probe's accuracy of last tokens, between 0 and 1."""
     (path,) = Path(model, "scores").glob("cloze-*.json")
     return float(files.read_table(path)["last_token"]) / 100
 
@@ -137,7 +137,7 @@ def test_a_model_is_evaluated(place: Path, gpt2: str, capsys: pytest.CaptureFixt
 
 
 def test_checkpoints_of_theirs_are_read(place: Path, gpt2: str) -> None:
-    """Which hold no number of heads: the command line does; taken over once, evaluated, and begun with."""
+    """The command line gives the number of heads; the checkpoint is imported once, evaluated and continued."""
     shutil.copytree(Path(gpt2, "iter_0000006"), "theirs/iter_0000006")
     shutil.copytree(Path(gpt2, "tokenizer"), "theirs", dirs_exist_ok=True)
     shutil.copy(Path(gpt2, "latest_checkpointed_iteration.txt"), "theirs")
@@ -160,7 +160,7 @@ def test_checkpoints_of_theirs_are_read(place: Path, gpt2: str) -> None:
 def test_prompts_are_gone_on_with(
     place: Path, gpt2: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Until `stop`, by their script; the likeliest token always whatever the temperature, or drawn."""
+    """The original's script generates until `stop`, greedily at any temperature, or by sampling."""
     way = {"CHECKPOINT_PATH": gpt2, "MAXSEQLEN": "12"}
     by_script = shell(place, "bash scripts/generate_text.sh", read="the cat\nthe old\nplease stop\nrain\n", **way)
     assert by_script.startswith("the cat")
@@ -181,7 +181,7 @@ def test_prompts_are_gone_on_with(
 
 
 def test_a_bert_by_two_processes(place: Path) -> None:
-    """Of texts with a sentence a line, as their script leaves them."""
+    """Pretrain on texts with a sentence per line, as the original's script writes them."""
     theirs("presplit_sentences_json.py a.json a_split.json")
     theirs("split_json.py --input_files a_split.json --output_dir parts --test_percent 0.1 0.05")
     own = (
@@ -196,7 +196,7 @@ def test_a_bert_by_two_processes(place: Path) -> None:
 
 
 def test_a_bert_of_tfrecords(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Made by Google's program, as their README does it; masks are those of the records."""
+    """Google's program writes the records, as in the README; the masks are those of the records."""
     texts = [json.loads(line)["text"].replace(". ", ".\n") for line in Path("a.json").read_text().splitlines()]
     Path("sentences.txt").write_text("\n\n".join(texts) + "\n")
     theirs(
@@ -209,15 +209,15 @@ def test_a_bert_of_tfrecords(place: Path, capsys: pytest.CaptureFixture[str]) ->
         "--valid-data 2.tfrecord --save of_records"
     )
     assert len(losses("of_records")) == 6
-    assert "--text-key: does nothing for TFRecords" in capsys.readouterr().err
+    assert "--text-key: has no effect for TFRecords" in capsys.readouterr().err
 
 
 def test_a_sentencepiece_is_trained_where_there_is_none(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Once: a second run takes the file that the first one left, and the first goes on with its own."""
+    """It is trained once: a second run uses the file of the first, and the first resumes with its copy."""
     pytest.importorskip("sentencepiece")
     own = f"{TINY} --train-data a.json --tokenizer-type SentencePieceTokenizer --tokenizer-path piece --vocab-size 90"
     theirs(f"pretrain_bert.py {own} --tokenizer-model-type unigram --save piece1")
-    assert "piece.model is not there: a unigram of 90 pieces is trained, once" in capsys.readouterr().err
+    assert "piece.model does not exist: a unigram model of 90 tokens is trained" in capsys.readouterr().err
     assert Path("piece.vocab").read_text().count("\n") <= 90
     theirs(f"pretrain_bert.py {own} --tokenizer-model-type unigram --save piece2 --train-iters 2")
     assert "trained" not in capsys.readouterr().err.replace("is trained on", "")

@@ -1,4 +1,4 @@
-"""NVIDIA's command lines: where each flag goes, and its machines, compared with tables written by hand."""
+"""NVIDIA's command lines: targets of each flag, and its machines, compared with tables written by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLAGS: dict[str, tuple[list[str], dict[str, Any]]] = {
     ),
     "--pretrain_tfrecords": (["b,c"], {E + "records": ["b", "c"]}),
     "--vocab_file": (["v.txt"], {E + "tokenizer": "v.txt"}),
-    "--results_dir": (["elsewhere"], {P + "out": "elsewhere/models/m"}),
+    "--results_dir": (["out_override"], {P + "out": "out_override/models/m"}),
     "--max_seq_length": (["256"], {P + "phase[1].length": 256}),
     "--mask_prob": (["0.2"], {P + "objective.mask_prob": 0.2}),
     "--disc_weight": (["30"], {P + "objective.detect_weight": 30.0}),
@@ -99,8 +99,8 @@ SQUAD: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def test_every_flag_is_in_a_table() -> None:
-    """Or in a test of its own: what is done, and which files are left."""
-    for name, table, elsewhere in (
+    """Or in a separate test of the calls and the files they write."""
+    for name, table, out_override in (
         ("run_pretraining.py", FLAGS, {"--log_dir", "--json-summary", "--steps_this_run"}),
         (
             "run_tf_squad.py",
@@ -117,14 +117,14 @@ def test_every_flag_is_in_a_table() -> None:
             },
         ),
     ):
-        assert {flag.name for flag in find(CODE, name).flags if flag.goes} - elsewhere == set(table)
+        assert {flag.name for flag in find(CODE, name).flags if flag.goes} - out_override == set(table)
 
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_a_flag_of_pretraining_arrives(flag: str) -> None:
     words, wanted = FLAGS[flag]
     got = changes(CODE, "run_pretraining.py", BASE, flag, *words)
-    if flag == "--optimizer" or "lamb" in words:  # beside what is as usual
+    if flag == "--optimizer" or "lamb" in words:  # in addition to the defaults
         got = {key: value for key, value in got.items() if key in wanted}
     if flag == "--model_size":
         got = {key: got[key] for key in wanted}
@@ -139,10 +139,10 @@ def test_a_flag_of_squad_arrives(flag: str) -> None:
 
 
 def test_a_head_that_is_not_joint_is_not() -> None:
-    """Theirs takes the word False for true."""
+    """The original reads the word False as true."""
     call = called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--joint_head", "False")
     assert call.recipes["finetune"]["task"]["head"] == "independent"
-    assert any("theirs takes the word False for true" in note for note in call.notes)
+    assert any("the original reads the word False as true" in note for note in call.notes)
     assert (
         called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--joint_head", "True").recipes["finetune"]["task"]["head"]
         == "joint"
@@ -152,10 +152,10 @@ def test_a_head_that_is_not_joint_is_not() -> None:
 
 
 def test_a_training_begins_with_the_model_and_not_with_the_checkpoint_that_is_asked() -> None:
-    """Their configurations name the checkpoint that the training itself will leave."""
+    """The original's configurations name a checkpoint that the training itself will write."""
     call = called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--electra_model", "e", "--init_checkpoint", "c")
     assert call.recipes["finetune"]["init"] == "e"
-    assert any(note.startswith("--init_checkpoint: is read where nothing is trained") for note in call.notes)
+    assert any(note.startswith("--init_checkpoint: used only without --do_train") for note in call.notes)
     plain = called(CODE, "run_tf_squad.py", *SQUAD_BASE, "--init_checkpoint", "None")
     assert not any("--init_checkpoint" in note for note in plain.notes)
 
@@ -177,7 +177,7 @@ GENERATORS = {
 
 @pytest.mark.parametrize("share", GENERATORS)
 def test_a_generator_has_whole_heads(share: str) -> None:
-    """Their scripts say 0.3333333 whatever the model's size."""
+    """The original's scripts give 0.3333333 for every size of the model."""
     for size, width, heads in (("base", *GENERATORS[share][:2]), ("large", *GENERATORS[share][2:])):
         words = ["--model_size", size, "--generator_hidden_size", share]
         got = resolved(CODE, "run_pretraining.py", *BASE, *words)
@@ -187,7 +187,7 @@ def test_a_generator_has_whole_heads(share: str) -> None:
         called(CODE, "run_pretraining.py", *BASE, "--generator_hidden_size=-0.25")
 
 
-ASKED = {  # of a model that stands, where nothing is said
+ASKED = {  # the defaults of an existing model
     "beam": "4",
     "length": "384",
     "longest_answer": "30",
@@ -215,11 +215,11 @@ ASKED_BY: dict[str, tuple[list[str], dict[str, str]]] = {
 
 def test_a_seed_without_training_is_noted() -> None:
     notes = called(CODE, "run_tf_squad.py", *PREDICT, "--seed", "7").notes
-    assert "--seed: does nothing without --do_train, where nothing is drawn" in notes
+    assert "--seed: has no effect without --do_train, because prediction uses no random numbers" in notes
 
 
 def asked(words: list[str]) -> dict[str, str]:
-    """How a model that stands is asked, by the words of a command."""
+    """The command line that evaluates an existing model."""
     settings = [word.removeprefix("task.") for word in words if word.startswith("task.")]
     assert len(set(settings)) == len(settings)
     return {key: value for key, _, value in (word.partition("=") for word in settings)}
@@ -235,7 +235,7 @@ def test_predictions_need_no_training() -> None:
 
 @pytest.mark.parametrize("flag", ASKED_BY)
 def test_a_flag_of_predictions_arrives(flag: str) -> None:
-    """As their run_squad.sh says them with `eval` and `prediction`."""
+    """As the original's run_squad.sh gives them with `eval` and `prediction`."""
     words, wanted = ASKED_BY[flag]
     assert asked(called(CODE, "run_tf_squad.py", *PREDICT, flag, *words).words) == ASKED | wanted
 
@@ -273,7 +273,7 @@ def test_checkpoints_by_their_names(name: str, run: str) -> None:
 
 
 def test_a_checkpoint_of_tensorflow_stays_one(tmp_path: Path) -> None:
-    """It is taken over where it is opened."""
+    """It is imported when it is opened."""
     (tmp_path / "checkpoints").mkdir()
     path = tmp_path / "checkpoints" / "ckpt-500"
     path.with_suffix(".index").touch()
@@ -332,7 +332,7 @@ CASED = [  # pieces, what is said, and of the tokenizer whether it has its own c
 
 @pytest.mark.parametrize(("piece", "flag", "lowercase"), CASED)
 def test_the_case_of_records_is_what_is_said(piece: str, flag: str, lowercase: bool | None, tmp_path: Path) -> None:
-    """A vocabulary whose pieces have it is taken as it is: stores that stand are of its name."""
+    """A vocabulary with that case is used itself, because existing stores are named after it."""
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", piece, ""]))
     listed = str(tmp_path / "vocab.txt")
     words = ["--corpus-dir", "c", "--vocab-file", listed, "--output-dir", "o", *flag.split()]
@@ -347,7 +347,7 @@ def test_the_case_of_records_is_what_is_said(piece: str, flag: str, lowercase: b
                 assert one.recipes["encode"]["tokenizer"] == "<tokenizer>"
                 table = {"kind": "wordpiece", "file": listed, "lowercase": lowercase}
                 assert one.recipes["tokenizer"]["tokenizer"] == table
-    assert [note for note in call.notes if "capitals are lost" in note] == call.notes[: not flag]
+    assert [note for note in call.notes if "texts are lowercased" in note] == call.notes[: not flag]
 
 
 def test_two_cases_are_one_too_many() -> None:
@@ -373,7 +373,7 @@ def test_records_are_of_the_store_that_the_call_makes() -> None:
         ("run_pretraining.py", [*BASE, "--generator_hidden_size", "0"], "a share of 768"),
         ("run_pretraining.py", [*BASE, "--num_train_steps", "5"], "at most the 5 of --num_train_steps"),
         ("run_pretraining.py", [*BASE, "--steps_this_run", "0"], "--steps_this_run: found 0; wanted a number of"),
-        ("run_pretraining.py", [*BASE, "--skip_checkpoint"], "has no meaning here"),
+        ("run_pretraining.py", [*BASE, "--skip_checkpoint"], "is not supported"),
         ("run_tf_squad.py", ["--output_dir", "x"], "no --do_train, --do_eval or --do_predict"),
         ("run_tf_squad.py", ["--do_train", "--output_dir", "x"], "no --data_dir and no --train_file"),
         ("run_tf_squad.py", ["--do_predict"], "no --init_checkpoint"),
@@ -388,7 +388,7 @@ def test_wrong_words(name: str, words: list[str], said: str) -> None:
 
 
 def test_a_training_begins_anew_by_a_word_or_for_a_whole_script() -> None:
-    """Theirs writes over what stands; here it must be said."""
+    """The original overwrites existing results; ordsmed needs a flag for that."""
     words = ["--output_dir", "o", "--init_checkpoint", "r", "--train_file", "t", "--predict_file", "p"]
     calls = {
         "plain": called(CODE, "run_tf_squad.py", *words, "--do_train"),
@@ -437,7 +437,7 @@ def test_the_original_s_document_calls_a_program_otherwise() -> None:
 
 
 def test_a_flag_of_a_checkpoint_with_nothing_behind_it_means_the_latest() -> None:
-    """As in their run.sub."""
+    """As in the original's run.sub."""
     second = called(CODE, "run_pretraining.py", *BASE, "--restore_checkpoint", "--phase2")
     assert second.recipes["pretrain"]["init"] == "results/models/m"
 
@@ -451,20 +451,20 @@ def test_one_process_of_several_shows_what_would_be_done(
             monkeypatch.setenv(name, value)
         main(["as", CODE, "run_pretraining.py", *BASE, "--recipe"])
         shown.append(capsys.readouterr().out)
-    assert "# a step is 128 x 1 x 2 = 256 rows" in shown[0]
+    assert "# a step has 128 x 1 x 2 = 256 rows" in shown[0]
     assert shown[1] == ""
 
 
 def test_files_that_stand_are_left(tmp_path: Path) -> None:
     (tmp_path / "run_pretraining.py").write_text("mine")
-    with pytest.raises(DataError, match=r"run_pretraining.py: stands there, and is another"):
+    with pytest.raises(DataError, match=r"run_pretraining.py: already exists with other content"):
         install.install(CODE, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["run_pretraining.py"]
 
 
 def test_lines_on_the_screen_are_means_of_the_steps_since_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each third step here; what a validation tells is none of them."""
-    tell = nvidia._teller(3)
+    """Here at every third step; lines of validations are skipped."""
+    tell = nvidia._log_lines(3)
     steps = [{"step": n, "rows": 8, "seconds": 2.0, "loss": float(n), "guess": 0.0, "detect": 0.0} for n in range(1, 8)]
     told = [tell(line) for line in [*steps, {"step": 9, "validation": 1.0}]]
     assert [len(lines) for lines in told] == [0, 0, 1, 0, 0, 1, 0, 0]
@@ -508,7 +508,7 @@ def test_what_their_programs_have_beside_their_flags() -> None:
             called(CODE, "run_pretraining.py", *BASE, *words)
     assert not any("fp16_compression" in note for note in called(CODE, "run_pretraining.py", *BASE, "--amp").notes)
     notes = called(CODE, "run_pretraining.py", *BASE, "--fp16_compression").notes
-    assert "--fp16_compression: does nothing without --amp" in notes
+    assert "--fp16_compression: has no effect without --amp" in notes
 
 
 def test_checkpoints_are_not_named_where_none_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,7 +541,7 @@ def test_words_of_a_benchmark_by_their_place() -> None:
     assert bench("eval", "1", "7", "3")[0]["batches"] == [[3, 20]]
     own, _ = bench("eval", "1", "7", "3", "amp", "1.1", "d")
     assert (own["tokenizer"], own["task"]["train"]) == ("vocab/vocab.txt", "d/train-v1.1.json")
-    alone = [any("one is asked" in note for note in bench("eval", gpus, "7")[1]) for gpus in ("1", "2")]
+    alone = [any("only one is measured" in note for note in bench("eval", gpus, "7")[1]) for gpus in ("1", "2")]
     assert alone == [False, True]
     call = called(CODE, "benchmark_pretraining.sh", "8", "amp", "xla", "1", "false", "2", "4", "3", "large")
     cells = [["length=128", "batch=8", "layout.micro=8"], ["length=512", "batch=4", "layout.micro=4"]]

@@ -1,4 +1,4 @@
-"""NVIDIA's scripts: every command line that their documents print, their machines, and what is left where they look."""
+"""NVIDIA's scripts: every documented command line, the machines, and the files that the scripts read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORDS_END = "\x1f"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Their programs' names, with a `python`, an `srun` and a `docker` that tell their words."""
+    """Install the programs, and a `python`, an `srun` and a `docker` that print their arguments."""
     place = tmp_path_factory.mktemp("nvidia")
     install.install(CODE, str(place))
     (place / "bin").mkdir(exist_ok=True)
@@ -50,14 +50,14 @@ def shell(folder: Path, command: str, **environment: str) -> subprocess.Complete
 
 
 def told(folder: Path, command: str, **environment: str) -> list[list[str]]:
-    """The words of what a command of theirs calls."""
+    """Return the arguments that a command of the original passes to `python`."""
     done = shell(folder, command, **environment)
     assert done.returncode == 0, done.stderr
     return [line.removesuffix(WORDS_END).split(WORDS_END) for line in done.stdout.splitlines() if WORDS_END in line]
 
 
 def ours(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The program and its words in what Python was told."""
+    """Return the program and its arguments from those of `python`."""
     rest = list(words[1:] if words[0] == "python" else words)
     rest = rest[4:] if rest[:4] == ["-m", "ordsmed", "as", CODE] else rest
     return rest[0].rpartition("/")[2], rest[1:]
@@ -75,7 +75,7 @@ PHASES = {P + "phase[1].steps": 10_000, P + "phase[1].batch": 67_584, P + "layou
 ONE_GPU = "google/electra-base-discriminator 2 16 4e-4 amp 8 1 1.1 data/squad results"
 ASKED = {"predict": "results/squad_v1.1 data/download/squad/v1.1/dev-v1.1.json results/predictions --anew"}
 STEPS = ["download", "download", "text_formatting", "sharding", "create_tfrecord_files", "create_tfrecord_files"]
-QUESTIONS_OF = {  # what a model that stands is asked by, as their flags and what these leave out have it
+QUESTIONS_OF = {  # the settings that evaluate an existing model, from flags and defaults
     "predict": {
         f"task.{one}"
         for one in (
@@ -258,7 +258,7 @@ MACHINES = {  # rows a GPU and passes of both phases, and GPUs
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_their_machines_make_the_same_batches(folder: Path, name: str) -> None:
-    """67,584 and 27,648 rows a step, up to the one whose passes do not divide them."""
+    """67,584 and 27,648 rows per step, except where the accumulation steps do not divide them."""
     batch1, passes1, batch2, passes2, gpus = MACHINES[name]
     calls = told(folder, f"{PRETRAIN} {CONFIG.format('pretrain', name)}")
     for words, batch, passes, steps, rows, rate, length in zip(
@@ -311,7 +311,7 @@ def test_their_machines_on_squad(folder: Path, name: str) -> None:
 
 
 def test_words_by_place_as_their_document_has_them(folder: Path) -> None:
-    """Fifteen, without xla, optimizer, seed and the job's name; and twelve, without the batch of inference."""
+    """Fifteen arguments, without xla, optimizer, seed and job name; and twelve, without the batch size of inference."""
     short = f"{PRETRAIN} 8 1e-3 fp32 2 20 100 50 true true 3 4 2e-3 10 40 5"
     long = f"{PRETRAIN} 8 1e-3 fp32 2 xla 20 100 50 true lamb true 3 12439 job 4 2e-3 10 40 5 base"
     first, second = told(folder, short)
@@ -343,7 +343,7 @@ def test_words_by_place_as_their_document_has_them(folder: Path) -> None:
 
 
 def test_further_words_by_place(folder: Path) -> None:
-    """Where the code is, a model to begin with; of SQuAD the launcher, the cache and the most steps."""
+    """The path of the code and the initial model; for SQuAD the launcher, the cache and the maximum of steps."""
     words = "8 1e-3 tf32 2 no_xla 20 100 50 false adam false 3 7 job 4 2e-3 10 40 5 large d1 d2 code start"
     first, second = told(folder, f"{PRETRAIN} {words}", restore_checkpoint="false")
     got, other = meant(first), meant(second)
@@ -370,7 +370,7 @@ def test_further_words_by_place(folder: Path) -> None:
         (f"{SQUAD} m 2 16 4e-4 amp 8 1 3.0", "version: found 3.0; wanted 1.1 or 2.0"),
         (f"{SQUAD} m 2 16 4e-4 amp 8 1 1.1 d o None trian", "mode: found trian; wanted train, eval"),
         ("bash data/create_datasets_from_start.sh books", "found books; wanted wiki_only or wiki_books"),
-        ("bash scripts/docker/launch.sh", "no image was made; run: bash scripts/docker/build.sh"),
+        ("bash scripts/docker/launch.sh", "there is no image; run: bash scripts/docker/build.sh"),
         ("checkpoints=none bash scripts/finetune_ckpts_on_squad.sh", "none: no checkpoints; wanted ckpt-*"),
     ],
 )
@@ -382,7 +382,7 @@ def test_wrong_words_of_a_script(folder: Path, command: str, said: str) -> None:
 
 
 def test_their_launcher_is_not_needed(folder: Path) -> None:
-    """Words of theirs that call horovodrun start so many processes here; other machines are refused."""
+    """Commands of horovodrun start that many local processes; other machines are refused."""
     ((*words,),) = told(
         folder,
         "bin/horovodrun -np 3 -H localhost:3 python run_tf_squad.py --do_train --output_dir o "
@@ -402,7 +402,7 @@ def test_their_launcher_is_not_needed(folder: Path) -> None:
 
 
 def test_an_image_is_entered(folder: Path, tmp_path: Path) -> None:
-    """With this folder as theirs; the image is the one that build.sh's Dockerfile names."""
+    """The working folder is the original's; the image is that of build.sh's Dockerfile."""
     install.install(CODE, str(tmp_path))
     (tmp_path / "scripts/docker/ordsmed").mkdir()
     (tmp_path / "scripts/docker/ordsmed/Dockerfile").write_text("# ordsmed 9.8.7 for a machine\nFROM x\n")
@@ -415,7 +415,7 @@ def test_an_image_is_entered(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_phase_on_48_machines(folder: Path) -> None:
-    """Their example: as many rows as on one machine."""
+    """The original's example: as many rows as on one machine."""
     always = {"b1": "0.878", "b2": "0.974", "decay": "0.5", "skip_adaptive": "yes", "end_lr": "0.0"}
     for phase, batch, rate, passes, steps, warm, rows in (
         ("1", "176", "6e-3", "1", "10000", "2000", 67_584),
@@ -524,7 +524,7 @@ ACTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def test_records_of_two_lengths_are_of_one_store() -> None:
-    """So its recipe is one: another would be refused, as it stands."""
+    """Both have the same recipe: another recipe for an existing store would be refused."""
     program, words = find(CODE, "dataPrep.py"), ["--action", "create_tfrecord_files", *DATA, "--max_seq_length"]
     short, long = (
         perform.recipes(program, called(CODE, program.name, *words, length), ()) for length in ("128", "512")
@@ -534,7 +534,6 @@ def test_records_of_two_lengths_are_of_one_store() -> None:
 
 
 def test_records_of_two_lengths_are_of_one_store_in_a_case_of_their_own(tmp_path: Path) -> None:
-    """Whose tokenizer is one as well, of both sides."""
     (tmp_path / "v.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nCat\n")
     program, words = find(CODE, "dataPrep.py"), ["--action", "create_tfrecord_files", *DATA, "--do_lower_case=1"]
     calls = [
@@ -612,8 +611,8 @@ def test_gpus_that_are_not_there_are_missed_at_once(monkeypatch: pytest.MonkeyPa
     program = find(CODE, "benchmark_squad.sh")
     monkeypatch.setattr(host, "cores", lambda: 2)
     for count, said in (
-        (4, r"asks for 8 GPUs; this machine has 4 GPUs; wanted at most 4"),
-        (0, r"asks for 8 GPUs; no GPU is here, and 2 cores; wanted at most 2"),
+        (4, r"requests 8 GPUs; this machine has 4 GPUs; wanted at most 4"),
+        (0, r"requests 8 GPUs; this machine has no GPU and 2 cores; wanted at most 2"),
     ):
         monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
         with pytest.raises(RecipeError, match=said):
@@ -627,14 +626,16 @@ def test_gpus_that_are_not_there_are_missed_at_once(monkeypatch: pytest.MonkeyPa
         main(["as", CODE, program.name, "eval", "8", "256"])
     assert not list(tmp_path.iterdir())
     call = called(CODE, program.name, "eval", "1", "256")
-    perform.prepare(program, program.read(["eval", "1", "256"], ProcessInfo(), {}), call)
-    assert "no GPU is here: the CPU is measured" in call.notes
+    perform.prepare(program, program.read(["eval", "1", "256"], Place(), {}), call)
+    assert "this machine has no GPU: the CPU is measured" in call.notes
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert called(CODE, program.name, "eval", "8", "256").gpus == 1, "one is enough: the original asks its first alone"
+    assert called(CODE, program.name, "eval", "8", "256").gpus == 1, (
+        "one GPU is enough: the original uses only the first"
+    )
 
 
 def logged(path: Path) -> Iterator[tuple[Any, dict[str, Any], float]]:
-    """What stands in a file of DLLogger's, as it stands."""
+    """Return the entries of a DLLogger file."""
     for line in path.read_text().splitlines():
         assert line.startswith("DLLL ")
         table = json.loads(line.removeprefix("DLLL "))
@@ -643,7 +644,7 @@ def logged(path: Path) -> Iterator[tuple[Any, dict[str, Any], float]]:
 
 
 def a_run(folder: Path, steps: int, saved: Sequence[int], *, rows: int = 8) -> Path:
-    """What the files tell of a run that was there: each step takes a tenth of a second more than the one before."""
+    """Write the files of a run in which each step takes a tenth of a second more than the previous one."""
     lines = [
         {"step": n, "rows": rows, "seconds": n / 10, "loss": 10.0 - n, "guess": 2.0 * n, "detect": n / 4}
         for n in range(1, steps + 1)
@@ -664,7 +665,7 @@ def after(name: str, *words: str) -> None:
 def test_what_a_pretraining_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Means of every ten steps, here of two; the last of them is left over, and is what they call final."""
+    """Means over two steps; the remaining last step is the final entry."""
     monkeypatch.chdir(tmp_path)
     a_run(Path("results/models/m"), 5, (2, 4))
     words = ["--model_name", "m", "--pretrain_tfrecords", "x", "--log_freq", "2"]
@@ -690,7 +691,7 @@ def test_what_a_pretraining_leaves(
     names = Path("results/m/checkpoints")
     assert sorted(path.name for path in names.iterdir()) == ["ckpt-2", "ckpt-2.index", "ckpt-4", "ckpt-4.index"]
     assert (names / "ckpt-4").resolve() == snapshots.path_of(tmp_path / "results/models/m/checkpoints", 4)
-    # it goes on: an old checkpoint goes, another comes; the second phase has names of its own
+    # resume: an old checkpoint is deleted, a new one added; the second phase has other names
     snapshots.path_of(Path("results/models/m/checkpoints"), 2).rmdir()
     snapshots.path_of(Path("results/models/m/checkpoints"), 5).mkdir()
     a_run(Path("results/models/m-phase2"), 3, (3,))
@@ -727,7 +728,7 @@ def test_what_stands_where_a_name_is_wanted_is_left(tmp_path: Path, monkeypatch:
 def test_what_a_fine_tuning_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of each epoch its steps and their sum; scores, predictions and checkpoints by their names."""
+    """Each epoch has its steps and a summary; scores, predictions and checkpoints have the original's names."""
     monkeypatch.chdir(tmp_path)
     run = a_run(Path("out/squad_v2.0"), 6, (3, 6))
     (run / "scores.json").write_text('{"exact": 61.5, "f1": 70.25, "step": 6}')
@@ -787,7 +788,7 @@ def test_what_a_fine_tuning_leaves(
 
 
 def test_runs_elsewhere_short_ones_and_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands behind the words counts; trials have no steps of their own."""
+    """Settings after the flags count; trials have no steps to log."""
     monkeypatch.chdir(tmp_path)
     a_run(Path("mine"), 2, (2,))
     words = ["--do_train", "--train_file", "t", "--output_dir", "o", "--num_train_epochs", "3", "--json-summary", "s"]
@@ -814,7 +815,7 @@ def test_what_is_fetched_stands_by_version(tmp_path: Path, monkeypatch: pytest.M
         CODE, "dataPrep.py", "--action", "download", "--dataset", "squad", DATA_PREP_WORKING_DIR=str(tmp_path)
     )
     assert (again.verb, again.then) == ("", [])
-    assert again.notes == [f"{place}/v1.1: stands, and is not fetched again"]
+    assert again.notes == [f"{place}/v1.1: exists and is not downloaded again"]
     for name in names:
         version = name.rpartition("-")[2]
         (found,) = (place / version).glob(f"{name}.*")
@@ -822,7 +823,7 @@ def test_what_is_fetched_stands_by_version(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_records_of_another_length_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Theirs reads none of them; here they would be rows that are half padding."""
+    """The original reads none of them; here half of each row would be padding."""
     monkeypatch.chdir(tmp_path)
     table = {name: np.ones((3, 128), np.int64) for name in ("input_ids", "input_mask", "segment_ids")}
     Path("a-0.tfrecord").write_bytes(b"".join(records.framed(examples.written(table))))
@@ -834,7 +835,7 @@ def test_records_of_another_length_are_refused(tmp_path: Path, monkeypatch: pyte
 
 
 def test_new_shards_take_the_place_of_former_ones(tmp_path: Path) -> None:
-    """And of what was encoded of them."""
+    """And the corpora encoded from them."""
     call = called(
         CODE, "dataPrep.py", "--action", "sharding", "--dataset", "bookscorpus", DATA_PREP_WORKING_DIR=str(tmp_path)
     )
@@ -868,7 +869,7 @@ exec {sys.executable} "$@"
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of their scripts, with downloads as they would have been, and a `python` that has tiny networks."""
+    """Make a folder with the original's scripts, downloaded data, and a `python` that runs tiny networks."""
     place = tmp_path_factory.mktemp("workspace")
     install.install(CODE, str(place))
     (place / "bin").mkdir(exist_ok=True)
@@ -889,7 +890,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def done(workspace: Path, *commands: str, **environment: str) -> str:
-    """What commands of theirs print, one after the other."""
+    """Run commands of the original, and return their output."""
     whole = "\n".join(["set -e", *commands])
     ended = shell(workspace, whole, ORDSMED_CACHE="cache", OMP_NUM_THREADS="1", **environment)
     assert ended.returncode == 0, f"{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
@@ -898,11 +899,11 @@ def done(workspace: Path, *commands: str, **environment: str) -> str:
 
 @pytest.mark.long
 def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
-    """Data, two phases with LAMB, every checkpoint on SQuAD, judging, asking, as their documents have it."""
+    """Data, two phases with LAMB, every checkpoint on SQuAD, evaluation and inference, as documented."""
     step = "python data/dataPrep.py --dataset {} --n_training_shards 2 --n_test_shards 1 --action {}"
     both = "books_wiki_en_corpus"
     text = done(workspace, step.format(both, "download"))
-    assert text.count("stands, and is not fetched again") == 2
+    assert text.count("exists and is not downloaded again") == 2
     done(
         workspace,
         step.format("bookscorpus", "text_formatting"),
@@ -960,7 +961,7 @@ def test_from_texts_to_answers_by_their_scripts(workspace: Path) -> None:
 
 @pytest.mark.long
 def test_benchmarks_are_measured(workspace: Path) -> None:
-    """Of tiny networks, by settings behind the words."""
+    """Run tiny networks by settings after the flags."""
     words = "2 fp32 no_xla 1 true 1 1 1 base steps=1 rounds=1 vocabulary=300 tokens=4000 table.train=[]"
     generator = "'objective.generator={width=8,layers=1,heads=1}'"
     text = done(workspace, f"bash scripts/benchmark_pretraining.sh {words} {NETWORK} {generator}")

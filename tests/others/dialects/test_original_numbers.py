@@ -1,6 +1,6 @@
-"""Steps, rates and sizes that the originals' own functions gave, beside ours: `originals.json`, with their sources.
+"""Steps, learning rates and sizes computed by the originals' functions (`originals.json`), compared with ordsmed's.
 
-A rate of theirs is 0 at the first step of a warm-up; ours is one step ahead until its end, and equal from there on.
+The originals' warmup starts at 0; ordsmed's is one step ahead until its end, and equal afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def recipe_of(code: str, name: str, *words: str, world: int = 1) -> Finetuning:
 
 
 def counted(recipe: Finetuning, examples: int, records: int = 0) -> tuple[int, float, int]:
-    """Steps, those of the warm-up and of the course, once the data are counted."""
+    """Return the steps, the warmup steps and the steps of the schedule for these data."""
     full = dataclasses.replace(recipe, examples=examples, records=records)
     phase = full.phases[0]
     assert planned(settings.plain(full)) == full.updates == phase.steps
@@ -38,7 +38,7 @@ def counted(recipe: Finetuning, examples: int, records: int = 0) -> tuple[int, f
 
 @pytest.mark.parametrize(("entries", "batch", "epochs", "warmup", "steps", "rise"), NUMBERS["google"]["steps"])
 def test_google_counts_entries(entries: int, batch: int, epochs: float, warmup: float, steps: int, rise: int) -> None:
-    """Of questions, whose windows are more; theirs learns nothing where these fill no step."""
+    """Google counts questions, not windows; it trains no step if they fill no batch."""
     words = [
         "--do_train",
         "--init_checkpoint=i",
@@ -69,7 +69,7 @@ def test_electra_fills_the_last_step_of_an_epoch(examples: int, batch: int, epoc
 def test_nvidia_leaves_out_what_fills_no_step(
     windows: int, batch: int, world: int, epochs: int, warmup: float, course: int, rise: int, steps: int
 ) -> None:
-    """Its course is that of all examples and a step more, however many steps are done."""
+    """Its schedule spans all examples and a step more, regardless of the number of steps."""
     words = [
         "--do_train",
         "--train_file=t",
@@ -131,7 +131,7 @@ def test_rates_of_google(
 
 @pytest.mark.parametrize(("steps", "rise", "power", "theirs"), NUMBERS["electra"]["rates"])
 def test_rates_of_electra(steps: int, rise: float, power: float, theirs: list[float]) -> None:
-    """A warm-up of its fine-tunings may end within a step: ours has whole ones."""
+    """The original's warmup may end within a step; ordsmed's has complete steps."""
     keys = {"learning_rate": PEAK, "num_train_steps": steps, "num_warmup_steps": int(rise), "lr_decay_power": power}
     compare(phase_of("electra", "--data-dir=d", "--model-name=m", f"--hparams={json.dumps(keys)}"), theirs, rise)
 
@@ -152,7 +152,7 @@ def test_rates_of_nvidia(steps: int, rise: int, power: float, end: float, theirs
 
 @pytest.mark.parametrize("code", ["electra", "nvidia"])
 def test_generators(code: str) -> None:
-    """Google's width is the nearest, which its heads may not divide; NVIDIA's has whole heads."""
+    """Google rounds the width to an integer, NVIDIA to complete attention heads."""
     for width, layers, share, wide, deep, _, heads in NUMBERS[code]["generators"]:
         size = {256: "small", 768: "base", 1024: "large"}[width]
         if code == "nvidia":

@@ -1,6 +1,6 @@
-"""What the originals' own functions gave, once, beside what their command lines become here.
+"""Learning rates computed by the originals' functions, compared with those of the translated command lines.
 
-rates.json names the files of theirs that were run, and has the rate of every step.
+rates.json names the originals' files, and has the learning rate of every step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COURSES = [(code, words, rates) for code, table in RATES.items() for words, rate
 def test_rates_are_theirs(
     code: str, words: str, rates: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind the warm-up step by step, in it a step ahead; what falls below 0 there, or rises again, is 0 here."""
+    """Compare every step (in the warmup the next one); where the original becomes negative or rises, ordsmed has 0."""
     monkeypatch.chdir(tmp_path)
     call = called(code, *LEAST[code], *words.split())
     phase = settings.decode(Phase, call.recipes["pretrain"]["phase"][0], "phase")
@@ -55,10 +55,10 @@ def test_rates_are_theirs(
     rates = [*rates[:end], *[0.0] * (len(rates) - end)]
     assert phase.steps == len(rates)
     assert ours[rise:] == pytest.approx(rates[rise:], rel=1e-5, abs=1e-9)
-    ahead = 0 if "fixed" in words else 1  # theirs begins at a rate of 0
+    ahead = 0 if "fixed" in words else 1  # the original starts at a learning rate of 0
     both = max(min(rise, len(rates)) - ahead, 0)
     assert ours[:both] == pytest.approx(rates[ahead : ahead + both], rel=1e-5)
-    assert any("here the rate stays at 0" in note for note in call.notes) is (end < len(rates))
+    assert any("the learning rate stays 0" in note for note in call.notes) is (end < len(rates))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_rates_are_theirs(
     ],
 )
 def test_megatron_hides_as_many_words_as_theirs(most: int | None, counts: list[int]) -> None:
-    """create_masked_lm_predictions of abe36e2e5f, data_utils/datasets.py, asked for pairs of these lengths."""
+    """Compare with create_masked_lm_predictions (data_utils/datasets.py, abe36e2e5f) for pairs of these lengths."""
     words = [] if most is None else ["--max-preds-per-seq", str(most)]
     recipe = called("megatron", *LEAST["megatron"], *words).recipes["pretrain"]
     table: dict[str, Any] = {key: value for key, value in recipe["objective"].items() if key != "kind"}
@@ -90,7 +90,7 @@ STEPS = RATES["transformers"]["steps"]
 def test_transformers_counts_whole_steps_of_epochs(
     examples: int, rows: int, world: int, passes: int, epochs: float, warmup: float, steps: int, rise: int
 ) -> None:
-    """The last step of each epoch is filled up here, and counted, as theirs is that has fewer rows."""
+    """The last step of an epoch is a full batch here and a smaller one in the original; both count it."""
     words = [
         "--do_train",
         "--train_file=t.json",

@@ -44,7 +44,6 @@ def test_the_first_two(tmp_path: Path, name: str, text: str, wanted: str) -> Non
 
 
 def test_rows_without_a_header(tmp_path: Path) -> None:
-    """As GLUE's CoLA."""
     assert cut(tmp_path, "t.tsv", "1\n2\n3\n", 2, header=False) == "1\n2\n"
 
 

@@ -1,4 +1,4 @@
-"""What a training writes is told once, whatever a look finds: half lines, a file that is cut, one that is another."""
+"""Every line of metrics is printed once, also with half-written lines and a truncated or replaced file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_lines_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path.write_text('{"step": 1}\n{"step": 2}\n')  # the run went back
     assert added("") == []
     assert added('{"step": 4}\n') == ["step 4"]
-    path.unlink()  # it begins anew
+    path.unlink()  # it restarts
     lines.look()
     assert added('{"step": 2}\n') == ["step 2"]
 
@@ -40,7 +40,7 @@ def test_lines_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_file_that_is_another_and_longer_at_the_next_look(
     first: tuple[int, ...], second: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that begins anew, or goes back, within the pause between two looks."""
+    """A run that restarts or rewinds between two checks."""
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(f'{{"step": {step}}}\n' for step in first))
     lines = NewLines(path, lambda line: [str(line["step"])])
@@ -90,7 +90,7 @@ def test_trainings_are_told_as_theirs_tell_them(
     monkeypatch.chdir(tmp_path)
 
     def train(own: list[str]) -> None:
-        """What one of three steps leaves."""
+        """Write the files of a training that stopped after one of three steps."""
         steps = [
             {
                 "step": n,
@@ -120,7 +120,7 @@ def test_trainings_are_told_as_theirs_tell_them(
 def test_what_is_left_of_a_training_that_stops(
     by: int, rank: str, lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where its words say so it is as one that ended; one process of several tells."""
+    """If its flags say so, a stopped run counts as finished; one of several processes prints."""
     monkeypatch.chdir(tmp_path)
     for name, value in (("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)

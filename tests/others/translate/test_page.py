@@ -1,4 +1,4 @@
-"""The page of other codes' flags is what the code says; every dialect is whole."""
+"""The pages of flags are generated from the code; every dialect is complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 def test_the_page_is_made_from_the_code(code: str) -> None:
     lines = "\n".join(page.markdown(code)).rstrip()
     written = (DOCS / "coming-from" / f"{code}.md").read_text(encoding="utf-8")
-    assert written.endswith(f"\n\n{lines}\n"), "its end is what page.markdown gives"
+    assert written.endswith(f"\n\n{lines}\n"), "it must end with the output of page.markdown"
     assert "| you had | you have |" in written
     assert f"(coming-from/{code}.md)" in (DOCS / "coming-from.md").read_text(encoding="utf-8")
 
@@ -39,11 +39,11 @@ def test_flags_are_told_once_each(code: str) -> None:
 
 
 def test_a_flag_is_found_whosever_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """By a part of its name, with any dashes; once a code where it means one thing."""
+    """Search by a part of the name, with any dashes; equal flags of a code share a line."""
     for words in (["--find", "train_batch"], ["google", "--find", "--train-Batch"]):
         cli.main(["as", *words])
         lines = [re.split("  +", line.strip()) for line in capsys.readouterr().out.splitlines()]
-        assert lines[0] == ["code", "program", "flag", "their default", "here"]
+        assert lines[0] == ["code", "program", "flag", "default there", "here"]
         rows = [line for line in lines if line[0] == "google"]
         assert ["google", "run_pretraining.py", "--train_batch_size", "32", "phase.batch"] in rows
         assert ["google", "run_classifier.py, run_squad.py", "--train_batch_size", "32", "batch"] in rows
@@ -51,7 +51,7 @@ def test_a_flag_is_found_whosever_it_is(capsys: pytest.CaptureFixture[str]) -> N
     as_written = page.find("optimization.max_update=[5]", ["fairseq"])
     assert as_written == page.find("--max-update=5", ["fairseq"]) == page.find("max_update", ["fairseq"])
     with pytest.raises(
-        UsageError, match=r"no flag of google holds `train-batch-sise`; did you mean `train_batch_size`"
+        UsageError, match=r"no flag of google contains `train-batch-sise`; did you mean `train_batch_size`"
     ):
         page.find("train-batch-sise", ["google"])
     for code in program.names():
@@ -69,16 +69,16 @@ def test_codes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_of_several_processes_tells(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """What a person should know, and what it becomes."""
+    """Notes and recipes are printed by one process."""
     monkeypatch.chdir(tmp_path)
     for rank in (0, 1):
-        values = program.Values(program.Recorded({}), frozenset(), ProcessInfo(rank, 2))
+        values = program.Values(program.RecordedValues({}), frozenset(), Place(rank, 2))
         assert perform.prepare(Program("x.py", "", (), lambda *_: None), values, Call("v", notes=["n"])) == ["v"]
         assert capsys.readouterr().err == ("n\nordsmed v\n" if rank == 0 else "")
 
 
 def test_what_their_scripts_look_for_is_written_where_processes_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verb that started them ends by their status: what comes after is done where that is 0."""
+    """A command that starts processes raises SystemExit with their status; `after` runs if it is 0."""
     done: list[str] = []
     one = Program("x.py", "x", (), lambda values, call: call.after.append(lambda: done.append("x")), "version")
     monkeypatch.setattr(program, "programs", lambda code: {"x.py": one})
@@ -91,7 +91,7 @@ def test_what_their_scripts_look_for_is_written_where_processes_were_started(mon
 
 @pytest.mark.parametrize("of", [{}, {"goes": "a", "nothing": "b"}, {"refused": "a", "goes": "b"}])
 def test_a_flag_says_one_thing(of: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="says where it goes, why nowhere, or what to do instead"):
+    with pytest.raises(ValueError, match="needs exactly one of `goes`, `nothing` and `refused`"):
         Flag("--x", **of)
 
 
@@ -106,7 +106,7 @@ def test_programs_without_a_translation_lead_on(code: str) -> None:
 
 def test_a_program_by_its_folder_or_without_its_ending_leads_on_too() -> None:
     for name in ("language-modeling/run_plm.py", "run_plm"):
-        with pytest.raises(UsageError, match="permutations of words"):
+        with pytest.raises(UsageError, match="permutation language modeling"):
             program.find("huggingface", name)
 
 
@@ -138,7 +138,7 @@ def test_words_by_place_and_by_the_environment() -> None:
 
 
 def test_theirs_are_in_fp32_and_leave_the_last_weights_unless_they_say_else() -> None:
-    """A verb that trains; no other has a precision of ours."""
+    """Only commands that train have a default precision."""
 
     def half(values: Values, call: Call) -> None:
         if values.amp:

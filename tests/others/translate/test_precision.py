@@ -1,4 +1,4 @@
-"""Command lines that ask for fp16, on machines with and without units for it."""
+"""Command lines with fp16 on machines with and without fp16 units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ordsmed.nn import packed_layers
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import Call, find
 
-NOTE = "fp16: no GPU is asked, and this CPU has no units for it: fp32 is taken"
+NOTE = "fp16: computes in fp32, because no GPU is used and this CPU has no fp16 units"
 BERT = ["--train-data", "a.json", "--fp16", "--fp32-embedding"]
 
 
@@ -25,7 +25,7 @@ def prepared(
     program = find(code, name)
     values = program.read(words, ProcessInfo(0, 1), {})
     call = program.translated(values)
-    perform.take_fp32(values, call)
+    perform.use_fp32_without_fp16(values, call)
     return call
 
 
@@ -34,7 +34,7 @@ def test_on_a_cpu_without_units_fp32_is_taken_and_told(monkeypatch: pytest.Monke
     call = prepared(monkeypatch, *asked)
     layout = call.recipes["pretrain"]["layout"]
     assert (layout["precision"], layout["exact"], layout["reduce"]) == ("fp32", [], "fp32")
-    assert call.notes[-1] == f"{NOTE}; `layout.precision=fp16` behind the flags keeps it"
+    assert call.notes[-1] == f"{NOTE}; `layout.precision=fp16` after the flags keeps fp16"
     for how in ({"lacks": False}, {"cuda": True}):
         kept = prepared(monkeypatch, *asked, **how)
         assert kept.recipes["pretrain"]["layout"]["precision"] == "fp16"
@@ -69,7 +69,7 @@ def test_what_is_performed_is_what_is_written(tmp_path: Path, monkeypatch: pytes
     perform.prepare(program, values, program.translated(values))
     (written,) = tmp_path.glob("work/as/*/pretrain.toml")
     assert 'precision = "fp32"' in written.read_text()
-    assert "fp16" in str(called("megatron", "pretrain_bert.py", *BERT).recipes), "shown as it is asked for"
+    assert "fp16" in str(called("megatron", "pretrain_bert.py", *BERT).recipes), "printed as requested"
 
 
 def test_units_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

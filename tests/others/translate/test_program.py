@@ -1,4 +1,4 @@
-"""What the words of another code's program say, with settings of ours behind them."""
+"""Parsing of command lines of other codes, with settings after the flags."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_numbers_that_nothing_is_made_of(code: str, name: str, words: str, said:
 def test_a_folder_behind_the_flags_is_that_of_all_files(
     code: str, name: str, words: str, flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What their scripts look for is made of the run, wherever it is."""
+    """The original's files are made from the run in any folder."""
     monkeypatch.chdir(tmp_path)
     sizes = (
         "hidden_size",
@@ -80,8 +80,8 @@ def test_a_folder_behind_the_flags_is_that_of_all_files(
     Path("c.json").write_text(json.dumps(dict.fromkeys(sizes, 8)))
     Path("vocab.txt").touch()
     program = find(code, name)
-    values = program.read([*words.split(), "out=x", "out=y"], ProcessInfo(0, 1), {})
-    assert (values.elsewhere, values.of[flag]) == ("y", "y")
+    values = program.read([*words.split(), "out=x", "out=y"], Place(0, 1), {})
+    assert (values.out_override, values.of[flag]) == ("y", "y")
     assert program.translated(values).recipes[program.verb]["out"] == "y"
 
 
@@ -156,7 +156,7 @@ def rows_of(words: str) -> Call:
 
 
 def test_a_row_says_what_a_value_becomes() -> None:
-    """A setting, a word of the command, a variable of the environment, or nothing; what always holds is set too."""
+    """A flag sets a setting, an argument, a variable, or nothing; constant settings are set too."""
     least = rows_of("")
     assert least.recipes == {"embed": {"model": {"kind": "bert"}, "way": "a"}, "corpus": {"exact": True}}
     assert (least.words, least.environment, least.notes) == (["--tokens", "256"], {}, [])
@@ -170,7 +170,7 @@ def test_a_row_says_what_a_value_becomes() -> None:
 
 def test_a_row_that_needs_another_flag() -> None:
     call = rows_of("--scale=2 --steps=0")
-    assert call.notes == ["--scale: does nothing without --half"]
+    assert call.notes == ["--scale: has no effect without --half"]
     assert "layout" not in call.recipes["embed"]
     with pytest.raises(UsageError, match="--way: found c; wanted a, b"):
         rows_of("--way=c")
@@ -178,11 +178,11 @@ def test_a_row_that_needs_another_flag() -> None:
 
 def test_flags_are_spelled_with_their_defaults() -> None:
     flags = joint("a.b", "--x=1 --y=0.5 --z:int -w=False v= --u=1e-4 --t=None")
-    assert [flag.usual for flag in flags] == [1, 0.5, int, False, "", 1e-4, "None"]
+    assert [flag.default_or_type for flag in flags] == [1, 0.5, int, False, "", 1e-4, "None"]
     assert {(flag.goes, flag.joint) for flag in flags} == {("a.b", True)}
     assert [flag.nothing for flag in idle("why", "--x=1 --y:str")] == ["why", "why"]
     assert [flag.refused for flag in refused("that", "--x=1")] == ["that"]
-    with pytest.raises(ValueError, match="--x: NAME=DEFAULT or NAME:TYPE"):
+    with pytest.raises(ValueError, match="--x: must be NAME=DEFAULT or NAME:TYPE"):
         idle("why", "--x")
 
 

@@ -1,4 +1,4 @@
-"""Models that stand, as command lines of other codes name them and ask them."""
+"""Existing models in command lines of other codes: their paths, tokenizers and settings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ordsmed.base.ranks import process_info
 from ordsmed.cli import main
 from ordsmed.others.dialects import google
 from ordsmed.others.translate.program import Call, Table
-from ordsmed.others.translate.standing import asked_by, check_tokenizer, put_start, run_of
+from ordsmed.others.translate.standing import check_tokenizer, put_start, run_of, task_arguments
 from ordsmed.others.verbs import as_
 from ordsmed.text import vocabulary
 from ordsmed.text.tokenizer import Tokenizer
 
 
 def run_at(folder: Path, *stored: int, done: int = 0) -> str:
-    """What a pretraining leaves, but for weights."""
+    """Write the files of a pretraining except weights."""
     for step in stored:
         (folder / "checkpoints" / f"step-{step:09d}").mkdir(parents=True)
     if done:
@@ -30,13 +30,13 @@ def run_at(folder: Path, *stored: int, done: int = 0) -> str:
 
 
 def test_a_checkpoint_is_the_run_that_it_stands_in(tmp_path: Path) -> None:
-    """Its last weights where their number is the nearest one: theirs counts the steps of an epoch otherwise."""
+    """A step near the last one means the last weights: the originals count steps of an epoch differently."""
     out, call = run_at(tmp_path, 10, 20, done=20), Call("pretrain")
     assert run_of(f"{out}/model.ckpt-20", call) == run_of(f"{out}/model.ckpt", call) == (out, None)
     assert run_of(f"{out}/model.ckpt-10", call) == (out, 10)
     assert call.notes == []
     assert run_of(f"{out}/model.ckpt-343", call) == (out, None)
-    assert call.notes == [f"{out}/model.ckpt-343: the last weights of {out}, of step 20"]
+    assert call.notes == [f"{out}/model.ckpt-343: uses the last weights of {out}, of step 20"]
     with pytest.raises(UsageError, match=r"no such checkpoint; wanted model\.ckpt-N with N one of 10, 20"):
         run_of(f"{out}/model.ckpt-11", call)
     assert run_of(f"{out}/checkpoint-10/", call) == (out, 10), "as transformers names it"
@@ -55,7 +55,7 @@ def start_of(path: str, verb: str = "pretrain") -> Table:
 def test_a_training_begins_with_weights_alone(tmp_path: Path) -> None:
     out = run_at(tmp_path / "a", 10, 20, done=20)
     assert start_of(f"{out}/model.ckpt-20") == start_of(out) == {"init": f"{out}/weights"}
-    with pytest.raises(UsageError, match=f"`ordsmed export {out} {out}-10 --step 10`, and {out}-10 in its place"):
+    with pytest.raises(UsageError, match=f"`ordsmed export {out} {out}-10 --step 10`, and {out}-10 instead of it"):
         start_of(f"{out}/model.ckpt-10")
     assert start_of(f"{out}/model.ckpt-10", "finetune") == {"init": out, "step": 10}
     stopped = run_at(tmp_path / "b", 10)
@@ -73,22 +73,24 @@ def test_how_a_model_is_asked_is_said_in_words() -> None:
         "threshold": -1.5,
         "stride": 6,
     }
-    assert asked_by(task) == ['task.version="2.0"', "task.threshold=-1.5", "task.stride=6"]
+    assert task_arguments(task) == ['task.version="2.0"', "task.threshold=-1.5", "task.stride=6"]
 
 
 def test_a_setting_that_it_learned_is_said_where_it_is_asked_for() -> None:
-    assert asked_by({"kind": "squad", "head": "joint", "stride": 6}, "head") == ['task.head="joint"', "task.stride=6"]
+    assert task_arguments({"kind": "squad", "head": "joint", "stride": 6}, "head") == [
+        'task.head="joint"',
+        "task.stride=6",
+    ]
 
 
 def model_at(folder: Path, text: str = "[PAD] [UNK] [CLS] [SEP] [MASK] a b", *, lowercase: bool = True) -> str:
-    """A folder with a vocabulary."""
     pieces = {piece: number for number, piece in enumerate(text.split())}
     Tokenizer(vocabulary.wordpiece(pieces, lowercase=lowercase)).save(folder)
     return str(folder)
 
 
 def checked(model: str, words: str | None, lowercase: bool | None) -> list[str]:
-    """What is noted of a vocabulary for a model; what is done before, is done."""
+    """Return the notes about a vocabulary, after running the call's steps `before`."""
     call = Call("predict")
     check_tokenizer(call, model, words, lowercase)
     for step in call.before:
@@ -97,21 +99,21 @@ def checked(model: str, words: str | None, lowercase: bool | None) -> list[str]:
 
 
 def test_a_model_has_its_own_vocabulary(tmp_path: Path) -> None:
-    """One that is named is to be that one; theirs would read the texts by it."""
+    """A vocabulary that is given must be that of the model; the original would tokenize with it."""
     model, other = model_at(tmp_path / "m"), model_at(tmp_path / "o", "[PAD] [UNK] [CLS] [SEP] [MASK] b a")
-    noted = [f"vocabulary and case: not needed here: {model} has its own tokenizer"]
+    noted = [f"vocabulary and case: not needed here: {model} has a tokenizer"]
     for own in (None, f"{model}/vocab.txt", "/workspace/electra/vocab/vocab.txt"):
         assert checked(model, own, True) == noted
     assert checked(model, None, None) == []
-    assert checked("gone", f"{other}/vocab.txt", False) == [noted[0].replace(model, "gone")]  # predict tells it
-    with pytest.raises(UsageError, match=f"--vocab_file: {other}/vocab.txt lists other pieces than {model} has"):
+    assert checked("gone", f"{other}/vocab.txt", False) == [noted[0].replace(model, "gone")]  # predict reports it
+    with pytest.raises(UsageError, match=f"--vocab_file: {other}/vocab.txt lists other tokens than {model} has"):
         checked(model, f"{other}/vocab.txt", None)
-    with pytest.raises(UsageError, match=f"--do_lower_case: found False; {model} has learned otherwise; wanted True"):
+    with pytest.raises(UsageError, match=f"--do_lower_case: found False; {model} was trained otherwise; wanted True"):
         checked(model, None, False)
     run = Path(run_at(tmp_path / "run", 10))
     Tokenizer.load(f"{model}/vocab.txt").save(run / "tokenizer")
     (run / "status.json").write_text(json.dumps({"verb": "pretrain", "state": "stopped"}))
-    with pytest.raises(UsageError, match=f"lists other pieces than {run} has"):
+    with pytest.raises(UsageError, match=f"lists other tokens than {run} has"):
         checked(str(run), f"{other}/vocab.txt", None)
     cased = model_at(tmp_path / "c", lowercase=False)
     assert checked(cased, f"{cased}/vocab.txt", False)
@@ -121,13 +123,13 @@ def test_a_model_has_its_own_vocabulary(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_one_process_of_several_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
-    """By itself: there are no others any more when a training is done, and none writes what another does."""
+    """Without other processes: they may have ended, and only one process may write files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", "2")
     seen: list[tuple[str, object]] = []
     monkeypatch.setattr(as_, "_perform", lambda own: seen.append((own[0], os.environ.get("WORLD_SIZE"))))
-    monkeypatch.setattr(google, "leave_answers", lambda out: seen.append(("after", process_info(os.environ).world)))
+    monkeypatch.setattr(google, "copy_answers", lambda out: seen.append(("after", place_of(os.environ).world)))
     words = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
     main(["as", "google", "run_squad.py", *words])
     assert seen == ([("predict", None), ("after", 1)] if rank == "0" else [])

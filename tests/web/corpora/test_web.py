@@ -1,4 +1,4 @@
-"""Pages of the web as a corpus: downloaded, or standing here; what is left out is counted by its name."""
+"""Web pages as a corpus: downloaded or local; excluded pages are counted by reason."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_corpus_is_the_same_from_the_folder_alone(server: Server, tmp_path: 
     assert documents(downloaded(tmp_path, urls, download=False)) == first
     found, left_out = documents(downloaded(tmp_path, [*urls[::-1], server.url("/2")], download=False))
     assert (found, left_out) == (first[0][::-1], {"not downloaded": 1})
-    assert len(server.asked) == asked  # nothing was asked for again, not even robots.txt
+    assert len(server.asked) == asked  # nothing was requested again, not even robots.txt
 
 
 def test_pieces_hold_what_the_whole_does(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_private_addresses_are_left_out_unless_asked_for(server: Server, tmp_pat
 
 
 def test_every_hop_is_judged_by_the_rules(server: Server, tmp_path: Path) -> None:
-    """`127.0.0.1` stands for a good host; what leads to a banned one is neither asked for nor learned from."""
+    """`127.0.0.1` is an allowed host; redirects to a banned host are neither requested nor used."""
     banned = tmp_path / "banned.txt"
     banned.write_text("127.0.0.9\n")
     led = lambda to: Answer(status=302, headers={"Location": to})  # noqa: E731
@@ -139,12 +139,12 @@ def test_every_hop_is_judged_by_the_rules(server: Server, tmp_path: Path) -> Non
     assert server.count("/x") == server.count("/casino/1") == 0
     asked = len(server.asked)
     assert documents(downloaded(tmp_path, urls, **told)) == (found, left_out)
-    assert len(server.asked) == asked, "what the rules leave out is not asked for again"
+    assert len(server.asked) == asked, "addresses that the rules exclude are not requested again"
     found, left_out = documents(
         downloaded(tmp_path, urls, **told | {"patterns": ["there"]})
     )  # other rules, same folder
     assert [document.id for document in found] == [server.url("/pattern")]
-    assert left_out["pattern in address behind a redirect"] == 1, "a page that stands there already"
+    assert left_out["pattern in address behind a redirect"] == 1, "a page that exists already"
     assert server.count("/there") == 1
 
 
@@ -258,7 +258,7 @@ def test_a_page_of_as_many_characters_as_are_wanted_is_kept(length: int, shortes
 
 
 def test_records_of_an_archive_are_judged_by_status_kind_and_size(tmp_path: Path) -> None:
-    """Whatever stands behind the kind, in capitals or small; as large as may be is not too large."""
+    """The content type may have parameters and capitals; a page of exactly the maximum size is kept."""
     text = b"x" * 300
 
     def record(number: int, status: int, kind: str, body: bytes) -> bytes:

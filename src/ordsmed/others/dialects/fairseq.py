@@ -1,7 +1,7 @@
-"""fairseq's RoBERTa: texts to tokens, and the pretraining, by flags or by the YAML of its hydra.
+"""fairseq's RoBERTa: tokenization, and pretraining by flags or by hydra's YAML.
 
-What `fairseq-preprocess` writes is a store of ours, dict.txt beside it. Its inputs are the texts themselves: the step
-before, GPT-2's pieces as numbers in a text file, hands them on as they are, for tokens are made here at once.
+`fairseq-preprocess` writes a token store of ordsmed, and dict.txt next to it. It tokenizes the texts itself, so the
+step before it, multiprocessing_bpe_encoder.py, only copies the texts to its outputs.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from ordsmed.base.folder import FolderKind, kind_of_folder
 from ordsmed.base.say import many, say
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import CPU, listed, positive, unless_empty
-from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Values, idle, joint, key_of, refused
+from ordsmed.others.translate.program import BOOLEANS, Call, Flag, Program, Values, idle, joint, key_of, refused
 
 SIZES = {"roberta": "base", "roberta_base": "base", "roberta_large": "large"}
 BREAKS = {"none": "anywhere", "complete": "full_sentences", "complete_doc": "doc_sentences", "eos": "one_sentence"}
 HALF, WIDE = ("--fp16", "--memory-efficient-fp16", "--amp"), ("--bf16", "--memory-efficient-bf16")
-BACKENDS = ("pytorch_ddp", "legacy_ddp", "c10d", "no_c10d", "fully_sharded")  # all of these give the same gradients
+BACKENDS = ("pytorch_ddp", "legacy_ddp", "c10d", "no_c10d", "fully_sharded")  # all give the same gradients
 LINES = re.compile(r"[\d ]*\n?")  # lines of a file of token ids
 
-LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
-RANKS = "the launcher's variables and the devices that there are say it"
-EPOCHS = "an epoch has no end here: rows continue across it"
-ONE = "there is one language"
-ORDER = "the order is drawn from --seed"
-OTHERS = "of other networks than RoBERTa"
-LEAVE = "leave it out: it is not known here"
+LOGS = "a run logs to its folder: metrics.jsonl, log.txt and TensorBoard files"
+RANKS = "determined by the launcher's environment variables and the devices of the machine"
+EPOCHS = "rows continue across the end of an epoch"
+ONE_LANGUAGE = "there is only one language"
+ORDER = "the order of rows is random, from --seed"
+OTHERS = "it belongs to networks other than RoBERTa"
+LEAVE = "leave it out: ordsmed has no such setting"
 
 ENCODING = (
     Flag("--encoder-json", str, "tokenizer.file", joint=True, required=True),
     Flag("--vocab-bpe", str, "tokenizer.file", joint=True, required=True),
-    Flag("--inputs", str, "the files that are handed on", joint=True, several=True, required=True),
-    Flag("--outputs", str, "the files that are handed on", joint=True, several=True, required=True),
-    Flag("--keep-empty", False, nothing="an empty line parts documents"),
-    Flag("--workers", 20, nothing="nothing is computed yet"),
+    Flag("--inputs", str, "files to copy", joint=True, several=True, required=True),
+    Flag("--outputs", str, "files to copy", joint=True, several=True, required=True),
+    Flag("--keep-empty", False, nothing="empty lines are kept: they separate documents"),
+    Flag("--workers", 20, nothing="the texts are only copied"),
 )
 
 
@@ -48,16 +48,16 @@ def encoding(values: Values, call: Call) -> None:
     """Copy the texts to the output files; `fairseq-preprocess` tokenizes them."""
     if len(values.inputs) != len(values.outputs) or "-" in (*values.inputs, *values.outputs):
         raise UsageError(
-            "--inputs", f"found {len(values.inputs)}", f"{many(len(values.outputs), 'file')}, one an output"
+            "--inputs", f"found {len(values.inputs)}", f"{many(len(values.outputs), 'file')}, one per output"
         )
     call.put("tokenizer", {"kind": "bytebpe", "file": [values.encoder_json, values.vocab_bpe]})
-    call.notes.append("the outputs hold the texts: `fairseq-preprocess` makes tokens of them")
+    call.notes.append("the outputs are copies of the texts: `fairseq-preprocess` tokenizes them")
 
-    def hand_on() -> None:
+    def copy() -> None:
         for source, target in zip(values.inputs, values.outputs, strict=True):
             shutil.copyfile(source, target)
 
-    call.after.append(hand_on)
+    call.after.append(copy)
 
 
 PREPROCESSING = (
@@ -68,18 +68,18 @@ PREPROCESSING = (
     Flag("--srcdict", str, "tokenizer"),
     Flag("--destdir", "data-bin", "out", joint=True),
     Flag("--workers", 1, "processes", joint=True),
-    Flag("--source-lang", str, refused=ONE, also=("-s",)),
-    Flag("--target-lang", str, refused=ONE, also=("-t",)),
-    *refused(ONE, "--tgtdict:str --align-suffix:str --alignfile:str --thresholdtgt=0 --nwordstgt=-1"),
-    Flag("--thresholdsrc", 0, refused="`ordsmed tokenizer` learns a vocabulary: `least`"),
-    Flag("--nwordssrc", -1, refused="`ordsmed tokenizer` learns a vocabulary: `size`"),
-    Flag("--dict-only", False, refused="`ordsmed tokenizer` learns a vocabulary"),
-    Flag("--joined-dictionary", False, nothing=ONE),
-    Flag("--dataset-impl", "mmap", nothing="stores are mapped"),
-    Flag("--padding-factor", 8, nothing="dict.txt has its own padding, and is taken as it is"),
-    Flag("--task", "translation", nothing="texts are texts"),
-    *idle("the vocabulary says it", "--bpe:str --tokenizer:str"),
-    Flag("--seed", 1, nothing="nothing is drawn"),
+    Flag("--source-lang", str, refused=ONE_LANGUAGE, also=("-s",)),
+    Flag("--target-lang", str, refused=ONE_LANGUAGE, also=("-t",)),
+    *refused(ONE_LANGUAGE, "--tgtdict:str --align-suffix:str --alignfile:str --thresholdtgt=0 --nwordstgt=-1"),
+    Flag("--thresholdsrc", 0, refused="`ordsmed tokenizer` trains a vocabulary: its setting `least`"),
+    Flag("--nwordssrc", -1, refused="`ordsmed tokenizer` trains a vocabulary: its setting `size`"),
+    Flag("--dict-only", False, refused="`ordsmed tokenizer` trains a vocabulary"),
+    Flag("--joined-dictionary", False, nothing=ONE_LANGUAGE),
+    Flag("--dataset-impl", "mmap", nothing="token stores are memory-mapped"),
+    Flag("--padding-factor", 8, nothing="dict.txt is used with the padding that it has"),
+    Flag("--task", "translation", nothing="tokenization does not depend on the task"),
+    *idle("read from the vocabulary", "--bpe:str --tokenizer:str"),
+    Flag("--seed", 1, nothing="tokenization uses no random numbers"),
     *idle(LOGS, "--log-format:str --log-interval=100 --no-progress-bar=False"),
 )
 
@@ -87,34 +87,34 @@ PREPROCESSING = (
 def preprocessing(values: Values, call: Call) -> None:
     """Tokenize text files with a sentence per line and blank lines between documents into a store."""
     if not values.only_source:
-        raise UsageError("--only-source", "missing", "it: there is one language", "`fairseq-preprocess --only-source`")
+        raise UsageError("--only-source", "missing", "a single language", "`fairseq-preprocess --only-source`")
     if not values.srcdict:
-        remedy = "`ordsmed tokenizer` learns one of texts: name its folder; labels need none, a task reads them"
+        remedy = "`ordsmed tokenizer` trains one on texts: give its folder; labels of tasks need no vocabulary"
         raise UsageError("--srcdict", "missing", "a vocabulary", remedy)
     prefixes = {"train": values.trainpref, "validation": values.validpref, "test": values.testpref}
     paths = {split: listed(text) for split, text in prefixes.items() if text}
-    all_paths = [path for several in paths.values() for path in several]
+    all_paths = [path for part in paths.values() for path in part]
     for path in all_paths:
-        _no_numbers(path)
-    splits = {name: {"kind": "text", "path": several} for name, several in paths.items() if name != "train"}
+        _refuse_token_ids(path)
+    splits = {name: {"kind": "text", "path": part} for name, part in paths.items() if name != "train"}
     call.put("corpus: given", splits)
     perform.put_processes(call, "--workers", values.workers, "processes", "corpus: processes")
-    perform.keep_by_content(call, *all_paths)
+    perform.share_by_content(call, *all_paths)
     call.put("out", values.destdir)
     call.words.append("--anew")
-    listing = Path(values.srcdict)
-    if listing.is_file():
-        call.after.append(lambda: shutil.copyfile(listing, Path(values.destdir) / "dict.txt"))
+    vocabulary = Path(values.srcdict)
+    if vocabulary.is_file():
+        call.after.append(lambda: shutil.copyfile(vocabulary, Path(values.destdir) / "dict.txt"))
 
 
-def _no_numbers(path: str) -> None:
+def _refuse_token_ids(path: str) -> None:
     if not Path(path).is_file():
         return
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         lines = [line for _, line in zip(range(20), file, strict=False) if line.strip()]
     if lines and all(LINES.fullmatch(line) for line in lines):
-        remedy = "name the texts that they were made of; `--srcdict` with encoder.json and vocab.bpe beside it encodes"
-        raise UsageError(path, "holds numbers of pieces", "texts", remedy)
+        remedy = "give the original texts; `--srcdict` with encoder.json and vocab.bpe next to it tokenizes them"
+        raise UsageError(path, "contains token ids", "texts", remedy)
 
 
 NETWORK = (
@@ -134,10 +134,10 @@ NETWORK = (
         "--quant-noise-pq-block-size=8 --quant-noise-scalar=0.0 --mha-reg-scale-factor=0.0 --ffn-reg-scale-factor=0.0 "
         "--mha-heads-to-keep=-1 --ffn-blocks-to-remove=-1",
     ),
-    Flag("--encoder-normalize-before", False, refused="`model.kind=modern`, or megatron_bert, has norms before"),
-    Flag("--layernorm-embedding", False, nothing="there is a norm behind embeddings"),
+    Flag("--encoder-normalize-before", False, refused="`model.kind=modern` and megatron_bert have pre-norm layers"),
+    Flag("--layernorm-embedding", False, nothing="embeddings are always normalized"),
     *idle(
-        "there is no head of classes",
+        "the model has no classification head",
         "--pooler-dropout=0.0 --pooler-activation-fn=tanh --load-checkpoint-heads=False "
         "--spectral-norm-classification-head=False",
     ),
@@ -147,24 +147,24 @@ DATA = (
     Flag("--max-tokens", int, "phase.batch", joint=True),
     Flag("--update-freq", "1", "phase.batch", joint=True),
     Flag("--num-workers", 1, "layout.workers", explicit=True),
-    Flag("--required-batch-size-multiple", 8, nothing="a step has as many rows as requested"),
-    Flag("--required-seq-len-multiple", 1, nothing="rows are of one length"),
-    Flag("--skip-invalid-size-inputs-valid-test", False, nothing="what is too long is cut"),
-    *idle("stores are mapped", "--dataset-impl:str --use-plasma-view=False --plasma-path=/tmp/plasma"),
-    Flag("--train-subset", "train", refused="name another folder: each has one training split"),
+    Flag("--required-batch-size-multiple", 8, nothing="a batch has exactly the requested number of rows"),
+    Flag("--required-seq-len-multiple", 1, nothing="all rows have the same length"),
+    Flag("--skip-invalid-size-inputs-valid-test", False, nothing="texts that are too long are cut"),
+    *idle("token stores are memory-mapped", "--dataset-impl:str --use-plasma-view=False --plasma-path=/tmp/plasma"),
+    Flag("--train-subset", "train", refused="give another folder: each has a single training split"),
     Flag("--valid-subset", "valid", refused="leave it out: the validation split is evaluated"),
-    Flag("--combine-valid-subsets", False, nothing="a store has one validation split", also=("--combine-val",)),
-    Flag("--ignore-unused-valid-subsets", False, nothing="a store has one validation split"),
+    Flag("--combine-valid-subsets", False, nothing="a store has a single validation split", also=("--combine-val",)),
+    Flag("--ignore-unused-valid-subsets", False, nothing="a store has a single validation split"),
     # by default the original validates at the end of each epoch; here the recipe's default applies
     Flag("--validate-interval-updates", 0, "validate", by=unless_empty),
     Flag("--disable-validation", False, "validation_rows", joint=True),
     Flag("--batch-size-valid", int, "validation_rows", joint=True, also=("--max-sentences-valid",)),
     Flag("--max-valid-steps", int, "validation_rows", joint=True, also=("--nval",)),
-    Flag("--max-tokens-valid", int, nothing="rows are evaluated together as fits the device"),
+    Flag("--max-tokens-valid", int, nothing="the number of rows per batch is chosen by device memory"),
     *idle(EPOCHS, "--validate-interval=1 --validate-after-updates=0"),
-    Flag("--fixed-validation-seed", int, nothing="a validation's masks are the same every time"),
+    Flag("--fixed-validation-seed", int, nothing="all validations use the same masks"),
     Flag("--curriculum", 0, refused=f"leave it out: {ORDER}"),
-    Flag("--gen-subset", "test", nothing="it trains"),
+    Flag("--gen-subset", "test", nothing="training generates no text"),
     *idle(
         ORDER,
         "--data-buffer-size=10 --grouped-shuffling=False --update-epoch-batch-itr=False "
@@ -183,46 +183,46 @@ UPDATES = (
     *joint("phase.schedule", "--lr-scheduler=fixed --power=1.0 --end-learning-rate=0.0 --total-num-update=0"),
     Flag("--warmup-updates", 0, "phase.warmup", by=float),
     Flag("--warmup-init-lr", -1.0, "phase.warmup", joint=True),
-    Flag("--lr-shrink", 0.1, nothing="it is applied from --force-anneal on, which is refused"),
-    Flag("--force-anneal", int, refused="leave it out: --lr-scheduler polynomial_decay says the schedule"),
+    Flag("--lr-shrink", 0.1, nothing="it applies only with --force-anneal, which is refused"),
+    Flag("--force-anneal", int, refused="leave it out: --lr-scheduler polynomial_decay sets the schedule"),
     Flag("--stop-time-hours", 0.0, refused="`ordsmed pretrain RUN --deadline 3h` ends in time"),
-    *refused("leave it out: --max-update says the end", "--stop-min-lr=-1.0 --patience=-1"),
-    Flag("--sentence-avg", False, refused="leave it out: a loss is the mean over what is predicted"),
-    Flag("--skip-remainder-batch", False, nothing="every step is full"),
-    Flag("--use-old-adam", False, nothing="it computes the same"),
-    Flag("--fp16-adam-stats", False, nothing="moments are kept in fp32"),
+    *refused("leave it out: --max-update sets the end", "--stop-min-lr=-1.0 --patience=-1"),
+    Flag("--sentence-avg", False, refused="leave it out: a loss is the mean over the predictions"),
+    Flag("--skip-remainder-batch", False, nothing="every batch is full"),
+    Flag("--use-old-adam", False, nothing="it gives the same result"),
+    Flag("--fp16-adam-stats", False, nothing="moments are stored in fp32"),
     *joint("average", "--store-ema=False --ema-decay=0.9999"),
     *refused(LEAVE, "--ema-start-update=0 --ema-seed-model:str --ema-update-freq=1"),
-    Flag("--ema-fp32", False, nothing="it is kept in fp32"),
+    Flag("--ema-fp32", False, nothing="the average is stored in fp32"),
 )
 CHECKPOINTS = (
     Flag("--save-dir", "checkpoints", "out"),
     *joint("init", "--restore-file=checkpoint_last.pt --finetune-from-model:str --reset-optimizer=False"),
-    Flag("--continue-once", str, refused="`--restore-file`: a folder is resumed by itself"),
+    Flag("--continue-once", str, refused="use `--restore-file`; a run in the output folder resumes without a flag"),
     *idle(
-        "a start from other weights resets these, but for the moments of a run",
+        "a start from other weights always resets these; only the optimizer state of a run is kept",
         "--reset-dataloader=False --reset-lr-scheduler=False --reset-meters=False",
     ),
     Flag("--optimizer-overrides", "{}", refused=LEAVE),
     Flag("--save-interval-updates", 0, "save", by=unless_empty),
     Flag("--keep-interval-updates", -1, "keep", by=positive),
-    Flag("--keep-interval-updates-pattern", -1, refused="`revisions=N` behind the flags keeps weights for good"),
-    *refused(
-        "a run keeps its last checkpoint: without it nothing could be made of it",
-        "--no-save=False --no-last-checkpoints=False",
-    ),
-    Flag("--no-save-optimizer-state", False, refused="leave it out: moments are kept, to resume"),
+    Flag("--keep-interval-updates-pattern", -1, refused="`revisions=N` after the flags keeps weights permanently"),
+    *refused("leave it out: a run always keeps its last checkpoint", "--no-save=False --no-last-checkpoints=False"),
+    Flag("--no-save-optimizer-state", False, refused="leave it out: a resumed run needs the optimizer state"),
     *idle(EPOCHS, "--save-interval=1 --no-epoch-checkpoints=False --keep-last-epochs=-1"),
     *idle(
-        "the last weights are the model; `revisions=N` keeps more",
+        "the model has the last weights; `revisions=N` keeps those of every N steps",
         "--keep-best-checkpoints=-1 --best-checkpoint-metric=loss --maximize-best-checkpoint-metric=False",
     ),
-    Flag("--checkpoint-suffix", "", nothing="checkpoints have names of their own"),
-    *idle("every rank writes and reads its part", "--checkpoint-shard-count=1 --load-checkpoint-on-all-dp-ranks=False"),
+    Flag("--checkpoint-suffix", "", nothing="checkpoints are named by their step"),
+    *idle(
+        "every rank writes and reads its part of a checkpoint",
+        "--checkpoint-shard-count=1 --load-checkpoint-on-all-dp-ranks=False",
+    ),
     Flag(
         "--write-checkpoints-asynchronously",
         False,
-        nothing="they are written while training continues",
+        nothing="checkpoints are always written while training continues",
         also=("--save-async",),
     ),
 )
@@ -240,15 +240,15 @@ MACHINES = (
         "--num-shards=1 --shard-id=0 --all-gather-list-size=16384",
     ),
     *idle(
-        "copies of a network are kept alike without it",
+        "data parallelism needs no such setting",
         "--ddp-comm-hook=none --bucket-cap-mb=25 --fix-batches-to-gpus=False --find-unused-parameters=False "
         "--gradient-as-bucket-view=False --fast-stat-sync=False --broadcast-buffers=False --fp32-reduce-scatter=False "
         "--use-sharded-state=False --not-fsdp-flatten-parameters=False",
     ),
-    Flag("--min-params-to-wrap", 0, nothing="blocks are split one by one"),
+    Flag("--min-params-to-wrap", 0, nothing="every block is sharded separately"),
     *refused(LEAVE, "--slowmo-momentum:float --slowmo-base-algorithm=localsgd --localsgd-frequency=3 --use-bmuf=False"),
     *refused(
-        "`layout.shard=N` behind the flags splits all over N devices",
+        "`layout.shard=N` after the flags shards the model over N devices",
         "--zero-sharding=none --cpu-offload=False --pipeline-model-parallel=False --pipeline-chunks=0 "
         "--pipeline-checkpoint=never --pipeline-balance:str --pipeline-devices:str --pipeline-encoder-balance:str "
         "--pipeline-encoder-devices:str --pipeline-decoder-balance:str --pipeline-decoder-devices:str",
@@ -262,12 +262,9 @@ COMMON = (
     *joint("layout.scale_window", "--fp16-scale-window:int --amp-scale-window:int"),
     Flag("--model-parallel-size", 1, "layout.tensor"),
     Flag("--log-interval", 100, "log"),
+    *idle("fp16 and bf16 use fp32 master weights", "--fp16-no-flatten-grads=False --on-cpu-convert-precision=False"),
     *idle(
-        "fp16 and bf16 are computed from weights in fp32",
-        "--fp16-no-flatten-grads=False --on-cpu-convert-precision=False",
-    ),
-    *idle(
-        "the scale is halved and doubled as `layout.scale` says",
+        "`layout.scale` describes when the scale is halved and doubled",
         "--fp16-scale-tolerance=0.0 --min-loss-scale=1e-4 --threshold-loss-scale:float --amp-batch-retries=2",
     ),
     *idle(
@@ -276,11 +273,11 @@ COMMON = (
         "--azureml-logging=False --aim-repo:str --aim-run-hash:str --reset-logging=False --suppress-crashes=False "
         "--debug-param-names=False",
     ),
-    Flag("--profile", False, refused="`ordsmed bench` measures"),
-    Flag("--tpu", False, refused="leave it out: devices are CPUs and NVIDIA's GPUs"),
-    Flag("--user-dir", str, refused="a module of yours is named in the recipe, `objective.kind=my_lab.objective`"),
+    Flag("--profile", False, refused="leave it out: `ordsmed bench` measures speed"),
+    Flag("--tpu", False, refused="leave it out: devices are CPUs and NVIDIA GPUs"),
+    Flag("--user-dir", str, refused="a recipe can use your own Python module: `objective.kind=my_lab.objective`"),
     Flag("--quantization-config-path", str, refused=LEAVE),
-    Flag("--empty-cache-freq", 0, nothing="memory is given back where it is short"),
+    Flag("--empty-cache-freq", 0, nothing="memory is freed when it runs short"),
 )
 TRAINING = (
     Flag("data", str, "data", joint=True, required=True),
@@ -291,19 +288,19 @@ TRAINING = (
     Flag("--leave-unmasked-prob", 0.1, "objective.keep"),
     Flag("--random-token-prob", 0.1, "objective.swap"),
     Flag("--mask-whole-words", False, "objective.unit", by={True: "word"}),
-    Flag("--freq-weighted-replacement", False, refused="leave it out: any word may be shown for another"),
-    *refused("`objective.unit=span` behind the flags hides spans", "--mask-multiple-length=1 --mask-stdev=0.0"),
-    *idle("lines that are too long are cut into rows", "--shorten-method=none --shorten-data-split-list="),
+    Flag("--freq-weighted-replacement", False, refused="leave it out: random replacements are drawn uniformly"),
+    *refused("`objective.unit=span` after the flags masks spans", "--mask-multiple-length=1 --mask-stdev=0.0"),
+    *idle("long lines are split into rows", "--shorten-method=none --shorten-data-split-list="),
     *refused(OTHERS, "--include-target-tokens=False --skip-masking=False --d2v2-multi=False"),
     Flag("--include-index", True, nothing=OTHERS, valued=True),
     Flag("--scoring", "bleu", nothing=OTHERS),
-    *idle("the data's vocabulary says it", "--bpe:str --tokenizer:str"),
+    *idle("read from the vocabulary of the data", "--bpe:str --tokenizer:str"),
     *refused(
-        "`ordsmed finetune` with task.name=mrpc and the like learns classes",
+        "`ordsmed finetune`, for example with task.name=mrpc, trains classifiers",
         "--num-classes:int --init-token:int --separator-token:int --regression-target=False "
         "--classification-head-name:str --no-shuffle=False",
     ),
-    Flag("--max-option-length", int, refused="leave it out: no head ranks options here"),
+    Flag("--max-option-length", int, refused="leave it out: ordsmed has no multiple-choice head"),
     *NETWORK,
     *DATA,
     *UPDATES,
@@ -316,7 +313,9 @@ TRAINING = (
 def training(values: Values, call: Call) -> None:
     for flag in ("--task", "--criterion"):
         if (value := values.of[flag[2:]]) != "masked_lm":
-            remedy = f"`{flag} masked_lm`; `ordsmed finetune` with task.name=mrpc is their sentence_prediction"
+            remedy = (
+                f"`{flag} masked_lm`; `ordsmed finetune`, for example with task.name=mrpc, does sentence_prediction"
+            )
             raise UsageError(flag, f"found {value}" if values.says(flag) else "missing", "masked_lm", remedy)
     if values.arch not in SIZES:
         problem = f"found {values.arch}" if values.arch else "missing"
@@ -324,24 +323,24 @@ def training(values: Values, call: Call) -> None:
     folders = values.data.split(":")
     for folder in folders:
         if kind_of_folder(folder) not in (FolderKind.STORE, FolderKind.ABSENT):
-            remedy = "`ordsmed as fairseq fairseq-preprocess --only-source ...` makes them of the texts"
-            raise UsageError(folder, "holds no tokens of ours", "what `fairseq-preprocess` writes here", remedy)
+            remedy = "`ordsmed as fairseq fairseq-preprocess --only-source ...` makes one from texts"
+            raise UsageError(folder, "is not a token store of ordsmed", "a token store", remedy)
     call.put("data", values.data if len(folders) == 1 else dict.fromkeys(folders, 1.0))
     call.recipes["pretrain"]["model"] |= {"kind": "roberta", "size": SIZES[values.arch]}
-    _rows(values, call)
+    _put_batch(values, call)
     _put_steps(values, call)
-    _adam(values, call)
-    _start(values, call)
-    _machine(values, call)
-    call.after.append(lambda: _left(Path(values.save_dir)))
+    _put_optimizer(values, call)
+    _put_start(values, call)
+    _put_layout(values, call)
+    call.after.append(lambda: _write_checkpoints(Path(values.save_dir)))
 
 
 def _world(values: Values) -> int:
     return int(max(values.place.world, values.distributed_world_size))
 
 
-def _rows(values: Values, call: Call) -> None:
-    """Set the batch: rows per device (by number or by tokens) x passes x devices."""
+def _put_batch(values: Values, call: Call) -> None:
+    """Set the batch: rows per device (from --batch-size or --max-tokens) x accumulation steps x devices."""
     if not values.batch_size and not values.max_tokens:
         raise UsageError("--batch-size", "missing, as is --max-tokens", "one of them", "`--batch-size 16`")
     by_tokens = values.max_tokens // values.tokens_per_sample if values.max_tokens else values.batch_size
@@ -352,16 +351,16 @@ def _rows(values: Values, call: Call) -> None:
     passes, world = _whole("--update-freq", values.update_freq), _world(values)
     call.put("phase.batch", rows * passes * world)
     call.put("layout.micro", rows)
-    call.notes.append(f"a step is {rows} x {passes} x {world} = {many(rows * passes * world, 'row')}")
+    call.notes.append(f"a step has {rows} x {passes} x {world} = {many(rows * passes * world, 'row')}")
     if values.max_valid_steps:
         call.put("validation_rows", values.max_valid_steps * (values.batch_size_valid or rows) * world)
 
 
 def _single(flag: str, text: str) -> str:
-    """Return the single value of a flag that may be a list: `[16]` or `16`."""
+    """Return the single value of a flag that may be a list: 16 for `[16]` or `16`."""
     values = text.strip("[]() ").split(",")
     if len(values) != 1 or not values[0]:
-        raise UsageError(flag, f"found {text}", "one value", "`[[phase]]` in the recipe has one each")
+        raise UsageError(flag, f"found {text}", "a single value", "each `[[phase]]` of a recipe can have another")
     return values[0]
 
 
@@ -387,7 +386,7 @@ def _put_steps(values: Values, call: Call) -> None:
     call.put("phase.learning_rate", rate)
     call.put("phase.pack", values.sample_break_mode == "none")
     if values.warmup_init_lr > 0:
-        raise UsageError("--warmup-init-lr", f"found {values.warmup_init_lr:g}", "0: a warm-up rises from 0")
+        raise UsageError("--warmup-init-lr", f"found {values.warmup_init_lr:g}", "0: warmup starts at 0")
     kind = values.lr_scheduler
     if kind == "fixed":
         call.put("phase.schedule", {"kind": "constant"})
@@ -402,15 +401,15 @@ def _put_steps(values: Values, call: Call) -> None:
         if not values.says("--warmup-updates"):
             call.put("phase.warmup", 4000.0)
     else:
-        remedy = "or `phase.schedule=cosine` behind the flags"
+        remedy = "or `phase.schedule=cosine` after the flags"
         raise UsageError("--lr-scheduler", f"found {kind}", "polynomial_decay, inverse_sqrt or fixed", remedy)
     if kind != "polynomial_decay":
         reason = f"for --lr-scheduler {kind}"
         call.note_idle(values, reason, "--power", "--end-learning-rate", "--total-num-update")
 
 
-def _adam(values: Values, call: Call) -> None:
-    """Set the optimizer: Adam with bias correction, which also decays biases and norms."""
+def _put_optimizer(values: Values, call: Call) -> None:
+    """Set the optimizer. Its weight decay includes biases and norms, as in the original."""
     if values.optimizer not in ("adam", "adagrad"):
         problem = f"found {values.optimizer}" if values.optimizer else "missing"
         raise UsageError("--optimizer", problem, "adam", "`--optimizer adam`")
@@ -429,8 +428,8 @@ def _adam(values: Values, call: Call) -> None:
         call.put("average", values.ema_decay)
 
 
-def _start(values: Values, call: Call) -> None:
-    """Start from other weights if the flags name some. A run in the output folder resumes without them."""
+def _put_start(values: Values, call: Call) -> None:
+    """Set the initial weights if the flags name a checkpoint outside of the output folder, where a run resumes."""
     restored = values.restore_file
     inside = Path(restored).parent in (Path(), Path(values.save_dir)) and Path(restored).name.startswith("checkpoint_")
     if values.finetune_from_model and "restore_file" in values.explicit:
@@ -440,22 +439,22 @@ def _start(values: Values, call: Call) -> None:
         return
     run = Path(start).parent if Path(start).name.startswith("checkpoint_") else Path(start)
     start = str(run) if kind_of_folder(run).run else start
-    anew = values.reset_optimizer or values.finetune_from_model
-    call.put("init", f"{start}/weights" if anew and kind_of_folder(start).run else start)
+    weights_only = values.reset_optimizer or values.finetune_from_model
+    call.put("init", f"{start}/weights" if weights_only and kind_of_folder(start).run else start)
 
 
-def _machine(values: Values, call: Call) -> None:
+def _put_layout(values: Values, call: Call) -> None:
     half, wide = (any(values.of[key_of(flag)] for flag in flags) for flags in (HALF, WIDE))
     if half and wide:
         raise UsageError("--fp16", "found with --bf16", "one of the two")
     call.put("layout.precision", "fp16" if half else "bf16" if wide else "fp32")
     if half:
-        named = "amp" if values.amp else "fp16"
-        call.put("layout.scale", float(getattr(values, f"{named}_init_scale")))
-        if window := getattr(values, f"{named}_scale_window"):
+        prefix = "amp" if values.amp else "fp16"
+        call.put("layout.scale", float(getattr(values, f"{prefix}_init_scale")))
+        if window := getattr(values, f"{prefix}_scale_window"):
             call.put("layout.scale_window", window)
     if values.offload_activations:
-        call.notes.append("--offload-activations: activations are computed again, not kept in the host's memory")
+        call.notes.append("--offload-activations: activations are recomputed instead of being stored in host memory")
     if values.ddp_backend == "fully_sharded":
         call.put("layout.shard", _world(values))
         call.put("layout.reshard", not values.no_reshard_after_forward)
@@ -466,15 +465,15 @@ def _machine(values: Values, call: Call) -> None:
         call.devices = values.distributed_world_size
 
 
-def _left(out: Path) -> None:
-    """Write checkpoint_last.pt and checkpoint_best.pt, as RobertaModel.from_pretrained reads them."""
+def _write_checkpoints(out: Path) -> None:
+    """Write checkpoint_last.pt and checkpoint_best.pt, which RobertaModel.from_pretrained reads."""
     from ordsmed.weights.export import export
 
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as parent:
         try:
             folder = export(out, Path(parent) / out.name, to="fairseq_roberta")
         except RecipeError as error:
-            say(f"no checkpoint_last.pt: {error}")
+            say(f"checkpoint_last.pt is not written: {error}")
             return
         for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
             shutil.copyfile(folder / "model.pt", out / name)
@@ -483,7 +482,7 @@ def _left(out: Path) -> None:
 HYDRA = (
     Flag("settings", str, "flags of fairseq-train", joint=True, several=True, required=True),
     *joint("flags of fairseq-train", "--config-dir:str --config-name=config"),
-    Flag("--multirun", False, nothing="one run is made", also=("-m",)),
+    Flag("--multirun", False, nothing="there is always a single run", also=("-m",)),
 )
 
 
@@ -516,10 +515,10 @@ def _flags(program: Program, table: dict[str, str]) -> list[str]:
         if text in ("null", "None"):
             continue
         if text == "???":
-            raise UsageError(path, "must be said", f"`{path}=...` behind the flags")
+            raise UsageError(path, "found ???", "a value", f"`{path}=...` after the flags")
         flag = known.get(name)
         if flag is not None and flag.kind is bool and not flag.valued:
-            words += [flag.name] if YES_OR_NO.get(text.lower(), False) else []
+            words += [flag.name] if BOOLEANS.get(text.lower(), False) else []
         else:
             words += [text] if name == "data" else [f"--{name.replace('_', '-')}={text}"]
     return words
@@ -527,7 +526,7 @@ def _flags(program: Program, table: dict[str, str]) -> list[str]:
 
 def _yaml(path: Path) -> dict[str, str]:
     if not path.is_file():
-        raise UsageError("--config-name", f"{path} is no file", "a configuration: --config-dir DIR --config-name NAME")
+        raise UsageError("--config-name", f"{path} is not a file", "a file: --config-dir DIR --config-name NAME")
     table, group = dict[str, str](), ""
     for number, line in enumerate(files.split_lines(path), 1):
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
@@ -535,7 +534,7 @@ def _yaml(path: Path) -> dict[str, str]:
             continue
         match = re.fullmatch(r"(\s*)([\w-]+):\s*(.*)", line)
         if match is None or (match[1] and not group):
-            raise UsageError(f"{path}:{number}", f"found {line.strip()}", "group:, and below it name: value")
+            raise UsageError(f"{path}:{number}", f"found {line.strip()}", "`group:`, and below it `name: value`")
         if match[1]:
             table[f"{group}.{match[2]}"] = match[3]
         elif match[3]:
@@ -546,16 +545,16 @@ def _yaml(path: Path) -> dict[str, str]:
 
 
 INSTEAD = {
-    "fairseq-validate": "a training is judged at its end: scores.json in its folder",
+    "fairseq-validate": "training ends with a validation: see scores.json in its folder",
     "fairseq-eval-lm": "`ordsmed evaluate MODEL --probe perplexity FILE`",
-    "fairseq-generate": "there are no encoders with decoders here; `ordsmed generate RUN` writes on",
-    "fairseq-interactive": "there are no encoders with decoders here; `ordsmed generate RUN` writes on",
-    "fairseq-score": "there are no encoders with decoders here",
+    "fairseq-generate": "ordsmed has no encoder-decoder models; `ordsmed generate RUN` continues texts with a GPT-2",
+    "fairseq-interactive": "ordsmed has no encoder-decoder models; `ordsmed generate RUN` continues texts with a GPT-2",
+    "fairseq-score": "ordsmed has no encoder-decoder models",
 }
 PROGRAMS = (
     Program(
         "multiprocessing_bpe_encoder.py",
-        "hands texts on to fairseq-preprocess",
+        "copy texts for fairseq-preprocess",
         ENCODING,
         encoding,
         "tokenizer",
@@ -563,7 +562,7 @@ PROGRAMS = (
     ),
     Program(
         "fairseq-preprocess",
-        "texts to tokens",
+        "tokenize texts",
         PREPROCESSING,
         preprocessing,
         "encode",

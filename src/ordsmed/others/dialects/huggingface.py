@@ -1,7 +1,7 @@
 """The example scripts of Hugging Face's transformers: masked and causal language models, GLUE, questions, tags.
 
-Their flags are fields of three dataclasses; those of TrainingArguments are of versions 4 and 5 together. Once done,
-output_dir holds what theirs leave: config.json, model.safetensors, the tokenizer, and *_results.json.
+Their flags are fields of three dataclasses; those of TrainingArguments are of versions 4 and 5 together. At the end
+output_dir has the files of the original scripts: config.json, model.safetensors, the tokenizer, and *_results.json.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import read_tokenizer
 from ordsmed.others.translate import fewer, perform, tagged_words, trainer
 from ordsmed.others.translate.converters import SQUAD_VERSION, unless_empty
-from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Program, Table, Values, idle, joint, refused
-from ordsmed.others.translate.standing import asked_by, put_start, run_of
+from ordsmed.others.translate.program import BOOLEANS, Call, Flag, Program, Table, Values, idle, joint, refused
+from ordsmed.others.translate.standing import put_start, run_of, task_arguments
 from ordsmed.text import read
 from ordsmed.text.labelled import glue
 from ordsmed.text.labelled.tables import table
@@ -47,7 +47,7 @@ FETCHED = {  # data sets of the hub that `ordsmed fetch` downloads: their traini
         )
     },
 }
-ALL = 10**9  # more than the rows of any validation file; the original validates on all rows
+ALL_ROWS = 10**9  # the original validates on all rows
 LONGEST = 1024  # tokens per row if the tokenizer has no limit, as in the original
 LONGEST_OF_WORDS = 512  # tokens per row of token classification; longer sentences are read in windows
 NO_LIMIT = 10**9
@@ -62,10 +62,10 @@ NAMES = {
     "validation": "loss",
 }
 COMBINED = ("mrpc", "qqp", "sts-b")  # tasks for which the original also reports the mean of the two scores
-NETWORK = "nothing is fetched from the network"
-AFAR = idle("nothing is debugged from afar", "--server_ip= --server_port=")
-FILES_ALONE = refused(f"{NETWORK}: name its files by --train_file", "--dataset_name:str --dataset_config_name:str")
-CORES = "texts are read by as many threads as there are cores"
+NETWORK = "nothing is downloaded"
+REMOTE_DEBUGGING = idle("ordsmed has no remote debugging", "--server_ip= --server_port=")
+FILES_ONLY = refused(f"{NETWORK}: give the files by --train_file", "--dataset_name:str --dataset_config_name:str")
+CORES = "texts are read by one thread per core"
 MASKS = "objective.kind=mlm objective.swap_from=all objective.rounding=chance"
 MASKED_TYPES = ("bert", "roberta", "distilbert", "camembert")  # model types that require --mlm
 
@@ -73,21 +73,21 @@ MODELS = (
     Flag("--model_name_or_path", str, "init", joint=True),
     Flag("--tokenizer_name", str, "tokenizer", joint=True),
     *idle(NETWORK, "--cache_dir:str --token:str --use_auth_token:bool"),
-    Flag("--model_revision", "main", refused="name the folder of that revision"),
-    Flag("--use_fast_tokenizer", True, nothing="there is one kind of tokenizer"),
-    Flag("--trust_remote_code", False, nothing="no code of a model's folder is run"),
+    Flag("--model_revision", "main", refused="give the folder of that revision"),
+    Flag("--use_fast_tokenizer", True, nothing="ordsmed has only one kind of tokenizer"),
+    Flag("--trust_remote_code", False, nothing="code in a model's folder is never run"),
     Flag(
         "--dtype",
         "float32",
-        refused="leave it out: weights are kept in fp32; --bf16 computes in 16 bits",
+        refused="leave it out: weights are stored in fp32; --bf16 computes in 16 bits",
         also=("--torch_dtype",),
     ),
-    Flag("--low_cpu_mem_usage", False, nothing="weights are read one by one"),
+    Flag("--low_cpu_mem_usage", False, nothing="weights are always read one tensor at a time"),
 )
-SAMPLES = "name a file with fewer: `head -n 1000`"
+SAMPLES = "give a shorter file, made with `head -n 1000`"
 DATA = (
-    Flag("--overwrite_cache", False, nothing="other files, flags or tokenizers have folders of their own"),
-    Flag("--pad_to_max_length", bool, nothing="padding is not computed"),
+    Flag("--overwrite_cache", False, nothing="caches of other files, flags or tokenizers have other folders"),
+    Flag("--pad_to_max_length", bool, nothing="padding is never computed"),
 )
 TEXTS = (
     Flag("--model_type", str, "model.kind", joint=True),
@@ -100,7 +100,7 @@ TEXTS = (
     Flag("--validation_split_percentage", 5, "corpus: validation", joint=True),
     Flag("--preprocessing_num_workers", int, "corpus: processes", joint=True),
     Flag("--max_eval_samples", int, "validation_rows", by=unless_empty),
-    Flag("--streaming", False, nothing="a corpus of any size is encoded once and read from the disk"),
+    Flag("--streaming", False, nothing="a corpus of any size is tokenized once and read from disk"),
     *trainer.arguments("phase.", "validate"),
 )
 MASKED = (
@@ -109,7 +109,7 @@ MASKED = (
     Flag("--line_by_line", False, "corpus: source.apart", joint=True),
     *TEXTS,
 )
-PERMUTATIONS = "there is no XLNet here, whose permutations it is of"
+PERMUTATIONS = "it belongs to XLNet, which ordsmed does not have"
 OLD = (  # the program that was later split into run_mlm.py and run_clm.py
     *joint("corpus: source", "--train_data_file:str --train_data_files:str"),
     Flag("--eval_data_file", str, "corpus: given.validation", joint=True),
@@ -119,7 +119,7 @@ OLD = (  # the program that was later split into run_mlm.py and run_clm.py
     Flag("--line_by_line", False, "corpus: source.apart", joint=True),
     Flag("--block_size", -1, "phase.length", joint=True),
     *refused(
-        "leave it out: `objective.unit=word` behind the flags hides whole words",
+        "leave it out: `objective.unit=word` after the flags masks whole words",
         "--train_ref_file:str --eval_ref_file:str",
     ),
     Flag("--plm_probability", 1 / 6, nothing=PERMUTATIONS),
@@ -131,7 +131,7 @@ OLD = (  # the program that was later split into run_mlm.py and run_clm.py
     *DATA,
     *trainer.arguments("phase.", "validate"),
 )
-OLDER_USUAL = {
+OLDER_DEFAULTS = {
     "--per_device_train_batch_size": 4,
     "--num_train_epochs": 1.0,
     "--logging_steps": 50.0,
@@ -144,18 +144,18 @@ OLDER = (
     *(
         replace(
             flag,
-            usual=OLDER_USUAL.get(flag.name, flag.usual),
+            default_or_type=OLDER_DEFAULTS.get(flag.name, flag.default_or_type),
             one_of=OLDER_TYPES if flag.name == "--model_type" else flag.one_of,
         )
         for flag in OLD
     ),
-    Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
+    Flag("--do_lower_case", False, nothing="read from the tokenizer's folder"),
     Flag("--eval_all_checkpoints", False, refused="`ordsmed evaluate RUN --step all` evaluates each checkpoint"),
-    *AFAR,
+    *REMOTE_DEBUGGING,
 )
 CAUSAL = (
     Flag("--block_size", int, "phase.length", joint=True),
-    Flag("--keep_linebreaks", True, refused="leave it out: line breaks are kept"),
+    Flag("--keep_linebreaks", True, refused="leave it out: line breaks are always kept"),
     *TEXTS,
 )
 
@@ -163,17 +163,17 @@ CAUSAL = (
 LEARNING = (
     *MODELS,
     *DATA,
-    Flag("--config_name", str, nothing="the folder of --model_name_or_path says it"),
-    Flag("--ignore_mismatched_sizes", False, nothing="a head of other labels starts at random"),
+    Flag("--config_name", str, nothing="read from the folder of --model_name_or_path"),
+    Flag("--ignore_mismatched_sizes", False, nothing="a head with other labels is always initialized at random"),
     *joint("task.train", "--train_file:str --max_train_samples:int"),
     *joint("task.dev", "--validation_file:str --max_eval_samples:int"),
-    *joint("the files of predictions", "--test_file:str --max_predict_samples:int"),
+    *joint("files to predict", "--test_file:str --max_predict_samples:int"),
     *trainer.arguments("", "checks"),
 )
 CLASSES = (
     Flag("--task_name", str, "task.name", joint=True),
-    Flag("--dataset_name", str, refused=f"{NETWORK}: name its files by --train_file"),
-    Flag("--dataset_config_name", str, refused=f"{NETWORK}: --task_name is one of GLUE"),
+    Flag("--dataset_name", str, refused=f"{NETWORK}: give the files by --train_file"),
+    Flag("--dataset_config_name", str, refused=f"{NETWORK}: --task_name chooses a task of GLUE"),
     Flag("--max_seq_length", 128, "task.length"),
     *LEARNING,
 )
@@ -181,13 +181,13 @@ ENTAILED = (
     Flag("--language", str, "task.language"),
     *joint("task.train", "--train_language:str --data_dir:str"),
     Flag("--max_seq_length", 128, "task.length"),
-    Flag("--do_lower_case", False, nothing="the tokenizer's folder says it"),
-    *AFAR,
+    Flag("--do_lower_case", False, nothing="read from the tokenizer's folder"),
+    *REMOTE_DEBUGGING,
     *(flag for flag in LEARNING if flag.name not in ("--train_file", "--validation_file", "--test_file")),
 )
 QUESTIONS = (
     Flag("--dataset_name", str, "task.train", joint=True),
-    Flag("--dataset_config_name", str, nothing="a data set of questions has one form"),
+    Flag("--dataset_config_name", str, nothing="a data set of questions has a single configuration"),
     Flag("--max_seq_length", 384, "task.length"),
     Flag("--doc_stride", 128, "task.stride"),
     Flag("--n_best_size", 20, "task.n_best"),
@@ -201,10 +201,10 @@ QUESTIONS = (
 
 WORDS = (
     *joint("task.train", "--task_name=ner --text_column_name:str --label_column_name:str"),
-    *FILES_ALONE,
+    *FILES_ONLY,
     Flag("--max_seq_length", int, "task.length", joint=True),
-    Flag("--label_all_tokens", False, refused="leave it out: a word's tag is learned at its first piece"),
-    Flag("--return_entity_level_metrics", False, nothing="conlleval.txt next to the predictions has each kind"),
+    Flag("--label_all_tokens", False, refused="leave it out: the tag of a word belongs to its first token"),
+    Flag("--return_entity_level_metrics", False, nothing="conlleval.txt has the scores of each entity type"),
     Flag("--preprocessing_num_workers", int, nothing=CORES),
     *LEARNING,
 )
@@ -213,52 +213,52 @@ WORDS = (
 def masked(values: Values, call: Call) -> None:
     """Pretrain with masked language modeling.
 
-    Random tokens are drawn from the complete vocabulary, and the number of masks is rounded randomly.
+    As in the original, random tokens may be special tokens, and the number of masks per row varies.
     """
-    _texts(values, call, values.max_seq_length)
+    _put_training(values, call, values.max_seq_length)
     call.set(MASKS)
     if values.line_by_line:
         call.put("phase.pack", False)
-    _leave(values, call, "mlm_right")
+    _write_after(values, call, "mlm_right")
 
 
 def causal(values: Values, call: Call) -> None:
-    _texts(values, call, values.block_size)
+    _put_training(values, call, values.block_size)
     call.put("objective", {"kind": "clm", "separate": False})
-    _leave(values, call, "clm_right")
+    _write_after(values, call, "clm_right")
 
 
-def before_mlm(values: Values, call: Call, results: str = "eval_results_lm.txt") -> None:
-    """Pretrain with masked or causal language modeling by the older script, before its split into two."""
-    _must_train(values)
+def language_modeling(values: Values, call: Call, results: str = "eval_results_lm.txt") -> None:
+    """Pretrain with masked or causal language modeling by the script that was later split into two."""
+    _require_do_train(values)
     pattern = values.train_data_files
     train = sorted(glob.glob(pattern)) if pattern else [values.train_data_file] if values.train_data_file else []
     if not train:
         flag = "--train_data_files" if pattern else "--train_data_file"
-        problem = f"found {pattern}, which no file fits" if pattern else "missing"
-        raise UsageError(flag, problem, "a file of texts", "`--train_data_file FILE --do_train`")
+        problem = f"found {pattern}, which matches no file" if pattern else "missing"
+        raise UsageError(flag, problem, "a text file", "`--train_data_file FILE --do_train`")
     values.refuse_both("--train_data_file", "--train_data_files")
     validation = values.eval_data_file
     if values.do_eval and not validation:
-        raise UsageError("--eval_data_file", "missing", "it, with --do_eval")
+        raise UsageError("--eval_data_file", "missing", "a text file, because of --do_eval")
     lines = {"apart": "line"} if values.line_by_line else {}
     call.put("corpus: source", {"kind": "text", "path": train if len(train) > 1 else train[0], **lines})
     if validation:
         call.put("corpus: given", {"validation": {"kind": "text", "path": validation, **lines}})
     call.put("corpus: validation", 0.0)
-    length = None if values.block_size <= 0 else min(values.block_size, _signed_length(values))
+    length = None if values.block_size <= 0 else min(values.block_size, _tokenizer_limit(values))
     if length and length < values.block_size:
-        call.notes.append(f"--block_size {values.block_size}: the tokenizer takes {length}")
+        call.notes.append(f"--block_size {values.block_size}: rows have {length} tokens, the limit of the tokenizer")
     if not values.mlm and (values.model_type or _type_of_config(values)) in MASKED_TYPES:
-        raise UsageError("--mlm", "missing", "it, for a network that sees both sides", "`--mlm`")
-    _language_model(values, call, [*train, validation or ""], length, validates=values.evaluate_during_training)
+        raise UsageError("--mlm", "missing", "--mlm for a bidirectional network", "`--mlm`")
+    _put_language_model(values, call, [*train, validation or ""], length, validates=values.evaluate_during_training)
     if values.mlm:
         call.set(MASKS)
     else:
         call.put("objective", {"kind": "clm", "separate": values.line_by_line})
     if values.line_by_line:
         call.put("phase.pack", False)
-    _leave(values, call, "mlm_right" if values.mlm else "clm_right", results)
+    _write_after(values, call, "mlm_right" if values.mlm else "clm_right", results)
 
 
 def _type_of_config(values: Values) -> str:
@@ -266,68 +266,67 @@ def _type_of_config(values: Values) -> str:
     return str(files.read_table(path).get("model_type", "")) if path.is_file() else ""
 
 
-def _must_train(values: Values) -> None:
+def _require_do_train(values: Values) -> None:
     if not values.do_train:
-        raise UsageError("--do_train", "missing", "it", "`ordsmed evaluate MODEL --probe perplexity FILE` judges alone")
+        remedy = "`ordsmed evaluate MODEL --probe perplexity FILE` evaluates without it"
+        raise UsageError("--do_train", "missing", "--do_train", remedy)
 
 
-def _texts(values: Values, call: Call, length: int | None) -> None:
-    """Set up what both kinds of language models share: corpus, network, tokenizer and steps."""
-    _must_train(values)
+def _put_training(values: Values, call: Call, length: int | None) -> None:
+    """Set corpus, network, tokenizer and steps of a masked or causal language model."""
+    _require_do_train(values)
     train, validation = _files(values, "wikitext")
     if not train:
         remedy = "`--train_file FILE --do_train`"
-        raise UsageError("--train_file", "missing", "a file of texts: .txt, .csv or .json", remedy)
+        raise UsageError("--train_file", "missing", "a text file: .txt, .csv or .json", remedy)
     call.put("corpus: source", _source(train, values))
     if validation:
         call.put("corpus: given", {"validation": _source(validation, values)})
     else:
         call.put("corpus: validation", values.validation_split_percentage / 100)
-    _language_model(values, call, [train, validation or ""], length)
+    _put_language_model(values, call, [train, validation or ""], length)
     if workers := values.preprocessing_num_workers:
         flag = "--preprocessing_num_workers"
         perform.put_processes(call, flag, workers, "corpus: processes", "encode: processes")
 
 
-def _language_model(
+def _put_language_model(
     values: Values, call: Call, texts: Sequence[str], length: int | None, *, validates: bool = False
 ) -> None:
-    """Set network, tokenizer and steps of a language model.
-
-    With `validates`, validate at regular steps regardless of the flags.
-    """
-    _network(values, call)
+    """Set network, tokenizer and steps. With `validates`, validate every --eval_steps without --eval_strategy."""
+    _put_network(values, call)
     call.set("corpus:sentences=none corpus:duplicates=keep encode:corpus=<corpus> encode:sentences=false")
-    perform.keep_by_content(call, *texts)
+    perform.share_by_content(call, *texts)
     call.put("data", "<encode>")
-    call.put("phase.length", length or _longest(values, call))
+    call.put("phase.length", length or _row_length(values, call))
     trainer.put_arguments(values, call, "phase.")
-    _optimizer(values, call)
+    _put_optimizer(values, call)
     if values.save_strategy == "best":
         raise UsageError("--save_strategy", "found best", "no, steps or epoch", "`--save_steps N`")
     intervals = (("validate", "eval", values.eval_steps or values.logging_steps), ("save", "save", values.save_steps))
     for key, name, steps in intervals:
         strategy = "steps" if name == "eval" and validates else values.of[f"{name}_strategy"]
         at_steps = trainer.interval(f"--{name}_steps", steps, values) if strategy == "steps" else 0
-        call.put(key, trainer.of_an_epoch(f"--{name}_strategy", values) if strategy == "epoch" else at_steps)
-    call.recipes[call.verb].setdefault("validation_rows", ALL)
+        call.put(key, trainer.share_of_an_epoch(f"--{name}_strategy", values) if strategy == "epoch" else at_steps)
+    call.recipes[call.verb].setdefault("validation_rows", ALL_ROWS)
     if values.load_best_model_at_end:
-        remedy = "leave it out; `revisions=N` behind the flags keeps the weights of every N steps"
-        raise UsageError("--load_best_model_at_end", "of a language model", "its last weights", remedy)
+        remedy = "leave it out; `revisions=N` after the flags keeps the weights of every N steps"
+        raise UsageError("--load_best_model_at_end", "found for a language model", "", remedy)
 
 
-def _network(values: Values, call: Call) -> None:
-    """Start from a folder's weights, or from a random initialization of a configuration."""
+def _put_network(values: Values, call: Call) -> None:
+    """Set the initial weights, or the configuration of a network with random weights."""
     sources = [name for name in ("model_name_or_path", "config_name", "model_type") if values.of[name]]
     if values.of.get("config_overrides") and sources[:1] != ["model_type"]:
         problem = f"found with --{sources[0]}" if sources else "found alone"
         raise UsageError("--config_overrides", problem, "--model_type", "`--model_type bert --config_overrides ...`")
     if not sources:
-        raise UsageError("--model_name_or_path", "missing", "a model", "or `--model_type bert --tokenizer_name FOLDER`")
+        remedy = "`--model_type bert --tokenizer_name FOLDER` starts at random"
+        raise UsageError("--model_name_or_path", "missing", "a model", remedy)
     tokenizer = values.tokenizer_name or _model_of(values)
     if not tokenizer:
-        remedy = "`ordsmed tokenizer` learns one from the texts"
-        raise UsageError("--tokenizer_name", "missing", "a tokenizer's folder beside --" + sources[0], remedy)
+        remedy = "`ordsmed tokenizer` trains one on the texts"
+        raise UsageError("--tokenizer_name", "missing", f"a tokenizer's folder with --{sources[0]}", remedy)
     call.put("encode: tokenizer", tokenizer)
     if values.model_name_or_path:
         _put_start(values, call)
@@ -340,16 +339,16 @@ def _network(values: Values, call: Call) -> None:
             dict(settings.without_defaults(foreign.meant(_family(str(config.get("model_type"))), config, path))),
         )
     elif not values.model_name_or_path:
-        call.put("model", _overridden(values))
+        call.put("model", _config_with_overrides(values))
 
 
 def _model_of(values: Values) -> str:
-    """Return the named model; for a checkpoint of a run, return the run."""
+    """Return --model_name_or_path; for a checkpoint of a run, return the run."""
     return run_of(values.model_name_or_path, Call(""))[0] if values.model_name_or_path else ""
 
 
 def _put_start(values: Values, call: Call) -> None:
-    """Start from the named model. From a checkpoint of a run, use only the weights, like the original."""
+    """Start from --model_name_or_path. From a checkpoint of a run, use only the weights, like the original."""
     model = str(values.model_name_or_path)
     if _model_of(values) == model:
         call.put("init", model)
@@ -370,39 +369,39 @@ def _family(kind: str) -> str:
     return known[kind]
 
 
-def _overridden(values: Values) -> Table:
-    """Return a family's default network with some keys changed, in the syntax of `update_from_string`."""
+def _config_with_overrides(values: Values) -> Table:
+    """Return the default network of --model_type with the changes of --config_overrides."""
     family = _family(values.model_type)
-    usual = menu.load("models", family)().hugging_face(
+    config = menu.load("models", family)().hugging_face(
         1, SimpleNamespace(pad=None, start=None, stop=None, end=None, separator=None)
     )
-    usual = {key: value for key, value in usual.items() if not key.endswith("_token_id") and key != "vocab_size"}
+    config = {key: value for key, value in config.items() if not key.endswith("_token_id") and key != "vocab_size"}
     for pair in (values.of.get("config_overrides") or "").split(","):
         key, equals, text = pair.partition("=")
         if key == "vocab_size" or not pair:
             continue
-        if key not in usual or not equals:
-            raise UsageError("--config_overrides", f"found {pair}", "KEY=VALUE", nearest(key, usual))
-        kind = type(usual[key])
+        if key not in config or not equals:
+            raise UsageError("--config_overrides", f"found {pair}", "KEY=VALUE", nearest(key, config))
+        kind = type(config[key])
         try:
-            usual[key] = YES_OR_NO[text.lower()] if kind is bool else int(text) if usual[key] is None else kind(text)
+            config[key] = BOOLEANS[text.lower()] if kind is bool else int(text) if config[key] is None else kind(text)
         except (ValueError, KeyError):
-            raise UsageError("--config_overrides", f"found {pair}", f"{key} as {usual[key]}") from None
-    usual["vocab_size"] = 1  # replaced by the tokenizer's size
-    return dict(settings.without_defaults(foreign.meant(family, usual, Path("--config_overrides"))))
+            raise UsageError("--config_overrides", f"found {pair}", f"a value such as {config[key]}") from None
+    config["vocab_size"] = 1  # replaced by the tokenizer's size
+    return dict(settings.changed(foreign.meant(family, config, Path("--config_overrides"))))
 
 
 def _files(values: Values, *known: str) -> tuple[str | None, str | None]:
-    """Return the training and validation files: the named ones, or a data set that `ordsmed fetch` downloads."""
+    """Return the training and validation files: those of the flags, or of a data set that `ordsmed fetch` downloads."""
     if not values.dataset_name:
         return values.train_file, values.validation_file
     if values.train_file or values.validation_file:
         raise UsageError("--dataset_name", "found with files", "one of the two")
     name = f"{values.dataset_name.rpartition('/')[2]} {values.dataset_config_name or ''}".strip()
-    name = name if name in FETCHED else name.partition(" ")[0]  # plain_text of squad
+    name = name if name in FETCHED else name.partition(" ")[0]  # `squad plain_text` is `squad`
     fetched = [key for key in FETCHED if key.startswith(known)]
     if name not in fetched:
-        remedy = f"{NETWORK} but by `{command('fetch', *known)}`: name files by --train_file"
+        remedy = f"only `{command('fetch', *known)}` downloads: give files by --train_file"
         raise UsageError("--dataset_name", f"found {name}", ", ".join(fetched), remedy)
     train, validation = (read.FETCHED + path for path in FETCHED[name])
     return train, validation
@@ -413,7 +412,7 @@ def _source(path: str, values: Values) -> Table:
     if kind in (".txt", ".raw", ".tokens"):
         return {"kind": "text", "path": path, **({"apart": "line"} if values.of.get("line_by_line") else {})}
     if kind not in (".csv", ".json", ".jsonl"):
-        raise UsageError(path, f"ends with {kind or 'nothing'}", ".txt, .csv or .json")
+        raise UsageError(path, f"has the ending {kind or 'of no format'}", ".txt, .csv or .json")
     names = _columns(path)
     text = "text" if "text" in names else names[0]
     return {"kind": "csv" if kind == ".csv" else "jsonl", "path": path, "text_key": text}
@@ -434,33 +433,33 @@ def _columns(path: str) -> list[str]:
             with contextlib.suppress(json.JSONDecodeError, IndexError, KeyError, TypeError):
                 first = json.load(file)[0]
     if not isinstance(first, dict) or not first:
-        raise UsageError(f"{path}:1", "is no object", 'an object a line: {"text": "..."}')
+        raise UsageError(f"{path}:1", "is not an object", 'an object per line: {"text": "..."}')
     return list(first)
 
 
-def _longest(values: Values, call: Call) -> int:
-    """Return the longest row that the tokenizer and the network support, at most the original's limit."""
+def _row_length(values: Values, call: Call) -> int:
+    """Return the default row length: what tokenizer and network support, at most LONGEST."""
     described = dict(call.recipes["pretrain"].get("model", {}))
     if described:
         network = settings.decode(menu.load("models", described.pop("kind")), described, "model")
-        return min(LONGEST, _signed_length(values), network.longest())
-    return min(LONGEST, _signed_length(values), _network_length(values))
+        return min(LONGEST, _tokenizer_limit(values), network.longest())
+    return min(LONGEST, _tokenizer_limit(values), _network_limit(values))
 
 
-def _signed_length(values: Values) -> int:
+def _tokenizer_limit(values: Values) -> int:
     config = hub.folder(values.tokenizer_name or _model_of(values) or "") / "tokenizer_config.json"
     return int(files.read_table(config).get("model_max_length", NO_LIMIT) if config.is_file() else NO_LIMIT)
 
 
-def _network_length(values: Values) -> int:
-    """Return the longest row of the named model; no limit if it does not exist yet."""
+def _network_limit(values: Values) -> int:
+    """Return the longest row of --model_name_or_path; NO_LIMIT if the model does not exist yet."""
     from ordsmed.weights.origin import Origin
 
     start = hub.folder(_model_of(values))
     return Origin.of(start).network().longest() if kind_of_folder(start).model else NO_LIMIT
 
 
-def _optimizer(values: Values, call: Call) -> None:
+def _put_optimizer(values: Values, call: Call) -> None:
     if values.optim not in OPTIMIZERS:
         remedy = nearest(values.optim, OPTIMIZERS)
         raise UsageError("--optim", f"found {values.optim}", f"one of {', '.join(OPTIMIZERS)}", remedy)
@@ -470,11 +469,14 @@ def _optimizer(values: Values, call: Call) -> None:
     call.recipes[call.verb]["optimizer"] |= {"kind": kind, **(adagrad if kind == "adagrad" else adam)}
 
 
-def _leave(values: Values, call: Call, right: str, perplexity: str = "") -> None:
-    """After training, write the files that the original leaves in output_dir, including the perplexity."""
+def _write_after(values: Values, call: Call, accuracy: str, perplexity: str = "") -> None:
+    """After training, write the original's files to output_dir, with the perplexity also to the file `perplexity`.
+
+    `accuracy` is the name of the accuracy in the metrics of a validation.
+    """
     out = Path(values.output_dir)
 
-    def leave() -> None:
+    def write() -> None:
         trainer.add_export(out)
         trainer.write_state(out, values)
         steps, checks = trainer.metrics(out)
@@ -482,59 +484,63 @@ def _leave(values: Values, call: Call, right: str, perplexity: str = "") -> None
         scores = {"train": trained}
         if values.do_eval and checks:
             loss = checks[-1]["validation"]
-            scores["eval"] = {"eval_loss": loss, "eval_accuracy": checks[-1].get(right), "perplexity": _power(loss)}
+            scores["eval"] = {
+                "eval_loss": loss,
+                "eval_accuracy": checks[-1].get(accuracy),
+                "perplexity": _perplexity(loss),
+            }
             if perplexity:
-                files.write_text(out / perplexity, f"perplexity = {_power(loss)}\n")
+                files.write_text(out / perplexity, f"perplexity = {_perplexity(loss)}\n")
         trainer.write_results(out, scores)
 
-    call.after.append(leave)
+    call.after.append(write)
 
 
-def _power(loss: float) -> float:
+def _perplexity(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
 
 
 @dataclass(frozen=True)
 class EvaluatedFiles:
-    """Files to evaluate or predict with the fine-tuned model, and the prefix of their results: eval or predict."""
+    """Files that the fine-tuned model evaluates or predicts."""
 
-    name: str
+    name: str  # prefix of the results: eval or predict
     files: tuple[str, ...]
-    is_labelled: bool  # whether the files have labels
-    end: str = ""  # suffix of the score names
+    is_labelled: bool
+    end: str = ""  # suffix of the names of scores
 
     def folder(self, out: Path) -> Path:
         return out / f"{self.name}{self.end}_predictions"
 
 
 def classes(values: Values, call: Call) -> None:
-    """Fine-tune on a task of GLUE, or on tables of one or two texts with a column `label`."""
+    """Fine-tune on a task of GLUE, or on tables with one or two text columns and a column `label`."""
     if name := _glue_name(values):
-        parts = _of_glue(values, call, name)
+        parts = _put_glue(values, call, name)
     else:
         if not values.train_file or not values.validation_file:
-            raise UsageError("run_glue.py", "no --task_name, or not both files", "`--train_file A --validation_file B`")
-        for key, value in _of_a_table(values.train_file).items():
+            raise UsageError("run_glue.py", "no --task_name and not both files", "`--train_file A --validation_file B`")
+        for key, value in _table_settings(values.train_file).items():
             call.put(f"task.{key}", value)
         call.put("task.train", values.train_file)
         parts = [EvaluatedFiles("eval", (values.validation_file,), is_labelled=True)] if values.do_eval else []
-        parts += _tested(values, is_labelled=False)
-    _learning(values, call, parts)
+        parts += _files_to_predict(values, is_labelled=False)
+    _put_finetuning(values, call, parts)
     _put_pool(values, call)
-    call.after.append(lambda: _leave_classes(values, call, parts))
+    call.after.append(lambda: _write_classes(values, call, parts))
 
 
-def _of_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
-    """Use the files of `ordsmed fetch glue`, and return the files to evaluate."""
+def _put_glue(values: Values, call: Call, name: str) -> list[EvaluatedFiles]:
+    """Set the task and its files, downloaded by `ordsmed fetch`. Return the files to evaluate."""
     task = glue.named(name)
     if values.train_file or values.validation_file or values.test_file:
         raise UsageError("--task_name", "found with files", "one of the two")
     folder = Path(read.FETCHED) / task.fetched / task.folder
     call.put("task.name", name)
     if not task.labels:  # regression
-        call.put("task.metrics", [*task.metrics, "squared_error"])  # the scripts' loss
+        call.put("task.metrics", [*task.metrics, "squared_error"])  # the loss of the original
     if task.unordered:
-        call.put("task.unordered", False)  # train on each pair once, in the order of its file
+        call.put("task.unordered", False)  # train on each pair in one order only
     call.put("task.train", str(folder / task.files["train"][0]))
     parts = []
     for split, part, wanted in (("dev", "eval", values.do_eval), ("test", "predict", values.do_predict)):
@@ -550,31 +556,31 @@ def entailed(values: Values, call: Call) -> None:
     for flag, language in (("--language", values.language or ""), ("--train_language", values.train_language)):
         if language is not None and language not in task.languages:
             raise UsageError(flag, f"found {language}" if language else "missing", ", ".join(task.languages))
-    path, learned = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
-    call.put("task.train", str(path / task.files["train"][0].format(learned)))
+    path, trained = Path(values.data_dir or read.FETCHED + task.fetched), values.train_language or values.language
+    call.put("task.train", str(path / task.files["train"][0].format(trained)))
     parts = [
         EvaluatedFiles(name, (str(path / task.files[split][0]),), is_labelled=True)
         for name, split, wanted in (("eval", "dev", values.do_eval), ("predict", "test", values.do_predict))
         if wanted
     ]
-    _learning(values, call, parts)
+    _put_finetuning(values, call, parts)
     _put_pool(values, call)
-    call.after.append(lambda: _leave_classes(values, call, parts, "predictions.txt"))
+    call.after.append(lambda: _write_classes(values, call, parts, "predictions.txt"))
 
 
 def _put_pool(values: Values, call: Call) -> None:
-    """Make a new head of a ModernBERT read the pooled state that config.json names, like the original class."""
+    """Let a new classification head of ModernBERT pool as config.json says, like the original."""
     config = hub.folder(_model_of(values)) / "config.json"
     if values.do_train and config.is_file() and files.read_table(config).get("classifier_pooling") == "mean":
         call.put("task.pool", "mean")
 
 
-def _of_a_table(path: str) -> Table:
-    """Return the text columns of a table, and the settings for regression if all labels are numbers."""
+def _table_settings(path: str) -> Table:
+    """Return the task's settings for a table: its text columns, and regression if the labels are decimal numbers."""
     names = [name for name in _columns(path) if name != "label"]
     texts = ["sentence1", "sentence2"] if {"sentence1", "sentence2"} <= set(names) else names[:2]
     if not texts:
-        raise UsageError(path, "has no column beside `label`", "one of texts, or two")
+        raise UsageError(path, "has only the column `label`", "one or two columns of texts")
     labels = table(Path(path), {"label": "label"}, more=True, **_form(path)).columns["label"]
     number = any("." in label for label in labels) and all(_is_number(label) for label in labels)
     columns: Table = {"text": texts[0], **({"second": texts[1]} if len(texts) > 1 else {}), **_form(path)}
@@ -582,7 +588,7 @@ def _of_a_table(path: str) -> Table:
 
 
 def _form(path: str) -> Table:
-    """Return the format setting of a table. A .json file of the original has an object per line, or a list."""
+    """Return the format setting of a table: a .json file may be JSON lines or a list."""
     with Path(path).open(encoding="utf-8-sig") as file:
         return {"format": "jsonl"} if path.endswith(".json") and file.read(1) != "[" else {}
 
@@ -595,50 +601,47 @@ def _is_number(text: str) -> bool:
 
 
 def questions(values: Values, call: Call) -> None:
-    """Fine-tune on questions in SQuAD's format, or in the original's: `data` with an object per question.
-
-    Start and end positions are predicted independently.
-    """
+    """Fine-tune on questions in SQuAD's format, or in the original's: `data` with an object per question."""
     train, validation = _files(values, "squad")
     for flag, path in (("train", train), ("validation", validation), ("test", values.test_file)):
         if path and not path.endswith((".json", ".jsonl")):
-            wanted = "a .json file: SQuAD's, or `data` with an object a question"
+            wanted = "a .json file: SQuAD's, or `data` with an object per question"
             raise UsageError(f"--{flag}_file", f"found {path}", wanted)
     call.put("task.longest_question", values.max_seq_length)  # the original truncates no question
     parts = [EvaluatedFiles("eval", (validation,), is_labelled=True)] if values.do_eval and validation else []
-    parts += _tested(values, is_labelled=True)
+    parts += _files_to_predict(values, is_labelled=True)
     if values.do_train:
         if not train:
-            raise UsageError("--train_file", "missing", "it, with --do_train")
+            raise UsageError("--train_file", "missing", "a file, because of --do_train")
         call.put("task.train", train)
     if values.do_eval and not validation:
-        raise UsageError("--validation_file", "missing", "it, with --do_eval")
-    _learning(values, call, parts)
-    call.after.append(lambda: _leave_questions(values, call, parts))
+        raise UsageError("--validation_file", "missing", "a file, because of --do_eval")
+    _put_finetuning(values, call, parts)
+    call.after.append(lambda: _write_questions(values, call, parts))
 
 
 def words(values: Values, call: Call) -> None:
     """Fine-tune on token classification, from JSON with an object per sentence, or from CoNLL."""
-    named = {"train": values.train_file, "eval": values.validation_file, "predict": values.test_file}
+    given = {"train": values.train_file, "eval": values.validation_file, "predict": values.test_file}
     wanted = {"train": values.do_train, "eval": values.do_eval, "predict": values.do_predict}
     flags = {"train": "--train_file", "eval": "--validation_file", "predict": "--test_file"}
-    for name, path in named.items():
+    for name, path in given.items():
         if wanted[name] and not path:
-            raise UsageError(flags[name], "missing", f"it, with --do_{name}", f"`{flags[name]} FILE`")
-    paths = {name: _as_conll(str(path), values, call) for name, path in named.items() if wanted[name]}
+            raise UsageError(flags[name], "missing", f"a file, because of --do_{name}", f"`{flags[name]} FILE`")
+    paths = {name: _as_conll(str(path), values, call) for name, path in given.items() if wanted[name]}
     call.put("task.length", values.max_seq_length or LONGEST_OF_WORDS)
     parts = [EvaluatedFiles(name, (paths[name],), is_labelled=True) for name in ("eval", "predict") if name in paths]
     if values.do_train:
         call.put("task.train", paths["train"])
-    _learning(values, call, parts)
-    call.after.append(lambda: _leave_words(values, call, parts))
+    _put_finetuning(values, call, parts)
+    call.after.append(lambda: _write_words(values, call, parts))
 
 
 def _as_conll(path: str, values: Values, call: Call) -> str:
-    """Return the path of a CoNLL file. A JSON file is converted to that path before training."""
+    """Return the path of a CoNLL file. A JSON file will be converted to that path before training."""
     read.files([path])
     if Path(path).suffix == ".csv":
-        raise UsageError(path, "ends with .csv", ".json: an object a sentence; or CoNLL", "a cell holds no list")
+        raise UsageError(path, "is CSV, whose cells cannot be lists", ".json with an object per sentence, or CoNLL")
     if Path(path).suffix not in tagged_words.ENDINGS:
         return path
     names = _columns(path)
@@ -653,56 +656,58 @@ def _as_conll(path: str, values: Values, call: Call) -> str:
         perform.FOLDER / f"words-{value_key([str(Path(path).resolve()), words, tags], 8)}" / f"{Path(path).stem}.conll"
     )
     call.before.append(lambda: tagged_words.as_conll(Path(path), target, words, tags))
-    call.notes.append(f"{path}: `{words}` and `{tags}`, as CoNLL in {target}")
+    call.notes.append(f"{path}: `{words}` and `{tags}` are converted to CoNLL in {target}")
     return str(target)
 
 
-def _tested(values: Values, *, is_labelled: bool) -> list[EvaluatedFiles]:
+def _files_to_predict(values: Values, *, is_labelled: bool) -> list[EvaluatedFiles]:
     if values.do_predict and not values.test_file:
-        raise UsageError("--test_file", "missing", "it, with --do_predict")
+        raise UsageError("--test_file", "missing", "a file, because of --do_predict")
     return [EvaluatedFiles("predict", (values.test_file,), is_labelled=is_labelled)] if values.do_predict else []
 
 
 def _first_of(path: str, count: int | None, values: Values, call: Call) -> str:
-    """Return the path of the first `count` examples of a file, which are copied there before training."""
+    """Return a path to which the first `count` examples of a file will be copied before training."""
     if count is None:
         return path
     target = perform.FOLDER / f"first-{count}-{value_key([str(Path(path).resolve())], 8)}" / Path(path).name
     header = _glue_name(values) != "cola" or Path(path).stem == "test"
-    call.notes.append(f"{path}: its first {many(count, 'example')}, in {target}")
+    call.notes.append(f"{path}: uses the first {many(count, 'example')}, copied to {target}")
     call.before.append(lambda: fewer.first(read.files([path])[0], target, count, header=header))
     return str(target)
 
 
-def _learning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> None:
-    """Set up fine-tuning with its evaluation, or only the evaluation of an existing model."""
+def _put_finetuning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> None:
+    """Set fine-tuning and its evaluation; without --do_train, only the evaluation of an existing model."""
     if not values.model_name_or_path:
         raise UsageError("--model_name_or_path", "missing", "a pretrained model")
-    if values.do_train and not call.before:  # otherwise the call creates the files
+    if values.do_train and not call.before:  # else the call creates the files
         for part in parts:
             read.files(list(part.files))  # report a missing file before training, not after it
-    most = {"eval": values.max_eval_samples, "predict": values.max_predict_samples}
+    limits = {"eval": values.max_eval_samples, "predict": values.max_predict_samples}
     parts[:] = [
-        replace(part, files=tuple(_first_of(path, most[part.name], values, call) for path in part.files))
+        replace(part, files=tuple(_first_of(path, limits[part.name], values, call) for path in part.files))
         for part in parts
     ]
     if values.do_train:
         path = call.recipes[call.verb]["task"]["train"]
         call.put("task.train", _first_of(path, values.max_train_samples, values, call))
-    longest = min(_signed_length(values), _network_length(values))
+    longest = min(_tokenizer_limit(values), _network_limit(values))
     if (values.max_seq_length or LONGEST_OF_WORDS) > longest:
         if values.max_seq_length:
-            call.notes.append(f"--max_seq_length {values.max_seq_length}: the model takes {longest}")
+            call.notes.append(
+                f"--max_seq_length {values.max_seq_length}: rows have {longest} tokens, the limit of the model"
+            )
         call.put("task.length", longest)
     if not values.do_train:
-        _ask(values, call, parts)
+        _put_prediction(values, call, parts)
         return
     _put_start(values, call)
     if values.tokenizer_name:
         call.put("tokenizer", values.tokenizer_name)
     call.set("layer_decay=1.0 freeze=false epoch_steps=whole")
     trainer.put_arguments(values, call, "")
-    _optimizer(values, call)
+    _put_optimizer(values, call)
     saved = trainer.interval("--save_steps", values.save_steps, values) if values.save_strategy == "steps" else 0
     if 0 < saved < 1:
         raise UsageError("--save_steps", f"found {saved:g}", "steps", "or `--save_strategy epoch`")
@@ -716,21 +721,23 @@ def _learning(values: Values, call: Call, parts: list[EvaluatedFiles]) -> None:
     call.put("task.dev", next(path for part in parts if part.name == "eval" for path in part.files))
     call.put("checks", 1)
     if values.eval_strategy == "steps":
-        call.notes.append("--eval_strategy steps: dev files are judged at each epoch's end; `checks=N`: N times in one")
+        call.notes.append(
+            "--eval_strategy steps: validation is at the end of each epoch; `checks=N` validates N times per epoch"
+        )
     if not best:
-        call.notes.append("the best of the checks is the model, as with --load_best_model_at_end")
+        call.notes.append("the model has the best weights of the validations, as with --load_best_model_at_end")
     if best and values.metric_for_best_model:
         name = values.metric_for_best_model.removeprefix("eval_")
         if name == "loss":
-            raise UsageError("--metric_for_best_model", "found loss", "a score", "leave it out: the task's own")
+            raise UsageError("--metric_for_best_model", "found loss", "a score", "leave it out for the main score")
         call.put("best", {hf_name: our_name for our_name, hf_name in NAMES.items()}.get(name, name))
 
 
-def _ask(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
-    """Predict the first file with a fine-tuned model; the other files follow after the call."""
+def _put_prediction(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
+    """Predict the first file with a fine-tuned model. `_results` predicts the other files after the call."""
     if not parts:
-        raise UsageError("--do_train", "missing, as is --do_eval and --do_predict", "one of them at least")
-    task = asked_by(call.recipes[call.verb]["task"])
+        raise UsageError("--do_train", "missing, as are --do_eval and --do_predict", "at least one of them")
+    task = task_arguments(call.recipes[call.verb]["task"])
     call.recipes.clear()
     call.verb = "predict"
     first, out = parts[0], Path(values.output_dir)
@@ -739,18 +746,18 @@ def _ask(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
     call.words += ["--device", "cpu"] if values.use_cpu else []
     call.words += [] if step is None else ["--step", str(step)]
     if folder := values.tokenizer_name:
-        call.notes.append(f"--tokenizer_name {folder}: {model} has its own, which must be the same")
+        call.notes.append(f"--tokenizer_name {folder}: must equal the tokenizer of {model}")
         call.before.append(lambda: _check_tokenizer(model, folder))
 
 
 def _check_tokenizer(model: str, folder: str) -> None:
     if read_tokenizer(folder).fingerprint != read_tokenizer(model).fingerprint:
-        remedy = "leave it out: a model that stands has its own"
-        raise UsageError("--tokenizer_name", f"found {folder}, which is another than that of {model}", "", remedy)
+        remedy = "leave it out: an existing model has a tokenizer"
+        raise UsageError("--tokenizer_name", f"found {folder}, which is not the tokenizer of {model}", "", remedy)
 
 
 def _results(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> tuple[dict[str, Table], Path]:
-    """Return the scores of training and of each evaluated file, and the output folder. Predict the remaining files."""
+    """Predict the remaining files. Return the scores of training and of the evaluated files, and the output folder."""
     from ordsmed.base import run
     from ordsmed.train.finetune.recipe import Finetuning
     from ordsmed.use.predict import predict
@@ -780,9 +787,9 @@ def _results(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> tup
 
 
 def hf_scores(part: EvaluatedFiles, scores: Mapping[str, float], values: Values) -> dict[str, float]:
-    """Return the scores under the scripts' names: between 0 and 1 for classes, with the loss except for questions.
+    """Return the scores under the original's names: between 0 and 1 and with the loss, except for questions.
 
-    In regression, targets are scaled to between 0 and 1; the scripts' loss is the squared error in the original unit.
+    The original's loss of a regression is the squared error of unscaled targets.
     """
     table = {key: value for key, value in scores.items() if key != "validation"}
     if "exact" not in table:
@@ -801,7 +808,7 @@ def _glue_name(values: Values) -> str:
     return GLUE_NAMES.get(name, name)
 
 
-def _leave_classes(values: Values, call: Call, parts: Sequence[EvaluatedFiles], predictions: str = "") -> None:
+def _write_classes(values: Values, call: Call, parts: Sequence[EvaluatedFiles], predictions: str = "") -> None:
     scores, out = _results(values, call, parts)
     for part in parts:
         if part.name == "predict":
@@ -812,7 +819,7 @@ def _leave_classes(values: Values, call: Call, parts: Sequence[EvaluatedFiles], 
     trainer.write_results(out, scores)
 
 
-def _leave_questions(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
+def _write_questions(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
     scores, out = _results(values, call, parts)
     for part in parts:
         for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
@@ -821,7 +828,7 @@ def _leave_questions(values: Values, call: Call, parts: Sequence[EvaluatedFiles]
     trainer.write_results(out, scores)
 
 
-def _leave_words(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
+def _write_words(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> None:
     scores, out = _results(values, call, parts)
     for part in parts:
         strict = f"{part.name}_strict"
@@ -835,21 +842,21 @@ def _leave_words(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) ->
 
 INSTEAD = {
     **{
-        f"run_{name}_no_trainer.py": f"`run_{name}.py`, with the arguments of its trainer"
+        f"run_{name}_no_trainer.py": f"`run_{name}.py`, with the arguments of transformers' Trainer"
         for name in ("mlm", "clm", "glue", "qa", "ner")
     },
-    "run_mlm_wwm.py": "`run_mlm.py`, with `objective.unit=word` behind its flags",
+    "run_mlm_wwm.py": "`run_mlm.py`, with `objective.unit=word` after its flags",
     "run_classification.py": "`run_glue.py --train_file A --validation_file B`: a table with a column `label`",
-    "run_plm.py": "permutations of words are not learned here: `run_mlm.py`, `run_clm.py`",
-    "run_fim.py": "filling in from both sides is not learned here: `run_clm.py`",
+    "run_plm.py": "ordsmed has no permutation language modeling: `run_mlm.py`, `run_clm.py`",
+    "run_fim.py": "ordsmed has no fill-in-the-middle training: `run_clm.py`",
     "run_qa_beam_search.py": "`ordsmed finetune` with task.kind=squad and task.head=joint",
-    "run_seq2seq_qa.py": "there are no encoders with decoders here: `run_qa.py`",
-    "run_swag.py": "no head ranks options here",
+    "run_seq2seq_qa.py": "ordsmed has no encoder-decoder models: `run_qa.py`",
+    "run_swag.py": "ordsmed has no multiple-choice head",
 }
 PROGRAMS = (
     Program(
         "run_mlm.py",
-        "pretrain on masked words of texts",
+        "pretrain a masked language model on texts",
         MASKED,
         masked,
         "pretrain",
@@ -858,7 +865,7 @@ PROGRAMS = (
     ),
     Program(
         "run_clm.py",
-        "pretrain on the next word of texts",
+        "pretrain a causal language model on texts",
         CAUSAL,
         causal,
         "pretrain",
@@ -867,9 +874,9 @@ PROGRAMS = (
     ),
     Program(
         "run_language_modeling.py",
-        "pretrain on masked words, or on the next one",
+        "pretrain a masked or causal language model",
         OLD,
-        before_mlm,
+        language_modeling,
         "pretrain",
         fields=True,
         path="legacy/run_language_modeling.py",
@@ -877,9 +884,9 @@ PROGRAMS = (
     ),
     Program(
         "run_lm_finetuning.py",
-        "the same, as it was at first",
+        "pretrain a masked or causal language model: the first version of run_language_modeling.py",
         OLDER,
-        functools.partial(before_mlm, results="eval_results.txt"),
+        functools.partial(language_modeling, results="eval_results.txt"),
         "pretrain",
         fields=True,
     ),

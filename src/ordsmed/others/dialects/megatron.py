@@ -1,6 +1,6 @@
-"""Megatron-LM of 2019: pretraining of BERT and GPT-2, evaluation, generation, and its scripts over JSON lines.
+"""Megatron-LM of 2019: pretraining of BERT and GPT-2, evaluation, generation, and its scripts for JSON lines.
 
-Defaults are those of its arguments.py. Its batch is that of one GPU; ours that of all.
+Defaults are those of its arguments.py. Its batch size is per GPU; the batch size of a recipe is that of all GPUs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ordsmed.others.translate import perform
 from ordsmed.others.translate.converters import unless_empty
 from ordsmed.others.translate.program import Call, Flag, Program, Table, Values, find, idle, joint
 
-NAMED = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # of corpora.py
-ALIASES, THEIR_ALIASES = "corpora.toml", Path("data_utils", "corpora.py")
+CORPORA = {"wikipedia": "data/wikipedia/wikidump_lines.json", "webtext": "data/webtext/data.json"}  # of corpora.py
+ALIASES, ORIGINAL_ALIASES = "corpora.toml", Path("data_utils", "corpora.py")
 TRACKER = "latest_checkpointed_iteration.txt"
 LOG, SPIECE = "log-megatron.txt", "spiece.model"
 TERMS = {"mlm": "LM", "clm": "LM", "pair": "NSP"}  # our name -> the original's name
 TOKENIZERS = ("BertWordPieceTokenizer", "GPT2BPETokenizer", "SentencePieceTokenizer", "CharacterLevelTokenizer")
-CHECKS = "the model's folder says it"
-LAUNCHED = "the launcher's variables say it"
+IN_THE_MODEL = "read from the model's folder"
+LAUNCHED = "read from the launcher's environment variables"
 BACKENDS = "NCCL on GPUs, Gloo on CPUs"
-TOGETHER = "as many windows together as fit the device"
+BATCHING = "the number of windows per batch is chosen by device memory"
 
 MODEL = (
     Flag("--num-layers", 24, "model.layers"),
@@ -54,8 +54,8 @@ PRECISION = (
     Flag("--fp32-allreduce", False, "layout.reduce", by={True: "fp32", False: "fp16"}, needs="--fp16"),
     Flag("--loss-scale", float, "layout.scale", needs="--fp16"),
     Flag("--loss-scale-window", 1000, "layout.scale_window", joint=True, needs="--fp16"),
-    Flag("--hysteresis", 2, nothing="the scale is halved by the first gradient that runs over"),
-    Flag("--min-scale", 1.0, nothing="a scale below 1 ends a run with what to do"),
+    Flag("--hysteresis", 2, nothing="the first gradient that overflows halves the scale"),
+    Flag("--min-scale", 1.0, nothing="a scale below 1 stops the run with an error"),
 )
 TRAINING = (
     Flag("--batch-size", 4, "phase.batch", joint=True),
@@ -74,15 +74,15 @@ TRAINING = (
     Flag("--clip-grad", 1.0, "clip"),
     Flag("--seed", 1234, "seed"),
     Flag("--checkpoint-activations", False, "layout.recompute"),
-    Flag("--checkpoint-num-layers", 1, nothing="blocks are computed again one by one"),
+    Flag("--checkpoint-num-layers", 1, nothing="blocks are recomputed one at a time"),
     Flag("--log-interval", 100, "log"),
     Flag("--exit-interval", int, "ORDSMED_STOP_AT", joint=True),
     Flag("--save", str, "out", joint=True),
     Flag("--save-interval", 5000, "save"),
     *joint("init", "--load:str --finetune=False --no-load-optim=False"),
-    Flag("--no-save-optim", False, nothing="checkpoints hold all of a run: a resumed one is the same to the last bit"),
-    *idle("draws follow from the seed and the step", "--no-save-rng=False --no-load-rng=False"),
-    Flag("--resume-dataloader", False, nothing="a run continues with the next rows by itself"),
+    Flag("--no-save-optim", False, nothing="checkpoints are complete: a resumed run is bit-exact"),
+    *idle("random numbers depend only on the seed and the step", "--no-save-rng=False --no-load-rng=False"),
+    Flag("--resume-dataloader", False, nothing="a resumed run always continues with the next rows"),
     *joint("objective.separate", "--reset-position-ids=False --reset-attention-mask=False"),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
     Flag("USE_TORCH_DDP", False, "layout.overlap", explicit=True),
@@ -101,8 +101,8 @@ TRAINING = (
 VALIDATION = (
     *joint("validation_rows", "--eval-iters=100 --eval-batch-size:int"),
     Flag("--eval-interval", 1000, "validate"),
-    Flag("--eval-seq-length", int, nothing="validation rows are as long as those of training"),
-    Flag("--eval-max-preds-per-seq", int, nothing="validation hides as training does"),
+    Flag("--eval-seq-length", int, nothing="validation rows are as long as training rows"),
+    Flag("--eval-max-preds-per-seq", int, nothing="validation masks as training does"),
     Flag("--eval-text-key", str, "corpus: given.validation.text_key", joint=True),
 )
 DATA = (
@@ -119,14 +119,14 @@ DATA = (
     *joint("encode: tokenizer", "--tokenizer-model-type=bert-large-uncased --tokenizer-path:str"),
     Flag("--cache-dir", str, "ORDSMED_CACHE", by=unless_empty),
     Flag("--num-workers", 2, "layout.workers"),
-    Flag("--lazy-loader", False, nothing="texts are read from a store of ids, which is made once"),
-    *idle("JSON lines are what is read", "--loose-json=False --delim=,"),
-    Flag("--shuffle", False, nothing="rows come in a new order each epoch"),
-    Flag("--use-npy-data-loader", False, refused="encode the text, or name nanoGPT's .bin files by `encode: records`"),
-    Flag("--train-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --train-data"),
-    Flag("--val-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --valid-data"),
-    Flag("--test-data-path", str, refused="it goes with --use-npy-data-loader: name texts by --test-data"),
-    Flag("--input-data-sizes-file", "sizes.txt", refused="it goes with --use-npy-data-loader"),
+    Flag("--lazy-loader", False, nothing="texts are tokenized once and read from disk"),
+    *idle("the input is always JSON lines", "--loose-json=False --delim=,"),
+    Flag("--shuffle", False, nothing="every epoch has a new order of rows"),
+    Flag("--use-npy-data-loader", False, refused="use --train-data, or nanoGPT's .bin files by `encode: records`"),
+    Flag("--train-data-path", str, refused="it belongs to --use-npy-data-loader: give texts by --train-data"),
+    Flag("--val-data-path", str, refused="it belongs to --use-npy-data-loader: give texts by --valid-data"),
+    Flag("--test-data-path", str, refused="it belongs to --use-npy-data-loader: give texts by --test-data"),
+    Flag("--input-data-sizes-file", "sizes.txt", refused="leave it out: it belongs to --use-npy-data-loader"),
 )
 
 
@@ -135,11 +135,11 @@ GPT2 = "model.kind=gpt2 model.positions_initializer_std=0.02 model.deep=true obj
 
 
 def pretrain_bert(values: Values, call: Call) -> None:
-    """Pretrain a BERT with sentence pairs, with layer norms after the residual addition as in the code of 2019."""
-    most = values.max_preds_per_seq
-    if most is not None and most < 0.15 * values.seq_length and not values.use_tfrecords:  # else never reached
-        call.put("objective.most", most)
-    call.note_idle(values, "for BERT, whose rows are one pair", "--reset-position-ids", "--reset-attention-mask")
+    """Pretrain a BERT with sentence pairs; its layer norms follow the residual addition, as in the code of 2019."""
+    limit = values.max_preds_per_seq
+    if limit is not None and limit < 0.15 * values.seq_length and not values.use_tfrecords:  # else never reached
+        call.put("objective.most", limit)
+    call.note_idle(values, "for BERT, because a row is a single pair", "--reset-position-ids", "--reset-attention-mask")
     _training(values, call, sentences=True)
     if values.use_tfrecords:
         call.put("objective.examples", "masked")
@@ -147,121 +147,112 @@ def pretrain_bert(values: Values, call: Call) -> None:
 
 def pretrain_gpt2(values: Values, call: Call) -> None:
     if values.says("--deep-init"):
-        call.notes.append("--deep-init: GPT-2 begins so always")
+        call.notes.append("--deep-init: not needed here: GPT-2 is always initialized so")
     call.put("objective.separate", values.reset_attention_mask)
     if values.reset_position_ids != values.reset_attention_mask:
-        wanted = "with --reset-attention-mask: documents of a row are told apart by both, or by none"
+        wanted = "with --reset-attention-mask: both separate the documents of a row, or neither does"
         raise UsageError("--reset-position-ids", "found alone", wanted)
     call.note_idle(values, "for GPT-2", "--max-preds-per-seq")
     if values.use_tfrecords:
-        raise UsageError("--use-tfrecords", "found for GPT-2", "", "those records are of BERT's pairs")
+        raise UsageError("--use-tfrecords", "found for GPT-2", "text files", "records contain BERT's sentence pairs")
     _training(values, call, sentences=False)
 
 
 def _training(values: Values, call: Call, *, sentences: bool) -> None:
     world, split = values.place.world, values.model_parallel_size
     if world % split:
-        wanted = f"processes that divide by it; found {world}"
-        raise UsageError(
-            "--model-parallel-size", f"found {split}", wanted, f"start {many(split, 'process')}, or a multiple"
-        )
-    copies = world // split
+        problem = f"found {split} with {many(world, 'process')}"
+        raise UsageError("--model-parallel-size", problem, f"{many(split, 'process')}, or a multiple")
+    replicas = world // split
     call.put("optimizer.kind", "adamw")
-    call.put("phase.batch", values.batch_size * copies)
-    call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * copies)
-    _rate(values, call)
-    _precision(values, call)
-    _folders(values, call)
-    _data(values, call, sentences)
+    call.put("phase.batch", values.batch_size * replicas)
+    call.put("validation_rows", values.eval_iters * (values.eval_batch_size or values.batch_size) * replicas)
+    _put_learning_rate(values, call)
+    _put_precision(values, call)
+    _put_folders(values, call)
+    _put_data(values, call, sentences)
     if values.says("--exit-interval"):
         if (every := values.exit_interval) < 1:
             raise UsageError("--exit-interval", f"found {every}", "a number of steps, 1 or more")
         perform.stop_at(_program(call), values, call, lambda saved: (saved // every + 1) * every)
-    call.tells = screen_lines(values.log_interval, values.train_iters)
+    call.tells = log_lines(values.log_interval, values.train_iters)
     if values.save:
-        folder = Path(values.elsewhere or values.save)
+        folder = Path(values.out_override or values.save)
         call.after.append(lambda: write_log(folder, every=values.log_interval))
         if values.ORDSMED_EXPORT:
             call.after.append(lambda: write_checkpoint(folder, ranks=values.model_parallel_size))
     elif values.ORDSMED_EXPORT:
-        raise UsageError("ORDSMED_EXPORT", "found without --save", "the folder that they are looked for in")
+        raise UsageError("ORDSMED_EXPORT", "found without --save", "`--save FOLDER`, where the checkpoint is written")
 
 
 def _program(call: Call) -> Program:
     return find("megatron", f"pretrain_{call.recipes['pretrain']['model']['kind']}.py")
 
 
-def _rate(values: Values, call: Call) -> None:
-    """Set warmup and schedule.
-
-    In the original, the learning rate decays over --lr-decay-iters after the warmup, and the warmup is a share of them.
-    """
+def _put_learning_rate(values: Values, call: Call) -> None:
+    """Set warmup and schedule. The original's learning rate decays for --lr-decay-iters steps after the warmup."""
     steps = values.train_iters
-    falling = steps if values.lr_decay_iters is None else values.lr_decay_iters
-    if falling < 1:
+    decay = steps if values.lr_decay_iters is None else values.lr_decay_iters
+    if decay < 1:
         flag = "--train-iters" if values.lr_decay_iters is None else "--lr-decay-iters"
-        raise UsageError(flag, f"found {falling}", "a number of steps, 1 or more")
-    warm = round(values.warmup * falling)
-    call.put("phase.warmup", warm)
+        raise UsageError(flag, f"found {decay}", "a number of steps, 1 or more")
+    warmup = round(values.warmup * decay)
+    call.put("phase.warmup", warmup)
     kind = values.lr_decay_style
     if kind == "exponential":
         kind = "constant"
-        call.notes.append("--lr-decay-style exponential: the rate stays, as in their code, which has no more of it")
+        call.notes.append("--lr-decay-style exponential: the learning rate is constant, as in the original's code")
     schedule: Table = {"kind": kind}
-    whole = falling + warm  # step at which the original's learning rate reaches 0
-    if kind == "linear" and warm <= steps < whole:  # stop on the line, in the form that older runs have
-        schedule["end"] = 1 - (steps - warm) / falling
-    elif whole != steps and (kind != "constant" or warm > steps):
-        schedule["over"] = whole
-    if kind != "constant" and whole < steps:
-        after = "falls below 0" if kind == "linear" else "rises again"
-        call.notes.append(f"--lr-decay-iters: theirs {after} behind step {whole:,}; here the rate stays at 0")
+    end = decay + warmup  # step at which the original's learning rate reaches 0
+    if kind == "linear" and warmup <= steps < end:  # in this form, because recipes of former runs have it
+        schedule["end"] = 1 - (steps - warmup) / decay
+    elif end != steps and (kind != "constant" or warmup > steps):
+        schedule["over"] = end
+    if kind != "constant" and end < steps:
+        change = "becomes negative" if kind == "linear" else "rises again"
+        call.notes.append(f"--lr-decay-iters: the learning rate stays 0 after step {end:,}; the original's {change}")
     call.put("phase.schedule", schedule if len(schedule) > 1 else kind)
 
 
-def _precision(values: Values, call: Call) -> None:
+def _put_precision(values: Values, call: Call) -> None:
     if not values.fp16:
         return
     exact = {"embeddings": values.fp32_embedding, "norms": values.fp32_layernorm, "types": values.fp32_tokentypes}
     call.put("layout.exact", [name for name, on in exact.items() if on])
     call.put("layout.scale_window", values.loss_scale_window if values.loss_scale is None else 0)
     if values.loss_scale is not None:
-        call.note_idle(values, "beside --loss-scale, which stays", "--loss-scale-window")
+        call.note_idle(values, "with --loss-scale, which is constant", "--loss-scale-window")
 
 
-def _folders(values: Values, call: Call) -> None:
-    """Set the output folder and the start.
-
-    A run resumes in --save; another folder in --load is imported as its start.
-    """
+def _put_folders(values: Values, call: Call) -> None:
+    """Set the output folder and the initial weights. A run resumes if --load is --save; another --load is imported."""
     if values.save:
         call.put("out", values.save)
-    alone = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
-    goes_on = values.load and values.load == values.save
-    if goes_on and (Path(values.save) / TRACKER).is_file() and not kind_of_folder(Path(values.save)).run:
-        problem = f"holds checkpoints of Megatron-LM, not of a run: {values.save}"
-        raise UsageError("--save", problem, f"another folder beside `--load {values.load}`: its weights are taken over")
-    if values.load and not goes_on:
+    weights_only = "--finetune" if values.finetune else "--no-load-optim" if values.no_load_optim else ""
+    resumes = values.load and values.load == values.save
+    if resumes and (Path(values.save) / TRACKER).is_file() and not kind_of_folder(Path(values.save)).run:
+        problem = f"{values.save} contains checkpoints of Megatron-LM, not a run of ordsmed"
+        raise UsageError("--save", problem, f"another folder; `--load {values.load}` imports the weights")
+    if values.load and not resumes:
         from ordsmed.weights import import_folder
 
         if not import_folder.exists(hub.folder(values.load)):
-            call.notes.append(f"--load {values.load}: is not there; it begins anew, as theirs does")
+            call.notes.append(f"--load {values.load}: does not exist; the weights start at random, as in the original")
         else:
-            call.put("init", _weights(_with_heads(values.load, values, call), alone))
+            call.put("init", _weights(_with_heads(values.load, values, call), weights_only))
     if values.finetune and not values.load:
-        raise UsageError("--finetune", "found without --load", "`--load MODEL`, whose weights it begins with")
-    if alone and goes_on and kind_of_folder(Path(values.save)).run:
-        problem = f"found with {values.save} for --load and --save, where the run would go on"
-        raise UsageError(alone, problem, "another --save")
+        raise UsageError("--finetune", "found without --load", "`--load MODEL`, the initial weights")
+    if weights_only and resumes and kind_of_folder(Path(values.save)).run:
+        problem = f"found with {values.save} for --load and --save, which resumes that run"
+        raise UsageError(weights_only, problem, "another --save")
     if values.pretrained_bert:
         call.put("init", values.tokenizer_model_type)
 
 
 def _with_heads(name: str, values: Values, call: Call) -> str:
-    """Return the model's folder.
+    """Return the model's folder; for a checkpoint of the original, the folder into which it is imported.
 
-    A checkpoint of the original has no number of attention heads, so return the folder into which it is imported with
-    that number.
+    The checkpoint does not contain the number of attention heads, so the import needs the flag.
     """
     path = Path(name)
     if not values.says("--num-attention-heads") or kind_of_folder(path).run:
@@ -271,26 +262,26 @@ def _with_heads(name: str, values: Values, call: Call) -> str:
         return name
     parts = [part for part in (*path.parts, step) if part.strip("/.")]
     target = perform.FOLDER / "taken" / "-".join([*parts, f"{values.num_attention_heads}-heads"])
-    call.notes.append(f"{name}: a checkpoint of Megatron-LM, taken over into {target}")
-    call.before.append(lambda: take(path, target, values.num_attention_heads))
+    call.notes.append(f"{name}: a checkpoint of Megatron-LM, which is imported into {target}")
+    call.before.append(lambda: import_checkpoint(path, target, values.num_attention_heads))
     return str(target)
 
 
 def _weights(model: str, flag: str) -> str:
-    """Return the run, which also restores the optimizer's moments, or with `flag` its weights only."""
+    """Return the run, which restores the optimizer state too; with `flag`, the folder of its weights only."""
     if not flag or not kind_of_folder(Path(model)).run:
         return model
     if not (weights := Path(model) / "weights").is_dir():
         raise UsageError(
             flag,
-            f"found with {model}, a run that is not done",
-            "one that is",
-            "let it end, or `ordsmed export` what it has for --load",
+            f"found with {model}, an unfinished run",
+            "a finished run",
+            "finish it, or export a checkpoint with `ordsmed export` and give that by --load",
         )
     return str(weights)
 
 
-def take(path: Path, target: Path, heads: int) -> None:
+def import_checkpoint(path: Path, target: Path, heads: int) -> None:
     from ordsmed.weights.importing import take_over
 
     with run.locked(target):
@@ -298,28 +289,28 @@ def take(path: Path, target: Path, heads: int) -> None:
             take_over(path, target, [f"model.heads={heads}"])
 
 
-def _data(values: Values, call: Call, sentences: bool) -> None:
-    """Set up corpus and encoding, with a tokenizer of the original or a new one."""
+def _put_data(values: Values, call: Call, sentences: bool) -> None:
+    """Set the corpus, its encoding and the tokenizer, which exists or is trained."""
     call.put("data", "<encode>")
     call.put("encode: sentences", sentences)
     if not values.train_data:
-        raise UsageError("--train-data", "missing", "a corpus's name, or files of JSON lines")
+        raise UsageError("--train-data", "missing", "the name of a corpus, or files of JSON lines")
     if values.use_tfrecords:
         call.recipes.pop("corpus", None)
         call.put("encode: records", values.train_data)
         if values.valid_data:
             call.put("encode: validation_records", values.valid_data)
-        reason = "for TFRecords, which hold ids"
-        call.note_idle(values, f"{reason}; `ordsmed evaluate` asks about a file of them later", "--test-data")
+        reason = "for TFRecords, which contain token ids"
+        call.note_idle(values, f"{reason}; `ordsmed evaluate` can evaluate a file of them later", "--test-data")
         call.note_idle(
             values, reason, "--text-key", "--eval-text-key", "--split", "--presplit-sentences", "--max-preds-per-seq"
         )
     else:
-        _corpus(values, call, sentences)
-    _tokenizer(values, call)
+        _put_corpus(values, call, sentences)
+    _put_tokenizer(values, call)
 
 
-def _corpus(values: Values, call: Call, sentences: bool) -> None:
+def _put_corpus(values: Values, call: Call, sentences: bool) -> None:
     call.set("encode:corpus=<corpus> corpus:exact=true corpus:duplicates=keep")
     call.put("corpus: source", [_source(name, values.text_key, call) for name in values.train_data])
     call.put("corpus: sentences", "none" if not sentences else "presplit" if values.presplit_sentences else "rules")
@@ -335,7 +326,7 @@ def _corpus(values: Values, call: Call, sentences: bool) -> None:
             parts = "names" if first["kind"] == "named" else "path"
             if any({**source, parts: ""} != {**first, parts: ""} for source in sources):
                 wanted = f"names of {ALIASES}, where each has its `text_key`"
-                raise UsageError(flag, "found corpora whose texts stand under different keys", wanted)
+                raise UsageError(flag, "found corpora with different text keys", wanted)
             call.put(
                 f"corpus: given.{split}",
                 first if len(sources) == 1 else {**first, parts: [source[parts] for source in sources]},
@@ -345,32 +336,29 @@ def _corpus(values: Values, call: Call, sentences: bool) -> None:
 def _source(name: str, key: str, call: Call) -> Table:
     if Path(ALIASES).is_file() and name in settings.read(Path(ALIASES)):
         return {"kind": "named", "names": name, "file": ALIASES}
-    if THEIR_ALIASES.is_file() and (source := _of_their_file(name, key)):
+    if ORIGINAL_ALIASES.is_file() and (source := _source_of_original(name, key)):
         return source
-    if name in NAMED:
-        if not Path(NAMED[name]).exists():
-            where = f'[{name}] kind = "jsonl", path = "...", text_key = "text"'
-            call.notes.append(f"{name}: {NAMED[name]} is not there; say in {ALIASES} where it is: {where}")
-        return {"kind": "jsonl", "path": NAMED[name], "text_key": "text"}
+    if name in CORPORA:
+        if not Path(CORPORA[name]).exists():
+            example = f'[{name}] kind = "jsonl", path = "...", text_key = "text"'
+            call.notes.append(f"{name}: {CORPORA[name]} does not exist; set its path in {ALIASES}: {example}")
+        return {"kind": "jsonl", "path": CORPORA[name], "text_key": "text"}
     if name.endswith((".csv", ".tsv")):
-        raise UsageError("--train-data", f"found {name}", "JSON lines", 'write one {"text": ...} a line')
+        raise UsageError("--train-data", f"found {name}", "JSON lines", 'write one {"text": ...} per line')
     if ".json" not in name:
-        known = ", ".join(NAMED)
+        known = ", ".join(CORPORA)
         raise UsageError("--train-data", f"found {name}", f"{known}, a name in {ALIASES}, or files of JSON lines")
     return {"kind": "jsonl", "path": name, "text_key": key}
 
 
-def _of_their_file(name: str, key: str) -> Table | None:
-    """Return the source of a name in the original's corpora.py: PATH and text_key of its class.
-
-    The file is parsed, not executed.
-    """
+def _source_of_original(name: str, key: str) -> Table | None:
+    """Return the source of a name in the user's copy of corpora.py, which is parsed and not executed."""
     try:
-        tree = ast.parse(THEIR_ALIASES.read_text(encoding="utf-8"))
+        tree = ast.parse(ORIGINAL_ALIASES.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
-        remedy = f"correct it, or name corpora in {ALIASES}"
-        raise UsageError(str(THEIR_ALIASES), f"is no Python ({error})", remedy) from None
-    listed = [
+        remedy = f"correct it, or list the corpora in {ALIASES}"
+        raise UsageError(str(ORIGINAL_ALIASES), f"is not Python ({error})", remedy) from None
+    tables = [
         node.value
         for node in tree.body
         if isinstance(node, ast.Assign)
@@ -379,7 +367,7 @@ def _of_their_file(name: str, key: str) -> Table | None:
     ]
     classes = {
         key.value: kind.id
-        for table in listed
+        for table in tables
         for key, kind in zip(table.keys, table.values, strict=True)
         if isinstance(key, ast.Constant) and isinstance(kind, ast.Name)
     }
@@ -395,62 +383,59 @@ def _of_their_file(name: str, key: str) -> Table | None:
     return source if source["path"] else None
 
 
-def _tokenizer(values: Values, call: Call) -> None:
+def _put_tokenizer(values: Values, call: Call) -> None:
     kind, path = values.tokenizer_type, values.tokenizer_path
     if kind == "CharacterLevelTokenizer":
-        remedy = "GPT2BPETokenizer has all bytes"
+        remedy = "GPT2BPETokenizer has a token for every byte"
         raise UsageError("--tokenizer-type", f"found {kind}", ", ".join(TOKENIZERS[:3]), remedy)
     if kind == "SentencePieceTokenizer":
-        _sentencepiece(values, call, path or "tokenizer.model")
+        _put_sentencepiece(values, call, path or "tokenizer.model")
         return
-    if path and values.says("--tokenizer-type") and (kind_there := _other_kind(kind, Path(path))):
+    if path and values.says("--tokenizer-type") and (other_kind := _other_kind(kind, Path(path))):
         raise UsageError(
-            "--tokenizer-path", f"found {path}, {kind_there}", f"files of a {kind}", "another --tokenizer-type"
+            "--tokenizer-path", f"found {path}, {other_kind}", f"files of a {kind}", "another --tokenizer-type"
         )
     published = kind == "GPT2BPETokenizer" and not values.says("--tokenizer-model-type")
     call.put("encode: tokenizer", path or ("gpt2" if published else values.tokenizer_model_type))
-    call.note_idle(values, "but for a SentencePieceTokenizer that is trained", "--vocab-size")
+    call.note_idle(values, "except for a SentencePieceTokenizer that is trained", "--vocab-size")
 
 
 def _other_kind(kind: str, path: Path) -> str:
-    """Return the kind of tokenizer at `path` if it is not of `kind`; empty if it may be of `kind`."""
+    """Return a description of the tokenizer at `path` if it cannot be of `kind`, else an empty text."""
     words, merges = path.suffix == ".txt" and path.name != "merges.txt", path.name == "merges.txt"
     if path.is_dir():
         words, merges = (path / "vocab.txt").is_file(), (path / "merges.txt").is_file()
     if path.suffix == ".model":
         return "a model of SentencePiece"
     if kind == "GPT2BPETokenizer":
-        return "a list of WordPiece's pieces" if words and not merges else ""
-    return "merges of byte-level pieces" if merges and not words else ""
+        return "a vocabulary of WordPiece" if words and not merges else ""
+    return "merges of byte-level BPE" if merges and not words else ""
 
 
-def _sentencepiece(values: Values, call: Call, path: str) -> None:
-    """Use an existing SentencePiece model, or train one once and copy it there.
-
-    The original adds the file name extension.
-    """
-    target = Path(path if path.endswith(".model") else f"{path}.model")
+def _put_sentencepiece(values: Values, call: Call, path: str) -> None:
+    """Use the SentencePiece model at `path`, or train one and copy it there."""
+    target = Path(path if path.endswith(".model") else f"{path}.model")  # as the original names it
     folder = perform.folder(_program(call), call) / "tokenizer"
     for model in (Path(path), target):
         if model.is_file() and not _same(model, folder / SPIECE):
             call.put("encode: tokenizer", str(model))
             return
-    call.after.append(lambda: leave_sentencepiece(folder, target))
+    call.after.append(lambda: copy_sentencepiece(folder, target))
     kind = values.tokenizer_model_type if values.says("--tokenizer-model-type") else "bpe"
     if kind not in ("bpe", "unigram"):
-        raise UsageError("--tokenizer-model-type", f"found {kind}", "bpe or unigram, or a --tokenizer-path that stands")
+        raise UsageError("--tokenizer-model-type", f"found {kind}", "bpe or unigram, or an existing --tokenizer-path")
     call.set("encode:tokenizer=<tokenizer> tokenizer:corpus=<corpus>")
     size = {"kind": "sentencepiece", "model": kind, "size": values.vocab_size, "coverage": 1.0}
     call.put("tokenizer: tokenizer", size)
     if not target.is_file():
-        call.notes.append(f"{target} is not there: a {kind} of {values.vocab_size:,} pieces is trained, once")
+        call.notes.append(f"{target} does not exist: a {kind} model of {values.vocab_size:,} tokens is trained")
 
 
 def _same(path: Path, copy: Path) -> bool:
     return copy.is_file() and path.read_bytes() == copy.read_bytes()
 
 
-def leave_sentencepiece(folder: Path, target: Path) -> None:
+def copy_sentencepiece(folder: Path, target: Path) -> None:
     """Copy the trained model and its vocabulary to --tokenizer-path. Existing files are kept."""
     for name, path in ((SPIECE, target), ("spiece.vocab", target.with_suffix(".vocab"))):
         if not path.exists():
@@ -459,38 +444,37 @@ def leave_sentencepiece(folder: Path, target: Path) -> None:
 
 
 def write_log(folder: Path, *, every: int) -> None:
-    """Write the lines that the original prints during training to log-megatron.txt, and print the final validation."""
+    """Write the original's log lines of the training to log-megatron.txt, and print those of the last validation."""
     metrics = files.read_lines(folder / "metrics.jsonl")
     status = files.read_table(folder / "status.json")
-    tell = screen_lines(every, sum(status["steps_asked"]))
-    lines = [text for line in metrics for text in tell(line)]
+    format_lines = log_lines(every, sum(status["steps_asked"]))
+    lines = [text for line in metrics for text in format_lines(line)]
     validations = [line for line in metrics if "validation" in line]
     if validations and status.get("state") != "stopped":
-        end = _validated(validations[-1], "the end of training for val data")
+        end = _validation_lines(validations[-1], "the end of training for val data")
         print("\n".join(end), flush=True)
         lines += end
     files.write_text(folder / LOG, "".join(f"{line}\n" for line in lines))
 
 
-def screen_lines(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
-    """Return a function that formats metrics like the original's log: means over `every` steps, and validations."""
+def log_lines(every: int, steps: int) -> Callable[[dict[str, Any]], list[str]]:
+    """Return a function that formats metrics as the original's log lines, with means over `every` steps."""
     waiting: list[dict[str, Any]] = []
 
-    def tell(line: dict[str, Any]) -> list[str]:
+    def lines_of(line: dict[str, Any]) -> list[str]:
         if "validation" in line:
-            return _validated(line, f"iteration {line['step']}")
+            return _validation_lines(line, f"iteration {line['step']}")
         waiting.append(line)
         if line["step"] % every:
             return []
-        text = _stepped(waiting, steps)
+        text = _step_line(waiting, steps)
         waiting.clear()
         return [text]
 
-    return tell
+    return lines_of
 
 
-def _stepped(lines: list[dict[str, Any]], steps: int) -> str:
-    """Return a log line with means over steps and the last learning rate."""
+def _step_line(lines: list[dict[str, Any]], steps: int) -> str:
     last, count = lines[-1], len(lines)
     parts = [f" iteration {last['step']:8d}/{steps:8d} |"]
     parts.append(f" elapsed time per iteration (ms): {sum(line['seconds'] for line in lines) * 1000 / count:.1f} |")
@@ -503,7 +487,7 @@ def _stepped(lines: list[dict[str, Any]], steps: int) -> str:
     return "".join(parts)
 
 
-def _validated(line: dict[str, Any], when: str) -> list[str]:
+def _validation_lines(line: dict[str, Any], when: str) -> list[str]:
     losses = [f"{name} loss: {line[term]:.6E}" for term, name in TERMS.items() if term in line]
     last = (
         f"total loss: {line['validation']:.6E}" if "pair" in line else f"LM PPL: {math.exp(min(20, line['clm'])):.6E}"
@@ -513,10 +497,10 @@ def _validated(line: dict[str, Any], when: str) -> list[str]:
 
 
 def write_checkpoint(folder: Path, *, ranks: int) -> None:
-    """Export the weights for the original, to be loaded with --finetune or --no-load-optim --no-load-rng."""
+    """Export the weights for the original, which loads them with --finetune or --no-load-optim --no-load-rng."""
     from ordsmed.weights.export import export
 
-    part = folder / "theirs.part"
+    part = folder / "megatron.part"
     export(folder, part, to="megatron", overrides=["style=2019", "release=false", f"ranks={ranks}"])
     for path in sorted(part.iterdir()):
         target = folder / path.name
@@ -528,11 +512,11 @@ def write_checkpoint(folder: Path, *, ranks: int) -> None:
     shutil.rmtree(part)
 
 
-def _with_those_of_trainings(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
-    """Add the flags of training, which the original's shared parser accepts in all programs."""
+def _with_training_flags(flags: tuple[Flag, ...]) -> tuple[Flag, ...]:
+    """Add the flags of training as idle ones: the original's programs share a parser."""
     names = {flag.name for flag in flags}
     return flags + tuple(
-        replace(flag, goes="", joint=False, refused="", needs="", nothing="a training reads it")
+        replace(flag, goes="", joint=False, refused="", needs="", nothing="used only by training")
         for flag in (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA)
         if flag.name.startswith("-") and flag.name not in names
     )
@@ -549,9 +533,9 @@ EVALUATION = (
     Flag("--text-key", "text", "probe.key", joint=True),
     Flag("--cache-dir", "cache", "ORDSMED_CACHE", by=unless_empty),
     Flag("--model-parallel-size", 1, "--layout", joint=True),
-    *idle(CHECKS, "--num-layers=12 --hidden-size=768"),
+    *idle(IN_THE_MODEL, "--num-layers=12 --hidden-size=768"),
     Flag("--num-attention-heads", 12, "model.heads", joint=True),
-    Flag("--load-openai", False, nothing="whose weights these are is seen in the folder"),
+    Flag("--load-openai", False, nothing="the format of the weights is recognized"),
 )
 
 
@@ -567,7 +551,7 @@ def evaluation(values: Values, call: Call) -> None:
         probe |= {"key": values.text_key, "overlap": 0, "batch": values.batch_size, "iterations": values.eval_iters}
     if values.says("--seq-length") and kind != "cloze":
         probe["window"] = values.seq_length
-    _ask(values, call, values.model_path, probe)
+    _put_probe(values, call, values.model_path, probe)
     read = {
         "wikitext": ("--overlapping-eval", "--seq-length"),
         "cloze": ("--text-key",),
@@ -576,11 +560,11 @@ def evaluation(values: Values, call: Call) -> None:
     unread = [flag for flags in read.values() for flag in flags if flag not in read[kind]]
     call.note_idle(values, f"for {kind}", *dict.fromkeys(unread))
     if values.says("--batch-size") and kind != "perplexity":
-        call.notes.append(f"--batch-size: not needed here: {TOGETHER}")
+        call.notes.append(f"--batch-size: not needed here: {BATCHING}")
 
 
-def _ask(values: Values, call: Call, name: str, probe: Table) -> None:
-    """Run a probe on a model, in parallel if the flags say so, and print the original's result line."""
+def _put_probe(values: Values, call: Call, name: str, probe: Table) -> None:
+    """Run a probe on a model, on several devices if the flags say so, and print the original's result line."""
     model = _with_heads(name, values, call)
     call.put("models", [model])
     call.recipes["evaluate"]["probe"] = [probe]
@@ -592,10 +576,10 @@ def _ask(values: Values, call: Call, name: str, probe: Table) -> None:
 
 # the original's shared parser accepts these in all programs
 OF_EVALUATION = idle(
-    "evaluate_gpt2.py reads it", "--overlapping-eval=32 --cloze-eval=False --eval-hf=False --load-openai=False"
+    "used only by evaluate_gpt2.py", "--overlapping-eval=32 --cloze-eval=False --eval-hf=False --load-openai=False"
 )
-OF_GENERATION = idle("generate_samples.py reads it", "--temperature=1.0 --top_p=0.0 --top_k=0 --out-seq-length=256")
-DIRECTLY = (
+OF_GENERATION = idle("used only by generate_samples.py", "--temperature=1.0 --top_p=0.0 --top_k=0 --out-seq-length=256")
+DIRECT_EVALUATION = (
     Flag("--load", str, "models", joint=True),
     Flag("--valid-data", str, "probe.files", joint=True, several=True),
     Flag("--cloze-eval", False, "probe.kind", joint=True),
@@ -605,20 +589,20 @@ DIRECTLY = (
     Flag("--model-parallel-size", 1, "--layout", joint=True),
     Flag("--num-attention-heads", 16, "model.heads", joint=True),
     *(Flag(name, False, "models", joint=True) for name in ("--eval-hf", "--load-openai")),
-    *idle(TOGETHER, "--eval-batch-size:int --batch-size=4"),
+    *idle(BATCHING, "--eval-batch-size:int --batch-size=4"),
     *OF_GENERATION,
 )
-DIRECTLY = _with_those_of_trainings(DIRECTLY)
+DIRECT_EVALUATION = _with_training_flags(DIRECT_EVALUATION)
 
 
-def directly(values: Values, call: Call) -> None:
-    """Evaluate WikiText or LAMBADA with the program that run_gpt2_eval.py calls."""
+def direct_evaluation(values: Values, call: Call) -> None:
+    """Evaluate on WikiText or LAMBADA, as run_gpt2_eval.py calls it."""
     model = values.load or ("gpt2" if values.eval_hf or values.load_openai else "")
     if not model or not values.valid_data:
         missing = "--valid-data" if model else "--load"
         raise UsageError("evaluate_gpt2.py", f"no {missing}", "`--load MODEL --valid-data FILE`")
     if more := values.valid_data[1:]:
-        call.notes.append(f"--valid-data: {', '.join(more)}: not read, as in their code, which reads the first")
+        call.notes.append(f"--valid-data: {', '.join(more)}: not read; the original also reads only the first file")
     probe: Table = {"kind": "cloze", "files": values.valid_data[:1], "key": "text"}
     if values.cloze_eval:
         call.note_idle(values, "for cloze", "--overlapping-eval", "--seq-length")
@@ -629,32 +613,29 @@ def directly(values: Values, call: Call) -> None:
             "overlap": values.overlapping_eval,
             "window": values.seq_length,
         }
-    _ask(values, call, model, probe)
+    _put_probe(values, call, model, probe)
 
 
 def print_result(model: str, probe: Table) -> None:
     from ordsmed.weights.origin import Origin
 
-    settings_of_probe = {key: value for key, value in probe.items() if key not in ("kind", "files")}.items()
+    probe_settings = {key: value for key, value in probe.items() if key not in ("kind", "files")}.items()
     paths = (Origin.of(model).folder / "scores").glob(f"{probe['kind']}-*.json")
     tables = [files.read_table(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime)]
     results = [
-        table for table in tables if table["files"] == probe["files"] and settings_of_probe <= table["settings"].items()
+        table for table in tables if table["files"] == probe["files"] and probe_settings <= table["settings"].items()
     ]
     text = result_line(probe["kind"], results[-1])
     print("-" * (len(text) + 1), text, "-" * (len(text) + 1), sep="\n")
 
 
 def result_line(kind: str, result: Table) -> str:
-    """Return a probe's result in the original's words.
-
-    The adjusted perplexity is per word, by the ratio of tokens to the words of the file.
-    """
+    """Return a probe's result as the original's log line. The adjusted perplexity is per word of the file."""
     if kind == "cloze":
-        right, count = result["last_token"] / 100, result["examples"]  # the probe reports a percentage
+        accuracy, count = result["last_token"] / 100, result["examples"]  # the probe reports a percentage
         return (
-            f" validation results on wiki | number correct: {right * count:.4E} | total examples: {count:.4E} | "
-            f"avg accuracy: {right:.4E}"
+            f" validation results on wiki | number correct: {accuracy * count:.4E} | total examples: {count:.4E} | "
+            f"avg accuracy: {accuracy:.4E}"
         )
     perplexity = result["perplexity"]
     loss = math.log(perplexity)
@@ -669,7 +650,7 @@ def result_line(kind: str, result: Table) -> str:
 
 
 GENERATION = (
-    Flag("--load", str, "the model's folder", joint=True),
+    Flag("--load", str, "folder of the model", joint=True),
     Flag("--out-seq-length", 256, "--tokens"),
     Flag("--seed", 1234, "--seed"),
     Flag("--temperature", 1.0, "--temperature", joint=True),
@@ -680,50 +661,57 @@ GENERATION = (
     Flag("--cache-dir", str, "ORDSMED_CACHE", by=unless_empty),
     Flag("--model-parallel-size", 1, "--devices", joint=True),
     Flag("--num-attention-heads", 16, "model.heads", joint=True),
-    Flag("--recompute", False, nothing="what was read before is kept: the texts are the same"),
+    Flag("--recompute", False, nothing="keys and values are cached; the texts are the same"),
     *idle(
-        CHECKS,
+        IN_THE_MODEL,
         "--num-layers=24 --hidden-size=1024 --intermediate-size:int --max-position-embeddings=512 "
         "--layernorm-epsilon=1e-5 --vocab-size=30522 --make-vocab-size-divisible-by=128 "
         "--tokenizer-model-type=bert-large-uncased --tokenizer-path=tokenizer.model --seq-length=512",
     ),
-    Flag("--tokenizer-type", "BertWordPieceTokenizer", nothing=CHECKS, one_of=TOKENIZERS),
-    Flag("--batch-size", 4, nothing="a prompt at a time, as in the original"),
-    *idle("nothing is dropped in a model that writes", "--hidden-dropout=0.1 --attention-dropout=0.1"),
-    *idle("--fp16 alone says it", "--fp32-embedding=False --fp32-layernorm=False --fp32-tokentypes=False"),
+    Flag("--tokenizer-type", "BertWordPieceTokenizer", nothing=IN_THE_MODEL, one_of=TOKENIZERS),
+    Flag("--batch-size", 4, nothing="prompts are processed one at a time, as in the original"),
+    *idle("generation has no dropout", "--hidden-dropout=0.1 --attention-dropout=0.1"),
+    *idle("--fp16 alone sets the precision", "--fp32-embedding=False --fp32-layernorm=False --fp32-tokentypes=False"),
     Flag("--distributed-backend", "nccl", nothing=BACKENDS),
     Flag("--local_rank", int, nothing=LAUNCHED, also=("--local-rank",)),
     *OF_EVALUATION,
 )
-GENERATION = _with_those_of_trainings(GENERATION)
+GENERATION = _with_training_flags(GENERATION)
 
 
 def generation(values: Values, call: Call) -> None:
     if not values.load:
-        raise UsageError("generate_samples.py", "no --load", "`--load MODEL`, or CHECKPOINT_PATH for the script")
+        raise UsageError("generate_samples.py", "no --load", "`--load MODEL`; for the script, CHECKPOINT_PATH")
     if values.greedy and (values.top_k or values.top_p):
         raise UsageError("--greedy", "found with --top_k or --top_p", "one of them")
     greedy = values.greedy
     if {"top_k", "top_p"} <= values.explicit and not (values.top_k or values.top_p):
         greedy = True
         call.notes.append(
-            "--top_k 0 --top_p 0: the likeliest token always, as generate_text.sh says; its code draws "
-            "from all: leave both out for that"
+            "--top_k 0 --top_p 0: always the most probable token, as generate_text.sh documents; leave both out "
+            "to sample from all tokens, as the original's code does"
         )
-    way = ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]
-    call.words = [_with_heads(values.load, values, call), *call.words[:4], "--until", "stop", *way, *call.words[4:]]
+    sampling = ["--greedy"] if greedy else ["--temperature", f"{values.temperature:g}"]
+    call.words = [
+        _with_heads(values.load, values, call),
+        *call.words[:4],
+        "--until",
+        "stop",
+        *sampling,
+        *call.words[4:],
+    ]
     if values.model_parallel_size > 1:
         call.devices = values.model_parallel_size
 
 
 PRETRAINING = (*MODEL, *PRECISION, *TRAINING, *VALIDATION, *DATA, *OF_EVALUATION, *OF_GENERATION)
-OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # GPT-2's code does not read these
-WRITING = tuple(
+OF_BERT = {"--layernorm-epsilon": "epsilon", "--intermediate-size": "inner"}  # the original's GPT-2 ignores these
+PRETRAINING_GPT2 = tuple(
     replace(
         flag,
         goes="",
         by=None,
-        nothing=f"GPT-2 has its own, as in their code; `model.{OF_BERT[flag.name]}=N` behind the flags",
+        nothing=f"fixed for GPT-2, as in the original; or `model.{OF_BERT[flag.name]}=N` after the flags",
     )
     if flag.name in OF_BERT
     else flag
@@ -741,15 +729,14 @@ SPLIT = (
 
 
 def presplit(values: Values, call: Call) -> None:
-    """Write one sentence per line. An existing output is overwritten, as in the original."""
     call.words = [values.input, values.output, "--anew"]
 
 
 def split(values: Values, call: Call) -> None:
-    """Write fixed train, dev and test files. The original draws a new split each time and shuffles the lines."""
+    """Write train, dev and test files. The split is fixed; the original draws a new one and shuffles the lines."""
     dev, *test = values.test_percent or [0.05]
     if len(test) > 1:
-        wanted = "a share for dev.json, and one for test.json"
+        wanted = "a share for dev.json, and optionally one for test.json"
         raise UsageError("--test_percent", f"found {len(test) + 1} numbers", wanted)
     call.words = [
         *values.input_files,
@@ -761,26 +748,26 @@ def split(values: Values, call: Call) -> None:
         "--anew",
     ]
     if dev + sum(test) >= 1:
-        found_share = f"found {dev + sum(test):g} in all"
-        raise UsageError("--test_percent", found_share, "less than 1", "say shares, such as 0.05")
+        problem = f"found {dev + sum(test):g} in total"
+        raise UsageError("--test_percent", problem, "less than 1", "give shares, such as 0.05")
 
 
 PROGRAMS = (
-    Program("pretrain_bert.py", "pretrain a BERT with pairs", PRETRAINING, pretrain_bert, "pretrain", sets=BERT),
-    Program("pretrain_gpt2.py", "pretrain a GPT-2", WRITING, pretrain_gpt2, "pretrain", sets=GPT2),
+    Program("pretrain_bert.py", "pretrain a BERT on pairs", PRETRAINING, pretrain_bert, "pretrain", sets=BERT),
+    Program("pretrain_gpt2.py", "pretrain a GPT-2", PRETRAINING_GPT2, pretrain_gpt2, "pretrain", sets=GPT2),
     Program(
         "run_gpt2_eval.py",
-        "WikiText, LAMBADA or any text's perplexity",
+        "evaluate on WikiText, LAMBADA or the perplexity of a text",
         EVALUATION,
         evaluation,
         "evaluate",
         "scripts/run_gpt2_eval.py",
     ),
-    Program("evaluate_gpt2.py", "WikiText or LAMBADA, as run_gpt2_eval.py calls it", DIRECTLY, directly, "evaluate"),
-    Program("generate_samples.py", "a GPT-2 goes on with texts", GENERATION, generation, "generate"),
+    Program("evaluate_gpt2.py", "evaluate on WikiText or LAMBADA", DIRECT_EVALUATION, direct_evaluation, "evaluate"),
+    Program("generate_samples.py", "continue texts with a GPT-2", GENERATION, generation, "generate"),
     Program(
         "presplit_sentences_json.py",
-        "JSON lines with a sentence a line of their text",
+        "split the texts of JSON lines into one sentence per line",
         PRESPLIT,
         presplit,
         "corpus presplit",
@@ -788,7 +775,7 @@ PROGRAMS = (
     ),
     Program(
         "split_json.py",
-        "fixed train, dev and test files of JSON lines",
+        "split JSON lines into train, dev and test files",
         SPLIT,
         split,
         "corpus split",

@@ -1,6 +1,6 @@
 """NVIDIA's ELECTRA for TensorFlow 2: pretraining in two phases, SQuAD with a joint head, its scripts and machines.
 
-Defaults are those of its code; where its README says otherwise, the README is taken and the difference is told.
+Defaults are those of its code. Where its README differs, the README counts and a note says so.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ordsmed.others.translate.converters import CPU, FP16, JOINT_HEAD, SQUAD_VER
 from ordsmed.others.translate.dllogger import Logged, Window
 from ordsmed.others.translate.lengths import check_length
 from ordsmed.others.translate.program import Call, Flag, Program, Values, find, idle, joint
-from ordsmed.others.translate.standing import asked_by, check_tokenizer
+from ordsmed.others.translate.standing import check_tokenizer, task_arguments
 
 WIDTHS = {"small": 256, "base": 768, "large": 1024}
-HEAD = 64  # width of an attention head
-SHARE = 0.3333333  # generator's share of the network's width in the original's scripts
+HEAD_WIDTH = 64
+GENERATOR_SHARE = 0.3333333  # generator width / discriminator width in the original's scripts
 NONE = (None, "", "None")
-LOGS = "every run writes metrics.jsonl, and log.txt, into its folder"
+LOGS = "every run writes metrics.jsonl and log.txt to its folder"
 
 PRETRAINING = (
     Flag("--model_name", str, "out", joint=True, required=True),
@@ -63,9 +63,9 @@ PRETRAINING = (
     Flag("--restore_checkpoint", str, "init", joint=True, alone="latest"),  # as in the original's run.sub
     *joint("init", "--phase2=False --load_weights=False --weights_dir:str"),
     Flag("--steps_this_run", -1, "ORDSMED_STOP_AT", joint=True),
-    Flag("--skip_checkpoint", False, refused="a run keeps its last checkpoint: without it nothing could be made of it"),
-    Flag("--log_dir", str, "the folder of dllogger.log", joint=True),
-    Flag("--json-summary", str, "the file of DLLogger's lines", joint=True),
+    Flag("--skip_checkpoint", False, refused="leave it out: a run always keeps its last checkpoint"),
+    Flag("--log_dir", str, "folder of dllogger.log", joint=True),
+    Flag("--json-summary", str, "file of DLLogger's lines", joint=True),
 )
 
 
@@ -78,20 +78,20 @@ def pretraining(values: Values, call: Call) -> None:
     remedy = "create_tfrecord_files with that --max_seq_length"
     records = listed(values.pretrain_tfrecords)
     call.before.append(lambda: check_length(records, values.max_seq_length, "--max_seq_length", remedy))
-    _steps(values, call)
-    _weights(values, call)
+    _put_steps(values, call)
+    _put_folders(values, call)
     _put_tf32(values, call)
     if values.steps_this_run != -1:
         if values.steps_this_run < 1:
             raise UsageError("--steps_this_run", f"found {values.steps_this_run}", "a number of steps, or -1: all")
         perform.stop_at(_program(call), values, call, lambda saved: saved + values.steps_this_run)
-    call.tells = _teller(values.log_freq)
-    call.after.append(lambda: _leave_pretraining(values, _run_of(values, call)))
+    call.tells = _log_lines(values.log_freq)
+    call.after.append(lambda: _write_pretraining_files(values, _run_of(values, call)))
     values.read_later("log_dir", "json_summary")
 
 
 def _put_tf32(values: Values, call: Call) -> None:
-    """Without --amp, use TF32 if the GPU supports it, like the original's container."""
+    """Without --amp, use TF32 if the GPU supports it, because the original's container does."""
     if values.amp or any(word.startswith("layout.precision=") for word in values.overrides):
         return
     import torch
@@ -103,22 +103,24 @@ def _put_tf32(values: Values, call: Call) -> None:
     if card and has_tf32(card.capability):
         call.put("layout.precision", "tf32")
         call.notes.append(
-            f"without --amp: TF32, which {card.name} has, as in the original's container; "
-            "`layout.precision=fp32` behind the words computes in fp32"
+            f"without --amp: computes in TF32 on {card.name}, as in the original's container; "
+            "`layout.precision=fp32` after the flags computes in fp32"
         )
     else:
-        where = f"{card.name} has no TF32" if card else "no GPU is used here"
-        call.notes.append(f"without --amp: fp32, for {where}; on an A100 or newer it is TF32, as in the original")
+        reason = f"{card.name} has no TF32" if card else "no GPU is used"
+        call.notes.append(
+            f"without --amp: computes in fp32, because {reason}; the original uses TF32 on an A100 or newer"
+        )
 
 
 def generator_width(size: str, share: float) -> int:
     """Return the generator's width, rounded up to a multiple of 64.
 
-    A share of 0.3333333, as in the original's scripts, gives 256 of 768 and 384 of 1024.
+    `share` is generator width / discriminator width; 1/3 gives 256 for base (768) and 384 for large (1024).
     """
-    width = -round(WIDTHS[size] * share) // HEAD * -HEAD
-    if width < HEAD:
-        wanted = f"a share of {WIDTHS[size]} that leaves 1 or more, such as 0.25"
+    width = -round(WIDTHS[size] * share) // HEAD_WIDTH * -HEAD_WIDTH
+    if width < HEAD_WIDTH:
+        wanted = f"a share of {WIDTHS[size]} that gives a width of 1 or more, such as 0.25"
         raise UsageError("--generator_hidden_size", f"found {share:g}", wanted)
     return width
 
@@ -128,21 +130,16 @@ def _program(call: Call) -> Program:
 
 
 def _run_of(values: Values, call: Call) -> Path | None:
-    """Return the folder of the finished run.
-
-    Return None for trials of several settings, which have no steps of their own to report.
-    """
+    """Return the folder of the finished run; None if it has no metrics, because it consists of several trials."""
     folder = perform.run_of(_program(call), values, call)
     if (folder / dllogger.METRICS).exists():
         return folder
-    say(f"{folder}: no {dllogger.METRICS}, so nothing is written that their scripts would look for")
+    say(f"{folder}: no {dllogger.METRICS}, so the files that the original's scripts read are not written")
     return None
 
 
-def _leave_pretraining(values: Values, folder: Path | None) -> None:
-    """Write dllogger.log, and links to the checkpoints under the original's names: results/NAME/checkpoints/ckpt-10000,
-    ckpt-p2-930.
-    """
+def _write_pretraining_files(values: Values, folder: Path | None) -> None:
+    """Write dllogger.log, and link the checkpoints as ckpt-10000 (phase 1) and ckpt-p2-930 (phase 2)."""
     if folder is None:
         return
     log = Path(
@@ -154,7 +151,7 @@ def _leave_pretraining(values: Values, folder: Path | None) -> None:
     names = Path(values.results_dir) / values.model_name / "checkpoints"
     for name in names.glob(f"{stem}-[0-9]*"):
         if name.is_symlink() and not name.exists():
-            name.unlink()  # of a deleted checkpoint
+            name.unlink()  # its checkpoint was deleted
     for step in snapshots.steps(folder / "checkpoints"):
         path = snapshots.path_of(folder / "checkpoints", step)
         _link(names / f"{stem}-{step}", path)
@@ -183,11 +180,11 @@ def _means(window: Window) -> dict[str, float]:
     }
 
 
-def _teller(every: int) -> Callable[[dllogger.Line], list[str]]:
+def _log_lines(every: int) -> Callable[[dllogger.Line], list[str]]:
     """Return a function that formats metrics as DLLogger's lines, as means over `every` steps."""
     waiting: list[dllogger.Line] = []
 
-    def tell(line: dllogger.Line) -> list[str]:
+    def lines_of(line: dllogger.Line) -> list[str]:
         if "seconds" not in line:
             return []
         waiting.append(line)
@@ -195,15 +192,15 @@ def _teller(every: int) -> Callable[[dllogger.Line], list[str]]:
             return []
         data = _means(Window(waiting))
         waiting.clear()
-        return [dllogger.spoken(f"Training Iteration: {line['step']} ", data, time.time())]
+        return [dllogger.console_line(f"Training Iteration: {line['step']} ", data, time.time())]
 
-    return tell
+    return lines_of
 
 
 def _link(name: Path, to: Path) -> None:
-    """Create a link where the original's scripts look. A file or folder that exists there is kept."""
+    """Link `name`, which the original's scripts read, to `to`. Keep a file or folder that exists there."""
     if name.exists() and not name.is_symlink():
-        say(f"{name}: stands there, and is left; {to} is what is meant")
+        say(f"{name}: exists and is not replaced by a link to {to}")
         return
     name.parent.mkdir(parents=True, exist_ok=True)
     name.unlink(missing_ok=True)
@@ -211,7 +208,7 @@ def _link(name: Path, to: Path) -> None:
 
 
 def _model_of(path: str) -> tuple[str, list[str]]:
-    """Return the run for a path of the original, and the step if it names a checkpoint: ckpt-10000, ckpt-p2-930."""
+    """Return the run's folder for a path of the original, and `--step N` if it is a checkpoint such as ckpt-p2-930."""
     from ordsmed.base.binary import bundle
 
     target = Path(path)
@@ -226,10 +223,10 @@ def _model_of(path: str) -> tuple[str, list[str]]:
     return str(folder), ["--step", str(int(digits))]
 
 
-def _steps(values: Values, call: Call) -> None:
-    """Set batch, schedule and optimizer. The original's batch is per GPU and accumulation step; ours is the total."""
+def _put_steps(values: Values, call: Call) -> None:
+    """Set batch, schedule and optimizer. The original's batch is per GPU and accumulation step, not the total."""
     rows, passes, world = values.train_batch_size, values.gradient_accumulation_steps, values.place.world
-    call.notes.append(f"a step is {rows} x {passes} x {world} = {many(rows * passes * world, 'row')}")
+    call.notes.append(f"a step has {rows} x {passes} x {world} = {many(rows * passes * world, 'row')}")
     call.put("phase.batch", rows * passes * world)
     call.put("layout.micro", rows)
     if values.num_warmup_steps > values.num_train_steps:
@@ -246,8 +243,8 @@ def _steps(values: Values, call: Call) -> None:
     call.put("optimizer.betas", [values.opt_beta_1, values.opt_beta_2])
 
 
-def _weights(values: Values, call: Call) -> None:
-    """Set the output folder and the start. A run resumes in its folder; phase 2 starts from the folder of phase 1."""
+def _put_folders(values: Values, call: Call) -> None:
+    """Set the output folder and the initial weights: a run resumes in its folder, phase 2 starts from phase 1."""
     first = Path(values.results_dir) / "models" / values.model_name
     restore = "" if values.restore_checkpoint == "false" else values.restore_checkpoint or ""
     if values.phase2 and not restore:
@@ -258,21 +255,21 @@ def _weights(values: Values, call: Call) -> None:
         call.put("init", values.weights_dir or str(first / "weights"))
     out = f"{first}-phase2" if values.phase2 else str(first)
     call.put("out", out)
-    init = str(first) if restore == "latest" else _restored(restore) if restore else ""
+    init = str(first) if restore == "latest" else _last_checkpoint(restore) if restore else ""
     if init and Path(init).resolve() != Path(out).resolve():  # a run resumes from its folder anyway
         call.put("init", init)
     elif init and values.anew:
         raise UsageError("--anew", "found with --restore_checkpoint of the same run", "one of the two")
 
 
-def _restored(path: str) -> str:
+def _last_checkpoint(path: str) -> str:
     """Return the run whose last checkpoint is at `path`, or another model. Raise an error for an earlier checkpoint."""
     folder, step = _model_of(path)
-    kept = snapshots.steps(Path(folder) / "checkpoints")
-    if step and kept and int(step[1]) != kept[-1]:
-        remedy = f"`{command('export', folder, 'FOLDER', *step)}`, and name FOLDER"
-        wish = f"found {path}; a training goes on from the last checkpoint of {folder}, that of step {kept[-1]}"
-        raise UsageError("--restore_checkpoint", wish, "", remedy)
+    steps = snapshots.steps(Path(folder) / "checkpoints")
+    if step and steps and int(step[1]) != steps[-1]:
+        remedy = f"`{command('export', folder, 'FOLDER', *step)}`, and give FOLDER"
+        problem = f"found {path}; a run resumes from the last checkpoint of {folder}, which is of step {steps[-1]}"
+        raise UsageError("--restore_checkpoint", problem, "", remedy)
     return folder
 
 
@@ -296,7 +293,7 @@ SQUAD = (
     Flag("--version_2_with_negative", False, "task.version", by=SQUAD_VERSION),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
     Flag("--train_batch_size", 32, "batch", joint=True),
-    Flag("--gradient_accumulation_steps", 1, nothing="the original reads it nowhere: each batch is a step"),
+    Flag("--gradient_accumulation_steps", 1, nothing="the original never reads it: each batch is a step"),
     Flag("--learning_rate", 1e-4, "learning_rate"),
     Flag("--num_train_epochs", 3.0, "epochs"),
     Flag("--max_steps", -1, "steps", by=positive),
@@ -306,37 +303,37 @@ SQUAD = (
     Flag("--seed", 42, "seed"),
     Flag("--amp", False, "layout.precision", by=FP16),
     Flag("--xla", False, "layout.compile"),
-    Flag("--fp16_all_reduce", False, nothing="the original reads it nowhere: gradients travel in fp16 with --amp"),
+    Flag("--fp16_all_reduce", False, nothing="the original never reads it: gradients are reduced in fp16 with --amp"),
     Flag("--log_freq", 50, "log"),
     Flag("--no_cuda", False, "layout.device", by=CPU),
     Flag("--vocab_file", str, "tokenizer", joint=True),
     *joint("features", "--cache_dir:str --skip_cache=False"),
-    Flag("--json-summary", "results/dllogger.json", "the file of DLLogger's lines", joint=True),
+    Flag("--json-summary", "results/dllogger.json", "file of DLLogger's lines", joint=True),
     *joint("checkpoints/", "--skip_checkpoint=False --ci=False"),
-    Flag("--predict_batch_size", 8, nothing="windows are computed together as fits the device"),
+    Flag("--predict_batch_size", 8, nothing="the number of windows per batch is chosen by device memory"),
     Flag("--verbose_logging", False, nothing=LOGS),
-    Flag("--eval_script", str, nothing="official scores are our own, digit for digit"),
-    Flag("--disable-progress-bar", False, nothing="there is none without a terminal"),
-    *idle("the launcher's variables say it", "--local_rank:int --use_env=False"),
+    Flag("--eval_script", str, nothing="ordsmed computes the official scores itself"),
+    Flag("--disable-progress-bar", False, nothing="the progress bar is shown only on a terminal"),
+    *idle("read from the launcher's environment variables", "--local_rank:int --use_env=False"),
 )
 
 
 def squad(values: Values, call: Call) -> None:
-    """Fine-tune, predict, or both. Without a --do_ flag, raise an error."""
+    """Fine-tune, predict, or both, as the --do_ flags say."""
     if not values.joint_head:
         call.put("task.search", "tops")
     version = SQUAD_VERSION[values.version_2_with_negative]
     if not values.do_train:
-        _predictions(values, call, version)
+        _put_prediction(values, call, version)
         return
     values.require("--output_dir")
     if values.says("--joint_head") and not values.joint_head:  # the original takes any word for true
-        call.notes.append("--joint_head False: the head is independent; theirs takes the word False for true")
+        call.notes.append("--joint_head False: the head is independent; the original reads the word False as true")
     call.put("init", values.electra_model)
     if values.init_checkpoint not in NONE:
         call.notes.append(
-            "--init_checkpoint: is read where nothing is trained, as in their code; a training begins "
-            "with --electra_model"
+            "--init_checkpoint: used only without --do_train, as in the original; "
+            "a training starts from --electra_model"
         )
     call.put("out", str(Path(values.output_dir) / f"squad_v{version}"))
     if values.joint_head:
@@ -356,12 +353,12 @@ def squad(values: Values, call: Call) -> None:
         call.put("tokenizer", "<tokenizer>")
     if values.skip_cache or values.cache_dir:
         call.put("features", "" if values.skip_cache else values.cache_dir)
-    call.after.append(lambda: _leave_squad(values, _run_of(values, call)))
+    call.after.append(lambda: _write_squad_files(values, _run_of(values, call)))
     values.read_later("json_summary", "skip_checkpoint", "ci")
 
 
-def _leave_squad(values: Values, folder: Path | None) -> None:
-    """Write predictions.json, DLLogger's lines and links to checkpoints where the original has them."""
+def _write_squad_files(values: Values, folder: Path | None) -> None:
+    """Write predictions.json, DLLogger's lines and links to checkpoints at the original's paths."""
     if folder is None:
         return
     _copy_predictions(folder / "predictions", Path(values.output_dir))
@@ -384,7 +381,7 @@ def _leave_squad(values: Values, folder: Path | None) -> None:
 def _logged_squad(values: Values, lines: Sequence[dllogger.Line], ends: Sequence[int]) -> Iterator[Logged]:
     for epoch, (first, end) in enumerate(itertools.pairwise([0, *ends])):
         if not (steps := [line for line in lines if first < line["step"] <= end]):
-            continue  # there are fewer steps than epochs
+            continue  # fewer steps than epochs
         for number in range(0, len(steps), values.log_freq):
             window = Window(steps[: number + 1])
             data = {"step_loss": steps[number]["loss"], "train_perf": window.rate}
@@ -401,55 +398,54 @@ def _scores(path: Path) -> dict[str, float]:
 
 
 def _copy_predictions(folder: Path, out: Path) -> None:
-    """Copy the complete predictions to where the original has them."""
     out.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.glob("*.json")):
         shutil.copyfile(path, out / path.name)
 
 
-def _file(values: Values, which: str, named: str | None, version: str) -> str:
-    if named:
-        return str(Path(values.data_dir or "") / named)
+def _file(values: Values, split: str, name: str | None, version: str) -> str:
+    if name:
+        return str(Path(values.data_dir or "") / name)
     if not values.data_dir:
-        flag = "train_file" if which == "train" else "predict_file"
+        flag = "train_file" if split == "train" else "predict_file"
         raise UsageError("run_tf_squad.py", f"no --data_dir and no --{flag}", "one of the two")
-    return str(Path(values.data_dir) / f"{which}-v{version}.json")
+    return str(Path(values.data_dir) / f"{split}-v{version}.json")
 
 
-def _predictions(values: Values, call: Call, version: str) -> None:
+def _put_prediction(values: Values, call: Call, version: str) -> None:
     if not (values.do_predict or values.do_eval):
-        raise UsageError("run_tf_squad.py", "no --do_train, --do_eval or --do_predict", "one of them at least")
+        raise UsageError("run_tf_squad.py", "no --do_train, --do_eval or --do_predict", "at least one of them")
     if values.init_checkpoint in NONE:
-        raise UsageError("run_tf_squad.py", "no --init_checkpoint", "the fine-tuned model that is to predict")
+        raise UsageError("run_tf_squad.py", "no --init_checkpoint", "the fine-tuned model that predicts")
     task = call.recipes.pop("finetune")["task"]
     call.verb, call.devices = "predict", 0  # the original predicts in its first process
     folder, step = _model_of(values.init_checkpoint)
     out = Path(values.output_dir or folder)
     call.words = [folder, _file(values, "dev", values.predict_file, version), str(out / "predictions"), "--anew", *step]
-    call.notes.append(f"{out / 'predictions.json'}: what is predicted")
-    began = time.time()
-    call.after.append(lambda: _leave_predictions(values, out, began))
+    call.notes.append(f"{out / 'predictions.json'}: the predictions")
+    start = time.time()
+    call.after.append(lambda: _write_prediction_files(values, out, start))
     values.read_later("json_summary")
-    call.note_idle(values, "without --do_train, where nothing is drawn", "--seed")
-    call.words += asked_by(task, *(["head"] if values.says("--joint_head") else []))
+    call.note_idle(values, "without --do_train, because prediction uses no random numbers", "--seed")
+    call.words += task_arguments(task, *(["head"] if values.says("--joint_head") else []))
     check_tokenizer(call, folder, values.vocab_file, values.do_lower_case if values.vocab_file else None)
     call.words += ["--scores"] if values.do_eval else []
     call.words += ["--device", "cpu"] if values.no_cuda else []
     call.words += ["--precision", "fp16"] if values.amp else []
 
 
-def _leave_predictions(values: Values, out: Path, began: float) -> None:
+def _write_prediction_files(values: Values, out: Path, start: float) -> None:
     _copy_predictions(out / "predictions", out)
-    ended = time.time()
-    logged = [Logged([], {"e2e_inference_time": ended - began}, ended - began)]
+    end = time.time()
+    logged = [Logged([], {"e2e_inference_time": end - start}, end - start)]
     if values.do_eval and (scores := _scores(out / "predictions" / "scores.json")):
-        logged.append(Logged([], scores, ended - began))
-    dllogger.write(Path(values.json_summary), [*dllogger.parameters({"SEED": values.seed}), *logged], ended)
+        logged.append(Logged([], scores, end - start))
+    dllogger.write(Path(values.json_summary), [*dllogger.parameters({"SEED": values.seed}), *logged], end)
 
 
 INFERENCE = (
-    Flag("--electra_model", "google/electra-base-discriminator", nothing="the fine-tuned model says it"),
-    Flag("--init_checkpoint", str, "the model's folder", joint=True),
+    Flag("--electra_model", "google/electra-base-discriminator", nothing="read from the fine-tuned model"),
+    Flag("--init_checkpoint", str, "folder of the model", joint=True),
     Flag("--question", str, "the question", joint=True),
     Flag("--context", str, "the context", joint=True),
     Flag("--joint_head", True, "task.head", by=JOINT_HEAD, valued=True),
@@ -458,7 +454,7 @@ INFERENCE = (
     Flag("--max_answer_length", 30, "task.longest_answer"),
     Flag("--version_2_with_negative", False, "task.version", by=SQUAD_VERSION),
     Flag("--null_score_diff_threshold", 0.0, "task.threshold"),
-    Flag("--do_lower_case", False, nothing="the model's tokenizer says it"),
+    Flag("--do_lower_case", False, nothing="read from the model's tokenizer"),
     Flag("--max_seq_length", int, "task.length"),
     Flag("--doc_stride", int, "task.stride"),
     Flag("--max_query_length", int, "task.longest_question"),
@@ -469,23 +465,23 @@ def inference(values: Values, call: Call) -> None:
     if values.init_checkpoint in NONE:
         raise UsageError("run_inference.py", "no --init_checkpoint", "a fine-tuned model")
     if bool(values.question) != bool(values.context):
-        raise UsageError("run_inference.py", f"no --{'context' if values.question else 'question'}", "both, or none")
+        raise UsageError("run_inference.py", f"no --{'context' if values.question else 'question'}", "both or neither")
     folder, step = _model_of(values.init_checkpoint)
     call.words = [folder, *([values.question, values.context] if values.question else []), *step]
     if not values.joint_head:
         call.put("task.search", "tops")
-    call.words += asked_by(call.recipes.pop("answer")["task"], *(["head"] if values.says("--joint_head") else []))
+    call.words += task_arguments(call.recipes.pop("answer")["task"], *(["head"] if values.says("--joint_head") else []))
 
 
 POSTPROCESSING = (
     Flag("--pretrained_checkpoint", str, "the run", joint=True, required=True),
-    Flag("--output_dir", str, "the folder that is written", joint=True, required=True),
-    Flag("--amp", False, nothing="weights are kept in fp32"),
+    Flag("--output_dir", str, "output folder", joint=True, required=True),
+    Flag("--amp", False, nothing="weights are stored in fp32"),
 )
 
 
 def postprocessing(values: Values, call: Call) -> None:
-    """Export a run for Hugging Face as a discriminator and a generator, at the step of the named checkpoint."""
+    """Export the discriminator and the generator of a run's checkpoint for Hugging Face."""
     folder, step = _model_of(values.pretrained_checkpoint)
     out = Path(values.output_dir)
     call.words = [folder, str(out / "discriminator"), "--anew", *step]
@@ -496,7 +492,7 @@ SEED = 1314
 BUILDING = (
     Flag("--corpus-dir", str, "corpus: source.path", joint=True, required=True),
     Flag("--vocab-file", str, "encode: tokenizer", joint=True, required=True),
-    Flag("--output-dir", str, "the folder that is written", joint=True, required=True),
+    Flag("--output-dir", str, "output folder", joint=True, required=True),
     Flag("--max-seq-length", 128, "--length", joint=True),
     Flag("--num-processes", 1, "encode: processes"),
     Flag("--num-out-files", 1000, "--files", joint=True),
@@ -519,23 +515,19 @@ def building(values: Values, call: Call) -> None:
 def _cased(call: Call, vocabulary: str, lowercase: bool | None, otherwise: str) -> str:
     """Return the vocabulary, or a tokenizer that reads it in the requested case.
 
-    Without a flag, the original keeps capitals. A lowercase vocabulary has no tokens for them, so texts are
-    lowercased for it.
+    Without a flag, lowercase the texts if the vocabulary has only lowercase tokens; the original keeps capitals.
     """
-    pieces_are = read_tokenizer(vocabulary).lowercase if is_tokenizer(vocabulary) else None
-    if pieces_are and lowercase is None:
-        call.notes.append(f"{vocabulary}: capitals are lost, as in its pieces; {otherwise} leaves them, as theirs does")
-    if pieces_are is None or lowercase in (None, pieces_are):
+    vocabulary_lowercase = read_tokenizer(vocabulary).lowercase if is_tokenizer(vocabulary) else None
+    if vocabulary_lowercase and lowercase is None:
+        call.notes.append(f"{vocabulary}: texts are lowercased, as its tokens are; {otherwise} keeps capitals")
+    if vocabulary_lowercase is None or lowercase in (None, vocabulary_lowercase):
         return vocabulary
     call.put("tokenizer: tokenizer", {"kind": "wordpiece", "file": vocabulary, "lowercase": lowercase})
     return "<tokenizer>"
 
 
 def _records(call: Call, corpus: str, out: str, length: int, parts: int, seed: int) -> None:
-    """Set up writing of TFRecords of ELECTRA's examples, which are masked during training.
-
-    Replace existing records like the original.
-    """
+    """Write TFRecords of ELECTRA's unmasked examples, and replace existing ones like the original."""
     call.put("corpus: source", {"kind": "text", "path": corpus})
     call.set("corpus:sentences=lines corpus:duplicates=keep corpus:validation=0.0 encode:corpus=<corpus>")
     call.words = ["<encode>", out, "rtd", "--length", str(length), "--files", str(parts), "--seed", str(seed), "--anew"]
@@ -555,37 +547,37 @@ PREPARATION = (
     Flag(
         "--action",
         str,
-        "the verb: fetch, corpus, corpus shards, encode records",
+        "command: fetch, corpus, corpus shards, encode records",
         joint=True,
         required=True,
         one_of=ACTIONS,
     ),
-    Flag("--dataset", str, "the folders of it", joint=True, required=True, one_of=(*FETCHED, BOTH, *WEIGHTS, "all")),
-    Flag("--input_files", str, "corpora that are shared out", joint=True),
+    Flag("--dataset", str, "names of the folders", joint=True, required=True, one_of=(*FETCHED, BOTH, *WEIGHTS, "all")),
+    Flag("--input_files", str, "corpora to shard", joint=True),
     Flag("--n_training_shards", 2048, "--train, --files", joint=True),
     Flag("--n_test_shards", 2048, "--test, --files", joint=True),
     Flag("--fraction_test_set", 0.1, "--fraction", joint=True),
     Flag("--max_seq_length", 512, "--length", joint=True),
     Flag("--vocab_file", str, "encode: tokenizer", joint=True),
-    Flag("--do_lower_case", 0, "the folder's name, tokenizer: tokenizer.lowercase", joint=True),
-    Flag("--random_seed", 12345, "the folder's name", joint=True),
+    Flag("--do_lower_case", 0, "name of the folder, tokenizer: tokenizer.lowercase", joint=True),
+    Flag("--random_seed", 12345, "name of the folder", joint=True),
     Flag("--skip_wikiextractor", 0, "corpus: source.path", joint=True),
-    Flag("DATA_PREP_WORKING_DIR", "data", "the folder of all of them", joint=True),
-    Flag("--segmentation_method", "nltk", nothing="sentences are found by our own rules; NLTK is not needed"),
-    Flag("--n_processes", 4, nothing="one a core, or one where little is to be read"),
-    Flag("--dupe_factor", 5, nothing="a row is masked again each time it is used"),
-    Flag("--masked_lm_prob", 0.15, nothing="records are not masked; --mask_prob of run_pretraining.py says it"),
-    Flag("--interactive_json_config_generator", str, refused="leave it out: the original reads it nowhere"),
+    Flag("DATA_PREP_WORKING_DIR", "data", "parent folder", joint=True),
+    Flag("--segmentation_method", "nltk", nothing="ordsmed splits sentences by its own rules, without NLTK"),
+    Flag("--n_processes", 4, nothing="one process per core, or a single one for small data"),
+    Flag("--dupe_factor", 5, nothing="masks are drawn again each time a row is used"),
+    Flag("--masked_lm_prob", 0.15, nothing="records are not masked; set --mask_prob of run_pretraining.py"),
+    Flag("--interactive_json_config_generator", str, refused="leave it out: the original never reads it"),
 )
 
 
 def preparation(values: Values, call: Call) -> None:
-    """Run one step from a dump to records. Where the original has a file, our result may be a folder."""
+    """Run one step from a dump to records. The result may be a folder where the original writes a file."""
     if values.dataset in WEIGHTS:
-        remedy = "`ordsmed import CHECKPOINT FOLDER` takes over what you have; models.toml gives it a name"
-        raise UsageError("--dataset", f"found {values.dataset}, which is nowhere to be had", "", remedy)
+        remedy = "`ordsmed import CHECKPOINT FOLDER` imports a checkpoint that you have; models.toml gives it a name"
+        raise UsageError("--dataset", f"found {values.dataset}, which cannot be downloaded", "", remedy)
     if values.action == "create_hdf5_files":
-        problem = "found create_hdf5_files, which theirs does not do either"
+        problem = "found create_hdf5_files, which the original does not support either"
         raise UsageError("--action", problem, "create_tfrecord_files")
     home = Path(values.DATA_PREP_WORKING_DIR)
     step = {"download": _download, "text_formatting": _formatting, "sharding": _sharding}
@@ -593,12 +585,12 @@ def preparation(values: Values, call: Call) -> None:
 
 
 def _download(values: Values, call: Call, home: Path) -> None:
-    """Download data that do not exist yet. Like the original, count books that cannot be downloaded, and continue."""
+    """Download data sets that do not exist yet. Skip books that cannot be downloaded, as the original does."""
     several = {"all": [name for name in FETCHED if name != "wikicorpus_zh"], BOTH: ["bookscorpus", "wikicorpus_en"]}
     folder = home / "download"
     for name in several.get(values.dataset, [values.dataset]):
         if (target := folder / (f"{name}/v1.1" if name == "squad" else name)).exists():
-            call.notes.append(f"{target}: stands, and is not fetched again")
+            call.notes.append(f"{target}: exists and is not downloaded again")
             continue
         fetching = Call("fetch", words=[FETCHED[name], "--out", str(folder)])
         fetching.words += ["--allow-missing"] if name == "bookscorpus" else []
@@ -669,7 +661,7 @@ def _sharding(values: Values, call: Call, home: Path) -> None:
 
 
 def _by_side(out: Path) -> None:
-    """Link the files in train/ and test/ like the original. Delete what was encoded from earlier files."""
+    """Link the shards in train/ and test/ as the original has them. Delete corpora encoded from former shards."""
     for former in (out / "corpus", *out.glob("encoded_lower_case_*")):
         shutil.rmtree(former, ignore_errors=True)
     for side in ("train", "test"):
@@ -679,7 +671,7 @@ def _by_side(out: Path) -> None:
 
 
 def _record_files(values: Values, call: Call, home: Path) -> None:
-    """Write the records of train and test. The encoded texts are kept for records of another length."""
+    """Write the records of train and test. Keep the encoded texts to write records of another length later."""
     case = f"lower_case_{values.do_lower_case}"
     out = home / f"tfrecord_{case}_seq_len_{values.max_seq_length}_random_seed_{values.random_seed}" / values.dataset
     shards, vocabulary = _sharded(values, home), values.vocab_file or str(home / "vocab.txt")
@@ -690,10 +682,10 @@ def _record_files(values: Values, call: Call, home: Path) -> None:
         _records(part, str(shards / side), str(out / side), values.max_seq_length, parts, SEED)
         part.put("encode: tokenizer", _cased(part, vocabulary, lowercase, "--do_lower_case=0"))
         encoded = shards / f"encoded_{case}"
-        kept = {"corpus": shards / "corpus" / side, "encode": encoded / side, "tokenizer": encoded / "tokenizer"}
-        for name in kept.keys() & part.recipes.keys():
-            part.put(f"{name}: out", str(kept[name]))
-            part.kept[name] = perform.folder_for(kept[name])  # the same recipe for all lengths of records
+        folders = {"corpus": shards / "corpus" / side, "encode": encoded / side, "tokenizer": encoded / "tokenizer"}
+        for name in folders.keys() & part.recipes.keys():
+            part.put(f"{name}: out", str(folders[name]))
+            part.shared[name] = perform.folder_for(folders[name])  # shared by calls with other lengths
         if side == "test" and parts:
             call.then.append(part)
 
@@ -721,14 +713,14 @@ def bench_pretraining(values: Values, call: Call) -> None:
     ):
         batch = rows * (passes if values.accumulate_gradients == "true" else 1)
         cells.append([f"length={length}", f"batch={batch}", f"layout.micro={rows}"])
-    call.put("objective.generator", {"width": generator_width(values.electra_model, SHARE)})
+    call.put("objective.generator", {"width": generator_width(values.electra_model, GENERATOR_SHARE)})
     call.put("table.cells", cells)
     call.gpus, call.devices = values.num_gpus, 0
-    call.notes.append("a batch in the table is of one GPU; the table has rows a second of all of them")
+    call.notes.append("the table has the batch per GPU, and rows per second of all GPUs")
 
 
 def _lay_over(call: Call, recipe: str) -> None:
-    """Apply the settings from flags to a shipped bench recipe."""
+    """Apply the settings from flags to the built-in bench recipe `recipe`."""
     whole = run.read_table(run.find_recipe(recipe, "bench"), "bench")
     call.recipes["bench"] = run.merge_tables(whole, call.recipes["bench"])
 
@@ -741,26 +733,26 @@ BENCH_SQUAD = (
     Flag("precision", "amp", "layout.precision", by=PRECISIONS, one_of=tuple(PRECISIONS)),
     Flag("squad_version", "1.1", "task.version"),
     Flag("squad_dir", str, "task.train", joint=True),
-    Flag("out_dir", "results", nothing="a table is printed, and measurements.jsonl kept"),
+    Flag("out_dir", "results", nothing="the results are printed as a table and written to measurements.jsonl"),
     Flag("init_checkpoint", "None", "init", joint=True),
-    Flag("cache_dir", str, nothing="a measurement keeps no examples"),
+    Flag("cache_dir", str, nothing="a benchmark caches no examples"),
 )
 
 
 def bench_squad(values: Values, call: Call) -> None:
-    """Measure training steps or latencies, on random windows of SQuAD's lengths or on SQuAD in the data folder."""
+    """Measure training speed or latency, on SQuAD or on random windows of the same lengths."""
     _lay_over(call, f"squad-{values.mode}-nvidia")
     if values.mode == "train":
         call.put("batch", values.batch_size)
         call.put("table.devices", [values.num_gpu])
         call.gpus, call.devices = values.num_gpu, 0
-        call.notes.append("a batch in the table is of one GPU; the table has examples a second of all of them")
+        call.notes.append("the table has the batch per GPU, and examples per second of all GPUs")
     else:
         batch = values.infer_batch_size or values.batch_size
         call.put("batches", [[batch, dict(call.recipes["bench"]["batches"]).get(batch, 20)]])
         call.gpus = 1 if perform.count_gpus() else values.num_gpu
         if values.num_gpu > 1:
-            call.notes.append(f"{values.num_gpu} GPUs: one is asked, as theirs asks its first alone")
+            call.notes.append(f"{values.num_gpu} GPUs: only one is measured, as in the original")
     if values.init_checkpoint not in NONE:
         call.put("init", _model_of(values.init_checkpoint)[0])
         call.recipes["bench"].pop("model", None)
@@ -768,14 +760,14 @@ def bench_squad(values: Values, call: Call) -> None:
         call.put("task.train", str(Path(values.squad_dir) / f"train-v{values.squad_version}.json"))
         call.put("tokenizer", "vocab/vocab.txt")
     else:
-        call.notes.append("windows are made up, as long as those of SQuAD 1.1; the 7th word names SQuAD's folder")
+        call.notes.append("windows are random, as long as those of SQuAD 1.1; the 7th argument is SQuAD's folder")
 
 
 ALSO = {"inference.py": "run_inference.py", "inference": "run_inference.py"}  # names in the original's documentation
 PROGRAMS = (
     Program(
         "run_pretraining.py",
-        "pretrain an ELECTRA from records, a phase a call",
+        "pretrain an ELECTRA from records, one phase per call",
         PRETRAINING,
         pretraining,
         "pretrain",
@@ -792,11 +784,15 @@ PROGRAMS = (
     ),
     Program("run_inference.py", "answer one question", INFERENCE, inference, "answer", sets="task.kind=squad"),
     Program(
-        "postprocess_pretrained_ckpt.py", "the discriminator for Hugging Face", POSTPROCESSING, postprocessing, "export"
+        "postprocess_pretrained_ckpt.py",
+        "export the discriminator for Hugging Face",
+        POSTPROCESSING,
+        postprocessing,
+        "export",
     ),
     Program(
         "build_pretraining_dataset.py",
-        "records of ELECTRA's examples",
+        "write records of ELECTRA's examples",
         BUILDING,
         building,
         "encode records",
@@ -804,14 +800,14 @@ PROGRAMS = (
     ),
     Program(
         "dataPrep.py",
-        "a step of data: fetch, format, share out, write records",
+        "one step of data preparation: download, format, shard, write records",
         PREPARATION,
         preparation,
         path="data/dataPrep.py",
     ),
     Program(
         "benchmark_pretraining.sh",
-        "rows a second of both phases",
+        "measure rows per second of both phases",
         BENCH_PRETRAINING,
         bench_pretraining,
         "bench",
@@ -819,7 +815,7 @@ PROGRAMS = (
     ),
     Program(
         "benchmark_squad.sh",
-        "examples a second on SQuAD, learning or asked",
+        "measure examples per second on SQuAD, training or predicting",
         BENCH_SQUAD,
         bench_squad,
         "bench",

@@ -2,8 +2,8 @@
 
 DLLL {"timestamp": "1606...", "datetime": "...", "elapsedtime": "12.5", "type": "LOG", "step": [10], "data": {...}}
 
-The step is [step], [epoch, step], [] for a summary, or PARAMETER. A resumed run logs all its steps, and seconds are the
-time spent in steps: the time between an interruption and the restart does not count.
+`step` is [step], [epoch, step], [] for a summary, or PARAMETER. A resumed run logs all its steps. Elapsed time is the
+time spent in steps, without the time between an interruption and the restart.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Window(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The mean of the rows per second of each step, computed like the original's."""
+        """Mean over the steps of rows per second, as the original computes it."""
         return float(sum(line["rows"] / (line["seconds"] or 1e-9) for line in self.lines)) / len(self.lines)
 
     @property
@@ -62,20 +62,16 @@ def parameters(values: Mapping[str, Any]) -> Iterator[Logged]:
     return (Logged("PARAMETER", {name: value}, 0.0) for name, value in values.items())
 
 
-def spoken(step: str, data: Mapping[str, Any], stamp: float) -> str:
-    """Return a line in the format of DLLogger's console output."""
+def console_line(step: str, data: Mapping[str, Any], stamp: float) -> str:
     texts = [f"{name} : {value} {UNITS.get(name, '')}".rstrip() for name, value in data.items()]
     return f"DLL {datetime.fromtimestamp(stamp)} - {step} {' '.join(texts)}"
 
 
-def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
-    """Write the log file, and print the summaries.
-
-    `ended` is the time of the last entry, from which the others' times follow.
-    """
+def write(path: Path, logged: Sequence[Logged], end: float) -> None:
+    """Write the log file, and print the summaries. `end` is the time stamp of the last entry."""
     last, lines = max(entry.seconds for entry in logged), []
     for step, data, seconds in logged:
-        stamp = ended - last + seconds
+        stamp = end - last + seconds
         line = {
             "timestamp": str(stamp),
             "datetime": str(datetime.fromtimestamp(stamp)),
@@ -85,7 +81,7 @@ def write(path: Path, logged: Sequence[Logged], ended: float) -> None:
             "data": data,
         }
         lines.append(f"DLLL {json.dumps(line)}\n")
-        if not step:  # scripts read summaries from the saved console output
-            print(spoken("", data, stamp), flush=True)
+        if not step:  # scripts parse summaries in the console output
+            print(console_line("", data, stamp), flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, "".join(lines))

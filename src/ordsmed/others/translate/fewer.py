@@ -1,6 +1,6 @@
 """Copy the first examples of a file, for --max_train_samples of transformers' scripts.
 
-TSV and CSV by rows, JSON by objects or by questions, CoNLL by sentences
+An example is a row of TSV or CSV, an object or a question of JSON, or a sentence of CoNLL.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from ordsmed.base import files
 
 
 def first(source: Path, target: Path, count: int, *, header: bool = True) -> None:
-    """Write the first `count` examples to `target`, unless it holds them already.
-
-    With `header`, the first row is not an example.
-    """
+    """Write the first `count` examples to `target`. With `header`, the first row of a table is not an example."""
     text = source.read_bytes().decode("utf-8-sig")
     kind = source.suffix
     if kind in (".json", ".jsonl"):
@@ -34,7 +31,7 @@ def first(source: Path, target: Path, count: int, *, header: bool = True) -> Non
         cut = _lines(text, count + header)
     else:
         cut = "".join(itertools.islice(_sentences(text), count))
-    if not target.is_file() or target.read_bytes() != cut.encode():
+    if not target.is_file() or target.read_bytes() != cut.encode():  # keep its modification time
         target.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(target, cut)
 
@@ -54,7 +51,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _objects(text: str, count: int) -> str:
-    """Return the first examples of a JSON list, of SQuAD's questions, of a list in `data`, or of an object per line."""
+    """Return the first examples of JSON lines, a JSON list, a list in `data`, or the questions of SQuAD."""
     try:
         whole: Any = json.loads(text)
     except json.JSONDecodeError:
@@ -62,7 +59,7 @@ def _objects(text: str, count: int) -> str:
     if isinstance(whole, list):
         return _dumped(whole[:count])
     if "data" not in whole:
-        return text  # a single line
+        return text  # JSON lines with a single line
     entries = whole["data"]
     if not entries or "paragraphs" not in entries[0]:
         return _dumped(whole | {"data": entries[:count]})

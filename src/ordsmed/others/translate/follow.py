@@ -1,7 +1,4 @@
-"""Print a running training's metrics in the log format of another code.
-
-Tools that watch the original's output find the same lines on standard output.
-"""
+"""Print the metrics of a training while it runs, in the log format of another code, for tools that parse its output."""
 
 from __future__ import annotations
 
@@ -17,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 Line = dict[str, Any]
-ScreenLines = Callable[[Line], list[str]]  # returns the original's lines for a step or validation; often none
+LogLines = Callable[[Line], list[str]]  # returns the original's log lines for a line of metrics; often none
 PAUSE = 5.0  # seconds between checks of the file
 
 
 class NewLines:
-    """Read the new lines of a metrics file. A run that rewinds or restarts may truncate the file."""
+    """Print the new lines of a metrics file, which a run that rewinds or restarts may truncate."""
 
-    def __init__(self, path: Path, tell: ScreenLines) -> None:
-        self.path, self.tell = path, tell
-        self.known = array("q")  # hashes of the lines read, since the file may be truncated and grow between two checks
+    def __init__(self, path: Path, log_lines: LogLines) -> None:
+        self.path, self.log_lines = path, log_lines
+        self.known = array("q")  # hashes of the lines read: the file may be truncated and grow between two checks
         self.last, self.read = b"", 0
         self._new()
 
@@ -34,10 +31,10 @@ class NewLines:
         new = self._new()
         try:
             for line in new:
-                for text in self.tell(json.loads(line)):
+                for text in self.log_lines(json.loads(line)):
                     print(text, flush=True)
-        except BrokenPipeError:  # no reader: the training itself handles that
-            self.tell = lambda line: []
+        except BrokenPipeError:  # standard output was closed: stop printing, the training continues
+            self.log_lines = lambda line: []
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _new(self) -> list[bytes]:
@@ -47,12 +44,12 @@ class NewLines:
         with self.path.open("rb") as file:
             file.seek(self.read - len(self.last))
             if file.read(len(self.last)) != self.last:
-                # find the first line that differs from the one that was read
+                # the file was truncated: find the first line that differs from the one that was read
                 file.seek(0)
-                same = itertools.takewhile(lambda pair: hash(pair[0]) == pair[1], zip(file, self.known, strict=False))
-                kept = [len(line) for line, _ in same]
-                del self.known[len(kept) :]
-                self.last, self.read = b"", sum(kept)
+                pairs = zip(file, self.known, strict=False)
+                lengths = [len(line) for line, _ in itertools.takewhile(lambda pair: hash(pair[0]) == pair[1], pairs)]
+                del self.known[len(lengths) :]
+                self.last, self.read = b"", sum(lengths)
             file.seek(self.read)
             new = [line for line in file if line.endswith(b"\n")]
         self.known.extend(map(hash, new))
@@ -62,19 +59,19 @@ class NewLines:
 
 
 @contextlib.contextmanager
-def followed(path: Path, tell: ScreenLines) -> Iterator[None]:
-    """Print new lines while the context is active, and the remaining ones at its end."""
-    lines, over = NewLines(path, tell), threading.Event()
+def followed(path: Path, log_lines: LogLines) -> Iterator[None]:
+    """Print the new lines of `path` while the context is active, and the remaining ones at its end."""
+    lines, end = NewLines(path, log_lines), threading.Event()
 
-    def go_on() -> None:
-        while not over.wait(PAUSE):
+    def print_until_end() -> None:
+        while not end.wait(PAUSE):
             lines.look()
 
-    thread = threading.Thread(target=go_on, name="follow", daemon=True)
+    thread = threading.Thread(target=print_until_end, name="follow", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        end.set()
         thread.join()
         lines.look()

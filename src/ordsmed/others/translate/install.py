@@ -15,7 +15,7 @@ from ordsmed.base.screen import command
 from ordsmed.others.translate.program import MENU, programs
 
 PYTHON = '''#!{python}
-"""{doc}: as {code}'s program of this name, done by ordsmed."""
+"""{doc}: run by ordsmed with the arguments of {code}'s program of this name."""
 
 import sys
 
@@ -26,16 +26,15 @@ main(["as", "{code}", "{name}", *sys.argv[1:]])
 
 
 SHELL = """#!/usr/bin/env bash
-# {doc}: as {code}'s script of this name, done by ordsmed
+# {doc}: run by ordsmed with the arguments of {code}'s script of this name
 exec python -m {words} "$@"
 """
 
 
 def install(code: str, folder: str) -> list[str]:
-    """Write into `folder` programs and scripts that call ordsmed, named as in the other toolkit `code` (megatron, ...).
+    """Write programs and scripts of the dialect `code` (megatron, ...) that call ordsmed into `folder`.
 
-    Return lines that describe the written files. Raise an error, before anything is written, if one of the files exists
-    with other content.
+    Return the lines to print. Raise an error, before anything is written, if a file exists with other content.
     """
     target, known = Path(folder), programs(code)
     written = {
@@ -54,10 +53,10 @@ def install(code: str, folder: str) -> list[str]:
         written[target / path.relative_to(scripts)] = path.read_text(encoding="utf-8")
     for path, text in written.items():
         if path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
-            raise DataError(path, "stands there, and is another", "a folder without them", "name another folder")
+            raise DataError(path, "already exists with other content", "a folder without it", "give another folder")
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, text)
         path.chmod(0o755)
     names = sorted(str(path.relative_to(target)) for path in written)
-    return [*(f"{folder}/{name}" for name in names), f"{many(len(names), 'file')}; run them within {folder}"]
+    return [*(f"{folder}/{name}" for name in names), f"{many(len(names), 'file')}; run them in {folder}"]

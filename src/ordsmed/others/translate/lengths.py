@@ -1,4 +1,4 @@
-"""Check that TFRecords have the length that a command line gives; shorter ones would be padded."""
+"""Check that TFRecords have the sequence length that a command line gives: shorter rows would be padded."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def check_length(patterns: Sequence[str], length: int, flag: str, remedy: str) -
         actual = next((block.ids.shape[1] for block in records.read(path)), length)
         if actual != length:
             problem = f"found {length}; the records of {path} have {actual} tokens"
-            raise UsageError(flag, problem, str(actual), f"write others: {remedy}")
+            raise UsageError(flag, problem, str(actual), f"write new records: {remedy}")

@@ -3,9 +3,9 @@
 --num-layers 24  ->  model.layers = 24          set by the flag's row
 --no_cuda        ->  layout.device = "cpu"      the value is converted by `by` of the row
 --tokens 8       ->  --tokens 8                 an argument of the command, or an environment variable
---lr 1e-4        ->  phase.learning_rate   `joint`: set by the program's function, which combines several flags
---lazy-loader    ->  nothing, and why           reported once
---eval-hf        ->  refused                    with a remedy
+--lr 1e-4        ->  phase.learning_rate        `joint`: set by the program's function, which combines several flags
+--lazy-loader    ->  no effect                  a note gives the reason
+--eval-hf        ->  refused                    the error has a remedy
 
 A module in `dialects` has a tuple `PROGRAMS`, and each flag of the original has a row. `INSTEAD`, if present, names
 programs that are not translated, with alternatives.
@@ -31,13 +31,20 @@ from ordsmed.base.other_names import answers
 from ordsmed.base.ranks import ProcessInfo
 
 MENU = "dialects"
-MADE = ("corpus", "tokenizer", "encode")  # recipes that a call may depend on, in order; `<encode>` refers to one
-YES_OR_NO = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
-JSON = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a table"}
+DEPENDENCIES = ("corpus", "tokenizer", "encode")  # recipes that a call may run first; `<encode>` refers to one
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
+JSON_TYPES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "a table",
+}
 TRAININGS = ("pretrain", "finetune")
 ANEW = "ORDSMED_ANEW"  # 1: add --anew to every training that a script starts
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+|\[\d+\])*=")  # a setting after positional arguments: key.path=value
-SPELLED = re.compile(r"([\w.-]+)(?::(str|int|float|bool)|=(\S*))")  # NAME=DEFAULT or NAME:TYPE
+FLAG_WITH_TYPE = re.compile(r"([\w.-]+)(?::(str|int|float|bool)|=(\S*))")  # NAME=DEFAULT or NAME:TYPE
 KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 Table = dict[str, Any]
 
@@ -51,7 +58,7 @@ class Flag:
     """A flag, a positional argument (a name without dashes) or an environment variable (in capitals)."""
 
     name: str
-    usual: object = None  # default of the original; False: a switch; a type: no default
+    default_or_type: object = None  # default of the original; False: a switch; a type: no default
     goes: str = ""  # target: a setting (`corpus: source.path`), an argument (`--tokens`) or a variable (in capitals)
     by: Callable[[Any], object] | Mapping[Any, object] | None = None  # converts the value; None: the target is not set
     explicit: bool = False  # set the target only if the flag is given
@@ -62,15 +69,15 @@ class Flag:
     several: bool = False  # takes one value or more
     required: bool = False
     valued: bool = False  # a switch that takes True or False
-    alone: str = ""  # value if no argument follows
+    alone: str = ""  # value if the flag is given without one
     one_of: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further names
     implies: str = ""  # switch that a value other than the default turns on
-    within: str = ""  # flag whose JSON table or file has this flag as a key
+    within: str = ""  # flag whose JSON table or file has this name as a key
 
     def __post_init__(self) -> None:
         if bool(self.goes) + bool(self.nothing) + bool(self.refused) != 1:
-            raise ValueError(f"{self.name}: says where it goes, why nowhere, or what to do instead: one of them")
+            raise ValueError(f"{self.name}: needs exactly one of `goes`, `nothing` and `refused`")
 
     @property
     def key(self) -> str:
@@ -82,11 +89,12 @@ class Flag:
 
     @property
     def kind(self) -> type:
-        return self.usual if isinstance(self.usual, type) else str if self.usual is None else type(self.usual)
+        value = self.default_or_type
+        return value if isinstance(value, type) else str if value is None else type(value)
 
     @property
     def default(self) -> Any:
-        return None if isinstance(self.usual, type) else self.usual
+        return None if isinstance(self.default_or_type, type) else self.default_or_type
 
     def setting(self, value: Any) -> object:
         """Return the converted value; None if the target should not be set."""
@@ -94,25 +102,23 @@ class Flag:
 
 
 def joint(goes: str, names: str) -> tuple[Flag, ...]:
-    """Return flags that the program's function combines into one setting, given with defaults or types: `--beta1=0.9
-    --x:str`.
-    """
-    return tuple(Flag(name, usual, goes, joint=True) for name, usual in _spelled(names))
+    """Return flags that the program's function combines into one setting: `--beta1=0.9 --x:str` (default or type)."""
+    return tuple(Flag(name, default, goes, joint=True) for name, default in _names_with_types(names))
 
 
 def idle(reason: str, names: str) -> tuple[Flag, ...]:
-    return tuple(Flag(name, usual, nothing=reason) for name, usual in _spelled(names))
+    return tuple(Flag(name, default, nothing=reason) for name, default in _names_with_types(names))
 
 
 def refused(remedy: str, names: str) -> tuple[Flag, ...]:
-    return tuple(Flag(name, usual, refused=remedy) for name, usual in _spelled(names))
+    return tuple(Flag(name, default, refused=remedy) for name, default in _names_with_types(names))
 
 
-def _spelled(names: str) -> Iterator[tuple[str, Any]]:
+def _names_with_types(names: str) -> Iterator[tuple[str, Any]]:
     for word in names.split():
-        match = SPELLED.fullmatch(word)
+        match = FLAG_WITH_TYPE.fullmatch(word)
         if match is None:
-            raise ValueError(f"{word}: NAME=DEFAULT or NAME:TYPE")
+            raise ValueError(f"{word}: must be NAME=DEFAULT or NAME:TYPE")
         yield match[1], KINDS[match[2]] if match[2] else _literal(match[3])
 
 
@@ -123,7 +129,7 @@ def _literal(text: str) -> bool | int | float | str:
     return text
 
 
-class Recorded(dict[str, Any]):
+class RecordedValues(dict[str, Any]):
     """Values by flag that record which of them were read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -143,13 +149,13 @@ class Recorded(dict[str, Any]):
 class Values:
     """The values of a command line by flag. `explicit` contains the flags that were given."""
 
-    of: Recorded
+    of: RecordedValues
     explicit: frozenset[str]
     place: ProcessInfo  # rank and number of processes
     devices: int = 0  # processes to start
     overrides: tuple[str, ...] = ()
-    anew: bool = False  # set aside the results of a training with other settings
-    program: str = ""  # program of these flags
+    anew: bool = False  # restart the training, even if the folder has a run with other settings
+    program: str = ""
 
     def says(self, flag: str) -> bool:
         return key_of(flag) in self.explicit
@@ -164,8 +170,8 @@ class Values:
             raise UsageError(flag, f"found with {other_flag}", "one of the two")
 
     @property
-    def elsewhere(self) -> str | None:
-        """The folder of a setting `out=` on the command line, which replaces the original's folder."""
+    def out_override(self) -> str | None:
+        """Folder of a setting `out=` on the command line, which replaces the original's folder."""
         return next((word[4:] for word in reversed(self.overrides) if word.startswith("out=")), None)
 
     def read_later(self, *names: str) -> None:
@@ -181,30 +187,30 @@ class Values:
 
 @dataclass
 class Call:
-    """The translation of a command line: recipes and the verb that runs the last one, or a verb with arguments."""
+    """The translation of a command line: recipes, and the command that runs the last one or has only arguments."""
 
-    verb: str  # empty: run nothing, or only the calls in `then`
+    verb: str  # the command, such as `pretrain`; empty: only run `before`, `after` and the calls in `then`
     recipes: dict[str, Table] = field(default_factory=dict)  # by verb: corpus, tokenizer, encode, and that of `verb`
     words: list[str] = field(default_factory=list)  # further arguments of the command
     writes: str = ""  # output folder, if no recipe names it
     environment: dict[str, str] = field(default_factory=dict)
     devices: int = 0  # processes that the original starts
-    gpus: int = 0  # GPUs that it needs, if the verb starts the processes
+    gpus: int = 0  # required GPUs, if the command starts the processes itself
     notes: list[str] = field(default_factory=list)  # differences that users of the original should know
     before: list[Callable[[], object]] = field(default_factory=list)  # prepare files, in each process
-    kept: dict[str, Path] = field(default_factory=dict)  # folders, named by content, that calls share
+    shared: dict[str, Path] = field(default_factory=dict)  # by recipe: folder, named by content, that calls share
     after: list[Callable[[], object]] = field(default_factory=list)  # write the original's files after the run
     tells: Callable[[dict[str, Any]], list[str]] | None = None  # formats metrics as the original's log lines
     then: list[Call] = field(default_factory=list)  # calls that run after it
 
     def set(self, words: str) -> None:
-        """Set fixed values: `corpus:sentences=lines optimizer.epsilon=1e-6`."""
+        """Set values given as text: `corpus:sentences=lines optimizer.epsilon=1e-6`."""
         for word in words.split():
             location, _, text = word.partition("=")
             self.put(location.replace(":", ": "), settings.override({}, [f"value={text}"])["value"])
 
     def carry(self, goes: str, value: object) -> None:
-        """Set the target of a flag: an argument of the command, a variable or a setting."""
+        """Set the target `goes` of a flag: an argument of the command, an environment variable or a setting."""
         if goes.startswith("--"):
             shown = f"{value:g}" if isinstance(value, float) else str(value)
             self.words += [] if value is False else [goes] if value is True else [goes, shown]
@@ -214,8 +220,8 @@ class Call:
             self.put(goes, value)
 
     def note_idle(self, values: Values, reason: str, *flags: str) -> None:
-        """Note which of these flags were given although they have no effect."""
-        self.notes += [f"{flag}: does nothing {reason}" for flag in flags if values.says(flag)]
+        """Add a note for each of these flags that was given although it has no effect."""
+        self.notes += [f"{flag}: has no effect {reason}" for flag in flags if values.says(flag)]
 
     def put(self, location: str, value: object) -> None:
         recipe, _, path = location.rpartition(": ")
@@ -240,15 +246,15 @@ class Call:
 @dataclass(frozen=True)
 class Program:
     name: str
-    doc: str  # one line about what it does
+    doc: str  # one line of description
     flags: tuple[Flag, ...]
     call: Callable[[Values, Call], None]  # sets what depends on several flags
-    verb: str = ""  # our verb; empty: `call` sets it
+    verb: str = ""  # command of ordsmed; empty: `call` sets it
     path: str = ""  # path in the original code; empty: `name`
     also: tuple[str, ...] = ()  # further paths, in forks of the original
     absl: bool = False  # a switch may be --NAME, --noNAME or --NAME=false
     fields: bool = False  # flags are dataclass fields: see `_add_field`; or in a JSON file
-    sets: str = ""  # fixed settings: `objective.kind=rtd corpus:sentences=lines`
+    sets: str = ""  # constant settings: `objective.kind=rtd corpus:sentences=lines`
 
     def translated(self, values: Values) -> Call:
         call, reasons = Call(self.verb, devices=values.devices), dict[str, list[str]]()
@@ -258,7 +264,7 @@ class Program:
         call.notes += [f"{', '.join(names)}: not needed here: {reason}" for reason, names in reasons.items()]
         try:
             for flag in self.flags:
-                self._take(flag, values, call)
+                self._apply(flag, values, call)
             call.set(self.sets)
             self.call(values, call)
         except ZeroDivisionError:
@@ -267,35 +273,34 @@ class Program:
                 for flag in self.flags
                 if flag.key in values.explicit and str(values.of[flag.key]) in ("0", "0.0")
             ]
-            wanted = "more than 0 of what is divided by: steps, rows, lengths, rates, devices"
-            raise UsageError(", ".join(zeros) or self.name, "found 0", wanted) from None
+            raise UsageError(", ".join(zeros) or self.name, "found 0", "more than 0") from None
         if unused := self.unused(values, call):
             call.notes.append(f"{', '.join(unused)}: not used by this call")
         calls = [call, *call.then]
         for part in calls:
-            if part.verb in TRAININGS and part.verb in part.recipes:  # the originals do not choose it themselves
+            if part.verb in TRAININGS and part.verb in part.recipes:  # the originals do not choose a precision
                 part.recipes[part.verb].setdefault("layout", {}).setdefault("precision", "fp32")
-            if part.verb == "pretrain" and part.verb in part.recipes:  # nor do they keep the best weights by default
+            if part.verb == "pretrain" and part.verb in part.recipes:  # they keep the last weights, not the best
                 part.recipes[part.verb].setdefault("keep_best", False)
         if values.overrides and not any(part.verb in part.recipes for part in calls):
             if not call.verb:
-                raise UsageError(values.overrides[0], "has no recipe to go to", "flags alone")
-            for part in calls:  # a verb without a recipe takes or refuses settings as arguments
+                raise UsageError(values.overrides[0], "found a setting without a recipe", "only flags")
+            for part in calls:  # a command without a recipe accepts or refuses settings as arguments
                 part.words += values.overrides
         if values.anew and call.verb in TRAININGS and "--anew" not in call.words:
             call.words.append("--anew")
         return call
 
-    def _take(self, flag: Flag, values: Values, call: Call) -> None:
-        """Apply a flag's row. Looking at its value here does not mark it as read."""
-        value, is_said = dict.__getitem__(values.of, flag.key), flag.key in values.explicit
-        if is_said and flag.refused and value != flag.default:
-            raise UsageError(flag.spelling, "has no meaning here", "", flag.refused)
+    def _apply(self, flag: Flag, values: Values, call: Call) -> None:
+        """Apply a flag's row, without marking its value as read."""
+        value, is_explicit = dict.__getitem__(values.of, flag.key), flag.key in values.explicit
+        if is_explicit and flag.refused and value != flag.default:
+            raise UsageError(flag.spelling, "is not supported", "", flag.refused)
         if flag.needs and not dict.__getitem__(values.of, key_of(flag.needs)):
-            if is_said:
-                call.notes.append(f"{flag.spelling}: does nothing without {flag.needs}")
+            if is_explicit:
+                call.notes.append(f"{flag.spelling}: has no effect without {flag.needs}")
             return
-        if not flag.goes or flag.joint or (flag.explicit and not is_said) or (value is None and not is_said):
+        if not flag.goes or flag.joint or (flag.explicit and not is_explicit) or (value is None and not is_explicit):
             return
         if (setting := flag.setting(value)) is not None:
             call.carry(flag.goes, copy.deepcopy(setting))
@@ -318,7 +323,7 @@ class Program:
         parser.allow_abbrev = True  # as in the original: --fp32-em
         free = False
         if self.fields and words and words[0].endswith(".json"):
-            words = [*_in_a_file(words[0]), *words[1:]]
+            words = [*_arguments_in(words[0]), *words[1:]]
         for flag in self.flags:
             options: dict[str, Any] = {"dest": flag.key}
             if flag.name.isupper() or flag.within:
@@ -353,7 +358,7 @@ class Program:
         overrides = args.pop("overrides", rest)
         for word in overrides:
             if "=" not in word:
-                raise UsageError(self.name, f"`{word}` is one word too many", "flags, and settings as key.path=value")
+                raise UsageError(self.name, f"found `{word}`", "flags, and settings as key.path=value")
         args.pop("verb", None)
         for flag in self.flags:
             if flag.name.isupper() and (text := environment.get(flag.name, "")):
@@ -364,13 +369,13 @@ class Program:
             if not flag.within and flag.key in args and (inner := [f for f in self.flags if f.within == flag.name]):
                 args |= of_table(flag.name, args[flag.key], inner)
         self._check_choices(args)
-        of = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
-        implying = {flag.key: flag.implies for flag in self.flags if flag.implies and of[flag.key] != flag.default}
-        of |= {key_of(implied): True for implied in implying.values()}
-        values = Values(Recorded(of), frozenset(args), process, devices, tuple(overrides), anew, self.name)
+        by_flag = {flag.key: args.get(flag.key, flag.default) for flag in self.flags}
+        implying = {flag.key: flag.implies for flag in self.flags if flag.implies and by_flag[flag.key] != flag.default}
+        by_flag |= {key_of(implied): True for implied in implying.values()}
+        values = Values(RecordedValues(by_flag), frozenset(args), process, devices, tuple(overrides), anew, self.name)
         values.read_later(*implying)
-        moved = {flag.key: values.elsewhere for flag in self.flags if flag.goes == "out" and not flag.joint}
-        return replace(values, of=Recorded(of | moved)) if values.elsewhere else values
+        moved = {flag.key: values.out_override for flag in self.flags if flag.goes == "out" and not flag.joint}
+        return replace(values, of=RecordedValues(by_flag | moved)) if values.out_override else values
 
     def _check_choices(self, args: Mapping[str, Any]) -> None:
         for flag in self.flags:
@@ -380,13 +385,13 @@ class Program:
 
 
 def of_table(location: str, text: str, inner: Sequence[Flag]) -> Table:
-    """Return the values in a JSON table, or in the named file, by key. Keys of nested tables are joined by dots."""
+    """Return the values by key of a JSON table, given as text or file. Join the keys of nested tables by dots."""
     known = {flag.name: flag for flag in inner}
     try:
         table = files.read_table(Path(text)) if text.endswith(".json") else json.loads(text)
     except ValueError as error:
-        wanted = """a table such as '{"KEY": 1}', or a file of one that ends in .json"""
-        raise UsageError(location, f"is no JSON ({error})", wanted) from None
+        wanted = """a table such as '{"KEY": 1}', or a .json file with a table"""
+        raise UsageError(location, f"is not JSON ({error})", wanted) from None
     if not isinstance(table, dict):
         raise UsageError(location, f"found {text}", """a table such as '{"KEY": 1}'""")
     table = _flat(table, known)
@@ -397,7 +402,7 @@ def of_table(location: str, text: str, inner: Sequence[Flag]) -> Table:
             table[name] = value = int(value)  # 1e6
         kinds = (int, float) if known[name].kind is float else (known[name].kind,)
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) is not (kinds == (bool,))):
-            raise UsageError(f"{location} {name}", f"found {json.dumps(value)}", JSON[kinds[-1]])
+            raise UsageError(f"{location} {name}", f"found {json.dumps(value)}", JSON_TYPES[kinds[-1]])
     return {known[name].key: value for name, value in table.items()}
 
 
@@ -415,11 +420,11 @@ class _Parser(Parser):
         return super()._form().removeprefix("ordsmed ").removesuffix(" [key.path=value ...]")
 
     def _more(self) -> str:
-        return f"`{self.verb} --flags` tells where each goes"
+        return f"`{self.verb} --flags` lists the flags and their targets"
 
 
 def _add_field(parser: Parser, flag: Flag) -> None:
-    """Add a flag as HfArgumentParser does: a switch alone, with True or False, or as --no_NAME if on by default."""
+    """Add a flag as HfArgumentParser does: a switch may have True or False after it, or be --no_NAME if it is on."""
     spelled = [flag.name, *flag.also]
     spelled += ["--" + name[2:].replace("_", "-") for name in spelled if "_" in name]
     options: dict[str, Any] = (
@@ -432,10 +437,10 @@ def _add_field(parser: Parser, flag: Flag) -> None:
         )
 
 
-def _in_a_file(path: str) -> list[str]:
-    """Return the arguments for the dataclass fields in a JSON file."""
+def _arguments_in(path: str) -> list[str]:
+    """Return the fields in a JSON file as arguments."""
     if not isinstance(table := files.read_json(Path(path)), dict):
-        raise DataError(path, "holds no object", '{"learning_rate": 1e-4, ...}')
+        raise DataError(path, "is not a JSON object", '{"learning_rate": 1e-4, ...}')
     words = []
     for name, value in table.items():
         if isinstance(value, list):
@@ -453,14 +458,14 @@ def _value(flag: Flag, text: str) -> object:
 
 
 def _read_as(kind: type) -> Callable[[str], object]:
-    """Return a converter for arguments. Integers may be written as 1e4, and booleans as in the originals."""
+    """Return a function that converts an argument to `kind`. Integers may be written as 1e4."""
 
     def read(text: str) -> object:
         if text is argparse.SUPPRESS:  # a positional argument that is missing
             return text
         try:
             if kind is bool:
-                return YES_OR_NO[text.lower()]
+                return BOOLEANS[text.lower()]
             return int(float(text)) if kind is int and float(text).is_integer() else kind(text)
         except (KeyError, ValueError, OverflowError):
             wanted = {bool: "True or False", int: "a whole number", float: "a number"}[kind]
@@ -476,8 +481,8 @@ def names() -> list[str]:
 def programs(dialect: str) -> dict[str, Program]:
     if dialect not in names():
         instead = next(answers("kinds", dialect, [MENU]), "") or nearest(dialect, names())
-        raise UsageError(f"`{dialect}`", "no code whose command lines run here", "", instead)
-    return {program.name: program for program in menu.import_choice(MENU, dialect).PROGRAMS}
+        raise UsageError(f"`{dialect}`", "is not a code whose command lines ordsmed can run", "", instead)
+    return {program.name: program for program in menu.opened(MENU, dialect).PROGRAMS}
 
 
 def find(dialect: str, name: str) -> Program:

@@ -19,10 +19,10 @@ ENDINGS = (".json", ".jsonl")  # file name extensions of the JSON format
 def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
     lines = []
     for location, example in _examples(source):
-        tokens, labels = (_listed(example, name, location) for name in (words, tags))
+        tokens, labels = (_texts(example, name, location) for name in (words, tags))
         if len(tokens) != len(labels):
             raise DataError(
-                location, f"{len(tokens)} in `{words}` and {len(labels)} in `{tags}`", "a tag for each word"
+                location, f"found {len(tokens)} in `{words}` and {len(labels)} in `{tags}`", "a tag per word"
             )
         lines += [f"{word}\t{label}" for word, label in zip(tokens, labels, strict=True)] + [""] * bool(tokens)
     text = "\n".join([*lines, ""])
@@ -32,7 +32,7 @@ def as_conll(source: Path, target: Path, words: str, tags: str) -> None:
 
 
 def write_predictions(target: Path, predicted: Sequence[Path]) -> None:
-    """Write predictions.txt, with the tags of a sentence per line, from files of `ordsmed predict`."""
+    """Write the tags of one sentence per line, from CoNLL files of `ordsmed predict`."""
     sentences = [tags for path in predicted for tags in conll.read(str(path), -1).tags]
     files.write_text(target, "".join(" ".join(tag or "O" for tag in tags) + "\n" for tags in sentences))
 
@@ -44,7 +44,7 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
         try:
             listed = files.loads(text)
         except ValueError as error:
-            raise DataError(path, f"is no JSON ({error})", "a list of objects, or an object a line") from None
+            raise DataError(path, f"is not JSON ({error})", "a list of objects, or an object per line") from None
         yield from ((f"{path}: example {number}", example) for number, example in enumerate(listed, 1))
         return
     for number, line in enumerate(text.split("\n"), 1):  # a JSON string may contain other line separators
@@ -52,14 +52,15 @@ def _examples(path: Path) -> Iterator[tuple[str, Table]]:
             try:
                 yield f"{path}:{number}", files.loads(line)
             except ValueError as error:
-                raise DataError(f"{path}:{number}", f"is no JSON ({error})", "an object a line") from None
+                raise DataError(f"{path}:{number}", f"is not JSON ({error})", "an object per line") from None
 
 
-def _listed(example: Table, name: str, location: str) -> list[str]:
+def _texts(example: Table, name: str, location: str) -> list[str]:
     values = example.get(name) if isinstance(example, dict) else None
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
         raise DataError(location, f"has no list `{name}`", '{"tokens": [...], "ner_tags": [...]}')
-    written = [str(value) for value in values]
-    if odd := [text for text in written if not text.strip() or any(character in text for character in "\t\r\n")]:
-        raise DataError(location, f"`{name}` holds {odd[0]!r}", "words and tags of signs, without tabs and line breaks")
-    return written
+    texts = [str(value) for value in values]
+    if invalid := [text for text in texts if not text.strip() or any(character in text for character in "\t\r\n")]:
+        wanted = "words and tags that are not blank, without tabs and line breaks"
+        raise DataError(location, f"`{name}` contains {invalid[0]!r}", wanted)
+    return texts

@@ -1,7 +1,7 @@
-"""Hugging Face's Trainer: translation of its arguments in versions 4 and 5, and the files that it writes.
+"""Hugging Face's Trainer: translation of its arguments (transformers 4 and 5), and the files that it writes.
 
 per_device_train_batch_size, learning_rate, ...  ->  phase.batch, phase.learning_rate, layout.micro, ...
-run's folder  ->  config.json, model.safetensors, tokenizer, NAME_results.json next to what the run wrote
+the run's folder also gets config.json, model.safetensors, the tokenizer and NAME_results.json
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ordsmed.base.errors import nearest
 from ordsmed.learn.schedules import ROOT_UNIT, warmup_steps
 from ordsmed.learn.score.seeds import is_number
 from ordsmed.others.translate.converters import CPU
-from ordsmed.others.translate.program import YES_OR_NO, Call, Flag, Table, Values, idle, joint, refused
+from ordsmed.others.translate.program import BOOLEANS, Call, Flag, Table, Values, idle, joint, refused
 
 Scores = Mapping[str, Any]
 
@@ -36,57 +36,52 @@ SCHEDULES = (
     "inverse_sqrt",
     "warmup_stable_decay",
 )
-SPLIT = "`layout.shard=N` behind the flags splits all over N devices"
-HUB = "nothing is sent; `huggingface-cli upload` takes output_dir"
-FITS = "rows are evaluated together as fits the device"
-LOGS = "a run logs into its folder: metrics.jsonl, log.txt, TensorBoard's"
-SCORES = "scores are our own, over all files at once"
+SPLIT = "`layout.shard=N` after the flags shards the model over N devices"
+HUB = "nothing is uploaded; `huggingface-cli upload` can upload output_dir"
+FITS = "the number of rows per batch is chosen by device memory"
+LOGS = "a run logs to its folder: metrics.jsonl, log.txt and TensorBoard files"
+SCORES = "ordsmed computes the scores itself, over all files together"
 RATES = (
     *joint("schedule", "--lr_scheduler_type=linear --lr_scheduler_kwargs:str"),
     *joint("warmup", "--warmup_steps=0.0 --warmup_ratio=0.0"),
 )
 UPDATES = (
     Flag("--optim", "adamw_torch_fused", "optimizer.kind", joint=True),
-    Flag("--adafactor", False, refused="leave it out, or `optimizer.kind=stableadamw` behind the flags"),
-    Flag("--optim_args", str, refused="name settings behind the flags: `optimizer.epsilon=1e-6`"),
-    Flag("--optim_target_modules", str, refused="leave it out: --optim names what is known here", several=True),
+    Flag("--adafactor", False, refused="leave it out, or `optimizer.kind=stableadamw` after the flags"),
+    Flag("--optim_args", str, refused="give settings after the flags: `optimizer.epsilon=1e-6`"),
+    Flag("--optim_target_modules", str, refused="leave it out: no optimizer here has targets", several=True),
     Flag("--weight_decay", 0.0, "optimizer.decay"),
     *joint("optimizer.betas", "--adam_beta1=0.9 --adam_beta2=0.999"),
     Flag("--adam_epsilon", 1e-8, "optimizer.epsilon", joint=True),
     Flag("--max_grad_norm", 1.0, "clip"),
-    Flag("--average_tokens_across_devices", True, nothing="a loss is the mean over what all devices predict"),
-    Flag("--label_smoothing_factor", 0.0, refused="leave it out: losses are those of the labels themselves"),
-    Flag("--neftune_noise_alpha", 0.0, refused="leave it out: nothing is added to embeddings"),
+    Flag("--average_tokens_across_devices", True, nothing="a loss is the mean over the predictions of all devices"),
+    Flag("--label_smoothing_factor", 0.0, refused="leave it out: labels are not smoothed"),
+    Flag("--neftune_noise_alpha", 0.0, refused="leave it out: no noise is added to embeddings"),
     Flag("--seed", 42, "seed"),
-    Flag("--data_seed", int, refused="leave it out: --seed is that of the data too"),
+    Flag("--data_seed", int, refused="leave it out: --seed also seeds the data"),
     Flag("--full_determinism", False, "layout.deterministic"),
-    Flag("--train_sampling_strategy", "random", refused="leave it out: the order is random, by --seed"),
+    Flag("--train_sampling_strategy", "random", refused="leave it out: the order is random, from --seed"),
     Flag("--group_by_length", False, nothing="short texts share a row, or padding is not computed"),
     Flag("--length_column_name", "length", nothing="lengths are counted"),
-    Flag("--ignore_data_skip", False, nothing="a run continues with the next rows"),
+    Flag("--ignore_data_skip", False, nothing="a resumed run continues with the next rows"),
     Flag("--remove_unused_columns", True, nothing="other columns are not read"),
-    Flag("--label_names", str, nothing="the task says where labels are", several=True),
+    Flag("--label_names", str, nothing="the task determines the labels", several=True),
 )
 ARITHMETIC = (
     *joint("layout.precision", "--bf16=False --fp16=False --tf32:bool"),
-    *idle(
-        "products in 16 bits are torch's own", "--fp16_opt_level=O1 --fp16_backend=auto --half_precision_backend=auto"
-    ),
-    *idle("a validation is computed in the precision of the training", "--bf16_full_eval=False --fp16_full_eval=False"),
+    *idle("16-bit arithmetic is PyTorch's", "--fp16_opt_level=O1 --fp16_backend=auto --half_precision_backend=auto"),
+    *idle("validation uses the precision of training", "--bf16_full_eval=False --fp16_full_eval=False"),
     *joint("layout.recompute", "--gradient_checkpointing=False --activation_checkpointing=False"),
     *idle(
-        "blocks are computed again, each alone",
+        "blocks are recomputed one at a time",
         "--gradient_checkpointing_kwargs:str --activation_checkpointing_kwargs:str",
     ),
     *joint(
         "layout.compile", "--torch_compile=False --torch_compile_backend:str --torch_compile_mode:str --torchdynamo:str"
     ),
-    *idle(
-        "kernels of our own are taken where they are equal: layout.kernels",
-        "--use_liger_kernel=False --liger_kernel_config:str",
-    ),
-    Flag("--use_cache", False, nothing="a training keeps no keys and values"),
-    Flag("--torch_empty_cache_steps", int, nothing="memory is given back where it is short"),
+    *idle("the setting layout.kernels chooses fused kernels", "--use_liger_kernel=False --liger_kernel_config:str"),
+    Flag("--use_cache", False, nothing="training caches no keys and values"),
+    Flag("--torch_empty_cache_steps", int, nothing="memory is freed when it runs short"),
 )
 REPORTS = (
     Flag("--logging_steps", 500.0, "log", joint=True),
@@ -99,8 +94,8 @@ REPORTS = (
     ),
     Flag("--report_to", "none", nothing=LOGS, several=True),
     Flag("--debug", "", nothing=LOGS, several=True),
-    Flag("--logging_nan_inf_filter", True, nothing="a loss that is not a number is reported: `trouble`"),
-    *idle("lines are shown on a terminal", "--log_level=passive --log_level_replica=warning --disable_tqdm:bool"),
+    Flag("--logging_nan_inf_filter", True, nothing="a loss that is NaN is reported as `trouble`"),
+    *idle("progress is shown on a terminal", "--log_level=passive --log_level_replica=warning --disable_tqdm:bool"),
     Flag("--skip_memory_metrics", True, nothing="log.txt reports memory before the first step"),
     Flag("--push_to_hub", False, refused=f"leave it out: {HUB}"),
     *idle(
@@ -110,8 +105,8 @@ REPORTS = (
     ),
 )
 VALIDATION = (
-    Flag("--eval_delay", 0.0, refused="leave it out: early checks change nothing"),
-    Flag("--eval_on_start", False, refused="`ordsmed evaluate RUN --step 0` evaluates what it began with"),
+    Flag("--eval_delay", 0.0, refused="leave it out: early validations do not change the training"),
+    Flag("--eval_on_start", False, refused="`ordsmed evaluate RUN --step 0` evaluates the initial weights"),
     Flag("--per_device_eval_batch_size", 8, nothing=FITS, also=("--per_gpu_eval_batch_size",)),
     Flag("--eval_accumulation_steps", int, nothing=FITS),
     *idle(
@@ -121,50 +116,50 @@ VALIDATION = (
     ),
     Flag("--include_for_metrics", str, nothing=SCORES, several=True),
     *joint("best", "--load_best_model_at_end=False --metric_for_best_model:str"),
-    Flag("--greater_is_better", bool, nothing="it is known of each score"),
+    Flag("--greater_is_better", bool, nothing="known for every score"),
 )
 SAVING = (
     Flag("--save_strategy", "steps", "save", joint=True, one_of=("no", "steps", "epoch", "best")),
     Flag("--save_steps", 500.0, "save", joint=True),
     Flag("--save_total_limit", int, "keep"),
     Flag("--save_safetensors", True, nothing="weights are safetensors"),
-    Flag("--save_on_each_node", False, nothing="a run's folder is one that all machines see"),
+    Flag("--save_on_each_node", False, nothing="all machines share the run's folder"),
     *idle(
-        "a checkpoint is complete, to resume from",
+        "a checkpoint always has everything that a resumed run needs",
         "--save_only_model=False --enable_jit_checkpoint=False --restore_callback_states_from_checkpoint=False",
     ),
 )
 MACHINES = (
     Flag("--use_cpu", False, "layout.device", by=CPU, also=("--no_cuda",)),
-    Flag("--use_mps_device", False, refused="leave it out: devices are CPUs and NVIDIA's GPUs"),
+    Flag("--use_mps_device", False, refused="leave it out: devices are CPUs and NVIDIA GPUs"),
     *idle(
-        "the launcher's variables and the devices that there are say it",
+        "determined by the launcher's environment variables and the devices of the machine",
         "--local_rank=-1 --ddp_backend:str --xpu_backend:str --tpu_num_cores:int",
     ),
     Flag("--ddp_timeout", 1800, "layout.patience", by=float, explicit=True),
     *idle(
-        "copies of a network are kept alike without it",
+        "data parallelism needs no such setting",
         "--ddp_find_unused_parameters:bool --ddp_bucket_cap_mb:int --ddp_broadcast_buffers:bool "
         "--ddp_static_graph:bool",
     ),
     Flag("--fsdp", str, "layout.shard", joint=True, several=True),
     *idle(
-        "blocks are split one by one",
+        "every block is sharded separately",
         "--fsdp_config:str --fsdp_min_num_params=0 --fsdp_transformer_layer_cls_to_wrap:str",
     ),
     Flag("--tp_size", 0, "layout.tensor", by=lambda count: count if count > 1 else None),
     *refused(SPLIT, "--deepspeed:str --parallelism_config:str --accelerator_config:str"),
     Flag("--sharded_ddp", "", refused=SPLIT, several=True),
-    Flag("--split_batches", bool, refused="leave it out: a batch is of one device"),
+    Flag("--split_batches", bool, refused="leave it out: the batch size is that of one device"),
     Flag("--dataloader_num_workers", 0, "layout.workers", explicit=True),
     Flag("--dataloader_drop_last", False, nothing="every step is full: rows continue across the end of the data"),
     *idle(
-        "workers look after that themselves",
+        "the data workers need no such setting",
         "--dispatch_batches:bool --dataloader_pin_memory=True --dataloader_persistent_workers=False "
         "--dataloader_prefetch_factor:int --dataloader_multiprocessing_context:str --dataloader_in_order=True",
     ),
     *idle(
-        "of a former version, and without use by now",
+        "obsolete: of a former version of transformers",
         "--jit_mode_eval=False --use_ipex=False --tpu_metrics_debug=False --past_index=-1 "
         "--use_legacy_prediction_loop=False --mp_parameters= --ray_scope=last",
     ),
@@ -179,7 +174,7 @@ def arguments(phase: str, checks: str) -> tuple[Flag, ...]:
     return (
         Flag("--output_dir", "trainer_output", "out"),
         Flag("--overwrite_output_dir", False, "--anew", joint=True),
-        Flag("--do_train", False, "the training", joint=True),
+        Flag("--do_train", False, "whether to train", joint=True),
         Flag("--do_eval", False, "eval_results.json", joint=True),
         Flag("--do_predict", False, "predictions", joint=True),
         Flag("--resume_from_checkpoint", str, "out", joint=True),
@@ -188,7 +183,7 @@ def arguments(phase: str, checks: str) -> tuple[Flag, ...]:
         Flag("--auto_find_batch_size", False, "layout.micro", joint=True),
         Flag("--num_train_epochs", 3.0, f"{phase}epochs", joint=True),
         Flag("--max_steps", -1, f"{phase}steps", joint=True),
-        Flag("--learning_rate", 5e-5, f"{phase}rate"),
+        Flag("--learning_rate", 5e-5, f"{phase}learning_rate"),
         *(replace(flag, goes=f"{phase}{flag.goes}") for flag in RATES),
         *UPDATES,
         *ARITHMETIC,
@@ -233,7 +228,7 @@ def put_arguments(values: Values, call: Call, phase: str) -> None:
     call.put("layout.compile", bool(values.torch_compile or backend or mode))
     if (logged := interval("--logging_steps", values.logging_steps, values)) >= 1:
         call.put("log", logged)
-    _split(values, call)
+    _put_sharding(values, call)
     if values.overwrite_output_dir:
         call.words.append("--anew")
     _check_resumed(values)
@@ -243,20 +238,20 @@ def interval(flag: str, every: float, values: Values) -> float:
     """Return a number of steps, or a share below 1 of all steps if their number is not known yet."""
     if every >= 1:
         if every % 1:
-            raise UsageError(flag, f"found {every:g}", "steps, or a share of all below 1")
+            raise UsageError(flag, f"found {every:g}", "a number of steps, or a share of all steps below 1")
         return int(every)
     return math.ceil(every * values.max_steps) if every > 0 and values.max_steps > 0 else max(every, 0)
 
 
-def of_an_epoch(flag: str, values: Values) -> float:
-    """Return an epoch as a share of all steps; 0, which means the end, for a single epoch."""
+def share_of_an_epoch(flag: str, values: Values) -> float:
+    """Return the length of an epoch as a share of all steps; 0 for a single epoch, which means only at the end."""
     if values.max_steps > 0:
         raise UsageError(flag, "found epoch with --max_steps", "no or steps", f"`{flag} steps`")
     return 1 / values.num_train_epochs if values.num_train_epochs > 1 else 0
 
 
 def _warmup(values: Values) -> float:
-    """Return steps, or a share of all steps; 0 for a constant learning rate."""
+    """Return the warmup as steps or as a share of all steps; 0 for a constant learning rate."""
     return 0.0 if values.lr_scheduler_type == "constant" else float(values.warmup_steps or values.warmup_ratio)
 
 
@@ -278,19 +273,19 @@ def _schedule(values: Values) -> dict[str, Any]:
     elif kind == "polynomial":
         schedule = {"kind": kind, "power": float(kwargs.pop("power", 1.0)), "end": kwargs.pop("lr_end", 1e-7) / rate}
     elif kind == "cosine_with_min_lr" and len({"min_lr", "min_lr_rate"} & set(kwargs)) == 1:
-        least, share = kwargs.pop("min_lr", 0.0), kwargs.pop("min_lr_rate", 0.0)
-        schedule = {"kind": "cosine", "end": least / rate or share, **_cycles(kwargs, 0.5)}
+        end, share = kwargs.pop("min_lr", 0.0), kwargs.pop("min_lr_rate", 0.0)
+        schedule = {"kind": "cosine", "end": end / rate or share, **_cycles(kwargs, 0.5)}
     elif kind == "warmup_stable_decay" and kwargs.get("num_decay_steps") and values.max_steps > 0:
-        schedule = _stable(kwargs, values.max_steps - warmup_steps(_warmup(values), values.max_steps))
+        schedule = _stable_schedule(kwargs, values.max_steps - warmup_steps(_warmup(values), values.max_steps))
     if not schedule or kwargs:
         problem = f"found {kind} with {values.lr_scheduler_kwargs or 'no kwargs'}"
-        remedy = f"leave {', '.join(kwargs) or 'it'} out, or set `phase.schedule` behind the flags"
-        raise UsageError(flag, problem, "a schedule that is known here", remedy)
+        remedy = f"leave {', '.join(kwargs) or 'it'} out, or set `phase.schedule` after the flags"
+        raise UsageError(flag, problem, "a schedule that ordsmed has", remedy)
     return schedule
 
 
 def _scheduler_kwargs(values: Values) -> dict[str, Any]:
-    """Return the table of --lr_scheduler_kwargs, with numbers as values, except for type names."""
+    """Return the table of --lr_scheduler_kwargs: numbers, and names for decay_type and warmup_type."""
     text = values.lr_scheduler_kwargs or "{}"
     try:
         kwargs = json.loads(text)
@@ -307,16 +302,16 @@ def _is_scheduler_value(name: str, value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
 
 
-def _cycles(kwargs: dict[str, Any], usual: float) -> dict[str, float]:
+def _cycles(kwargs: dict[str, Any], default: float) -> dict[str, float]:
     """Remove num_cycles from `kwargs` and return it as a setting, unless it is the default."""
-    cycles = kwargs.pop("num_cycles", usual)
+    cycles = kwargs.pop("num_cycles", default)
     if not cycles > 0:
         raise UsageError("--lr_scheduler_kwargs", f"found num_cycles {cycles:g}", "more than 0")
-    return {} if cycles == usual else {"cycles": float(cycles)}
+    return {} if cycles == default else {"cycles": float(cycles)}
 
 
-def _stable(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
-    """Return the schedule of warmup_stable_decay over the `level` steps after warmup; {} if there is no equivalent."""
+def _stable_schedule(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
+    """Return the schedule of warmup_stable_decay over the `level` steps after warmup; {} if ordsmed has none."""
     shapes, decay = {"linear": "linear", "1-sqrt": "sqrt", "cosine": "cosine"}, kwargs["num_decay_steps"]
     stable = kwargs.get("num_stable_steps", level - decay)
     if kwargs.get("decay_type", "cosine") not in shapes or stable + decay != level or stable < 0:
@@ -332,35 +327,38 @@ def _stable(kwargs: dict[str, Any], level: int) -> dict[str, Any]:
     return {"kind": "wsd", "decay": kwargs.pop("num_decay_steps") / level, "shape": shape, "end": end, **cycles}
 
 
-def _split(values: Values, call: Call) -> None:
+def _put_sharding(values: Values, call: Call) -> None:
     options = set(" ".join(values.fsdp or []).lower().split()) - {"auto_wrap", "true", "false", "no_shard"}
     if not options and {"true", "True"} & set(values.fsdp or []):
         options = {"full_shard"}
     if not options:
         return
-    if left := sorted(options - {"full_shard", "shard_grad_op"}):
+    if unknown := sorted(options - {"full_shard", "shard_grad_op"}):
         remedy = (
-            "`layout.shard=N layout.replicate=M` behind the flags" if left[0].startswith("hybrid_") else "leave it out"
+            "`layout.shard=N layout.replicate=M` after the flags"
+            if unknown[0].startswith("hybrid_")
+            else "leave it out"
         )
-        raise UsageError("--fsdp", f"found {left[0]}", "full_shard or shard_grad_op", remedy)
+        raise UsageError("--fsdp", f"found {unknown[0]}", "full_shard or shard_grad_op", remedy)
     call.put("layout.shard", values.place.world)
     call.put("layout.reshard", "full_shard" in options)
 
 
 def _check_resumed(values: Values) -> None:
-    """Raise an error for a checkpoint of another folder or an earlier step. A run in output_dir resumes by itself."""
+    """Raise an error unless --resume_from_checkpoint is the last checkpoint in output_dir, where runs resume anyway."""
     checkpoint = values.resume_from_checkpoint
-    if checkpoint is None or checkpoint.lower() in YES_OR_NO:
+    if checkpoint is None or checkpoint.lower() in BOOLEANS:
         return
     path, out = Path(checkpoint), Path(values.output_dir)
     if out not in (path, path.parent):
-        remedy = f"`--output_dir {path.parent}` goes on there, `--model_name_or_path` begins with its weights"
-        raise UsageError("--resume_from_checkpoint", f"found {checkpoint}", f"one of {values.output_dir}", remedy)
+        remedy = f"`--output_dir {path.parent}` resumes that run, `--model_name_or_path` starts from its weights"
+        wanted = f"a checkpoint in {values.output_dir}"
+        raise UsageError("--resume_from_checkpoint", f"found {checkpoint}", wanted, remedy)
     digits = path.name.rpartition("-")[2]
     newest = max(snapshots.steps(out / "checkpoints"), default=0)
     if digits.isdigit() and newest > int(digits) and path != out:
-        remedy = f"leave it out; or delete the newer ones in {values.output_dir}/checkpoints"
-        raise UsageError("--resume_from_checkpoint", f"found {checkpoint}", f"the newest, of step {newest}", remedy)
+        remedy = f"leave it out, or delete the newer ones in {values.output_dir}/checkpoints"
+        raise UsageError("--resume_from_checkpoint", f"found {checkpoint}", f"the last one, of step {newest}", remedy)
 
 
 def add_export(out: Path) -> None:
@@ -374,7 +372,7 @@ def add_export(out: Path) -> None:
 
 
 def metrics(out: Path) -> tuple[list[Table], list[Table]]:
-    """Return a run's steps and validations, with losses in the original's unit."""
+    """Return a run's lines of metrics for steps and for validations, with losses in the original's unit."""
     unit = _loss_unit(out)
     lines = [
         {key: value * unit if key in ("loss", "validation") else value for key, value in line.items()}
@@ -384,7 +382,7 @@ def metrics(out: Path) -> tuple[list[Table], list[Table]]:
 
 
 def _loss_unit(out: Path) -> float:
-    """Return the factor from a run's loss to the original's. Regression targets are scaled to between 0 and 1 here."""
+    """Return the factor from a run's loss to the original's, which does not scale regression targets to 0..1."""
     path = out / "recipe.toml"
     task = settings.read(path).get("task", {}) if path.is_file() else {}
     low, high = task["scale"] if task.get("number") else (0.0, 1.0)
@@ -414,11 +412,11 @@ def by_name(scores: Scores) -> dict[str, Any]:
 
 
 def write_state(
-    out: Path, values: Values, best: str | None = None, named: Callable[[Scores], Scores] = by_name
+    out: Path, values: Values, best: str | None = None, rename: Callable[[Scores], Scores] = by_name
 ) -> None:
     """Write trainer_state.json: the steps that the original would log, the validations and the best one.
 
-    `best` is the score by which validations are compared without --metric_for_best_model. `named` renames scores.
+    `best` is the score that is compared without --metric_for_best_model. `rename` gives scores the original's names.
     """
     steps, checks = metrics(out)
     last = steps[-1]["step"] if steps else 0
@@ -429,7 +427,7 @@ def write_state(
         if line["step"] % every == 0 or line["step"] == last
     ]
     for check in checks:
-        scores = named({name: value for name, value in check.items() if name not in ("step", "phase", "validation")})
+        scores = rename({name: value for name, value in check.items() if name not in ("step", "phase", "validation")})
         loss = {"eval_loss": check["validation"]} if "validation" in check else {}
         history.append({"step": check["step"], **scores, **loss})
     metric = values.metric_for_best_model or best
@@ -450,7 +448,7 @@ def write_state(
 
 
 def _best(out: Path, history: Sequence[Mapping[str, Any]], metric: str) -> dict[str, Any]:
-    """Return the best validation, the first one of equals, and its checkpoint if it still exists."""
+    """Return the best validation (of equal ones the first), and its checkpoint if it still exists."""
     sign = 1 if metric.endswith(LESS_IS_BETTER) else -1
     checks = [line for line in history if is_number(line.get(metric))]
     best = min(checks, key=lambda line: (sign * line[metric], line["step"]), default={})

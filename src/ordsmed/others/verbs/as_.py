@@ -1,4 +1,4 @@
-"""run an unmodified command line of another code: it is converted to recipes, which are printed or run
+"""run an unmodified command line of another code: convert it to recipes, and print or run them
 
 ordsmed as megatron pretrain_bert.py --num-layers 24 ...
 ordsmed as megatron --install FOLDER          # programs of the same names: `bash scripts/pretrain_bert.sh` works
@@ -20,9 +20,9 @@ from ordsmed.cli.output import print_lines
 
 PLACE = ("make", 9)
 STOPPED = GOES_ON
-SHOW = "ORDSMED_RECIPE"  # environment variable; 1: a script that calls this prints its recipes only
-ALONE = ("predict",)  # verbs of a single process; if a launcher started several, the first runs them
-OTHERS_BEHIND = 2  # words; those after them are parsed by the rules of the other program
+SHOW = "ORDSMED_RECIPE"  # environment variable; 1: only print the recipes, also for scripts that call this command
+ALONE = ("predict",)  # commands of a single process; if a launcher started several, the first one runs them
+OTHERS_BEHIND = 2  # number of arguments; the program's rules parse those after them
 
 
 def arguments(parser: Parser) -> None:
@@ -34,13 +34,13 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("program", nargs="?", metavar="PROGRAM ...", help=meaning)
     parser.add_argument("--recipe", action="store_true", help="print the recipes and run nothing")
     parser.add_argument("--flags", action="store_true", help="print what each flag of the program becomes")
-    meaning = "print what flags become whose names contain this, in the code or in all codes"
+    meaning = "print what the flags become whose names contain WORD, in CODE or in all codes"
     parser.add_argument("--find", metavar="WORD", nargs=argparse.REMAINDER, help=meaning)
     parser.add_argument("--install", metavar="FOLDER", help="write scripts with the programs' names that call this")
 
 
 def look_up(word: str) -> list[str]:
-    """Return lines on the flags of other codes whose names contain the word, as `ordsmed as --find` prints them."""
+    """Return the lines that `ordsmed as --find` prints for the word."""
     from ordsmed.others.translate import page, program
 
     flag = "-".join(word.split())
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     if args.find is not None:
         if len(args.find) != 1:
             problem = f"found {len(args.find)} words after it"
-            raise UsageError("--find", problem, "one: a flag's name, or a part of it")
+            raise UsageError("--find", problem, "one word: a flag's name, or a part of it")
         print_lines(page.find(args.find[0], [args.code] if args.code else program.names()))
         return
     if not args.code:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
     words = [word for word in args.others if word != "--recipe"]
     values = original.read(words, process_info(os.environ), os.environ)
     call = original.translated(values)
-    perform.keep_beside(original, call)
+    perform.keep_former_results(original, call)
     if args.recipe or "--recipe" in args.others or os.environ.get(SHOW) == "1":
         if values.place.rank == 0:
             print_lines(perform.recipe_lines(original, values, call))
@@ -95,16 +95,16 @@ def run(args: argparse.Namespace) -> None:
             ):
                 _perform(words)
         if values.place.rank == 0:
-            with as_single_process():  # the other processes are done, and may have ended
+            with alone():  # the other processes may have ended
                 for step in part.after:
                     step()
 
 
 def _perform(words: list[str]) -> None:
-    """Run a command of `ordsmed`. A SystemExit without an error is ignored, as of verbs that start processes."""
+    """Run a command of `ordsmed`. Ignore a SystemExit without an error, which commands that start processes raise."""
     name = verb.named(words)
     entry = verb.find(name)
-    if name == "pretrain":  # the user's command line counts: plan warnings are printed, but do not stop it
+    if name == "pretrain":  # print warnings of the plan, but do not stop
         words = [*words, "--yes"]
     args = entry.parser().read(words[len(name.split()) :])
     args.words = words
@@ -113,6 +113,6 @@ def _perform(words: list[str]) -> None:
     except SystemExit as ended:
         if ended.code:
             raise
-    except Stopped as run:  # a planned stop is not an error
+    except Stopped as run:  # without `by`, the stop was planned
         if run.by:
             raise

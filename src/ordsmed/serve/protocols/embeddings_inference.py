@@ -1,4 +1,4 @@
-"""Shapes of text-embeddings-inference: /embed, /embed_all, /predict, /rerank, /similarity, /tokenize, /info."""
+"""The API of text-embeddings-inference: /embed, /embed_all, /predict, /rerank, /similarity, /tokenize, /info."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def embed(call: ServedCall) -> list[list[float]]:
     served = call.model("embed")
     texts = texts_of_tokens(served, request.inputs, "inputs")
     unit = request.normalize
-    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=request.dimensions, cutting=request)
+    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=request.dimensions, truncation=request)
     rows: list[list[float]] = vectors.tolist()
     return rows
 
@@ -43,10 +43,10 @@ class EmbedAllRequest(Truncation, forbid_unknown_fields=True, kw_only=True):
 
 
 async def embed_all(call: ServedCall) -> list[Any]:
-    """Return a vector for each word of each text; of several layers if `layers` says so."""
+    """Return a vector for each word of each text; with several `layers`, one per layer."""
     request: EmbedAllRequest = call.request
     served = call.model("embed")
-    texts = texts_of_tokens(served, request.inputs, "inputs")  # read completely, in windows: nothing is truncated
+    texts = texts_of_tokens(served, request.inputs, "inputs")  # windows cover long texts: nothing is truncated
     embedded = await word_vectors(call, served, texts, layers=request.layers or top_layer(served))
     return [result.vectors.tolist() for result in embedded]
 
@@ -62,10 +62,10 @@ class Prediction(Struct):
 
 
 async def predict(call: ServedCall) -> object:
-    """Return all classes of a text, a pair or several of them, the likeliest first."""
+    """Return the classes of a text, a pair or several of them, the most probable first."""
     request: PredictRequest = call.request
     served = call.model("classify")
-    _check_raw(request.raw_scores)
+    _refuse_raw_scores(request.raw_scores)
     inputs = request.inputs
     several = isinstance(inputs, list) and any(isinstance(entry, list) for entry in inputs)
     batch = inputs if several else [[inputs] if isinstance(inputs, str) else inputs]
@@ -74,12 +74,12 @@ async def predict(call: ServedCall) -> object:
         texts = texts_of(entry, f"inputs[{number}]")
         if isinstance(entry, str) or not 1 <= len(texts) <= 2:
             raise Refusal(
-                "invalid", f"found {many(len(texts), 'text')}", "a text, or a pair of two", place=f"inputs[{number}]"
+                "invalid", f"found {many(len(texts), 'text')}", "a text, or a pair of texts", place=f"inputs[{number}]"
             )
         items.append(tuple(texts))
     if len({len(item) for item in items}) > 1:
-        raise Refusal("invalid", "found texts and pairs", "one of both", place="inputs")
-    items = _fitted(call, served, items, request)
+        raise Refusal("invalid", "found texts and pairs", "only texts or only pairs", place="inputs")
+    items = _fit(call, served, items, request)
     answers = [_predictions(result) for result in await call.compute(served, "classify", items)]
     return answers if several else answers[0]
 
@@ -105,16 +105,16 @@ class Rank(Struct, omit_defaults=True):
 
 
 async def rerank(call: ServedCall) -> list[Rank]:
-    """Rank texts by the model's number for each pair of query and text, or by the probability of its second class."""
+    """Rank texts by the model's regression value for each pair of query and text, or its second class's probability."""
     request: RerankRequest = call.request
     models = call.service.models.by_name.items()
     served = call.model("classify", next((name for name, model in models if _ranks(model)), ""))
-    _check_raw(request.raw_scores)
+    _refuse_raw_scores(request.raw_scores)
     labels = served.model.labels
     if not _ranks(served):
         problem = f"`{served.name}` does not score pairs of texts"
-        raise Refusal("cannot", problem, "a model that learned numbers, or two classes, of pairs")
-    items = _fitted(call, served, [(request.query, text) for text in request.texts], request)
+        raise Refusal("cannot", problem, "a regression model, or one of two classes, for pairs")
+    items = _fit(call, served, [(request.query, text) for text in request.texts], request)
     classified = await call.compute(served, "classify", items)
     scores = [result.number if result.number is not None else result.probabilities[labels[1]] for result in classified]
     order = sorted(range(len(scores)), key=lambda number: -scores[number])
@@ -139,7 +139,7 @@ async def similarity(call: ServedCall) -> list[float]:
     request: SimilarityRequest = call.request
     served, inputs = call.model("embed"), request.inputs
     texts = [inputs.source_sentence, *texts_of(inputs.sentences, "sentences")]
-    vectors = await sentence_vectors(call, served, texts, unit=False, cutting=request.parameters)
+    vectors = await sentence_vectors(call, served, texts, unit=False, truncation=request.parameters)
     return cosines(vectors[0], vectors[1:])
 
 
@@ -186,8 +186,8 @@ async def decode(call: ServedCall) -> list[str]:
     rows = request.ids if all(isinstance(row, list) for row in request.ids) else [request.ids]
     for number, row in enumerate(rows):
         if not all(isinstance(token, int) and 0 <= token < tokenizer.vocabulary for token in row):  # type: ignore[union-attr]
-            wanted = f"numbers from 0 to {tokenizer.vocabulary - 1:,}, or lists of them"
-            raise Refusal("invalid", "found what is no token", wanted, place=f"ids[{number}]")
+            wanted = f"token ids from 0 to {tokenizer.vocabulary - 1:,}, or lists of them"
+            raise Refusal("invalid", "found a value that is not a token id", wanted, place=f"ids[{number}]")
     return [tokenizer.decode(row, skip_special=request.skip_special_tokens) for row in rows]  # type: ignore[arg-type]
 
 
@@ -219,20 +219,25 @@ async def info(call: ServedCall) -> InfoAnswer:
     )
 
 
-def _fitted(
-    call: ServedCall, served: ServedModel, items: Sequence[tuple[str, ...]], cutting: Truncation
+def _fit(
+    call: ServedCall, served: ServedModel, items: Sequence[tuple[str, ...]], truncation: Truncation
 ) -> list[tuple[str, ...]]:
-    if cutting.prompt:
+    if truncation.prompt:
         raise Refusal(
-            "invalid", f"found {cutting.prompt_name}", "none: classifiers read no prompt", place="prompt_name"
+            "invalid", f"found {truncation.prompt_name}", "none: classifiers have no prompts", place="prompt_name"
         )
     call.check_size(items)
-    return fit_pairs(call, served, items, cutting)
+    return fit_pairs(call, served, items, truncation)
 
 
-def _check_raw(raw: bool) -> None:
+def _refuse_raw_scores(raw: bool) -> None:
     if raw:
-        raise Refusal("invalid", "is not done here", "false: probabilities, or the model's numbers", place="raw_scores")
+        raise Refusal(
+            "invalid",
+            "is not supported",
+            "false: scores are probabilities, or values of a regression",
+            place="raw_scores",
+        )
 
 
 def failure(refusal: Refusal) -> ErrorForm:
@@ -243,26 +248,21 @@ def failure(refusal: Refusal) -> ErrorForm:
 ENDPOINTS = (
     Endpoint(
         "/embed",
-        "a vector for each text, of unit length unless `normalize` is false",
+        "embed texts; vectors have length 1 unless `normalize` is false",
         embed,
         EmbedRequest,
         list[list[float]],
         "embed",
     ),
-    Endpoint("/embed_all", "a vector for each word of each text", embed_all, EmbedAllRequest, list[Any], "embed"),
+    Endpoint("/embed_all", "embed every word of texts", embed_all, EmbedAllRequest, list[Any], "embed"),
     Endpoint(
-        "/predict",
-        "the classes of texts or pairs",
-        predict,
-        PredictRequest,
-        list[Prediction | list[Prediction]],
-        "classify",
+        "/predict", "classify texts or pairs", predict, PredictRequest, list[Prediction | list[Prediction]], "classify"
     ),
-    Endpoint("/rerank", "texts by how well they fit a query", rerank, RerankRequest, list[Rank], "classify"),
+    Endpoint("/rerank", "rank texts by their relevance to a query", rerank, RerankRequest, list[Rank], "classify"),
     Endpoint(
-        "/similarity", "how alike sentences are to the first", similarity, SimilarityRequest, list[float], "embed"
+        "/similarity", "compare sentences with a source sentence", similarity, SimilarityRequest, list[float], "embed"
     ),
-    Endpoint("/tokenize", "the tokens of texts", tokenize, TokenizeRequest, list[list[SimpleToken]]),
-    Endpoint("/decode", "the texts of tokens", decode, DecodeRequest, list[str]),
-    Endpoint("/info", "what is served, and its limits", info, answer=InfoAnswer),
+    Endpoint("/tokenize", "tokenize texts", tokenize, TokenizeRequest, list[list[SimpleToken]]),
+    Endpoint("/decode", "decode tokens", decode, DecodeRequest, list[str]),
+    Endpoint("/info", "describe the model and the limits", info, answer=InfoAnswer),
 )

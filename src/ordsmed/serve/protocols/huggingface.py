@@ -1,6 +1,6 @@
-"""Hugging Face's shapes: the tasks of its pipelines, as huggingface_hub.InferenceClient and curl send them.
+"""Hugging Face's API: the tasks of its pipelines, as huggingface_hub.InferenceClient and curl send them.
 
-{"inputs": ..., "parameters": {...}}  ->  /fill-mask, or / behind a model's name: the task is chosen by the request
+{"inputs": ..., "parameters": {...}}  ->  /fill-mask and other tasks, or /: the request determines the task
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ordsmed.use.predict import Classified, Tagged
 
 Count = Annotated[int, Meta(ge=1, le=1_000)]
 Texts = str | list[str]
-Options = dict[str, Any] | None  # wait_for_model, use_cache: for the hub's servers, ignored here
+Options = dict[str, Any] | None  # wait_for_model, use_cache: ignored, because they concern the hub's servers
 
 
 class FillParameters(Struct, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ async def fill_mask(call: ServedCall) -> list[Any]:
                     guess.probability,
                     guess.token,
                     guess.text,
-                    put_in(tokenizer, of.text, _only(number, guess.token, len(of.masks))),
+                    put_in(tokenizer, of.text, _fill_one_mask(number, guess.token, len(of.masks))),
                 )
                 for guess in guesses
             ]
@@ -78,7 +78,7 @@ async def fill_mask(call: ServedCall) -> list[Any]:
     return answers[0] if isinstance(request.inputs, str) else answers
 
 
-def _only(number: int, token: int, count: int) -> Sequence[int | None]:
+def _fill_one_mask(number: int, token: int, count: int) -> Sequence[int | None]:
     """Return the tokens for `count` masks, of which only the mask `number` is filled."""
     return [token if mask == number else None for mask in range(count)]
 
@@ -117,7 +117,7 @@ async def token_classification(call: ServedCall) -> list[Any]:
 
 
 def _entities(text: str, tagged: Tagged, grouped: bool, ignored: Sequence[str]) -> list[TaggedEntity]:
-    """Return the words with their tags, or, if `grouped`, the spans that the tags form."""
+    """Return the words with their tags; if `grouped`, the spans that the tags form."""
     entities: list[TaggedEntity] = []
     scores: list[list[float]] = []
     spans = [match.span() for match in re.finditer(r"\S+", text)]
@@ -126,7 +126,7 @@ def _entities(text: str, tagged: Tagged, grouped: bool, ignored: Sequence[str]) 
         mark, dash, kind = tag.partition("-")
         label = (kind if dash and len(mark) == 1 else tag) if grouped else tag
         if label in ignored or tag in ignored:
-            label = ""  # the next word joins no span
+            label = ""  # the next word starts a new span
         elif grouped and entities and mark not in ("B", "S") and before == label:
             entities[-1].word, entities[-1].end = text[entities[-1].start : end], end
             scores[-1].append(score)
@@ -140,7 +140,7 @@ def _entities(text: str, tagged: Tagged, grouped: bool, ignored: Sequence[str]) 
     return entities
 
 
-class AskedContext(Struct, forbid_unknown_fields=True):
+class QuestionInContext(Struct, forbid_unknown_fields=True):
     question: str
     context: str
 
@@ -151,7 +151,7 @@ class QuestionParameters(Struct, forbid_unknown_fields=True):
 
 
 class QuestionAnsweringRequest(Struct, forbid_unknown_fields=True):
-    inputs: AskedContext
+    inputs: QuestionInContext
     parameters: QuestionParameters | None = None
     options: Options = None
 
@@ -164,14 +164,14 @@ class FoundAnswer(Struct):
 
 
 async def question_answering(call: ServedCall) -> object:
-    """Answer a question. With `handle_impossible_answer`, an empty text from 0 to 0 may be the answer."""
+    """Answer a question. With `handle_impossible_answer`, the answer may be an empty text from 0 to 0."""
     request: QuestionAnsweringRequest = call.request
     served, options = call.model("answer"), request.parameters or QuestionParameters()
     best = options.top_k or 1
     pair = (request.inputs.question, request.inputs.context)
     [answered] = await call.compute(served, "answer", [pair], best=best + 1)
     spans = [span for span in answered.n_best if span.text or options.handle_impossible_answer]
-    if options.handle_impossible_answer and not answered.text:  # the model's decision comes first
+    if options.handle_impossible_answer and not answered.text:  # the model chose the empty answer
         spans.sort(key=lambda span: bool(span.text))
     answers = [FoundAnswer(span.text, span.probability, max(span.start, 0), max(span.end, 0)) for span in spans[:best]]
     if best > 1:
@@ -202,7 +202,7 @@ class FoundClass(Struct):
 
 
 async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
-    """Return all classes of each text, the likeliest first, or the number of a regression model."""
+    """Return the classes of each text, the most probable first, or the value of a regression."""
     request: TextClassificationRequest = call.request
     served, options = call.model("classify"), request.parameters or ClassParameters()
     if isinstance(request.inputs, TextPair):
@@ -211,7 +211,9 @@ async def text_classification(call: ServedCall) -> list[list[FoundClass]]:
     else:
         items = [(text,) for text in texts_of(request.inputs, "inputs")]
     call.check_size(items)
-    items = fit_pairs(call, served, items, Truncation(truncate=options.truncation), "parameters.truncation=true cuts")
+    items = fit_pairs(
+        call, served, items, Truncation(truncate=options.truncation), "parameters.truncation=true truncates them"
+    )
     classified = await call.compute(served, "classify", items)
     return [classes_of(result)[: options.top_k] for result in classified]
 
@@ -230,7 +232,7 @@ class FeatureParameters(Truncation, forbid_unknown_fields=True, kw_only=True):
 
 
 class FeatureExtractionRequest(FeatureParameters, forbid_unknown_fields=True, kw_only=True):
-    """InferenceClient sends the parameters next to `inputs`; other clients send them inside `parameters`."""
+    """InferenceClient sends the parameters next to `inputs`; other clients send them in `parameters`."""
 
     inputs: Texts
     parameters: FeatureParameters | None = None
@@ -242,7 +244,7 @@ async def feature_extraction(call: ServedCall) -> list[list[float]]:
     options = request.parameters or request
     served, texts = call.model("embed"), texts_of(request.inputs, "inputs")
     unit = bool(options.normalize)
-    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=options.dimensions, cutting=options)
+    vectors = await sentence_vectors(call, served, texts, unit=unit, dimensions=options.dimensions, truncation=options)
     rows: list[list[float]] = vectors.tolist()
     return rows
 
@@ -262,7 +264,7 @@ async def sentence_similarity(call: ServedCall) -> list[float]:
     request: SentenceSimilarityRequest = call.request
     served, compared = call.model("embed"), request.inputs
     if not compared.sentences:
-        raise Refusal("invalid", "an empty batch", "a sentence or more", place="sentences")
+        raise Refusal("invalid", "an empty batch", "at least one sentence", place="sentences")
     vectors = await sentence_vectors(call, served, [compared.source_sentence, *compared.sentences], unit=False)
     return cosines(vectors[0], vectors[1:])
 
@@ -325,7 +327,7 @@ class StreamedText(Struct):
 
 
 async def text_generation(call: ServedCall) -> object:
-    """Generate text greedily, unless the request asks to sample. With `stream`, send an event for each token."""
+    """Generate text, greedily by default. With `stream`, send an event for each token."""
     request: TextGenerationRequest = call.request
     served, settings = call.model("generate"), request.parameters or GenerationParameters()
     options, prompt = _sampling(settings), _prompt(call, served, request.inputs, settings.truncate)
@@ -334,7 +336,7 @@ async def text_generation(call: ServedCall) -> object:
     texts = call.write(served, [prompt], options, logs, echoed=bool(settings.decoder_input_details))
     if request.stream:
         if options.samples > 1:
-            raise Refusal("invalid", "found with stream", "one text", place="num_return_sequences")
+            raise Refusal("invalid", "found with stream", "a single text", place="num_return_sequences")
         return events(served, _tokens(texts, start, options), failure, last=b"")
     written = await call.answer(served, texts.texts())
     answers = []
@@ -348,14 +350,14 @@ async def text_generation(call: ServedCall) -> object:
     return answers
 
 
-def _prompt(call: ServedCall, served: ServedModel, text: str, longest: int | None) -> str:
-    """Return a prompt shortened to its last `longest` tokens."""
+def _prompt(call: ServedCall, served: ServedModel, text: str, limit: int | None) -> str:
+    """Return a prompt, truncated to its last `limit` tokens."""
     tokenizer = served.model.trained.tokenizer
-    ids = tokenizer.encode(text) if longest else []
-    if not longest or len(ids) <= longest:
+    ids = tokenizer.encode(text) if limit else []
+    if not limit or len(ids) <= limit:
         return text
     call.report_truncated([0])
-    return tokenizer.decode(ids[-longest:])
+    return tokenizer.decode(ids[-limit:])
 
 
 def _token(served: ServedModel, log: TokenLog) -> StreamedToken:
@@ -365,14 +367,14 @@ def _token(served: ServedModel, log: TokenLog) -> StreamedToken:
 
 
 async def _tokens(texts: PendingTexts, start: str, options: SamplingOptions) -> AsyncIterator[StreamedText]:
-    whole, index = start, 0
+    text, index = start, 0
     async for piece in texts.pieces():
-        whole, index = whole + piece.text, index + 1
+        text, index = text + piece.text, index + 1
         token = (
             StreamedToken(piece.log.token, piece.text, piece.log.log) if piece.log else StreamedToken(-1, piece.text, 0)
         )
         if piece.ended:
-            yield StreamedText(index, token, whole, _details(piece, options))
+            yield StreamedText(index, token, text, _details(piece, options))
         else:
             yield StreamedText(index, token)
 
@@ -382,15 +384,15 @@ def _details(last: WrittenPiece, options: SamplingOptions) -> GenerationDetails:
 
 
 def _sampling(options: GenerationParameters) -> SamplingOptions:
-    """Return the options of a request. As in text-generation-inference, some parameters turn sampling on."""
-    for name in NOT_DONE:
+    """Return the sampling options of a request. As in text-generation-inference, some parameters turn sampling on."""
+    for name in UNSUPPORTED:
         if getattr(options, name) and (name, options.best_of) != ("best_of", 1):
-            raise Refusal("invalid", "is not done here", "a request without it", place=name)
+            raise Refusal("invalid", "is not supported", "a request without it", place=name)
     limits = (options.temperature, options.top_p, options.typical_p)
-    drawn = options.do_sample or options.top_k or any(limit not in (None, 1) for limit in limits)
+    samples = options.do_sample or options.top_k or any(limit not in (None, 1) for limit in limits)
     return sampling(
         tokens=options.max_new_tokens or 100,
-        temperature=(options.temperature or 1.0) if drawn else 0.0,
+        temperature=(options.temperature or 1.0) if samples else 0.0,
         best=options.top_k or 0,
         share=options.top_p or 1.0,
         typical=options.typical_p or 1.0,
@@ -401,25 +403,25 @@ def _sampling(options: GenerationParameters) -> SamplingOptions:
     )
 
 
-async def usual(call: ServedCall) -> object:
-    """Do the task that the request's fields imply, or else the usual task of the model.
+async def infer_task(call: ServedCall) -> object:
+    """Do the task that the request's fields imply, else the default task of the model.
 
-    InferenceClient sends identical requests for some tasks. A model that continues texts then answers with generated
-    text, and the client fails if it expects the list of another task.
+    InferenceClient sends equal requests for some tasks. A GPT-2 then answers with generated text, and the client fails
+    if it expects the answer of another task.
     """
     table: dict[str, Any] = call.request
     task, by_hub = call.parameters.get("task", ""), "hf_hub/" in call.agent
-    meant = f"/{task}" if task else _meant(table, by_hub)
-    chosen = meant or _usual(call.model(""), table, by_hub)
+    implied = f"/{task}" if task else _implied_task(table, by_hub)
+    chosen = implied or _default_task(call.model(""), table, by_hub)
     endpoint = next((endpoint for endpoint in TASKS if endpoint.path == chosen), None)
     if endpoint is None:
         tasks = [endpoint.path[1:] for endpoint in TASKS]
         raise Refusal("unknown", f"no task `{chosen[1:80]}`", f"one of {', '.join(tasks)}", nearest(chosen[1:], tasks))
     answer = await endpoint.run(replace(call, request=endpoint.read(msgspec.json.encode(table))))
-    return answer[0] if chosen == GENERATION and by_hub and not meant and isinstance(answer, list) else answer
+    return answer[0] if chosen == GENERATION and by_hub and not implied and isinstance(answer, list) else answer
 
 
-def _meant(table: dict[str, Any], by_hub: bool) -> str:
+def _implied_task(table: dict[str, Any], by_hub: bool) -> str:
     inputs, parameters = table.get("inputs"), table.get("parameters")
     for inner, task in INPUTS.items():
         if isinstance(inputs, dict) and inner in inputs:
@@ -432,28 +434,28 @@ def _meant(table: dict[str, Any], by_hub: bool) -> str:
         tasks = [task for task, fields in PARAMETERS.items() if name in fields]
         if len(tasks) == 1:
             return tasks[0]
-    # InferenceClient sends `parameters`, empty ones too, with every other task
+    # with every other task InferenceClient sends `parameters`, even if they are empty
     return FEATURES if by_hub and parameters is None else ""
 
 
-def _usual(served: ServedModel, table: dict[str, Any], by_hub: bool) -> str:
+def _default_task(served: ServedModel, table: dict[str, Any], by_hub: bool) -> str:
     can, inputs = served.can, table.get("inputs")
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
     if "fill" in can and isinstance(first, str):
         if MASK in first or "<mask>" in first:
             return "/fill-mask"
         if fills(served.model.trained):
-            problem = f"no mask in the text, and nothing that names another task of `{served.name}`"
-            raise Refusal("invalid", problem, "[MASK]", _named_tasks(served), "inputs")
-    task = next((name for method, name in USUAL.items() if method in can), FEATURES)
+            problem = f"found no mask in the text, and no other task of `{served.name}` in the request"
+            raise Refusal("invalid", problem, "[MASK]", _task_paths(served), "inputs")
+    task = next((name for method, name in DEFAULT_TASKS.items() if method in can), FEATURES)
     if task == FEATURES and by_hub:
-        raise Refusal("cannot", f"found no task that `{served.name}` can do", "", _named_tasks(served))
+        raise Refusal("cannot", f"found no task of `{served.name}`", "", _task_paths(served))
     return task
 
 
-def _named_tasks(served: ServedModel) -> str:
+def _task_paths(served: ServedModel) -> str:
     paths = [f"/{served.name}{task.path}" for task in TASKS if task.needs in served.can]
-    return f"name the task by its path: {', '.join(paths)}"
+    return f"give the task by its path: {', '.join(paths)}"
 
 
 def failure(refusal: Refusal) -> ErrorForm:
@@ -462,14 +464,14 @@ def failure(refusal: Refusal) -> ErrorForm:
 
 REASONS = {"end": "eos_token", "stop": "stop_sequence", "tokens": "length"}
 GENERATION, FEATURES = "/text-generation", "/feature-extraction"
-USUAL = {"tag": "/token-classification", "classify": "/text-classification", "generate": GENERATION}
+DEFAULT_TASKS = {"tag": "/token-classification", "classify": "/text-classification", "generate": GENERATION}
 INPUTS = {  # fields of `inputs` that only one task has
     "question": "/question-answering",
     "source_sentence": "/sentence-similarity",
     "text": "/text-classification",
     "table": "/table-question-answering",
 }
-PARAMETERS: dict[str, tuple[str, ...]] = {  # of all tasks, including those that are not supported here
+PARAMETERS: dict[str, tuple[str, ...]] = {  # of all tasks, also those that are not supported
     "/fill-mask": FillParameters.__struct_fields__,
     "/token-classification": (*TokenParameters.__struct_fields__, "stride"),
     "/text-classification": ClassParameters.__struct_fields__,
@@ -480,11 +482,11 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # of all tasks, including those that
     "/translation": ("src_lang", "tgt_lang"),
     "/summarization": ("generate_parameters",),
 }
-NOT_DONE = ("best_of", "watermark", "frequency_penalty", "top_n_tokens", "grammar", "adapter_id")
+UNSUPPORTED = ("best_of", "watermark", "frequency_penalty", "top_n_tokens", "grammar", "adapter_id")
 TASKS = (
     Endpoint(
         "/fill-mask",
-        "the likeliest pieces at each mask of a text",
+        "predict the masked tokens of a text",
         fill_mask,
         FillMaskRequest,
         list[FilledMask | list[FilledMask]],
@@ -492,7 +494,7 @@ TASKS = (
     ),
     Endpoint(
         "/token-classification",
-        "the tags of a text's words, or the spans that they mark",
+        "tag the words of a text, or the spans that the tags form",
         token_classification,
         TokenClassificationRequest,
         list[TaggedEntity],
@@ -500,7 +502,7 @@ TASKS = (
     ),
     Endpoint(
         "/question-answering",
-        "the part of a context that answers a question",
+        "find the part of a context that answers a question",
         question_answering,
         QuestionAnsweringRequest,
         FoundAnswer,
@@ -508,39 +510,29 @@ TASKS = (
     ),
     Endpoint(
         "/text-classification",
-        "the classes of texts, the likeliest first",
+        "classify texts, the most probable class first",
         text_classification,
         TextClassificationRequest,
         list[list[FoundClass]],
         "classify",
     ),
     Endpoint(
-        "/feature-extraction",
-        "a vector for each text",
-        feature_extraction,
-        FeatureExtractionRequest,
-        list[list[float]],
-        "embed",
+        "/feature-extraction", "embed texts", feature_extraction, FeatureExtractionRequest, list[list[float]], "embed"
     ),
     Endpoint(
         "/sentence-similarity",
-        "how alike sentences are to the first",
+        "compare sentences with a source sentence",
         sentence_similarity,
         SentenceSimilarityRequest,
         list[float],
         "embed",
     ),
     Endpoint(
-        "/text-generation",
-        "how a model goes on with a text",
-        text_generation,
-        TextGenerationRequest,
-        list[GeneratedText],
-        "generate",
+        "/text-generation", "continue a text", text_generation, TextGenerationRequest, list[GeneratedText], "generate"
     ),
 )
 ENDPOINTS = (
     *TASKS,
-    Endpoint("/", "the task that a model was made for", usual, dict[str, Any], Any),
-    Endpoint("/pipeline/{task}", "the task of this name", usual, dict[str, Any], Any),
+    Endpoint("/", "the default task of a model", infer_task, dict[str, Any], Any),
+    Endpoint("/pipeline/{task}", "the named task", infer_task, dict[str, Any], Any),
 )

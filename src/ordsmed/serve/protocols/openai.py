@@ -1,4 +1,4 @@
-"""OpenAI's shapes: /v1/models, /v1/embeddings and /v1/completions, as its own clients and LangChain send them."""
+"""OpenAI's API: /v1/models, /v1/embeddings and /v1/completions, as its clients and LangChain send them."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class StreamOptions(Struct, forbid_unknown_fields=True):
 class CompletionsRequest(Struct, forbid_unknown_fields=True):
     prompt: str | list[str | int | Tokens] = ""
     model: str = ""
-    max_tokens: Annotated[int, Meta(ge=0)] | None = 16  # 0, with echo: only the prompt
+    max_tokens: Annotated[int, Meta(ge=0)] | None = 16  # 0 with echo: return only the prompt
     temperature: Annotated[float, Meta(ge=0, le=100)] | None = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = 1.0
-    top_k: Annotated[int, Meta(ge=0)] = 0  # not in OpenAI's API: sample among this many likeliest tokens
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0  # not OpenAI's
+    top_k: Annotated[int, Meta(ge=0)] = 0  # not in OpenAI's API: sample among this many most probable tokens
+    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0  # not in OpenAI's API
     n: Annotated[int, Meta(ge=1, le=128)] | None = 1
     stop: str | list[str] | None = None
     seed: Annotated[int, Meta(ge=0, le=1 << 62)] | None = None
@@ -151,7 +151,7 @@ async def completions(call: ServedCall) -> object:
         return events(served, _chunks(served, texts, starts, head, tokens if usage else None), failure)
     written = await call.answer(served, texts.texts())
     if request.max_tokens == 0:
-        written = {number: [_prompt_alone(pieces[0])] for number, pieces in written.items()}
+        written = {number: [_without_token(pieces[0])] for number, pieces in written.items()}
     choices = [
         CompletionChoice(
             number,
@@ -170,33 +170,33 @@ async def chat(call: ServedCall) -> object:
     request: dict[str, Any] = call.request
     name = request.get("model")
     served = call.service.models.find(call.name or (name if name in call.service.models.by_name else ""), "generate")
-    problem = f"`{served.name}` continues texts and has no template of conversations"
-    raise Refusal("cannot", problem, "a prompt", "POST /v1/completions answers it", "messages")
+    problem = f"`{served.name}` continues texts and has no chat template"
+    raise Refusal("cannot", problem, "a prompt", "use POST /v1/completions", "messages")
 
 
 def _text(served: ServedModel, prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else served.model.trained.tokenizer.decode(prompt, skip_special=False)
 
 
-def _prompt_alone(piece: WrittenPiece) -> WrittenPiece:
-    """Return the piece without its generated token: generation always makes at least one."""
+def _without_token(piece: WrittenPiece) -> WrittenPiece:
+    """Return the piece without its token: generation makes at least one, and `max_tokens` may be 0."""
     return replace(piece, text="", tokens=0, ended=None, log=None)
 
 
 async def _chunks(
     served: ServedModel, texts: PendingTexts, starts: list[str], head: CompletionsAnswer, tokens: int | None
 ) -> AsyncIterator[object]:
-    """Yield an answer for each piece, and at the end one with the token counts if they are requested."""
-    before, counts, begun = [*starts], [0] * len(starts), set[int]()
+    """Yield an answer for each piece. With `tokens`, those of the prompts, yield the token counts at the end."""
+    texts_so_far, counts, started = [*starts], [0] * len(starts), set[int]()
     async for piece in texts.pieces():
         number = piece.number
         counts[number] = piece.tokens
-        text = piece.text if number in begun else starts[number] + piece.text
+        text = piece.text if number in started else starts[number] + piece.text
         if not text and not piece.ended and piece.log is None:
             continue
-        begun.add(number)
-        logprobs = _logprobs(served, [piece], before[number])
-        before[number] += piece.text
+        started.add(number)
+        logprobs = _logprobs(served, [piece], texts_so_far[number])
+        texts_so_far[number] += piece.text
         reason = REASONS[piece.ended] if piece.ended else None
         yield structs.replace(head, choices=[CompletionChoice(number, text, reason, logprobs)])
     if tokens is not None:
@@ -205,16 +205,16 @@ async def _chunks(
 
 def _options(request: CompletionsRequest) -> SamplingOptions:
     """Return the generation options of a request. Refuse parameters that are not supported."""
-    absent = {
+    unsupported = {
         "suffix": bool(request.suffix),
         "best_of": request.best_of not in (None, 1, request.n),
         "logit_bias": bool(request.logit_bias),
         "presence_penalty": bool(request.presence_penalty),
         "frequency_penalty": bool(request.frequency_penalty),
     }
-    for name, wrong in absent.items():
-        if wrong:
-            raise Refusal("invalid", "is not done here", "a request without it", place=name)
+    for name, is_given in unsupported.items():
+        if is_given:
+            raise Refusal("invalid", "is not supported", "a request without it", place=name)
     if request.max_tokens == 0 and (not request.echo or request.stream):
         raise Refusal("invalid", "found 0", "1 or more; 0 with echo, and without stream", place="max_tokens")
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
@@ -231,9 +231,9 @@ def _options(request: CompletionsRequest) -> SamplingOptions:
 
 
 def _logprobs(served: ServedModel, pieces: Sequence[WrittenPiece], before: str) -> Logprobs | None:
-    """Return each token's log-probability, the likeliest alternatives and its offset; `before`: the text before."""
+    """Return the log-probability, the most probable alternatives and the offset of each token after `before`."""
     logs, offset = [*pieces[0].prompt_logs], len(before)
-    offsets = _begins(served, before, [log.token for log in logs])
+    offsets = _offsets(served, before, [log.token for log in logs])
     for piece in pieces:
         if piece.log is not None:
             logs.append(piece.log)
@@ -246,11 +246,11 @@ def _logprobs(served: ServedModel, pieces: Sequence[WrittenPiece], before: str) 
 
 
 def _top(served: ServedModel, log: TokenLog) -> dict[str, float] | None:
-    """Return the likeliest alternatives by text. If several tokens have the same text, keep the likeliest."""
+    """Return the most probable alternatives by text; of several tokens with the same text, the most probable."""
     return None if log.log is None else {_text(served, [n]): value for n, value in reversed(log.likeliest)}
 
 
-def _begins(served: ServedModel, text: str, ids: list[int]) -> list[int]:
+def _offsets(served: ServedModel, text: str, ids: list[int]) -> list[int]:
     encoding = served.model.trained.tokenizer.pipeline.encode(text, add_special_tokens=False)
     if encoding.ids == ids:
         return [begin for begin, _ in encoding.offsets]
@@ -265,26 +265,21 @@ def failure(refusal: Refusal) -> ErrorForm:
 
 
 ENDPOINTS = (
-    Endpoint("/v1/models", "the models that are served", models, answer=ModelsAnswer),
-    Endpoint("/v1/models/{id:path}", "one of them", model, answer=ModelObject),
+    Endpoint("/v1/models", "list the models", models, answer=ModelsAnswer),
+    Endpoint("/v1/models/{id:path}", "describe a model", model, answer=ModelObject),
     Endpoint(
-        "/v1/embeddings",
-        "a vector of unit length for each text",
-        embeddings,
-        EmbeddingsRequest,
-        EmbeddingsAnswer,
-        "embed",
+        "/v1/embeddings", "embed texts as vectors of length 1", embeddings, EmbeddingsRequest, EmbeddingsAnswer, "embed"
     ),
     Endpoint(
         "/v1/completions",
-        "texts that go on with prompts, at once or as they are written",
+        "continue prompts, at once or streamed",
         completions,
         CompletionsRequest,
         CompletionsAnswer,
         "generate",
     ),
     *(
-        Endpoint(path, "refused: no model here learned conversations", chat, dict[str, Any])
+        Endpoint(path, "refused: no served model has a chat template", chat, dict[str, Any])
         for path in ("/v1/chat/completions", "/v1/responses")
     ),
 )

@@ -1,4 +1,4 @@
-"""Our own shapes: what OpenModel's methods give, for `ordsmed.open("http://...")`, and how likely texts are."""
+"""The API of ordsmed: the methods of OpenModel, for `ordsmed.open("http://...")`, scores, search and the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ordsmed.use.generation.options import Generated, SamplingOptions
 from ordsmed.use.predict import Classified, Tagged
 
 Count = Annotated[int, Meta(ge=1, le=4_096)]
-ALIKE = 1e-6  # sums that differ by no more are equal, as in minimal pairs
+TOLERANCE = 1e-6  # sums that differ by no more count as equal, as in minimal pairs
 Way = Literal["", "causal", "masked", "word", "detect", "forward", "backward", "mean"]
 Texts = str | list[str]
 
@@ -46,13 +46,13 @@ async def metrics(call: ServedCall) -> Response:
 
 
 async def run(call: ServedCall) -> RunFacts:
-    """Return the facts of the named model's run, or of the first served run."""
+    """Return the facts of the run of the model in the path, or of the first served run."""
     served = call.model("")
     if not call.name:
         runs = (model for model in call.service.models.by_name.values() if model.is_run)
         served = next(runs, served)
     if not served.is_run:
-        raise Refusal("cannot", "no run: only its weights are here", "the folder of a run", place=served.name)
+        raise Refusal("cannot", "has only weights, not a run", "the folder of a run", place=served.name)
     return await call.service.runs.read(served)
 
 
@@ -72,15 +72,15 @@ class ModelScores(Struct):
 async def score(call: ServedCall) -> list[ModelScores]:
     """Return the surprisal in bits of each text by token and word, for each model and each requested step."""
     request: ScoreRequest = call.request
-    every = [call.model("score", name) for name in request.models] if request.models else [call.model("score")]
-    if len(set(request.models)) < len(request.models) or len(every) > 64:
-        raise Refusal("invalid", "found models twice, or more than 64", "different models", place="models")
+    models = [call.model("score", name) for name in request.models or [""]]
+    if len(set(request.models)) < len(request.models) or len(models) > 64:
+        raise Refusal("invalid", "found a model twice, or more than 64", "different models", place="models")
     items: list[tuple[object, ...]] = [(text,) for text in texts_of(request.texts, "texts")]
     way = {"way": request.way} if request.way else {}
     if request.steps is not None:
-        return [scored for served in every for scored in await _at_steps(call, served, items, way)]
-    scores = await asyncio.gather(*(call.compute(served, "score", items, **way) for served in every))
-    return [_scores(served, result) for served, result in zip(every, scores, strict=True)]
+        return [scored for served in models for scored in await _at_steps(call, served, items, way)]
+    scores = await asyncio.gather(*(call.compute(served, "score", items, **way) for served in models))
+    return [_scores(served, result) for served, result in zip(models, scores, strict=True)]
 
 
 def _scores(served: ServedModel, scores: list[Scored]) -> ModelScores:
@@ -90,13 +90,13 @@ def _scores(served: ServedModel, scores: list[Scored]) -> ModelScores:
 async def _at_steps(
     call: ServedCall, served: ServedModel, items: list[tuple[object, ...]], way: Mapping[str, str]
 ) -> list[ModelScores]:
-    """Score the texts by checkpoints of a run.
+    """Score the texts with checkpoints of a run.
 
-    Each checkpoint is opened for this request and closed afterwards; requests take turns, so only one is open.
+    Each checkpoint is opened for this request only, and only one is open at a time in the server.
     """
     service = call.service
     if not service.checkpoints:
-        raise Refusal("cannot", "checkpoints are not opened here", "", "`ordsmed serve --checkpoints` does", "steps")
+        raise Refusal("cannot", "this server does not open checkpoints", "", "start it with --checkpoints", "steps")
     call.check_size(items)
     checkpoints, scores = served.at_steps(call.request.steps), list[ModelScores]()
     try:
@@ -117,7 +117,7 @@ class SearchRequest(Struct, forbid_unknown_fields=True):
     kind: Literal["", "both", "dense", "words"] = ""
     index: str = ""  # name of the index; empty: the first
     weight: Annotated[float, Meta(ge=0, le=1)] | None = (
-        None  # of vectors in a search by both; null: the weight of the index
+        None  # of vectors in a search by vectors and words; null: the weight of the index
     )
     rerank: str | None = None  # name of a model that scores pairs; null: the index's reranker, empty: none
     top: Annotated[int, Meta(ge=0, le=1_000)] = 0  # passages to rerank; 0: as the index says, else 50
@@ -143,9 +143,9 @@ class PairsRequest(Struct, forbid_unknown_fields=True):
 
 
 class ScoredPair(Struct):
-    good: float  # log-probability (natural logarithm) of the text, or the score used in its place
+    good: float  # natural logarithm of the text's probability, or the score used instead
     bad: float
-    right: bool  # is the good text more likely?
+    right: bool  # whether the good text is more probable
 
 
 async def pairs(call: ServedCall) -> list[ScoredPair]:
@@ -155,7 +155,7 @@ async def pairs(call: ServedCall) -> list[ScoredPair]:
     way = {"way": request.way} if request.way else {}
     scored = await call.compute(served, "score", items, **way)
     sums = [result.log_likelihood for result in scored]
-    return [ScoredPair(good, bad, good - bad > ALIKE) for good, bad in zip(sums[::2], sums[1::2], strict=True)]
+    return [ScoredPair(good, bad, good - bad > TOLERANCE) for good, bad in zip(sums[::2], sums[1::2], strict=True)]
 
 
 class TextsRequest(Struct, forbid_unknown_fields=True):
@@ -170,7 +170,7 @@ class SuspectedToken(Struct):
 
 
 async def replaced(call: ServedCall) -> list[list[SuspectedToken]]:
-    """Return the probability that each token was replaced, as an ELECTRA discriminator sees it."""
+    """Return the probability that each token was replaced, from an ELECTRA discriminator."""
     request: TextsRequest = call.request
     served = call.model("score")
     scored = await call.compute(served, "score", [(text,) for text in texts_of(request.texts, "texts")], way="detect")
@@ -237,7 +237,7 @@ async def generate(call: ServedCall) -> object:
     pending = call.write(served, texts, options)
     if request.stream:
         if len(texts) * options.samples > 1:
-            raise Refusal("invalid", "found several texts", "one", place="stream")
+            raise Refusal("invalid", "found several texts", "a single text", place="stream")
         return events(served, pending.pieces(), failure)
     written = await call.answer(served, pending.texts())
     return [
@@ -290,7 +290,7 @@ async def answer(call: ServedCall) -> list[Answered]:
     request: AnswerRequest = call.request
     if len(request.questions) != len(request.contexts):
         problem = f"found {many(len(request.questions), 'question')} and {many(len(request.contexts), 'context')}"
-        raise Refusal("invalid", problem, "a context for each question")
+        raise Refusal("invalid", problem, "one context per question")
     items: list[tuple[object, ...]] = [*zip(request.questions, request.contexts, strict=True)]
     return await call.compute(call.model("answer"), "answer", items, best=request.best)
 
@@ -304,8 +304,8 @@ async def classify(call: ServedCall) -> list[Classified]:
     items = _items(request)
     if request.seconds:
         if len(request.seconds) != len(items):
-            problem = f"found {many(len(items), 'text')} and {many(len(request.seconds), 'second one')}"
-            raise Refusal("invalid", problem, "a second one for each text, or none")
+            problem = f"found {many(len(items), 'text')} and {many(len(request.seconds), 'second text')}"
+            raise Refusal("invalid", problem, "a second text for each text, or none")
         items = [(*item, second) for item, second in zip(items, request.seconds, strict=True)]
     return await call.compute(call.model("classify"), "classify", items)
 
@@ -324,7 +324,7 @@ def _items(request: TextsRequest) -> list[tuple[object, ...]]:
 
 
 async def reload(call: ServedCall) -> HealthAnswer:
-    """Open all models again. Until then, requests are answered by the old ones."""
+    """Open all models again. Until they are open, the old ones answer requests."""
     worker = call.service.worker
     await (worker.reload() if worker else asyncio.to_thread(call.service.models.reload))
     return HealthAnswer("ok")
@@ -336,39 +336,33 @@ def failure(refusal: Refusal) -> ErrorForm:
 
 
 ENDPOINTS = (
-    Endpoint("/health", "is it well?", health, answer=HealthAnswer, public=True),
-    Endpoint("/metrics", "counts and times, as Prometheus reads them", metrics),
-    Endpoint("/run", "the loss and the scores of the run that a model comes from", run, answer=RunFacts),
+    Endpoint("/health", "check that the server works", health, answer=HealthAnswer, public=True),
+    Endpoint("/metrics", "counts and durations in Prometheus's format", metrics),
+    Endpoint("/run", "losses and scores of a model's run", run, answer=RunFacts),
     Endpoint(
         "/score",
-        "how likely texts are, by token and by word, to one model or several, or to the checkpoints of a run",
+        "log-probabilities of texts by token and word, from one or several models or checkpoints of a run",
         score,
         ScoreRequest,
         list[ModelScores],
         "score",
     ),
-    Endpoint(
-        "/search",
-        "the passages of an index that answer a question, by vectors, words or both",
-        search,
-        SearchRequest,
-        list[list[FoundPassage]],
-    ),
-    Endpoint("/pairs", "which of two texts is the likelier", pairs, PairsRequest, list[ScoredPair], "score"),
+    Endpoint("/search", "search an index by vectors, words or both", search, SearchRequest, list[list[FoundPassage]]),
+    Endpoint("/pairs", "decide which of two texts is more probable", pairs, PairsRequest, list[ScoredPair], "score"),
     Endpoint(
         "/replaced",
-        "which tokens an ELECTRA takes for replaced",
+        "detect replaced tokens with an ELECTRA",
         replaced,
         TextsRequest,
         list[list[SuspectedToken]],
         "score",
     ),
-    Endpoint("/layers", "the vectors of words in every layer", layers, LayersRequest, list[WordLayers], "embed"),
+    Endpoint("/layers", "embed words by every layer", layers, LayersRequest, list[WordLayers], "embed"),
     Endpoint("/api/fill", "OpenModel.fill", fill, FillRequest, list[Filled], "fill"),
     Endpoint("/api/generate", "OpenModel.generate, and stream", generate, GenerateRequest, list[Generated], "generate"),
     Endpoint("/api/embed", "OpenModel.embed", embed, VectorsRequest, list[PackedVectors], "embed"),
     Endpoint("/api/answer", "OpenModel.answer", answer, AnswerRequest, list[Answered], "answer"),
     Endpoint("/api/classify", "OpenModel.classify", classify, ClassifyRequest, list[Classified], "classify"),
     Endpoint("/api/tag", "OpenModel.tag", tag, TagRequest, list[Tagged], "tag"),
-    Endpoint("/admin/reload", "all models opened again", reload, dict[str, str], HealthAnswer),
+    Endpoint("/admin/reload", "open all models again", reload, dict[str, str], HealthAnswer),
 )

@@ -1,8 +1,8 @@
 """serve models over HTTP, for clients of OpenAI and Hugging Face, curl, and ordsmed.open on another machine
 
 A browser gets a page to try them. The name of a model is the last part of its folder, or NAME of NAME=RUN. `GET /`
-lists the models with what they can do and all paths, `GET /openapi.json` describes the requests. Only clients on this
-machine can connect, unless --host says otherwise.
+lists the models, their methods and all paths; `GET /openapi.json` describes the requests. Only clients on this machine
+can connect, unless --host allows others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _has_index(word: str) -> bool:
-    """Return whether a word (RUN or NAME=RUN) is a folder of `make` with a search index, which is served too."""
+    """Return whether a word (RUN or NAME=RUN) is a folder of `make` with a search index."""
     from ordsmed.base.folder import FolderKind, kind_of_folder
     from ordsmed.base.stages import INDEX, stage
 

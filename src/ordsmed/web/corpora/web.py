@@ -46,9 +46,9 @@ class Web(Rules, Crawl, Choice):
     download: bool = True
     "download pages that are missing in that folder; false: use only its pages"
     densest: int = read.DENSEST
-    "largest ratio of unpacked to packed size of a local file, over 64 MB; 0: no limit"
+    "maximum ratio of unpacked to packed size of a local file that unpacks to over 64 MB; 0: no limit"
     shortest: int = 200
-    "characters; a page with a shorter main text is left out"
+    "minimum characters of a page's main text; shorter pages are left out"
 
     def __post_init__(self) -> None:
         Rules.__post_init__(self)
@@ -63,16 +63,16 @@ class Web(Rules, Crawl, Choice):
         if not self.urls:
             return
         if not self.download and not Path(self.pages).is_dir():
-            raise DataError(self.pages, "no such folder", "one of downloaded pages", "set `download = true`")
+            raise DataError(self.pages, "no such folder", "a folder of downloaded pages", "set `download = true`")
         left_out = Counter[str]()
         with read.tallied():  # reading lists does not count as reading documents
-            led = fault_of(self, self.private)
+            target_fault = fault_of(self, self.private)
             if self.download:
                 total = sum(1 for _ in self._addresses(Counter()))
-                counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, led)
+                counts = crawl(self._addresses(Counter()), Path(self.pages), self, total, target_fault)
                 outcomes = ", ".join(f"{n:,} {outcome}" for outcome, n in counts.most_common())
                 say(f"{self.pages}: {outcomes or 'no pages'}")
-            missing = lay_out(self._addresses(left_out), Path(self.pages), self._order, led)
+            missing = lay_out(self._addresses(left_out), Path(self.pages), self._order, target_fault)
         files.write_json(self._order.with_suffix(".json"), left_out + missing)
 
     def documents(self) -> Iterator[Document]:
@@ -117,7 +117,7 @@ class Web(Rules, Crawl, Choice):
         return None
 
     def stamp(self) -> object:
-        """Return paths, sizes and times of the files; for lists, also the rules, but not the downloaded pages."""
+        """Return paths, sizes and times of the files or lists; for lists, also the rules, but not the pages."""
         if self.path:
             return read.stamp(read.files(self.path))
         return [read.stamp(read.files(self.urls or [])), self.rules_stamp(), self.private]
@@ -129,7 +129,7 @@ class Web(Rules, Crawl, Choice):
 
     @property
     def _order(self) -> Path:
-        """The file with the positions of these lists' pages. One folder can serve many lists."""
+        """File with the positions of these lists' pages. A folder of pages can have several."""
         name = value_key(self.stamp(), 12)
         return Path(self.pages) / f"order-{name}.bin"
 

@@ -17,11 +17,11 @@ STOPPED = BEGINS_AGAIN
 def arguments(parser: Parser) -> None:
     meaning = "lists of addresses or dumps of Reddit submissions, compressed or not, and the file to write"
     parser.add_argument("files", nargs="+", metavar="FILE... OUT", help=meaning)
-    parser.add_argument("--score", type=int, metavar="N", default=3, help="least score of a submission (default 3)")
-    parser.add_argument("--over-18", action="store_true", help="keep submissions for adults")
+    parser.add_argument("--score", type=int, metavar="N", default=3, help="minimum score of a submission (default 3)")
+    parser.add_argument("--over-18", action="store_true", help="keep submissions marked as over 18")
     meaning = "file of domains to leave out, instead of `usual`"
     parser.add_argument("--blacklist", action="append", metavar="FILE", help=meaning)
-    meaning = "leave out addresses that contain this"
+    meaning = "leave out addresses that match REGEX"
     parser.add_argument("--pattern", action="append", metavar="REGEX", help=meaning)
     parser.add_argument("--private", action="store_true", help="keep hosts of private networks")
     flags.anew(parser)

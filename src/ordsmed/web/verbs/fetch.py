@@ -1,4 +1,4 @@
-"""download published data: dumps, books, URL lists, SQuAD, GLUE ...; without a name: list what there is"""
+"""download published data: dumps, books, URL lists, SQuAD, GLUE ...; without a name: list all"""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def arguments(parser: Parser) -> None:
     meaning = "built-in names, or your own TOML files"
     parser.add_argument("names", nargs="*", metavar="NAME", help=meaning, offers=shipped)
     parser.add_argument("--out", default="work/fetch", help="output folder, with a folder per name (work/fetch)")
-    parser.add_argument("--mirror", metavar="FOLDER|URL", help="has NAME/FILE, instead of the original addresses")
+    parser.add_argument("--mirror", metavar="FOLDER|URL", help="source of NAME/FILE instead of the original addresses")
     parser.add_argument("--allow-missing", action="store_true", help="skip and count files that cannot be downloaded")
     parser.add_argument("--private", action="store_true", help="allow addresses of private networks")
-    meaning = "timeout of an answer and of each further block (20)"
+    meaning = "timeout for an answer and for each next piece of it (20)"
     parser.add_argument("--timeout", type=float, default=20.0, metavar="SECONDS", help=meaning)
-    meaning = "give up servers that send less per second (1000)"
+    meaning = "stop downloads with fewer bytes per second (1000)"
     parser.add_argument("--slowest", type=int, default=1000, metavar="BYTES", help=meaning)
     meaning = "tries per file; each MB received resets them (3)"
     parser.add_argument("--attempts", type=int, default=3, metavar="N", help=meaning)

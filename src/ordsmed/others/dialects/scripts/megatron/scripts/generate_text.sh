@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prompt after prompt, by a GPT-2 of CHECKPOINT_PATH; TOPK=0 TOPP=0: the likeliest token always
+# Continue prompts with the GPT-2 of CHECKPOINT_PATH; TOPK=0 TOPP=0: always the most probable token
 set -e
 CHECKPOINT_PATH=${CHECKPOINT_PATH:-checkpoints/gpt2_345m}
 MPSIZE=${MPSIZE:-1}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A BERT of 345M on one GPU; words behind it change flags
+# Pretrain a BERT of 345M on one GPU; further arguments change flags
 set -e
 python pretrain_bert.py \
     --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 4 --seq-length 512 \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# As pretrain_bert.sh, each layer split over MP_SIZE GPUs; words behind it change flags
+# As pretrain_bert.sh, with each layer split over MP_SIZE GPUs; further arguments change flags
 set -e
 GPUS_PER_NODE=${GPUS_PER_NODE:-8}
 NNODES=${NNODES:-1}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A BERT of 345M whose SentencePiece is trained first, if there is none; words behind it change flags
+# Pretrain a BERT of 345M whose SentencePiece model is trained first if it does not exist; further arguments change flags
 set -e
 python pretrain_bert.py \
     --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 4 --seq-length 512 \

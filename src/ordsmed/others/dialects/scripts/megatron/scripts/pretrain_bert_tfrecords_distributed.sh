@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A BERT of 345M from TRAIN_RECORDS, VALID_RECORDS, TEST_RECORDS, on all GPUs of NNODES machines; words behind it change flags
+# Pretrain a BERT of 345M from TRAIN_RECORDS, VALID_RECORDS, TEST_RECORDS, on all GPUs of NNODES machines; further arguments change flags
 set -e
 GPUS_PER_NODE=${GPUS_PER_NODE:-8}
 NNODES=${NNODES:-1}

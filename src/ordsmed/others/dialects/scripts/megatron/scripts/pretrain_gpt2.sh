@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A GPT-2 of 345M on one GPU; words behind it change flags
+# Pretrain a GPT-2 of 345M on one GPU; further arguments change flags
 set -e
 python pretrain_gpt2.py \
     --num-layers 24 --hidden-size 1024 --num-attention-heads 16 --batch-size 8 --seq-length 1024 \

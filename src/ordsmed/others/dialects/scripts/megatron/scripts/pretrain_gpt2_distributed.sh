@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# As pretrain_gpt2.sh, on all GPUs of NNODES machines; words behind it change flags
+# As pretrain_gpt2.sh, on all GPUs of NNODES machines; further arguments change flags
 set -e
 GPUS_PER_NODE=${GPUS_PER_NODE:-8}
 NNODES=${NNODES:-1}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From downloads to records of both lengths: wiki_only (unless said), or wiki_books
+# Download data and write records of both lengths: wiki_only (default) or wiki_books
 # Read from the environment: DATA_PREP_WORKING_DIR (data), vocab_file (vocab/vocab.txt), shards (2048)
 set -e
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every checkpoint that a pretraining kept, fine-tuned on SQuAD: checkpoints=results/base/checkpoints
+# Fine-tune every checkpoint of a pretraining on SQuAD: checkpoints=results/base/checkpoints
 set -e
 checkpoints=${checkpoints:-results/base/checkpoints}
 shopt -s nullglob

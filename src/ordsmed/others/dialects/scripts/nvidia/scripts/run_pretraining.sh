@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two phases of an ELECTRA; words by their place, all with defaults: see configs/pretrain_config.sh
-# Their document leaves out four of them (xla, optimizer, seed, job's name): where the fifth is a number, it is read so.
+# Pretrain an ELECTRA in two phases; positional arguments, all with defaults: see configs/pretrain_config.sh
+# The original documents it without four of them (xla, optimizer, seed, job name): so it is read if the fifth is a number.
 set -e
 usage() {
     echo "usage: bash scripts/run_pretraining.sh BATCH1 RATE1 amp|tf32|fp32 GPUS xla|no_xla WARMUP1 STEPS1 SAVE" \

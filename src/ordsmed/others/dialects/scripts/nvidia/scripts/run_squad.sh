@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# An ELECTRA on SQuAD, by words in their place; all have defaults, and the first must be said where any is.
-# Their code has a batch of inference behind the batch, their document has none: both are understood.
+# Fine-tune an ELECTRA on SQuAD; positional arguments, all with defaults; the first is required if any is given.
+# The original's code has the batch size of inference after the batch size, its documents do not: both are accepted.
 set -e
 usage() {
-    echo "usage: bash scripts/run_squad.sh MODEL EPOCHS BATCH [BATCH OF INFERENCE] RATE amp|tf32|fp32 GPUS SEED" \
+    echo "usage: bash scripts/run_squad.sh MODEL EPOCHS BATCH [INFERENCE BATCH] RATE amp|tf32|fp32 GPUS SEED" \
         "1.1|2.0 DATA RESULTS CHECKPOINT train|eval|train_eval|prediction" >&2
     echo "run_squad.sh: $1" >&2
     exit 2
@@ -32,7 +32,7 @@ prediction) training=() asking=(--do_predict) ;;
 train_eval) asking=(--do_predict --do_eval) ;;
 *) usage "mode: found $mode; wanted train, eval, train_eval or prediction" ;;
 esac
-# what was trained by the same words, where no checkpoint is named
+# without a checkpoint, use the model trained by the same arguments
 [ "$init" != None ] || [ "${#training[@]}" != 0 ] || init=$results/squad_v$version
 [ "$init" = None ] || words+=(--init_checkpoint "$init")
 case "$precision" in

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# NVIDIA's machines as arguments of run_pretraining.sh: rows a GPU and passes a step, of both phases
+# NVIDIA's machines as arguments of run_pretraining.sh: rows per GPU and accumulation steps, of both phases
 #   bash scripts/run_pretraining.sh $(source scripts/configs/pretrain_config.sh && dgxa100_8gpu_amp)
 
-# precision, GPUs, and of each phase: rows a GPU and passes a step
+# precision, GPUs, and of each phase: rows per GPU and accumulation steps
 settings() {
     echo "$3 6e-3 $1 $2 xla 2000 10000 500 false lamb true $4 42 electra_lamb $5 4e-3 200 930 $6 base"
 }

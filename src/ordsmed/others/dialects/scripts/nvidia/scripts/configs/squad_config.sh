@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# NVIDIA's machines as words of run_squad.sh: examples a GPU and rates
+# NVIDIA's machines as arguments of run_squad.sh: examples per GPU and learning rates
 #   bash scripts/run_squad.sh $(source scripts/configs/squad_config.sh && dgxa100_8gpu_amp) train_eval
 
-# epochs, examples a GPU, examples asked at once, rate, precision, GPUs, version; read from the environment, if there:
+# epochs, examples per GPU in training and in inference, learning rate, precision, GPUs, version; environment variables:
 # electra_model, data_dir, results_dir, init_checkpoint
 settings() {
     local model=${electra_model:-google/electra-base-discriminator}

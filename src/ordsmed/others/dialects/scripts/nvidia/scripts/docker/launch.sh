@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A shell within the image, or a command: launch.sh CMD DEVICES; this folder is the folder there, GPUs all unless said
+# Run a shell or a command in the image: launch.sh CMD DEVICES; this folder is mounted, all GPUs by default
 set -e
 if [ ! -e scripts/docker/ordsmed/Dockerfile ]; then
-    echo "launch.sh: scripts/docker/ordsmed: no image was made; run: bash scripts/docker/build.sh" >&2
+    echo "launch.sh: scripts/docker/ordsmed: there is no image; run: bash scripts/docker/build.sh" >&2
     exit 2
 fi
 tag=$(sed -n 's/^# ordsmed \([^ ]*\) .*/\1/p' scripts/docker/ordsmed/Dockerfile)
