@@ -34,7 +34,7 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "maker": ("maker", "speedrun"),
     "cli": ("cli", "verbs"),
     "web": ("web", "corpora verbs"),
-    "machines": ("doctor", "cluster install suite", "verbs"),
+    "machines": ("sites", "doctor", "cluster install suite", "verbs"),
     "others": ("translate", "dialects", "verbs"),
     "serve": ("serve", "protocols", "verbs"),
 }

@@ -11,10 +11,10 @@ import torch
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site as sites
-from ordsmed.base.launch.describe import unknown
 from ordsmed.base.launch.gpus import GPUS
 from ordsmed.base.launch.site import site_layout
 from ordsmed.cli import main
+from ordsmed.machines.sites.describe import unknown
 from ordsmed.tell.show.show import layout, read
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout

@@ -49,7 +49,17 @@ ADD_ONS: dict[
     "corpora": {"web": ("web",)},
     "verbs": {
         "web": ("corpus_addresses", "fetch"),
-        "machines": ("doctor", "estimate", "install", "submit", "survey", "validate"),
+        "machines": (
+            "doctor",
+            "estimate",
+            "install",
+            "sites",
+            "sites_check",
+            "sites_new",
+            "submit",
+            "survey",
+            "validate",
+        ),
         "others": ("as_",),
         "serve": ("serve",),
     },

@@ -12,10 +12,11 @@ import pytest
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.launch import describe, new_site, site
+from ordsmed.base.launch import site
 from ordsmed.base.launch.gpus import GPUS
 from ordsmed.base.launch.site import Partition, Site, absolute, find, names, read
 from ordsmed.cli import main
+from ordsmed.machines.sites import describe, new_site
 
 PLAIN = """
 source = "its handbook"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.base.launch import site, slurm
+from ordsmed.base.launch import site
+from ordsmed.machines.sites import slurm
 
 KILLED = "srun: error: n2: task 1: Killed"
 EXITED = "srun: error: n1: task 0: Exited with exit code 1"

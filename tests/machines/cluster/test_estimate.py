@@ -18,10 +18,9 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.launch import gpus
 from ordsmed.base.machine import devices, host, speed
 from ordsmed.cli import main
-from ordsmed.machines.cluster import claims
+from ordsmed.machines.cluster import claims, survey
 from ordsmed.machines.cluster import estimate as machinery
 from ordsmed.machines.cluster.estimate import Estimate, Margin, estimate
-from ordsmed.tell.show import survey
 from ordsmed.train.job import Job
 
 PEAK = 1e12

@@ -18,11 +18,12 @@ import torch
 
 from ordsmed.base.errors import OrdsmedError, RecipeError, RunError
 from ordsmed.base.identity import identity
-from ordsmed.base.launch import site, slurm
+from ordsmed.base.launch import site
 from ordsmed.cli import main
 from ordsmed.machines.cluster import sent, submit
 from ordsmed.machines.cluster.estimate import estimate
 from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.sites import slurm
 from ordsmed.nn import varlen
 from ordsmed.tell.show.show import read
 

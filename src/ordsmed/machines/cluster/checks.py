@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import resources, slurm
 from ordsmed.base.launch.site import Destination, absolute, find
 from ordsmed.machines.cluster import submit
 from ordsmed.machines.cluster.submit import Wish, Written
+from ordsmed.machines.sites import resources, slurm
 
 VERBS = ("doctor", "validate")
 HOUR = 1.0  # hours; enough for both verbs on any number of nodes

@@ -23,7 +23,7 @@ import torch
 
 from ordsmed.base import measurements, run
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import gpus, slurm
+from ordsmed.base.launch import gpus
 from ordsmed.base.launch.site import absolute, find
 from ordsmed.base.machine import devices, host, speed
 from ordsmed.base.measurements import Measurement
@@ -32,6 +32,7 @@ from ordsmed.base.ranks import prepare
 from ordsmed.base.say import duration, many, operations, size
 from ordsmed.learn.phases import total
 from ordsmed.machines.cluster import submit
+from ordsmed.machines.sites import slurm
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.callbacks import AfterStep, LoopState
 from ordsmed.train.job import Job

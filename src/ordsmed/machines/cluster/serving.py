@@ -16,11 +16,11 @@ from pathlib import Path
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import resources, slurm
 from ordsmed.base.launch.site import Destination, find
 from ordsmed.base.screen import command
 from ordsmed.machines.cluster import submit
 from ordsmed.machines.cluster.submit import JOBS, Wish, Written
+from ordsmed.machines.sites import resources, slurm
 from ordsmed.weights.origin import Origin
 
 VERB = "serve"

@@ -17,13 +17,13 @@ from pathlib import Path
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
-from ordsmed.base.launch import resources, slurm
-from ordsmed.base.launch.python_archive import pack
 from ordsmed.base.launch.site import Destination, absolute, find, names_partition
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.machines.install import records
+from ordsmed.machines.sites import resources, slurm
+from ordsmed.machines.sites.python_archive import pack
 from ordsmed.nn.fp8 import lacks_fp8
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan

@@ -24,8 +24,9 @@ from ordsmed.machines.doctor import together
 from ordsmed.machines.doctor.doctor import AGAIN, PATIENCE, SUMMING, add_over_all
 from ordsmed.machines.doctor.host import Host, this
 from ordsmed.machines.doctor.outcome import Outcome, absent
-from ordsmed.machines.suite import golden, items, report
+from ordsmed.machines.suite import items, report
 from ordsmed.machines.suite.items import Item, Workplace
+from ordsmed.train.pretrain import golden
 
 LONG = 3600.0  # seconds that the first process of a machine may take for the suite
 OVER_ALL = "tiny/bert"  # recipe that all ranks train together
@@ -143,7 +144,7 @@ def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedE
 def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     """Compare the losses of one training whose batches are divided among all ranks with the golden losses."""
     from ordsmed.base import run
-    from ordsmed.machines.suite.random_data import build, learned
+    from ordsmed.train.pretrain.random_data import build, learned
     from ordsmed.train.pretrain.recipe import Pretraining
     from ordsmed.train.request import read
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.launch import gpus, resources, slurm
+from ordsmed.base.launch import gpus
 from ordsmed.base.launch.site import Destination, Partition, Site, find
 from ordsmed.cli import main
 from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.sites import resources, slurm
 
 
 def place(**facts: Any) -> Destination:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import python_archive, slurm
-from ordsmed.base.launch.python_archive import PackedPython, folders_of_python, pack
 from ordsmed.base.launch.site import find
 from ordsmed.base.menu import HOUSE
 from ordsmed.machines.cluster.submit import check_packed
+from ordsmed.machines.sites import python_archive, slurm
+from ordsmed.machines.sites.python_archive import PackedPython, folders_of_python, pack
 
 STAND_INS = {
     "sbcast": 'shift; [ ! -e no-sbcast ] || exit 1; cp "$1" "$2"',

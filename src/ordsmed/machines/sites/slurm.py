@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ordsmed.base.errors import RecipeError, RunError, nearest
 from ordsmed.base.identity import Identity, identity
-from ordsmed.base.launch.python_archive import PackedPython
 from ordsmed.base.launch.site import Destination, Quality, refuse_retired
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
+from ordsmed.machines.sites.python_archive import PackedPython
 
 PATIENCE = 60.0  # seconds that a command of Slurm may take
 AGAIN = Path(__file__).with_name("again.sh")  # shell code that runs after a run ends

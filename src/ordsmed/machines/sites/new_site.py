@@ -14,10 +14,10 @@ from typing import Any
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.launch.describe import unknown
 from ordsmed.base.launch.gpus import GPUS, SLICE
 from ordsmed.base.launch.site import Site, names
 from ordsmed.base.screen import command
+from ordsmed.machines.sites.describe import unknown
 
 PATIENCE = 30.0  # seconds that a command may take
 LOADABLE = 12  # most modules listed in the note

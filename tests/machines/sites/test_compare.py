@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from kit import standin_slurm
-from ordsmed.base.launch import compare, new_site, site
+from ordsmed.base.launch import site
 from ordsmed.cli import main
+from ordsmed.machines.sites import compare, new_site
 
 HERE = platform.machine()
 MINE = f"""

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ordsmed.base.errors import RecipeError, RunError, meant, nearest
-from ordsmed.base.launch import resources, slurm
-from ordsmed.base.launch.describe import unknown
-from ordsmed.base.launch.new_site import gpus_of_gres, hours_of
 from ordsmed.base.launch.site import Destination, Partition, Site, path_of, read, refuse_retired
+from ordsmed.machines.sites import resources, slurm
+from ordsmed.machines.sites.describe import unknown
+from ordsmed.machines.sites.new_site import gpus_of_gres, hours_of
 
 PATIENCE = 60.0  # seconds that a command may take
 COLUMNS = "%P|%a|%l|%c|%m|%G|%s|%h|%f"  # partition, up, time, cores, MB, GPUs, nodes of a job, shared, features

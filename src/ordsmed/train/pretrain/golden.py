@@ -27,7 +27,8 @@ from ordsmed.data.encode import Encoded
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.sampling import Draw, keys
-from ordsmed.machines.suite.random_data import (
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.pretrain.random_data import (
     PAD_SECOND,
     SPECIAL,
     build,
@@ -36,7 +37,6 @@ from ordsmed.machines.suite.random_data import (
     make_store,
     make_words,
 )
-from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import read
 
@@ -117,7 +117,7 @@ def _stores(folder: Path) -> tuple[Tokenizer, list[Store]]:
 
 def store_of(case: dict[str, Any], folder: Path) -> Path:
     """Return the store for a recipe's losses; create it if the folder does not have it."""
-    path = folder / case.get("store", "pieces")
+    path = folder / str(case.get("store", "pieces"))
     if not path.exists():
         if case.get("store") == "words":
             make_words(path)
