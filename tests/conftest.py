@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from kit.absent import wanted
+from kit.absent import of_missing_add_on, wanted
 from kit.machine import no_gain_by_16_bits
 from kit.makers import invented_text, make_store
 from ordsmed.base.errors import OrdsmedError
@@ -53,6 +53,11 @@ def details() -> Iterator[None]:
     show_details()
     yield
     show_details(False)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of add-ons that are not installed."""
+    return of_missing_add_on(collection_path) or None
 
 
 def pytest_collection_finish() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
@@ -56,7 +57,16 @@ OPTIONAL = (
     "yaml",
 )
 ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)
+ADD_ONS = [name for name in ("machines", "others", "serve", "web") if find_spec(f"ordsmed.{name}") is None]
+OF_ADD_ONS = re.compile(rf"\bordsmed(\.| import .*\b)({'|'.join(ADD_ONS)})\b|\bkit(\.| import )(dialects|served)\b")
 SAID = re.compile(r"`?\b(\w+)`?,?(?: which)? (?:is not installed|cannot be imported)")
+
+
+def of_missing_add_on(path: Path) -> bool:
+    """Return whether a file of tests, or a folder of them, needs an add-on that is not installed (`make core`)."""
+    if not ADD_ONS or path.suffix != ".py":
+        return path.name in ADD_ONS
+    return bool(OF_ADD_ONS.search(path.read_text(encoding="utf-8")))
 
 
 class Lazy:
