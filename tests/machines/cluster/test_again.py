@@ -27,7 +27,7 @@ class Cluster:
         (folder / "site.toml").write_text(
             'source = "x"\nchecked = "2026-11"\nscheduler = "slurm"\n[[partition]]\nname = "main"\n'
         )
-        place = site.find(str(folder / "site.toml"))
+        place = site.Destination.find(str(folder / "site.toml"))
         self.record = folder / "a.tries"
         self.job = slurm.BatchJob(
             words=("pretrain", "x"),

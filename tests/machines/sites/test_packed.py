@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch.site import find
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.menu import HOUSE
 from ordsmed.machines.cluster.submit import check_packed
 from ordsmed.machines.sites import python_archive, slurm
@@ -87,7 +87,7 @@ def job(folder: Path, environment: PackedPython | None, **more: object) -> slurm
         "saves": folder / "w",
         **more,
     }
-    return slurm.BatchJob(("version",), find(str(site)), packed=environment, **facts)  # type: ignore[arg-type]
+    return slurm.BatchJob(("version",), Destination.find(str(site)), packed=environment, **facts)  # type: ignore[arg-type]
 
 
 def run(folder: Path, script: str) -> subprocess.CompletedProcess[str]:

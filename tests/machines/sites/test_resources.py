@@ -11,7 +11,7 @@ import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.launch import gpus
-from ordsmed.base.launch.site import Destination, Partition, Site, find
+from ordsmed.base.launch.site import Destination, Partition, Site
 from ordsmed.cli import main
 from ordsmed.machines.cluster.submit import Wish, prepare
 from ordsmed.machines.sites import resources, slurm
@@ -242,4 +242,4 @@ def test_environment_and_modules_of_a_partition_follow_the_site_s() -> None:
         "'`ls`'",
         "'${a b}'",
     ]
-    assert find("olivia:small").modules == (), "the GPUs' modules are another processor's"
+    assert Destination.find("olivia:small").modules == (), "the GPUs' modules are another processor's"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch.site import Destination, absolute, find
+from ordsmed.base.launch.site import Destination, absolute
 from ordsmed.machines.cluster import submit
 from ordsmed.machines.cluster.submit import Wish, Written
 from ordsmed.machines.sites import resources, slurm
@@ -28,7 +28,7 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
     if wish.parts or not wish.requeue:
         flag = "--parts" if wish.parts else "--chain"
         raise RecipeError(flag, f"found with {verb}, which is one job", "none")
-    location = find(wish.site)
+    location = Destination.find(wish.site)
     gpus = submit.gpus_of(location, wish.gpus)
     tasks = wish.tasks or gpus or 1
     cores = resources.cores_of(location, gpus, tasks, wish.cores)

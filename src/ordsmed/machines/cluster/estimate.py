@@ -24,7 +24,7 @@ import torch
 from ordsmed.base import measurements, run
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import gpus
-from ordsmed.base.launch.site import absolute, find
+from ordsmed.base.launch.site import Destination, absolute
 from ordsmed.base.machine import devices, host, speed
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.menu import kind_of
@@ -241,7 +241,7 @@ def _there(
 ) -> tuple[Plan, Devices]:
     """Return the recipe's plan and the devices it would run on. With `alone`, each trial uses one device."""
     if site:
-        where = find(site)
+        where = Destination.find(site)
         part = where.partition
         count = submit.gpus_of(where, a_node)
         slurm.check_place(where, nodes, count)
@@ -399,7 +399,7 @@ def _same_devices(validation: Validation, target_devices: Devices) -> bool:
         return target_devices.device in (*cards, *map(gpus.named, cards))
     if target_devices.here:
         return validation.facts.get("processor") == target_devices.device
-    where = find(target_devices.site)
+    where = Destination.find(target_devices.site)
     return validation.name == f"{Path(where.name).stem}:{where.partition.name}"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch.site import Destination, find
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.screen import command
 from ordsmed.machines.cluster import submit
 from ordsmed.machines.cluster.submit import JOBS, Wish, Written
@@ -34,7 +34,7 @@ def prepare(verb: str, words: Sequence[str], wish: Wish, *, out: str = "") -> Wr
         raise RecipeError(f"submit {verb}", "names no model", f"`{command('submit', verb)} RUN... --site SITE`")
     _check_alone(wish)
     models = [_absolute(word) for word in words]
-    location = find(wish.site)
+    location = Destination.find(wish.site)
     _check_installed(location, wish)
     stem = re.sub(r"[^\w.-]+", "-", _name(words[0]))
     title = f"{verb}-{stem}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
-from ordsmed.base.launch.site import Destination, absolute, find, names_partition
+from ordsmed.base.launch.site import Destination, absolute
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
 from ordsmed.corpus.pipeline import Corpus
@@ -208,7 +208,7 @@ def written(job: slurm.BatchJob, out: str = "") -> Written:
 
 def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, list[str]]:
     """Return the destination, the adapted wish and notes. A job without GPUs goes to a partition without GPUs."""
-    location, named = find(wish.site), names_partition(wish.site)
+    location, named = Destination.find(wish.site), Destination.names_partition(wish.site)
     cpu = location.site.without_gpus
     if wish.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
         wish = replace(wish, gpus=0)

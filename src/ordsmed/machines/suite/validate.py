@@ -17,7 +17,7 @@ from typing import Any
 from ordsmed.base import ranks as ranking
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.launch.gpus import known
-from ordsmed.base.launch.site import find
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine.host import processor
 from ordsmed.base.ranks import Ranks
 from ordsmed.machines.doctor import together
@@ -45,7 +45,7 @@ def validate(
     show: Callable[[Row], None],
     chosen: tuple[Item, ...] = items.ITEMS,
 ) -> dict[str, Any]:
-    location = find(site) if site else None
+    location = Destination.find(site) if site else None
     ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
     host = this(location, device=ranks.device.type, world=ranks.world)
     rows: list[Row] = []

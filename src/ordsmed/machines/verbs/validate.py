@@ -144,12 +144,12 @@ def _compare(args: argparse.Namespace) -> None:
 def _reframe(args: argparse.Namespace) -> None:
     if os.path.exists(args.reframe) and not os.path.isdir(args.reframe):
         raise UsageError("--reframe", f"found {args.reframe}, which is a file", "a folder")
-    from ordsmed.base.launch.site import find
+    from ordsmed.base.launch.site import Destination
     from ordsmed.base.screen import command_lines, shell_command
     from ordsmed.machines.suite.reframe import CONFIGURATION, TEST, write
 
     folder = Path(args.reframe)
-    paths = write(folder, [find(site) for site in args.site])
+    paths = write(folder, [Destination.find(site) for site in args.site])
     system = ["--system", "NAME"] if args.site[1:] else []
     first = shell_command("reframe", "-C", folder / CONFIGURATION, "-c", folder / TEST, *system, "-l")
     print_lines([*(f"{path}: written" for path in paths), *command_lines("next", first)])
