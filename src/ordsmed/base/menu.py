@@ -189,6 +189,13 @@ def kind_of(settings: object) -> str:
     return kind if location in known else module
 
 
+def recipe_class(verb: str) -> type[Any]:
+    """Return the class of the settings of a verb's recipe, which the file of the verb names as `RECIPE`."""
+    module, _, name = str(constant(module_of("verbs", verb), "RECIPE")).partition(":")
+    found: type[Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
 def module_of(menu: str, kind: str) -> str:
     """Return the module of a kind: one of this package, or a user's own."""
     package = next((package for package in PACKAGES[menu] if kind in _kinds_in(HOUSE / package / menu)), "")

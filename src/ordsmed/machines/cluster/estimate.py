@@ -30,7 +30,6 @@ from ordsmed.base.measurements import Measurement
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import prepare
 from ordsmed.base.say import duration, many, operations, size
-from ordsmed.learn.phases import total
 from ordsmed.machines.cluster import submit
 from ordsmed.machines.sites import slurm
 from ordsmed.tell.show.show import PLANS, read, trials_of
@@ -275,7 +274,7 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
         remedy = "the data tell it once they stand: `--measure` makes them, as the training itself does"
         raise RecipeError(name, "does not say how many steps it takes", "steps, or data that stand", remedy)
     tokens = sum(phase.rows * plan.row_length(index) for index, phase in enumerate(phases))
-    return total(phases), *plan.work(), float(tokens)
+    return sum(phase.steps for phase in phases), *plan.work(), float(tokens)
 
 
 def _energy(speed: Speed, target_devices: Devices, work: float, device_hours: Margin) -> Margin | None:

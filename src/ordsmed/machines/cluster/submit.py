@@ -18,13 +18,12 @@ from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
 from ordsmed.base.launch.site import Destination, absolute
+from ordsmed.base.machine.devices import lacks_fp8
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
-from ordsmed.corpus.pipeline import Corpus
 from ordsmed.machines.install import records
 from ordsmed.machines.sites import resources, slurm
 from ordsmed.machines.sites.python_archive import pack
-from ordsmed.nn.fp8 import lacks_fp8
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan
 from ordsmed.train.request import folder_of
@@ -78,11 +77,11 @@ class Written:
 def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -> Written:
     """Plan and check a recipe, and write the script of its job. Nothing is submitted."""
     recipe, verb = read(name, overrides)
-    if not isinstance(recipe, Training | Corpus):
+    if not (isinstance(recipe, Training) or verb == "corpus"):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    location, wish, lines = _placed(recipe, wish)
+    location, wish, lines = _placed(verb, wish)
     several = recipe if isinstance(recipe, Training) and recipe.several else None
-    if wish.parts and not several and not isinstance(recipe, Corpus):
+    if wish.parts and not several and verb != "corpus":
         problem = f"found {wish.parts}, of a {verb} that is one run"
         raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
     if several:
@@ -92,7 +91,7 @@ def prepare(name: str, overrides: Sequence[str], wish: Wish, *, out: str = "") -
     if several and processes > 1:
         problem = f"found {many(processes, 'process')}, with several trials"
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
-    if isinstance(recipe, Corpus) and processes > 1:
+    if verb == "corpus" and processes > 1:
         problem = f"found {many(processes, 'process')} for a corpus"
         raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs")
     job = _job(name, overrides, recipe, location, wish)
@@ -206,11 +205,11 @@ def written(job: slurm.BatchJob, out: str = "") -> Written:
     return Written(job, path)
 
 
-def _placed(recipe: Training | Corpus, wish: Wish) -> tuple[Destination, Wish, list[str]]:
+def _placed(verb: str, wish: Wish) -> tuple[Destination, Wish, list[str]]:
     """Return the destination, the adapted wish and notes. A job without GPUs goes to a partition without GPUs."""
     location, named = Destination.find(wish.site), Destination.names_partition(wish.site)
     cpu = location.site.without_gpus
-    if wish.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
+    if wish.gpus is None and verb == "corpus" and cpu and not named:
         wish = replace(wish, gpus=0)
     if wish.gpus != 0 or location.partition.gpu == "none":
         return location, wish, []
