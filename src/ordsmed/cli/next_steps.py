@@ -68,10 +68,8 @@ def _of_store(folder: Path) -> Iterator[str]:
 
 def _kind_of_pieces(encoding: str) -> str:
     """Return the kind of tokens of a built-in recipe of `encode`."""
-    tokenizer = run.load(recipe_class("tokenizer"), run.load(recipe_class("encode"), encoding)[0].tokenizer)[
-        0
-    ].tokenizer
-    return str(getattr(tokenizer, "learns", ""))
+    training = run.load(recipe_class("encode"), encoding)[0].tokenizer
+    return str(getattr(run.load(recipe_class("tokenizer"), training)[0].tokenizer, "learns", ""))
 
 
 def _of_pretraining(folder: Path) -> Iterator[str]:

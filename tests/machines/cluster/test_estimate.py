@@ -223,13 +223,13 @@ length = 16
 @pytest.mark.long
 def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many of each phase, from its first on; nothing is left behind."""
-    real, timed = machinery._steps_of, []
+    real, timed = machinery.step_times, []
 
     def spy(job: Job, start: int, most: int) -> list[float]:
         timed.append((start, real(job, start, most)))
         return timed[-1][1]
 
-    monkeypatch.setattr(machinery, "_steps_of", spy)
+    monkeypatch.setattr(machinery, "step_times", spy)
     monkeypatch.setattr(machinery, "LONG", 0.0)
     words = (
         f"data={make_store(folder / 'data')}",

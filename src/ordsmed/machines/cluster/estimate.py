@@ -7,11 +7,8 @@ steps timed here, or similar measurements, or a share of the peak -> FLOP/s of a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,18 +30,15 @@ from ordsmed.base.say import duration, many, operations, size
 from ordsmed.machines.cluster import submit
 from ordsmed.machines.sites import slurm
 from ordsmed.tell.show.show import PLANS, read, trials_of
-from ordsmed.train.callbacks import AfterStep, LoopState
-from ordsmed.train.job import Job
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
 from ordsmed.train.precision_trial import expected, with_fastest_precision
+from ordsmed.train.step_times import step_times
 from ordsmed.train.training import Training, named
 
 if TYPE_CHECKING:
     from ordsmed.machines.suite.collect import Validation
 
-WARM, TIMED = 3, 12  # warm-up steps that are not timed; least number of timed steps
-LONG = 4.0  # least seconds of timed steps per phase, to average over the machine's other load
 NEAR = 1.0  # largest uncertainty of a usable measurement: twice or half as fast
 TIMES = 0.1  # least relative uncertainty of steps that were timed here
 MEASURED = 0.1  # least relative uncertainty of any other measurement
@@ -288,10 +282,6 @@ def _energy(speed: Speed, target_devices: Devices, work: float, device_hours: Ma
 # --- speed
 
 
-class _EnoughSteps(Exception):
-    """Signal that enough steps were timed."""
-
-
 def _timed(plan: Plan) -> Speed:
     """Time some steps of this training on its own data, and discard them.
 
@@ -304,7 +294,7 @@ def _timed(plan: Plan) -> Speed:
         job = plan.build()
     seconds, work, before, count, uncertainty = 0.0, 0.0, 0, 0, TIMES
     for index, phase in enumerate(plan.recipe.phases):
-        steps = _steps_of(job, before, phase.steps)
+        steps = step_times(job, before, phase.steps)
         mean = statistics.fmean(steps)  # not the median: a step that waits for other work is part of the total time
         if len(steps) > 3:
             low, _, high = statistics.quantiles(steps, n=4)
@@ -313,30 +303,6 @@ def _timed(plan: Plan) -> Speed:
         before, count = before + phase.steps, count + len(steps)
     reason = f"of {many(count, 'step')} the middle half lies within {uncertainty:.0%} of their mean"
     return Speed(_around(work / seconds, uncertainty), "by steps of this very training that were timed here", (reason,))
-
-
-def _steps_of(job: Job, start: int, most: int) -> list[float]:
-    """Return the seconds of some steps after step `start`.
-
-    Leave out the first steps, which warm up threads and libraries, and steps with a validation.
-    """
-    from ordsmed.train import loop
-
-    ends = [time.perf_counter()]
-
-    def after_step(state: LoopState) -> None:
-        ends.append(time.perf_counter())
-        if state.step == start + most or (len(ends) > WARM + TIMED and ends[-1] - ends[0] >= LONG):
-            raise _EnoughSteps
-
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_EnoughSteps):
-        loop.train(job, Path(folder), start, 1.0, callbacks=[AfterStep(after_step)])
-    steps = [
-        later - earlier
-        for number, (earlier, later) in enumerate(itertools.pairwise(ends), start)
-        if number == start or not job.recipe.validates(number)
-    ]
-    return steps[WARM:] or steps
 
 
 def _around(likely: float, uncertainty: float) -> Margin:

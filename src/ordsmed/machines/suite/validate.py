@@ -143,27 +143,17 @@ def _over_all(ranks: Ranks, out: Path, patience: float, hung: Callable[[OrdsmedE
 
 def _learned(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     """Compare the losses of one training whose batches are divided among all ranks with the golden losses."""
-    from ordsmed.base import run
-    from ordsmed.train.pretrain.random_data import build, learned
-    from ordsmed.train.pretrain.recipe import Pretraining
-    from ordsmed.train.request import read
-
-    case = golden.of("losses")[OVER_ALL]
     folder = Path(ranking.first_alone(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
-    store = ranking.first_alone(ranks, lambda: str(golden.store_of(case, folder)))
     try:
-        words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
-        recipe = read(Pretraining, str(run.find_recipe(OVER_ALL, "")), words)
-        if recipe.phase[0].batch % ranks.world:
-            return absent(f"a batch of {recipe.phase[0].batch} does not divide by {ranks.world}")
-        beat()
-        losses = [loss for loss, _ in learned(build(recipe, ranking.init_mesh(ranks, (ranks.world, 1, 1))), rate=None)]
+        batch, losses = golden.losses_over(ranks, OVER_ALL, folder, beat)
+        if not losses:
+            return absent(f"a batch of {batch} does not divide by {ranks.world}")
     except OrdsmedError as failure:
         return Outcome("error", str(failure))
     finally:
         if ranks.first:
             shutil.rmtree(folder, ignore_errors=True)
-    return items.compared(losses, case["losses"], items.TOLERANCE["fp32"])
+    return items.compared(losses, golden.of("losses")[OVER_ALL]["losses"], items.TOLERANCE["fp32"])
 
 
 def _report(rows: list[Row], host: Host, ranks: Ranks, quick: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ordsmed.base import files, menu, run, settings
-from ordsmed.base.ranks import Ranks
+from ordsmed.base.ranks import Ranks, first_alone, init_mesh
 from ordsmed.data.batch import Batch
 from ordsmed.data.encode import Encoded
 from ordsmed.data.store import Store, StoreWriter
@@ -148,3 +148,19 @@ def losses(
         return losses_of_steps, time.perf_counter() - began
     finally:
         torch.set_num_threads(threads)
+
+
+def losses_over(ranks: Ranks, name: str, folder: Path, begin: Callable[[], None]) -> tuple[int, list[float]]:
+    """Return the batch of a recipe and its first losses, if the batch is divided among all ranks.
+
+    There are no losses if the batch does not divide. `begin` is called before the first step.
+    """
+    store = first_alone(ranks, lambda: str(store_of(of("losses")[name], folder)))
+    words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
+    recipe = read(Pretraining, str(run.find_recipe(name, "")), words)
+    batch = recipe.phase[0].batch
+    if batch % ranks.world:
+        return batch, []
+    begin()
+    job = build(recipe, init_mesh(ranks, (ranks.world, 1, 1)))
+    return batch, [loss for loss, _ in learned(job, rate=None)]
