@@ -192,8 +192,8 @@ def kind_of(settings: object) -> str:
 def recipe_class(verb: str) -> type[Any]:
     """Return the class of the settings of a verb's recipe, which the file of the verb names as `RECIPE`."""
     module, _, name = str(constant(module_of("verbs", verb), "RECIPE")).partition(":")
-    found: type[Any] = getattr(importlib.import_module(module), name)
-    return found
+    cls: type[Any] = getattr(importlib.import_module(module), name)
+    return cls
 
 
 def module_of(menu: str, kind: str) -> str:
