@@ -39,7 +39,7 @@ FLOORS = {  # each wing with its rooms, from the ground up; the wing's name amon
     "serve": ("serve", "protocols", "verbs"),
 }
 ADD_ONS = ("web", "machines", "others", "serve")  # the core never imports them, and they do not import each other
-MOST_PAIRS = 103  # of 153 pairs of packages; the goal is 75
+MOST_PAIRS = 102  # of 153 pairs of packages; the goal is 75
 WINGS = list(FLOORS)
 FLOOR = {
     (wing, room): (WINGS.index(wing), height)

@@ -109,6 +109,8 @@ NOW = {  # old -> new name below `ordsmed`, also for submodules; the longest mat
     "cli.verbs.sites": "machines.verbs.sites",
     "cli.verbs.sites_new": "machines.verbs.sites_new",
     "cli.verbs.sites_check": "machines.verbs.sites_check",
+    "text.markup.html": "web.html",
+    "text.markup.warc": "web.warc",
     "weights.held_out": "weights.example_sentences",
     "weights.probed": "weights.probe_results",
     "weights.seen": "weights.text_amount",
