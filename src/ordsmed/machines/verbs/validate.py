@@ -63,10 +63,9 @@ def run(args: argparse.Namespace) -> None:
         _reframe(args)
         return
     if args.devices and "RANK" not in os.environ:
-        from ordsmed.base.launch.local import start
-        from ordsmed.cli.recipes import without
+        from ordsmed.cli.recipes import run_in_processes
 
-        sys.exit(start(without(args.words, "--devices"), args.devices))
+        run_in_processes(args)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # suppress stack traces of other ranks if a rank is lost
     from ordsmed.cli.output import speaks
     from ordsmed.machines.suite import report
