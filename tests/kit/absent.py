@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.errors import OrdsmedError
 
 OPTIONAL = (
     "blingfire",
@@ -56,8 +56,8 @@ OPTIONAL = (
     "uvicorn",
     "yaml",
 )
-ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)
 ADD_ONS = [name for name in ("machines", "others", "serve", "web") if find_spec(f"ordsmed.{name}") is None]
+ABSENT = frozenset([*(name for name in OPTIONAL if find_spec(name) is None), *ADD_ONS])
 OF_ADD_ONS = re.compile(rf"\bordsmed(\.| import .*\b)({'|'.join(ADD_ONS)})\b|\bkit(\.| import )(dialects|served)\b")
 SAID = re.compile(r"`?\b(\w+)`?,?(?: which)? (?:is not installed|cannot be imported)")
 
@@ -82,8 +82,8 @@ class Lazy:
 def wanted(error: BaseException) -> str:
     """The optional package for want of which this was raised; "" where it is another error, or the package is here."""
     if isinstance(error, ModuleNotFoundError):
-        name = (error.name or "").partition(".")[0]
+        name = (error.name or "").removeprefix("ordsmed.").partition(".")[0]
     else:
-        said = SAID.search(str(error)) if isinstance(error, RecipeError) else None
+        said = SAID.search(str(error)) if isinstance(error, OrdsmedError) else None
         name = said[1] if said else ""
     return name if name in ABSENT else ""

@@ -553,6 +553,14 @@ def fits(run: Run, recipe: Recipe) -> bool:
         return False
 
 
+def difference(run: Run, recipe: Recipe, *, inputs: bool) -> str | None:
+    """Return a key of the recipe if another recipe made this folder, or with `inputs` other inputs; else None."""
+    wanted = essence(recipe)
+    if essence(read_recipe(type(recipe), run.path)) != wanted:
+        return value_key(wanted, 16)
+    return fingerprint(recipe) if inputs and not fits(run, recipe) else None
+
+
 def _within(new: object, old: object) -> object:
     """Return the entries of a table that another table has as well."""
     if isinstance(new, dict) and isinstance(old, dict):

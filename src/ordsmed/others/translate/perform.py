@@ -112,9 +112,7 @@ def _other(name: str, text: str, *, inputs: bool) -> str | None:
     kind = menu.recipe_class(name)
     try:
         recipe = settings.decode(kind, table, name)
-        if run.essence(run.read_recipe(kind, made_run.path)) != run.essence(recipe):
-            return value_key(run.essence(recipe), 16)
-        return run.fingerprint(recipe) if inputs and not run.fits(made_run, recipe) else None
+        return run.difference(made_run, recipe, inputs=inputs)
     except OrdsmedError:
         return None  # errors in the recipe are reported when it runs
 
