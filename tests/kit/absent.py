@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base.errors import OrdsmedError
+from ordsmed.base.errors import RecipeError
 
 OPTIONAL = (
     "blingfire",
@@ -84,6 +84,6 @@ def wanted(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         name = (error.name or "").removeprefix("ordsmed.").partition(".")[0]
     else:
-        said = SAID.search(str(error)) if isinstance(error, OrdsmedError) else None
+        said = SAID.search(str(error)) if isinstance(error, RecipeError) else None
         name = said[1] if said else ""
     return name if name in ABSENT else ""
