@@ -4,13 +4,14 @@ BIN := .venv/bin
 
 unexport PYTHONDONTWRITEBYTECODE  # each process of the tests would compile again what all of them import
 
-.PHONY: help quickstart test test-all check fast kernels newest oldest site results lock
+.PHONY: help quickstart test test-all check fast core kernels newest oldest site results lock
 
 help:
 	@echo "make quickstart   install into .venv, then train a small BERT on Python's documentation (a few minutes)"
 	@echo "make test         lint, types and all tests"
 	@echo "make test-all     every combination of layouts, twenty kills: an hour"
 	@echo "make fast         the tests that take less than two minutes"
+	@echo "make core         the core's fast tests and the quickstart, from a wheel without the add-ons"
 	@echo "make newest       these with the newest PyTorch"
 	@echo "make oldest       these with the oldest PyTorch that is promised, in a venv of its own"
 	@echo "make kernels      install Triton (700 MB), then the tests of our GPU kernels, which skip without it"
@@ -55,6 +56,26 @@ kernels: .venv/tested
 
 fast: .venv/tested
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not long"
+
+ADD_ONS := machines others serve web
+CORE := build/core
+
+core: .venv/tested
+	@echo "== a wheel without the add-ons $(ADD_ONS)"
+	rm -rf $(CORE)
+	mkdir -p $(CORE)/source
+	cp -R pyproject.toml hatch_build.py README.md LICENSE src $(CORE)/source
+	rm -r $(ADD_ONS:%=$(CORE)/source/src/ordsmed/%)
+	cd $(CORE)/source && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d ..
+	$(BIN)/python -m venv --without-pip $(CORE)/venv
+	$(BIN)/python -m pip --python $(CORE)/venv install --quiet --disable-pip-version-check --no-deps --no-index $(CORE)/*.whl
+	echo "$(CURDIR)"/.venv/lib/python*/site-packages > "$$(echo $(CORE)/venv/lib/python*/site-packages)/packages.pth"
+	@echo "== its tests, without those that go through the sources and verbs of all packages"
+	env -u PYTHONPATH $(CORE)/venv/bin/python -m pytest -q -n 2 --dist worksteal -m "not long" --ignore tests/house --ignore tests/cli
+	@echo "== a missing add-on is reported in one line, with exit status 2"
+	env -u PYTHONPATH $(CORE)/venv/bin/ordsmed serve work/run; test $$? = 2
+	@echo "== its quickstart"
+	cd $(CORE) && env -u PYTHONPATH venv/bin/ordsmed quickstart
 
 .venv/documented: .venv/installed
 	@echo "== installing what the site needs"

@@ -23,11 +23,13 @@ from typing import Any
 
 import pytest
 
-from kit.absent import wanted
+from kit.absent import ADD_ONS, of_missing_add_on, wanted
 from kit.machine import no_gain_by_16_bits
-from kit.makers import make_store, synthetic_text
+from kit.makers import invented_text, make_store
+from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import show_details
+from ordsmed.cli import verb
 
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / "ordsmed-tests-cache")  # nothing of the user's
 no_gain_by_16_bits()  # recipes that name no precision are fp32's, on every machine and in every process
@@ -55,6 +57,11 @@ def details() -> Iterator[None]:
     show_details(False)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the tests of add-ons that are not installed."""
+    return of_missing_add_on(collection_path) or None
+
+
 def pytest_collection_finish() -> None:
     """What is imported stays: it is not looked through again for what could be let go of."""
     gc.collect()
@@ -80,6 +87,25 @@ def skipped_for_want() -> Iterator[None]:
         if package := wanted(error):
             pytest.skip(f"`{package}` is not installed")
         raise
+
+
+@pytest.fixture(scope="session", autouse=True)
+def verbs_of_missing_add_ons_are_skipped() -> Iterator[None]:
+    """A test that calls a verb of an add-on is skipped where the add-on is not installed."""
+    plain = verb.find
+
+    def find(name: str) -> verb.Verb:
+        try:
+            return plain(name)
+        except UsageError as error:
+            if "of the add-on" in str(error):
+                pytest.skip(str(error))
+            raise
+
+    with pytest.MonkeyPatch.context() as patched:
+        if ADD_ONS:
+            patched.setattr(verb, "find", find)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -130,7 +156,7 @@ def remedies_are_valid(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(OrdsmedError, "__init__", noted)
     yield
     advising = [error for error in raised if re.search("`|--", f"{error.wanted}{error.remedy}")]
-    if advising:
+    if advising and not ADD_ONS:  # whose commands are among the remedies
         from kit import remedies
 
         wrong = [

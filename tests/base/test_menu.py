@@ -15,7 +15,7 @@ import pytest
 from ordsmed.base import menu
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import RecipeError
-from ordsmed.cli import verb
+from ordsmed.cli import main, verb
 from ordsmed.nn.models import bert
 
 SAMPLE = '''"""A head line
@@ -216,7 +216,7 @@ def test_entries_are_the_files(name: str) -> None:
         assert [line.name for line in menu.lines(module.__name__)] == [f.name for f in dataclasses.fields(chosen)]
 
 
-def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(menu, "PACKAGES", menu.PACKAGES | {"corpora": ("corpus",), "verbs": ("cli",)})
     with pytest.raises(
         RecipeError, match=r"`web` is part of the add-on ordsmed\.web, which is not installed; install ordsmed with"
@@ -224,6 +224,10 @@ def test_a_missing_add_on_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         menu.load("corpora", "web", place="source.kind")
     with pytest.raises(UsageError, match=r"`corpus addresses`: is part of the add-on ordsmed\.web, which is not"):
         verb.find("corpus addresses")
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", "work/run", "--port", "0"])
+    wanted = "`serve`: is a command of the add-on ordsmed.serve, which is not installed; install the whole of ordsmed"
+    assert capsys.readouterr().err == f"ordsmed: {wanted}, not its core alone\n"
 
 
 def test_kind_of() -> None:

@@ -252,7 +252,7 @@ def test_the_item_of_the_page_is_asked(tmp_path: Path) -> None:
 
 
 def test_the_site_of_the_page_takes_a_job(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = site.find("my_lab/cluster.toml:gpu")
+    found = site.Destination.find("my_lab/cluster.toml:gpu")
     assert (found.partition.gpu, found.partition.gpus) == ("A100", 4)
 
 

@@ -32,7 +32,7 @@ FREE = """
     corpus/signatures: BATCH | corpus/buckets: RUN PART
     corpus/similar: PAIRS | web/pages: BATCH | corpus/dedup: GROUPS EXCERPT
     corpus/pipeline: SHARE | text/read: BLOCK | corpus/shards: HELD | tell/show/stats: BLOCK TOP
-    text/markup/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
+    web/warc: _LINE _PACKED | text/tokenizers/wordpiece: BLOCK
     train/mesh/replicas: BUCKET_BYTES | train/saving: SLOW
     train/trials: NAMED | tell/show/state: LAST
     train/run_group: LOOK | train/trial_results: SHOWN | train/watch: BEAT ANSWER

@@ -1,4 +1,4 @@
-"""Golden numbers: the first ten losses of each tiny recipe on a store made from a seed (`suite/losses.json`).
+"""Golden numbers: the first ten losses of each tiny recipe on a store made from a seed (`train/pretrain/losses.json`).
 
 A change of these is a change of numbers for everybody: name it, and its reason, in the commit.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base import run
-from ordsmed.machines.suite import golden
+from ordsmed.train.pretrain import golden
 
 pytestmark = pytest.mark.long
 GOLDEN = golden.read_table("losses")

@@ -1,7 +1,7 @@
 """Golden rows: what objectives make of a small store drawn from a seed, as sums of all their numbers.
 
 Rows are functions of seed and number, so that a run goes on as it began, with another version too. A change of these is
-a change for everybody's runs: name it, and its reason, in the commit. They stand in `suite/rows.json`.
+a change for everybody's runs: name it, and its reason, in the commit. They stand in `train/pretrain/rows.json`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.machines.suite import golden
+from ordsmed.train.pretrain import golden
 
 
 def test_rows_are_as_they_were(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_all_is_every_other_extra() -> None:
 def test_where_one_is_hidden_its_tests_skip_and_say_why() -> None:
     words = ["without.py", "ftfy,lxml", "-n", "0", "-rs", "-k", "mojibake or headlines", "-m", "not long"]
     run = subprocess.run(
-        [sys.executable, *words, "tests/corpus/cleaners/test_cleaners.py", "tests/text/markup/test_html.py"],
+        [sys.executable, *words, "tests/corpus/cleaners/test_cleaners.py", "tests/web/test_html.py"],
         cwd=ROOT / "tests/measure",
         capture_output=True,
         text=True,

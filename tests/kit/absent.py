@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ordsmed.base.errors import RecipeError
@@ -55,8 +56,17 @@ OPTIONAL = (
     "uvicorn",
     "yaml",
 )
-ABSENT = frozenset(name for name in OPTIONAL if find_spec(name) is None)
+ADD_ONS = [name for name in ("machines", "others", "serve", "web") if find_spec(f"ordsmed.{name}") is None]
+ABSENT = frozenset([*(name for name in OPTIONAL if find_spec(name) is None), *ADD_ONS])
+OF_ADD_ONS = re.compile(rf"\bordsmed(\.| import .*\b)({'|'.join(ADD_ONS)})\b|\bkit(\.| import )(dialects|served)\b")
 SAID = re.compile(r"`?\b(\w+)`?,?(?: which)? (?:is not installed|cannot be imported)")
+
+
+def of_missing_add_on(path: Path) -> bool:
+    """Return whether a file of tests, or a folder of them, needs an add-on that is not installed (`make core`)."""
+    if not ADD_ONS or path.suffix != ".py":
+        return path.name in ADD_ONS
+    return bool(OF_ADD_ONS.search(path.read_text(encoding="utf-8")))
 
 
 class Lazy:
@@ -72,7 +82,7 @@ class Lazy:
 def wanted(error: BaseException) -> str:
     """The optional package for want of which this was raised; "" where it is another error, or the package is here."""
     if isinstance(error, ModuleNotFoundError):
-        name = (error.name or "").partition(".")[0]
+        name = (error.name or "").removeprefix("ordsmed.").partition(".")[0]
     else:
         said = SAID.search(str(error)) if isinstance(error, RecipeError) else None
         name = said[1] if said else ""

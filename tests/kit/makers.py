@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ordsmed.machines.suite.random_data import (
+from ordsmed.train.pretrain.random_data import (
     PAD_SECOND,
     SPECIAL,
     WORDS,

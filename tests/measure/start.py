@@ -107,7 +107,7 @@ def files(folder: Path, *, packed: bool) -> None:
     env: dict[str, str] = {}
     local = folder / "local"
     if packed:
-        from ordsmed.base.launch.python_archive import pack
+        from ordsmed.machines.sites.python_archive import pack
 
         environment = pack(folder)
         with tarfile.open(environment.path) as tar:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from ordsmed.text.markup import html
+from ordsmed.web import html
 
 Counts = tuple[int, int, int]  # runs of four words: found, found wrongly, missed
 

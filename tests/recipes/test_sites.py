@@ -11,10 +11,10 @@ import torch
 from ordsmed.base import menu, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site as sites
-from ordsmed.base.launch.describe import unknown
 from ordsmed.base.launch.gpus import GPUS
 from ordsmed.base.launch.site import site_layout
 from ordsmed.cli import main
+from ordsmed.machines.sites.describe import unknown
 from ordsmed.tell.show.show import layout, read
 from ordsmed.train.mesh import precision
 from ordsmed.train.mesh.layout import Layout
@@ -42,7 +42,7 @@ NAMED = (
     "laptop",
     "a100",
 )
-PLACES = [f"{name}:{one.name}" for name in SITES for one in sites.read(name).partition if one.gpu != "none"]
+PLACES = [f"{name}:{one.name}" for name in SITES for one in sites.Site.read(name).partition if one.gpu != "none"]
 
 
 def test_they_are_there() -> None:
@@ -64,7 +64,7 @@ def test_the_first_line_tells_what_it_is(site: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_its_gpus_can_do_what_it_asks_for(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = GPUS[sites.find(place).partition.gpu]
+    gpu = GPUS[sites.Destination.find(place).partition.gpu]
     number = (9, 0) if gpu.amd else tuple(map(int, gpu.capability.split(".")))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: number)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _=None: place)
@@ -74,9 +74,9 @@ def test_its_gpus_can_do_what_it_asks_for(place: str, monkeypatch: pytest.Monkey
     assert line.startswith(f"precision: {'bf16' if number >= (8, 0) else 'fp16' if number >= (7, 0) else 'fp32'}")
 
 
-@pytest.mark.parametrize("site", [name for name in SITES if sites.read(name).partition])
+@pytest.mark.parametrize("site", [name for name in SITES if sites.Site.read(name).partition])
 def test_every_fact_has_a_source_and_a_date(site: str) -> None:
-    known = sites.read(site)
+    known = sites.Site.read(site)
     assert known.source
     assert known.checked
     if known.scheduler == "slurm" and known.state == "running":

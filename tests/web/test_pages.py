@@ -12,8 +12,8 @@ import pytest
 
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
-from ordsmed.text.markup import warc
 from ordsmed.web import pages as module
+from ordsmed.web import warc
 from ordsmed.web.pages import LOG, Outcomes, Page, Pages, bytes_laid_out, lay_out, pages_in_order, part_path
 
 URL = "http://a.org/"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ordsmed.api.verb_result import HIDDEN, Made
-from ordsmed.base import files, run, settings
+from ordsmed.base import files, menu, run, settings
 from ordsmed.base.run import Run
 from ordsmed.base.say import in_words
 
@@ -32,9 +32,7 @@ def corpus(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, 
         texts = ordsmed.corpus("folder", source={"path": "my-texts"}, language="nb", out="work/corpus/mine")
         texts.facts["train"]["words"]
     """
-    from ordsmed.corpus.pipeline import Corpus
-
-    return _called(Corpus, recipe, overrides, anew, changes)
+    return _called("corpus", recipe, overrides, anew, changes)
 
 
 def tokenizer(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, **changes: object) -> Made:
@@ -42,9 +40,7 @@ def tokenizer(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = Fals
 
     pieces = ordsmed.tokenizer("folder-wordpiece", corpus=texts, tokenizer={"size": 8000}, out="work/tokenizer/mine")
     """
-    from ordsmed.data.tokenizer_training import TokenizerTraining
-
-    return _called(TokenizerTraining, recipe, overrides, anew, changes)
+    return _called("tokenizer", recipe, overrides, anew, changes)
 
 
 def encode(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, **changes: object) -> Made:
@@ -53,18 +49,14 @@ def encode(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, 
     store = ordsmed.encode("folder-wordpiece", corpus=texts, tokenizer=pieces, out="work/encode/mine")
     ordsmed.pretrain("tiny/bert", data=store)
     """
-    from ordsmed.data.encode import Encoding
-
-    return _called(Encoding, recipe, overrides, anew, changes)
+    return _called("encode", recipe, overrides, anew, changes)
 
 
-def _called(
-    kind: type[Any], recipe: Place, overrides: Sequence[str], anew: bool, changes: Mapping[str, object]
-) -> Made:
+def _called(verb: str, recipe: Place, overrides: Sequence[str], anew: bool, changes: Mapping[str, object]) -> Made:
     from ordsmed.api.keywords import words_of
 
-    with files.errors_in_one_line():
-        name = os.fspath(recipe)
+    with files.in_a_line():
+        name, kind = os.fspath(recipe), menu.recipe_class(verb)
         return make(kind, name, words_of(kind, name, overrides, changes), anew=anew)
 
 
@@ -101,11 +93,9 @@ def export(
 
         ordsmed.export("work/pretrain/tiny-bert", "work/hub", licence="CC0-1.0").path
     """
-    from ordsmed.text.language import check_code
     from ordsmed.weights import export as exports
 
     name, target, words = os.fspath(model), Path(out), [*overrides, *settings.words(changes)]
-    check_code("language", language)
     about: dict[str, Any] = {"title": title, "language": language, "licence": licence}
     if step == "all":
         folders = exports.export_all(name, target, anew=anew, to=to, overrides=words, **about)

@@ -48,7 +48,17 @@ ADD_ONS: dict[str, dict[str, tuple[str, ...]]] = {
     "corpora": {"web": ("web",)},
     "verbs": {
         "web": ("corpus_addresses", "fetch"),
-        "machines": ("doctor", "estimate", "install", "submit", "survey", "validate"),
+        "machines": (
+            "doctor",
+            "estimate",
+            "install",
+            "sites",
+            "sites_check",
+            "sites_new",
+            "submit",
+            "survey",
+            "validate",
+        ),
         "others": ("as_",),
         "serve": ("serve",),
     },
@@ -174,6 +184,13 @@ def kind_of(settings: object) -> str:
     location, _, kind = module.rpartition(".")
     known = {f"ordsmed.{package}.{menu}" for menu in MENUS for package in PACKAGES[menu]}
     return kind if location in known else module
+
+
+def recipe_class(verb: str) -> type[Any]:
+    """Return the class of the settings of a verb's recipe, which the file of the verb names as `RECIPE`."""
+    module, _, name = str(constant(module_of("verbs", verb), "RECIPE")).partition(":")
+    cls: type[Any] = getattr(importlib.import_module(module), name)
+    return cls
 
 
 def module_of(menu: str, kind: str) -> str:

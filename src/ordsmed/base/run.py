@@ -560,8 +560,16 @@ def fits(run: Run, recipe: Recipe) -> bool:
         return False
 
 
-def _shared_entries(new: object, old: object) -> object:
-    """Return the entries of `new` whose keys are also in `old`, at every level."""
+def difference(run: Run, recipe: Recipe, *, inputs: bool) -> str | None:
+    """Return a key of the recipe if another recipe made this folder, or with `inputs` other inputs; else None."""
+    wanted = essence(recipe)
+    if essence(read_recipe(type(recipe), run.path)) != wanted:
+        return value_key(wanted, 16)
+    return fingerprint(recipe) if inputs and not fits(run, recipe) else None
+
+
+def _within(new: object, old: object) -> object:
+    """Return the entries of a table that another table has as well."""
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: _shared_entries(value, old[key]) for key, value in new.items() if key in old}
     if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):

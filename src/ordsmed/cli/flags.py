@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from ordsmed.base import menu
-from ordsmed.base.arguments import FILES, Parser, number, whole
-from ordsmed.base.errors import RecipeError
+from ordsmed.base.arguments import FILES, Parser, whole
 from ordsmed.cli import verb
 
 WAYS = ("causal", "masked", "word", "detect", "forward", "backward", "mean")  # values of --way, for completion
@@ -174,86 +172,6 @@ def opening(parser: Parser) -> None:
 def precision(parser: Parser) -> None:
     meaning = "of matrix products (default fp32); int8: on a CPU"
     parser.add_argument("--precision", default="fp32", metavar="fp32|bf16|fp16|int8", help=meaning)
-
-
-def serving(parser: Parser) -> None:
-    """Add the options of a server, here or in a job, except its address and token."""
-    meaning = "accept requests from pages of this origin, such as https://lab.example; may be given several times"
-    parser.add_argument("--allow-origin", action="append", metavar="ORIGIN", default=[], help=meaning)
-    parser.add_argument("--admin", action="store_true", help="let POST /admin/reload open the models again")
-    meaning = "let POST /score request checkpoints of a run (`steps`), which are opened one at a time"
-    parser.add_argument("--checkpoints", action="store_true", help=meaning)
-    meaning = "processes, each with its own model and a share of the threads (default 1); --threads sets those of each"
-    parser.add_argument("--workers", type=whole(1, 256), metavar="N", default=1, help=meaning)
-    meaning = "most texts that wait; further requests get status 429 (default 4096)"
-    parser.add_argument("--queue", type=whole(1), metavar="N", default=4_096, help=meaning)
-    meaning = "most texts per request (default 2048)"
-    parser.add_argument("--items", type=whole(1), metavar="N", default=2_048, help=meaning)
-    meaning = "limit for a request, including its wait (default 120)"
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", default=120.0, help=meaning)
-    meaning = "most open connections, of all processes (default 1000); when more come, silent ones are closed"
-    parser.add_argument("--connections", type=whole(1), metavar="N", default=1_000, help=meaning)
-    meaning = "most of them from one address (default 500); behind a proxy set it to --connections"
-    parser.add_argument("--connections-per-address", type=whole(1), metavar="N", default=500, help=meaning)
-    meaning = "pooling of text vectors, as in `embed` (default: as the model learned, else the mean of tokens)"
-    parser.add_argument("--pool", choices=("mean", "first", "last", "words", "tokens"), default="", help=meaning)
-    meaning = "an index for /search, also as NAME=FOLDER; the model that made it must be served too"
-    parser.add_argument("--index", action="append", metavar="FOLDER", default=[], help=meaning)
-    any_step(parser)
-    device(parser)
-    precision(parser)
-    threads(parser)
-
-
-def check_serving(args: argparse.Namespace) -> None:
-    """Raise an error if a server cannot be started with these options, here or in a job."""
-    from ordsmed.base.folder import FolderKind, kind_of_folder
-    from ordsmed.base.machine.devices import DEVICES
-    from ordsmed.base.stages import INDEX, stage
-
-    token_of(args.token_file)
-    if not re.fullmatch(DEVICES, args.device):
-        raise RecipeError("--device", f"found {args.device}", "auto, cpu or cuda")
-    if args.precision != "fp32":
-        from ordsmed.weights.trained_model import known
-
-        known(args.precision)
-    for word in args.index:
-        name, equals, folder = word.partition("=")
-        if (kind := kind_of_folder(stage(folder if equals else name, INDEX))) is not FolderKind.INDEX:
-            problem = kind.value if kind is FolderKind.ABSENT else f"is not an index, but {kind.value}"
-            raise RecipeError(f"--index {word}", problem, "a folder of `ordsmed index`")
-
-
-def token_of(path: str | None) -> str:
-    """Return the token in the first line of a file. On the command line, other users could see it."""
-    if not path:
-        return ""
-    from pathlib import Path
-
-    from ordsmed.base.files import split_lines
-
-    token = (split_lines(Path(path)) or [""])[0].strip()
-    if len(token) < 8 or not token.isascii() or not token.isprintable():
-        raise RecipeError(path, "has no token", "8 or more ASCII characters in its first line")
-    return token
-
-
-def _seconds(text: str) -> float:
-    if (seconds := number(text)) <= 0:
-        raise argparse.ArgumentTypeError(f"found {text}; wanted more than 0")
-    return seconds
-
-
-def serving_words(args: argparse.Namespace) -> list[str]:
-    parser, words = Parser("serve", owners=lambda _: "", add_help=False), list[str]()
-    serving(parser)
-    for action in parser._actions:
-        value, flag = getattr(args, action.dest), action.option_strings[0]
-        if value != action.default:
-            values = value if isinstance(value, list) else [value]
-            words += [word for item in values for word in ([flag] if item is True else [flag, str(item)])]
-    return words
 
 
 def opened_as(args: argparse.Namespace) -> dict[str, Any]:

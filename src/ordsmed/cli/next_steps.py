@@ -10,7 +10,7 @@ from pathlib import Path
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.folder import RECIPE, FolderKind, kind_of_folder, read_status
-from ordsmed.base.menu import load
+from ordsmed.base.menu import load, recipe_class
 from ordsmed.base.screen import command, command_lines, shell_command
 from ordsmed.cli.output import print_lines, speaks
 
@@ -68,17 +68,12 @@ def _of_store(folder: Path) -> Iterator[str]:
 
 def _kind_of_pieces(encoding: str) -> str:
     """Return the kind of tokens of a built-in recipe of `encode`."""
-    from ordsmed.data.encode import Encoding
-    from ordsmed.data.tokenizer_training import TokenizerTraining
-
-    tokenizer = run.load(TokenizerTraining, run.load(Encoding, encoding)[0].tokenizer)[0].tokenizer
-    return str(getattr(tokenizer, "learns", ""))
+    training = run.load(recipe_class("encode"), encoding)[0].tokenizer
+    return str(getattr(run.load(recipe_class("tokenizer"), training)[0].tokenizer, "learns", ""))
 
 
 def _of_pretraining(folder: Path) -> Iterator[str]:
-    from ordsmed.train.pretrain.recipe import Pretraining
-
-    verbs = getattr(run.read_recipe(Pretraining, folder).objective, "VERBS", ())
+    verbs = getattr(run.read_recipe(recipe_class("pretrain"), folder).objective, "VERBS", ())
     yield from (command(verb, folder, TEXT[verb]) for verb in verbs[:1])
     yield command("show", folder)
     yield command("recipes", "finetune")
@@ -88,9 +83,7 @@ def _of_pretraining(folder: Path) -> Iterator[str]:
 
 
 def _of_finetuning(folder: Path) -> Iterator[str]:
-    from ordsmed.train.finetune.recipe import Finetuning
-
-    task = run.read_recipe(Finetuning, folder).task
+    task = run.read_recipe(recipe_class("finetune"), folder).task
     if files := task.paths("dev")[:1]:
         yield command("evaluate", folder)
         yield command("predict", folder, *files, f"{folder.resolve().name}-predicted")

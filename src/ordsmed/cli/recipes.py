@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import show_details
@@ -36,11 +36,9 @@ def train(args: argparse.Namespace, training: Callable[..., Any], rehearse: Call
     if args.threads:
         args.overrides.append(f"layout.threads={args.threads}")
     if args.devices and not args.dry_run and "RANK" not in os.environ and not getattr(args, "part", ""):
-        from ordsmed.base.launch.local import start
-
-        sys.exit(start(without(args.words, "--devices", "--restarts"), args.devices, restarts=args.restarts))
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of other ranks if a rank is lost
-    special = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # not every verb has them
+        run_in_processes(args, restarts=args.restarts)
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no stack traces of the others if a rank is lost
+    special = {key: value for key in ("part", "yes") if (value := getattr(args, key, ""))}  # not flags of both verbs
     options = {"deadline": _deadline(args), "anew": args.anew, "layout": args.layout, "site": args.site, **special}
     if args.dry_run:
         from ordsmed.tell.show import show
@@ -58,6 +56,13 @@ def _deadline(args: argparse.Namespace) -> float | None:
         return seconds(args.deadline) if args.deadline is not None else None
     except ValueError as error:
         raise RecipeError("--deadline", str(error)) from None
+
+
+def run_in_processes(args: argparse.Namespace, restarts: int = 0) -> NoReturn:
+    """Run this command as `--devices` processes, and exit with their status."""
+    from ordsmed.base.launch.local import start
+
+    sys.exit(start(without(args.words, "--devices", "--restarts"), args.devices, restarts=restarts))
 
 
 def without(words: Sequence[str], *flags: str) -> list[str]:

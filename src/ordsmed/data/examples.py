@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.say import many, say
 from ordsmed.data.features import Features, Text, framed
-from ordsmed.data.pieces import Ints, TextReader
+from ordsmed.data.pieces import TextReader
 from ordsmed.text.tokenizer import Tokenizer
 
 
@@ -35,7 +35,7 @@ def cut_examples(
         problem = f"{length}, of which {special} are special tokens"
         raise RecipeError("task.length", problem, f"{special + 1} or more")
     sizes = [np.diff(pieces.starts) for pieces in texts]
-    kept = longest_first(sizes[0], sizes[1] if len(sizes) == 2 else 0 * sizes[0], length - special)
+    kept = reader.longest_first(sizes[0], sizes[1] if len(sizes) == 2 else 0 * sizes[0], length - special)
     left = np.sum(kept, axis=0)
     parts = [Text(p.ids, p.starts[:-1], p.starts[:-1] + k) for p, k in zip(texts, kept[: len(texts)], strict=True)]
     if not special:
@@ -45,16 +45,6 @@ def cut_examples(
     known = types if reader.frame.types else None
     cut = left < np.sum(sizes, axis=0)
     return Features(starts, ids.astype(np.int32), known, characters=characters, words=words), cut
-
-
-def longest_first(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
-    """Return how many tokens of two texts are kept: the longer is truncated first, then both in turns."""
-    short = np.minimum(np.minimum(first, second), room // 2)
-    long = room - short
-    fits = first + second <= room
-    first_is_longer = first > second
-    kept_first, kept_second = np.where(first_is_longer, long, short), np.where(first_is_longer, short, long)
-    return np.where(fits, first, kept_first), np.where(fits, second, kept_second)
 
 
 def _never_empty(text: Text, empty: NDArray[np.bool_], tokenizer: Tokenizer) -> Text:

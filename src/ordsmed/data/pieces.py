@@ -83,6 +83,16 @@ class TextReader:
         ids = np.concatenate([part for _, part, _ in parts]) if parts else np.zeros(0, np.int64)
         return TextPieces(np.cumsum([0, *sizes], dtype=np.int64), ids, offsets[:, 0], offsets[:, 1])
 
+    @staticmethod
+    def longest_first(first: Ints, second: Ints, room: int) -> tuple[Ints, Ints]:
+        """Return how many tokens of two texts are kept: the longer is truncated first, then both in turns."""
+        short = np.minimum(np.minimum(first, second), room // 2)
+        long = room - short
+        fits = first + second <= room
+        first_is_longer = first > second
+        kept_first, kept_second = np.where(first_is_longer, long, short), np.where(first_is_longer, short, long)
+        return np.where(fits, first, kept_first), np.where(fits, second, kept_second)
+
     def _cut(self, texts: Sequence[str]) -> tuple[list[int], Ints, list[int]]:
         encoded = self.tokenizer.plain.encode_batch(list(texts), add_special_tokens=False)
         sizes = [len(encoding) for encoding in encoded]

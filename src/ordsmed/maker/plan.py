@@ -99,7 +99,7 @@ def plan(request: MakeRequest, *, vocabulary: int | None = None, used: float = 0
     `used` is the seconds already spent.
     """
     if request.site:
-        site.find(request.site)
+        site.Destination.find(request.site)
     if request.start and not hub.folder(request.start).exists():
         raise RecipeError("--from", f"found {request.start}", "a model", hub.remedy(request.start))
     inputs = texts.input_texts(request.texts, request.out)

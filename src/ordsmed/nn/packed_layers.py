@@ -139,14 +139,6 @@ def lacks_bf16(device: torch.device) -> bool:
     return not (hasattr(ops, "_is_mkldnn_bf16_supported") and ops._is_mkldnn_bf16_supported())
 
 
-def lacks_fp16(device: torch.device) -> bool:
-    if device.type != "cpu":
-        return False
-    ops = torch.ops.mkldnn
-    known = torch.backends.mkldnn.is_available() and hasattr(ops, "_is_mkldnn_fp16_supported")
-    return not (known and ops._is_mkldnn_fp16_supported())
-
-
 def lacks_int8(device: torch.device) -> str:
     """Return why there is no fast and exact 8-bit product on this device; empty if there is one."""
     if device.type != "cpu":

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ordsmed.base import ranks as processes
-from ordsmed.base.launch.site import find
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.ranks import Ranks
 from ordsmed.nn.model import ModelSettings
 from ordsmed.text.tokenizer import Tokenizer
@@ -55,9 +55,8 @@ class Plan(abc.ABC):
         """Return the plan of a recipe or a run, as far as it is known without making anything."""
         request = requested(cls.recipes, name, overrides, layout, site, devices=devices, shown=True)
         with named(name, cls.recipes):
-            ranks = dataclasses.replace(
-                planned(request.recipe.layout, request.devices), card=find(site).partition.card if site else None
-            )
+            card = Destination.find(site).partition.card if site else None
+            ranks = dataclasses.replace(planned(request.recipe.layout, request.devices), card=card)
             plan = cls.of(request.recipe, ranks, request.folder if request.stands else None, here=False)
             return dataclasses.replace(plan.completed(make=False, here=False), changed=request.changed)
 

@@ -22,6 +22,7 @@ from ordsmed.base.say import say
 from ordsmed.base.screen import command
 from ordsmed.learn.task import LateInteraction, Task
 from ordsmed.learn.usage import Usage
+from ordsmed.text.language import check_code
 from ordsmed.weights import card
 from ordsmed.weights.foreign import FORMAT, Format
 from ordsmed.weights.origin import Origin
@@ -73,6 +74,7 @@ def export(
         title: heading of the card; empty: the name.
         language: language of the model, for the card; empty: the languages of its data.
     """
+    check_code("language", language)
     target, to = Path(out), to and to.replace("-", "_")
     check(target, hub.folder(path), anew=anew or (target / MARK).exists())
     kind = to or _family(path)

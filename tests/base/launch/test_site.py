@@ -12,10 +12,11 @@ import pytest
 
 from ordsmed.base import settings
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.launch import describe, new_site, site
+from ordsmed.base.launch import site
 from ordsmed.base.launch.gpus import GPUS
-from ordsmed.base.launch.site import Partition, Site, absolute, find, names, read
+from ordsmed.base.launch.site import Destination, Partition, Site, absolute
 from ordsmed.cli import main
+from ordsmed.machines.sites import describe, new_site
 
 PLAIN = """
 source = "its handbook"
@@ -73,7 +74,7 @@ def file(tmp_path: Path) -> Callable[[str, str], str]:
 )
 def test_what_cannot_be_is_refused(file: Any, this: str, that: str, complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
-        read(file(this, that))
+        Site.read(file(this, that))
 
 
 def test_a_scheduler_has_partitions() -> None:
@@ -85,7 +86,7 @@ def test_a_scheduler_has_partitions() -> None:
 
 
 def test_precision_and_tokens_follow_from_the_gpu(file: Any) -> None:
-    place = find(file())
+    place = Destination.find(file())
     assert place.layout == {"device": "cuda", "precision": "fp16", "tokens": 12_288}
     assert Partition("x").layout == {"device": "cpu"}, "what it is best at is measured there"
     assert Partition("x", gpu="unknown").layout == {"device": "cuda"}
@@ -104,7 +105,8 @@ def test_precision_and_tokens_follow_from_the_gpu(file: Any) -> None:
 
 
 def test_a_site_s_own_layout_has_the_last_word(file: Any) -> None:
-    assert find(file("", "[layout]\ntokens = 4096\n")).layout == {"device": "cuda", "precision": "fp16", "tokens": 4096}
+    layout = Destination.find(file("", "[layout]\ntokens = 4096\n")).layout
+    assert layout == {"device": "cuda", "precision": "fp16", "tokens": 4096}
 
 
 def test_a_file_is_found_from_every_folder(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +123,9 @@ def test_a_file_is_found_from_every_folder(file: Any, monkeypatch: pytest.Monkey
 def test_all_are_listed() -> None:
     lines = describe.overview()
     told = [line.split()[0] for line in lines[1:]]
-    off = [name for name in names() if read(name).state == "retired"]
+    off = [name for name in Site.names() if Site.read(name).state == "retired"]
     assert {"mahti", "puhti"} <= set(off)
-    assert told == [*(name for name in names() if name not in off), *off]
+    assert told == [*(name for name in Site.names() if name not in off), *off]
     assert any(line.split()[0] == "puhti" and "out of service since 2026-07-31, see roihu" in line for line in lines)
 
 
@@ -167,7 +169,7 @@ def test_a_file_that_cannot_be_read_costs_the_others_nothing(
     told = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert "found 'gone'" in told["broken"]["error"]
     assert told["saga"]["account"] == "required"
-    assert site.find("saga").site.account == "required"
+    assert site.Destination.find("saga").site.account == "required"
 
 
 def test_one_is_told_whole() -> None:
@@ -194,7 +196,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert (told["name"], told["torch"], told["partition"][0]["gpu"]) == ("olivia", "2.8.0", "GH200")
     main(["sites", "--json"])
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == names()
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == Site.names()
     with pytest.raises(SystemExit):
         main(["sites", "olivja"])
     assert "did you mean `olivia`" in capsys.readouterr().err
@@ -252,7 +254,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def test_a_new_site_comes_from_what_slurm_says(slurm: dict[str, str], tmp_path: Path) -> None:
-    site = read(str(new_site.write("frost", tmp_path)))
+    site = Site.read(str(new_site.write("frost", tmp_path)))
     long, short, mixed, slices = site.partition
     assert (long.gpu, long.gpus, long.cores, long.memory, long.arch) == ("A100-80", 4, 64, 128, "aarch64")
     assert (long.hours, long.nodes, long.ask) == (336, 4, "--gres=gpu:nvidia_a100_80gb:{gpus}")
@@ -306,7 +308,7 @@ def test_what_stands_is_not_written_over(slurm: dict[str, str], tmp_path: Path) 
 
 def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(new_site.shutil, "which", lambda _: None)
-    site = read(str(new_site.write("desk", tmp_path)))
+    site = Site.read(str(new_site.write("desk", tmp_path)))
     assert (site.scheduler, site.partition[0].name, site.partition[0].gpu) == ("none", "this", "none")
 
 

@@ -18,8 +18,8 @@ from ordsmed.base.menu import lines
 from ordsmed.base.ranks import prepare
 from ordsmed.base.settings import decode, plain
 from ordsmed.data.batch import Batch
-from ordsmed.data.examples import longest_first
 from ordsmed.data.features import ExampleRows, Packing
+from ordsmed.data.pieces import TextReader
 from ordsmed.learn.classification.outputs import LabelPredictions
 from ordsmed.learn.classification.records import Records
 from ordsmed.learn.inference import predict_all
@@ -179,7 +179,7 @@ def test_two_texts_are_cut_as_the_tokenizers_library_cuts_them(tmp_path: Path, r
         found = words.pipeline.encode("w1 " * a, "w2 " * b)
         want.append((found.sequence_ids.count(0), found.sequence_ids.count(1)))
     one, two = np.array(sizes).T
-    assert np.stack(longest_first(one, two, room), 1).tolist() == [list(pair) for pair in want]
+    assert np.stack(TextReader.longest_first(one, two, room), 1).tolist() == [list(pair) for pair in want]
 
 
 def test_examples_are_framed_as_the_tokenizer_frames_them(tmp_path: Path, capsys: Any) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ordsmed.base.launch import site, slurm
+from ordsmed.base.launch import site
+from ordsmed.machines.sites import slurm
 
 KILLED = "srun: error: n2: task 1: Killed"
 EXITED = "srun: error: n1: task 0: Exited with exit code 1"
@@ -26,7 +27,7 @@ class Cluster:
         (folder / "site.toml").write_text(
             'source = "x"\nchecked = "2026-11"\nscheduler = "slurm"\n[[partition]]\nname = "main"\n'
         )
-        place = site.find(str(folder / "site.toml"))
+        place = site.Destination.find(str(folder / "site.toml"))
         self.record = folder / "a.tries"
         self.job = slurm.BatchJob(
             words=("pretrain", "x"),

@@ -18,10 +18,9 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.launch import gpus
 from ordsmed.base.machine import devices, host, speed
 from ordsmed.cli import main
-from ordsmed.machines.cluster import claims
+from ordsmed.machines.cluster import claims, survey
 from ordsmed.machines.cluster import estimate as machinery
 from ordsmed.machines.cluster.estimate import Estimate, Margin, estimate
-from ordsmed.tell.show import survey
 from ordsmed.train.job import Job
 
 PEAK = 1e12
@@ -226,13 +225,13 @@ length = 16
 @pytest.mark.long
 def test_steps_are_timed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many of each phase, from its first on; nothing is left behind."""
-    real, timed = machinery._steps_of, []
+    real, timed = machinery.step_times, []
 
     def spy(job: Job, start: int, most: int) -> list[float]:
         timed.append((start, real(job, start, most)))
         return timed[-1][1]
 
-    monkeypatch.setattr(machinery, "_steps_of", spy)
+    monkeypatch.setattr(machinery, "step_times", spy)
     monkeypatch.setattr(machinery, "LONG", 0.0)
     words = (
         f"data={make_store(folder / 'data')}",

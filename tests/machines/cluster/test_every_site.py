@@ -14,14 +14,15 @@ import pytest
 from kit import standin_slurm
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch import site
-from ordsmed.base.launch.site import find
+from ordsmed.base.launch.site import Destination
 from ordsmed.machines.cluster import checks
 from ordsmed.machines.cluster.submit import JobRequest, prepare
 from ordsmed.machines.install import make
 from ordsmed.machines.install.plan import InstallWish, decide
 
-PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
-RUNNING = [place for place in PLACES if find(place).site.scheduler == "slurm" and find(place).site.state == "running"]
+PLACES = [f"{name}:{one.name}" for name in site.Site.names() for one in site.Site.read(name).partition]
+FOUND = [(place, Destination.find(place).site) for place in PLACES]
+RUNNING = [place for place, one in FOUND if one.scheduler == "slurm" and one.state == "running"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +40,19 @@ def is_bash(path: Path) -> None:
 
 def sbatch(place: str, folder: Path, *words: str | Path) -> str:
     """What the stand-in says against a script; empty: it takes it."""
-    commands = standin_slurm.install(folder / "slurm", standin_slurm.facts_of(find(place).site))
+    commands = standin_slurm.install(folder / "slurm", standin_slurm.facts_of(Destination.find(place).site))
     done = subprocess.run([commands / "sbatch", "--test-only", *words], capture_output=True, text=True, check=False)
     assert done.returncode == bool("error" in done.stderr)
     return done.stderr if done.returncode else ""
 
 
-def wish_of(place: str, **more: object) -> JobRequest:
-    part = find(place).partition
+def wish_of(place: str, **more: object) -> Wish:
+    part = Destination.find(place).partition
     gpus = 0 if part.gpu == "none" else part.gpus or 1
     return JobRequest(site=place, account="x", gpus=gpus, nodes=part.min_nodes or 1, time="10m", **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("place", [place for place in PLACES if find(place).site.state == "retired"])
+@pytest.mark.parametrize("place", [place for place in PLACES if Destination.find(place).site.state == "retired"])
 def test_nothing_is_sent_to_a_machine_that_is_no_more(place: str) -> None:
     with pytest.raises(RecipeError, match=r"which is retired since 2026-0.-31; use roihu"):
         prepare("tiny/bert", [], wish_of(place))
@@ -60,7 +61,7 @@ def test_nothing_is_sent_to_a_machine_that_is_no_more(place: str) -> None:
 @pytest.mark.parametrize("name", dict.fromkeys(place.partition(":")[0] for place in RUNNING))
 def test_its_slurm_takes_what_is_trained_and_made(name: str, folder: Path) -> None:
     """A training on the usual partition, a corpus on that without GPUs."""
-    place = find(name)
+    place = Destination.find(name)
     nodes = place.partition.min_nodes or 1
     wish = JobRequest(name, account="x", gpus=place.partition.gpus, nodes=nodes, time="10m")
     scripts = [prepare("tiny/bert", [], wish).path]
@@ -87,7 +88,7 @@ def test_its_slurm_takes_run_sub(place: str, folder: Path) -> None:
     work = decide(InstallWish(place, "docker", image="nvcr.io/x:1", prefix=str(folder / "soft")))
     (folder / "run.sub").write_text(make.WRITERS["docker"](work)["run.sub"])
     is_bash(folder / "run.sub")
-    nodes = find(place).partition.min_nodes or 1
+    nodes = Destination.find(place).partition.min_nodes or 1
     assert sbatch(place, folder, "--account=x", f"--nodes={nodes}", "--time=00:10:00", folder / "run.sub") == ""
 
 

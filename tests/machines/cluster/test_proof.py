@@ -71,7 +71,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture
 def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The training itself is not wanted: its words are those of another command."""
-    from ordsmed.base.launch import slurm
+    from ordsmed.machines.sites import slurm
 
     monkeypatch.setattr(slurm, "_command", lambda job: iter(["touch started"]))
 

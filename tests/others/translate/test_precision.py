@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from kit.dialects import called
-from ordsmed.base.ranks import ProcessInfo
-from ordsmed.nn import packed_layers
+from ordsmed.base.ranks import Place
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import Call, find
 
@@ -20,7 +19,7 @@ BERT = ["--train-data", "a.json", "--fp16", "--fp32-embedding"]
 def prepared(
     monkeypatch: pytest.MonkeyPatch, code: str, name: str, *words: str, lacks: bool = True, cuda: bool = False
 ) -> Call:
-    monkeypatch.setattr(packed_layers, "lacks_fp16", lambda device: lacks)
+    monkeypatch.setattr(perform, "lacks_fp16", lambda: lacks)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     program = find(code, name)
     values = program.read(words, ProcessInfo(0, 1), {})
@@ -62,7 +61,7 @@ def test_a_text_of_that_word_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_performed_is_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(packed_layers, "lacks_fp16", lambda device: True)
+    monkeypatch.setattr(perform, "lacks_fp16", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     program = find("megatron", "pretrain_bert.py")
     values = program.read(BERT, ProcessInfo(0, 1), {})
@@ -72,10 +71,8 @@ def test_what_is_performed_is_what_is_written(tmp_path: Path, monkeypatch: pytes
     assert "fp16" in str(called("megatron", "pretrain_bert.py", *BERT).recipes), "printed as requested"
 
 
-def test_units_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert not packed_layers.lacks_fp16(gpu)
+def test_units_of_this_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for here, supported, lacks in ((True, True, False), (True, False, True), (False, True, True)):
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda here=here: here)
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", lambda yes=supported: yes)
-        assert packed_layers.lacks_fp16(cpu) is lacks
+        assert perform.lacks_fp16() is lacks

@@ -272,6 +272,31 @@ class Site:
         named = (part for part in self.partition if part.name == self.cpu)
         return next(named, next((part for part in self.partition if part.gpu == "none"), None))
 
+    @staticmethod
+    def names() -> list[str]:
+        return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
+
+    @classmethod
+    def path_of(cls, name: str, location: str = "--site") -> Path:
+        """Return the file of a built-in site, or the given TOML file."""
+        path = Path(name) if Path(name).is_file() else SHIPPED / f"{name}.toml"
+        if not path.is_file():
+            is_path = Path(name).suffix == ".toml" or "/" in name
+            problem = f"found {name}, and there is no such file" if is_path else f"found {name}"
+            raise RecipeError(
+                location, problem, "a TOML file, or a built-in site" if is_path else "", nearest(name, cls.names())
+            )
+        return path
+
+    @classmethod
+    def read(cls, name: str, location: str = "--site") -> "Site":
+        """Return a site by name or file. Raise an error if the file is not valid."""
+        path = cls.path_of(name, location)
+        site = settings.decode(cls, settings.read(path), str(path))
+        if not site.partition and not site.layout:
+            raise RecipeError(path, "has no [layout] and no [[partition]]", "the settings of a machine")
+        return site
+
 
 @dataclass(frozen=True)
 class Destination:
@@ -294,58 +319,32 @@ class Destination:
         """Default settings of a recipe's [layout] at this destination."""
         return {**(self.partition.layout if self.site.partition else {}), **self.site.layout}
 
+    @classmethod
+    def find(cls, name: str, location: str = "--site") -> "Destination":
+        """Return a site and its partition: `saga`, `saga:a100`, `my-site.toml`, `my-site.toml:gpu`."""
+        whole, wanted = _parts(name)
+        site = Site.read(whole, location)
+        wanted = wanted or site.default
+        there = {partition.name: partition for partition in site.partition} or {"": Partition("this")}
+        if wanted and wanted not in there:
+            raise RecipeError(location, f"found partition {wanted}", "", nearest(wanted, there))
+        return cls(whole, site, there[wanted] if wanted else next(iter(there.values())))
 
-def names() -> list[str]:
-    return sorted(path.stem for path in BUILT_IN.glob("*.toml") if path.is_file())
+    @staticmethod
+    def names_partition(name: str) -> bool:
+        """Return whether the name includes a partition, as in `saga:a100`."""
+        return bool(_parts(name)[1])
 
-
-def path_of(name: str, location: str = "--site") -> Path:
-    """Return the file of a built-in site, or the given TOML file."""
-    path = Path(name) if Path(name).is_file() else BUILT_IN / f"{name}.toml"
-    if not path.is_file():
-        is_path = Path(name).suffix == ".toml" or "/" in name
-        problem = f"found {name}, and there is no such file" if is_path else f"found {name}"
-        raise RecipeError(
-            location, problem, "a TOML file, or a built-in site" if is_path else "", nearest(name, names())
-        )
-    return path
-
-
-def read(name: str, location: str = "--site") -> Site:
-    """Return a site by name or file. Raise an error if the file is not valid."""
-    path = path_of(name, location)
-    site = settings.decode(Site, settings.read(path), str(path))
-    if not site.partition and not site.layout:
-        raise RecipeError(path, "has no [layout] and no [[partition]]", "the settings of a machine")
-    return site
-
-
-def find(name: str, location: str = "--site") -> Destination:
-    """Return a site and its partition: `saga`, `saga:a100`, `my-site.toml`, `my-site.toml:gpu`."""
-    whole, wanted = _parts(name)
-    site = read(whole, location)
-    wanted = wanted or site.default
-    there = {partition.name: partition for partition in site.partition} or {"": Partition("this")}
-    if wanted and wanted not in there:
-        raise RecipeError(location, f"found partition {wanted}", "", nearest(wanted, there))
-    return Destination(whole, site, there[wanted] if wanted else next(iter(there.values())))
-
-
-def names_partition(name: str) -> bool:
-    """Return whether the name includes a partition, as in `saga:a100`."""
-    return bool(_parts(name)[1])
-
-
-def refuse_retired(destination: Destination) -> None:
-    """Raise an error if the site is retired."""
-    if destination.site.state == "retired":
-        problem = f"found {destination.name}, which is retired since {destination.site.until or 'some time'}"
-        raise RecipeError("--site", problem, "", f"use {destination.site.successor or 'another site'}")
+    def refuse_retired(self) -> None:
+        """Raise an error if the site is retired."""
+        if self.site.state == "retired":
+            problem = f"found {self.name}, which is retired since {self.site.until or 'some time'}"
+            raise RecipeError("--site", problem, "", f"take {self.site.successor or 'another'}")
 
 
 def site_layout(name: str) -> dict[str, Any]:
     """Return the [layout] of a site, which is applied over a recipe's own."""
-    return find(name).layout
+    return Destination.find(name).layout
 
 
 def absolute(name: str) -> str:

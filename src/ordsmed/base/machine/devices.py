@@ -42,6 +42,23 @@ def card_of(device: torch.device) -> Accelerator | None:
     return Accelerator(name, capability, torch.version.hip is not None)
 
 
+def has_tf32(arch: tuple[int, int]) -> bool:
+    """Return whether a GPU has TF32 (NVIDIA since Ampere); AMD GPUs of such versions would silently use fp32."""
+    import torch
+
+    return arch >= (8, 0) and torch.version.hip is None
+
+
+def lacks_fp8(device: torch.device, card: Accelerator | None = None) -> str:
+    """Return why the device, or the GPU `card` of a planned job, cannot multiply in 8 bits; empty if it can."""
+    card = (card or card_of(device)) if device.type == "cuda" else None
+    if card and card.amd:
+        return "was not tried on GPUs of AMD, whose 8 bits are others"
+    if card and card.capability < (8, 9):
+        return f"{card.name} has no units for; Ada, Hopper and later have"
+    return ""
+
+
 def device_of(
     requested: str, local: int = 0, local_world: int = 1, world: int = 1, place: str = "layout.device"
 ) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from ordsmed.base.arguments import FILES, Parser, UsageError, number, whole
@@ -80,10 +79,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _probes(args: argparse.Namespace) -> None:
     if args.devices and "RANK" not in os.environ:
-        from ordsmed.base.launch.local import start
-        from ordsmed.cli.recipes import without
+        from ordsmed.cli.recipes import run_in_processes
 
-        sys.exit(start(without(args.words, "--devices"), args.devices))
+        run_in_processes(args)
     from ordsmed.api.measuring import ask
     from ordsmed.measure.evaluation.evaluate import Means
     from ordsmed.measure.evaluation.recipe import named, read

@@ -85,10 +85,9 @@ def run(args: argparse.Namespace) -> None:
     options = SamplingOptions(**{name: getattr(args, name) for name in WAY}, stop=tuple(args.stop))
     asks = args.interactive or (not args.text and not args.file and sys.stdin.isatty())
     if args.devices and "RANK" not in os.environ:
-        from ordsmed.base.launch.local import start
-        from ordsmed.cli.recipes import without
+        from ordsmed.cli.recipes import run_in_processes
 
-        sys.exit(start(without(args.words, "--devices"), args.devices))
+        run_in_processes(args)
     from ordsmed.base.hub import is_address
     from ordsmed.base.ranks import on_rank0
     from ordsmed.use.generate import generate_all, steps

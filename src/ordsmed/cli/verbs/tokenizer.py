@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ordsmed.base import menu
 from ordsmed.base.arguments import Parser
 from ordsmed.base.ending import GOES_ON
 from ordsmed.cli import flags
@@ -22,6 +23,4 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.data.tokenizer_training import TokenizerTraining
-
-    make(TokenizerTraining, args)
+    make(menu.recipe_class("tokenizer"), args)

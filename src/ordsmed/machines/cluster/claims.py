@@ -8,10 +8,9 @@ from typing import Any
 from ordsmed.base import screen, settings
 from ordsmed.base.launch.gpus import GPUS
 from ordsmed.base.say import duration
-from ordsmed.machines.cluster import scaling
+from ordsmed.machines.cluster import scaling, survey
 from ordsmed.machines.cluster.estimate import Devices, Margin, share_of_peak
-from ordsmed.tell.show import survey
-from ordsmed.tell.show.survey import Claim
+from ordsmed.machines.cluster.survey import Claim
 from ordsmed.train.pretrain.plan import PretrainingPlan
 
 NOT_ESTIMATED = "not estimated"

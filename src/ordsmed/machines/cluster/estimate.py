@@ -7,11 +7,8 @@ steps timed here, or similar measurements, or a share of the peak -> FLOP/s of a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,32 +20,29 @@ import torch
 
 from ordsmed.base import measurements, run
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import gpus, slurm
-from ordsmed.base.launch.site import absolute, find
+from ordsmed.base.launch import gpus
+from ordsmed.base.launch.site import Destination, absolute
 from ordsmed.base.machine import devices, host, speed
 from ordsmed.base.measurements import Measurement
 from ordsmed.base.menu import kind_of
 from ordsmed.base.ranks import prepare
 from ordsmed.base.say import duration, many, operations, size
-from ordsmed.learn.phases import total
 from ordsmed.machines.cluster import submit
+from ordsmed.machines.sites import slurm
 from ordsmed.tell.show.show import PLANS, read, trials_of
-from ordsmed.train.callbacks import AfterStep, LoopState
-from ordsmed.train.job import Job
 from ordsmed.train.pace import SHARE
 from ordsmed.train.plan import Plan
 from ordsmed.train.precision_trial import expected, with_fastest_precision
+from ordsmed.train.step_times import step_times
 from ordsmed.train.training import Training, named
 
 if TYPE_CHECKING:
     from ordsmed.machines.suite.collect import Validation
 
-WARM, TIMED = 3, 12  # warm-up steps, which are not counted; least number of timed steps
-LONG = 4.0  # least seconds of timed steps per phase, to average over the machine's other load
-MAX_UNCERTAINTY = 1.0  # largest relative uncertainty of a usable measurement: the speed may be half or twice as high
-MIN_UNCERTAINTY_TIMED = 0.1  # least relative uncertainty of steps that were timed here
-MIN_UNCERTAINTY_MEASURED = 0.1  # least relative uncertainty of any other measurement
-START = 5.0  # seconds to start and end a run, for another machine
+NEAR = 1.0  # largest uncertainty of a usable measurement: twice or half as fast
+TIMES = 0.1  # least relative uncertainty of steps that were timed here
+MEASURED = 0.1  # least relative uncertainty of any other measurement
+START = 5.0  # seconds to start and end a run, if not measured
 
 
 @dataclass(frozen=True)
@@ -240,7 +234,7 @@ def _plan_and_devices(
 ) -> tuple[Plan, Devices]:
     """Return the recipe's plan and the devices it would run on. With `one_device`, each trial uses a single device."""
     if site:
-        where = find(site)
+        where = Destination.find(site)
         part = where.partition
         count = submit.gpus_of(where, per_node)
         slurm.check_place(where, nodes, count)
@@ -274,7 +268,7 @@ def _work(plan: Plan, name: str) -> tuple[int, float, float, float]:
         remedy = "the number follows from data that do not exist yet: `--measure` makes them, as the training does"
         raise RecipeError(name, "does not say how many steps it takes", "`steps`, or data that exist", remedy)
     tokens = sum(phase.rows * plan.row_length(index) for index, phase in enumerate(phases))
-    return total(phases), *plan.work(), float(tokens)
+    return sum(phase.steps for phase in phases), *plan.work(), float(tokens)
 
 
 def _energy(speed: Speed, target_devices: Devices, work: float, device_hours: Margin) -> Margin | None:
@@ -288,12 +282,8 @@ def _energy(speed: Speed, target_devices: Devices, work: float, device_hours: Ma
 # --- speed
 
 
-class _EnoughSteps(Exception):
-    """Raised when enough steps were timed."""
-
-
-def _measured_speed(plan: Plan) -> Speed:
-    """Train for some steps on the recipe's data, and return their speed. Nothing is saved.
+def _timed(plan: Plan) -> Speed:
+    """Time some steps of this training on its own data, and discard them.
 
     A batch size that grows during training is timed at its final value.
     """
@@ -304,7 +294,7 @@ def _measured_speed(plan: Plan) -> Speed:
         job = plan.build()
     seconds, work, before, count, uncertainty = 0.0, 0.0, 0, 0, MIN_UNCERTAINTY_TIMED
     for index, phase in enumerate(plan.recipe.phases):
-        steps = _steps_of(job, before, phase.steps)
+        steps = step_times(job, before, phase.steps)
         mean = statistics.fmean(steps)  # not the median: a step that waits for other work is part of the total time
         if len(steps) > 3:
             low, _, high = statistics.quantiles(steps, n=4)
@@ -317,28 +307,7 @@ def _measured_speed(plan: Plan) -> Speed:
     )
 
 
-def _steps_of(job: Job, start: int, most: int) -> list[float]:
-    """Return the seconds of at most `most` steps after step `start`, without warm-up steps and validations."""
-    from ordsmed.train import loop
-
-    ends = [time.perf_counter()]
-
-    def after_step(state: LoopState) -> None:
-        ends.append(time.perf_counter())
-        if state.step == start + most or (len(ends) > WARM + TIMED and ends[-1] - ends[0] >= LONG):
-            raise _EnoughSteps
-
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(_EnoughSteps):
-        loop.train(job, Path(folder), start, 1.0, callbacks=[AfterStep(after_step)])
-    steps = [
-        later - earlier
-        for number, (earlier, later) in enumerate(itertools.pairwise(ends), start)
-        if number == start or not job.recipe.validates(number)
-    ]
-    return steps[WARM:] or steps
-
-
-def _margin_around(likely: float, uncertainty: float) -> Margin:
+def _around(likely: float, uncertainty: float) -> Margin:
     return Margin(likely / (1 + uncertainty), likely, likely * (1 + uncertainty))
 
 
@@ -401,7 +370,7 @@ def _same_devices(validation: Validation, target_devices: Devices) -> bool:
         return target_devices.device in (*cards, *map(gpus.named, cards))
     if target_devices.here:
         return validation.facts.get("processor") == target_devices.device
-    where = find(target_devices.site)
+    where = Destination.find(target_devices.site)
     return validation.name == f"{Path(where.name).stem}:{where.partition.name}"
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.folder import read_status
-from ordsmed.base.launch import slurm
 from ordsmed.base.screen import table
-from ordsmed.machines.cluster.submit import JOBS, LIST, JobScript
+from ordsmed.machines.cluster.submit import JOBS, LIST, Written
+from ordsmed.machines.sites import slurm
 
 MESSAGE = "ordsmed: "  # starts the lines of a log that say why a process waits or ended
 TAIL = 10_000  # bytes at the end of a log that are searched for such a line

@@ -17,14 +17,13 @@ from pathlib import Path
 from ordsmed.base import files, run, settings
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.folder import kind_of_folder
-from ordsmed.base.launch import resources, slurm
-from ordsmed.base.launch.python_archive import pack
-from ordsmed.base.launch.site import Destination, absolute, find, names_partition
+from ordsmed.base.launch.site import Destination, absolute
+from ordsmed.base.machine.devices import lacks_fp8
 from ordsmed.base.say import many, size
 from ordsmed.base.screen import command
-from ordsmed.corpus.pipeline import Corpus
 from ordsmed.machines.install import records
-from ordsmed.nn.fp8 import lacks_fp8
+from ordsmed.machines.sites import resources, slurm
+from ordsmed.machines.sites.python_archive import pack
 from ordsmed.tell.show.show import PLANS, read, trials_of
 from ordsmed.train.plan import Plan
 from ordsmed.train.request import folder_of
@@ -78,23 +77,21 @@ class JobScript:
 def prepare(name: str, overrides: Sequence[str], request: JobRequest, *, out: str = "") -> JobScript:
     """Plan and check a recipe, and write the script of its job. Nothing is submitted."""
     recipe, verb = read(name, overrides)
-    if not isinstance(recipe, Training | Corpus):
+    if not (isinstance(recipe, Training) or verb == "corpus"):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    location, request, lines = _choose_partition(recipe, request)
+    location, wish, lines = _placed(verb, wish)
     several = recipe if isinstance(recipe, Training) and recipe.several else None
-    if request.parts and not several and not isinstance(recipe, Corpus):
-        problem = f"found {request.parts} for a {verb} that is one run"
-        raise RecipeError("--parts", problem, "none", "only a corpus or trials (`seeds`, `grid`) have parts")
+    if wish.parts and not several and verb != "corpus":
+        problem = f"found {wish.parts}, of a {verb} that is one run"
+        raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
     if several:
         request, in_parts = _trials_request(several, name, location, request)
         lines += in_parts
     processes = request.nodes * _tasks(location, request)
     if several and processes > 1:
         problem = f"found {many(processes, 'process')}, with several trials"
-        raise RecipeError(
-            "--nodes", problem, "1", "`--parts N` submits N jobs; `jobs` is the number of trials at a time"
-        )
-    if isinstance(recipe, Corpus) and processes > 1:
+        raise RecipeError("--nodes", problem, "1", "`--parts N` are as many jobs, `jobs` are trials at a time")
+    if verb == "corpus" and processes > 1:
         problem = f"found {many(processes, 'process')} for a corpus"
         raise RecipeError("--nodes", problem, "1", "`--parts N` submits N jobs")
     job = _job(name, overrides, recipe, location, request)
@@ -208,14 +205,14 @@ def write_script(job: slurm.BatchJob, out: str = "") -> JobScript:
     return JobScript(job, path)
 
 
-def _choose_partition(recipe: Training | Corpus, request: JobRequest) -> tuple[Destination, JobRequest, list[str]]:
+def _placed(verb: str, wish: Wish) -> tuple[Destination, Wish, list[str]]:
     """Return the destination, the adapted wish and notes. A job without GPUs goes to a partition without GPUs."""
-    location, named = find(request.site), names_partition(request.site)
+    location, named = Destination.find(wish.site), Destination.names_partition(wish.site)
     cpu = location.site.without_gpus
-    if request.gpus is None and isinstance(recipe, Corpus) and cpu and not named:
-        request = replace(request, gpus=0)
-    if request.gpus != 0 or location.partition.gpu == "none":
-        return location, request, []
+    if wish.gpus is None and verb == "corpus" and cpu and not named:
+        wish = replace(wish, gpus=0)
+    if wish.gpus != 0 or location.partition.gpu == "none":
+        return location, wish, []
     if named or not cpu:
         reason = f"no partition of {location.name} without GPUs is known" if not cpu else f"{cpu.name} has none"
         return (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ordsmed.base import ranks as ranking
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.launch.site import find
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.ranks import Ranks
 from ordsmed.machines.doctor import disks, job, network, software, speed, together
 from ordsmed.machines.doctor.host import Host, this_host
@@ -101,7 +101,7 @@ def doctor(
     ending: Callable[[dict[str, Any]], None],
 ) -> State:
     """Examine this machine, or all machines of a job together. The first rank passes the report to `ending`."""
-    location = find(site) if site else None
+    location = Destination.find(site) if site else None
     try:
         ranks = ranking.prepare(device, flags=True)
     except ImportError:  # without torch, only the checks that do not need it run

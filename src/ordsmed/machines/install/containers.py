@@ -8,10 +8,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from ordsmed.base.launch import resources
 from ordsmed.base.screen import command
 from ordsmed.machines.install import shell
 from ordsmed.machines.install.plan import BUNDLED_TORCH, NUMPY, PINS, Installation
+from ordsmed.machines.sites import resources
 
 AT = "/opt/ordsmed"  # folder inside the image
 PYTHON = f"{AT}/venv/bin/python"

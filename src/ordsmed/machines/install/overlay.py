@@ -11,10 +11,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from ordsmed.base.launch.slurm import OVERLAID
 from ordsmed.base.screen import command
 from ordsmed.machines.install import shell
 from ordsmed.machines.install.plan import Installation
+from ordsmed.machines.sites.slurm import OVERLAID
 
 ORDSMED = f"{OVERLAID}/bin/ordsmed"
 FILES = "/ordsmed-files"  # folder of the script, inside the container while the overlay is built

@@ -19,7 +19,7 @@ from ordsmed import __version__
 from ordsmed.base import files, menu
 from ordsmed.base.errors import DataError, RecipeError, nearest
 from ordsmed.base.identity import Identity, identity, identity_of
-from ordsmed.base.launch.site import Destination, find, refuse_retired
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.screen import command
 from ordsmed.machines.install import lock
 
@@ -149,8 +149,8 @@ class Installation:
 
 def decide(wish: InstallWish, words: str = "") -> Installation:
     """Return the installation for a wish, or raise an error if it is not possible. Nothing is written."""
-    location = find(wish.site)
-    refuse_retired(location)
+    location = Destination.find(wish.site)
+    location.refuse_retired()
     if wish.source and wish.bundle:
         remedy = (
             f"`{command('install', '--site', wish.site, '--source', wish.source, '--bundle', 'NEW')}` makes another"

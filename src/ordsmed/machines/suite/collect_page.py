@@ -11,7 +11,7 @@ from ordsmed.base.say import many
 from ordsmed.machines.suite.collect import RED
 from ordsmed.tell.report import parts
 from ordsmed.tell.report.parts import plain
-from ordsmed.tell.report.tables import Cells, ReportCell, ReportTable, cut, few, sentence
+from ordsmed.tell.report.tables import Cells, ReportTable
 
 TITLE = "One table over systems"
 MAX_ROWS = 200  # rows shown of changes and of files left out; the JSON has all of them
@@ -66,7 +66,7 @@ def tables(facts: Mapping[str, Any]) -> list[ReportTable]:
 def _systems(facts: Mapping[str, Any]) -> ReportTable:
     cells = Cells(facts)
     for number in range(len(facts["systems"])):
-        cells.add(*(cells.at(("systems", number, name), _text) for name in VERSIONS))
+        cells.add(*cells.texts(("systems", number), VERSIONS))
     about = (
         "a row for each system, version and way to start it; ok, wrong and absent cases are those of its last report"
     )
@@ -79,9 +79,9 @@ def _changes(facts: Mapping[str, Any]) -> ReportTable:
     cells = Cells(facts)
     by_date = sorted(enumerate(facts["changes"]), key=lambda entry: str(entry[1]["now"]), reverse=True)
     ordered = sorted(by_date, key=lambda entry: not (entry[1]["newest"] and entry[1]["kind"] in RED))
-    for number, _ in ordered[:MAX_ROWS]:
-        cells.add(*(cells.at(("changes", number, name), _text) for name in CHANGES))
-    more = f"; {MAX_ROWS} of {len(ordered):,}, the JSON has all" if len(ordered) > MAX_ROWS else ""
+    for number, _ in ordered[:MOST]:
+        cells.add(*cells.texts(("changes", number), CHANGES))
+    more = f"; {MOST} of {len(ordered):,}, the JSON has all" if len(ordered) > MOST else ""
     slower = f"slower: by more than {facts['slower']:.0%} than the median of the five reports before"
     about = f"{slower}, or by more than three times what a figure varies by itself{more}"
     return cells.table("changes", "What changed", ["system", "", "from", "to", "item", "case", "what"], about)
@@ -91,9 +91,7 @@ def _between(facts: Mapping[str, Any], part: str, names: Sequence[str], values: 
     cells, count = Cells(facts), len(facts["between"]["systems"])
     for number in range(len(facts["between"][part])) if count > 1 else ():
         at = ("between", part, number)
-        row = [cells.at((*at, values, column), _text) for column in range(count)]
-        row = [cell if cell.text else ReportCell(NO_VALUE) for cell in row]
-        cells.add(*(cells.at((*at, name), _text) for name in names), *row)
+        cells.add(*cells.texts(at, names), *cells.texts((*at, values), range(count), NO_VALUE))
     return cells
 
 
@@ -117,17 +115,10 @@ def _facts(facts: Mapping[str, Any]) -> ReportTable:
 
 def _left_out(facts: Mapping[str, Any]) -> ReportTable:
     cells, count = Cells(facts), len(facts["left_out"])
-    for number in range(min(count, MAX_ROWS)):
-        cells.add(*(cells.at(("left_out", number, name), _text) for name in ("path", "reason")))
-    about = f"{MAX_ROWS} of {count:,}, the JSON has all" if count > MAX_ROWS else ""
+    for number in range(min(count, MOST)):
+        cells.add(*cells.texts(("left_out", number), ("path", "reason")))
+    about = f"{MOST} of {count:,}, the JSON has all" if count > MOST else ""
     return cells.table("left-out", "Left out", ["file", "why"], about)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return few(value)
-    text = str(value)
-    return sentence(text) if " " in text else cut(text)
 
 
 def markdown(facts: Mapping[str, Any]) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 
 from ordsmed.base import files
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import resources
 from ordsmed.base.launch.site import Destination, Partition, Site
 from ordsmed.machines.doctor.host import answer
+from ordsmed.machines.sites import resources
 
 SCALES = (1, 2, 4, 16)  # nodes
 CONFIGURATION, TEST, RESULTS = "settings.py", "ordsmed_validate.py", "results.db"

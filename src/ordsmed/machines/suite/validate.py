@@ -17,15 +17,16 @@ from typing import Any
 from ordsmed.base import ranks as ranking
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.launch.gpus import known
-from ordsmed.base.launch.site import find
+from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine.host import processor
 from ordsmed.base.ranks import Ranks
 from ordsmed.machines.doctor import together
 from ordsmed.machines.doctor.doctor import HANG_REMEDY, PATIENCE, SUMMING, add_over_all
 from ordsmed.machines.doctor.host import Host, this_host
 from ordsmed.machines.doctor.outcome import Outcome, absent
-from ordsmed.machines.suite import golden, items, report
+from ordsmed.machines.suite import items, report
 from ordsmed.machines.suite.items import Item, Workplace
+from ordsmed.train.pretrain import golden
 
 LONG = 3600.0  # seconds that the first process of a machine may take for the suite
 COMMON_RECIPE = "tiny/bert"  # recipe that all ranks train together
@@ -44,7 +45,7 @@ def validate(
     show: Callable[[Row], None],
     chosen: tuple[Item, ...] = items.ITEMS,
 ) -> dict[str, Any]:
-    location = find(site) if site else None
+    location = Destination.find(site) if site else None
     ranks = ranking.rendezvous(ranking.prepare(device, flags=True), patience)
     host = this_host(location, device=ranks.device.type, world=ranks.world)
     rows: list[Row] = []
@@ -142,27 +143,17 @@ def _check_all_ranks(ranks: Ranks, out: Path, patience: float, hung: Callable[[O
 
 def _train_together(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     """Compare the losses of one training whose batches are divided among all ranks with the golden losses."""
-    from ordsmed.base import run
-    from ordsmed.machines.suite.random_data import build, learned
-    from ordsmed.train.pretrain.recipe import Pretraining
-    from ordsmed.train.request import read
-
-    case = golden.read_table("losses")[COMMON_RECIPE]
-    folder = Path(ranking.on_rank0(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
-    store = ranking.on_rank0(ranks, lambda: str(golden.store_of(case, folder)))
+    folder = Path(ranking.first_alone(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
     try:
-        words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
-        recipe = read(Pretraining, str(run.find_recipe(COMMON_RECIPE, "")), words)
-        if recipe.phase[0].batch % ranks.world:
-            return absent(f"a batch of {recipe.phase[0].batch} does not divide by {ranks.world}")
-        beat()
-        losses = [loss for loss, _ in learned(build(recipe, ranking.init_mesh(ranks, (ranks.world, 1, 1))), rate=None)]
+        batch, losses = golden.losses_over(ranks, OVER_ALL, folder, beat)
+        if not losses:
+            return absent(f"a batch of {batch} does not divide by {ranks.world}")
     except OrdsmedError as failure:
         return Outcome("error", str(failure))
     finally:
         if ranks.first:
             shutil.rmtree(folder, ignore_errors=True)
-    return items.compare_with_golden(losses, case["losses"], items.TOLERANCE["fp32"])
+    return items.compared(losses, golden.of("losses")[OVER_ALL]["losses"], items.TOLERANCE["fp32"])
 
 
 def _report(rows: list[Row], host: Host, ranks: Ranks, quick: bool) -> dict[str, Any]:

@@ -34,10 +34,9 @@ def arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if args.devices and "RANK" not in os.environ:
-        from ordsmed.base.launch.local import start
-        from ordsmed.cli.recipes import without
+        from ordsmed.cli.recipes import run_in_processes
 
-        sys.exit(start(without(args.words, "--devices"), args.devices))
+        run_in_processes(args)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # suppress stack traces of other ranks if a rank is lost
     from ordsmed.machines.doctor.doctor import doctor
     from ordsmed.machines.doctor.outcome import Outcome

@@ -13,6 +13,7 @@ import argparse
 from ordsmed.base.arguments import FILES, Parser, whole
 from ordsmed.cli import flags
 from ordsmed.cli.output import print_lines, print_or_json
+from ordsmed.cli.server_flags import ServerFlags
 
 PLACE = ("machines", 5)
 
@@ -67,7 +68,7 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--status", action="store_true", help="list the jobs submitted from here")
     flags.json_line(parser)
     before = len(parser._actions)
-    flags.serving(parser)
+    ServerFlags.add(parser)
     for action in parser._actions[before:]:
         action.help = f"for `serve`: {action.help}"
 
@@ -84,8 +85,8 @@ def run(args: argparse.Namespace) -> None:
         missing = "--site" if args.name else "RECIPE"
         wanted = "`ordsmed submit RECIPE --site SITE`"
         raise UsageError("submit", f"no {missing}", wanted, "`ordsmed sites` lists sites")
-    served = flags.serving_words(args)
-    request = submit.JobRequest(
+    served = ServerFlags(args).words()
+    wish = submit.Wish(
         site=args.site,
         nodes=args.nodes,
         gpus=args.gpus,
@@ -117,8 +118,8 @@ def run(args: argparse.Namespace) -> None:
         if flag.startswith("--") and args.name != serving.VERB:
             raise UsageError(flag, f"found with {args.name}", "`submit serve`")
     if args.name == serving.VERB:
-        flags.check_serving(args)
-    written = prepare(args.name, args.overrides, request, out=args.out)
+        ServerFlags(args).check()
+    written = prepare(args.name, args.overrides, wish, out=args.out)
     numbers = sent.queue(written, args.chain) if args.yes else []
     if args.json:
         facts = {"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}

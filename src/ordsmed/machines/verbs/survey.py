@@ -20,7 +20,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.tell.show import survey
+    from ordsmed.machines.cluster import survey
 
     estimates = None
     if args.estimates:

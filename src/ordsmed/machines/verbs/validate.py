@@ -63,10 +63,9 @@ def run(args: argparse.Namespace) -> None:
         _reframe(args)
         return
     if args.devices and "RANK" not in os.environ:
-        from ordsmed.base.launch.local import start
-        from ordsmed.cli.recipes import without
+        from ordsmed.cli.recipes import run_in_processes
 
-        sys.exit(start(without(args.words, "--devices"), args.devices))
+        run_in_processes(args)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # suppress stack traces of other ranks if a rank is lost
     from ordsmed.cli.output import speaks
     from ordsmed.machines.suite import report
@@ -144,12 +143,12 @@ def _compare(args: argparse.Namespace) -> None:
 def _reframe(args: argparse.Namespace) -> None:
     if os.path.exists(args.reframe) and not os.path.isdir(args.reframe):
         raise UsageError("--reframe", f"found {args.reframe}, which is a file", "a folder")
-    from ordsmed.base.launch.site import find
+    from ordsmed.base.launch.site import Destination
     from ordsmed.base.screen import command_lines, shell_command
     from ordsmed.machines.suite.reframe import CONFIGURATION, TEST, write
 
     folder = Path(args.reframe)
-    paths = write(folder, [find(site) for site in args.site])
+    paths = write(folder, [Destination.find(site) for site in args.site])
     system = ["--system", "NAME"] if args.site[1:] else []
     first = shell_command("reframe", "-C", folder / CONFIGURATION, "-c", folder / TEST, *system, "-l")
     print_lines([*(f"{path}: written" for path in paths), *command_lines("next", first)])

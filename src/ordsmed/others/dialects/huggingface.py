@@ -759,14 +759,13 @@ def _check_tokenizer(model: str, folder: str) -> None:
 def _results(values: Values, call: Call, parts: Sequence[EvaluatedFiles]) -> tuple[dict[str, Table], Path]:
     """Predict the remaining files. Return the scores of training and of the evaluated files, and the output folder."""
     from ordsmed.base import run
-    from ordsmed.train.finetune.recipe import Finetuning
     from ordsmed.use.predict import predict
 
     out, scores = Path(values.output_dir), dict[str, Table]()
     if values.do_train:
         trainer.add_export(out)
         dev = next((part for part in parts if part.name == "eval"), None)
-        score = run.read_recipe(Finetuning, out).score if values.load_best_model_at_end else ""
+        score = run.read_recipe(menu.recipe_class("finetune"), out).score if values.load_best_model_at_end else ""
         by_name = functools.partial(hf_scores, dev, values=values) if dev else trainer.by_name
         trainer.write_state(out, values, NAMES.get(score, score), by_name)
         steps, _ = trainer.metrics(out)

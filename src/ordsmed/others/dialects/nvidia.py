@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ordsmed.base import files, run, snapshots
 from ordsmed.base.arguments import UsageError
-from ordsmed.base.machine.devices import card_of
+from ordsmed.base.machine.devices import card_of, has_tf32
 from ordsmed.base.say import many, say
 from ordsmed.base.screen import command
 from ordsmed.data.tokenizer_training import is_tokenizer, read_tokenizer
@@ -95,8 +95,6 @@ def _put_tf32(values: Values, call: Call) -> None:
     if values.amp or any(word.startswith("layout.precision=") for word in values.overrides):
         return
     import torch
-
-    from ordsmed.train.mesh.precision import has_tf32
 
     on_cpu = values.of.get("no_cuda") or any(re.fullmatch('layout.device="?cpu"?', word) for word in values.overrides)
     card = None if on_cpu else card_of(torch.device("cuda"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ordsmed.base import files, run, settings, snapshots
+from ordsmed.base import files, menu, run, settings, snapshots
 from ordsmed.base.ending import STOP_AT
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.keys import value_key
@@ -110,30 +110,12 @@ def _key_if_changed(name: str, text: str, *, inputs: bool) -> str | None:
     made_run = run.Run(Path(table["out"]))
     if made_run.status.get("state") != "done":
         return None
-    kind = _recipe_class(name)
+    kind = menu.recipe_class(name)
     try:
         recipe = settings.decode(kind, table, name)
-        if run.essence(run.read_recipe(kind, made_run.path)) != run.essence(recipe):
-            return value_key(run.essence(recipe), 16)
-        return run.fingerprint(recipe) if inputs and not run.fits(made_run, recipe) else None
+        return run.difference(made_run, recipe, inputs=inputs)
     except OrdsmedError:
         return None  # a run of the recipe reports the error
-
-
-def _recipe_class(name: str) -> type[run.Recipe]:
-    from ordsmed.corpus.pipeline import Corpus
-    from ordsmed.data.encode import Encoding
-    from ordsmed.data.tokenizer_training import TokenizerTraining
-    from ordsmed.train.finetune.recipe import Finetuning
-    from ordsmed.train.pretrain.recipe import Pretraining
-
-    return {
-        "corpus": Corpus,
-        "tokenizer": TokenizerTraining,
-        "encode": Encoding,
-        "pretrain": Pretraining,
-        "finetune": Finetuning,
-    }[name]
 
 
 def put_processes(call: Call, flag: str, count: int, *keys: str) -> None:
@@ -149,8 +131,8 @@ def recipe_lines(program: Program, values: Values, call: Call) -> list[str]:
     """Return the recipes and the command as lines. Raise an error for a recipe with an invalid setting."""
     lines = [f"# {note}" for note in call.notes]
     for path, text in recipes(program, call, values.overrides).items():
-        if path.stem in (*DEPENDENCIES, *TRAININGS):
-            settings.decode(_recipe_class(path.stem), tomllib.loads(text), path.stem)
+        if path.stem in (*MADE, *TRAININGS):
+            settings.decode(menu.recipe_class(path.stem), tomllib.loads(text), path.stem)
         lines += [f"# --- {path}", *text.splitlines(), ""]
     if call.verb:
         lines.append(f"# {command(*words(program, call))}")
@@ -182,7 +164,16 @@ def check_devices(program: Program, devices: int) -> None:
         raise RecipeError("--devices", problem, f"at most {limit}", "give the script a lower number of GPUs")
 
 
-def use_fp32_without_fp16(values: Values, call: Call) -> None:
+def lacks_fp16() -> bool:
+    """Return whether this CPU has no units for products in fp16."""
+    import torch
+
+    ops = torch.ops.mkldnn
+    known = torch.backends.mkldnn.is_available() and hasattr(ops, "_is_mkldnn_fp16_supported")
+    return not (known and ops._is_mkldnn_fp16_supported())
+
+
+def take_fp32(values: Values, call: Call) -> None:
     """Replace fp16 by fp32 if the call runs on a CPU without fp16 support."""
     layout = call.recipes.get(call.verb, {}).get("layout", {})
     as_argument = " --precision fp16 " in f" {' '.join(call.words)} "
@@ -191,10 +182,8 @@ def use_fp32_without_fp16(values: Values, call: Call) -> None:
         return
     import torch
 
-    from ordsmed.nn.packed_layers import lacks_fp16
-
     on_gpu = torch.cuda.is_available() and layout.get("device") != "cpu" and "cpu" not in call.words
-    if on_gpu or not lacks_fp16(torch.device("cpu")):
+    if on_gpu or not lacks_fp16():
         return
     if layout:
         layout |= {"precision": "fp32", "exact": [], "reduce": "fp32"}

@@ -11,6 +11,7 @@ import argparse
 
 from ordsmed.base.arguments import Parser, whole
 from ordsmed.cli import flags
+from ordsmed.cli.server_flags import ServerFlags
 
 PLACE = ("use", 3)
 
@@ -25,17 +26,18 @@ def arguments(parser: Parser) -> None:
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=meaning)
     meaning = "a file whose first line is the token that clients must send"
     parser.add_argument("--token-file", metavar="FILE", help=meaning)
-    flags.serving(parser)
+    ServerFlags.add(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from ordsmed.serve.server import ServerOptions, serve
 
-    flags.check_serving(args)
+    flags_of_server = ServerFlags(args)
+    flags_of_server.check()
     options = ServerOptions(
         host=args.host,
         port=args.port,
-        token=flags.token_of(args.token_file),
+        token=flags_of_server.token,
         origins=tuple(args.allow_origin),
         admin=args.admin,
         workers=args.workers,

@@ -67,6 +67,11 @@ class Cells:
     def add(self, *cells: ReportCell) -> None:
         self.rows.append(cells)
 
+    def texts(self, path: Path, keys: Sequence[str | int], missing: str = "") -> list[ReportCell]:
+        """Return cells for keys of the value at a path; numbers are rounded and texts are shortened."""
+        row = [self.at((*path, key), _text) for key in keys]
+        return [cell if cell.text else ReportCell(missing) for cell in row] if missing else row
+
     def table(self, key: str, title: str, head: Sequence[str], about: str = "") -> ReportTable:
         """Return the table of the added rows, without empty columns."""
         columns = [n for n in range(len(head)) if any(row[n].text for row in self.rows)]
@@ -126,6 +131,13 @@ def words(value: object) -> str:
 def sentence(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= 4 * LONGEST else f"{text[: 4 * LONGEST]}…"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return few(value)
+    text = str(value)
+    return sentence(text) if " " in text else cut(text)
 
 
 def _between(show: Callable[[float], str]) -> Callable[[Sequence[float]], str]:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
 from ordsmed.base.errors import RecipeError, Trouble
-from ordsmed.base.machine.devices import Accelerator, card_of
-from ordsmed.nn.fp8 import lacks_fp8
+from ordsmed.base.machine.devices import Accelerator, card_of, has_tf32, lacks_fp8
 from ordsmed.nn.residual import exact_norm, half_norm
 from ordsmed.train.mesh.layout import Layout
 
@@ -66,11 +65,6 @@ def likely(layout: Layout, device: torch.device, card: Accelerator | None = None
     `card` is the GPU of a site, if a job for it is planned.
     """
     return layout.with_precision("fp32" if device.type != "cuda" else best_on(device, card))
-
-
-def has_tf32(arch: tuple[int, int]) -> bool:
-    """Return whether a GPU has TF32 (NVIDIA since Ampere); AMD GPUs of such versions would silently use fp32."""
-    return arch >= (8, 0) and torch.version.hip is None
 
 
 def _describe(layout: Layout, cuda: bool, arch: tuple[int, int], name: str) -> str:

@@ -19,8 +19,8 @@ from ordsmed.base.menu import Choice
 from ordsmed.base.say import say
 from ordsmed.text import read
 from ordsmed.text.document import Document
-from ordsmed.text.markup import html, warc
 from ordsmed.text.source import Piece
+from ordsmed.web import html, warc
 from ordsmed.web.crawl import KINDS, Crawl, crawl
 from ordsmed.web.pages import SLOT, bytes_laid_out, lay_out, pages_in_order
 from ordsmed.web.urls import Rules, addresses, fault_of

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.errors import RecipeError
-from ordsmed.base.launch import python_archive, slurm
-from ordsmed.base.launch.python_archive import PackedPython, folders_of_python, pack
-from ordsmed.base.launch.site import find
-from ordsmed.base.menu import PACKAGE_ROOT
+from ordsmed.base.launch.site import Destination
+from ordsmed.base.menu import HOUSE
 from ordsmed.machines.cluster.submit import check_packed
+from ordsmed.machines.sites import python_archive, slurm
+from ordsmed.machines.sites.python_archive import PackedPython, folders_of_python, pack
 
 STAND_INS = {
     "sbcast": 'shift; [ ! -e no-sbcast ] || exit 1; cp "$1" "$2"',
@@ -87,7 +87,7 @@ def job(folder: Path, environment: PackedPython | None, **more: object) -> slurm
         "saves": folder / "w",
         **more,
     }
-    return slurm.BatchJob(("version",), find(str(site)), packed=environment, **facts)  # type: ignore[arg-type]
+    return slurm.BatchJob(("version",), Destination.find(str(site)), packed=environment, **facts)  # type: ignore[arg-type]
 
 
 def run(folder: Path, script: str) -> subprocess.CompletedProcess[str]:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from ordsmed.base.errors import OrdsmedError, RecipeError
-from ordsmed.base.launch import gpus, resources, slurm
-from ordsmed.base.launch.site import Destination, Partition, Site, find
+from ordsmed.base.launch import gpus
+from ordsmed.base.launch.site import Destination, Partition, Site
 from ordsmed.cli import main
-from ordsmed.machines.cluster.submit import JobRequest, prepare
+from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.sites import resources, slurm
 
 
 def place(**facts: Any) -> Destination:
@@ -243,4 +244,4 @@ def test_environment_and_modules_of_a_partition_follow_the_site_s() -> None:
         "'`ls`'",
         "'${a b}'",
     ]
-    assert find("olivia:small").modules == (), "the GPUs' modules are another processor's"
+    assert Destination.find("olivia:small").modules == (), "the GPUs' modules are another processor's"

@@ -11,7 +11,7 @@ import pytest
 
 from ordsmed.base.errors import DataError
 from ordsmed.text import read
-from ordsmed.text.markup import warc
+from ordsmed.web import warc
 
 
 def record(kind: str, block: bytes, url: str = "http://quay.example/", version: str = "1.0", length: str = "") -> bytes:

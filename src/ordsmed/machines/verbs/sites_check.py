@@ -25,7 +25,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.base.launch import compare
+    from ordsmed.machines.sites import compare
 
     report = compare.compare(args.name, args.account)
     print_or_json(report, compare.lines(report), args)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ordsmed.cli import main
-from ordsmed.tell.show import survey
+from ordsmed.machines.cluster import survey
 
 
 def test_every_code_has_all_columns() -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from kit import standin_slurm
-from ordsmed.base.launch import compare, new_site, site
+from ordsmed.base.launch import site
 from ordsmed.cli import main
+from ordsmed.machines.sites import compare, new_site
 
 HERE = platform.machine()
 MINE = f"""
@@ -61,7 +62,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., di
     (tmp_path / "mine.toml").write_text(MINE)
 
     def checked(change: Callable[[dict[str, Any]], None] = lambda _: None, account: str = "x") -> dict[str, Any]:
-        facts = standin_slurm.facts_of(site.read("mine.toml"))
+        facts = standin_slurm.facts_of(site.Site.read("mine.toml"))
         change(facts)
         commands = standin_slurm.install(tmp_path / "slurm", facts)
         monkeypatch.setenv("PATH", f"{commands}:{path}")
@@ -253,7 +254,7 @@ def test_what_a_new_site_says_is_what_is_there(machine: Any, tmp_path: Path) -> 
     """Of a file that `sites new` wrote `check` knows better alone what only sbatch can tell."""
     machine(lambda facts: facts["partitions"][0].update(features=[], usual=True))
     path = str(new_site.write("frost"))
-    table = site.read(path)
+    table = site.Site.read(path)
     assert (table.partition[0].nodes, table.partition[1].memory, table.quality[0].hours) == (8, 178, 2)
     [line] = told(compare.compare(path, "x"))
     assert line.startswith("memory of gpu: a job must request it (sbatch: you must specify how much memory")

@@ -14,10 +14,10 @@ from typing import Any
 
 from ordsmed.base import files, settings
 from ordsmed.base.errors import RecipeError, RunError
-from ordsmed.base.launch.describe import unknown
 from ordsmed.base.launch.gpus import GPUS, SLICE
-from ordsmed.base.launch.site import Site, names
+from ordsmed.base.launch.site import Site
 from ordsmed.base.screen import command
+from ordsmed.machines.sites.describe import unknown
 
 PATIENCE = 30.0  # seconds that a command may take
 LOADABLE = 12  # most modules listed in the note
@@ -29,7 +29,7 @@ def write(name: str, folder: Path = Path()) -> Path:
     """Write NAME.toml with the facts of this machine."""
     if not re.fullmatch(r"[\w.-]+", name):
         raise RecipeError("NAME", f"found {name!r}", "one word: letters, digits, - and _")
-    if name in names():
+    if name in Site.names():
         remedy = f"`{command('sites', name)}` shows it"
         raise RecipeError("NAME", f"found {name}, which is shipped", "another name", remedy)
     path = folder / f"{name}.toml"

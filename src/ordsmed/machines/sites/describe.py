@@ -6,7 +6,7 @@ from typing import Any
 
 from ordsmed.base import screen, settings
 from ordsmed.base.errors import OrdsmedError
-from ordsmed.base.launch.site import Partition, Site, names, path_of, read
+from ordsmed.base.launch.site import Partition, Site
 from ordsmed.base.say import many
 
 UNKNOWN = "unknown"
@@ -19,9 +19,9 @@ MEMORY = {  # for values of `ask_memory`
 
 def overview() -> list[str]:
     in_use, retired, broken = list[list[str]](), list[list[str]](), list[str]()
-    for name in names():
+    for name in Site.names():
         try:
-            site = read(name)
+            site = Site.read(name)
         except OrdsmedError as error:
             broken.append(f"  {name}: {error}")
             continue
@@ -33,20 +33,20 @@ def overview() -> list[str]:
 
 def all_facts() -> list[dict[str, Any]]:
     entries = list[dict[str, Any]]()
-    for name in names():
+    for name in Site.names():
         try:
             entries.append(facts(name))
         except OrdsmedError as error:
-            entries.append({"name": name, "file": str(path_of(name)), "error": str(error)})
+            entries.append({"name": name, "file": str(Site.path_of(name)), "error": str(error)})
     return entries
 
 
 def facts(name: str) -> dict[str, Any]:
-    return {"name": name, "file": str(path_of(name)), **settings.plain(read(name))}
+    return {"name": name, "file": str(Site.path_of(name)), **settings.plain(Site.read(name))}
 
 
 def lines(name: str) -> Iterator[str]:
-    site = read(name)
+    site = Site.read(name)
     yield f"{name}: {site.title or 'a machine'}{f' ({site.owner})' if site.owner else ''}; {_state(site)}"
     yield f"  facts from {site.source or 'this file'}{f', read {site.checked}' if site.checked else ''}"
     yield f"  scheduler {site.scheduler}; account {site.account}; software by {', '.join(site.packages)}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ import numpy as np
 import torch
 
 from ordsmed.base import files, menu, run, settings
-from ordsmed.base.ranks import Ranks
+from ordsmed.base.ranks import Ranks, first_alone, init_mesh
 from ordsmed.data.batch import Batch
 from ordsmed.data.encode import Encoded
 from ordsmed.data.store import Store, StoreWriter
 from ordsmed.learn.phases import OVER, Phase, Stretch
 from ordsmed.learn.sampling import Draw, keys
-from ordsmed.machines.suite.random_data import (
+from ordsmed.text.tokenizer import Tokenizer
+from ordsmed.train.pretrain.random_data import (
     PAD_SECOND,
     SPECIAL,
     build,
@@ -36,7 +37,6 @@ from ordsmed.machines.suite.random_data import (
     make_words,
     synthetic_text,
 )
-from ordsmed.text.tokenizer import Tokenizer
 from ordsmed.train.pretrain.recipe import Pretraining
 from ordsmed.train.request import read
 
@@ -117,7 +117,7 @@ def _stores(folder: Path) -> tuple[Tokenizer, list[Store]]:
 
 def store_of(case: dict[str, Any], folder: Path) -> Path:
     """Return the store for a recipe's losses; create it if the folder does not have it."""
-    path = folder / case.get("store", "pieces")
+    path = folder / str(case.get("store", "pieces"))
     if not path.exists():
         if case.get("store") == "words":
             make_words(path)
@@ -148,3 +148,19 @@ def losses(
         return losses_of_steps, time.perf_counter() - began
     finally:
         torch.set_num_threads(threads)
+
+
+def losses_over(ranks: Ranks, name: str, folder: Path, begin: Callable[[], None]) -> tuple[int, list[float]]:
+    """Return the batch of a recipe and its first losses, if the batch is divided among all ranks.
+
+    There are no losses if the batch does not divide. `begin` is called before the first step.
+    """
+    store = first_alone(ranks, lambda: str(store_of(of("losses")[name], folder)))
+    words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
+    recipe = read(Pretraining, str(run.find_recipe(name, "")), words)
+    batch = recipe.phase[0].batch
+    if batch % ranks.world:
+        return batch, []
+    begin()
+    job = build(recipe, init_mesh(ranks, (ranks.world, 1, 1)))
+    return batch, [loss for loss, _ in learned(job, rate=None)]

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ordsmed.base.errors import RecipeError, RunError, meant, nearest
-from ordsmed.base.launch import resources, slurm
-from ordsmed.base.launch.describe import unknown
-from ordsmed.base.launch.new_site import gpus_of_gres, hours_of
-from ordsmed.base.launch.site import Destination, Partition, Site, path_of, read, refuse_retired
+from ordsmed.base.launch.site import Destination, Partition, Site
+from ordsmed.machines.sites import resources, slurm
+from ordsmed.machines.sites.describe import unknown
+from ordsmed.machines.sites.new_site import gpus_of_gres, hours_of
 
 PATIENCE = 60.0  # seconds that a command may take
 COLUMNS = "%P|%a|%l|%c|%m|%G|%s|%h|%f"  # partition, up, time, cores, MB, GPUs, nodes of a job, shared, features
@@ -68,13 +68,13 @@ def ask(words: Sequence[str]) -> CommandOutput | None:
 
 
 def compare(name: str, account: str = "") -> dict[str, Any]:
-    site = read(name, "NAME")
-    refuse_retired(Destination(name, site, site.partition[0] if site.partition else Partition("this")))
+    site = Site.read(name, "NAME")
+    Destination(name, site, site.partition[0] if site.partition else Partition("this")).refuse_retired()
     findings = list(_findings(name, site, account))
     states = ("same", "differs", "not asked")
     by_state = {state: [asdict(fact) for fact in findings if fact.state == state] for state in states}
     counted = {state.replace(" ", "_"): facts for state, facts in by_state.items()}
-    return {"name": name, "file": str(path_of(name)), "checked": site.checked, **counted, "unknown": unknown(site)}
+    return {"name": name, "file": str(Site.path_of(name)), "checked": site.checked, **counted, "unknown": unknown(site)}
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ordsmed.base.errors import RecipeError, RunError, nearest
 from ordsmed.base.identity import Identity, identity
-from ordsmed.base.launch.python_archive import PackedPython
-from ordsmed.base.launch.site import Destination, Quality, refuse_retired
+from ordsmed.base.launch.site import Destination, Quality
 from ordsmed.base.say import many
 from ordsmed.base.screen import command
+from ordsmed.machines.sites.python_archive import PackedPython
 
 PATIENCE = 60.0  # seconds that a command of Slurm may take
 AGAIN = Path(__file__).with_name("again.sh")  # shell code that runs after a run ends
@@ -76,7 +76,7 @@ def check_place(destination: Destination, nodes: int, gpus: int, quality: Qualit
     A quality of service has its own limits.
     """
     part, name = destination.partition, destination.name
-    refuse_retired(destination)
+    destination.refuse_retired()
     if gpus and part.gpu == "none":
         raise RecipeError("--gpus", f"found {gpus}, where {part.name} of {name} has none", "0")
     if part.gpus and gpus > part.gpus:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kit.absent import Lazy
 from ordsmed.base.errors import RecipeError
 from ordsmed.text import read
-from ordsmed.text.markup import html
+from ordsmed.web import html
 
 lxml_html, trafilatura = Lazy("lxml.html"), Lazy("trafilatura")
 PROSE = [
@@ -236,7 +236,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 def test_more_of_real_pages_is_found_than_by_the_library_alone(shared_data: Path) -> None:
-    path = Path(__file__).parents[2] / "measure" / "web_pages.py"
+    path = Path(__file__).parents[1] / "measure" / "web_pages.py"
     spec = importlib.util.spec_from_file_location("web_pages", path)
     assert spec
     assert spec.loader

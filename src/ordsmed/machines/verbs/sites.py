@@ -17,7 +17,7 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.base.launch import describe
+    from ordsmed.machines.sites import describe
 
     if args.name:
         print_or_json(describe.facts(args.name), describe.lines(args.name), args)

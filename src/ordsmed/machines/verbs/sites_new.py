@@ -15,8 +15,8 @@ def arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ordsmed.base.launch.new_site import write
     from ordsmed.base.screen import command, command_lines
+    from ordsmed.machines.sites.new_site import write
 
     path = write(args.name)
     title = f"{path}: written; check it, correct it, name its sources"

@@ -126,6 +126,9 @@ def synthetic_text(documents: int, seed: int = 7) -> str:
         ["sees", "mends", "carries", "forgets"],
     )
     things = ["the iron gate", "a small boat", "two copper kettles", "the long road", "a bell"]
-    sentence = lambda: f"{chance.choice(subjects)} {chance.choice(verbs)} {chance.choice(things)}."  # noqa: E731
+
+    def sentence() -> str:
+        return f"{chance.choice(subjects)} {chance.choice(verbs)} {chance.choice(things)}."
+
     documents_of = (" ".join(sentence().capitalize() for _ in range(chance.randint(3, 9))) for _ in range(documents))
     return "\n\n".join(documents_of) + "\n"
