@@ -25,7 +25,7 @@ import pytest
 
 from kit.absent import ADD_ONS, of_missing_add_on, wanted
 from kit.machine import no_gain_by_16_bits
-from kit.makers import invented_text, make_store
+from kit.makers import make_store, synthetic_text
 from ordsmed.base.arguments import UsageError
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.say import show_details

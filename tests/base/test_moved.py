@@ -33,9 +33,9 @@ def test_a_module_is_found_by_the_name_it_had(before: str, place: str, monkeypat
 
 
 def test_every_new_name_is_a_module() -> None:
-    for before, place in former_modules.NOW.items():
-        folder = menu.HOUSE.joinpath(*place.split("."))
-        if folder.relative_to(menu.HOUSE).parts[0] in ADD_ONS:  # `make core`
+    for before, place in former_modules.NEW_NAMES.items():
+        folder = menu.PACKAGE_ROOT.joinpath(*place.split("."))
+        if folder.relative_to(menu.PACKAGE_ROOT).parts[0] in ADD_ONS:  # `make core`
             continue
         assert folder.is_dir() or folder.with_suffix(".py").is_file(), before
 

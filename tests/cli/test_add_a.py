@@ -187,7 +187,7 @@ def test_the_dialect_of_the_page_makes_a_recipe() -> None:
     assert recipe.phase[0].schedule.end == pytest.approx(0.1)
     assert call.notes == ["--wandb_log: not needed here: `ordsmed report RUN --to wandb` sends a run"]
     with pytest.raises(UsageError, match="--init_from: is not supported"):
-        program.translated(program.read([*words, "--init_from=gpt2"], Place(0, 1), {}))
+        program.translated(program.read([*words, "--init_from=gpt2"], ProcessInfo(0, 1), {}))
 
 
 def test_the_protocol_of_the_page_answers(tmp_path: Path) -> None:

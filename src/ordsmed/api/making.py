@@ -55,7 +55,7 @@ def encode(recipe: Place, *, overrides: Sequence[str] = (), anew: bool = False, 
 def _called(verb: str, recipe: Place, overrides: Sequence[str], anew: bool, changes: Mapping[str, object]) -> Made:
     from ordsmed.api.keywords import words_of
 
-    with files.in_a_line():
+    with files.errors_in_one_line():
         name, kind = os.fspath(recipe), menu.recipe_class(verb)
         return make(kind, name, words_of(kind, name, overrides, changes), anew=anew)
 

@@ -568,7 +568,7 @@ def difference(run: Run, recipe: Recipe, *, inputs: bool) -> str | None:
     return fingerprint(recipe) if inputs and not fits(run, recipe) else None
 
 
-def _within(new: object, old: object) -> object:
+def _shared_entries(new: object, old: object) -> object:
     """Return the entries of a table that another table has as well."""
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: _shared_entries(value, old[key]) for key, value in new.items() if key in old}

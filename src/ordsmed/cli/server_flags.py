@@ -73,9 +73,9 @@ class ServerFlags:
             return ""
         from pathlib import Path
 
-        from ordsmed.base.files import lines_of
+        from ordsmed.base.files import split_lines
 
-        token = (lines_of(Path(path)) or [""])[0].strip()
+        token = (split_lines(Path(path)) or [""])[0].strip()
         if len(token) < 8 or not token.isascii() or not token.isprintable():
             raise RecipeError(path, "has no token", "8 or more ASCII characters in its first line")
         return token

@@ -210,7 +210,7 @@ def _descriptions(known: Sequence[ServedProtocol]) -> tuple[Endpoint, ...]:
 
 
 def protocols() -> list[ServedProtocol]:
-    modules = {name: menu.opened(MENU, name) for name in menu.entries(MENU)}
+    modules = {name: menu.import_choice(MENU, name) for name in menu.entries(MENU)}
     return [ServedProtocol(name, module.ENDPOINTS, module.failure) for name, module in modules.items()]
 
 

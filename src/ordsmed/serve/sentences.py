@@ -148,10 +148,10 @@ def fit_pairs(
     for number in too_long if truncation.left else ():
         counts = [size[number : number + 1] for size in sizes]
         second = counts[-1] * (len(counts) - 1)
-        kept = [room] * len(counts) if apart else text_reader.longest_first(counts[0], second, room)
-        lefts = [pieces.left[pieces.of(number)] for pieces in columns]
-        texts = zip(items[number], lefts, kept, strict=False)
-        fitted[number] = tuple(_last_tokens(text, left.tolist(), int(np.max(keep))) for text, left, keep in texts)
+        limits = [available] * len(counts) if separate else text_reader.longest_first(counts[0], second, available)
+        begins = [pieces.left[pieces.of(number)] for pieces in columns]
+        texts = zip(items[number], begins, limits, strict=False)
+        fitted[number] = tuple(_last_tokens(text, starts.tolist(), int(np.max(n))) for text, starts, n in texts)
     return fitted
 
 

@@ -105,7 +105,7 @@ def find(name: str) -> tuple[str, FetchTable]:
 
 
 def _builtin() -> dict[str, Path]:
-    paths = (menu.HOUSE / "recipes" / "fetch").glob("*.toml")
+    paths = (menu.PACKAGE_ROOT / "recipes" / "fetch").glob("*.toml")
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 

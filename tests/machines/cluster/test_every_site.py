@@ -46,7 +46,7 @@ def sbatch(place: str, folder: Path, *words: str | Path) -> str:
     return done.stderr if done.returncode else ""
 
 
-def wish_of(place: str, **more: object) -> Wish:
+def wish_of(place: str, **more: object) -> JobRequest:
     part = Destination.find(place).partition
     gpus = 0 if part.gpu == "none" else part.gpus or 1
     return JobRequest(site=place, account="x", gpus=gpus, nodes=part.min_nodes or 1, time="10m", **more)  # type: ignore[arg-type]

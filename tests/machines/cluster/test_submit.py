@@ -22,7 +22,7 @@ from ordsmed.base.launch import site
 from ordsmed.cli import main
 from ordsmed.machines.cluster import sent, submit
 from ordsmed.machines.cluster.estimate import estimate
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 from ordsmed.machines.sites import slurm
 from ordsmed.nn import varlen
 from ordsmed.tell.show.show import read
@@ -160,7 +160,9 @@ def test_nvidia_s_run_on_48_machines_as_the_docs_have_it(folder: Path) -> None:
     assert f"--container-image='nvcr.io#mine/ordsmed:1' --container-mounts={folder}:{folder}" in srun
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     plan = " ".join(
-        submit.checked(words[1], words[2:3], "pretrain", site.Destination.find("dgx.toml"), "dgx.toml", 384).lines()
+        submit.checked_plan(
+            words[1], words[2:3], "pretrain", site.Destination.find("dgx.toml"), "dgx.toml", 384
+        ).lines()
     )
     assert "10,000 steps of 67,584 rows x 128 tokens; batch = micro 176 x accumulation 1 x devices 384" in plan
     assert "930 steps of 27,648 rows x 512 tokens; batch = micro 24 x accumulation 3 x devices 384" in plan
@@ -330,7 +332,7 @@ def test_auto_is_planned_for_the_card_of_the_site(
 ) -> None:
     monkeypatch.setattr(varlen, "has_windows", lambda: True)
     place = site.Destination.find(where)
-    plan = submit.checked("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
+    plan = submit.checked_plan("tiny/bert", ["layout.precision=auto"], "pretrain", place, where, 1)
     assert plan.precision() == [f"layout.precision: auto, which takes {precision}"]
     assert wanted in plan.attention()[0]
     assert estimate("tiny/bert", ["layout.precision=auto"], site=where, per_node=1).precision == precision
@@ -340,7 +342,7 @@ def test_an_elmo_is_planned_in_the_precision_of_the_site(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 1)
     words = ["layout.precision=auto", "model.lstm=fast"]
     for where, lacks in ("saga:a100", True), ("power9", False):
-        lines = submit.checked("tiny/elmo", words, "pretrain", site.Destination.find(where), where, 1).spread()
+        lines = submit.checked_plan("tiny/elmo", words, "pretrain", site.Destination.find(where), where, 1).spread()
         assert ("NVIDIA's kernel takes bf16 from torch" in " ".join(lines)) == lacks, lines
 
 

@@ -20,7 +20,7 @@ from ordsmed.base.launch.site import Destination
 from ordsmed.base.machine.devices import gpus_of
 from ordsmed.machines.doctor import disks, job, network, software, speed
 from ordsmed.machines.doctor.doctor import CHECKS, Check, examine
-from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, this_host, within
+from ordsmed.machines.doctor.host import Card, Host, Torch, bind, fabric_of, ranges, within
 from ordsmed.machines.doctor.outcome import Outcome, worst
 
 SINFO = "gpu|up|4|idle\ngpu|up|2|down*\nold|inact|1|idle\n"
@@ -55,7 +55,7 @@ def sound(tmp_path: Path) -> Host:
     (tmp_path / "shared").mkdir()
     caches = {name: "/elsewhere/caches" for name in disks.CACHES}
     return dataclasses.replace(
-        this(Destination.find(str(file))),
+        this_host(Destination.find(str(file))),
         env={"MASTER_ADDR": "n1", **caches},
         python="3.12.1",
         arch="x86_64",

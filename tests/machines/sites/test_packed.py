@@ -14,7 +14,7 @@ import pytest
 
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch.site import Destination
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 from ordsmed.machines.cluster.submit import check_packed
 from ordsmed.machines.sites import python_archive, slurm
 from ordsmed.machines.sites.python_archive import PackedPython, folders_of_python, pack

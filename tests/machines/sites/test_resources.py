@@ -13,7 +13,7 @@ from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.launch import gpus
 from ordsmed.base.launch.site import Destination, Partition, Site
 from ordsmed.cli import main
-from ordsmed.machines.cluster.submit import Wish, prepare
+from ordsmed.machines.cluster.submit import JobRequest, prepare
 from ordsmed.machines.sites import resources, slurm
 
 

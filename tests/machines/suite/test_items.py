@@ -14,7 +14,7 @@ from ordsmed.base.errors import RunError
 from ordsmed.cli import main
 from ordsmed.machines.doctor.outcome import Outcome, error, ok
 from ordsmed.machines.suite import items, validate
-from ordsmed.machines.suite.items import Workplace, ask, compared
+from ordsmed.machines.suite.items import Workplace, compare_with_golden, run_items
 from ordsmed.train.pretrain import golden
 
 

@@ -22,7 +22,7 @@ from ordsmed.base.binary import examples, records
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.machine import host
 from ordsmed.others.translate import install, perform
-from ordsmed.others.translate.program import ProcessInfo, find
+from ordsmed.others.translate.program import find
 
 CODE = "nvidia"
 P, F, B = "pretrain: ", "finetune: ", "bench: "
@@ -626,7 +626,7 @@ def test_gpus_that_are_not_there_are_missed_at_once(monkeypatch: pytest.MonkeyPa
         main(["as", CODE, program.name, "eval", "8", "256"])
     assert not list(tmp_path.iterdir())
     call = called(CODE, program.name, "eval", "1", "256")
-    perform.prepare(program, program.read(["eval", "1", "256"], Place(), {}), call)
+    perform.prepare(program, program.read(["eval", "1", "256"], ProcessInfo(), {}), call)
     assert "this machine has no GPU: the CPU is measured" in call.notes
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert called(CODE, program.name, "eval", "8", "256").gpus == 1, (

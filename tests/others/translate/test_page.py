@@ -72,7 +72,7 @@ def test_one_of_several_processes_tells(
     """Notes and recipes are printed by one process."""
     monkeypatch.chdir(tmp_path)
     for rank in (0, 1):
-        values = program.Values(program.RecordedValues({}), frozenset(), Place(rank, 2))
+        values = program.Values(program.RecordedValues({}), frozenset(), ProcessInfo(rank, 2))
         assert perform.prepare(Program("x.py", "", (), lambda *_: None), values, Call("v", notes=["n"])) == ["v"]
         assert capsys.readouterr().err == ("n\nordsmed v\n" if rank == 0 else "")
 

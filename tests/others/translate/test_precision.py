@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kit.dialects import called
-from ordsmed.base.ranks import Place
+from ordsmed.base.ranks import ProcessInfo
 from ordsmed.others.translate import perform
 from ordsmed.others.translate.program import Call, find
 

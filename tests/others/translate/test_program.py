@@ -80,7 +80,7 @@ def test_a_folder_behind_the_flags_is_that_of_all_files(
     Path("c.json").write_text(json.dumps(dict.fromkeys(sizes, 8)))
     Path("vocab.txt").touch()
     program = find(code, name)
-    values = program.read([*words.split(), "out=x", "out=y"], Place(0, 1), {})
+    values = program.read([*words.split(), "out=x", "out=y"], ProcessInfo(0, 1), {})
     assert (values.out_override, values.of[flag]) == ("y", "y")
     assert program.translated(values).recipes[program.verb]["out"] == "y"
 

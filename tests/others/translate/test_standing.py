@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ordsmed.base.arguments import UsageError
-from ordsmed.base.ranks import process_info
 from ordsmed.cli import main
 from ordsmed.others.dialects import google
 from ordsmed.others.translate.program import Call, Table
@@ -129,7 +128,7 @@ def test_one_process_of_several_predicts(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("WORLD_SIZE", "2")
     seen: list[tuple[str, object]] = []
     monkeypatch.setattr(as_, "_perform", lambda own: seen.append((own[0], os.environ.get("WORLD_SIZE"))))
-    monkeypatch.setattr(google, "copy_answers", lambda out: seen.append(("after", place_of(os.environ).world)))
+    monkeypatch.setattr(google, "copy_answers", lambda out: seen.append(("after", process_info(os.environ).world)))
     words = ["--init_checkpoint=i", "--output_dir=o", "--predict_file=p.json", "--do_predict"]
     main(["as", "google", "run_squad.py", *words])
     assert seen == ([("predict", None), ("after", 1)] if rank == "0" else [])

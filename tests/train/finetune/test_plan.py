@@ -79,7 +79,9 @@ def test_what_is_left_to_the_family_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(plans, "kind_of", lambda network: "bert")
     filled: Any = SimpleNamespace(model=None, task=SimpleNamespace(pool="mean"))
     told = plans._filled_in(recipe, filled)
-    assert told == "left to the family, as bert is usually fine-tuned: learning_rate 3e-05, layer_decay -, task.pool mean"
+    assert (
+        told == "left to the family, as bert is usually fine-tuned: learning_rate 3e-05, layer_decay -, task.pool mean"
+    )
 
 
 def test_epochs_become_steps_by_the_entries_of_files_where_a_recipe_says_so(tmp_path: Path) -> None:

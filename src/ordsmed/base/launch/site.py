@@ -274,12 +274,12 @@ class Site:
 
     @staticmethod
     def names() -> list[str]:
-        return sorted(path.stem for path in SHIPPED.glob("*.toml") if path.is_file())
+        return sorted(path.stem for path in BUILT_IN.glob("*.toml") if path.is_file())
 
     @classmethod
     def path_of(cls, name: str, location: str = "--site") -> Path:
         """Return the file of a built-in site, or the given TOML file."""
-        path = Path(name) if Path(name).is_file() else SHIPPED / f"{name}.toml"
+        path = Path(name) if Path(name).is_file() else BUILT_IN / f"{name}.toml"
         if not path.is_file():
             is_path = Path(name).suffix == ".toml" or "/" in name
             problem = f"found {name}, and there is no such file" if is_path else f"found {name}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch.site import Destination, absolute
 from ordsmed.machines.cluster import submit
-from ordsmed.machines.cluster.submit import Wish, Written
+from ordsmed.machines.cluster.submit import JobRequest, JobScript
 from ordsmed.machines.sites import resources, slurm
 
 VERBS = ("doctor", "validate")
@@ -28,10 +28,10 @@ def prepare(verb: str, words: Sequence[str], request: JobRequest, *, out: str = 
     if request.parts or not request.requeue:
         flag = "--parts" if request.parts else "--chain"
         raise RecipeError(flag, f"found with {verb}, which is one job", "none")
-    location = Destination.find(wish.site)
-    gpus = submit.gpus_of(location, wish.gpus)
-    tasks = wish.tasks or gpus or 1
-    cores = resources.cores_of(location, gpus, tasks, wish.cores)
+    location = Destination.find(request.site)
+    gpus = submit.gpus_of(location, request.gpus)
+    tasks = request.tasks or gpus or 1
+    cores = resources.cores_of(location, gpus, tasks, request.cores)
     stem = re.sub(r"[^\w.-]+", "-", Path(location.name).stem)
     title = f"{verb}-{stem}-{location.partition.name}"
     more = ["--account", request.account] if verb == "doctor" and request.account else []

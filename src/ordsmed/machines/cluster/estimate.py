@@ -39,9 +39,9 @@ from ordsmed.train.training import Training, named
 if TYPE_CHECKING:
     from ordsmed.machines.suite.collect import Validation
 
-NEAR = 1.0  # largest uncertainty of a usable measurement: twice or half as fast
-TIMES = 0.1  # least relative uncertainty of steps that were timed here
-MEASURED = 0.1  # least relative uncertainty of any other measurement
+MAX_UNCERTAINTY = 1.0  # largest uncertainty of a usable measurement: twice or half as fast
+MIN_UNCERTAINTY_TIMED = 0.1  # least relative uncertainty of steps that were timed here
+MIN_UNCERTAINTY_MEASURED = 0.1  # least relative uncertainty of any other measurement
 START = 5.0  # seconds to start and end a run, if not measured
 
 
@@ -282,7 +282,7 @@ def _energy(speed: Speed, target_devices: Devices, work: float, device_hours: Ma
 # --- speed
 
 
-def _timed(plan: Plan) -> Speed:
+def _measured_speed(plan: Plan) -> Speed:
     """Time some steps of this training on its own data, and discard them.
 
     A batch size that grows during training is timed at its final value.
@@ -307,7 +307,7 @@ def _timed(plan: Plan) -> Speed:
     )
 
 
-def _around(likely: float, uncertainty: float) -> Margin:
+def _margin_around(likely: float, uncertainty: float) -> Margin:
     return Margin(likely / (1 + uncertainty), likely, likely * (1 + uncertainty))
 
 

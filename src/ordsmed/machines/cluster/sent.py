@@ -14,7 +14,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import DataError
 from ordsmed.base.folder import read_status
 from ordsmed.base.screen import table
-from ordsmed.machines.cluster.submit import JOBS, LIST, Written
+from ordsmed.machines.cluster.submit import JOBS, LIST, JobScript
 from ordsmed.machines.sites import slurm
 
 MESSAGE = "ordsmed: "  # starts the lines of a log that say why a process waits or ended

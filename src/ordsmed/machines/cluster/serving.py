@@ -19,7 +19,7 @@ from ordsmed.base.errors import RecipeError
 from ordsmed.base.launch.site import Destination
 from ordsmed.base.screen import command
 from ordsmed.machines.cluster import submit
-from ordsmed.machines.cluster.submit import JOBS, Wish, Written
+from ordsmed.machines.cluster.submit import JOBS, JobRequest, JobScript
 from ordsmed.machines.sites import resources, slurm
 from ordsmed.weights.origin import Origin
 
@@ -34,8 +34,8 @@ def prepare(verb: str, words: Sequence[str], request: JobRequest, *, out: str = 
         raise RecipeError(f"submit {verb}", "names no model", f"`{command('submit', verb)} RUN... --site SITE`")
     _check_alone(request)
     models = [_absolute(word) for word in words]
-    location = Destination.find(wish.site)
-    _check_installed(location, wish)
+    location = Destination.find(request.site)
+    _check_installed(location, request)
     stem = re.sub(r"[^\w.-]+", "-", _name(words[0]))
     title = f"{verb}-{stem}"
     token = request.token or str(_token(JOBS / f"{title}.token"))

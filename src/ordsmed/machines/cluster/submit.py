@@ -79,10 +79,10 @@ def prepare(name: str, overrides: Sequence[str], request: JobRequest, *, out: st
     recipe, verb = read(name, overrides)
     if not (isinstance(recipe, Training) or verb == "corpus"):
         raise RecipeError(name, f"is a recipe of `{verb}`", "one of pretrain, finetune or corpus")
-    location, wish, lines = _placed(verb, wish)
+    location, request, lines = _choose_partition(verb, request)
     several = recipe if isinstance(recipe, Training) and recipe.several else None
-    if wish.parts and not several and verb != "corpus":
-        problem = f"found {wish.parts}, of a {verb} that is one run"
+    if request.parts and not several and verb != "corpus":
+        problem = f"found {request.parts}, of a {verb} that is one run"
         raise RecipeError("--parts", problem, "none", "parts are of a corpus, or of trials (`seeds`, `grid`)")
     if several:
         request, in_parts = _trials_request(several, name, location, request)
@@ -205,14 +205,14 @@ def write_script(job: slurm.BatchJob, out: str = "") -> JobScript:
     return JobScript(job, path)
 
 
-def _placed(verb: str, wish: Wish) -> tuple[Destination, Wish, list[str]]:
+def _choose_partition(verb: str, request: JobRequest) -> tuple[Destination, JobRequest, list[str]]:
     """Return the destination, the adapted wish and notes. A job without GPUs goes to a partition without GPUs."""
-    location, named = Destination.find(wish.site), Destination.names_partition(wish.site)
+    location, named = Destination.find(request.site), Destination.names_partition(request.site)
     cpu = location.site.without_gpus
-    if wish.gpus is None and verb == "corpus" and cpu and not named:
-        wish = replace(wish, gpus=0)
-    if wish.gpus != 0 or location.partition.gpu == "none":
-        return location, wish, []
+    if request.gpus is None and verb == "corpus" and cpu and not named:
+        request = replace(request, gpus=0)
+    if request.gpus != 0 or location.partition.gpu == "none":
+        return location, request, []
     if named or not cpu:
         reason = f"no partition of {location.name} without GPUs is known" if not cpu else f"{cpu.name} has none"
         return (

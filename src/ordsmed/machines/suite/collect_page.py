@@ -79,9 +79,9 @@ def _changes(facts: Mapping[str, Any]) -> ReportTable:
     cells = Cells(facts)
     by_date = sorted(enumerate(facts["changes"]), key=lambda entry: str(entry[1]["now"]), reverse=True)
     ordered = sorted(by_date, key=lambda entry: not (entry[1]["newest"] and entry[1]["kind"] in RED))
-    for number, _ in ordered[:MOST]:
+    for number, _ in ordered[:MAX_ROWS]:
         cells.add(*cells.texts(("changes", number), CHANGES))
-    more = f"; {MOST} of {len(ordered):,}, the JSON has all" if len(ordered) > MOST else ""
+    more = f"; {MAX_ROWS} of {len(ordered):,}, the JSON has all" if len(ordered) > MAX_ROWS else ""
     slower = f"slower: by more than {facts['slower']:.0%} than the median of the five reports before"
     about = f"{slower}, or by more than three times what a figure varies by itself{more}"
     return cells.table("changes", "What changed", ["system", "", "from", "to", "item", "case", "what"], about)
@@ -115,9 +115,9 @@ def _facts(facts: Mapping[str, Any]) -> ReportTable:
 
 def _left_out(facts: Mapping[str, Any]) -> ReportTable:
     cells, count = Cells(facts), len(facts["left_out"])
-    for number in range(min(count, MOST)):
+    for number in range(min(count, MAX_ROWS)):
         cells.add(*cells.texts(("left_out", number), ("path", "reason")))
-    about = f"{MOST} of {count:,}, the JSON has all" if count > MOST else ""
+    about = f"{MAX_ROWS} of {count:,}, the JSON has all" if count > MAX_ROWS else ""
     return cells.table("left-out", "Left out", ["file", "why"], about)
 
 

@@ -19,7 +19,7 @@ from ordsmed.base import files
 from ordsmed.base.errors import OrdsmedError
 from ordsmed.base.machine import host
 from ordsmed.base.machine.speed import measured_peak
-from ordsmed.base.menu import HOUSE
+from ordsmed.base.menu import PACKAGE_ROOT
 from ordsmed.base.say import many
 from ordsmed.machines.doctor import speed
 from ordsmed.machines.doctor.outcome import Outcome, absent, error, ok
@@ -175,8 +175,8 @@ def _command(folder: Path, words: list[str]) -> list[str]:
 
 def environment() -> dict[str, str]:
     """Return this process's environment without the variables of launchers, and with this code on the path."""
-    variables = {name: value for name, value in os.environ.items() if not STARTED.match(name)}
-    path = os.pathsep.join(filter(None, [str(HOUSE.parent), variables.get("PYTHONPATH", "")]))
+    variables = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
+    path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT.parent), variables.get("PYTHONPATH", "")]))
     return {**variables, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 

@@ -143,9 +143,9 @@ def _check_all_ranks(ranks: Ranks, out: Path, patience: float, hung: Callable[[O
 
 def _train_together(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcome:
     """Compare the losses of one training whose batches are divided among all ranks with the golden losses."""
-    folder = Path(ranking.first_alone(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
+    folder = Path(ranking.on_rank0(ranks, lambda: str(out.absolute() / f".list-{secrets.token_hex(4)}")))
     try:
-        batch, losses = golden.losses_over(ranks, OVER_ALL, folder, beat)
+        batch, losses = golden.losses_over(ranks, COMMON_RECIPE, folder, beat)
         if not losses:
             return absent(f"a batch of {batch} does not divide by {ranks.world}")
     except OrdsmedError as failure:
@@ -153,7 +153,9 @@ def _train_together(ranks: Ranks, out: Path, beat: Callable[[], None]) -> Outcom
     finally:
         if ranks.first:
             shutil.rmtree(folder, ignore_errors=True)
-    return items.compared(losses, golden.of("losses")[OVER_ALL]["losses"], items.TOLERANCE["fp32"])
+    return items.compare_with_golden(
+        losses, golden.read_table("losses")[COMMON_RECIPE]["losses"], items.TOLERANCE["fp32"]
+    )
 
 
 def _report(rows: list[Row], host: Host, ranks: Ranks, quick: bool) -> dict[str, Any]:

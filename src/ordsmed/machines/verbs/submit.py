@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
         wanted = "`ordsmed submit RECIPE --site SITE`"
         raise UsageError("submit", f"no {missing}", wanted, "`ordsmed sites` lists sites")
     served = ServerFlags(args).words()
-    wish = submit.Wish(
+    request = submit.JobRequest(
         site=args.site,
         nodes=args.nodes,
         gpus=args.gpus,
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
             raise UsageError(flag, f"found with {args.name}", "`submit serve`")
     if args.name == serving.VERB:
         ServerFlags(args).check()
-    written = prepare(args.name, args.overrides, wish, out=args.out)
+    written = prepare(args.name, args.overrides, request, out=args.out)
     numbers = sent.queue(written, args.chain) if args.yes else []
     if args.json:
         facts = {"script": str(written.path), "jobs": numbers, "log": str(written.job.log)}

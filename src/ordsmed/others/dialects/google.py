@@ -97,7 +97,7 @@ def pretraining(values: Values, call: Call) -> None:
     config = files.read_table(Path(values.bert_config_file))
     if (activation := config.get("hidden_act")) in google.ACTIVATIONS:
         config["hidden_act"] = google.ACTIVATIONS[activation]  # Google's `gelu` is the tanh approximation
-    call.put("model", dict(settings.changed(foreign.meant("bert", config, Path(values.bert_config_file)))))
+    call.put("model", dict(settings.without_defaults(foreign.meant("bert", config, Path(values.bert_config_file)))))
     if values.init_checkpoint:
         put_start(call, values.init_checkpoint)
     records = [inner for name in listed(values.input_file) for inner in _files(name)]
@@ -248,7 +248,7 @@ def write_scores(folder: Path, path: Path) -> None:
 
 def write_classes(folder: Path) -> None:
     """Write test_results.tsv: one row of class probabilities per example, with the classes sorted by name."""
-    head, *lines = (line.split("\t") for line in files.lines_of(folder / "predicted" / "predictions.tsv"))
+    head, *lines = (line.split("\t") for line in files.split_lines(folder / "predicted" / "predictions.tsv"))
     order = sorted(range(3, len(head)), key=lambda column: head[column])
     text = "".join("\t".join(line[column] for column in order) + "\n" for line in lines)
     files.write_text(folder / "test_results.tsv", text)

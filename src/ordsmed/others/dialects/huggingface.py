@@ -388,7 +388,7 @@ def _config_with_overrides(values: Values) -> Table:
         except (ValueError, KeyError):
             raise UsageError("--config_overrides", f"found {pair}", f"a value such as {config[key]}") from None
     config["vocab_size"] = 1  # replaced by the tokenizer's size
-    return dict(settings.changed(foreign.meant(family, config, Path("--config_overrides"))))
+    return dict(settings.without_defaults(foreign.meant(family, config, Path("--config_overrides"))))
 
 
 def _files(values: Values, *known: str) -> tuple[str | None, str | None]:

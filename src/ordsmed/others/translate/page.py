@@ -19,7 +19,9 @@ def programs(code: str) -> list[str]:
 
 
 def codes() -> list[str]:
-    docs = {code: (inspect.getdoc(menu.opened(MENU, code)) or "").partition("\n")[0].rstrip(".") for code in names()}
+    docs = {
+        code: (inspect.getdoc(menu.import_choice(MENU, code)) or "").partition("\n")[0].rstrip(".") for code in names()
+    }
     return [*table([[code, doc] for code, doc in docs.items()]), "`ordsmed as CODE` lists its programs"]
 
 

@@ -131,7 +131,7 @@ def recipe_lines(program: Program, values: Values, call: Call) -> list[str]:
     """Return the recipes and the command as lines. Raise an error for a recipe with an invalid setting."""
     lines = [f"# {note}" for note in call.notes]
     for path, text in recipes(program, call, values.overrides).items():
-        if path.stem in (*MADE, *TRAININGS):
+        if path.stem in (*DEPENDENCIES, *TRAININGS):
             settings.decode(menu.recipe_class(path.stem), tomllib.loads(text), path.stem)
         lines += [f"# --- {path}", *text.splitlines(), ""]
     if call.verb:
@@ -173,7 +173,7 @@ def lacks_fp16() -> bool:
     return not (known and ops._is_mkldnn_fp16_supported())
 
 
-def take_fp32(values: Values, call: Call) -> None:
+def use_fp32_without_fp16(values: Values, call: Call) -> None:
     """Replace fp16 by fp32 if the call runs on a CPU without fp16 support."""
     layout = call.recipes.get(call.verb, {}).get("layout", {})
     as_argument = " --precision fp16 " in f" {' '.join(call.words)} "

@@ -482,7 +482,7 @@ def programs(dialect: str) -> dict[str, Program]:
     if dialect not in names():
         instead = next(answers("kinds", dialect, [MENU]), "") or nearest(dialect, names())
         raise UsageError(f"`{dialect}`", "is not a code whose command lines ordsmed can run", "", instead)
-    return {program.name: program for program in menu.opened(MENU, dialect).PROGRAMS}
+    return {program.name: program for program in menu.import_choice(MENU, dialect).PROGRAMS}
 
 
 def find(dialect: str, name: str) -> Program:

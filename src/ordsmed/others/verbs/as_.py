@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
             ):
                 _perform(words)
         if values.place.rank == 0:
-            with alone():  # the other processes may have ended
+            with as_single_process():  # the other processes may have ended
                 for step in part.after:
                     step()
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ordsmed.base import files, menu, run, settings
-from ordsmed.base.ranks import Ranks, first_alone, init_mesh
+from ordsmed.base.ranks import Ranks, init_mesh, on_rank0
 from ordsmed.data.batch import Batch
 from ordsmed.data.encode import Encoded
 from ordsmed.data.store import Store, StoreWriter
@@ -155,7 +155,7 @@ def losses_over(ranks: Ranks, name: str, folder: Path, begin: Callable[[], None]
 
     There are no losses if the batch does not divide. `begin` is called before the first step.
     """
-    store = first_alone(ranks, lambda: str(store_of(of("losses")[name], folder)))
+    store = on_rank0(ranks, lambda: str(store_of(read_table("losses")[name], folder)))
     words = [f'data="{store}"', f'layout.device="{ranks.device.type}"', "layout.threads=1"]
     recipe = read(Pretraining, str(run.find_recipe(name, "")), words)
     batch = recipe.phase[0].batch
