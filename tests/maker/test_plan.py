@@ -132,7 +132,7 @@ def test_training_gets_the_time_that_nothing_else_needs(
     for used in (0.0, 3_600.0, 30_000.0, 50_000.0):
         with pytest.raises(Reached):
             planning.plan(asked, used=used)
-    left = 36_000 - planning.closing_seconds(asked)
+    left = 36_000 - asked.time.after_training()
     assert seconds == pytest.approx([left, left - 3_600, max(left - 30_000, 3_600), 3_600], abs=60)
 
 

@@ -193,7 +193,7 @@ def test_a_text_too_small_for_the_budget_is_refused_unless_asked() -> None:
 def test_words_change_the_track_or_its_recipe() -> None:
     changed = request(changes=("tokenizer.size=280", "phase[1].learning_rate=1e-3"))
     assert changed.rule.tokenizer.size == 280
-    assert changed.learned["phase"][0]["rate"] == 1e-3
+    assert changed.learned["phase"][0]["learning_rate"] == 1e-3
     assert "tokenizer" not in changed.learned
 
 
@@ -286,7 +286,7 @@ def test_one_command_leaves_an_entry(kind: str, capsys: pytest.CaptureFixture[st
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
     with pytest.raises(SystemExit):
         main([*words, "phase.learning_rate=1e-3"])
-    assert "was begun with changes []; found ['phase.learning_rate=1e-3']" in capsys.readouterr()[1]
+    assert "was begun with changes none; found phase.learning_rate=1e-3" in capsys.readouterr()[1]
 
 
 RUN = {"seed": 1, "steps": 40, "weights": "aa", "scores": {"bits_per_byte": 2.0, "blimp": 60.0}}

@@ -71,6 +71,7 @@ NOW = {  # old -> new name below `ordsmed`, also for submodules; the longest mat
     "learn.kept": "learn.head_transfer",
     "learn.score.paired": "learn.score.paired_tests",
     "machines.suite.drawn": "machines.suite.random_data",
+    "maker.session": "maker.runner",
     "maker.speedrun.again": "maker.speedrun.reproduction",
     "measure.bench.measured": "measure.bench.measurement",
     "measure.bench.published": "measure.bench.published_figures",

@@ -12,6 +12,7 @@ from ordsmed.base.errors import RecipeError, meant
 from ordsmed.base.say import duration
 from ordsmed.base.screen import command
 from ordsmed.maker import networks
+from ordsmed.maker.hours import Hours
 from ordsmed.text.language import check_code
 
 Purpose = Literal["", "fill", "write", "embed", "both", "search"]
@@ -66,6 +67,10 @@ class MakeRequest:
         check_code("--language", self.language)
         if self.kind and self.start:
             raise RecipeError("--kind", f"{self.kind} beside --from", "one of them", "a model goes on as what it is")
+
+    @property
+    def time(self) -> Hours:
+        return Hours(self.hours, search=self.purpose == SEARCH)
 
     @property
     def texts_title(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -27,7 +28,8 @@ from ordsmed.corpus.folder import parts
 from ordsmed.corpus.pairs import Pairing, write_pairs
 from ordsmed.learn.score.ranking import MEASURES, measures
 from ordsmed.maker.closing import against_guessing, corpus_of
-from ordsmed.maker.session import Clock
+from ordsmed.maker.request import MakeRequest
+from ordsmed.maker.runner import Clock, Stage
 from ordsmed.tell.report import report
 from ordsmed.train.meters import read as read_metrics
 from ordsmed.use.index.choice import Rescoring, SearchChoice, SearchTrial
@@ -52,8 +54,7 @@ BY = {  # kind of search, and whether the cross-encoder reranks
 ASKED = 8  # preferred words of an example question
 SHOWN, HITS = 3, 2  # example questions, and passages shown for each
 SURE, LEAST = 0.6, 0.2  # share of the time for epochs, without starts and checks; least epochs
-# share of the training time for dense vectors (the cross-encoder has the rest); least seconds for test, index, exports
-DENSE, ENDING = 0.6, 20.0
+DENSE = 0.6  # share of the training time for dense vectors; the cross-encoder has the rest
 
 
 def write_training_pairs(folder: Path) -> None:
@@ -79,20 +80,27 @@ def read_pairs(path: Path, most: int) -> list[Pair]:
         return [json.loads(line) for line in islice(file, most)]
 
 
-def train(folder: Path, clock: Clock, seconds: float, devices: int) -> None:
-    """Train dense vectors, then the cross-encoder, each in its share of the time left."""
-    left = max(seconds - clock.used - max(ENDING, 0.2 * seconds), 0.1 * seconds)
+def stages(request: MakeRequest, clock: Clock) -> Iterator[Stage]:
+    """Yield the stages that build a search engine from the trained language model."""
+    folder = Path(request.out)
+    yield Stage("pairs", partial(write_training_pairs, folder), [folder / "pairs"])
+    left = request.time.pair_training(clock.used)
     for name, share in (("dense", DENSE), ("cross", 1 - DENSE)):
-        say(f"== {name} (after {duration(clock.used)})")
-        if Run(folder / name).status:
-            training.finetune(str(folder / name), devices=devices)  # resume with the same settings
-            continue
-        recipe, words = settings.read(folder / f"{name}.toml"), list[str]()
-        epochs = SURE * share * left / _epoch_seconds(folder, name, recipe["task"])
-        if epochs < recipe["epochs"]:
-            words = [f"epochs={max(epochs, LEAST):.2g}"]
-            say(f"{name}: {words[0]}, by the time that is left and the speed of the language model")
-        training.finetune(str(folder / f"{name}.toml"), overrides=words, devices=devices)
+        yield Stage(name, partial(train, folder, name, share * left, request.devices), [folder / name])
+    yield Stage("results", partial(close, request, clock), [folder / "test", folder / "index"])
+
+
+def train(folder: Path, name: str, seconds: float, devices: int) -> None:
+    """Train dense vectors or the cross-encoder, with as many epochs as fit into the seconds."""
+    if Run(folder / name).status:
+        training.finetune(str(folder / name), devices=devices)  # resume with the same settings
+        return
+    recipe, words = settings.read(folder / f"{name}.toml"), list[str]()
+    epochs = SURE * seconds / _epoch_seconds(folder, name, recipe["task"])
+    if epochs < recipe["epochs"]:
+        words = [f"epochs={max(epochs, LEAST):.2g}"]
+        say(f"{name}: {words[0]}, by the time that is left and the speed of the language model")
+    training.finetune(str(folder / f"{name}.toml"), overrides=words, devices=devices)
 
 
 def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
@@ -111,8 +119,9 @@ def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
     return read / max(median(speeds[-50:]), 1e-9) if speeds else 1e-9
 
 
-def close(folder: Path, clock: Clock) -> dict[str, Any]:
+def close(request: MakeRequest, clock: Clock) -> dict[str, Any]:
     """Test the search, build the index, exports and page; return the facts for the status, with `lines` to print."""
+    folder = Path(request.out)
     model = Run(folder / "model").status
     facts: dict[str, Any] = {name: model.get(name) for name in ("validation", "unigram", "verdict")}
     lines = against_guessing(facts)
@@ -133,13 +142,12 @@ def close(folder: Path, clock: Clock) -> dict[str, Any]:
         hits = index.search(pair["anchor"], HITS)
         facts.setdefault("examples", []).extend(f"  {line}" for line in hit_lines(pair["anchor"], hits, HITS, index))
     lines += [f"hits in all texts, by {_way(choice)}:", *facts.get("examples", [])]
-    titled, request = folder.resolve().name, Run(folder).status.get("request", {})
-    about = {key: request.get(key, "") for key in ("title", "language", "licence")}  # for the model cards
+    card: dict[str, Any] = {"title": request.title, "language": request.language, "licence": request.licence}
     for run, out, whose in (
         ("dense", "sentence-transformers", "SentenceTransformer"),
         ("cross", "cross-encoder", "CrossEncoder"),
     ):
-        path = export(folder / run, folder / out, to="sentence_transformers", name=titled, **about)
+        path = export(folder / run, folder / out, to="sentence_transformers", name=folder.resolve().name, **card)
         lines.append(f"{path}: for {whose} of sentence-transformers")
     Run(folder).set(**facts)
     report.write([str(folder)], out=str(folder / "report.html"))

@@ -28,7 +28,7 @@ from ordsmed.base.say import many, size
 from ordsmed.corpus.folder import documents, parts
 from ordsmed.corpus.pipeline import Corpus
 from ordsmed.corpus.sources import is_refined
-from ordsmed.maker.session import cpu_seconds
+from ordsmed.maker.runner import cpu_seconds
 from ordsmed.text import encodings, language, read
 from ordsmed.text.markup import line_wrapping, pdf
 from ordsmed.text.source import Piece

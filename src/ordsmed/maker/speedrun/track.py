@@ -57,6 +57,8 @@ class Track:
 
 @dataclass(frozen=True)
 class SpeedrunRequest:
+    verb: ClassVar[str] = VERB
+
     track: str
     texts: tuple[str, ...]
     out: str
@@ -80,8 +82,6 @@ class SpeedrunRequest:
     """the track itself, where an entry is made anew by its own"""
     table: settings.Table = field(default_factory=dict)
     """the recipe of pretraining itself, likewise"""
-
-    FREE: ClassVar[tuple[str, ...]] = ("budgets", "seeds", "blimp", "workers", "yes")  # may change on resume
 
     def __post_init__(self) -> None:
         if not self.texts:
