@@ -19,7 +19,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ordsmed.base import files, run
+from ordsmed.base import files, run, settings
 from ordsmed.base.ending import Stopped
 from ordsmed.base.errors import OrdsmedError, RecipeError
 from ordsmed.base.keys import value_key
@@ -145,37 +145,25 @@ def _plan(job: StagedJob, run_folder: Run, clock: Clock) -> None:
             with files.survive_disk(job.folder):
                 job.folder.mkdir(parents=True, exist_ok=True)
             where = {"stood_in": str(Path.cwd()), "folder": str(job.folder)}
-            run_folder.set(verb=job.request.verb, state="running", request=_plain(job.request), **where)
+            run_folder.set(verb=job.request.verb, state="running", request=settings.plain(job.request), **where)
         for line in ["plan:", *plan.lines()]:
             say(line)
         facts = {"planned": {"seconds": plan.seconds, "lines": plan.lines()}, **plan.write(run_folder)}
-    run_folder.set(state="running", request=_plain(job.request), **facts)
-
-
-def _plain(request: Any) -> dict[str, Any]:
-    return {field.name: _as_json(getattr(request, field.name)) for field in fields(request)}
-
-
-def _as_json(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+    run_folder.set(state="running", request=settings.plain(job.request), **facts)
 
 
 def _check(job: StagedJob, run_folder: Run, *, anew: bool) -> None:
     """Raise for a folder of something else, even with `anew`, and for another request in the folder of a job."""
     run_folder.check_place()
-    status, now = run_folder.status, _plain(job.request)
+    status, now = run_folder.status, settings.plain(job.request)
     if status and status.get("verb") != job.request.verb:
         problem = f"is a folder of `{status.get('verb')}`"
         raise RecipeError(run_folder.path, problem, "a new or empty folder", "name another OUT")
     if status and not anew:
-        usual = {  # for folders from before a setting was added
-            field.name: _as_json(field.default if field.default_factory is MISSING else field.default_factory())
-            for field in fields(job.request)
-        }
-        before = usual | status.get("request", {})
-        for key in [key for key in now if key not in job.changeable]:
-            words = _in_words(before[key]), _in_words(now[key])
-            if before[key] != now[key] and (error := job.mismatch(key, *words, status)):
+        usual = {field.name: field.default for field in fields(job.request) if field.default is not MISSING}
+        before = settings.plain(usual) | status.get("request", {})  # a setting that was added since had its default
+        for key in [key for key in now if key not in job.changeable and before.get(key) != now[key]]:
+            if error := job.mismatch(key, _in_words(before.get(key)), _in_words(now[key]), status):
                 raise error
 
 

@@ -75,9 +75,14 @@ def write_training_pairs(folder: Path) -> None:
             files.write_text(path, "".join(islice(file, MINED_FROM)))
 
 
-def read_pairs(path: Path, most: int) -> list[Pair]:
-    with path.open(encoding="utf-8") as file:
-        return [json.loads(line) for line in islice(file, most)]
+def read_pairs(folder: Path, *names: str, most: int) -> list[Pair]:
+    """Return at most `most` pairs of each of these files, if it exists."""
+    pairs = list[Pair]()
+    for name in names:
+        if (path := folder / f"pairs/{name}.jsonl").exists():
+            with path.open(encoding="utf-8") as file:
+                pairs += map(json.loads, islice(file, most))
+    return pairs
 
 
 def stages(request: MakeRequest, clock: Clock) -> Iterator[Stage]:
@@ -111,7 +116,7 @@ def _epoch_seconds(folder: Path, name: str, task: dict[str, Any]) -> float:
         if "tokens_per_second" in line
     ]
     per_byte = Run(folder / "data").status["train"]["tokens"] / Run(corpus_of(folder)).status["train"]["bytes"]
-    pairs = read_pairs(folder / ("pairs/cross.jsonl" if name == "cross" else "pairs/train.jsonl"), MINED_FROM)
+    pairs = read_pairs(folder, "cross" if name == "cross" else "train", most=MINED_FROM)
     sizes = [[per_byte * len(pair[side].encode()) for side in ("anchor", "positive")] for pair in pairs]
     read = sum(sum(min(length, side) for side in size) for size in sizes)
     if name == "cross":
@@ -125,7 +130,7 @@ def close(request: MakeRequest, clock: Clock) -> dict[str, Any]:
     model = Run(folder / "model").status
     facts: dict[str, Any] = {name: model.get(name) for name in ("validation", "unigram", "verdict")}
     lines = against_guessing(facts)
-    pairs, dev = (_held_out(folder, name) for name in ("test", "dev"))
+    pairs, dev = (read_pairs(folder, name, most=TESTED) for name in ("test", "dev"))
     choice = SearchChoice()
     if pairs:
         facts["search"], choice = _tested(folder, pairs, dev, searching.reranker(folder / "cross"))
@@ -167,7 +172,9 @@ def _tested(
 
     Passages of all splits are searched.
     """
-    passages = list(dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *_others(folder)]))[:AMONG]
+    passages = list(
+        dict.fromkeys(pair["positive"] for pair in [*pairs, *dev, *read_pairs(folder, "dev", "train", most=AMONG)])
+    )[:AMONG]
     path = folder / "test/passages.jsonl"
     files_of = ({"_id": str(number), "text": text} for number, text in enumerate(passages))
     shutil.rmtree(path.parent, ignore_errors=True)  # from an earlier, interrupted call
@@ -213,17 +220,6 @@ def _verdict(scores: dict[str, dict[str, float]], choice: SearchChoice, count: i
     if not choice.weight and not choice.top:
         return f"the index is searched by words (BM25): {CHOSEN_BY} {words:.1f} on {questions}"
     return f"the index is searched by {_way(choice)}: {CHOSEN_BY} {used:.1f} on {questions}, words alone {words:.1f}"
-
-
-def _held_out(folder: Path, name: str) -> list[Pair]:
-    path = folder / f"pairs/{name}.jsonl"
-    return read_pairs(path, TESTED) if path.exists() else []
-
-
-def _others(folder: Path) -> Iterator[Pair]:
-    for name in ("dev", "train"):
-        if (path := folder / f"pairs/{name}.jsonl").exists():
-            yield from read_pairs(path, AMONG)
 
 
 def _measured(

@@ -39,30 +39,18 @@ SECONDS = 6.0  # seconds for the sample
 LOOKED_AT = 2_000  # files that are opened to find their kind; later files go by their suffix, if known
 LISTED = 50  # files that a recipe names one by one; more are named by patterns if possible
 PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)\Z", re.IGNORECASE)
-BY_SUFFIX = {
-    "epub": "books",
-    "html": "web",
-    "htm": "web",
-    "xhtml": "web",
-    "warc": "web",
-    "wet": "web",
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "json": "jsonl",
-    "csv": "csv",
-    "tsv": "csv",
-    "parquet": "parquet",
-    "arrow": "parquet",
+SUFFIXES = {  # of files, by the source that reads them; others are plain text
+    "books": "epub",
+    "web": "html htm xhtml warc wet",
+    "jsonl": "jsonl ndjson json",
+    "csv": "csv tsv",
+    "parquet": "parquet arrow",
     "conllu": "conllu",
-    "tar": "tar",
-    "tgz": "tar",
-    "zip": "tar",
-    "xml": "wikipedia",
-    "docx": "office",
-    "docm": "office",
-    "odt": "office",
-    "pdf": "office",
+    "tar": "tar tgz zip",
+    "wikipedia": "xml",
+    "office": "docx docm odt pdf",
 }
+BY_SUFFIX = {suffix: kind for kind, suffixes in SUFFIXES.items() for suffix in suffixes.split()}
 WHOLE = {  # sources that check by themselves which files they can read
     "books": {"broken": "skip", "errors": "replace"},
     "web": {},
