@@ -127,7 +127,7 @@ def test_a_stopped_job_says_how_to_resume_and_keeps_its_request(job: Sum, capsys
     with pytest.raises(Stopped):
         runner.perform(job)
     assert Run(job.folder).status["state"] == "running"
-    assert capsys.readouterr().err.endswith("out: the same `ordsmed speedrun` goes on with all of it\n")
+    assert capsys.readouterr().err.endswith("out: the same `ordsmed speedrun` resumes all of it\n")
     other = Sum(SpeedrunRequest("cpu", ("numbers",), "out", changes=("words=9",)))
     with pytest.raises(RecipeError, match="out: was begun with changes none; found words=9; name another OUT, or add"):
         runner.perform(other)

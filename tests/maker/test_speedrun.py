@@ -139,7 +139,7 @@ def test_operations_are_three_times_those_forward_with_the_head_where_it_scores(
         ({"budgets": (0.0,)}, "--budget: found 0; wanted numbers above 0"),
         ({"budgets": (1.0, 1.0)}, "--budget: found the same number twice"),
         ({"kind": "mask"}, "--kind: found mask; wanted one of masked, causal; .*masked"),
-        ({"kind": "masked", "recipe": "masked.toml"}, "--recipe: found beside --kind masked"),
+        ({"kind": "masked", "recipe": "masked.toml"}, "--recipe: found with --kind masked"),
         ({"blimp": "none"}, "--blimp: none does not exist"),
         ({"seeds": (1, 1)}, "--seeds: found 1, 1; wanted different numbers, 0 or more"),
         ({"seeds": (-1,)}, "--seeds: found -1; wanted different numbers"),

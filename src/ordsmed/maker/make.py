@@ -130,7 +130,7 @@ class MakeJob(StagedJob):
         return super().mismatch(FLAGS.get(key, "TEXTS" if key == "texts" else f"--{key}"), before, now, status)
 
     def resume_lines(self) -> list[str]:
-        return command_lines(f"{self.folder}: all of it goes on with", continuing(self.folder))
+        return command_lines(f"{self.folder}: resume all of it with", continuing(self.folder))
 
     def stages(self, clock: Clock) -> Iterator[Stage]:
         folder, request = self.folder, self.request

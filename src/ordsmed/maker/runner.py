@@ -96,8 +96,8 @@ class StagedJob(ABC):
         return RecipeError(self.folder, f"was begun with {key} {before}; found {now}", "", remedy)
 
     def resume_lines(self) -> list[str]:
-        """Return lines that tell the user how to resume a stopped job."""
-        return [f"{self.folder}: the same `ordsmed {self.request.verb}` goes on with all of it"]
+        """Return lines on how to resume a stopped job."""
+        return [f"{self.folder}: the same `ordsmed {self.request.verb}` resumes all of it"]
 
 
 def perform(job: StagedJob, *, anew: bool = False, began: float | None = None) -> None:

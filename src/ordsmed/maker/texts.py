@@ -148,9 +148,9 @@ def input_texts(names: Sequence[str], out: str = "") -> InputTexts:
 
 def _corpus(names: Sequence[str]) -> InputTexts:
     if len(names) > 1:
-        raise RecipeError(names[0], "is a corpus, beside other texts", "one corpus, or texts alone")
+        raise RecipeError(names[0], "is a corpus, named with other texts", "one corpus, or texts alone")
     if Run(Path(names[0])).status.get("state") != "done":
-        remedy = "the command that made it goes on"
+        remedy = "run the command that started it again"
         raise RecipeError(names[0], "is a corpus that is not finished", "a finished one", remedy)
     return InputTexts((), 0, read.size(read.files(names[0])), corpus=names[0])
 
@@ -484,7 +484,7 @@ def lines(texts: InputTexts, of: TextSurvey) -> list[str]:
     most = {code.replace(language.UNKNOWN, "unknown"): share for code, share in islice(of.languages.items(), 5)}
     written = ", ".join(f"{code} {share:.0%}" for code, share in most.items() if share >= 0.005)
     if not written and texts.files:
-        written = "the language is not told: `pip install 'ordsmed[corpora]'`"
+        written = "language unknown: `pip install 'ordsmed[corpora]'` detects it"
     rest = f"; not in UTF-8: {', '.join(f'{n} in {code}' for code, n in of.encodings.items())}" if of.encodings else ""
     result = [f"{where}; {many_words}{f'; {written}' if written else ''}{rest}"]
     broken = {"broken file": len(of.broken)} if of.broken else {}
